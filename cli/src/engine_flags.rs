@@ -47,11 +47,8 @@ impl FromArgMatches for EngineFlags {
 }
 
 fn argument(flag: &'static Flag) -> Arg {
-    let argument = Arg::new(flag.name)
-        .long(flag.name)
-        .aliases(flag.aliases())
-        .help(flag.help)
-        .overrides_with(flag.name);
+    let argument =
+        Arg::new(flag.name).long(flag.name).aliases(flag.aliases()).help(flag.help).overrides_with(flag.name);
     match flag.takes {
         Takes::Nothing => argument.action(ArgAction::SetTrue),
         Takes::Text => argument.value_name("TEXT"),

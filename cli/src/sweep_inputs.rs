@@ -8,7 +8,7 @@ use schemas::{
     diagnostic::Diagnostic,
     sweep::SweepFile,
     text::{Source, nearest},
-    toml_file::Wrong,
+    toml_file::FieldError,
 };
 use tuner::{
     error::tidy,
@@ -63,13 +63,13 @@ fn check(mut file: SweepFile, folder: &Path, source: &Source, models: Models) ->
     if let Some(name) = &mut file.workload.prompts {
         match data_set::file(folder, name) {
             Ok(path) => *name = path,
-            Err(error) => found.push(Wrong::at(&["workload", "prompts"], error.to_string()).locate(source)),
+            Err(error) => found.push(FieldError::at(&["workload", "prompts"], error.to_string()).locate(source)),
         }
     }
     found.extend(missing_files(&file, folder).into_iter().map(|wrong| wrong.locate(source)));
     if found.is_empty() && !missing_models {
         let wrong = |Refusal { key, element, reason, help }: Refusal| {
-            let wrong = Wrong::at(key, reason);
+            let wrong = FieldError::at(key, reason);
             let wrong = element.map_or(wrong.clone(), |at| wrong.element(at));
             help.map_or(wrong.clone(), |help| wrong.help(help)).locate(source)
         };
@@ -80,7 +80,7 @@ fn check(mut file: SweepFile, folder: &Path, source: &Source, models: Models) ->
 }
 
 /// Replaces `~` in all paths.
-fn expand(file: &mut SweepFile) -> Vec<Wrong> {
+fn expand(file: &mut SweepFile) -> Vec<FieldError> {
     let SweepFile { models, workload, space, system, .. } = file;
     let mut wrong = Vec::new();
     let single: [(&'static [&'static str], Option<&mut String>); 6] = [
@@ -106,16 +106,16 @@ fn expand(file: &mut SweepFile) -> Vec<Wrong> {
 }
 
 /// Replaces `~` in a path of a file.
-pub fn with_home(key: &'static [&'static str], path: &mut String) -> Option<Wrong> {
+pub fn with_home(key: &'static [&'static str], path: &mut String) -> Option<FieldError> {
     match home::expand(path) {
         Ok(whole) => *path = whole,
-        Err(message) => return Some(Wrong::at(key, message)),
+        Err(message) => return Some(FieldError::at(key, message)),
     }
     None
 }
 
 /// An error for each missing file: prompts, tables, acceptance.
-fn missing_files(file: &SweepFile, folder: &Path) -> Vec<Wrong> {
+fn missing_files(file: &SweepFile, folder: &Path) -> Vec<FieldError> {
     let workload = &file.workload;
     let single: [(&'static [&'static str], Option<&String>); 4] = [
         (&["workload", "prompts"], workload.prompts.as_ref()),
@@ -142,13 +142,13 @@ pub fn model(
     let wrong = match checkpoint::folder(folder, name) {
         Ok(found) if folder.join(&found).is_dir() => return Ok(found),
         Ok(_) if folder.join(name).exists() => {
-            Wrong::at(key, format!("{} is a file, not a checkpoint folder", tidy(&folder.join(name)).display()))
+            FieldError::at(key, format!("{} is a file, not a checkpoint folder", tidy(&folder.join(name)).display()))
         }
         Ok(_) => nothing(key, None, "folder", name, folder),
         // A name that may be a hub id may also be a mistyped folder.
         Err(error) => {
             let near = near(&folder.join(name)).filter(|_| is_id(name));
-            let wrong = Wrong::at(key, error.to_string());
+            let wrong = FieldError::at(key, error.to_string());
             near.map_or(wrong.clone(), |near| wrong.help(format!("did you mean the folder {near}?")))
         }
     };
@@ -156,18 +156,18 @@ pub fn model(
 }
 
 /// A finding if the file is missing, or a folder is in its place.
-pub fn missing(key: &'static [&'static str], element: Option<usize>, name: &str, folder: &Path) -> Option<Wrong> {
+pub fn missing(key: &'static [&'static str], element: Option<usize>, name: &str, folder: &Path) -> Option<FieldError> {
     let path = folder.join(name);
     if path.is_dir() {
-        let wrong = Wrong::at(key, format!("{} is a folder, but a file is expected", tidy(&path).display()));
+        let wrong = FieldError::at(key, format!("{} is a folder, but a file is expected", tidy(&path).display()));
         return Some(element.map_or(wrong.clone(), |at| wrong.element(at)));
     }
     (!path.exists()).then(|| nothing(key, element, "file", name, folder))
 }
 
-fn nothing(key: &'static [&'static str], element: Option<usize>, what: &str, name: &str, folder: &Path) -> Wrong {
+fn nothing(key: &'static [&'static str], element: Option<usize>, what: &str, name: &str, folder: &Path) -> FieldError {
     let path = tidy(&folder.join(name));
-    let wrong = Wrong::at(key, format!("there is no {what} {}", path.display()));
+    let wrong = FieldError::at(key, format!("there is no {what} {}", path.display()));
     let wrong = element.map_or(wrong.clone(), |at| wrong.element(at));
     wrong.help(match near(&path) {
         None if what == "file" && is_id(name) && name.contains('/') => format!(

@@ -109,13 +109,13 @@ pub fn export(
     if batch_size == Some(0) {
         return Err(ExportError::EmptyBatch);
     }
-    let asked = Asked { tuning, form, batch_size, given: version, version: tuning.version(form, version) };
+    let request = ExportRequest { tuning, form, batch_size, given: version, version: tuning.version(form, version) };
     let mut exported = match form {
-        Form::Sglang => sglang::command(asked),
-        Form::Slime => sglang::slime(asked),
-        Form::Vllm => vllm::command(asked),
-        Form::SglangAdaptive => adaptive::file(asked),
-        Form::TensorRtLlm => tensorrt_llm::file(asked),
+        Form::Sglang => sglang::command(request),
+        Form::Slime => sglang::slime(request),
+        Form::Vllm => vllm::command(request),
+        Form::SglangAdaptive => adaptive::file(request),
+        Form::TensorRtLlm => tensorrt_llm::file(request),
     }?;
     if let Some(note) = whose_figures(tuning.measured.as_ref(), form.engine()) {
         exported.general.insert(0, note);
@@ -125,7 +125,7 @@ pub fn export(
 
 /// What is exported, and in which form.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct ExportRequest<'a> {
     tuning: &'a Tuning,
     form: Form,
     batch_size: Option<usize>,

@@ -8,7 +8,7 @@ use crate::{
     engines::Engine,
     gpu::GpuMemory,
     text::Source,
-    toml_file::{self, Wrong},
+    toml_file::{self, FieldError},
     version::EngineVersion,
 };
 
@@ -51,18 +51,18 @@ impl SettingsFile {
         toml_file::read_checked(source, check).map_err(toml_file::first)
     }
 
-    fn check(&self, is_selector: &impl Fn(&str) -> Result<(), String>) -> Result<(), Wrong> {
+    fn check(&self, is_selector: &impl Fn(&str) -> Result<(), String>) -> Result<(), FieldError> {
         let lint = &self.lint;
         for (key, words) in [(&["lint", "select"], &lint.select), (&["lint", "ignore"], &lint.ignore)] {
             for (at, word) in words.iter().enumerate() {
-                is_selector(word).map_err(|error| Wrong::at(key, error).element(at))?;
+                is_selector(word).map_err(|error| FieldError::at(key, error).element(at))?;
             }
         }
         if let Some(engine) = &lint.engine {
-            engine.parse::<Engine>().map_err(|error| Wrong::at(&["lint", "engine"], error.to_string()))?;
+            engine.parse::<Engine>().map_err(|error| FieldError::at(&["lint", "engine"], error.to_string()))?;
         }
         if let Some(version) = &lint.engine_version {
-            let wrong = |error: String| Wrong::at(&["lint", "engine_version"], error);
+            let wrong = |error: String| FieldError::at(&["lint", "engine_version"], error);
             version.parse::<EngineVersion>().map_err(|error| wrong(error.to_string()))?;
         }
         Ok(())

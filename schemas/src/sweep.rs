@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     diagnostic::Diagnostic,
     text::Source,
-    toml_file::{self, Wrong},
+    toml_file::{self, FieldError},
     tree::NodeSource,
 };
 
@@ -123,7 +123,7 @@ impl SweepFile {
     }
 
     /// What is wrong with the values: an error for each table, then what holds between tables.
-    fn check(&self) -> Vec<Wrong> {
+    fn check(&self) -> Vec<FieldError> {
         let tables = [
             self.models.check(),
             self.system.check(),
@@ -137,35 +137,35 @@ impl SweepFile {
             self.search.check(),
             self.objective.check(),
         ];
-        let wrong: Vec<Wrong> = tables.into_iter().filter_map(Result::err).collect();
+        let wrong: Vec<FieldError> = tables.into_iter().filter_map(Result::err).collect();
         if !wrong.is_empty() {
             return wrong;
         }
         [self.check_system(), self.check_all_run(), self.check_size()].into_iter().filter_map(Result::err).collect()
     }
 
-    fn check_batch(&self) -> Result<(), Wrong> {
+    fn check_batch(&self) -> Result<(), FieldError> {
         let Some(sizes) = &self.batch.sizes else { return Ok(()) };
         if sizes.is_empty() && self.arrivals.count() == 0 {
-            return Err(Wrong::at(&["batch", "sizes"], "expected at least one batch size"));
+            return Err(FieldError::at(&["batch", "sizes"], "expected at least one batch size"));
         }
         each_within(&["batch", "sizes"], sizes, LARGEST)
     }
 
-    fn check_size(&self) -> Result<(), Wrong> {
+    fn check_size(&self) -> Result<(), FieldError> {
         let loads = self.batch_sizes().len() + self.arrivals.count();
         let trials = [self.knobs.count(), loads, self.search.repeats]
             .iter()
             .fold(self.space.most_shapes(), |product, one| product.saturating_mul(*one));
         if trials > MOST_TRIALS {
             let reason = format!("configurations × loads × repeats are {trials} trials, more than {MOST_TRIALS}");
-            return Err(Wrong::at(&["space"], reason));
+            return Err(FieldError::at(&["space"], reason));
         }
         Ok(())
     }
 
     /// Rejects settings that servers do not support.
-    fn check_system(&self) -> Result<(), Wrong> {
+    fn check_system(&self) -> Result<(), FieldError> {
         if self.system.is_in_process() {
             return Ok(());
         }
@@ -176,27 +176,27 @@ impl SweepFile {
         if self.models.model_shape.is_some() {
             let reason =
                 format!("only spectune runs random weights of a shape: {kind} needs models.target and models.draft");
-            return Err(Wrong::at(&["models", "model_shape"], reason));
+            return Err(FieldError::at(&["models", "model_shape"], reason));
         }
         if !self.space.tables.is_empty() {
             let reason = format!("tables are not supported with {kind}: list their shapes instead");
-            return Err(Wrong::at(&["space", "tables"], reason));
+            return Err(FieldError::at(&["space", "tables"], reason));
         }
         Ok(())
     }
 
     /// Rejects what would vary a server that already runs.
-    fn check_nothing_varies(&self) -> Result<(), Wrong> {
+    fn check_nothing_varies(&self) -> Result<(), FieldError> {
         let reason = |what: &str| {
             format!(
                 "a server at a URL is measured as it is, so {what} cannot be varied: remove this table, or give system.command in place of system.url"
             )
         };
         if self.space != Space::default() {
-            return Err(Wrong::at(&["space"], reason("tree shapes")));
+            return Err(FieldError::at(&["space"], reason("tree shapes")));
         }
         if self.knobs != KnobLists::default() {
-            return Err(Wrong::at(&["knobs"], reason("settings")));
+            return Err(FieldError::at(&["knobs"], reason("settings")));
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl SweepFile {
     }
 
     /// Rejects batches larger than `max_running_requests`: with requests waiting, the measured batch would be smaller.
-    fn check_all_run(&self) -> Result<(), Wrong> {
+    fn check_all_run(&self) -> Result<(), FieldError> {
         let Some((most, sizes)) = self.engine.max_running_requests.zip(self.batch.sizes.as_ref()) else {
             return Ok(());
         };
@@ -215,17 +215,17 @@ impl SweepFile {
         let reason = format!(
             "{size} requests never run together, since engine.max_running_requests is {most}: raise or remove it"
         );
-        Err(Wrong::at(&["batch", "sizes"], reason).element(at))
+        Err(FieldError::at(&["batch", "sizes"], reason).element(at))
     }
 }
 
-pub(crate) fn within(path: &'static [&'static str], value: usize) -> Result<(), Wrong> {
-    out_of_range(value, LARGEST).map_or(Ok(()), |reason| Err(Wrong::at(path, reason)))
+pub(crate) fn within(path: &'static [&'static str], value: usize) -> Result<(), FieldError> {
+    out_of_range(value, LARGEST).map_or(Ok(()), |reason| Err(FieldError::at(path, reason)))
 }
 
-pub(crate) fn each_within(path: &'static [&'static str], values: &[usize], largest: usize) -> Result<(), Wrong> {
+pub(crate) fn each_within(path: &'static [&'static str], values: &[usize], largest: usize) -> Result<(), FieldError> {
     let mut reasons = values.iter().enumerate().filter_map(|(at, value)| Some((at, out_of_range(*value, largest)?)));
-    reasons.next().map_or(Ok(()), |(at, reason)| Err(Wrong::at(path, reason).element(at)))
+    reasons.next().map_or(Ok(()), |(at, reason)| Err(FieldError::at(path, reason).element(at)))
 }
 
 fn out_of_range(value: usize, largest: usize) -> Option<String> {

@@ -15,7 +15,7 @@ use crate::{
 
 /// An invalid value, located by its path of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct FieldError {
     path: &'static [&'static str],
     element: Option<usize>,
     message: String,
@@ -29,7 +29,7 @@ pub struct Wrong {
 /// order of the file, at least one.
 pub fn read_checked<T: DeserializeOwned>(
     source: &Source,
-    check: impl FnOnce(&T) -> Vec<Wrong>,
+    check: impl FnOnce(&T) -> Vec<FieldError>,
 ) -> Result<T, Vec<Diagnostic>> {
     let Collected { file, mut findings, spoiled } = collect::read::<T>(source);
     if let Some(file) = &file {
@@ -63,7 +63,7 @@ fn finding(source: &Source, range: std::ops::Range<usize>, message: &str) -> Dia
     diagnostic
 }
 
-impl Wrong {
+impl FieldError {
     /// An error about the value at a path of keys.
     pub fn at(path: &'static [&'static str], message: impl Into<String>) -> Self {
         Self { path, element: None, message: message.into(), help: None }

@@ -16,7 +16,7 @@ use crate::{
     diagnostic::Diagnostic,
     sweep::{EngineSettings, UserTurn, within},
     text::Source,
-    toml_file::{self, Wrong},
+    toml_file::{self, FieldError},
     tree::TreeShape,
 };
 
@@ -174,7 +174,7 @@ impl TrainFile {
     }
 
     /// What is wrong with the values: an error for each table.
-    fn check(&self) -> Vec<Wrong> {
+    fn check(&self) -> Vec<FieldError> {
         let tables = [
             self.models.check(),
             self.engine.check(),
@@ -188,16 +188,19 @@ impl TrainFile {
         tables.into_iter().filter_map(Result::err).collect()
     }
 
-    fn check_prompts(&self) -> Result<(), Wrong> {
+    fn check_prompts(&self) -> Result<(), FieldError> {
         if self.prompts.is_empty() || self.prompts.len() > MOST_SETS {
-            return Err(Wrong::at(&["prompts"], format!("expected 1 to {MOST_SETS} tables [[prompts]]")));
+            return Err(FieldError::at(&["prompts"], format!("expected 1 to {MOST_SETS} tables [[prompts]]")));
         }
         for (at, set) in self.prompts.iter().enumerate() {
-            set.check().map_err(|reason| Wrong::at(&["prompts"], reason).element(at))?;
+            set.check().map_err(|reason| FieldError::at(&["prompts"], reason).element(at))?;
         }
         let names: BTreeSet<String> = self.prompts.iter().map(PromptSet::label).collect();
         if names.len() < self.prompts.len() {
-            return Err(Wrong::at(&["prompts"], "two sets of prompts have the same name: give each a different name"));
+            return Err(FieldError::at(
+                &["prompts"],
+                "two sets of prompts have the same name: give each a different name",
+            ));
         }
         Ok(())
     }
@@ -209,29 +212,29 @@ impl Models {
         self.draft.is_empty() && self.start == Start::Draft
     }
 
-    fn check(&self) -> Result<(), Wrong> {
+    fn check(&self) -> Result<(), FieldError> {
         const ALGORITHMS: [&str; 3] = ["EAGLE", "EAGLE3", "NEXTN"];
         let algorithm = self.algorithm.to_ascii_uppercase();
         if self.target.is_empty() {
-            return Err(Wrong::at(&["models", "target"], "expected the folder of a target"));
+            return Err(FieldError::at(&["models", "target"], "expected the folder of a target"));
         }
         if !ALGORITHMS.contains(&algorithm.as_str()) {
-            return Err(Wrong::word(&["models", "algorithm"], &self.algorithm, &ALGORITHMS));
+            return Err(FieldError::word(&["models", "algorithm"], &self.algorithm, &ALGORITHMS));
         }
         match (self.start, self.draft.is_empty()) {
             (Start::Draft, true) if algorithm == "EAGLE3" => {
                 let reason = "the key `draft` is missing: only NEXTN and EAGLE train the target's own MTP layer";
-                Err(Wrong::at(&["models"], reason))
+                Err(FieldError::at(&["models"], reason))
             }
             (Start::Random, _) if algorithm != "EAGLE3" => {
-                Err(Wrong::at(&["models", "start"], "start = \"random\" is supported for EAGLE3 only"))
+                Err(FieldError::at(&["models", "start"], "start = \"random\" is supported for EAGLE3 only"))
             }
             (Start::Random, false) => {
-                Err(Wrong::at(&["models", "draft"], "draft has no effect with start = \"random\": remove it"))
+                Err(FieldError::at(&["models", "draft"], "draft has no effect with start = \"random\": remove it"))
             }
             (Start::Draft, _) if self.draft_vocabulary.is_some() => {
                 let reason = "draft_vocabulary has no effect without start = \"random\": a head keeps its vocabulary";
-                Err(Wrong::at(&["models", "draft_vocabulary"], reason))
+                Err(FieldError::at(&["models", "draft_vocabulary"], reason))
             }
             _ => self.draft_vocabulary.map_or(Ok(()), |size| within(&["models", "draft_vocabulary"], size)),
         }
@@ -239,14 +242,14 @@ impl Models {
 }
 
 impl Tree {
-    fn check(&self) -> Result<(), Wrong> {
-        let wrong = |reason: String| Wrong::at(&["tree", "shape"], format!("{:?}: {reason}", self.shape));
+    fn check(&self) -> Result<(), FieldError> {
+        let wrong = |reason: String| FieldError::at(&["tree", "shape"], format!("{:?}: {reason}", self.shape));
         let shape: TreeShape = self.shape.parse().map_err(|error: crate::tree::ShapeError| wrong(error.to_string()))?;
         if shape.is_off() {
             return Err(wrong("this is not speculation: nothing would be accepted".into()));
         }
         if self.batch > crate::sweep::LARGEST {
-            return Err(Wrong::at(&["tree", "batch"], format!("expected at most {}", crate::sweep::LARGEST)));
+            return Err(FieldError::at(&["tree", "batch"], format!("expected at most {}", crate::sweep::LARGEST)));
         }
         Ok(())
     }
@@ -289,19 +292,19 @@ impl GeneralSet {
 }
 
 impl Answers {
-    fn check(&self) -> Result<(), Wrong> {
+    fn check(&self) -> Result<(), FieldError> {
         within(&["answers", "output_length"], self.output_length)?;
         if self.output_length < 4 {
-            return Err(Wrong::at(
+            return Err(FieldError::at(
                 &["answers", "output_length"],
                 "expected at least 4: a draft looks two tokens ahead",
             ));
         }
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return Err(Wrong::at(&["answers", "temperature"], "expected a number of at least 0"));
+            return Err(FieldError::at(&["answers", "temperature"], "expected a number of at least 0"));
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return Err(Wrong::at(&["answers", "top_p"], "expected a number above 0 and at most 1"));
+            return Err(FieldError::at(&["answers", "top_p"], "expected a number above 0 and at most 1"));
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::{
     engines::NEWEST_SGLANG,
     sweep::{LARGEST, each_within, within},
     text::Source,
-    toml_file::{self, Wrong},
+    toml_file::{self, FieldError},
     tree::{NodeSource, TreeShape},
 };
 
@@ -247,46 +247,46 @@ impl TunedFile {
         self.policy.iter().find(|row| batch <= row.max_running_batch).or(self.policy.last())
     }
 
-    fn check(&self) -> Result<(), Wrong> {
+    fn check(&self) -> Result<(), FieldError> {
         if !(1..=FORMAT).contains(&self.format) {
             let found = self.format;
             let reason = format!(
                 "it has format {found}, but this program reads 1 to {FORMAT}: it was written by another version of spectune"
             );
-            return Err(Wrong::at(&["format"], reason));
+            return Err(FieldError::at(&["format"], reason));
         }
         let algorithm = self.models.algorithm.as_str();
         if parse_algorithm(algorithm, NEWEST_SGLANG).is_none() {
             let shown: String = algorithm.chars().take(60).collect();
-            return Err(Wrong::at(
+            return Err(FieldError::at(
                 &["models", "algorithm"],
                 format!("'{shown}' is not an algorithm (such as EAGLE, EAGLE3 or NEXTN)"),
             ));
         }
         let share = self.engine.mem_fraction_static;
         if !(share > 0.0 && share <= 1.0) {
-            return Err(Wrong::at(&["engine", "mem_fraction_static"], "expected more than 0 and at most 1"));
+            return Err(FieldError::at(&["engine", "mem_fraction_static"], "expected more than 0 and at most 1"));
         }
         let TunedEngine { context_length, page_size, chunked_prefill_size, max_running_requests, .. } = self.engine;
         if context_length == 0 {
-            return Err(Wrong::at(&["engine", "context_length"], "expected at least 1"));
+            return Err(FieldError::at(&["engine", "context_length"], "expected at least 1"));
         }
         within(&["engine", "page_size"], page_size)?;
         within(&["engine", "chunked_prefill_size"], chunked_prefill_size.unwrap_or(1))?;
         within(&["engine", "max_running_requests"], max_running_requests)?;
         each_within(&["engine", "capture_sizes"], &self.engine.capture_sizes, LARGEST)?;
         if self.policy.is_empty() {
-            return Err(Wrong::at(&["policy"], "expected at least one row"));
+            return Err(FieldError::at(&["policy"], "expected at least one row"));
         }
         let descends = |rows: &[PolicyRow]| rows[0].max_running_batch >= rows[1].max_running_batch;
         if let Some(at) = self.policy.windows(2).position(descends) {
-            let wrong = Wrong::at(&["policy"], "rows must be in ascending order of max_running_batch");
+            let wrong = FieldError::at(&["policy"], "rows must be in ascending order of max_running_batch");
             return Err(wrong.element(at + 1));
         }
         for (at, row) in self.policy.iter().enumerate() {
             (NodeSource::named(algorithm).shape(row.num_steps, row.topk, row.num_draft_tokens))
-                .map_err(|error| Wrong::at(&["policy"], error.to_string()).element(at))?;
-            row.check().map_err(|reason| Wrong::at(&["policy"], reason).element(at))?;
+                .map_err(|error| FieldError::at(&["policy"], error.to_string()).element(at))?;
+            row.check().map_err(|reason| FieldError::at(&["policy"], reason).element(at))?;
         }
         Ok(())
     }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_in_the_words_of_a_file() {
+    fn errors_are_stated_in_the_words_of_a_file() {
         check(
             "unknown field `num_step`, expected one of `num_steps`, `topk`, `num_draft_tokens`",
             "num_step",

@@ -42,6 +42,101 @@ fn phrases_that_are_out_occur_nowhere() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Crates whose identifiers are checked too.
+const CHECKED_CRATES: [&str; 3] = ["schemas/src", "schemas/launch", "schemas/lint"];
+
+/// Words that no identifier of these crates contains, split at `_` and at capitals.
+const WORDS: &[Phrase] = &[
+    ("asked", "requested, given"),
+    ("beside", "next to, with"),
+    ("mended", "fixed"),
+    ("nobody", "no one, unused"),
+    ("somebody", "someone"),
+    ("told", "stated, detected, given"),
+    ("untold", "unknown"),
+];
+
+/// Names that say nothing of what a type holds.
+const TYPES: &[Phrase] = &[
+    ("Asked", "ExportRequest, Request"),
+    ("Found", "what was found, such as PythonCommand"),
+    ("Gone", "Removed"),
+    ("Look", "what is looked at, such as NodeContent"),
+    ("Told", "Certainty, EngineMatch"),
+    ("Wanted", "Expected"),
+    ("Way", "Branch, Path"),
+    ("Whose", "Owner, Scope"),
+    ("Wrong", "FieldError"),
+];
+
+#[test]
+fn identifiers_are_made_of_plain_words() {
+    let mut wrong = Vec::new();
+    for path in CHECKED_CRATES.iter().flat_map(|folder| files(folder, ".rs")) {
+        let text = read(&path);
+        for identifier in identifiers(&text) {
+            let parts = parts(identifier);
+            let out = WORDS.iter().find(|(word, _)| parts.iter().any(|part| part == word));
+            let out = out.or_else(|| TYPES.iter().find(|(name, _)| *name == identifier));
+            wrong.extend(out.map(|(_, instead)| format!("{}: `{identifier}`: write {instead}", path.display())));
+        }
+    }
+    wrong.dedup();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The identifiers of a source, without comments and strings.
+fn identifiers(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let skipped = match first {
+            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
+            'r' if rest.starts_with("r#\"") => rest.find("\"#").map_or(rest.len(), |end| end + 2),
+            '"' => {
+                let mut escaped = true;
+                let end = rest.bytes().position(|byte| {
+                    let ends = byte == b'"' && !escaped;
+                    escaped = byte == b'\\' && !escaped;
+                    ends
+                });
+                end.map_or(rest.len(), |end| end + 1)
+            }
+            // A quote as a character is not the start of a string.
+            '\'' if rest.starts_with("'\"'") => 3,
+            '\'' if rest.starts_with("'\\''") => 4,
+            _ if first.is_alphabetic() || first == '_' => {
+                let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(rest.len());
+                found.push(&rest[..end]);
+                end
+            }
+            _ => first.len_utf8(),
+        };
+        rest = &rest[skipped..];
+    }
+    found
+}
+
+/// The words of an identifier, in lower case.
+fn parts(identifier: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    for letter in identifier.chars() {
+        if letter == '_' || letter.is_uppercase() {
+            parts.push(String::new());
+        }
+        if let Some(part) = parts.last_mut().filter(|_| letter != '_') {
+            part.extend(letter.to_lowercase());
+        }
+    }
+    parts
+}
+
+#[test]
+fn identifiers_are_split_into_words() {
+    assert_eq!(identifiers("let a_b = \"told\"; // told\nf('\"', Told)"), ["let", "a_b", "f", "Told"]);
+    assert_eq!(parts("isToldOf_it").join(" "), "is told of it");
+}
+
 /// Number of occurrences of a phrase as whole words.
 fn count(text: &str, phrase: &str) -> usize {
     let is_word = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');

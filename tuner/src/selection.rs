@@ -243,7 +243,7 @@ pub enum Verdict {
     /// Nothing is shown to be faster than no speculation, and gains of more than 5% are excluded.
     Tie,
     /// A gain of more than 5% is neither shown nor excluded.
-    CannotTell(Doubt),
+    CannotTell(Uncertainty),
     /// Every speculating configuration failed.
     AllFailed,
     /// No speculation was not measured, or nothing else was tried.
@@ -253,7 +253,7 @@ pub enum Verdict {
 /// Why a race is undecided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Doubt {
+pub enum Uncertainty {
     /// A single repeat does not show the noise.
     OneRepeat,
     /// The repeats are too few for the observed difference.
@@ -306,7 +306,7 @@ impl Verdict {
     }
 }
 
-impl Doubt {
+impl Uncertainty {
     /// As a phrase for files and terminals.
     pub fn words(self) -> &'static str {
         match self {
@@ -513,7 +513,7 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
     let starts = (looks == Looks::PlannedStarts).then(|| starts_behind(race, &measured, chosen, off, metric)).flatten();
     let (chosen, verdict) = match &starts {
         Some((starts, ratio)) if starts.explain(verdict, *ratio, choice::WORTHWHILE) => {
-            (off, Verdict::CannotTell(Doubt::StartsDiffer))
+            (off, Verdict::CannotTell(Uncertainty::StartsDiffer))
         }
         _ => (chosen, verdict),
     };

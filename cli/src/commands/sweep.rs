@@ -16,7 +16,7 @@ use schemas::{
     quoting::quoted,
     sweep::{SweepFile, Until},
     text::Source,
-    toml_file::Wrong,
+    toml_file::FieldError,
     version::EngineVersion,
 };
 use tuner::{
@@ -281,7 +281,7 @@ fn end_servers(arguments: &Arguments) -> anyhow::Result<Exit> {
 fn in_file(error: TunerError, request: &SweepRequest<'_>, source: &Source) -> anyhow::Error {
     let wrong = match &error {
         TunerError::BatchTooLarge { batch, .. } => {
-            let wrong = Wrong::at(&["batch", "sizes"], error.to_string());
+            let wrong = FieldError::at(&["batch", "sizes"], error.to_string());
             let sizes = request.file.batch.sizes.as_ref();
             let place = sizes.and_then(|sizes| sizes.iter().position(|size| size == batch));
             place.map_or(wrong.clone(), |place| wrong.element(place))
@@ -289,7 +289,7 @@ fn in_file(error: TunerError, request: &SweepRequest<'_>, source: &Source) -> an
         TunerError::Engine(EngineError::Device(_))
             if request.device.is_none() && request.file.engine.device != "auto" =>
         {
-            Wrong::at(&["engine", "device"], error.to_string())
+            FieldError::at(&["engine", "device"], error.to_string())
         }
         _ => return error.into(),
     };

@@ -19,7 +19,7 @@ use schemas::{
 };
 
 use self::{
-    build::{Builder, setting, settings},
+    build::{LaunchBuilder, setting, settings},
     join::{broken, join_continued},
 };
 use super::{
@@ -57,7 +57,7 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
             continue;
         }
         let mut found = Vec::from_iter(command.broken_at.map(broken));
-        let launch = Builder { source, context, options }.launch(&command, &detected, &mut found);
+        let launch = LaunchBuilder { source, context, options }.launch(&command, &detected, &mut found);
         found.iter_mut().for_each(|found| found.doubts.extend(launch.doubts()));
         findings.append(&mut found);
         launches.push(launch);
@@ -70,7 +70,7 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
     context.mark(&mut launches, &mut findings);
     // Here-documents and quoted scripts are in the same context.
     script.documents.iter_mut().for_each(|document| document.context = context.clone());
-    let troubles = script.troubles.into_iter().map(problems::of_trouble).collect();
+    let troubles = script.troubles.into_iter().map(problems::trouble_finding).collect();
     Read { launches, findings, troubles, documents: script.documents, reason: None }
 }
 

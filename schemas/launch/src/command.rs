@@ -7,7 +7,7 @@ use schemas::text::{Located, Span};
 use super::{
     Value,
     document::{Surroundings, UNKNOWN},
-    evidence::Stated,
+    evidence::StatedVersion,
 };
 
 /// A word of a command line after expansion.
@@ -49,7 +49,7 @@ pub struct ShellCommand<'a> {
     /// The environment it runs in, as far as the text sets it.
     pub surroundings: Surroundings,
     /// The engine's version, if an image or a requirement names it.
-    pub version: Option<Stated>,
+    pub version: Option<StatedVersion>,
     /// If it is the script that a command passes to an image: the image, whose own entry point runs, and the first word
     /// after it.
     pub passed_to: Option<(String, Field<'a>)>,

@@ -10,7 +10,7 @@ const DEEPEST: usize = 3;
 /// The comments of a text, each from its `#` to the end of the line, in order.
 pub fn comments(source: &Source) -> Vec<Span> {
     let text = source.text();
-    let (kind, context) = (Kind::of(source), TextContext::default());
+    let (kind, context) = (Kind::detect(source), TextContext::default());
     match kind {
         Kind::Toml => return toml(text),
         // Their `#` starts a comment in the same places as YAML's.

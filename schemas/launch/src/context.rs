@@ -130,7 +130,7 @@ impl TextForm {
     }
 
     /// The form of a whole text. That of YAML, Python and Markdown depends on the part: it is at most this.
-    fn of(source: &Source, kind: Kind) -> Self {
+    fn detect(source: &Source, kind: Kind) -> Self {
         if is_of_test(source.name(), kind) {
             return Self::Test;
         }
@@ -155,8 +155,8 @@ impl TextForm {
 
 impl TextContext {
     /// The context of a whole text.
-    pub fn of(source: &Source, kind: Kind) -> Self {
-        let form = TextForm::of(source, kind);
+    pub fn for_text(source: &Source, kind: Kind) -> Self {
+        let form = TextForm::detect(source, kind);
         let whole =
             Self { forks: Forks::in_text(source), fills_in: Kind::is_template(source.name()), ..Self::default() };
         // The reader decides for each part.

@@ -47,7 +47,7 @@ pub(super) struct Detected {
 }
 
 /// What was inferred from a line.
-struct Told {
+struct EngineMatch {
     engine: Engine,
     launcher: Launcher,
     first: usize,
@@ -66,11 +66,11 @@ fn texts<'l>(words: &'l [Field<'_>]) -> Vec<&'l str> {
 }
 
 /// Detects the engine in a line; `told` is the engine that the user set for all launches.
-pub(super) fn detect(line: &ShellCommand<'_>, told: Option<Engine>) -> Option<Detected> {
+pub(super) fn detect(line: &ShellCommand<'_>, stated: Option<Engine>) -> Option<Detected> {
     let texts = texts(&line.words);
     let prefixed = texts.iter().position(|text| text.starts_with("--sglang-"));
-    let found = find(line, &texts, prefixed, told)?;
-    let engine = told.unwrap_or(found.engine);
+    let found = find(line, &texts, prefixed, stated)?;
+    let engine = stated.unwrap_or(found.engine);
     let first_word = line.words.get(found.first);
     let significant = prefixed.and_then(|flag| line.words.get(flag)).or(first_word);
     let within = |word: Span| move |array: &&ArrayPlace| array.span.start <= word.start && word.end <= array.span.end;
@@ -115,19 +115,30 @@ pub(super) fn image_with_own_entry_point<'l, 'a>(words: &'l [Field<'a>]) -> Opti
     Some((image, words.get(run.first)?))
 }
 
-fn find(line: &ShellCommand<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<Engine>) -> Option<Told> {
+fn find(
+    line: &ShellCommand<'_>,
+    texts: &[&str],
+    prefixed: Option<usize>,
+    stated: Option<Engine>,
+) -> Option<EngineMatch> {
     if let Some(program) = program::program(texts) {
         let program::Program { engine, launcher, last, from } = program;
         let flags = texts.get(last + 1..).unwrap_or_default();
-        let is_asked_for_help = flags.iter().any(|flag| matches!(*flag, "--help" | "-h"));
-        if is_asked_for_help || programs::has_flag_of_diffusion(flags) {
+        let is_requested_for_help = flags.iter().any(|flag| matches!(*flag, "--help" | "-h"));
+        if is_requested_for_help || programs::has_flag_of_diffusion(flags) {
             return None;
         }
-        return Some(Told { engine, launcher, first: last + 1, words: Some((from, last)), is_sure: true });
+        return Some(EngineMatch { engine, launcher, first: last + 1, words: Some((from, last)), is_sure: true });
     }
     if let Some(at) = hydra::program(texts, &line.words) {
         let engine = hydra::engine(texts.get(at + 1..).unwrap_or_default())?;
-        return Some(Told { engine, launcher: Launcher::Hydra, first: at + 1, words: Some((at, at)), is_sure: true });
+        return Some(EngineMatch {
+            engine,
+            launcher: Launcher::Hydra,
+            first: at + 1,
+            words: Some((at, at)),
+            is_sure: true,
+        });
     }
     if others::is_client(texts) {
         return None;
@@ -139,28 +150,34 @@ fn find(line: &ShellCommand<'_>, texts: &[&str], prefixed: Option<usize>, told: 
         let script = texts.iter().take(flag).rposition(|text| text.ends_with(".py"));
         let first = script.map_or_else(|| first_flag(texts), |script| script + 1);
         let words = script.map(|script| (script, script));
-        return Some(Told { engine: Engine::Slime, launcher: Launcher::Slime, first, words, is_sure: true });
+        return Some(EngineMatch { engine: Engine::Slime, launcher: Launcher::Slime, first, words, is_sure: true });
     }
     if let Some(image) = image::run(texts) {
         let flags = texts.get(image.first..).unwrap_or_default();
         if texts.get(image.at).is_some_and(|image| images::is_of_other_engine(image)) {
             return None;
         }
-        let engine = told.or(image.engine).or_else(|| engine_of_flags(flags));
+        let engine = stated.or(image.engine).or_else(|| engine_of_flags(flags));
         let is_program =
             flags.first().is_some_and(|first| programs::has(first, Role::Tool) || programs::has(first, Role::Shell));
         let is_list = flags.first().is_some_and(|first| first.starts_with('-') || image.engine == Some(Engine::Vllm));
         let is_list = is_list && !is_program;
         let engine = engine.filter(|_| is_list && !programs::has_flag_of_diffusion(flags))?;
         let first = image.first + usize::from(flags.first() == Some(&"serve"));
-        return Some(Told { engine, launcher: Launcher::Own, first, words: Some((image.at, image.at)), is_sure: true });
+        return Some(EngineMatch {
+            engine,
+            launcher: Launcher::Own,
+            first,
+            words: Some((image.at, image.at)),
+            is_sure: true,
+        });
     }
-    of_flags(line, texts, told)
+    match_flags(line, texts, stated)
 }
 
 /// Flags alone are a launch. After an unknown program, or in a variable, they are one only if they cannot be anything
 /// else.
-fn of_flags(line: &ShellCommand<'_>, texts: &[&str], told: Option<Engine>) -> Option<Told> {
+fn match_flags(line: &ShellCommand<'_>, texts: &[&str], stated: Option<Engine>) -> Option<EngineMatch> {
     let first = first_flag(texts);
     let served = program::variable_that_serves(&line.words).filter(|serve| *serve < first);
     let flags = texts.get(first..).unwrap_or_default();
@@ -169,7 +186,7 @@ fn of_flags(line: &ShellCommand<'_>, texts: &[&str], told: Option<Engine>) -> Op
     if programs::has_flag_of_diffusion(flags) {
         return None;
     }
-    let engine = told.or_else(|| engine_of_flags(flags))?;
+    let engine = stated.or_else(|| engine_of_flags(flags))?;
     let evident = match (alone, line.is_variable) {
         (true, false) => true,
         (true, true) => {
@@ -183,10 +200,10 @@ fn of_flags(line: &ShellCommand<'_>, texts: &[&str], told: Option<Engine>) -> Op
     };
     let before = line.words.get(..first).unwrap_or_default();
     let is_named = !alone && before.iter().all(|word| word.value.known().is_some());
-    let launcher = if is_named && told.is_none() { Launcher::Wrapper } else { Launcher::Own };
+    let launcher = if is_named && stated.is_none() { Launcher::Wrapper } else { Launcher::Own };
     let words = served.map(|serve| (serve - 1, serve));
     let first = served.map_or(first, |serve| serve + 1);
-    evident.then_some(Told { engine, launcher, first, words, is_sure: alone })
+    evident.then_some(EngineMatch { engine, launcher, first, words, is_sure: alone })
 }
 
 /// Whether a text may contain a launch of an engine.

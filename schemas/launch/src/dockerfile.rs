@@ -9,7 +9,7 @@ use super::{
     compose::Composed,
     context::TextContext,
     document::{Document, Read, Surroundings},
-    evidence::{Stated, of_image, of_requirement},
+    evidence::{StatedVersion, version_in_image, version_in_requirement},
     images::{engine_of_image, is_published},
     kind::Kind,
 };
@@ -19,9 +19,9 @@ const MOST_VARIABLES: usize = 128;
 
 /// What the last stage of a recipe says so far.
 #[derive(Default)]
-struct Stage {
+struct BuildStage {
     engine: Option<super::Engine>,
-    version: Option<Stated>,
+    version: Option<StatedVersion>,
     surroundings: Surroundings,
     entrypoint: Option<Composed>,
     command: Option<Composed>,
@@ -31,7 +31,7 @@ struct Stage {
 
 /// Finds the command that an image of this recipe runs.
 pub(super) fn read(source: &Source, context: &TextContext) -> Read {
-    let mut stage = Stage::default();
+    let mut stage = BuildStage::default();
     for span in instructions(source.text()) {
         stage.take(source, span);
     }
@@ -75,7 +75,7 @@ fn instructions(text: &str) -> Vec<Span> {
     spans
 }
 
-impl Stage {
+impl BuildStage {
     fn take(&mut self, source: &Source, span: Span) {
         let text = source.slice(span);
         let start = span.start + (text.len() - text.trim_start().len());
@@ -86,15 +86,17 @@ impl Stage {
         match name.to_ascii_uppercase().as_str() {
             "FROM" => {
                 let image = rest.split_whitespace().find(|word| !word.starts_with("--")).unwrap_or_default();
-                *self = Self { engine: engine_of_image(image), version: of_image(image, place), ..Self::default() };
+                *self =
+                    Self { engine: engine_of_image(image), version: version_in_image(image, place), ..Self::default() };
                 // What else is installed on a published image, the other instructions say.
                 let is_own = engine_of_image(image).is_some() && !image.contains('$') && !is_published(image);
                 self.surroundings.image = is_own.then(|| image.to_owned());
             }
             "ENV" => self.variables(rest.trim(), place),
             "RUN" => {
-                let pinned =
-                    rest.split_whitespace().find_map(|word| of_requirement(word.trim_matches(['"', '\'']), place));
+                let pinned = rest
+                    .split_whitespace()
+                    .find_map(|word| version_in_requirement(word.trim_matches(['"', '\'']), place));
                 self.version = pinned.or(self.version);
             }
             "ENTRYPOINT" => {

@@ -8,7 +8,7 @@ use schemas::{
     text::{Source, Span},
 };
 
-use super::{Environment, Launch, Parsed, Variables, context::TextContext, evidence::Stated, kind::Kind};
+use super::{Environment, Launch, Parsed, Variables, context::TextContext, evidence::StatedVersion, kind::Kind};
 
 /// Placeholder in a document for an unknown value that the enclosing script fills in; no script assigns this variable.
 pub const UNKNOWN: &str = "$__outer__";
@@ -20,12 +20,12 @@ pub struct Document {
     /// Its text, expanded as far as the enclosing text is known.
     pub text: String,
     /// Maps its text back to the enclosing one.
-    pub origin: Rc<dyn Origin>,
+    pub origin: Rc<dyn TextOrigin>,
     pub context: TextContext,
     /// The environment, as far as the enclosing text sets it: its exports may or may not be present.
     pub surroundings: Surroundings,
     /// The engine's version, if an image or a requirement names it.
-    pub version: Option<Stated>,
+    pub version: Option<StatedVersion>,
     /// The engine whose flags the text is, if an image starts it.
     pub engine: Option<Engine>,
     /// Whether a launch in it may have more flags elsewhere.
@@ -39,7 +39,7 @@ pub struct Document {
 }
 
 /// Maps spans, launches and findings of a document back to the enclosing text.
-pub trait Origin: fmt::Debug {
+pub trait TextOrigin: fmt::Debug {
     /// The place of a part of the document.
     fn place(&self, span: Span) -> Span;
 
@@ -49,7 +49,7 @@ pub trait Origin: fmt::Debug {
 
 impl Document {
     /// A document in the context of the enclosing text.
-    pub fn new(kind: Kind, text: String, origin: Rc<dyn Origin>, context: TextContext) -> Self {
+    pub fn new(kind: Kind, text: String, origin: Rc<dyn TextOrigin>, context: TextContext) -> Self {
         Self {
             kind,
             text,

@@ -21,7 +21,7 @@ const MOST: usize = 1 << 12;
 
 /// A version that a text states, with its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stated {
+pub(super) struct StatedVersion {
     pub engine: Engine,
     pub version: Located<EngineVersion>,
 }
@@ -35,7 +35,7 @@ enum Strength {
     Words,
 }
 
-impl Stated {
+impl StatedVersion {
     /// Whether it applies to a launch of this engine.
     pub fn is_of(&self, engine: Engine) -> bool {
         match engine {
@@ -47,21 +47,21 @@ impl Stated {
 }
 
 /// The version in an image's tag: `lmsysorg/sglang:v0.5.9-cu129`.
-pub(super) fn of_image(image: &str, span: Span) -> Option<Stated> {
+pub(super) fn version_in_image(image: &str, span: Span) -> Option<StatedVersion> {
     let found = all(image).into_iter().find(|(_, strength)| *strength == Strength::Tag)?.0;
     // Requirements are handled elsewhere.
-    (!image.contains("==")).then_some(Stated { version: Located::new(found.version.value, span), ..found })
+    (!image.contains("==")).then_some(StatedVersion { version: Located::new(found.version.value, span), ..found })
 }
 
 /// The version that a requirement pins: `sglang[all]==0.5.9`.
-pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
+pub(super) fn version_in_requirement(requirement: &str, span: Span) -> Option<StatedVersion> {
     let (name, version) = requirement.split_once("==")?;
     let engine = match name.split('[').next()?.trim() {
         "sglang" => Engine::Sglang,
         "vllm" => Engine::Vllm,
         _ => return None,
     };
-    Some(Stated { engine, version: Located::new(plausible(version.trim().parse().ok()?)?, span) })
+    Some(StatedVersion { engine, version: Located::new(plausible(version.trim().parse().ok()?)?, span) })
 }
 
 /// Fills in the version of launches whose own words do not name one, from the surrounding text and its file name.
@@ -83,9 +83,9 @@ pub(super) fn fill_in(source: &Source, options: &Options, forks: Forks, launches
     if options.version.is_some() || !launches.iter().any(open) {
         return;
     }
-    let (all, of_name) = (all(source.text()), of_path(source.name()));
+    let (all, from_name) = (all(source.text()), version_in_path(source.name()));
     for launch in launches.iter_mut().filter(|launch| open(launch)) {
-        let found = version(source, &all, of_name, launch);
+        let found = version(source, &all, from_name, launch);
         launch.engine_version = found.map(|(version, _)| version);
         launch.version_is_inferred = found.is_some_and(|(_, is_certain)| !is_certain);
     }
@@ -94,11 +94,11 @@ pub(super) fn fill_in(source: &Source, options: &Options, forks: Forks, launches
 /// The version of a launch by the statements of the text and by its name, and whether it is certain to be this launch's.
 fn version(
     source: &Source,
-    all: &[(Stated, Strength)],
-    of_name: Option<(Option<Engine>, EngineVersion)>,
+    all: &[(StatedVersion, Strength)],
+    from_name: Option<(Option<Engine>, EngineVersion)>,
     launch: &Launch,
 ) -> Option<(Located<EngineVersion>, bool)> {
-    let named = |wanted: Strength| -> Vec<&Stated> {
+    let named = |wanted: Strength| -> Vec<&StatedVersion> {
         let found = all.iter().filter(|(_, strength)| *strength == wanted).map(|(stated, _)| stated);
         found.filter(|stated| stated.is_of(launch.engine)).collect()
     };
@@ -106,11 +106,11 @@ fn version(
     let tags = named(Strength::Tag);
     let near = if is_page_name(source.name()) { nearest(source, &tags, launch.anchor) } else { agreed(&tags) };
     if let Some(stated) = near {
-        return Some((stated.version, is_beside(source, stated.version.span, launch.anchor)));
+        return Some((stated.version, is_certain_for(source, stated.version.span, launch.anchor)));
     }
     // In another section of a page, an image for one platform does not apply to launches for others.
     let is_general =
-        |stated: &&&Stated| !(is_page_name(source.name()) && is_for_one_platform(source, stated.version.span));
+        |stated: &&&StatedVersion| !(is_page_name(source.name()) && is_for_one_platform(source, stated.version.span));
     let elsewhere = match tags.is_empty() {
         false => agreed(&tags.iter().filter(is_general).copied().collect::<Vec<_>>()),
         true => agreed(&named(Strength::Words)),
@@ -118,7 +118,7 @@ fn version(
     let elsewhere = elsewhere.map(|stated| stated.version).filter(|version| has_what_is_used(version.value));
     let by_name = || {
         let is_of = |engine: Option<Engine>| engine.is_none_or(|engine| engine == base(launch.engine));
-        let (_, version) = of_name.filter(|(engine, _)| is_of(*engine))?;
+        let (_, version) = from_name.filter(|(engine, _)| is_of(*engine))?;
         let is_release = launch.engine.registered().versions().contains(&version);
         (is_release && has_what_is_used(version)).then(|| Located::new(version, launch.anchor))
     };
@@ -161,13 +161,13 @@ fn base(engine: Engine) -> Engine {
 }
 
 /// The version on which several statements agree.
-fn agreed(stated: &[&Stated]) -> Option<Stated> {
+fn agreed(stated: &[&StatedVersion]) -> Option<StatedVersion> {
     let (first, rest) = stated.split_first()?;
     rest.iter().all(|other| other.version.value == first.version.value).then_some(**first)
 }
 
 /// The version stated before the launch in the same section of Markdown, if all statements there agree.
-fn nearest(source: &Source, stated: &[&Stated], anchor: Span) -> Option<Stated> {
+fn nearest(source: &Source, stated: &[&StatedVersion], anchor: Span) -> Option<StatedVersion> {
     let before = source.text().get(..anchor.start)?;
     let section = before.rfind("\n#").unwrap_or(0);
     let here = stated.iter().filter(|one| section <= one.version.span.start && one.version.span.end <= anchor.start);
@@ -176,13 +176,13 @@ fn nearest(source: &Source, stated: &[&Stated], anchor: Span) -> Option<Stated> 
 
 /// Whether a statement is about the launches after it beyond doubt: it is in the same script, or in the same code block of
 /// a page.
-fn is_beside(source: &Source, version: Span, anchor: Span) -> bool {
+fn is_certain_for(source: &Source, version: Span, anchor: Span) -> bool {
     let between = source.text().get(version.end..anchor.start);
     !is_page_name(source.name()) || between.is_some_and(|between| !between.contains("```") && !between.contains("~~~"))
 }
 
 /// The version that a folder or the file itself is named after: `v0.5.6/run.sh`.
-fn of_path(path: &str) -> Option<(Option<Engine>, EngineVersion)> {
+fn version_in_path(path: &str) -> Option<(Option<Engine>, EngineVersion)> {
     let of_part = |part: &str| {
         let part = part.to_ascii_lowercase();
         let engines = [("sglang", Engine::Sglang), ("vllm", Engine::Vllm)];
@@ -197,7 +197,7 @@ fn of_path(path: &str) -> Option<(Option<Engine>, EngineVersion)> {
 }
 
 /// The versions of engines whose sources a text clones and checks out: `git clone -b v0.5.9 https://…/sglang.git`.
-fn clones(text: &str) -> Vec<Stated> {
+fn clones(text: &str) -> Vec<StatedVersion> {
     let mut found = Vec::new();
     let mut cloned = None;
     let mut at = 0;
@@ -219,7 +219,7 @@ fn clones(text: &str) -> Vec<Stated> {
                 let tag = word.trim_start_matches("tags/");
                 let version = version_at(tag).filter(|(_, length)| *length == tag.len());
                 if let Some(version) = version.and_then(|(version, _)| plausible(version)) {
-                    found.push(Stated { engine, version: Located::new(version, place(word)) });
+                    found.push(StatedVersion { engine, version: Located::new(version, place(word)) });
                 }
             };
             if words.contains(&"clone") {
@@ -256,8 +256,8 @@ fn engine_of_sources(address: &str) -> Option<Engine> {
 }
 
 /// Every version that a text states.
-fn all(text: &str) -> Vec<(Stated, Strength)> {
-    let mut found: Vec<(Stated, Strength)> = if text.contains("git ") {
+fn all(text: &str) -> Vec<(StatedVersion, Strength)> {
+    let mut found: Vec<(StatedVersion, Strength)> = if text.contains("git ") {
         clones(text).into_iter().map(|one| (one, Strength::Tag)).collect()
     } else {
         Vec::new()
@@ -306,7 +306,7 @@ const SUFFIXES: [&str; 16] = [
     "-source",
 ];
 
-fn stated_at(text: &str, at: usize) -> Option<(Stated, Strength)> {
+fn stated_at(text: &str, at: usize) -> Option<(StatedVersion, Strength)> {
     let rest = text.get(at..)?;
     let lower: String = rest.chars().take(64).map(|letter| letter.to_ascii_lowercase()).collect();
     let (name, engine) = NAMES.into_iter().find(|(name, _)| lower.starts_with(name))?;
@@ -325,7 +325,7 @@ fn stated_at(text: &str, at: usize) -> Option<(Stated, Strength)> {
     if text.get(..at).is_some_and(|before| before.ends_with('-')) {
         return None;
     }
-    let stated = Stated { engine, version: Located::new(plausible(version)?, Span::new(start, start + width)) };
+    let stated = StatedVersion { engine, version: Located::new(plausible(version)?, Span::new(start, start + width)) };
     let bare = signs.trim_matches(['"', '\'', '`']);
     let strength = match bare.chars().next() {
         None => return None,
@@ -409,7 +409,7 @@ mod tests {
             ("sglang-router==0.3.0", None),
             ("intel/llm-scaler-vllm:0.21.0-b9", None),
         ] {
-            let found = of_image(image, Span::default()).map(|stated| stated.version.value.to_string());
+            let found = version_in_image(image, Span::default()).map(|stated| stated.version.value.to_string());
             assert_eq!(found.as_deref(), expected, "{image}");
         }
         for (requirement, expected) in [
@@ -418,7 +418,8 @@ mod tests {
             ("vllm==0.11.0", Some("0.11.0")),
             ("sglang-router==0.3.0", None),
         ] {
-            let found = of_requirement(requirement, Span::default()).map(|stated| stated.version.value.to_string());
+            let found =
+                version_in_requirement(requirement, Span::default()).map(|stated| stated.version.value.to_string());
             assert_eq!(found.as_deref(), expected, "{requirement}");
         }
     }

@@ -26,13 +26,13 @@ enum ForkedEngine {
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Table {
+struct ForkTable {
     fork: Vec<Fork>,
 }
 
 const TEXT: &str = include_str!("../data/forks.toml");
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| toml::from_str(TEXT).unwrap_or_default());
+static TABLE: LazyLock<ForkTable> = LazyLock::new(|| toml::from_str(TEXT).unwrap_or_default());
 
 impl Fork {
     fn is_of(&self, engine: Engine) -> bool {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_table_is_sorted_and_no_release_has_their_flags() {
-        let rows = toml::from_str::<Table>(TEXT).expect("a table of forks").fork;
+        let rows = toml::from_str::<ForkTable>(TEXT).expect("a table of forks").fork;
         assert!(!rows.is_empty() && rows.len() <= 64);
         let key = |fork: &Fork| (fork.name.to_lowercase(), fork.engine);
         assert!(rows.windows(2).all(|pair| key(&pair[0]) < key(&pair[1])));

@@ -16,7 +16,7 @@ pub(super) enum EntryPoint {
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Table {
+struct ImageTable {
     publishers: Vec<String>,
     owners: Vec<String>,
     others: Vec<String>,
@@ -25,7 +25,7 @@ struct Table {
 
 const TEXT: &str = include_str!("../data/images.toml");
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| toml::from_str(TEXT).unwrap_or_default());
+static TABLE: LazyLock<ImageTable> = LazyLock::new(|| toml::from_str(TEXT).unwrap_or_default());
 
 /// The engine of an image, judging by its name.
 pub(super) fn engine_of_image(image: &str) -> Option<Engine> {
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_table_is_sorted() {
-        let table: Table = toml::from_str(TEXT).expect("a table of images");
+        let table: ImageTable = toml::from_str(TEXT).expect("a table of images");
         for list in [&table.publishers, &table.owners, &table.others] {
             assert!(!list.is_empty() && list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
         }

@@ -85,16 +85,16 @@ pub fn has_fences(source: &Source) -> bool {
 
 impl Kind {
     /// The kind of a text.
-    pub fn of(source: &Source) -> Self {
-        match Self::of_name(source.name()) {
+    pub fn detect(source: &Source) -> Self {
+        match Self::from_name(source.name()) {
             Some(Self::Script) if !is_script_name(source.name()) && has_fences(source) => Self::Markdown,
             Some(kind) => kind,
-            None => Self::of_text(source),
+            None => Self::from_text(source),
         }
     }
 
     /// The kind of a file by its name alone.
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let base = bare(name);
         let stem = base.split('.').next().unwrap_or_default();
         if matches!(stem, "dockerfile" | "containerfile") || base.ends_with(".dockerfile") {
@@ -120,7 +120,7 @@ impl Kind {
     }
 
     /// The kind of a text whose name does not say it.
-    fn of_text(source: &Source) -> Self {
+    fn from_text(source: &Source) -> Self {
         let text = source.text().trim_start_matches('\u{feff}');
         if let Some(interpreter) = text.strip_prefix("#!") {
             let line = interpreter.lines().next().unwrap_or_default();
@@ -135,7 +135,7 @@ impl Kind {
     }
 
     /// The kind of a block of Markdown, and whether its language is a shell. `info` is the text after its fence.
-    pub fn of_block(info: &str, text: &str) -> (Self, bool) {
+    pub fn from_block(info: &str, text: &str) -> (Self, bool) {
         let mut words = info.split(|letter: char| letter.is_whitespace() || "{}.,:".contains(letter));
         let word = words.find(|word| !word.is_empty()).unwrap_or_default().to_ascii_lowercase();
         let kind = match word.as_str() {
@@ -209,7 +209,7 @@ mod tests {
             ("start", Kind::Script),
             ("main.rs", Kind::Script),
         ] {
-            assert_eq!(Kind::of(&Source::new(name, "x")), kind, "{name}");
+            assert_eq!(Kind::detect(&Source::new(name, "x")), kind, "{name}");
         }
     }
 
@@ -226,7 +226,7 @@ mod tests {
             ("model_path = \"a\"\n", Kind::Toml),
             ("run this:\n```\nsglang serve\n```\n", Kind::Markdown),
         ] {
-            assert_eq!(Kind::of(&Source::new("<stdin>", text)), kind, "{text}");
+            assert_eq!(Kind::detect(&Source::new("<stdin>", text)), kind, "{text}");
         }
     }
 
@@ -239,9 +239,9 @@ mod tests {
 
     #[test]
     fn blocks_have_the_kind_of_their_language() {
-        assert_eq!(Kind::of_block("bash title=\"run\"", ""), (Kind::Script, true));
-        assert_eq!(Kind::of_block("", "vllm serve m"), (Kind::Script, false));
-        assert_eq!(Kind::of_block("", "FROM vllm/vllm-openai"), (Kind::Dockerfile, false));
-        assert_eq!(Kind::of_block("{.yaml}", ""), (Kind::Yaml, false));
+        assert_eq!(Kind::from_block("bash title=\"run\"", ""), (Kind::Script, true));
+        assert_eq!(Kind::from_block("", "vllm serve m"), (Kind::Script, false));
+        assert_eq!(Kind::from_block("", "FROM vllm/vllm-openai"), (Kind::Dockerfile, false));
+        assert_eq!(Kind::from_block("{.yaml}", ""), (Kind::Yaml, false));
     }
 }

@@ -30,7 +30,7 @@ const SHORTEST_SLIP: usize = 8;
 const MOST_GUESSES: usize = 64;
 
 /// A key with its value.
-type Entry<'a> = (&'a Spanned<DeString<'a>>, &'a Spanned<DeValue<'a>>);
+type FileEntry<'a> = (&'a Spanned<DeString<'a>>, &'a Spanned<DeValue<'a>>);
 
 /// The text is parsed once: the tree that gives the places is the one that the file's type is read from.
 pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> Read {
@@ -60,14 +60,14 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
 }
 
 /// The entries of a table with their spans.
-fn in_order<'a>(table: &'a DeTable<'a>) -> Vec<Entry<'a>> {
-    let mut entries: Vec<Entry<'a>> = table.iter().collect();
+fn in_order<'a>(table: &'a DeTable<'a>) -> Vec<FileEntry<'a>> {
+    let mut entries: Vec<FileEntry<'a>> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     entries
 }
 
 /// Whether a file has a key of launch files, or one much like it.
-fn holds_launch(entries: &[Entry<'_>]) -> bool {
+fn holds_launch(entries: &[FileEntry<'_>]) -> bool {
     let names = || entries.iter().map(|(key, _)| key.get_ref().replace('_', "-"));
     let is_key = |name: String| {
         ["engine", "engine-version", "environment"].contains(&name.as_str()) || flags::by_name(&name).is_some()
@@ -80,7 +80,7 @@ fn holds_launch(entries: &[Entry<'_>]) -> bool {
         return true;
     }
     // Other programs have a `model` and a `revision` too, among much else.
-    let is_own = |(key, value): &&Entry<'_>| {
+    let is_own = |(key, value): &&FileEntry<'_>| {
         let name = key.get_ref().replace('_', "-");
         // No flag is a table.
         let is_table = matches!(value.get_ref(), DeValue::Table(_));
@@ -129,7 +129,7 @@ fn engine(name: EngineName) -> Engine {
     }
 }
 
-fn build(source: &Source, entries: &[Entry<'_>], findings: &mut Vec<Finding>) -> Launch {
+fn build(source: &Source, entries: &[FileEntry<'_>], findings: &mut Vec<Finding>) -> Launch {
     let mut arguments = Vec::new();
     let mut settings = BTreeMap::new();
     let mut environment = BTreeMap::new();
@@ -138,13 +138,13 @@ fn build(source: &Source, entries: &[Entry<'_>], findings: &mut Vec<Finding>) ->
     let mut last_end = 0;
     for (key, value) in entries {
         let name = key.get_ref().as_ref();
-        let key_span = of_range(key.span());
-        let value_span = of_range(value.span());
+        let key_span = span_from(key.span());
+        let value_span = span_from(value.span());
         let value = value.get_ref();
         if let Some(variables) = value.as_table().filter(|_| name == "environment") {
             for (name, value) in variables {
                 let Some(text) = value.get_ref().as_str() else { continue };
-                let value = Located::new(Value::Known(text.to_owned()), of_range(value.span()));
+                let value = Located::new(Value::Known(text.to_owned()), span_from(value.span()));
                 environment.insert(name.get_ref().to_string(), value);
             }
             continue;
@@ -205,7 +205,7 @@ fn version(value: &DeValue<'_>, span: Span, findings: &mut Vec<Finding>) -> Opti
 fn values(source: &Source, value: &DeValue<'_>, span: Span) -> Vec<Located<Value>> {
     match value {
         DeValue::Array(array) => {
-            let element = |value: &Spanned<DeValue<'_>>| scalar(source, value.get_ref(), of_range(value.span()));
+            let element = |value: &Spanned<DeValue<'_>>| scalar(source, value.get_ref(), span_from(value.span()));
             array.iter().map(element).collect()
         }
         DeValue::Boolean(_) | DeValue::Table(_) => Vec::new(),
@@ -253,7 +253,7 @@ fn insertion(source: &Source, last_end: usize) -> Insertion {
     Insertion { at, before: "\n".into(), after: String::new(), writing: Writing::toml() }
 }
 
-fn of_range(range: Range<usize>) -> Span {
+fn span_from(range: Range<usize>) -> Span {
     Span::new(range.start, range.end)
 }
 

@@ -116,8 +116,8 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     if source.text().len() > LONGEST_TEXT {
         return problems::too_large(source);
     }
-    let kind = kind::Kind::of(source);
-    let context = TextContext::of(source, kind);
+    let kind = kind::Kind::detect(source);
+    let context = TextContext::for_text(source, kind);
     let forks = context.forks;
     let mut parsed = documents::parse(source, kind, context, options);
     evidence::fill_in(source, options, forks, &mut parsed.launches);

@@ -17,7 +17,7 @@ use super::{
 const MOST_BLOCKS: usize = 4096;
 
 /// A block under construction.
-struct Block {
+struct CodeBlock {
     info: String,
     text: String,
     pieces: SpanMap<()>,
@@ -27,7 +27,7 @@ struct Block {
 /// is one block.
 pub(super) fn read(source: &Source, context: &TextContext) -> Read {
     let mut documents = Vec::new();
-    let mut open: Option<Block> = None;
+    let mut open: Option<CodeBlock> = None;
     for (event, range) in Parser::new(source.text()).into_offset_iter() {
         match event {
             Event::Start(Tag::CodeBlock(kind)) => {
@@ -35,7 +35,7 @@ pub(super) fn read(source: &Source, context: &TextContext) -> Read {
                     CodeBlockKind::Fenced(info) => info.to_string(),
                     CodeBlockKind::Indented => String::new(),
                 };
-                open = Some(Block { info, text: String::new(), pieces: SpanMap::default() });
+                open = Some(CodeBlock { info, text: String::new(), pieces: SpanMap::default() });
             }
             Event::Text(text) => {
                 if let Some(block) = &mut open {
@@ -56,7 +56,7 @@ pub(super) fn read(source: &Source, context: &TextContext) -> Read {
     Read { documents, ..Read::default() }
 }
 
-impl Block {
+impl CodeBlock {
     fn add(&mut self, text: &str, place: Span) {
         let start = self.text.len();
         self.text.push_str(text);
@@ -65,7 +65,7 @@ impl Block {
     }
 
     fn document(self, context: &TextContext) -> Document {
-        let (kind, is_shell) = Kind::of_block(&self.info, &self.text);
+        let (kind, is_shell) = Kind::from_block(&self.info, &self.text);
         let form = if is_shell { TextForm::ShellBlock } else { TextForm::Page };
         Document::new(kind, self.text, Rc::new(Pieces(self.pieces)), context.inner(form))
     }

@@ -11,7 +11,7 @@ use schemas::{
 use super::{
     Argument, Insertion, Launch, Parsed, Setting, Value,
     context::TextContext,
-    document::{Document, Origin, UNKNOWN},
+    document::{Document, TextOrigin, UNKNOWN},
     kind::Kind,
     span_map::{MappedPart, SpanMap},
 };
@@ -20,7 +20,7 @@ use super::{
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pieces(pub SpanMap<()>);
 
-impl Origin for Pieces {
+impl TextOrigin for Pieces {
     fn place(&self, span: Span) -> Span {
         self.0.place(span)
     }

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_are_told_from_values() {
+    fn placeholders_are_stated_from_values() {
         for text in [
             "N",
             "N/A",
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_in_json_are_told_from_mistakes() {
+    fn placeholders_in_json_are_stated_from_mistakes() {
         for text in [r#"{"n": N}"#, r#"{"n": n, "m": 1}"#, r#"{"n": __N__}"#, r#"{"n": %d}"#, r#"{"n":@n@}"#] {
             let error = serde_json::from_str::<serde_json::Value>(text).expect_err(text);
             assert!(is_in_json(text, error.column() - 1), "{text}");

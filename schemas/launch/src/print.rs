@@ -9,7 +9,7 @@ use super::{
     Argument, Engine, Launch, Syntax, Value,
     arguments::split::is_flag,
     quoting::quoted,
-    shell::{Command, Reader, Statement},
+    shell::{Command, ShellReader, Statement},
 };
 
 impl fmt::Display for Launch {
@@ -74,7 +74,7 @@ enum Bare {
 fn bare(text: &str) -> Bare {
     // A word after it shows what a backslash at its end does.
     let command = format!("x {text} y");
-    let mut statements = Reader::new(&command, Span::new(0, command.len()));
+    let mut statements = ShellReader::new(&command, Span::new(0, command.len()));
     let Some(Statement::Command(Command { assignments, words, writes: None })) = statements.next() else {
         return Bare::Different;
     };

@@ -52,7 +52,7 @@ pub(super) fn too_many_words(first: Span, most: usize) -> Finding {
     finding
 }
 
-pub(super) fn of_trouble(trouble: Trouble) -> Finding {
+pub(super) fn trouble_finding(trouble: Trouble) -> Finding {
     match trouble {
         Trouble::Unclosed(span) => {
             UNCLOSED.at(span, "this quote or substitution is not closed", "read as plain text from here")

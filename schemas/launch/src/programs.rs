@@ -23,7 +23,7 @@ pub(super) enum Role {
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Table {
+struct ProgramTable {
     programs: BTreeMap<String, Vec<Role>>,
     flags: OtherFlags,
 }
@@ -37,7 +37,7 @@ struct OtherFlags {
 
 const TEXT: &str = include_str!("../data/programs.toml");
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| toml::from_str(TEXT).unwrap_or_default());
+static TABLE: LazyLock<ProgramTable> = LazyLock::new(|| toml::from_str(TEXT).unwrap_or_default());
 
 /// The name of a program without its folder.
 pub(super) fn base(word: &str) -> &str {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_table_is_sorted_and_its_roles_are_known() {
-        let table: Table = toml::from_str(TEXT).expect("a table of programs with known roles");
+        let table: ProgramTable = toml::from_str(TEXT).expect("a table of programs with known roles");
         let section =
             TEXT.split_once("[programs]\n").and_then(|(_, rest)| rest.split_once("\n\n")).expect("a section").0;
         let names: Vec<&str> =

@@ -25,7 +25,7 @@ const LONGEST: usize = 512 << 10;
 const MOST_COMMANDS: usize = 256;
 
 /// A command found in a program.
-struct Found {
+struct PythonCommand {
     command: Composed,
     /// Whether other parts of the program may add to it.
     is_part: bool,
@@ -55,8 +55,8 @@ fn tree(text: &str) -> Option<tree_sitter::Tree> {
     parser.parse(text, None)
 }
 
-fn document(found: Found, context: &TextContext) -> Document {
-    let Found { command, is_part, is_started } = found;
+fn document(found: PythonCommand, context: &TextContext) -> Document {
+    let PythonCommand { command, is_part, is_started } = found;
     let form = if is_started { TextForm::PythonCall } else { TextForm::PythonText };
     // A name that resembles no flag may be the program's own argument, and whether a shell reads a text of several lines is
     // unknown.

@@ -29,8 +29,8 @@ pub use estimate::{MemoryEstimate, readable};
 
 /// The engine version to check a launch against, and whether it was stated. In order of precedence: `told` by the user,
 /// the launch's own, slime's pin for slime, the newest known.
-pub fn version_of(launch: &Launch, told: Option<EngineVersion>) -> (EngineVersion, bool) {
-    let stated = told.or(launch.engine_version.as_ref().map(|version| version.value));
+pub fn version_of(launch: &Launch, stated: Option<EngineVersion>) -> (EngineVersion, bool) {
+    let stated = stated.or(launch.engine_version.as_ref().map(|version| version.value));
     match (stated, launch.engine) {
         (Some(version), _) => (version, true),
         (None, Engine::Slime) => (SLIME_PIN, false),

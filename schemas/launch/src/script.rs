@@ -21,7 +21,7 @@ use std::{
     sync::Arc,
 };
 
-use self::control_flow::{Conditional, Elements, Way};
+use self::control_flow::{Branch, Conditional, Elements};
 use schemas::text::{Located, Source, Span};
 
 use super::{
@@ -29,8 +29,8 @@ use super::{
     command::{ShellCommand, Text},
     compose::Composed,
     document::Document,
-    evidence::Stated,
-    shell::{Reader, Statement, Trouble},
+    evidence::StatedVersion,
+    shell::{ShellReader, Statement, Trouble},
 };
 
 /// Maximum number of commands of one text, and of constructs in it that do not close.
@@ -38,7 +38,7 @@ const MOST_COMMANDS: usize = 1024;
 
 /// What a variable holds.
 #[derive(Clone, Debug)]
-struct Scalar<'a> {
+struct ShellVariable<'a> {
     /// Its whole text.
     value: Text<'a>,
     /// The words that a bare use of it comes to, each at its place in the assignment, on each way.
@@ -53,13 +53,13 @@ struct Scalar<'a> {
 
 struct Interpreter<'a> {
     source: &'a Source,
-    scalars: HashMap<Cow<'a, str>, Scalar<'a>>,
+    scalars: HashMap<Cow<'a, str>, ShellVariable<'a>>,
     /// Every array that was ever assigned; a name that is assigned twice without use keeps both.
     arrays: Vec<Elements<'a>>,
     /// Which of them a name means now.
     current: HashMap<&'a str, usize>,
     /// The version of the engine that is installed, where requirements name one.
-    pinned: Option<Option<Stated>>,
+    pinned: Option<Option<StatedVersion>>,
     /// Shared by the launches that run in it.
     exported: Arc<Environment>,
     /// Exported variables that get several values.
@@ -69,7 +69,7 @@ struct Interpreter<'a> {
     /// How many names were assigned before each open block.
     blocks: Vec<usize>,
     /// The current branch of each open block, up to the maximum depth.
-    gone: Vec<Way>,
+    gone: Vec<Branch>,
     /// How many blocks there were.
     blocks_seen: u32,
     /// Names assigned in the open blocks.
@@ -111,7 +111,7 @@ pub(super) fn read<'a>(source: &'a Source, given: Option<&'a Variables>) -> Scri
     if env_file::is_env_file(source) {
         interpreter.read_env_file();
     } else {
-        interpreter.run(Reader::new(source.text(), Span::new(0, source.text().len())), 0);
+        interpreter.run(ShellReader::new(source.text(), Span::new(0, source.text().len())), 0);
     }
     interpreter.finish()
 }
@@ -149,20 +149,20 @@ impl<'a> Interpreter<'a> {
         self.given = Some(given);
     }
 
-    fn given_scalar(&self, value: &'a str) -> Scalar<'a> {
+    fn given_scalar(&self, value: &'a str) -> ShellVariable<'a> {
         let value = Text::Known(value.into());
-        Scalar { value, words: Elements::default(), literal: None, used: true, order: self.order }
+        ShellVariable { value, words: Elements::default(), literal: None, used: true, order: self.order }
     }
 
-    fn run(&mut self, mut reader: Reader<'a>, nesting: usize) {
+    fn run(&mut self, mut reader: ShellReader<'a>, nesting: usize) {
         for statement in reader.by_ref() {
             match statement {
                 Statement::BlockOpens(block) => self.open(block),
                 Statement::BlockTurns => self.turn(),
                 Statement::BlockCloses => self.close(),
                 Statement::Array(array) => self.assign_array(array),
-                Statement::Document(document) if nesting == 0 => self.document(&document),
-                Statement::Document(_) => {}
+                Statement::HereDocument(document) if nesting == 0 => self.document(&document),
+                Statement::HereDocument(_) => {}
                 Statement::Command(command) => self.command(&command, nesting),
             }
         }

@@ -19,7 +19,7 @@ mod value;
 mod word;
 
 pub(super) use body::{Chunk, chunks};
-pub(super) use lexer::{Reader, comments, name_length};
+pub(super) use lexer::{ShellReader, comments, name_length};
 pub use names::unset_names;
 pub(super) use value::chunks_of_word;
 
@@ -38,7 +38,7 @@ pub(super) enum Statement<'a> {
     /// `NAME=( … )` or `NAME+=( … )`.
     Array(Array<'a>),
     /// A here-document; it follows the commands that it is piped through.
-    Document(Document<'a>),
+    HereDocument(HereDocument<'a>),
     /// The start of code that may not run, or runs several times: `if`, `for`, `case`, a function, a subshell, commands
     /// after `&&` and `||`.
     BlockOpens(Block),
@@ -50,7 +50,7 @@ pub(super) enum Statement<'a> {
 
 /// A here-document: text in a script that is the input of commands.
 #[derive(Clone, Debug)]
-pub(super) struct Document<'a> {
+pub(super) struct HereDocument<'a> {
     /// Its lines, without the terminating one.
     pub body: Span,
     /// Whether its delimiter is quoted, so that the shell does not expand it.
@@ -82,9 +82,9 @@ pub(super) struct Command<'a> {
     /// `NAME=value` before it, or the operands of `export` and similar commands.
     pub assignments: Vec<Assignment<'a>>,
     /// Its words.
-    pub words: Vec<Word<'a>>,
+    pub words: Vec<ShellWord<'a>>,
     /// The file that its output goes to.
-    pub writes: Option<Word<'a>>,
+    pub writes: Option<ShellWord<'a>>,
 }
 
 /// `NAME=value`.
@@ -93,7 +93,7 @@ pub(super) struct Assignment<'a> {
     pub name: &'a str,
     /// `+=`.
     pub append: bool,
-    pub value: Word<'a>,
+    pub value: ShellWord<'a>,
 }
 
 /// `NAME=( … )`.
@@ -103,31 +103,31 @@ pub(super) struct Array<'a> {
     pub name_span: Span,
     /// `+=`.
     pub append: bool,
-    pub words: Vec<Word<'a>>,
+    pub words: Vec<ShellWord<'a>>,
     pub span: Span,
 }
 
 /// A word before expansion.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Word<'a> {
-    pub parts: Parts<'a>,
+pub(super) struct ShellWord<'a> {
+    pub parts: WordParts<'a>,
     pub span: Span,
 }
 
 /// The parts of a word. Nearly every word is a single text, which needs no allocation.
 #[derive(Clone, Debug)]
-pub(super) enum Parts<'a> {
-    One(Part<'a>),
-    Several(Vec<Part<'a>>),
+pub(super) enum WordParts<'a> {
+    One(WordPart<'a>),
+    Several(Vec<WordPart<'a>>),
 }
 
 /// A piece of a word.
 #[derive(Clone, Debug)]
-pub(super) enum Part<'a> {
+pub(super) enum WordPart<'a> {
     /// Plain text, with quotes and escapes resolved.
     Text(Cow<'a, str>),
     /// `$NAME`, `${NAME}` or `${NAME:-argument}`.
-    Variable { name: &'a str, operator: Operator, argument: Vec<Part<'a>>, quoted: bool },
+    Variable { name: &'a str, operator: Operator, argument: Vec<WordPart<'a>>, quoted: bool },
     /// `${NAME[@]}` or `${NAME[*]}`.
     Elements(&'a str),
     /// `$(seq …)` with constant bounds.
@@ -160,14 +160,14 @@ pub(super) enum Trouble {
     CommentAfterBackslash(Span),
 }
 
-impl Default for Parts<'_> {
+impl Default for WordParts<'_> {
     fn default() -> Self {
         Self::Several(Vec::new())
     }
 }
 
-impl<'a> Parts<'a> {
-    pub fn as_slice(&self) -> &[Part<'a>] {
+impl<'a> WordParts<'a> {
+    pub fn as_slice(&self) -> &[WordPart<'a>] {
         match self {
             Self::One(part) => std::slice::from_ref(part),
             Self::Several(parts) => parts,
@@ -175,12 +175,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl<'a> Word<'a> {
+impl<'a> ShellWord<'a> {
     /// The text of a word that consists of plain text only.
     pub fn text(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [] => Some(""),
-            [Part::Text(text)] => Some(text),
+            [WordPart::Text(text)] => Some(text),
             _ => None,
         }
     }
@@ -188,7 +188,7 @@ impl<'a> Word<'a> {
     /// The word as the name of a variable, if it consists of plain text only.
     pub fn name(&self) -> Option<Cow<'a, str>> {
         match self.parts.as_slice() {
-            [Part::Text(text)] => Some(text.clone()),
+            [WordPart::Text(text)] => Some(text.clone()),
             _ => None,
         }
     }

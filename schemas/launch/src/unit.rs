@@ -9,7 +9,7 @@ use super::{
     compose::Composed,
     context::TextContext,
     document::{Document, Read, Surroundings},
-    evidence::of_image,
+    evidence::version_in_image,
     images::engine_of_image,
     kind::Kind,
 };
@@ -18,7 +18,7 @@ use super::{
 const MOST_VARIABLES: usize = 128;
 
 /// A key with its value, including continued lines.
-struct Entry<'a> {
+struct UnitEntry<'a> {
     key: &'a str,
     value: &'a str,
     place: Span,
@@ -30,7 +30,7 @@ pub(super) fn read(source: &Source, context: &TextContext) -> Read {
     let image = entries.iter().find(|entry| entry.key == "Image");
     let mut surroundings = surroundings(&entries);
     surroundings.image = image.map(|image| image.value.to_owned());
-    let command = |entry: &Entry<'_>| {
+    let command = |entry: &UnitEntry<'_>| {
         // `Exec=` contains flags only: its leading dash is not a prefix of systemd.
         let is_flags = entry.key == "Exec";
         let prefixes: &[char] = if is_flags { &[] } else { &['-', '@', '+', '!', ':', '|'] };
@@ -39,7 +39,7 @@ pub(super) fn read(source: &Source, context: &TextContext) -> Read {
         composed.copy(command, Span::new(entry.place.end - command.len(), entry.place.end));
         Document {
             surroundings: surroundings.clone(),
-            version: image.and_then(|image| of_image(image.value, image.place)),
+            version: image.and_then(|image| version_in_image(image.value, image.place)),
             engine: image.and_then(|image| engine_of_image(image.value)).filter(|_| command.starts_with("--")),
             ..composed.into_document(Kind::Script, context.clone())
         }
@@ -48,7 +48,7 @@ pub(super) fn read(source: &Source, context: &TextContext) -> Read {
     Read { documents: starts.map(command).collect(), ..Read::default() }
 }
 
-fn entries(source: &Source) -> Vec<Entry<'_>> {
+fn entries(source: &Source) -> Vec<UnitEntry<'_>> {
     let text = source.text();
     let mut entries = Vec::new();
     let mut lines = text.split_inclusive('\n').peekable();
@@ -68,12 +68,12 @@ fn entries(source: &Source) -> Vec<Entry<'_>> {
             continue;
         }
         let value = value.trim_start();
-        entries.push(Entry { key: key.trim(), value, place: Span::new(end - value.len(), end) });
+        entries.push(UnitEntry { key: key.trim(), value, place: Span::new(end - value.len(), end) });
     }
     entries
 }
 
-fn surroundings(entries: &[Entry<'_>]) -> Surroundings {
+fn surroundings(entries: &[UnitEntry<'_>]) -> Surroundings {
     let mut surroundings = Surroundings::default();
     for entry in entries {
         match entry.key {

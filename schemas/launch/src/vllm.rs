@@ -7,7 +7,7 @@ mod values;
 
 use std::collections::BTreeMap;
 
-use keys::{Named, is_config, named};
+use keys::{ConfigFlag, is_config, named};
 use schemas::{
     engines::Engine,
     flags::{Arity, Key},
@@ -91,7 +91,8 @@ impl Launch {
         if self.engine != Engine::Vllm {
             return None;
         }
-        let gives_whole = || self.arguments.iter().any(|argument| named(&argument.flag.value) == Some(Named::Whole));
+        let gives_whole =
+            || self.arguments.iter().any(|argument| named(&argument.flag.value) == Some(ConfigFlag::Whole));
         let mut found = speculation(&self.arguments)?;
         found.is_open |= !self.is_complete() && !gives_whole();
         found.gives_tokens |= found.is_open;
@@ -105,7 +106,7 @@ impl Launch {
 
     /// The span of a key of the speculative configuration that is given as a separate flag.
     pub fn vllm_key_place(&self, key: &str) -> Option<Span> {
-        let is_key = |argument: &&Argument| matches!(named(&argument.flag.value), Some(Named::Key(own)) if own.replace('-', "_") == key);
+        let is_key = |argument: &&Argument| matches!(named(&argument.flag.value), Some(ConfigFlag::Key(own)) if own.replace('-', "_") == key);
         self.arguments.iter().rfind(is_key).map(|argument| argument.span)
     }
 
@@ -134,7 +135,7 @@ pub(super) fn meaning(spelling: &str) -> (Option<Key>, Option<Arity>) {
 /// vLLM uses the last JSON, and adds the keys that are separate flags (`engine/arg_utils.py`).
 fn speculation(arguments: &[Argument]) -> Option<VllmSpeculation> {
     let mut found: Option<VllmSpeculation> = None;
-    if let Some(argument) = arguments.iter().rfind(|argument| named(&argument.flag.value) == Some(Named::Whole)) {
+    if let Some(argument) = arguments.iter().rfind(|argument| named(&argument.flag.value) == Some(ConfigFlag::Whole)) {
         let word = argument.values.first()?;
         let whole = found.insert(VllmSpeculation { span: word.span, ..VllmSpeculation::default() });
         for (name, value) in holes::object(&word.value)? {
@@ -142,7 +143,7 @@ fn speculation(arguments: &[Argument]) -> Option<VllmSpeculation> {
         }
     }
     for argument in arguments {
-        let Some(Named::Key(path)) = named(&argument.flag.value) else { continue };
+        let Some(ConfigFlag::Key(path)) = named(&argument.flag.value) else { continue };
         let text = argument.values.first().and_then(|value| value.value.known());
         let (name, inside) = path.split_once('.').map_or((path, None), |(name, inside)| (name, Some(inside)));
         let value = match (name.trim_end_matches('+'), inside) {

@@ -21,7 +21,7 @@ use std::{
 use align::Scalar;
 use container::Container;
 use excerpt::Excerpt;
-use node::{Broken, Id, Node, Tree};
+use node::{Id, Node, Tree, YamlError};
 use remap::YamlOrigin;
 use saphyr_parser::ScalarStyle;
 use schemas::{
@@ -54,7 +54,7 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
     if source.text().len() > LONGEST_YAML {
         return Read { reason: Some(problems::unread(source, "YAML of more than 4 MiB")), ..Read::default() };
     }
-    match Reader::new(source, context, options) {
+    match YamlReader::new(source, context, options) {
         Ok(reader) => reader.read(),
         // The output of a template is unknown, and so is what reads JSON that is not YAML.
         Err(broken) if source.text().contains("{{") || is_json(source) || closes_early(source.text(), &broken) => {
@@ -69,7 +69,7 @@ pub(super) fn read_unnamed(source: &Source, context: &TextContext, options: &Opt
     if source.text().len() > LONGEST_YAML || !begins_as_yaml(source) {
         return None;
     }
-    let read = Reader::new(source, context, options).ok()?.read();
+    let read = YamlReader::new(source, context, options).ok()?.read();
     (!read.launches.is_empty() || !read.documents.is_empty()).then_some(read)
 }
 
@@ -117,7 +117,7 @@ fn begins_as_yaml(source: &Source) -> bool {
 }
 
 /// Whether the reader stopped at a bracket that closes further left than it opened, which other readers take.
-fn closes_early(text: &str, broken: &Broken) -> bool {
+fn closes_early(text: &str, broken: &YamlError) -> bool {
     text.get(broken.at..).is_some_and(|rest| rest.trim_start().starts_with([']', '}']))
 }
 
@@ -126,7 +126,7 @@ fn is_json(source: &Source) -> bool {
     source.name().ends_with(".json")
 }
 
-fn invalid(source: &Source, broken: &Broken) -> Finding {
+fn invalid(source: &Source, broken: &YamlError) -> Finding {
     let text = source.text();
     let at = broken.at.min(text.len());
     let width = text.get(at..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
@@ -134,7 +134,7 @@ fn invalid(source: &Source, broken: &Broken) -> Finding {
 }
 
 /// Reads one text.
-struct Reader<'a> {
+struct YamlReader<'a> {
     /// The text, with the expressions of a template replaced.
     source: Source,
     tree: Rc<Tree>,
@@ -147,8 +147,8 @@ struct Reader<'a> {
     found: Read,
 }
 
-impl<'a> Reader<'a> {
-    fn new(source: &Source, context: &'a TextContext, options: &'a Options) -> Result<Self, Broken> {
+impl<'a> YamlReader<'a> {
+    fn new(source: &Source, context: &'a TextContext, options: &'a Options) -> Result<Self, YamlError> {
         let (tree, filled) = match Tree::read(source.text()) {
             Ok(tree) => (tree, None),
             Err(broken) => {
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
             }
         };
         Ok(Self {
-            structure: Structure::of(source.name(), &tree),
+            structure: Structure::detect(source.name(), &tree),
             is_template: filled.is_some(),
             source: filled.unwrap_or_else(|| source.clone()),
             tree: Rc::new(tree),
@@ -209,8 +209,8 @@ impl<'a> Reader<'a> {
         self.add(launches, findings);
     }
 
-    fn config_reader<'t>(&'t self, tree: &'t Tree) -> config::Reader<'t> {
-        config::Reader { source: &self.source, tree, context: self.context, options: self.options }
+    fn config_reader<'t>(&'t self, tree: &'t Tree) -> config::ConfigReader<'t> {
+        config::ConfigReader { source: &self.source, tree, context: self.context, options: self.options }
     }
 
     fn containers(&mut self) {
@@ -228,11 +228,11 @@ impl<'a> Reader<'a> {
             for container in Container::lists_of(self.source.text(), &tree, map) {
                 used.extend(&container.scalars);
                 let is_part = container.is_part;
-                self.found.documents.push(Document { is_part, ..self.of_container(container) });
+                self.found.documents.push(Document { is_part, ..self.container_document(container) });
             }
-            let Some(container) = Container::of(self.source.text(), &tree, map, runner) else { continue };
+            let Some(container) = Container::from_map(self.source.text(), &tree, map, runner) else { continue };
             used.extend(&container.scalars);
-            self.found.documents.push(self.of_container(container));
+            self.found.documents.push(self.container_document(container));
         }
         let is_block = |scalar: &Scalar| matches!(scalar.style, ScalarStyle::Literal | ScalarStyle::Folded);
         self.scripts(&used, is_block);
@@ -247,7 +247,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The command of a container.
-    fn of_container(&self, container: Container<'_>) -> Document {
+    fn container_document(&self, container: Container<'_>) -> Document {
         let Container { excerpt, variables, version, image, problems, .. } = container;
         let environment = variables.list.iter().map(|variable| (variable.name.to_owned(), variable.value.clone()));
         let surroundings = Surroundings {
@@ -268,7 +268,7 @@ impl<'a> Reader<'a> {
             if used.contains(&id) || !is_script(scalar) || self.is_full() {
                 continue;
             }
-            if let Some(kind) = Kind::of_name(key).filter(|kind| *kind != Kind::Script) {
+            if let Some(kind) = Kind::from_name(key).filter(|kind| *kind != Kind::Script) {
                 self.found.documents.extend(self.file(key, scalar, kind));
                 continue;
             }

@@ -61,7 +61,7 @@ struct Index {
     file: HashMap<String, usize>,
     /// By first line: the last line, and the entries.
     below: BTreeMap<usize, (usize, HashMap<String, usize>)>,
-    beside: HashMap<usize, HashMap<String, usize>>,
+    extra: HashMap<usize, HashMap<String, usize>>,
 }
 
 impl Index {
@@ -71,7 +71,7 @@ impl Index {
         for comment in comments {
             let entries = match comment.scope {
                 Scope::File => &mut index.file,
-                Scope::Line => index.beside.entry(source.position(comment.span.start).line).or_default(),
+                Scope::Line => index.extra.entry(source.position(comment.span.start).line).or_default(),
                 Scope::Below { first, last } => &mut index.below.entry(first).or_insert((last, HashMap::new())).1,
             };
             for entry in &comment.entries {
@@ -88,12 +88,12 @@ impl Index {
         let among = |entries: &HashMap<String, usize>| keys.iter().find_map(|key| entries.get(key)).copied();
         let first = source.position(diagnostic.span.start).line;
         let last = source.position(diagnostic.span.end).line;
-        let beside = [first, last].iter().find_map(|line| among(self.beside.get(line)?));
+        let extra = [first, last].iter().find_map(|line| among(self.extra.get(line)?));
         let below = || {
             let (_, (end, entries)) = self.below.range(..=first).next_back()?;
             if first <= *end { among(entries) } else { None }
         };
-        beside.or_else(below).or_else(|| among(&self.file))
+        extra.or_else(below).or_else(|| among(&self.file))
     }
 }
 

@@ -29,7 +29,7 @@ fn of_many_findings_with_one_code_the_first_are_listed_and_the_rest_counted() {
 }
 
 #[test]
-fn of_words_that_belong_to_no_flag_the_first_is_told() {
+fn of_words_that_belong_to_no_flag_the_first_is_stated() {
     let (_, found) = found("sglang serve --model-path a b c d --tp 2 e");
     let codes: Vec<&str> = found.iter().map(|finding| finding.code).collect();
     assert_eq!(codes, ["LT08", "LT08"]);
@@ -42,7 +42,7 @@ fn a_launch_of_very_many_words_is_cut_and_says_so() {
 }
 
 #[test]
-fn a_place_in_a_very_long_line_is_told_without_the_line() {
+fn a_place_in_a_very_long_line_is_stated_without_the_line() {
     let (source, found) = found(&format!("sglang serve --model-path {} --no-such-flag", "a".repeat(1 << 20)));
     let text = render(&[Findings { source: &source, diagnostics: &found }], Format::Full, false);
     assert!(text.len() < 1000 && text.contains("x.sh:1:1048604"), "{}", text.chars().take(2000).collect::<String>());

@@ -54,9 +54,9 @@ fn the_table_of_forms_is_true() {
 
 fn check(path: &Path, name: &str) -> Result<(), String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".expect");
-    let expected = expected(&fs::read_to_string(PathBuf::from(beside)).unwrap_or_else(|_| text.clone()))?;
+    let mut extra = path.as_os_str().to_owned();
+    extra.push(".expect");
+    let expected = expected(&fs::read_to_string(PathBuf::from(extra)).unwrap_or_else(|_| text.clone()))?;
     let found = report_text(&Source::new(name, text), &Options::default()).findings;
     let found = found.iter().map(|one| (one.code.to_owned(), one.severity));
     let mut found: Vec<(String, Severity)> =

@@ -444,7 +444,7 @@ fn a_text_too_large_is_refused_and_said_so() {
 }
 
 #[test]
-fn the_forms_of_a_launch_are_told_apart() {
+fn the_forms_of_a_launch_are_stated_apart() {
     let syntax = |name: &str, text: &str| {
         parse(&Source::new(name, text), &Options::default()).launches.first().map(|launch| launch.syntax)
     };

@@ -75,27 +75,27 @@ pub struct FixedText {
 /// If a round increases the number of errors about the text itself, it is reverted, and fixing ends. If fixes undo each
 /// other endlessly, all rounds are reverted.
 pub fn until_stable(source: &Source, also_unsafe: bool, look: impl Fn(&Source) -> Vec<Diagnostic>) -> FixedText {
-    let mut mended = FixedText { text: source.text().to_owned(), fixed: BTreeMap::new(), refused: Vec::new() };
+    let mut edited = FixedText { text: source.text().to_owned(), fixed: BTreeMap::new(), refused: Vec::new() };
     let mut found = look(source);
     for _ in 0..MOST_ROUNDS {
-        let present = Source::new(source.name(), mended.text.as_str());
+        let present = Source::new(source.name(), edited.text.as_str());
         let fixed = apply(&present, &found, also_unsafe);
-        if fixed.applied.is_empty() || fixed.text == mended.text {
-            return mended;
+        if fixed.applied.is_empty() || fixed.text == edited.text {
+            return edited;
         }
         let codes: Vec<&'static str> =
             fixed.applied.iter().filter_map(|at| found.get(*at)).map(|diagnostic| diagnostic.code).collect();
         let next = look(&Source::new(source.name(), fixed.text.as_str()));
         if unreadable(&next) > unreadable(&found) {
-            mended.refused = codes;
-            return mended;
+            edited.refused = codes;
+            return edited;
         }
-        codes.into_iter().for_each(|code| *mended.fixed.entry(code).or_default() += 1);
-        mended.text = fixed.text;
+        codes.into_iter().for_each(|code| *edited.fixed.entry(code).or_default() += 1);
+        edited.text = fixed.text;
         found = next;
     }
     // Not stable: these fixes cannot do what their author intended.
-    let refused = mended.fixed.into_keys().collect();
+    let refused = edited.fixed.into_keys().collect();
     FixedText { text: source.text().to_owned(), fixed: BTreeMap::new(), refused }
 }
 

@@ -297,9 +297,9 @@ fn replacing(from: &'static str, to: &'static str) -> impl Fn(&Source) -> Vec<Di
 #[test]
 fn fixing_goes_on_until_nothing_is_left_and_never_for_ever() {
     let check = |text: &str, from, to, expected: &str, fixed: &[(&'static str, usize)], refused: &[&str]| {
-        let mended = until_stable(&Source::new("x", text), false, replacing(from, to));
-        let counts: Vec<_> = mended.fixed.into_iter().collect();
-        assert_eq!((mended.text.as_str(), counts.as_slice(), mended.refused.as_slice()), (expected, fixed, refused));
+        let edited = until_stable(&Source::new("x", text), false, replacing(from, to));
+        let counts: Vec<_> = edited.fixed.into_iter().collect();
+        assert_eq!((edited.text.as_str(), counts.as_slice(), edited.refused.as_slice()), (expected, fixed, refused));
     };
     check("aab ab", "ab", "b", "b b", &[("SD023", 3)], &[]);
     check("x", "ab", "b", "x", &[], &[]);

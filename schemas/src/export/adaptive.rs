@@ -2,16 +2,16 @@
 //!
 //! [`crate::adaptive`] describes the file, and [`crate::chain_tables`] which versions follow it.
 
-use super::{Asked, ExportError, Exported, Remarks, Row, adaptive_table::table, sglang};
+use super::{ExportError, ExportRequest, Exported, Remarks, Row, adaptive_table::table, sglang};
 use crate::{adaptive, tree::TreeShape};
 
 /// The name of the file in the command.
 const FILE: &str = "adaptive.json";
 
 /// The file; with a batch size, without the rows that apply to larger batches only.
-pub fn file(asked: Asked<'_>) -> Result<Exported, ExportError> {
-    let Asked { tuning, form, batch_size, version, .. } = asked;
-    let schedule = table(asked, version)?;
+pub fn file(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
+    let ExportRequest { tuning, form, batch_size, version, .. } = request;
+    let schedule = table(request, version)?;
     let most = schedule.most();
     let text = adaptive::write(schedule.ranges.iter().map(|(first, _, steps)| (*first, *steps)));
     let row = Row { shape: TreeShape::chain(most), notes: Vec::new(), ..Row::of(tuning, batch_size)? };

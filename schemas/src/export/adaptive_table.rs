@@ -1,21 +1,21 @@
 //! The part of a table that SGLang's adaptive file can hold.
 
-use super::{Asked, ExportError, Form, row::WholeTable, schedule::Schedule};
+use super::{ExportError, ExportRequest, Form, row::WholeTable, schedule::Schedule};
 use crate::{chain_tables, version::EngineVersion};
 
 /// How the whole table is exported for SGLang, for the message of a launch with one shape. `given` is the version to
 /// name in the command.
-pub fn whole(asked: Asked<'_>, given: Option<EngineVersion>) -> WholeTable {
-    let all = Asked { form: Form::SglangAdaptive, batch_size: None, ..asked };
-    table(all, asked.version).map(|_| (Form::SglangAdaptive, given)).map_err(|why| why.to_string())
+pub fn whole(request: ExportRequest<'_>, given: Option<EngineVersion>) -> WholeTable {
+    let all = ExportRequest { form: Form::SglangAdaptive, batch_size: None, ..request };
+    table(all, request.version).map(|_| (Form::SglangAdaptive, given)).map_err(|why| why.to_string())
 }
 
 /// The rows that apply up to the batch size, which must be chains.
 ///
 /// # Errors
 /// When the version does not follow such a file, or the rows are not chains of an algorithm that it supports.
-pub fn table(asked: Asked<'_>, version: EngineVersion) -> Result<Schedule, ExportError> {
-    let Asked { tuning, batch_size, .. } = asked;
+pub fn table(request: ExportRequest<'_>, version: EngineVersion) -> Result<Schedule, ExportError> {
+    let ExportRequest { tuning, batch_size, .. } = request;
     let table = match batch_size.and_then(|batch| tuning.table.iter().position(|(largest, _)| *largest >= batch)) {
         Some(last) => &tuning.table[..=last],
         None => &tuning.table[..],

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use super::{Asked, ExportError, RowsDiffer, Tuning};
+use super::{ExportError, ExportRequest, RowsDiffer, Tuning};
 use crate::{launch_file::LaunchFile, tree::TreeShape, tuned::TunedVerdict};
 
 /// The row of a launch.
 pub struct Row {
     pub shape: TreeShape,
     /// The batch size that the user gives.
-    pub asked: Option<usize>,
+    pub request: Option<usize>,
     /// The largest batch of the table.
     pub largest: Option<usize>,
     /// Whether speculation pays there, if known.
@@ -39,24 +39,24 @@ impl Row {
             notes.push(format!("the other rows of the table are left out: {}", others.join("; ")));
         }
         let finite = tuning.table.iter().map(|(largest, _)| *largest).filter(|largest| *largest != usize::MAX).max();
-        if let Some((asked, largest)) = batch_size.zip(finite).filter(|(asked, largest)| asked > largest) {
+        if let Some((request, largest)) = batch_size.zip(finite).filter(|(request, largest)| request > largest) {
             notes.push(format!(
-                "batch {asked} is outside the measured range (up to {largest}): the shape of the largest measured \
+                "batch {request} is outside the measured range (up to {largest}): the shape of the largest measured \
                  batch is used, which may not be the fastest there"
             ));
         }
         let verdict = tuning.verdicts.iter().find(|(largest, _)| *largest == chosen.0).map(|(_, verdict)| *verdict);
-        Ok(Self { shape, asked: batch_size, largest: finite, verdict, notes })
+        Ok(Self { shape, request: batch_size, largest: finite, verdict, notes })
     }
 
     /// As [`of`](Self::of); without a batch size, all rows must have one shape. `runs` tells which shapes the form can run,
     /// and `whole` how the whole table can be exported.
     pub fn only(
-        asked: Asked<'_>,
+        request: ExportRequest<'_>,
         runs: impl Fn(TreeShape) -> bool,
         whole: impl FnOnce() -> WholeTable,
     ) -> Result<Self, ExportError> {
-        let Asked { tuning, form, batch_size, given, .. } = asked;
+        let ExportRequest { tuning, form, batch_size, given, .. } = request;
         let spans = spans(tuning);
         if batch_size.is_some() || spans.len() < 2 {
             return Self::of(tuning, batch_size);
@@ -72,7 +72,7 @@ impl Row {
     /// largest batch.
     pub fn running(&self, launch: &LaunchFile) -> Option<i64> {
         let integer = |count: usize| i64::try_from(count).ok();
-        self.asked.and_then(integer).or(launch.max_running_requests).or(self.largest.and_then(integer))
+        self.request.and_then(integer).or(launch.max_running_requests).or(self.largest.and_then(integer))
     }
 
     /// The remark of a launch that does not speculate.

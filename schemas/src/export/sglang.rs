@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Asked, ExportError, Exported, Remarks, Row, Tuning, adaptive_table, words, words::Flag};
+use super::{ExportError, ExportRequest, Exported, Remarks, Row, Tuning, adaptive_table, words, words::Flag};
 use crate::{
     engines::SLIME_PIN,
     flags::{Key, SGLANG_ATTENTION_BACKENDS},
@@ -59,13 +59,13 @@ impl Spelling {
     }
 }
 
-pub fn command(asked: Asked<'_>) -> Result<Exported, ExportError> {
-    let row = Row::only(asked, |_| true, || adaptive_table::whole(asked, asked.given))?;
-    let spelling = Spelling { prefix: "--", version: asked.version };
+pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
+    let row = Row::only(request, |_| true, || adaptive_table::whole(request, request.given))?;
+    let spelling = Spelling { prefix: "--", version: request.version };
     let mut remarks = Remarks::of(&row);
-    let flags = flags(&row, asked.tuning, spelling, &mut remarks)?;
-    let text = line(asked.tuning, spelling, &flags);
-    Ok(remarks.exported(text, None, asked.form.engine(), asked.version))
+    let flags = flags(&row, request.tuning, spelling, &mut remarks)?;
+    let text = line(request.tuning, spelling, &flags);
+    Ok(remarks.exported(text, None, request.form.engine(), request.version))
 }
 
 /// The server command with these flags.
@@ -128,9 +128,9 @@ fn usual_sizes(largest: usize) -> Vec<usize> {
     [1, 2, 4].into_iter().chain((8..=largest.min(512)).step_by(8)).filter(|size| *size <= largest).collect()
 }
 
-pub fn slime(asked: Asked<'_>) -> Result<Exported, ExportError> {
-    let Asked { tuning, version, .. } = asked;
-    let row = Row::only(asked, |_| true, || adaptive_table::whole(asked, Some(version)))?;
+pub fn slime(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
+    let ExportRequest { tuning, version, .. } = request;
+    let row = Row::only(request, |_| true, || adaptive_table::whole(request, Some(version)))?;
     let mut remarks = Remarks::of(&row);
     let mut text = String::from("SGLANG_ARGS=(\n");
     let spelling = Spelling { prefix: "--sglang-", version };
@@ -150,7 +150,7 @@ pub fn slime(asked: Asked<'_>) -> Result<Exported, ExportError> {
         remarks.general.push(format!("set {name}={} in the environment of slime's rollout engines", quoted(value)));
     }
     let pinned = if version == SLIME_PIN { ", which slime pins" } else { "" };
-    let mut exported = remarks.exported(text, None, asked.form.engine(), version);
+    let mut exported = remarks.exported(text, None, request.form.engine(), version);
     if let Some(last) = exported.general.last_mut() {
         last.push_str(pinned);
     }
@@ -282,10 +282,11 @@ fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>
         flags.push(Flag { key, words: vec![word] });
     };
     let Some(running) = row.running(&tuning.launch) else { return };
-    let asked = row.asked.is_some() && tuning.launch.max_running_requests != Some(running);
-    if asked || (speculates && !given(flags, Key::MaxRunningRequests)) {
+    let request = row.request.is_some() && tuning.launch.max_running_requests != Some(running);
+    if request || (speculates && !given(flags, Key::MaxRunningRequests)) {
         flags.retain(|flag| flag.key != Key::MaxRunningRequests);
-        let why = if asked { "the requested batch size" } else { "the largest batch measured; SGLang's default is 48" };
+        let why =
+            if request { "the requested batch size" } else { "the largest batch measured; SGLang's default is 48" };
         add(flags, Key::MaxRunningRequests, running.to_string(), why);
     }
     capture(running, flags, &mut add);

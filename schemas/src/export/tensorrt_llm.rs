@@ -15,7 +15,7 @@
 
 use std::fmt::Write;
 
-use super::{Asked, ExportError, Exported, Remarks, Row, Tuning, schedule::Schedule, words};
+use super::{ExportError, ExportRequest, Exported, Remarks, Row, Tuning, schedule::Schedule, words};
 use crate::{flags::Key, tree::TreeShape, version::EngineVersion};
 
 /// The version whose classes were read.
@@ -70,14 +70,14 @@ const SAME: &[(Key, &str)] = &[
     (Key::TrustRemoteCode, "trust_remote_code"),
 ];
 
-pub fn file(asked: Asked<'_>) -> Result<Exported, ExportError> {
-    let Asked { tuning, form, batch_size, version, .. } = asked;
+pub fn file(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
+    let ExportRequest { tuning, form, batch_size, version, .. } = request;
     let launch = &tuning.launch;
     let target = launch.model_path.as_deref().ok_or(ExportError::NoTarget)?;
-    let schedule = schedule(asked)?;
+    let schedule = schedule(request)?;
     let row = match &schedule {
         Some(_) => Row { notes: Vec::new(), ..Row::of(tuning, None)? },
-        None => Row::only(asked, |shape| fits(shape).is_ok(), || Err("it contains a tree".into()))?,
+        None => Row::only(request, |shape| fits(shape).is_ok(), || Err("it contains a tree".into()))?,
     };
     let running = row.running(launch).and_then(|running| usize::try_from(running).ok());
     let mut remarks = Remarks::of(&row);
@@ -95,7 +95,7 @@ pub fn file(asked: Asked<'_>) -> Result<Exported, ExportError> {
     if schedule.is_none() && row.shape.is_off() {
         remarks.notes.push(row.off());
     } else {
-        speculation(&mut text, asked, &row, schedule.as_ref())?;
+        speculation(&mut text, request, &row, schedule.as_ref())?;
     }
     if schedule.is_some() {
         remarks.general.push("draft_len_schedule holds the table; --batch-size N writes one row of it".into());
@@ -118,8 +118,8 @@ pub fn file(asked: Asked<'_>) -> Result<Exported, ExportError> {
 }
 
 /// The table as a schedule, if it contains several chain lengths and no single row is requested.
-fn schedule(asked: Asked<'_>) -> Result<Option<Schedule>, ExportError> {
-    let Asked { tuning, batch_size, version, .. } = asked;
+fn schedule(request: ExportRequest<'_>) -> Result<Option<Schedule>, ExportError> {
+    let ExportRequest { tuning, batch_size, version, .. } = request;
     if batch_size.is_some() || tuning.table.iter().any(|(_, shape)| shape.topk > 1) {
         return Ok(None);
     }
@@ -160,8 +160,13 @@ fn capture(text: &mut String, tuning: &Tuning, running: Option<usize>) {
     let _ = writeln!(text, "cuda_graph_config:\n  enable_padding: true\n  batch_sizes: {sizes:?}");
 }
 
-fn speculation(text: &mut String, asked: Asked<'_>, row: &Row, schedule: Option<&Schedule>) -> Result<(), ExportError> {
-    let launch = &asked.tuning.launch;
+fn speculation(
+    text: &mut String,
+    request: ExportRequest<'_>,
+    row: &Row,
+    schedule: Option<&Schedule>,
+) -> Result<(), ExportError> {
+    let launch = &request.tuning.launch;
     let shape = row.shape;
     let Some(algorithm) = launch.speculative_algorithm.clone() else { return Err(ExportError::NoAlgorithm(shape)) };
     let draft = launch.speculative_draft_model_path.as_deref();
@@ -186,8 +191,8 @@ fn speculation(text: &mut String, asked: Asked<'_>, row: &Row, schedule: Option<
         if !has_trees {
             return Err(ExportError::TensorRtTreeAlgorithm(algorithm));
         }
-        if asked.version < READ {
-            return Err(ExportError::TensorRtVersion(asked.version, "trees"));
+        if request.version < READ {
+            return Err(ExportError::TensorRtVersion(request.version, "trees"));
         }
         let (topk, drafts) = (shape.topk, shape.num_draft_tokens - 1);
         let _ = writeln!(

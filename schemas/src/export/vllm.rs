@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use super::{Asked, ExportError, Exported, Remarks, Row, Tuning, row::WholeTable, schedule::Schedule, sglang, words};
+use super::{
+    ExportError, ExportRequest, Exported, Remarks, Row, Tuning, row::WholeTable, schedule::Schedule, sglang, words,
+};
 use crate::{
     chain_tables::{self, VLLM_SCHEDULE},
     flags::{Key, vllm},
@@ -35,15 +37,15 @@ fn block_size(words: &[String]) -> Option<i64> {
 /// The flag for capture sizes, and the JSON of older versions.
 const CAPTURE: &str = "cudagraph-capture-sizes";
 
-pub fn command(asked: Asked<'_>) -> Result<Exported, ExportError> {
-    let Asked { tuning, form, version, .. } = asked;
+pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
+    let ExportRequest { tuning, form, version, .. } = request;
     let launch = &tuning.launch;
     let target = launch.model_path.as_deref().ok_or(ExportError::NoTarget)?;
-    let schedule = schedule(asked);
+    let schedule = schedule(request);
     // With a schedule nothing of the table is omitted.
     let row = match &schedule {
         Some(_) => Row { notes: Vec::new(), ..Row::of(tuning, None)? },
-        None => Row::only(asked, |shape| shape.topk == 1, || whole(asked))?,
+        None => Row::only(request, |shape| shape.topk == 1, || whole(request))?,
     };
     let mut remarks = Remarks::of(&row);
     let mut text = format!("vllm serve {}", quoted(target));
@@ -62,14 +64,14 @@ pub fn command(asked: Asked<'_>) -> Result<Exported, ExportError> {
             remarks.general.push(why.to_string());
         }
     }
-    flags(&mut text, asked, &mut remarks);
+    flags(&mut text, request, &mut remarks);
     let running = row.running(launch);
     if let Some(running) = running {
         let _ = write!(text, " \\\n  --max-num-seqs {running}");
     }
     let running = running.and_then(|running| usize::try_from(running).ok());
     let one = Schedule { ranges: vec![(1, running.unwrap_or(usize::MAX), row.shape.num_steps)] };
-    capture(&mut text, asked, schedule.as_ref().unwrap_or(&one), running, &mut remarks);
+    capture(&mut text, request, schedule.as_ref().unwrap_or(&one), running, &mut remarks);
     if !launch.environment.is_empty() {
         remarks.general.push("environment variables are left out: they are specific to the tuned engine".into());
     }
@@ -78,9 +80,9 @@ pub fn command(asked: Asked<'_>) -> Result<Exported, ExportError> {
 }
 
 /// Writes the flags of the launch that vLLM has too.
-fn flags(text: &mut String, asked: Asked<'_>, remarks: &mut Remarks) {
+fn flags(text: &mut String, request: ExportRequest<'_>, remarks: &mut Remarks) {
     let mut left_out = Vec::new();
-    for flag in words::of(&asked.tuning.launch) {
+    for flag in words::of(&request.tuning.launch) {
         let name = flag.key.flag().name;
         match SAME.iter().find(|(key, _)| *key == flag.key) {
             Some((_, name)) => {
@@ -117,8 +119,14 @@ fn flags(text: &mut String, asked: Asked<'_>, remarks: &mut Remarks) {
 }
 
 /// Writes the capture sizes, if the tuned file has them, in tokens as vLLM counts them.
-fn capture(text: &mut String, asked: Asked<'_>, schedule: &Schedule, running: Option<usize>, remarks: &mut Remarks) {
-    let sizes = asked.tuning.launch.cuda_graph_bs.iter().flatten();
+fn capture(
+    text: &mut String,
+    request: ExportRequest<'_>,
+    schedule: &Schedule,
+    running: Option<usize>,
+    remarks: &mut Remarks,
+) {
+    let sizes = request.tuning.launch.cuda_graph_bs.iter().flatten();
     let mut sizes: Vec<usize> = sizes.filter_map(|size| usize::try_from(*size).ok()).collect();
     if sizes.is_empty() {
         return;
@@ -126,7 +134,7 @@ fn capture(text: &mut String, asked: Asked<'_>, schedule: &Schedule, running: Op
     sizes.retain(|size| running.is_none_or(|running| *size < running));
     sizes.extend(running);
     let tokens = chain_tables::vllm_capture_sizes(&sizes, &schedule.ranges);
-    if vllm().spelling(CAPTURE).is_some_and(|flag| flag.exists_in(asked.version)) {
+    if vllm().spelling(CAPTURE).is_some_and(|flag| flag.exists_in(request.version)) {
         let _ = write!(text, " \\\n  --{CAPTURE}");
         tokens.iter().for_each(|size| {
             let _ = write!(text, " {size}");
@@ -145,8 +153,8 @@ fn capture(text: &mut String, asked: Asked<'_>, schedule: &Schedule, running: Op
 }
 
 /// The table as a schedule, if it has several chain lengths, no single row is requested, and the version supports it.
-fn schedule(asked: Asked<'_>) -> Option<Schedule> {
-    let Asked { tuning, batch_size, version, .. } = asked;
+fn schedule(request: ExportRequest<'_>) -> Option<Schedule> {
+    let ExportRequest { tuning, batch_size, version, .. } = request;
     chain_tables::vllm_follows(version).ok().filter(|()| batch_size.is_none())?;
     let running = Row::of(tuning, None).ok()?.running(&tuning.launch);
     let schedule = Schedule::of(&tuning.table, running.and_then(|running| usize::try_from(running).ok())).ok()?;
@@ -154,11 +162,11 @@ fn schedule(asked: Asked<'_>) -> Option<Schedule> {
 }
 
 /// How the whole table is exported for vLLM, for the message of a launch with one shape.
-fn whole(asked: Asked<'_>) -> WholeTable {
-    let Asked { tuning, form, version, .. } = asked;
+fn whole(request: ExportRequest<'_>) -> WholeTable {
+    let ExportRequest { tuning, form, version, .. } = request;
     match tuning.table.iter().find(|(_, shape)| shape.topk > 1) {
         Some((_, tree)) => Err(format!("{tree} is a tree, and vLLM drafts chains")),
-        None => chain_tables::vllm_follows(version).map(|()| (form, asked.given)).map_err(|why| why.to_string()),
+        None => chain_tables::vllm_follows(version).map(|()| (form, request.given)).map_err(|why| why.to_string()),
     }
 }
 

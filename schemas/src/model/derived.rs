@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_drafts_are_told_from_class_config_and_tensors() {
+    fn kinds_of_drafts_are_stated_from_class_config_and_tensors() {
         let plain = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "vocab_size": 100}"#;
         check(plain, &[], Some(DraftKind::Standalone));
         check(plain, &[("model.fc.weight", &[8, 16])], Some(DraftKind::Eagle));

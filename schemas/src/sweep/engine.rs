@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LARGEST, each_within, within};
-use crate::toml_file::Wrong;
+use crate::toml_file::FieldError;
 
 /// Target and draft.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -80,24 +80,24 @@ impl Models {
         ["NEXTN", "EAGLE"].iter().any(|name| self.algorithm.eq_ignore_ascii_case(name))
     }
 
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    pub(super) fn check(&self) -> Result<(), FieldError> {
         match (&self.model_shape, self.target.is_empty(), self.draft.is_empty()) {
-            (None, true, _) => return Err(Wrong::at(&["models"], "the key `target` is missing")),
+            (None, true, _) => return Err(FieldError::at(&["models"], "the key `target` is missing")),
             (None, _, true) if !self.drafts_with_the_target() => {
-                return Err(Wrong::at(
+                return Err(FieldError::at(
                     &["models"],
                     "the key `draft` is missing: only NEXTN and EAGLE draft with the target's own MTP layer",
                 ));
             }
             (Some(_), false, _) | (Some(_), _, false) => {
-                return Err(Wrong::at(
+                return Err(FieldError::at(
                     &["models", "model_shape"],
                     "random weights replace target and draft: remove target and draft",
                 ));
             }
             (Some(_), true, true) if self.acceptance.is_none() => {
                 let reason = "random weights accept nothing: give models.acceptance, a table measured elsewhere";
-                return Err(Wrong::at(&["models", "model_shape"], reason));
+                return Err(FieldError::at(&["models", "model_shape"], reason));
             }
             _ => {}
         }
@@ -105,34 +105,34 @@ impl Models {
             (Some(_), None) => {
                 let reason =
                     "num_layers has no effect without models.model_shape: a checkpoint runs with all of its layers";
-                return Err(Wrong::at(&["models", "num_layers"], reason));
+                return Err(FieldError::at(&["models", "num_layers"], reason));
             }
             (Some(layers), Some(_)) => within(&["models", "num_layers"], layers)?,
             (None, _) => {}
         }
         const DTYPES: [&str; 6] = ["auto", "half", "float16", "bfloat16", "float", "float32"];
         if !DTYPES.contains(&self.dtype.as_str()) {
-            return Err(Wrong::word(&["models", "dtype"], &self.dtype, &DTYPES));
+            return Err(FieldError::word(&["models", "dtype"], &self.dtype, &DTYPES));
         }
         match &self.quantization {
-            Some(name) if name != "fp8" => Err(Wrong::word(&["models", "quantization"], name, &["fp8"])),
+            Some(name) if name != "fp8" => Err(FieldError::word(&["models", "quantization"], name, &["fp8"])),
             _ => Ok(()),
         }
     }
 }
 
 impl EngineSettings {
-    pub(crate) fn check(&self) -> Result<(), Wrong> {
+    pub(crate) fn check(&self) -> Result<(), FieldError> {
         let number = self.device.strip_prefix("cuda:").is_some_and(|number| number.parse::<usize>().is_ok());
         if !number && !["auto", "cpu", "cuda"].contains(&self.device.as_str()) {
-            let wrong = Wrong::word(&["engine", "device"], &self.device, &["auto", "cpu", "cuda", "cuda:N"]);
+            let wrong = FieldError::word(&["engine", "device"], &self.device, &["auto", "cpu", "cuda", "cuda:N"]);
             return Err(match cuda_name(&self.device) {
                 Some(name) => wrong.help(format!("did you mean \"{name}\"?")),
                 None => wrong,
             });
         }
         if !(1..=MOST_GPUS).contains(&self.tp_size) {
-            return Err(Wrong::at(&["engine", "tp_size"], format!("expected 1 to {MOST_GPUS}")));
+            return Err(FieldError::at(&["engine", "tp_size"], format!("expected 1 to {MOST_GPUS}")));
         }
         if let Some(context_length) = self.context_length {
             within(&["engine", "context_length"], context_length)?;
@@ -143,7 +143,7 @@ impl EngineSettings {
         within(&["engine", "page_size"], self.page_size)?;
         within(&["engine", "chunked_prefill_size"], self.chunked_prefill_size)?;
         if !(self.mem_fraction_static > 0.0 && self.mem_fraction_static <= 1.0) {
-            return Err(Wrong::at(&["engine", "mem_fraction_static"], "expected a number above 0 and at most 1"));
+            return Err(FieldError::at(&["engine", "mem_fraction_static"], "expected a number above 0 and at most 1"));
         }
         each_within(&["engine", "capture_sizes"], &self.capture_sizes, LARGEST)
     }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::within;
-use crate::toml_file::Wrong;
+use crate::toml_file::FieldError;
 
 /// Largest number of repeats that make up for excluded trials.
 const MOST_REMEASURED: usize = 100;
@@ -97,42 +97,42 @@ pub struct Capture {
 }
 
 impl Search {
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    pub(super) fn check(&self) -> Result<(), FieldError> {
         within(&["search", "repeats"], self.repeats)?;
         within(&["search", "candidates"], self.candidates)?;
         if self.remeasure > MOST_REMEASURED {
             let reason = format!("{} is more than {MOST_REMEASURED}", self.remeasure);
-            return Err(Wrong::at(&["search", "remeasure"], reason));
+            return Err(FieldError::at(&["search", "remeasure"], reason));
         }
         if self.trials == Some(0) {
-            return Err(Wrong::at(&["search", "trials"], "a budget of 0 trials measures nothing"));
+            return Err(FieldError::at(&["search", "trials"], "a budget of 0 trials measures nothing"));
         }
         if self.seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds.is_finite())) {
-            return Err(Wrong::at(&["search", "seconds"], "expected a number above 0"));
+            return Err(FieldError::at(&["search", "seconds"], "expected a number above 0"));
         }
         Ok(())
     }
 }
 
 impl Objective {
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    pub(super) fn check(&self) -> Result<(), FieldError> {
         for (path, limit) in [(&["objective", "ttft_ms"], self.ttft_ms), (&["objective", "itl_ms"], self.itl_ms)] {
             if limit.is_some_and(|limit| !(limit > 0.0 && limit.is_finite())) {
-                return Err(Wrong::at(path, "expected a number above 0"));
+                return Err(FieldError::at(path, "expected a number above 0"));
             }
             if limit.is_some() && self.metric != Metric::Goodput {
-                return Err(Wrong::at(path, "a limit has no effect unless metric is \"goodput\""));
+                return Err(FieldError::at(path, "a limit has no effect unless metric is \"goodput\""));
             }
         }
         if self.metric == Metric::Goodput && self.ttft_ms.is_none() && self.itl_ms.is_none() {
-            return Err(Wrong::at(&["objective", "metric"], "goodput needs a limit: give ttft_ms, itl_ms or both"));
+            return Err(FieldError::at(&["objective", "metric"], "goodput needs a limit: give ttft_ms, itl_ms or both"));
         }
         Ok(())
     }
 }
 
 impl Capture {
-    pub(super) fn check(self) -> Result<(), Wrong> {
+    pub(super) fn check(self) -> Result<(), FieldError> {
         within(&["capture", "graphs"], self.graphs)
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{LARGEST, SystemKind, each_within};
 use crate::{
-    toml_file::Wrong,
+    toml_file::FieldError,
     tree::{NodeSource, TreeShape},
 };
 
@@ -49,29 +49,29 @@ pub struct KnobLists {
 
 impl Space {
     /// Checks the lists for drafts of this source.
-    pub(super) fn check(&self, nodes: NodeSource) -> Result<(), Wrong> {
+    pub(super) fn check(&self, nodes: NodeSource) -> Result<(), FieldError> {
         each_within(&["space", "num_steps"], &self.num_steps, TreeShape::LARGEST)?;
         each_within(&["space", "topk"], &self.topk, TreeShape::LARGEST)?;
         each_within(&["space", "num_draft_tokens"], &self.num_draft_tokens, TreeShape::LARGEST)?;
         // Lists without any combination would look like a sweep that found nothing.
         if self.num_steps.is_empty() != self.topk.is_empty() {
-            return Err(Wrong::at(&["space"], "num_steps and topk go together: give both lists or none of them"));
+            return Err(FieldError::at(&["space"], "num_steps and topk go together: give both lists or none of them"));
         }
         if self.num_draft_tokens.is_empty() && self.topk.iter().any(|topk| *topk > 1) {
-            return Err(Wrong::at(&["space"], "num_draft_tokens is missing: topk above 1 needs it"));
+            return Err(FieldError::at(&["space"], "num_draft_tokens is missing: topk above 1 needs it"));
         }
         if self.num_steps.is_empty() && !self.num_draft_tokens.is_empty() {
-            return Err(Wrong::at(
+            return Err(FieldError::at(
                 &["space", "num_draft_tokens"],
                 "num_draft_tokens has no effect without num_steps and topk",
             ));
         }
         for (at, shape) in self.shapes.iter().enumerate() {
-            let wrong = |reason: String| Wrong::at(&["space", "shapes"], format!("{shape:?}: {reason}")).element(at);
+            let wrong = |reason: String| FieldError::at(&["space", "shapes"], format!("{shape:?}: {reason}")).element(at);
             nodes.parse(shape).map_err(|error| wrong(error.to_string()))?;
         }
         if let Some(shape) = &self.current {
-            let wrong = |reason: String| Wrong::at(&["space", "current"], format!("{shape:?}: {reason}"));
+            let wrong = |reason: String| FieldError::at(&["space", "current"], format!("{shape:?}: {reason}"));
             nodes.parse(shape).map_err(|error| wrong(error.to_string()))?;
         }
         Ok(())
@@ -86,14 +86,14 @@ impl Space {
 }
 
 impl KnobLists {
-    pub(super) fn check(&self, system: SystemKind) -> Result<(), Wrong> {
+    pub(super) fn check(&self, system: SystemKind) -> Result<(), FieldError> {
         each_within(&["knobs", "max_running_requests"], &self.max_running_requests, LARGEST)?;
         each_within(&["knobs", "page_size"], &self.page_size, LARGEST)?;
         each_within(&["knobs", "chunked_prefill_size"], &self.chunked_prefill_size, LARGEST)?;
         let share = |share: &f64| *share > 0.0 && *share <= 1.0;
         if let Some(at) = self.mem_fraction_static.iter().position(|value| !share(value)) {
             let reason = "expected a number above 0 and at most 1";
-            return Err(Wrong::at(&["knobs", "mem_fraction_static"], reason).element(at));
+            return Err(FieldError::at(&["knobs", "mem_fraction_static"], reason).element(at));
         }
         const BACKENDS: [&str; 3] = ["auto", "rows", "tiles"];
         // Other engines have their own names.
@@ -101,7 +101,7 @@ impl KnobLists {
         let unknown = |name: &String| ours && !BACKENDS.contains(&name.as_str());
         if let Some(at) = self.attention_backend.iter().position(unknown) {
             return Err(
-                Wrong::word(&["knobs", "attention_backend"], &self.attention_backend[at], &BACKENDS).element(at)
+                FieldError::word(&["knobs", "attention_backend"], &self.attention_backend[at], &BACKENDS).element(at)
             );
         }
         Ok(())

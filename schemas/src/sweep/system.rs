@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     secrets::{self, Secrets},
-    toml_file::Wrong,
+    toml_file::FieldError,
 };
 
 /// The system that a sweep measures.
@@ -119,59 +119,59 @@ impl SystemSettings {
         tensor.saturating_mul(pipeline).saturating_mul(data)
     }
 
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    pub(super) fn check(&self) -> Result<(), FieldError> {
         let is_set = !self.command.is_empty() || !self.extra_args.is_empty() || !self.env.is_empty();
         match (self.is_in_process(), self.command.is_empty(), &self.url) {
             (true, ..) if is_set => {
                 let reason = "kind \"spectune\" runs in this process: remove command, extra_args and env, or set \
                               kind = \"sglang\" or \"vllm\"";
-                return Err(Wrong::at(&["system"], reason));
+                return Err(FieldError::at(&["system"], reason));
             }
             (false, true, None) => {
                 let reason = "give command, which starts a server, or url, where one is running";
-                return Err(Wrong::at(&["system"], reason));
+                return Err(FieldError::at(&["system"], reason));
             }
             (false, false, Some(_)) => {
-                return Err(Wrong::at(&["system", "url"], "command and url exclude each other: give one of them"));
+                return Err(FieldError::at(&["system", "url"], "command and url exclude each other: give one of them"));
             }
             (false, true, Some(_)) if !self.extra_args.is_empty() || !self.env.is_empty() => {
                 let reason = "a server that is already running takes no extra_args and no env";
-                return Err(Wrong::at(&["system", "url"], reason));
+                return Err(FieldError::at(&["system", "url"], reason));
             }
             _ => {}
         }
         if !self.speculative_config.is_empty() && self.kind != SystemKind::Vllm {
             let reason = "only vLLM has --speculative-config: remove this key, or set kind = \"vllm\"";
-            return Err(Wrong::at(&["system", "speculative_config"], reason));
+            return Err(FieldError::at(&["system", "speculative_config"], reason));
         }
         let of_starts: [(&'static [&'static str], bool); 2] = [
             (&["system", "keep_prefix_cache"], self.keep_prefix_cache),
             (&["system", "address"], self.address.is_some()),
         ];
         if let Some((key, _)) = of_starts.into_iter().find(|(_, is_given)| *is_given && self.command.is_empty()) {
-            return Err(Wrong::at(key, format!("{} has no effect without command", key[1])));
+            return Err(FieldError::at(key, format!("{} has no effect without command", key[1])));
         }
         if self.address.as_ref().is_some_and(|address| !address.starts_with("http://")) {
-            return Err(Wrong::at(&["system", "address"], "expected an address such as \"http://node-1:30000\""));
+            return Err(FieldError::at(&["system", "address"], "expected an address such as \"http://node-1:30000\""));
         }
         if self.url.is_none() && self.flush {
-            return Err(Wrong::at(
+            return Err(FieldError::at(
                 &["system", "flush"],
                 "flush has no effect without url: servers that a sweep starts have no prefix cache",
             ));
         }
         if self.url.is_none() && self.api_key_env.is_some() {
-            return Err(Wrong::at(&["system", "api_key_env"], "api_key_env has no effect without url"));
+            return Err(FieldError::at(&["system", "api_key_env"], "api_key_env has no effect without url"));
         }
         if self.url.as_ref().is_some_and(|url| !url.starts_with("http://") && !url.starts_with("https://")) {
-            return Err(Wrong::at(&["system", "url"], "expected a URL such as \"http://127.0.0.1:30000\""));
+            return Err(FieldError::at(&["system", "url"], "expected a URL such as \"http://127.0.0.1:30000\""));
         }
         if let Some(name) = self.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
-            return Err(Wrong::at(&["system", "env"], format!("{name:?} is not the name of an environment variable")));
+            return Err(FieldError::at(&["system", "env"], format!("{name:?} is not the name of an environment variable")));
         }
         if !(self.start_timeout_s > 0.0 && self.start_timeout_s <= LONGEST_START_S) {
             let reason = format!("expected a number above 0 and at most {LONGEST_START_S}");
-            return Err(Wrong::at(&["system", "start_timeout_s"], reason));
+            return Err(FieldError::at(&["system", "start_timeout_s"], reason));
         }
         Ok(())
     }

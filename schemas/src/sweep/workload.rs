@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LARGEST, within};
-use crate::toml_file::Wrong;
+use crate::toml_file::FieldError;
 
 /// The workload. Exactly one of `prompts`, `input_ids`, `random` and `trace` must give the prompts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -107,19 +107,19 @@ pub struct Arrivals {
 }
 
 impl Workload {
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    pub(super) fn check(&self) -> Result<(), FieldError> {
         let sources = [self.prompts.is_some(), self.input_ids.is_some(), self.random.is_some(), self.trace.is_some()];
         if sources.iter().filter(|given| **given).count() != 1 {
-            return Err(Wrong::at(&["workload"], "give exactly one of prompts, input_ids, random and trace"));
+            return Err(FieldError::at(&["workload"], "give exactly one of prompts, input_ids, random and trace"));
         }
         if self.turn == Some(UserTurn::Each) && self.prompts.is_none() {
             let reason = "\"each\" needs workload.prompts: a request of a trace is one turn";
-            return Err(Wrong::at(&["workload", "turn"], reason));
+            return Err(FieldError::at(&["workload", "turn"], reason));
         }
         within(&["workload", "requests"], self.requests)?;
         within(&["workload", "output_length"], self.output_length)?;
         if self.warm_up_tokens > LARGEST {
-            return Err(Wrong::at(&["workload", "warm_up_tokens"], format!("expected at most {LARGEST}")));
+            return Err(FieldError::at(&["workload", "warm_up_tokens"], format!("expected at most {LARGEST}")));
         }
         if let Some(tokens) = self.max_prompt_tokens {
             within(&["workload", "max_prompt_tokens"], tokens)?;
@@ -127,14 +127,14 @@ impl Workload {
         if let Some(random) = &self.random {
             within(&["workload", "random", "input_length"], random.input_length)?;
             if !(random.ratio > 0.0 && random.ratio <= 1.0) {
-                return Err(Wrong::at(&["workload", "random", "ratio"], "expected a number above 0 and at most 1"));
+                return Err(FieldError::at(&["workload", "random", "ratio"], "expected a number above 0 and at most 1"));
             }
         }
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return Err(Wrong::at(&["workload", "temperature"], "expected a number of at least 0"));
+            return Err(FieldError::at(&["workload", "temperature"], "expected a number of at least 0"));
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return Err(Wrong::at(&["workload", "top_p"], "expected a number above 0 and at most 1"));
+            return Err(FieldError::at(&["workload", "top_p"], "expected a number above 0 and at most 1"));
         }
         Ok(())
     }
@@ -174,12 +174,12 @@ impl Workload {
 }
 
 impl Arrivals {
-    pub(super) fn check(&self, workload: &Workload) -> Result<(), Wrong> {
+    pub(super) fn check(&self, workload: &Workload) -> Result<(), FieldError> {
         if let Some(at) = self.rates.iter().position(|rate| !(*rate > 0.0 && rate.is_finite())) {
-            return Err(Wrong::at(&["arrivals", "rates"], "expected a number above 0").element(at));
+            return Err(FieldError::at(&["arrivals", "rates"], "expected a number above 0").element(at));
         }
         if self.recorded && workload.trace.is_none() {
-            return Err(Wrong::at(&["arrivals", "recorded"], "only workload.trace has recorded arrival times"));
+            return Err(FieldError::at(&["arrivals", "recorded"], "only workload.trace has recorded arrival times"));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{sweep::within, toml_file::Wrong};
+use crate::{sweep::within, toml_file::FieldError};
 
 /// Stopping and evaluation. Accept lengths are replayed on prompts that never train: one half of them chooses
 /// among checkpoints, the other half judges the chosen one against the previous head.
@@ -21,12 +21,12 @@ pub struct Stop {
 }
 
 impl Stop {
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    pub(super) fn check(&self) -> Result<(), FieldError> {
         within(&["stop", "most_held_out"], self.most_held_out)?;
         within(&["stop", "evaluate_every"], self.evaluate_every)?;
         within(&["stop", "patience"], self.patience)?;
         if !(self.held_out > 0.0 && self.held_out <= 0.5) {
-            return Err(Wrong::at(&["stop", "held_out"], "expected a number above 0 and at most 0.5"));
+            return Err(FieldError::at(&["stop", "held_out"], "expected a number above 0 and at most 0.5"));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{sweep::within, toml_file::Wrong};
+use crate::{sweep::within, toml_file::FieldError};
 
 /// Training hyperparameters. The defaults are those of published trainers for an adapted head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -89,25 +89,25 @@ pub enum Schedule {
 }
 
 impl Training {
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    pub(super) fn check(&self) -> Result<(), FieldError> {
         within(&["training", "steps"], self.steps)?;
         within(&["training", "batch_size"], self.batch_size)?;
         within(&["training", "window"], self.window)?;
         within(&["training", "states_mib"], self.states_mib)?;
         within(&["training", "checkpoint_every"], self.checkpoint_every)?;
         if !(1..=64).contains(&self.unroll) {
-            return Err(Wrong::at(
+            return Err(FieldError::at(
                 &["training", "unroll"],
                 format!("{} is out of range, expected 1 to 64", self.unroll),
             ));
         }
         let above = |path: &'static [&'static str], value: f64| match value > 0.0 && value.is_finite() {
             true => Ok(()),
-            false => Err(Wrong::at(path, "expected a number above 0")),
+            false => Err(FieldError::at(path, "expected a number above 0")),
         };
         let share = |path: &'static [&'static str], value: f64| match (0.0..1.0).contains(&value) {
             true => Ok(()),
-            false => Err(Wrong::at(path, "expected a number of at least 0 and below 1")),
+            false => Err(FieldError::at(path, "expected a number of at least 0 and below 1")),
         };
         above(&["training", "learning_rate"], self.learning_rate)?;
         above(&["training", "clip"], self.clip)?;
@@ -116,10 +116,10 @@ impl Training {
         share(&["training", "beta1"], self.beta1)?;
         share(&["training", "beta2"], self.beta2)?;
         if !(self.decay > 0.0 && self.decay <= 1.0) {
-            return Err(Wrong::at(&["training", "decay"], "expected a number above 0 and at most 1"));
+            return Err(FieldError::at(&["training", "decay"], "expected a number above 0 and at most 1"));
         }
         if !(self.feature_weight >= 0.0 && self.feature_weight.is_finite()) {
-            return Err(Wrong::at(&["training", "feature_weight"], "expected a number of at least 0"));
+            return Err(FieldError::at(&["training", "feature_weight"], "expected a number of at least 0"));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The choice of a race, and the verdict on it.
 
 use super::{
-    Doubt, Ranked, Verdict,
+    Ranked, Uncertainty, Verdict,
     scores::{Lead, Scores},
 };
 use crate::record::Role;
@@ -169,16 +169,16 @@ pub struct Blame {
 }
 
 impl Blame {
-    fn doubt(&self, has_pairs: bool) -> Doubt {
+    fn doubt(&self, has_pairs: bool) -> Uncertainty {
         let busy = self.stalled > BUSY || self.left_out > BUSY;
         match self.deviation {
-            _ if !has_pairs && busy => Doubt::BusyMachine,
-            _ if !has_pairs => Doubt::NoPair,
-            None if self.repeats < 2 => Doubt::OneRepeat,
-            Some(_) if self.dependent => Doubt::Dependent,
-            Some(deviation) if deviation > NOISY && busy => Doubt::BusyMachine,
-            Some(deviation) if deviation > NOISY => Doubt::Noise,
-            _ => Doubt::FewRepeats,
+            _ if !has_pairs && busy => Uncertainty::BusyMachine,
+            _ if !has_pairs => Uncertainty::NoPair,
+            None if self.repeats < 2 => Uncertainty::OneRepeat,
+            Some(_) if self.dependent => Uncertainty::Dependent,
+            Some(deviation) if deviation > NOISY && busy => Uncertainty::BusyMachine,
+            Some(deviation) if deviation > NOISY => Uncertainty::Noise,
+            _ => Uncertainty::FewRepeats,
         }
     }
 }

@@ -59,11 +59,11 @@ fn the_best_wins_and_a_tie_goes_to_the_simpler() {
 fn what_is_not_shown_is_not_claimed() {
     // Better in the median, but not in every pair.
     let wild: (&str, &[f64]) = ("3,1,4", &[110.0, 95.0, 120.0]);
-    check(&[OFF, wild], &["3,1,4", "0,1,1"], "0,1,1", Verdict::CannotTell(Doubt::Noise));
+    check(&[OFF, wild], &["3,1,4", "0,1,1"], "0,1,1", Verdict::CannotTell(Uncertainty::Noise));
     let close: (&str, &[f64]) = ("3,1,4", &[103.0, 101.0, 104.0]);
-    check(&[OFF, close], &["3,1,4", "0,1,1"], "0,1,1", Verdict::CannotTell(Doubt::FewRepeats));
+    check(&[OFF, close], &["3,1,4", "0,1,1"], "0,1,1", Verdict::CannotTell(Uncertainty::FewRepeats));
     let once: [(&str, &[f64]); 2] = [("0,1,1", &[100.0]), ("3,1,4", &[150.0])];
-    check(&once, &["3,1,4", "0,1,1"], "0,1,1", Verdict::CannotTell(Doubt::OneRepeat));
+    check(&once, &["3,1,4", "0,1,1"], "0,1,1", Verdict::CannotTell(Uncertainty::OneRepeat));
     // A negligible difference over many repeats.
     let (off, tree): (Vec<f64>, Vec<f64>) =
         (0..12).map(|at| (100.0 + f64::from(at % 3), 100.5 + f64::from((at + 1) % 3))).unzip();
@@ -113,7 +113,7 @@ fn stalls_that_steps_tell_neither_win_nor_lose() {
         figures(record).stalls = Some(Stalls { of_time: 0.9, of_steps: 0.9 });
     }
     let ranking = &rank(&records, Metric::Throughput)[0];
-    assert_eq!(ranking.verdict, Verdict::CannotTell(Doubt::BusyMachine));
+    assert_eq!(ranking.verdict, Verdict::CannotTell(Uncertainty::BusyMachine));
     let off = ranking.entries.iter().find(|entry| entry.configuration.is_off()).expect("it ran");
     assert_eq!((ranking.disturbance.left_out, off.left_out), (3, 3));
     let reasons: Vec<Option<Exclusion>> = records.iter().map(|record| ranking.exclusion(record)).collect();
@@ -136,7 +136,7 @@ fn a_configuration_whose_repeats_disagree_is_not_chosen() {
     let noisy: (&str, &[f64]) = ("5,4,8", &[60.0, 205.0, 260.0]);
     let ranking = &rank(&records(&[OFF, noisy, ("3,1,4", &[150.0, 151.0, 152.0])]), Metric::Throughput)[0];
     assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));
-    assert_eq!(ranking.verdict, Verdict::CannotTell(Doubt::Noise));
+    assert_eq!(ranking.verdict, Verdict::CannotTell(Uncertainty::Noise));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved
 use crate::{
     configuration::{Configuration, Load},
     record::{Role, Trial},
-    selection::{Doubt, LoadRanking, MOST_REPEATS, Ranked, Verdict},
+    selection::{LoadRanking, MOST_REPEATS, Ranked, Uncertainty, Verdict},
     space::Candidate,
 };
 
@@ -89,8 +89,10 @@ impl Further<'_> {
     /// The configuration that the verdict is about, if all its repeats are of one start of a server.
     fn unconfirmed(&self, ranking: &LoadRanking) -> Option<Configuration> {
         let is_due = self.search.confirm && self.first == self.experiment.repeats;
-        let rests_on_starts =
-            matches!(ranking.verdict, Verdict::Pays | Verdict::DoesNotPay | Verdict::CannotTell(Doubt::StartsDiffer));
+        let rests_on_starts = matches!(
+            ranking.verdict,
+            Verdict::Pays | Verdict::DoesNotPay | Verdict::CannotTell(Uncertainty::StartsDiffer)
+        );
         let starts = ranking.starts.as_ref().filter(|starts| is_due && rests_on_starts && starts.of_subject == 1);
         starts.map(|starts| starts.subject.clone())
     }

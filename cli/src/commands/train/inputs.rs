@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use schemas::{diagnostic::Diagnostic, text::Source, toml_file::Wrong, train::TrainFile};
+use schemas::{diagnostic::Diagnostic, text::Source, toml_file::FieldError, train::TrainFile};
 
 use crate::{
     data_set,
@@ -28,7 +28,7 @@ pub fn resolve(mut file: TrainFile, folder: &Path, source: &Source) -> Result<Tr
             Ok(path) => *name = path,
             Err(error) => {
                 let key: &'static [&'static str] = if at.is_some() { &["prompts"] } else { &["general", "file"] };
-                let wrong = Wrong::at(key, error.to_string());
+                let wrong = FieldError::at(key, error.to_string());
                 return Err(Box::new(at.map_or(wrong.clone(), |at| wrong.element(at)).locate(source)));
             }
         }
@@ -44,7 +44,7 @@ pub fn resolve(mut file: TrainFile, folder: &Path, source: &Source) -> Result<Tr
 }
 
 /// Replaces `~` in all paths.
-fn expand(file: &mut TrainFile) -> Vec<Wrong> {
+fn expand(file: &mut TrainFile) -> Vec<FieldError> {
     let mut wrong = Vec::new();
     wrong.extend(with_home(&["models", "target"], &mut file.models.target));
     wrong.extend(with_home(&["models", "draft"], &mut file.models.draft));

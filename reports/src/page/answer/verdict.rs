@@ -1,6 +1,6 @@
 //! The verdict on a load, in a sentence or two.
 
-use tuner::selection::{Basis, Disturbance, Doubt, ExcludedTrial, Interval, IntervalKind, MOST_REPEATS, Verdict};
+use tuner::selection::{Basis, Disturbance, ExcludedTrial, Interval, IntervalKind, MOST_REPEATS, Uncertainty, Verdict};
 
 use crate::{
     columns, figures, names,
@@ -53,7 +53,7 @@ pub fn disturbance(race: &Race) -> Option<String> {
         return None;
     }
     // An undecided verdict names this reason itself.
-    let named = race.verdict == Verdict::CannotTell(Doubt::BusyMachine);
+    let named = race.verdict == Verdict::CannotTell(Uncertainty::BusyMachine);
     let mut words = if named { Vec::new() } else { vec!["The machine was busy with other things.".to_owned()] };
     words.extend(stalled.map(|share| {
         format!(
@@ -140,15 +140,17 @@ fn ends(interval: Interval, repeats: usize) -> String {
     }
 }
 
-fn cannot_tell(race: &Race, doubt: Doubt) -> String {
+fn cannot_tell(race: &Race, doubt: Uncertainty) -> String {
     let why = match doubt {
-        Doubt::OneRepeat => "with one repeat the noise is unknown",
-        Doubt::FewRepeats => "there are too few repeats for a difference of this size",
-        Doubt::BusyMachine => "the machine was busy with other things",
-        Doubt::Noise => "the repeats vary too much",
-        Doubt::StartsDiffer => "two starts of one server differ by as much as the configurations do",
-        Doubt::Dependent => "the repeats depend on each other, so more of them say little",
-        Doubt::NoPair => "the speculating configurations share no repeat (host, shard and hour) with no speculation",
+        Uncertainty::OneRepeat => "with one repeat the noise is unknown",
+        Uncertainty::FewRepeats => "there are too few repeats for a difference of this size",
+        Uncertainty::BusyMachine => "the machine was busy with other things",
+        Uncertainty::Noise => "the repeats vary too much",
+        Uncertainty::StartsDiffer => "two starts of one server differ by as much as the configurations do",
+        Uncertainty::Dependent => "the repeats depend on each other, so more of them say little",
+        Uncertainty::NoPair => {
+            "the speculating configurations share no repeat (host, shard and hour) with no speculation"
+        }
     };
     let so_far = best_speedup(race).map_or_else(String::new, |(best, speedup)| {
         format!(
@@ -161,30 +163,30 @@ fn cannot_tell(race: &Race, doubt: Doubt) -> String {
     let kept = " No speculation is kept until something is shown to be faster.";
     let exhausted = race.looks.are_unlimited() && race.measured().any(|entry| entry.ranked.repeats >= MOST_REPEATS);
     let what = match (doubt, race.looks.are_unlimited()) {
-        (Doubt::NoPair, _) => " Measure no speculation and the candidates in one run.",
-        (Doubt::StartsDiffer, _) => {
+        (Uncertainty::NoPair, _) => " Measure no speculation and the candidates in one run.",
+        (Uncertainty::StartsDiffer, _) => {
             " Measure over more starts with --until decided --resume, while nothing else runs on the host."
         }
-        (Doubt::Dependent, _) => {
+        (Uncertainty::Dependent, _) => {
             " Something that lasts from repeat to repeat affects configurations differently, such as clocks, temperature \
              or other work: end it, raise workload.requests in a new folder, or continue later with --resume."
         }
-        (Doubt::BusyMachine, _) if exhausted => {
+        (Uncertainty::BusyMachine, _) if exhausted => {
             " The greatest number of repeats is reached: measure again in a new folder while nothing else runs."
         }
         (_, _) if exhausted => {
             " The greatest number of repeats is reached. Longer trials vary less: raise workload.requests in a new folder."
         }
-        (Doubt::OneRepeat | Doubt::FewRepeats, false) => {
+        (Uncertainty::OneRepeat | Uncertainty::FewRepeats, false) => {
             " To measure on, add --until decided --resume, or raise search.repeats and continue with --resume."
         }
-        (Doubt::OneRepeat | Doubt::FewRepeats, true) => {
+        (Uncertainty::OneRepeat | Uncertainty::FewRepeats, true) => {
             " To measure on, raise search.seconds or search.trials and continue with --resume."
         }
-        (Doubt::Noise, _) => {
+        (Uncertainty::Noise, _) => {
             " Longer trials vary less: raise workload.requests in a new folder; or measure on with --until decided --resume."
         }
-        (Doubt::BusyMachine, _) => " While nothing else runs, measure on with --until decided --resume.",
+        (Uncertainty::BusyMachine, _) => " While nothing else runs, measure on with --until decided --resume.",
     };
     format!("It is unknown whether speculation pays: {why}.{so_far}{}{kept}{what}", at_most(race))
 }
@@ -209,7 +211,7 @@ fn at_most(race: &Race) -> String {
 fn started(race: &Race) -> Option<String> {
     let decides = matches!(
         race.verdict,
-        Verdict::Pays | Verdict::DoesNotPay | Verdict::Tie | Verdict::CannotTell(Doubt::StartsDiffer)
+        Verdict::Pays | Verdict::DoesNotPay | Verdict::Tie | Verdict::CannotTell(Uncertainty::StartsDiffer)
     );
     let starts = race.starts.as_ref().filter(|_| decides)?;
     let count = |starts: usize| match starts {

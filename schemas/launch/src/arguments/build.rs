@@ -27,13 +27,13 @@ use super::{
 };
 
 /// Builds the launches of one text.
-pub(super) struct Builder<'a> {
+pub(super) struct LaunchBuilder<'a> {
     pub source: &'a Source,
     pub context: &'a TextContext,
     pub options: &'a Options,
 }
 
-impl Builder<'_> {
+impl LaunchBuilder<'_> {
     /// The launch of a command. What is wrong with its words is added to `findings`.
     pub fn launch(&self, command: &ShellCommand<'_>, detected: &Detected, findings: &mut Vec<Finding>) -> Launch {
         let engine = detected.engine;

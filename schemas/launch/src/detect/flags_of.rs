@@ -7,7 +7,7 @@ use schemas::{
 
 /// The engines that have a flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum FlagOwner {
     Sglang,
     Vllm,
     Both,
@@ -18,11 +18,11 @@ enum Whose {
 pub fn engine_of_flags(words: &[&str]) -> Option<Engine> {
     let (mut sglang, mut vllm, mut both, mut neither) = (0, 0, 0, 0);
     for word in words.iter().filter(|word| word.starts_with("--") || word.starts_with("-sc")) {
-        match whose(word) {
-            Whose::Sglang => sglang += 1,
-            Whose::Vllm => vllm += 1,
-            Whose::Both => both += 1,
-            Whose::Neither => neither += 1,
+        match owner_of(word) {
+            FlagOwner::Sglang => sglang += 1,
+            FlagOwner::Vllm => vllm += 1,
+            FlagOwner::Both => both += 1,
+            FlagOwner::Neither => neither += 1,
         }
     }
     match () {
@@ -34,9 +34,9 @@ pub fn engine_of_flags(words: &[&str]) -> Option<Engine> {
     }
 }
 
-fn whose(word: &str) -> Whose {
+fn owner_of(word: &str) -> FlagOwner {
     if word == "-sc" || word.starts_with("-sc.") || word.starts_with("-sc=") {
-        return Whose::Vllm;
+        return FlagOwner::Vllm;
     }
     let name = word.trim_start_matches('-').split('=').next().unwrap_or_default();
     let of_sglang = match flags::lookup(name, None) {
@@ -46,10 +46,10 @@ fn whose(word: &str) -> Whose {
         _ => false,
     };
     match (of_sglang, is_of_vllm(name)) {
-        (true, false) => Whose::Sglang,
-        (false, true) => Whose::Vllm,
-        (true, true) => Whose::Both,
-        (false, false) => Whose::Neither,
+        (true, false) => FlagOwner::Sglang,
+        (false, true) => FlagOwner::Vllm,
+        (true, true) => FlagOwner::Both,
+        (false, false) => FlagOwner::Neither,
     }
 }
 
@@ -63,7 +63,7 @@ fn is_of_vllm(name: &str) -> bool {
 pub fn speaks_of_speculation(words: &[&str]) -> bool {
     words.iter().any(|word| {
         let named = word.starts_with("--speculative") || word.starts_with("--spec-");
-        word.starts_with("-sc") || (named && whose(word) != Whose::Neither)
+        word.starts_with("-sc") || (named && owner_of(word) != FlagOwner::Neither)
     })
 }
 
@@ -73,13 +73,15 @@ pub fn is_list(words: &[&str]) -> bool {
         words.iter().filter(|word| word.starts_with("--")).filter_map(|word| word.split('=').next()).collect();
     names.sort_unstable();
     names.dedup();
-    let mut known = names.iter().filter(|name| whose(name) != Whose::Neither);
+    let mut known = names.iter().filter(|name| owner_of(name) != FlagOwner::Neither);
     known.nth(1).is_some() || words.iter().any(|word| word.starts_with("--model-path"))
 }
 
 /// Whether the flags can only be an engine's: several of them exist in no other program.
 pub fn is_evident(words: &[&str]) -> bool {
-    let own = words.iter().filter(|word| word.starts_with("--") && matches!(whose(word), Whose::Sglang | Whose::Vllm));
+    let own = words
+        .iter()
+        .filter(|word| word.starts_with("--") && matches!(owner_of(word), FlagOwner::Sglang | FlagOwner::Vllm));
     own.count() >= 2
 }
 

@@ -22,8 +22,8 @@ pub fn program(texts: &[&str]) -> Option<Program> {
         let next = texts.get(at + 1).copied().unwrap_or_default();
         let name = text.rsplit('/').next().unwrap_or_default();
         let found = match name {
-            "-m" if is_command_of_vllm(next) => of_subcommand(texts.get(at + 2..).unwrap_or_default(), at + 1),
-            "-m" => of_module(next).map(|(engine, launcher)| (engine, launcher, at + 1)),
+            "-m" if is_command_of_vllm(next) => subcommand_engine(texts.get(at + 2..).unwrap_or_default(), at + 1),
+            "-m" => module_engine(next).map(|(engine, launcher)| (engine, launcher, at + 1)),
             "launch_server.py" => Some((Engine::Sglang, Launcher::Own, at)),
             "api_server.py" if text.contains("vllm") => Some((Engine::Vllm, Launcher::Own, at)),
             "sglang" if next == "serve" => Some((Engine::Sglang, Launcher::Own, at + 1)),
@@ -91,7 +91,7 @@ pub fn starts_engine(texts: &[&str]) -> bool {
 }
 
 /// The engine that a Python module starts.
-fn of_module(module: &str) -> Option<(Engine, Launcher)> {
+fn module_engine(module: &str) -> Option<(Engine, Launcher)> {
     match () {
         () if takes_server_flags(module) && module.contains("bench") => Some((Engine::Sglang, Launcher::Benchmark)),
         () if takes_server_flags(module) => Some((Engine::Sglang, Launcher::Own)),
@@ -128,7 +128,7 @@ fn is_command_of_vllm(module: &str) -> bool {
 }
 
 /// What vLLM's command, named by the word at `at`, starts with the words after it; `None` if it starts no engine.
-fn of_subcommand(rest: &[&str], at: usize) -> Option<(Engine, Launcher, usize)> {
+fn subcommand_engine(rest: &[&str], at: usize) -> Option<(Engine, Launcher, usize)> {
     match *rest {
         ["bench", subcommand, ..] if is_client_benchmark(Some(&subcommand)) => None,
         ["bench", subcommand, ..] => {

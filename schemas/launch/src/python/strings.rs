@@ -13,7 +13,7 @@ pub const DEPTH: usize = 12;
 
 /// A part of a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum StringPart {
     Text(String, Span),
     /// What the program fills in at run time.
     Unknown(Span),
@@ -25,19 +25,19 @@ pub fn span(node: Node<'_>) -> Span {
 }
 
 /// The parts of an expression that is a text; nothing where it is something else.
-pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Option<Vec<Part>> {
+pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Option<Vec<StringPart>> {
     if depth > DEPTH || !names.spend() {
         return None;
     }
-    let each = |nodes: Vec<Node<'t>>| -> Option<Vec<Part>> {
+    let each = |nodes: Vec<Node<'t>>| -> Option<Vec<StringPart>> {
         let parts = nodes.into_iter().map(|node| parts(text, names, node, depth + 1)).collect::<Option<Vec<_>>>()?;
         Some(parts.concat())
     };
     match node.kind() {
-        "string" => Some(of_string(text, names, node, depth)),
+        "string" => Some(string_parts(text, names, node, depth)),
         "concatenated_string" => each(named_children(node)),
         "parenthesized_expression" => parts(text, names, node.named_child(0)?, depth + 1),
-        "integer" | "float" => Some(vec![Part::Text(text.get(node.byte_range())?.to_owned(), span(node))]),
+        "integer" | "float" => Some(vec![StringPart::Text(text.get(node.byte_range())?.to_owned(), span(node))]),
         "binary_operator" if text.get(node.child_by_field_name("operator")?.byte_range()) == Some("+") => {
             let (left, right) = (node.child_by_field_name("left")?, node.child_by_field_name("right")?);
             let is_text = |node: Node<'_>| {
@@ -51,8 +51,9 @@ pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
             if left_parts.is_none() && right_parts.is_none() {
                 return None;
             }
-            let or_unknown =
-                |parts: Option<Vec<Part>>, node: Node<'_>| parts.unwrap_or_else(|| vec![Part::Unknown(span(node))]);
+            let or_unknown = |parts: Option<Vec<StringPart>>, node: Node<'_>| {
+                parts.unwrap_or_else(|| vec![StringPart::Unknown(span(node))])
+            };
             Some([or_unknown(left_parts, left), or_unknown(right_parts, right)].concat())
         }
         "identifier" => {
@@ -89,7 +90,7 @@ pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
     }
 }
 
-fn of_string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Vec<Part> {
+fn string_parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Vec<StringPart> {
     let mut found = Vec::new();
     let is_raw =
         node.child(0).and_then(|start| text.get(start.byte_range())).is_some_and(|start| start.contains(['r', 'R']));
@@ -101,7 +102,7 @@ fn of_string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
                     child.child_by_field_name("expression").and_then(|inner| parts(text, names, inner, depth + 1));
                 match inner {
                     Some(inner) if child.named_child_count() == 1 => found.extend(inner),
-                    _ => found.push(Part::Unknown(span(child))),
+                    _ => found.push(StringPart::Unknown(span(child))),
                 }
             }
             _ => {}
@@ -110,10 +111,10 @@ fn of_string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
     found
 }
 
-fn content(text: &str, node: Node<'_>, is_raw: bool, found: &mut Vec<Part>) {
+fn content(text: &str, node: Node<'_>, is_raw: bool, found: &mut Vec<StringPart>) {
     let verbatim = |from: usize, to: usize| {
         let part = text.get(from..to).filter(|part| !part.is_empty())?;
-        Some(Part::Text(part.to_owned(), Span::new(from, to)))
+        Some(StringPart::Text(part.to_owned(), Span::new(from, to)))
     };
     let mut at = node.start_byte();
     for child in named_children(node) {
@@ -134,18 +135,18 @@ fn content(text: &str, node: Node<'_>, is_raw: bool, found: &mut Vec<Part>) {
             other => other,
         };
         if !meant.is_empty() {
-            found.push(Part::Text(meant.to_owned(), span(child)));
+            found.push(StringPart::Text(meant.to_owned(), span(child)));
         }
     }
     found.extend(verbatim(at, node.end_byte()));
 }
 
 /// The text of parts that are all known, and its place.
-pub fn known(parts: &[Part]) -> Option<(String, Span)> {
+pub fn known(parts: &[StringPart]) -> Option<(String, Span)> {
     let mut whole = String::new();
     let mut place: Option<Span> = None;
     for part in parts {
-        let Part::Text(text, span) = part else { return None };
+        let StringPart::Text(text, span) = part else { return None };
         whole.push_str(text);
         place = Some(place.map_or(*span, |place| place.join(*span)));
     }
@@ -153,18 +154,18 @@ pub fn known(parts: &[Part]) -> Option<(String, Span)> {
 }
 
 /// Adds a text verbatim.
-pub fn copy(composed: &mut Composed, parts: &[Part]) {
-    let mut before: Option<&Part> = None;
+pub fn copy(composed: &mut Composed, parts: &[StringPart]) {
+    let mut before: Option<&StringPart> = None;
     for part in parts {
         // What the program decides to add ends before a flag.
-        if let (Some(Part::Unknown(_)), Part::Text(text, _)) = (before.replace(part), part)
+        if let (Some(StringPart::Unknown(_)), StringPart::Text(text, _)) = (before.replace(part), part)
             && text.starts_with("--")
         {
             composed.space();
         }
         match part {
-            Part::Text(text, span) => composed.copy(text, *span),
-            Part::Unknown(span) => composed.unknown(*span),
+            StringPart::Text(text, span) => composed.copy(text, *span),
+            StringPart::Unknown(span) => composed.unknown(*span),
         }
     }
 }

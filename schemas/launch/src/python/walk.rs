@@ -4,16 +4,16 @@ use tree_sitter::{Node, Tree, TreeCursor};
 
 use super::{
     super::{compose::Composed, detect::names_engine, programs},
-    Found, MOST_COMMANDS, call,
+    MOST_COMMANDS, PythonCommand, call,
     names::{Names, identifier, is_conversion, is_starter, named_children},
-    strings::{Part, copy, known, parts, span},
+    strings::{StringPart, copy, known, parts, span},
 };
 
 /// Maximum number of expressions around a command that are searched for what starts it.
 const MOST_AROUND: usize = 8;
 
 /// Every command of a program.
-pub fn commands(text: &str, tree: &Tree) -> Vec<Found> {
+pub fn commands(text: &str, tree: &Tree) -> Vec<PythonCommand> {
     let mut names = Names::default();
     each(tree.walk(), |node| {
         names.note(text, node);
@@ -25,9 +25,9 @@ pub fn commands(text: &str, tree: &Tree) -> Vec<Found> {
             return false;
         }
         match look(text, &names, node) {
-            Look::Deeper => true,
-            Look::Nothing => false,
-            Look::Found(command) => {
+            NodeContent::Deeper => true,
+            NodeContent::Nothing => false,
+            NodeContent::PythonCommand(command) => {
                 found.push(command);
                 false
             }
@@ -51,33 +51,37 @@ fn each<'t>(mut cursor: TreeCursor<'t>, mut visit: impl FnMut(Node<'t>) -> bool)
 }
 
 /// What a node holds.
-enum Look {
+enum NodeContent {
     /// What is below it is looked at.
     Deeper,
     /// It holds no command, and neither does what is below it.
     Nothing,
-    Found(Found),
+    PythonCommand(PythonCommand),
 }
 
-fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
+fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
     match node.kind() {
         "comment" | "raise_statement" | "assert_statement" | "import_statement" | "comparison_operator" => {
-            Look::Nothing
+            NodeContent::Nothing
         }
         // A text that nothing takes is a docstring.
-        "expression_statement" if node.named_child(0).is_some_and(|child| child.kind() == "string") => Look::Nothing,
+        "expression_statement" if node.named_child(0).is_some_and(|child| child.kind() == "string") => {
+            NodeContent::Nothing
+        }
         "call" => {
             let started = call::engine(text, names, node).and_then(|engine| call::command(text, names, engine, node));
-            started.map_or(Look::Deeper, |command| Look::Found(Found { command, is_part: false, is_started: true }))
+            started.map_or(NodeContent::Deeper, |command| {
+                NodeContent::PythonCommand(PythonCommand { command, is_part: false, is_started: true })
+            })
         }
         "list" | "tuple" => list(text, names, node),
-        "string" | "concatenated_string" if is_message(text, node) => Look::Nothing,
+        "string" | "concatenated_string" if is_message(text, node) => NodeContent::Nothing,
         "string" | "concatenated_string" => string(text, names, node),
         "binary_operator" => match string(text, names, node) {
-            Look::Found(found) => Look::Found(found),
-            Look::Deeper | Look::Nothing => Look::Deeper,
+            NodeContent::PythonCommand(found) => NodeContent::PythonCommand(found),
+            NodeContent::Deeper | NodeContent::Nothing => NodeContent::Deeper,
         },
-        _ => Look::Deeper,
+        _ => NodeContent::Deeper,
     }
 }
 
@@ -112,24 +116,24 @@ fn is_started<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> bool {
 }
 
 /// A list of words.
-fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
+fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
     let items = named_children(node);
-    let words: Vec<Option<Vec<Part>>> = items.iter().map(|item| parts(text, names, *item, 0)).collect();
+    let words: Vec<Option<Vec<StringPart>>> = items.iter().map(|item| parts(text, names, *item, 0)).collect();
     let texts: Vec<&str> = words.iter().map(|word| first_text(word.as_deref())).collect();
     let flags = texts.iter().filter(|text| text.starts_with("--")).count();
     // Words that are separate commands are inspected individually.
     let single = |text: &&str| !text.contains(' ') || text.starts_with(['{', '[']);
     if flags == 0 || !texts.iter().any(|text| names_engine(text)) || !texts.iter().all(single) {
-        return Look::Deeper;
+        return NodeContent::Deeper;
     }
     // A list of names, as of those that are looked for, has no values between them.
     if flags == items.len() && !texts.iter().any(|text| text.contains('=')) {
-        return Look::Nothing;
+        return NodeContent::Nothing;
     }
     // A flag with what belongs to it is a row of a table.
     let is_row = node.parent().is_some_and(|parent| matches!(parent.kind(), "list" | "tuple"));
     if is_row && !texts.first().is_some_and(|first| begins_command(first)) {
-        return Look::Nothing;
+        return NodeContent::Nothing;
     }
     let mut command = Composed::default();
     for (item, word) in items.iter().zip(&words) {
@@ -157,7 +161,7 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
         command.unknown(span(node));
     }
     let is_started = is_started(text, names, node);
-    Look::Found(Found { command, is_part: !is_whole || grows, is_started })
+    NodeContent::PythonCommand(PythonCommand { command, is_part: !is_whole || grows, is_started })
 }
 
 /// Whether a node is in a list within a list.
@@ -171,16 +175,16 @@ fn begins_command(first: &str) -> bool {
     programs::starts_command(first) || first.ends_with(".sh") || first.is_empty()
 }
 
-fn first_text(parts: Option<&[Part]>) -> &str {
+fn first_text(parts: Option<&[StringPart]>) -> &str {
     match parts.and_then(|parts| parts.first()) {
-        Some(Part::Text(text, _)) => text,
+        Some(StringPart::Text(text, _)) => text,
         _ => "",
     }
 }
 
 /// A command, a script or flags in one text.
-fn string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
-    let Some(parts) = parts(text, names, node, 0) else { return Look::Deeper };
+fn string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
+    let Some(parts) = parts(text, names, node, 0) else { return NodeContent::Deeper };
     let mut command = Composed::default();
     copy(&mut command, &parts);
     let whole = command.text.trim_start();
@@ -189,11 +193,11 @@ fn string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
     let is_command = programs::starts_command(first) || first.starts_with("#!") || first.contains("=");
     let has_values = whole.split_whitespace().nth(1).is_some();
     if !names_engine(whole) || !has_values || !(is_flags || is_command) || !whole.contains("-") {
-        return Look::Nothing;
+        return NodeContent::Nothing;
     }
     // Flags without a program in a row of a table, as of cases of a test.
     if is_flags && is_cell(node) {
-        return Look::Nothing;
+        return NodeContent::Nothing;
     }
     let of_trainer = whole.contains("--sglang-");
     let grows = names.grows(text, node);
@@ -202,5 +206,5 @@ fn string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
         command.unknown(span(node));
     }
     let is_started = is_started(text, names, node);
-    Look::Found(Found { command, is_part: grows || (is_flags && !of_trainer), is_started })
+    NodeContent::PythonCommand(PythonCommand { command, is_part: grows || (is_flags && !of_trainer), is_started })
 }

@@ -21,7 +21,7 @@ pub struct Compared {
 }
 
 /// The value that a server reports. What its scheduler runs takes precedence over its arguments.
-fn told<'a>(answer: &'a Json, name: &str) -> Option<&'a Json> {
+fn stated<'a>(answer: &'a Json, name: &str) -> Option<&'a Json> {
     let state = &answer["internal_states"][0];
     let places: &[&Json] = match name {
         "max_running_requests" => {
@@ -47,7 +47,7 @@ fn told<'a>(answer: &'a Json, name: &str) -> Option<&'a Json> {
 pub fn compare(resolved: &Resolved, source: &Source, answer: &Json) -> Vec<Compared> {
     let mut all = Vec::new();
     for row in resolved.rows() {
-        let runs = match (row.name, told(answer, row.name)) {
+        let runs = match (row.name, stated(answer, row.name)) {
             // A server that does not speculate reports this argument as null.
             ("speculative_algorithm", None) if answer.get("speculative_algorithm").is_some() => json!("off"),
             (_, Some(runs)) if runs != "auto" => runs.clone(),
@@ -156,7 +156,7 @@ mod tests {
                           --speculative-num-draft-tokens 4 --max-running-requests 64 --mem-fraction-static 0.8";
 
     #[test]
-    fn what_a_server_rewrote_is_told() {
+    fn what_a_server_rewrote_is_stated() {
         let answer = json!({
             "speculative_algorithm": "EAGLE3", "speculative_num_steps": 5, "speculative_eagle_topk": 1, "dtype": "auto",
             "speculative_num_draft_tokens": 6, "max_running_requests": 64, "mem_fraction_static": 0.80001,
@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn a_launch_is_put_together_from_an_answer() {
-        let asked = json!({"launch_command": LAUNCH});
-        assert_eq!(launch_of(&asked).as_deref(), Some(LAUNCH));
+        let request = json!({"launch_command": LAUNCH});
+        assert_eq!(launch_of(&request).as_deref(), Some(LAUNCH));
         let list = json!({"launch_command": ["python3", "-m", "sglang.launch_server", "--model-path", "a b"]});
         assert_eq!(launch_of(&list).as_deref(), Some("python3 -m sglang.launch_server --model-path 'a b'"));
         let arguments = json!({"model_path": "/m o", "speculative_num_steps": 3, "trust_remote_code": true,

@@ -259,7 +259,7 @@ fn pages_snap_to_what_the_backend_takes() {
 }
 
 #[test]
-fn dtypes_are_loaded_as_the_configs_say_unless_told() {
+fn dtypes_are_loaded_as_the_configs_say_unless_stated() {
     let source = Source::new("x", "sglang serve --model-path x --speculative-draft-model-path y");
     let parsed = parse(&source, &Options::default());
     let launch = parsed.launches.first().expect("a launch");
@@ -273,8 +273,8 @@ fn dtypes_are_loaded_as_the_configs_say_unless_told() {
     check(&ModelFacts { partial: true, ..silent.clone() }, None);
     check(&model("B", r#""dtype": "float32""#), Some("float16"));
     check(&model("B", r#""dtype": "float32", "model_type": "gemma3""#), Some("bfloat16"));
-    let told = resolved("--dtype half", "0.5.9", Some(&target), None);
-    assert_eq!(told.target_dtype.map(|dtype| dtype.value).as_deref(), Some("float16"));
+    let stated = resolved("--dtype half", "0.5.9", Some(&target), None);
+    assert_eq!(stated.target_dtype.map(|dtype| dtype.value).as_deref(), Some("float16"));
 }
 
 #[test]

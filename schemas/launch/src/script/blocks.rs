@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::{
     super::shell::Block,
     Interpreter, anything,
-    control_flow::{DEEPEST, Way},
+    control_flow::{Branch, DEEPEST},
 };
 
 impl<'a> Interpreter<'a> {
     pub(super) fn open(&mut self, block: Block) {
         if self.blocks.len() < DEEPEST {
             let of_function = block == Block::Function;
-            self.gone.push(Way { block: self.blocks_seen, turn: 0, of_function });
+            self.gone.push(Branch { block: self.blocks_seen, turn: 0, of_function });
             self.blocks_seen = self.blocks_seen.saturating_add(1);
         }
         self.blocks.push(self.assigned.len());

@@ -15,11 +15,11 @@ pub const DEEPEST: usize = 16;
 const MOST_PARTS: usize = 32;
 
 /// Maximum number of paths for one command.
-const MOST_WAYS: usize = 8;
+const MOST_PATHS: usize = 8;
 
 /// One branch of a block, such as its `else` part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Branch {
     /// The id of the block.
     pub block: u32,
     /// The index of the branch, of which only one runs.
@@ -28,7 +28,7 @@ pub struct Way {
     pub of_function: bool,
 }
 
-impl Way {
+impl Branch {
     fn excludes(self, other: Self) -> bool {
         self.block == other.block && self.turn != other.turn
     }
@@ -38,24 +38,24 @@ impl Way {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// The branches that must all run, starting with the outermost block.
-    pub on: Vec<Way>,
+    pub on: Vec<Branch>,
     /// The branches that must not run: the array gets other words there.
-    pub not_on: Vec<Way>,
+    pub not_on: Vec<Branch>,
 }
 
 impl Condition {
-    fn is_met(&self, gone: &[Way]) -> bool {
+    fn is_met(&self, gone: &[Branch]) -> bool {
         self.on.iter().all(|way| gone.contains(way)) && !self.not_on.iter().any(|way| gone.contains(way))
     }
 
     /// Whether it is met regardless of other branches.
-    fn is_certain(&self, gone: &[Way]) -> bool {
-        let excluded = |way: &Way| gone.iter().any(|other| way.excludes(*other));
+    fn is_certain(&self, gone: &[Branch]) -> bool {
+        let excluded = |way: &Branch| gone.iter().any(|other| way.excludes(*other));
         self.is_met(gone) && self.not_on.iter().all(excluded)
     }
 
     /// Whether it cannot be met if these branches run.
-    fn is_lost(&self, gone: &[Way]) -> bool {
+    fn is_lost(&self, gone: &[Branch]) -> bool {
         self.not_on.iter().any(|way| gone.contains(way))
             || self.on.iter().any(|way| gone.iter().any(|other| way.excludes(*other)))
     }
@@ -78,7 +78,7 @@ pub struct Conditional {
 
 impl Conditional {
     /// Words that are present if the first branches run; `None` if that is certain once the second ones run.
-    pub fn on(on: &[Way], gone: &[Way], from: usize, to: usize) -> Option<Self> {
+    pub fn on(on: &[Branch], gone: &[Branch], from: usize, to: usize) -> Option<Self> {
         let condition = Condition { on: on.to_vec(), not_on: Vec::new() };
         (!condition.is_certain(gone)).then(|| Self { from, to, condition: Rc::new(condition) })
     }
@@ -86,7 +86,7 @@ impl Conditional {
 
 /// A part of an array.
 #[derive(Clone, Debug)]
-struct Piece<'a> {
+struct ArrayPart<'a> {
     fields: Vec<Field<'a>>,
     condition: Rc<Condition>,
     /// Whether it was appended to earlier contents.
@@ -96,7 +96,7 @@ struct Piece<'a> {
 /// The contents of an array.
 #[derive(Clone, Debug, Default)]
 pub struct Elements<'a> {
-    pieces: Vec<Piece<'a>>,
+    pieces: Vec<ArrayPart<'a>>,
     /// Its assignments, without appending ones.
     pub places: Vec<ArrayPlace>,
     pub used: bool,
@@ -112,14 +112,15 @@ impl<'a> Elements<'a> {
 
     /// Removes and returns what functions append: they may still run after the array is reassigned.
     pub fn take_appended_by_functions(&mut self) -> Self {
-        let later = |piece: &Piece<'a>| piece.appended && piece.condition.on.first().is_some_and(|way| way.of_function);
+        let later =
+            |piece: &ArrayPart<'a>| piece.appended && piece.condition.on.first().is_some_and(|way| way.of_function);
         let (taken, rest) = std::mem::take(&mut self.pieces).into_iter().partition(later);
         self.pieces = rest;
         Self { pieces: taken, ..Self::default() }
     }
 
     /// Inserts words before all others.
-    pub fn begin(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way], appended: bool) {
+    pub fn begin(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Branch], appended: bool) {
         let mut first = Self::default();
         first.append(fields, conditional, gone);
         first.pieces.iter_mut().for_each(|piece| piece.appended = appended);
@@ -132,7 +133,7 @@ impl<'a> Elements<'a> {
         &mut self,
         fields: Vec<Field<'a>>,
         conditional: &[Conditional],
-        gone: &[Way],
+        gone: &[Branch],
     ) -> Option<Vec<Field<'a>>> {
         let Some(innermost) = gone.last().filter(|_| self.pieces.len() < MOST_PARTS) else { return Some(fields) };
         self.pieces.retain_mut(|piece| {
@@ -149,7 +150,7 @@ impl<'a> Elements<'a> {
     }
 
     /// Appends words if these branches run.
-    pub fn append(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way]) {
+    pub fn append(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Branch]) {
         let here = Rc::new(Condition { on: gone.to_vec(), not_on: Vec::new() });
         let mut at = 0;
         let mut fields = fields.into_iter();
@@ -170,12 +171,12 @@ impl<'a> Elements<'a> {
         let full = self.pieces.len() > 2 * MOST_PARTS;
         match self.pieces.last_mut() {
             Some(last) if full || last.condition == condition => last.fields.extend(fields),
-            _ => self.pieces.push(Piece { fields, condition, appended: true }),
+            _ => self.pieces.push(ArrayPart { fields, condition, appended: true }),
         }
     }
 
     /// Adds the words that are or may be present, if these branches run, to a list.
-    pub fn expand(&self, gone: &[Way], fields: &mut Vec<Field<'a>>, conditional: &mut Vec<Conditional>) {
+    pub fn expand(&self, gone: &[Branch], fields: &mut Vec<Field<'a>>, conditional: &mut Vec<Conditional>) {
         for piece in self.pieces.iter().filter(|piece| !piece.condition.is_lost(gone)) {
             let from = fields.len();
             fields.extend_from_slice(&piece.fields);
@@ -187,7 +188,7 @@ impl<'a> Elements<'a> {
 }
 
 /// The words of a command on one path.
-pub struct OnWay<'a> {
+pub struct OnPath<'a> {
     pub words: Vec<Field<'a>>,
     /// Words that may also be present.
     pub perhaps: Vec<Field<'a>>,
@@ -196,31 +197,31 @@ pub struct OnWay<'a> {
 }
 
 /// The words of a list on each path that affects it.
-pub fn ways<'a>(words: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way]) -> Vec<OnWay<'a>> {
-    let mut longest: Vec<&[Way]> = Vec::new();
+pub fn ways<'a>(words: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Branch]) -> Vec<OnPath<'a>> {
+    let mut longest: Vec<&[Branch]> = Vec::new();
     for part in conditional {
         let on = part.condition.on.as_slice();
         if longest.iter().any(|known| known.starts_with(on)) {
             continue;
         }
         longest.retain(|known| !on.starts_with(known));
-        if longest.len() < MOST_WAYS {
+        if longest.len() < MOST_PATHS {
             longest.push(on);
         }
     }
     if longest.is_empty() {
-        return vec![OnWay { words, perhaps: Vec::new(), branches: Vec::new() }];
+        return vec![OnPath { words, perhaps: Vec::new(), branches: Vec::new() }];
     }
     // Words that a branch replaces are present on the paths without that branch.
     for part in conditional.iter().filter(|part| !part.condition.not_on.is_empty()) {
-        let is_there = |way: &&[Way]| part.condition.is_met(&[gone, way].concat());
-        if longest.len() < MOST_WAYS && !longest.iter().any(is_there) {
+        let is_there = |way: &&[Branch]| part.condition.is_met(&[gone, way].concat());
+        if longest.len() < MOST_PATHS && !longest.iter().any(is_there) {
             longest.push(part.condition.on.as_slice());
         }
     }
-    let on_way = |more: &[Way]| {
+    let on_way = |more: &[Branch]| {
         let gone = [gone, more].concat();
-        let mut on_way = OnWay { words: Vec::with_capacity(words.len()), perhaps: Vec::new(), branches: Vec::new() };
+        let mut on_way = OnPath { words: Vec::with_capacity(words.len()), perhaps: Vec::new(), branches: Vec::new() };
         let mut at = 0;
         for part in conditional {
             on_way.words.extend_from_slice(words.get(at..part.from).unwrap_or_default());

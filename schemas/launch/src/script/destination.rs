@@ -11,14 +11,14 @@ const SSH_OPTIONS: &str = "BbcDEeFIiJLlmOopQRSWw";
 
 /// A command that a here-document goes through.
 #[derive(Debug)]
-pub struct Stage<'a> {
+pub struct PipelineStage<'a> {
     pub words: Vec<Field<'a>>,
     /// The file that its output goes to.
     pub writes: Option<Field<'a>>,
 }
 
 /// The kind of a document that is piped through these commands; `None` if no command runs it.
-pub fn kind_of(stages: &[Stage<'_>], body: &str) -> Option<Kind> {
+pub fn kind_of(stages: &[PipelineStage<'_>], body: &str) -> Option<Kind> {
     for stage in stages {
         let words: Vec<&str> = stage.words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
         let words = words.get(program_at(&words)?..)?;
@@ -33,7 +33,7 @@ pub fn kind_of(stages: &[Stage<'_>], body: &str) -> Option<Kind> {
                     return Some(kind);
                 }
             }
-            _ => return of_program(words, body),
+            _ => return kind_for_program(words, body),
         }
         if let Some(file) = &stage.writes {
             return of_file(file.value.known().unwrap_or(file.value.written()), body);
@@ -56,7 +56,7 @@ fn program_at(words: &[&str]) -> Option<usize> {
 }
 
 /// The kind of input that a program expects.
-fn of_program(words: &[&str], body: &str) -> Option<Kind> {
+fn kind_for_program(words: &[&str], body: &str) -> Option<Kind> {
     let (program, rest) = words.split_first()?;
     let name = base(program);
     if has(name, Role::Scheduler) {
@@ -141,8 +141,8 @@ fn of_file(name: &str, body: &str) -> Option<Kind> {
     let name = base(name).trim_matches(['"', '\'', ';']);
     match name.rsplit_once('.').filter(|(stem, ending)| !stem.is_empty() && !ending.contains(['$', '}', ')'])) {
         Some((_, "json" | "md" | "toml" | "txt")) => None,
-        Some(_) => Kind::of_name(name).filter(|kind| !matches!(kind, Kind::Unread(_))),
-        None if Kind::of_name(name) == Some(Kind::Dockerfile) => Some(Kind::Dockerfile),
+        Some(_) => Kind::from_name(name).filter(|kind| !matches!(kind, Kind::Unread(_))),
+        None if Kind::from_name(name) == Some(Kind::Dockerfile) => Some(Kind::Dockerfile),
         None => begins_as_script(body).then_some(Kind::Script),
     }
 }
@@ -169,9 +169,12 @@ mod tests {
         };
         let stage = |command: &str| {
             let (words, file) = command.split_once(" > ").map_or((command, None), |(words, file)| (words, Some(file)));
-            Stage { words: words.split_whitespace().map(field).collect(), writes: file.map(|file| field(file.trim())) }
+            PipelineStage {
+                words: words.split_whitespace().map(field).collect(),
+                writes: file.map(|file| field(file.trim())),
+            }
         };
-        let stages: Vec<Stage<'_>> = pipeline.split(" | ").map(stage).collect();
+        let stages: Vec<PipelineStage<'_>> = pipeline.split(" | ").map(stage).collect();
         assert_eq!(kind_of(&stages, body), expected, "{pipeline}");
     }
 

@@ -3,7 +3,7 @@
 
 use schemas::text::{Located, Source, Span};
 
-use super::{Interpreter, Scalar, control_flow::Elements};
+use super::{Interpreter, ShellVariable, control_flow::Elements};
 use crate::{
     command::{Field, Text},
     kind::base_of,
@@ -57,7 +57,7 @@ impl<'a> Interpreter<'a> {
         let value = Text::Known(self.source.slice(place).into());
         let mut words = Elements::default();
         words.begin(words_at(self.source, place), &[], &[], false);
-        let scalar = Scalar { value, words, literal: None, used: false, order: self.order };
+        let scalar = ShellVariable { value, words, literal: None, used: false, order: self.order };
         self.scalars.insert(name.into(), scalar);
     }
 }

@@ -12,9 +12,9 @@ use super::{
         detect,
         document::Surroundings,
         kind::Kind,
-        shell::{Assignment, Command, Word},
+        shell::{Assignment, Command, ShellWord},
     },
-    Interpreter, MOST_COMMANDS, Scalar, Used, anything,
+    Interpreter, MOST_COMMANDS, ShellVariable, Used, anything,
     control_flow::{Elements, ways},
     inside::only_talks,
 };
@@ -24,7 +24,7 @@ const MOST_BEFORE: usize = 64;
 
 impl<'a> Interpreter<'a> {
     pub(super) fn command(&mut self, command: &Command<'a>, nesting: usize) {
-        let first = command.words.first().and_then(Word::text);
+        let first = command.words.first().and_then(ShellWord::text);
         let declares = matches!(first, Some("export" | "declare" | "local" | "readonly" | "typeset"));
         if command.words.is_empty() || declares {
             for assignment in &command.assignments {
@@ -39,12 +39,12 @@ impl<'a> Interpreter<'a> {
             return;
         }
         if matches!(first, Some("for" | "select" | "read"))
-            && let Some(name) = command.words.get(1).and_then(Word::name)
+            && let Some(name) = command.words.get(1).and_then(ShellWord::name)
         {
             self.order += 1;
             let value = anything(&name);
             let words = Elements::default();
-            let scalar = Scalar { value, words, literal: None, used: true, order: self.order };
+            let scalar = ShellVariable { value, words, literal: None, used: true, order: self.order };
             self.scalars.insert(name, scalar);
             return;
         }
@@ -91,7 +91,7 @@ impl<'a> Interpreter<'a> {
                 let mut surroundings = self.surroundings(&command.assignments);
                 surroundings.add(before);
                 surroundings.image = detect::image_of(before);
-                line.version = self.version_beside(before);
+                line.version = self.version_among(before);
                 line.surroundings = surroundings;
             } else if !std::mem::replace(&mut looked_inside, true) {
                 let from = self.commands.len();
@@ -105,7 +105,7 @@ impl<'a> Interpreter<'a> {
     /// Notes of the lines from an index on that a command runs them in an image: `docker run IMAGE bash -c "…"`.
     fn run_in_image(&mut self, from: usize, outer: &[Field<'a>]) {
         let Some(image) = detect::image_of(outer) else { return };
-        let version = self.version_beside(outer);
+        let version = self.version_among(outer);
         let own = detect::image_with_own_entry_point(outer).map(|(image, first)| (image.to_owned(), first.clone()));
         for line in self.commands.iter_mut().skip(from).filter(|line| line.surroundings.image.is_none()) {
             line.surroundings.image = Some(image.clone());
@@ -136,7 +136,7 @@ impl<'a> Interpreter<'a> {
         }
         self.mark(used);
         let mut document = text.into_document(Kind::Script, TextContext::default());
-        (document.surroundings, document.version) = (surroundings, self.version_beside(&[]));
+        (document.surroundings, document.version) = (surroundings, self.version_among(&[]));
         self.documents.push(document);
         true
     }
@@ -167,7 +167,7 @@ fn names_program(command: &Command<'_>) -> bool {
 }
 
 /// Whether a word may contain a flag once it is expanded.
-fn may_hold_flag(word: &Word<'_>) -> bool {
+fn may_hold_flag(word: &ShellWord<'_>) -> bool {
     word.text().is_none_or(has_flag)
 }
 

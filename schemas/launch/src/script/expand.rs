@@ -5,10 +5,10 @@ use schemas::text::{Located, Span};
 use super::{
     super::{
         command::{Field, Text},
-        shell::{Operator, Part, Parts, Word},
+        shell::{Operator, ShellWord, WordPart, WordParts},
     },
-    Interpreter, Scalar, Used,
-    control_flow::{Conditional, Way},
+    Interpreter, ShellVariable, Used,
+    control_flow::{Branch, Conditional},
 };
 
 /// Maximum length of a list expanded from `$(seq …)`.
@@ -21,10 +21,10 @@ const MOST_WORDS: usize = 1 << 18;
 const MOST_BYTES: usize = 1 << 26;
 
 impl<'a> Interpreter<'a> {
-    pub(super) fn expand_all(&mut self, words: &[Word<'a>], used: &mut Used<'a>) -> Vec<Field<'a>> {
+    pub(super) fn expand_all(&mut self, words: &[ShellWord<'a>], used: &mut Used<'a>) -> Vec<Field<'a>> {
         let mut fields = Vec::with_capacity(words.len());
         for word in words {
-            if let Parts::One(Part::Text(text)) = &word.parts {
+            if let WordParts::One(WordPart::Text(text)) = &word.parts {
                 fields.push(Located::new(Text::Known(text.clone()), word.span));
                 continue;
             }
@@ -38,7 +38,7 @@ impl<'a> Interpreter<'a> {
             let more = fields.get(before..).unwrap_or_default();
             self.words += more.len();
             // A word joined from its parts is counted when it is joined.
-            if more.len() > 1 || matches!(word.parts.as_slice(), [Part::Elements(_)]) {
+            if more.len() > 1 || matches!(word.parts.as_slice(), [WordPart::Elements(_)]) {
                 let bytes: usize = more.iter().map(|field| field.value.written().len()).sum();
                 self.bytes.set(self.bytes.get() + bytes);
             }
@@ -52,8 +52,8 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The concatenated text of the parts, if it is known.
-    pub(super) fn text(&self, parts: &Parts<'a>, span: Span, used: &mut Used<'a>) -> Text<'a> {
-        if let Parts::One(Part::Text(text)) = parts {
+    pub(super) fn text(&self, parts: &WordParts<'a>, span: Span, used: &mut Used<'a>) -> Text<'a> {
+        if let WordParts::One(WordPart::Text(text)) = parts {
             return Text::Known(text.clone());
         }
         match self.join(parts.as_slice(), used) {
@@ -63,15 +63,16 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The fields that one word becomes.
-    fn expand(&mut self, word: &Word<'a>, used: &mut Used<'a>, fields: &mut Vec<Field<'a>>) {
-        if let [Part::Variable { name, operator, argument, quoted: false }] = word.parts.as_slice() {
+    fn expand(&mut self, word: &ShellWord<'a>, used: &mut Used<'a>, fields: &mut Vec<Field<'a>>) {
+        if let [WordPart::Variable { name, operator, argument, quoted: false }] = word.parts.as_slice() {
             match (operator, self.scalars.get(*name)) {
                 (Operator::Value | Operator::Default, Some(scalar)) if scalar.words.is_list() => {
                     used.scalars.push(name);
                     scalar.words.expand(&self.gone, fields, &mut used.conditional);
                     return;
                 }
-                (Operator::Default, None) | (Operator::Alternative, Some(Scalar { value: Text::Known(_), .. }))
+                (Operator::Default, None)
+                | (Operator::Alternative, Some(ShellVariable { value: Text::Known(_), .. }))
                     if !argument.is_empty() && self.text(&word.parts, word.span, used).has_blanks() =>
                 {
                     if let Some(inside) = self.argument_inside(word.span, name) {
@@ -80,7 +81,7 @@ impl<'a> Interpreter<'a> {
                     }
                 }
                 // It is unknown whether the caller sets it: flags in it are present on one path only.
-                (Operator::Alternative, None | Some(Scalar { value: Text::Unknown(_), .. }))
+                (Operator::Alternative, None | Some(ShellVariable { value: Text::Unknown(_), .. }))
                     if !argument.is_empty() =>
                 {
                     let inside = self.argument_inside(word.span, name);
@@ -88,7 +89,7 @@ impl<'a> Interpreter<'a> {
                     if words.first().is_some_and(|word| word.value.written().starts_with('-')) {
                         let from = fields.len();
                         fields.extend(words);
-                        let way = Way { block: self.blocks_seen, turn: 0, of_function: false };
+                        let way = Branch { block: self.blocks_seen, turn: 0, of_function: false };
                         self.blocks_seen = self.blocks_seen.saturating_add(1);
                         used.conditional.extend(Conditional::on(&[way], &self.gone, from, fields.len()));
                         return;
@@ -98,14 +99,16 @@ impl<'a> Interpreter<'a> {
             }
         }
         match word.parts.as_slice() {
-            [Part::Elements(name)] => match self.current.get(name).and_then(|at| Some((*at, self.arrays.get(*at)?))) {
-                Some((at, elements)) => {
-                    used.arrays.push(at);
-                    elements.expand(&self.gone, fields, &mut used.conditional);
+            [WordPart::Elements(name)] => {
+                match self.current.get(name).and_then(|at| Some((*at, self.arrays.get(*at)?))) {
+                    Some((at, elements)) => {
+                        used.arrays.push(at);
+                        elements.expand(&self.gone, fields, &mut used.conditional);
+                    }
+                    None => fields.push(self.unknown(word.span)),
                 }
-                None => fields.push(self.unknown(word.span)),
-            },
-            [Part::Sequence { first, step, last }] => match numbers(*first, *step, *last) {
+            }
+            [WordPart::Sequence { first, step, last }] => match numbers(*first, *step, *last) {
                 Some(numbers) => {
                     let known = |number: String| Located::new(Text::Known(number.into()), word.span);
                     fields.extend(numbers.into_iter().map(known));
@@ -113,7 +116,7 @@ impl<'a> Interpreter<'a> {
                 None => fields.push(self.unknown(word.span)),
             },
             parts => {
-                let bare = parts.iter().any(|part| matches!(part, Part::Variable { quoted: false, .. }));
+                let bare = parts.iter().any(|part| matches!(part, WordPart::Variable { quoted: false, .. }));
                 let value = self.text(&word.parts, word.span, used);
                 match value.known().filter(|_| bare) {
                     // An empty expansion yields no word.
@@ -141,12 +144,12 @@ impl<'a> Interpreter<'a> {
         Located::new(Text::Unknown(self.source.slice(span).into()), span)
     }
 
-    fn join(&self, parts: &[Part<'a>], used: &mut Used<'a>) -> Option<String> {
+    fn join(&self, parts: &[WordPart<'a>], used: &mut Used<'a>) -> Option<String> {
         let mut whole = String::new();
         for part in parts {
             match part {
-                Part::Text(text) => whole.push_str(text),
-                Part::Variable { name, operator, argument, .. } => {
+                WordPart::Text(text) => whole.push_str(text),
+                WordPart::Variable { name, operator, argument, .. } => {
                     let value = self.scalars.get(*name).map(|scalar| &scalar.value);
                     if value.is_some() {
                         used.scalars.push(name);
@@ -164,8 +167,8 @@ impl<'a> Interpreter<'a> {
                         (Operator::Alternative, _) => {}
                     }
                 }
-                Part::Sequence { first, step, last } => whole.push_str(&numbers(*first, *step, *last)?.join(" ")),
-                Part::Elements(_) | Part::Opaque => return None,
+                WordPart::Sequence { first, step, last } => whole.push_str(&numbers(*first, *step, *last)?.join(" ")),
+                WordPart::Elements(_) | WordPart::Opaque => return None,
             }
             if self.bytes.get() + whole.len() > MOST_BYTES {
                 return None;

@@ -7,7 +7,7 @@ use schemas::text::Located;
 use super::{
     super::{
         command::Field,
-        evidence::{Stated, of_image, of_requirement},
+        evidence::{StatedVersion, version_in_image, version_in_requirement},
         shell::Command,
     },
     Interpreter,
@@ -38,17 +38,17 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The version of the engine that these words run: from an image that they name, or from the installed package.
-    pub(super) fn version_beside(&self, words: &[Field<'_>]) -> Option<Stated> {
-        let image = |word: &Field<'_>| of_image(word.value.known()?, word.span);
+    pub(super) fn version_among(&self, words: &[Field<'_>]) -> Option<StatedVersion> {
+        let image = |word: &Field<'_>| version_in_image(word.value.known()?, word.span);
         words.iter().find_map(image).or(self.pinned.flatten())
     }
 
     /// Records the version that a `pip install` pins. If two are named, the version is unknown.
     pub(super) fn note_requirement(&mut self, command: &Command<'_>) {
         for word in &command.words {
-            if let Some(found) = word.text().and_then(|text| of_requirement(text, word.span)) {
+            if let Some(found) = word.text().and_then(|text| version_in_requirement(text, word.span)) {
                 let agrees =
-                    |known: &Stated| (known.engine, known.version.value) == (found.engine, found.version.value);
+                    |known: &StatedVersion| (known.engine, known.version.value) == (found.engine, found.version.value);
                 self.pinned = match self.pinned {
                     None => Some(Some(found)),
                     Some(known) => Some(known.filter(agrees)),

@@ -7,11 +7,11 @@ use schemas::text::{Located, Source, Span};
 use super::{
     super::{
         document::{Document, Surroundings, UNKNOWN},
-        shell::{self, Chunk, Operator, Part, Parts},
+        shell::{self, Chunk, Operator, WordPart, WordParts},
         span_map::{MappedPart, SpanMap},
     },
     Interpreter, Used,
-    destination::{Stage, kind_of},
+    destination::{PipelineStage, kind_of},
 };
 use crate::{
     Value,
@@ -31,14 +31,14 @@ const MOST_FILLED: usize = 1 << 16;
 
 impl<'a> Interpreter<'a> {
     /// Keeps a here-document if a command runs it.
-    pub(super) fn document(&mut self, document: &shell::Document<'a>) {
+    pub(super) fn document(&mut self, document: &shell::HereDocument<'a>) {
         if self.documents.len() >= MOST_DOCUMENTS {
             return;
         }
-        let stages: Vec<Stage<'a>> = document
+        let stages: Vec<PipelineStage<'a>> = document
             .stages
             .iter()
-            .map(|command| Stage {
+            .map(|command| PipelineStage {
                 words: self.expand_all(&command.words, &mut Used::default()),
                 writes: command
                     .writes
@@ -56,7 +56,7 @@ impl<'a> Interpreter<'a> {
             false => return,
         }
         let words: Vec<Field<'a>> = stages.into_iter().flat_map(|stage| stage.words).collect();
-        let (surroundings, version) = (self.around(&words), self.version_beside(&words));
+        let (surroundings, version) = (self.around(&words), self.version_among(&words));
         let document = Document::new(kind, text, Rc::new(Pieces(pieces)), TextContext::default());
         self.documents.push(Document { surroundings, version, ..document });
     }
@@ -75,7 +75,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The text of a document, and its map back to the source.
-    fn filled(&self, document: &shell::Document<'a>, kind: Kind, used: &mut Used<'a>) -> (String, SpanMap<()>) {
+    fn filled(&self, document: &shell::HereDocument<'a>, kind: Kind, used: &mut Used<'a>) -> (String, SpanMap<()>) {
         let mut filled = Filled { whole: document.body.start, ..Filled::default() };
         for chunk in shell::chunks(self.source.text(), document) {
             match chunk {
@@ -92,7 +92,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Writes the shell's expansion at `span`.
-    fn fill(&self, part: Part<'a>, span: Span, filled: &mut Filled, used: &mut Used<'a>) {
+    fn fill(&self, part: WordPart<'a>, span: Span, filled: &mut Filled, used: &mut Used<'a>) {
         let bytes_of = |fields: &[Field<'a>]| fields.iter().map(|field| field.value.written().len() + 1).sum();
         if let Some(fields) = self.words_behind(&part, used).filter(|fields| filled.takes(bytes_of(fields))) {
             for (number, field) in fields.iter().enumerate() {
@@ -105,8 +105,8 @@ impl<'a> Interpreter<'a> {
         }
         let value = match part {
             // A sequence's numbers are on separate lines, which end a command.
-            Part::Sequence { .. } | Part::Elements(_) | Part::Opaque => None,
-            part => self.text(&Parts::One(part), span, used).known().map(str::to_owned),
+            WordPart::Sequence { .. } | WordPart::Elements(_) | WordPart::Opaque => None,
+            part => self.text(&WordParts::One(part), span, used).known().map(str::to_owned),
         };
         let quoted = filled.text.ends_with(['"', '\'']);
         match value.filter(|value| quoted || !value.contains(char::is_whitespace)) {
@@ -116,9 +116,9 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The words of a variable or an array, if each is written verbatim at its own span.
-    fn words_behind(&self, part: &Part<'a>, used: &mut Used<'a>) -> Option<Vec<Field<'a>>> {
+    fn words_behind(&self, part: &WordPart<'a>, used: &mut Used<'a>) -> Option<Vec<Field<'a>>> {
         let fields = match part {
-            Part::Variable { name, operator: Operator::Value | Operator::Default, .. } => {
+            WordPart::Variable { name, operator: Operator::Value | Operator::Default, .. } => {
                 let scalar = self.scalars.get(*name)?;
                 let fields = scalar.words.certain(&self.gone)?;
                 let is_flag = fields.first()?.value.written().starts_with('-');
@@ -130,7 +130,7 @@ impl<'a> Interpreter<'a> {
                 used.scalars.push(name);
                 fields
             }
-            Part::Elements(name) => {
+            WordPart::Elements(name) => {
                 let at = *self.current.get(name)?;
                 let (mut fields, mut conditional) = (Vec::new(), Vec::new());
                 self.arrays.get(at)?.expand(&self.gone, &mut fields, &mut conditional);

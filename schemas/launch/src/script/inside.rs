@@ -3,7 +3,7 @@
 use schemas::text::Span;
 
 use super::{
-    super::shell::{Command, Operator, Part, Reader, Word},
+    super::shell::{Command, Operator, ShellReader, ShellWord, WordPart},
     Interpreter, Used,
 };
 use crate::programs::{self, Role};
@@ -22,7 +22,7 @@ impl<'a> Interpreter<'a> {
         if nesting >= NESTING {
             return;
         }
-        let runs = command.words.iter().filter_map(Word::text).any(programs::runs_arguments);
+        let runs = command.words.iter().filter_map(ShellWord::text).any(programs::runs_arguments);
         for word in &command.words {
             let whole = self.source.slice(word.span);
             // A single option may contain the whole script of a batch job.
@@ -50,14 +50,14 @@ impl<'a> Interpreter<'a> {
                     continue;
                 }
             }
-            let reader = Reader::new(self.source.text(), inside);
-            self.run(quote.into_iter().fold(reader, Reader::in_quotes), nesting + 1);
+            let reader = ShellReader::new(self.source.text(), inside);
+            self.run(quote.into_iter().fold(reader, ShellReader::in_quotes), nesting + 1);
         }
     }
 
     /// Interprets a command that a variable holds: `bash -c "$COMMAND"`.
-    fn reads_variable(&mut self, command: &Command<'a>, word: &Word<'a>, runs: bool) -> bool {
-        let [Part::Variable { name, operator: Operator::Value, quoted: true, .. }] = word.parts.as_slice() else {
+    fn reads_variable(&mut self, command: &Command<'a>, word: &ShellWord<'a>, runs: bool) -> bool {
+        let [WordPart::Variable { name, operator: Operator::Value, quoted: true, .. }] = word.parts.as_slice() else {
             return false;
         };
         let Some(literal) = self.scalars.get(*name).and_then(|scalar| scalar.literal.clone()).filter(|_| runs) else {

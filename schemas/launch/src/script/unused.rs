@@ -7,8 +7,8 @@ use super::{
         command::{Field, ShellCommand},
         document::Surroundings,
     },
-    Interpreter, MOST_COMMANDS, Scalar, Script,
-    control_flow::{Elements, OnWay, ways},
+    Interpreter, MOST_COMMANDS, Script, ShellVariable,
+    control_flow::{Elements, OnPath, ways},
 };
 
 impl<'a> Interpreter<'a> {
@@ -17,7 +17,7 @@ impl<'a> Interpreter<'a> {
             fields.iter().any(|field| field.value.known().is_some_and(|text| text.starts_with('-')))
         };
         let (exported, pinned) = (&self.exported, self.pinned.flatten());
-        let line = |way: OnWay<'a>, arrays| ShellCommand {
+        let line = |way: OnPath<'a>, arrays| ShellCommand {
             words: way.words,
             perhaps: way.perhaps,
             branches: way.branches,
@@ -38,7 +38,7 @@ impl<'a> Interpreter<'a> {
         let arrays = self.arrays.into_iter().filter(|elements| !elements.used);
         let mut rest: Vec<(usize, ShellCommand<'a>)> = arrays.flat_map(lines_of).take(MOST_COMMANDS).collect();
         let scalars = self.scalars.into_values().filter(|scalar| !scalar.used && scalar.words.is_list());
-        let lines_of_scalar = |scalar: Scalar<'a>| {
+        let lines_of_scalar = |scalar: ShellVariable<'a>| {
             let (mut words, mut conditional) = (Vec::new(), Vec::new());
             scalar.words.expand(&[], &mut words, &mut conditional);
             let on_ways = ways(words, &conditional, &[]).into_iter().filter(|way| named(&way.words));

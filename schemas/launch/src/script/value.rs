@@ -5,7 +5,7 @@ use schemas::text::{Located, Source, Span};
 use super::{
     super::{
         compose::Composed,
-        shell::{self, Chunk, Operator, Part, Parts},
+        shell::{self, Chunk, Operator, WordPart, WordParts},
     },
     Interpreter, Used,
     control_flow::{Conditional, Elements},
@@ -103,14 +103,14 @@ impl<'a> Interpreter<'a> {
         Some(Split { fields: vec![Located::new(Text::Known(written.into()), span)], ..Split::default() })
     }
 
-    fn fill_in(&mut self, part: Part<'a>, place: Span, split: &mut Split<'a>, used: &mut Used<'a>) {
+    fn fill_in(&mut self, part: WordPart<'a>, place: Span, split: &mut Split<'a>, used: &mut Used<'a>) {
         let source = self.source;
         if split.current.is_none() && self.has_room() && self.list_of(&part, split, used) {
             return;
         }
         let value = match part {
-            Part::Elements(_) | Part::Opaque => None,
-            part => self.text(&Parts::One(part), place, used).known().map(str::to_owned),
+            WordPart::Elements(_) | WordPart::Opaque => None,
+            part => self.text(&WordParts::One(part), place, used).known().map(str::to_owned),
         };
         let Some(value) = value.filter(|_| self.has_room()) else {
             split.literal.copy(UNKNOWN, place);
@@ -130,10 +130,10 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Adds the words of a variable or an array, each at its own span.
-    fn list_of(&mut self, part: &Part<'a>, split: &mut Split<'a>, used: &mut Used<'a>) -> bool {
+    fn list_of(&mut self, part: &WordPart<'a>, split: &mut Split<'a>, used: &mut Used<'a>) -> bool {
         let from = split.fields.len();
         match part {
-            Part::Variable { name, operator: Operator::Value | Operator::Default, .. } => {
+            WordPart::Variable { name, operator: Operator::Value | Operator::Default, .. } => {
                 let Some(scalar) = self.scalars.get(*name).filter(|scalar| scalar.words.is_list()) else {
                     return false;
                 };
@@ -144,7 +144,7 @@ impl<'a> Interpreter<'a> {
                     None => split.is_open = true,
                 }
             }
-            Part::Elements(name) => {
+            WordPart::Elements(name) => {
                 let Some((at, elements)) = self.current.get(name).and_then(|at| Some((*at, self.arrays.get(*at)?)))
                 else {
                     return false;
@@ -174,7 +174,7 @@ impl<'a> Interpreter<'a> {
 
 impl<'a> Elements<'a> {
     /// The words, if they are the same on every path.
-    pub fn certain(&self, gone: &[super::control_flow::Way]) -> Option<Vec<Field<'a>>> {
+    pub fn certain(&self, gone: &[super::control_flow::Branch]) -> Option<Vec<Field<'a>>> {
         let (mut fields, mut conditional) = (Vec::new(), Vec::new());
         self.expand(gone, &mut fields, &mut conditional);
         conditional.is_empty().then_some(fields)

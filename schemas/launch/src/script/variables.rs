@@ -6,9 +6,9 @@ use super::{
     super::{
         command::{ArrayPlace, Field, Text},
         placeholder::is_readers_own,
-        shell::{Array, Assignment, Reader, Statement},
+        shell::{Array, Assignment, ShellReader, Statement},
     },
-    Interpreter, Scalar, Used, anything,
+    Interpreter, ShellVariable, Used, anything,
     control_flow::Elements,
 };
 
@@ -63,7 +63,7 @@ impl<'a> Interpreter<'a> {
                     words = Elements::default();
                     words.begin(fields, &split.conditional, gone, false);
                 }
-                let scalar = Scalar { value: value.clone(), words, literal, used: false, order };
+                let scalar = ShellVariable { value: value.clone(), words, literal, used: false, order };
                 match old {
                     Some(old) => *old = scalar,
                     None => {
@@ -79,7 +79,8 @@ impl<'a> Interpreter<'a> {
         self.assigned(assignment.name);
         self.order += 1;
         let (value, order) = (anything(assignment.name), self.order);
-        let scalar = Scalar { value: value.clone(), words: Elements::default(), literal: None, used: true, order };
+        let scalar =
+            ShellVariable { value: value.clone(), words: Elements::default(), literal: None, used: true, order };
         self.scalars.insert(assignment.name.into(), scalar);
         Located::new(value, assignment.value.span)
     }
@@ -136,7 +137,7 @@ impl<'a> Interpreter<'a> {
     /// The words of a part of the text, each at its own span.
     pub(super) fn words_of(&mut self, inside: Span) -> Vec<Field<'a>> {
         let mut fields = Vec::new();
-        for statement in Reader::new(self.source.text(), inside) {
+        for statement in ShellReader::new(self.source.text(), inside) {
             if let Statement::Command(command) = statement {
                 fields.extend(self.expand_all(&command.words, &mut Used::default()));
             }

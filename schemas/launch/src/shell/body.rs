@@ -2,7 +2,7 @@
 
 use schemas::text::Span;
 
-use super::{Document, Part, Reader};
+use super::{HereDocument, ShellReader, WordPart};
 
 /// A part of a body.
 #[derive(Clone, Debug)]
@@ -12,13 +12,13 @@ pub(crate) enum Chunk<'a> {
     /// A backslash before the end of a line, which continues it.
     Continuation(Span),
     /// An expansion by the shell.
-    Expansion(Part<'a>, Span),
+    Expansion(WordPart<'a>, Span),
 }
 
 /// Splits a body into its parts, in order. They omit what the shell removes: the backslash before an escaped `$`, and
 /// leading tabs with `<<-`.
-pub(crate) fn chunks<'a>(text: &'a str, document: &Document<'_>) -> Vec<Chunk<'a>> {
-    let mut reader = Reader::new(text, document.body);
+pub(crate) fn chunks<'a>(text: &'a str, document: &HereDocument<'_>) -> Vec<Chunk<'a>> {
+    let mut reader = ShellReader::new(text, document.body);
     let mut chunks = Vec::new();
     let mut line_begins = true;
     loop {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     fn check(body: &str, is_quoted: bool, strips_tabs: bool, expected: &str) {
-        let document = Document { body: Span::new(0, body.len()), is_quoted, strips_tabs, stages: Vec::new() };
+        let document = HereDocument { body: Span::new(0, body.len()), is_quoted, strips_tabs, stages: Vec::new() };
         let shown = chunks(body, &document).into_iter().map(|chunk| match chunk {
             Chunk::Text(span) => body[span.range()].to_owned(),
             Chunk::Continuation(_) => "…".to_owned(),

@@ -1,8 +1,8 @@
 //! `case`: its patterns are not commands.
 
-use super::{Block, lexer::Reader};
+use super::{Block, lexer::ShellReader};
 
-impl Reader<'_> {
+impl ShellReader<'_> {
     /// `case WORD in`, after its first word.
     pub(super) fn case(&mut self) {
         self.open_block(Block::Case);

@@ -2,7 +2,7 @@
 
 use schemas::text::Span;
 
-use super::{Command, Document, MOST_WORDS, Reader, Statement, Word};
+use super::{Command, HereDocument, MOST_WORDS, ShellReader, ShellWord, Statement};
 
 /// Maximum number of here-documents announced on one line for which the reading commands are recorded.
 const MOST_ANNOUNCED: usize = 16;
@@ -16,15 +16,15 @@ pub(super) struct Announced<'a> {
     body: Option<Span>,
     /// Whether its pipeline has ended.
     is_complete: bool,
-    document: Document<'a>,
+    document: HereDocument<'a>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ShellReader<'a> {
     /// Records a here-document whose body starts on the next line.
-    pub(super) fn announce(&mut self, delimiter: &Word<'_>, strips_tabs: bool) {
+    pub(super) fn announce(&mut self, delimiter: &ShellWord<'_>, strips_tabs: bool) {
         let Some(text) = delimiter.text().filter(|text| !text.is_empty()) else { return };
         let is_quoted = text.len() != delimiter.span.end - delimiter.span.start;
-        let document = Document { body: Span::default(), is_quoted, strips_tabs, stages: Vec::new() };
+        let document = HereDocument { body: Span::default(), is_quoted, strips_tabs, stages: Vec::new() };
         let is_complete = self.documents.len() >= MOST_ANNOUNCED;
         self.documents.push(Announced { delimiter: text.to_owned(), body: None, is_complete, document });
     }
@@ -58,7 +58,7 @@ impl<'a> Reader<'a> {
                 },
             };
             if announced.is_complete {
-                self.push_statement(Statement::Document(Document { body, ..announced.document }));
+                self.push_statement(Statement::HereDocument(HereDocument { body, ..announced.document }));
             } else {
                 announced.body = Some(body);
                 self.documents.push(announced);

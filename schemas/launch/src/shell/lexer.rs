@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use schemas::text::Span;
 
 use super::{
-    Array, Assignment, Block, Command, MOST_WORDS, Part, Parts, Statement, Trouble, Word,
+    Array, Assignment, Block, Command, MOST_WORDS, ShellWord, Statement, Trouble, WordPart, WordParts,
     balance::{Hopeless, Opener},
     documents::Announced,
 };
@@ -18,7 +18,7 @@ const MOST_TROUBLES: usize = 1024;
 
 /// The comments in the part `span` of a text.
 pub(crate) fn comments(text: &str, span: Span) -> Vec<Span> {
-    let mut reader = Reader::new(text, span);
+    let mut reader = ShellReader::new(text, span);
     while reader.next().is_some() {}
     reader.comments
 }
@@ -35,7 +35,7 @@ pub(super) struct QuoteGaps {
 }
 
 /// Parses the statements of a text, one at a time.
-pub(crate) struct Reader<'a> {
+pub(crate) struct ShellReader<'a> {
     /// The text up to the end of the part that is read.
     pub(super) text: &'a str,
     pub(super) at: usize,
@@ -66,7 +66,7 @@ pub(crate) struct Reader<'a> {
     is_quotation: bool,
 }
 
-impl<'a> Iterator for Reader<'a> {
+impl<'a> Iterator for ShellReader<'a> {
     type Item = Statement<'a>;
 
     fn next(&mut self) -> Option<Statement<'a>> {
@@ -75,7 +75,7 @@ impl<'a> Iterator for Reader<'a> {
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ShellReader<'a> {
     /// Reads the part `span` of a text.
     pub fn new(text: &'a str, span: Span) -> Self {
         Self {
@@ -229,7 +229,7 @@ impl<'a> Reader<'a> {
         self.open_block(Block::Subshell);
     }
 
-    fn push_word(&mut self, word: Word<'a>) {
+    fn push_word(&mut self, word: ShellWord<'a>) {
         if self.command.words.len() < MOST_WORDS {
             self.command.words.push(word);
         }
@@ -395,7 +395,7 @@ impl<'a> Reader<'a> {
             }
         }
         span.end = self.at;
-        self.push_word(Word { parts: Parts::One(Part::Opaque), span });
+        self.push_word(ShellWord { parts: WordParts::One(WordPart::Opaque), span });
     }
 
     /// The width of a `<PLACEHOLDER>` of documentation, which is not a redirection.
@@ -407,13 +407,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A placeholder of any words as an assigned value: `MODEL=<your model, for instance org/m>`.
-    fn assigned_placeholder(&mut self) -> Option<Word<'a>> {
+    fn assigned_placeholder(&mut self) -> Option<ShellWord<'a>> {
         let (start, rest) = (self.at, self.rest());
         let is_placeholder = rest.first() == Some(&b'<') && rest.get(1).is_some_and(|byte| !b"<( ".contains(byte));
         let end = rest.iter().take(LONGEST_PLACEHOLDER).position(|byte| matches!(byte, b'>' | b'\n'));
         let length = end.filter(|end| is_placeholder && rest.get(*end) == Some(&b'>'))? + 1;
         self.at += length;
-        Some(Word { parts: Parts::One(Part::Opaque), span: Span::new(start, self.at) })
+        Some(ShellWord { parts: WordParts::One(WordPart::Opaque), span: Span::new(start, self.at) })
     }
 
     /// A word, an assignment or an array.
@@ -431,10 +431,10 @@ impl<'a> Reader<'a> {
                 |first: &str| matches!(first, "export" | "local" | "declare" | "readonly" | "typeset" | "env" | "set");
             if self.command.words.first().is_none_or(|first| first.text().is_some_and(declares)) {
                 self.at = value_start;
-                let value = self
-                    .assigned_placeholder()
-                    .or_else(|| self.word(false))
-                    .unwrap_or_else(|| Word { parts: Parts::default(), span: Span::new(value_start, value_start) });
+                let value = self.assigned_placeholder().or_else(|| self.word(false)).unwrap_or_else(|| ShellWord {
+                    parts: WordParts::default(),
+                    span: Span::new(value_start, value_start),
+                });
                 self.command.assignments.push(Assignment { name, append, value });
                 return;
             }
@@ -456,7 +456,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Handles a reserved word in command position.
-    fn keyword(&mut self, word: &Word<'_>) -> bool {
+    fn keyword(&mut self, word: &ShellWord<'_>) -> bool {
         let plain = word.text().filter(|text| text.len() == word.span.end - word.span.start);
         match plain {
             Some("{") if std::mem::take(&mut self.function) => self.open_block(Block::Function),

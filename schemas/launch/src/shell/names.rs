@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use schemas::text::Span;
 
-use super::{Chunk, Operator, Part, chunks_of_word};
+use super::{Chunk, Operator, WordPart, chunks_of_word};
 
 /// The variables that a word needs and that have no default; `None` if a shell computes a part of it (`$(date)`, `$1`).
 pub fn unset_names(word: &str) -> Option<BTreeSet<String>> {
@@ -17,17 +17,17 @@ pub fn unset_names(word: &str) -> Option<BTreeSet<String>> {
     Some(names)
 }
 
-fn collect(part: &Part<'_>, names: &mut BTreeSet<String>) -> Option<()> {
+fn collect(part: &WordPart<'_>, names: &mut BTreeSet<String>) -> Option<()> {
     match part {
-        Part::Text(_) | Part::Sequence { .. } => {}
-        Part::Elements(name) => _ = names.insert((*name).to_owned()),
+        WordPart::Text(_) | WordPart::Sequence { .. } => {}
+        WordPart::Elements(name) => _ = names.insert((*name).to_owned()),
         // The default may itself be a variable.
-        Part::Variable { operator: Operator::Default, argument, .. } if !argument.is_empty() => {
+        WordPart::Variable { operator: Operator::Default, argument, .. } if !argument.is_empty() => {
             argument.iter().try_for_each(|part| collect(part, names))?;
         }
-        Part::Variable { name, .. } if name.starts_with(|first: char| first.is_ascii_digit()) => return None,
-        Part::Variable { name, .. } => _ = names.insert((*name).to_owned()),
-        Part::Opaque => return None,
+        WordPart::Variable { name, .. } if name.starts_with(|first: char| first.is_ascii_digit()) => return None,
+        WordPart::Variable { name, .. } => _ = names.insert((*name).to_owned()),
+        WordPart::Opaque => return None,
     }
     Some(())
 }

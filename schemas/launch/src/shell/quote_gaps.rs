@@ -1,8 +1,8 @@
 //! Gaps where a quoted text is closed and reopened inside a word: `'serve --tp 8 '"$MORE"' --page-size 1'`.
 
-use super::lexer::{QuoteGaps, Reader};
+use super::lexer::{QuoteGaps, ShellReader};
 
-impl Reader<'_> {
+impl ShellReader<'_> {
     /// Skips the places where the text leaves the quote that it is in.
     pub fn in_quotes(mut self, outer: u8) -> Self {
         self.seams = Some(QuoteGaps { outer, left: false, quoted: false });

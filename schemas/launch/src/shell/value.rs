@@ -2,11 +2,11 @@
 
 use schemas::text::Span;
 
-use super::{Chunk, Reader};
+use super::{Chunk, ShellReader};
 
 /// Splits a word into its parts, in order: its text without quotes, and the shell's expansions.
 pub(crate) fn chunks_of_word(text: &str, span: Span) -> Vec<Chunk<'_>> {
-    let mut reader = Reader::new(text, span);
+    let mut reader = ShellReader::new(text, span);
     let mut chunks = Vec::new();
     let mut in_double = false;
     while let Some(byte) = reader.peek(0) {

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use schemas::text::Span;
 
 use super::{
-    Operator, Part, Parts, Trouble, Word,
+    Operator, ShellWord, Trouble, WordPart, WordParts,
     balance::Opener,
-    lexer::{Reader, name_length},
+    lexer::{ShellReader, name_length},
 };
 
 /// Maximum depth to which `${A:-${B:-…}}` is followed.
@@ -16,9 +16,9 @@ const DEPTH: usize = 4;
 /// Maximum length of the text between a template's braces, in bytes.
 const LONGEST_HOLE: usize = 120;
 
-impl<'a> Reader<'a> {
+impl<'a> ShellReader<'a> {
     /// A word up to a blank or an operator; inside an array only `)` is an operator.
-    pub(super) fn word(&mut self, in_array: bool) -> Option<Word<'a>> {
+    pub(super) fn word(&mut self, in_array: bool) -> Option<ShellWord<'a>> {
         let start = self.at;
         let mut parts = Reading::default();
         let mut end;
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
                 Some(b'`') => self.backquoted(&mut parts),
                 Some(b'{') => match self.hole_of_template() {
                     Some(width) => {
-                        parts.push(Part::Opaque);
+                        parts.push(WordPart::Opaque);
                         self.at += width;
                     }
                     None => self.character(&mut parts),
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
                 _ => break,
             }
         }
-        (end > start).then(|| Word { parts: parts.finish(), span: Span::new(start, end) })
+        (end > start).then(|| ShellWord { parts: parts.finish(), span: Span::new(start, end) })
     }
 
     /// The width of a template expression: `{{ .Values.port }}`.
@@ -194,11 +194,11 @@ impl<'a> Reader<'a> {
             Some(byte) if byte == b'_' || byte.is_ascii_alphabetic() => {
                 let length = name_length(self.bytes().get(self.at + 1..).unwrap_or_default());
                 let name = self.slice(self.at + 1, self.at + 1 + length);
-                parts.push(Part::Variable { name, operator: Operator::Value, argument: Vec::new(), quoted });
+                parts.push(WordPart::Variable { name, operator: Operator::Value, argument: Vec::new(), quoted });
                 self.at += 1 + length;
             }
             Some(b'0'..=b'9' | b'@' | b'*' | b'#' | b'?' | b'$' | b'!' | b'-') => {
-                parts.push(Part::Opaque);
+                parts.push(WordPart::Opaque);
                 self.at += 2;
             }
             _ => self.character(parts),
@@ -206,30 +206,30 @@ impl<'a> Reader<'a> {
     }
 
     /// The expansion that starts at the current `$` or backquote; `None` if it is plain text.
-    pub(super) fn expansion(&mut self) -> Option<Part<'a>> {
+    pub(super) fn expansion(&mut self) -> Option<WordPart<'a>> {
         let mut parts = Reading::default();
         match self.peek(0) {
             Some(b'$') => self.dollar(&mut parts, true, 0),
             _ => self.backquoted(&mut parts),
         }
         match parts.finish() {
-            Parts::One(Part::Text(_)) | Parts::Several(_) => None,
-            Parts::One(part) => Some(part),
+            WordParts::One(WordPart::Text(_)) | WordParts::Several(_) => None,
+            WordParts::One(part) => Some(part),
         }
     }
 
     /// The inside of `${…}`.
-    fn parameter(&mut self, start: usize, end: usize, quoted: bool, depth: usize) -> Part<'a> {
+    fn parameter(&mut self, start: usize, end: usize, quoted: bool, depth: usize) -> WordPart<'a> {
         let inside = self.bytes().get(start..end).unwrap_or_default();
         let positional = inside.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let length = if positional > 0 { positional } else { name_length(inside) };
         let name = self.slice(start, start + length);
         let tail = self.slice(start + length, end);
         if length == 0 {
-            return Part::Opaque;
+            return WordPart::Opaque;
         }
         if matches!(tail, "[@]" | "[*]") {
-            return Part::Elements(name);
+            return WordPart::Elements(name);
         }
         let (operator, width) = match tail.as_bytes() {
             [] => (Operator::Value, 0),
@@ -239,19 +239,19 @@ impl<'a> Reader<'a> {
             [b'+', ..] => (Operator::Alternative, 1),
             // `${X:?message}` is X whenever the script continues.
             [b':', b'?', ..] | [b'?', ..] => {
-                return Part::Variable { name, operator: Operator::Value, argument: Vec::new(), quoted };
+                return WordPart::Variable { name, operator: Operator::Value, argument: Vec::new(), quoted };
             }
-            _ => return Part::Opaque,
+            _ => return WordPart::Opaque,
         };
         if depth >= DEPTH {
-            return Part::Opaque;
+            return WordPart::Opaque;
         }
         let argument = self.argument(start + length + width, end, depth + 1);
-        Part::Variable { name, operator, argument, quoted }
+        WordPart::Variable { name, operator, argument, quoted }
     }
 
     /// The argument of `${X:-…}`: quotes are resolved, the rest is as in double quotes.
-    fn argument(&mut self, start: usize, end: usize, depth: usize) -> Vec<Part<'a>> {
+    fn argument(&mut self, start: usize, end: usize, depth: usize) -> Vec<WordPart<'a>> {
         let outside = self.at;
         self.at = start;
         let mut parts = Reading::default();
@@ -278,8 +278,8 @@ impl<'a> Reader<'a> {
         }
         self.at = outside;
         match parts.finish() {
-            Parts::One(part) => vec![part],
-            Parts::Several(parts) => parts,
+            WordParts::One(part) => vec![part],
+            WordParts::Several(parts) => parts,
         }
     }
 }
@@ -297,16 +297,16 @@ fn is_special(byte: u8, in_array: bool) -> bool {
 /// The parts of a word while it is read.
 #[derive(Default)]
 struct Reading<'a> {
-    parts: Vec<Part<'a>>,
+    parts: Vec<WordPart<'a>>,
     text: Cow<'a, str>,
     /// Whether there was a quote, which makes even an empty text a word.
     quoted: bool,
 }
 
 impl<'a> Reading<'a> {
-    fn push(&mut self, part: Part<'a>) {
+    fn push(&mut self, part: WordPart<'a>) {
         if !self.text.is_empty() {
-            self.parts.push(Part::Text(std::mem::take(&mut self.text)));
+            self.parts.push(WordPart::Text(std::mem::take(&mut self.text)));
         }
         self.parts.push(part);
     }
@@ -315,41 +315,41 @@ impl<'a> Reading<'a> {
         self.text += text;
     }
 
-    fn finish(mut self) -> Parts<'a> {
+    fn finish(mut self) -> WordParts<'a> {
         if !self.text.is_empty() || (self.quoted && self.parts.is_empty()) {
-            let text = Part::Text(self.text);
+            let text = WordPart::Text(self.text);
             if self.parts.is_empty() {
-                return Parts::One(text);
+                return WordParts::One(text);
             }
             self.parts.push(text);
         }
         match self.parts.pop() {
-            Some(part) if self.parts.is_empty() => Parts::One(part),
+            Some(part) if self.parts.is_empty() => WordParts::One(part),
             last => {
                 self.parts.extend(last);
-                Parts::Several(self.parts)
+                WordParts::Several(self.parts)
             }
         }
     }
 }
 
 /// `seq LAST`, `seq FIRST LAST` or `seq FIRST STEP LAST` with constant bounds; anything else is opaque.
-fn sequence(command: &str) -> Part<'static> {
+fn sequence(command: &str) -> WordPart<'static> {
     let mut words = command.split_ascii_whitespace();
     if words.next() != Some("seq") {
-        return Part::Opaque;
+        return WordPart::Opaque;
     }
     let mut numbers = Vec::new();
     for word in words.take(4) {
         match word.parse::<i64>() {
             Ok(number) => numbers.push(number),
-            Err(_) => return Part::Opaque,
+            Err(_) => return WordPart::Opaque,
         }
     }
     match *numbers.as_slice() {
-        [last] => Part::Sequence { first: 1, step: 1, last },
-        [first, last] => Part::Sequence { first, step: 1, last },
-        [first, step, last] if step != 0 => Part::Sequence { first, step, last },
-        _ => Part::Opaque,
+        [last] => WordPart::Sequence { first: 1, step: 1, last },
+        [first, last] => WordPart::Sequence { first, step: 1, last },
+        [first, step, last] if step != 0 => WordPart::Sequence { first, step, last },
+        _ => WordPart::Opaque,
     }
 }

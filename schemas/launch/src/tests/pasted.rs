@@ -23,7 +23,7 @@ fn is_clean(name: &str, text: &str) {
 }
 
 #[test]
-fn a_comment_after_a_backslash_is_told_once_and_the_launch_read_on() {
+fn a_comment_after_a_backslash_is_stated_once_and_the_launch_read_on() {
     let text = "sglang serve --model-path a \\ # the target\n  --tp 2 \\  # ranks\n  --page-size 1\n";
     assert_eq!(amiss("run.sh", text), ["LT04 at `# the target`", "LT04 at `# ranks`"]);
     let parsed = parse(&Source::new("run.sh", text), &Options::default());

@@ -203,7 +203,7 @@ fn flags_of_forks_are_theirs() {
 
 #[test]
 fn blanks_that_separate_no_words_are_named() {
-    let told = |text: &str| {
+    let stated = |text: &str| {
         let found = settle_all(parse(&Source::new("run.sh", text), &Options::default()).findings);
         found
             .into_iter()
@@ -219,14 +219,14 @@ fn blanks_that_separate_no_words_are_named() {
         "vllm serve m --max-model-len\u{a0}9",
         "vllm serve m \\\n\u{a0} --max-model-len 9 \\\n\u{a0}--dtype auto",
     ] {
-        let found = told(text);
+        let found = stated(text);
         assert!(
             found.iter().all(|one| one.starts_with("LT15 `") && one.contains("a no-break space (U+00A0)")),
             "{text}\n{found:#?}"
         );
         assert!(!found.is_empty(), "{text}");
     }
-    let after = told("sglang serve --model-path m \\\u{a0}\n --tp 8");
+    let after = stated("sglang serve --model-path m \\\u{a0}\n --tp 8");
     assert_eq!(after.len(), 1, "{after:#?}");
     assert!(after[0].starts_with("LT04 a no-break space (U+00A0) after the backslash"), "{after:#?}");
     // Python parses such a number, and a quoted string may contain any blank.
@@ -234,7 +234,7 @@ fn blanks_that_separate_no_words_are_named() {
         "sglang serve --model-path m --tp 8\u{a0} --dtype auto",
         "sglang serve --model-path m --served-model-name \"my\u{a0}model\"",
     ] {
-        assert_eq!(told(text), Vec::<String>::new(), "{text}");
+        assert_eq!(stated(text), Vec::<String>::new(), "{text}");
     }
 }
 
@@ -326,14 +326,14 @@ fn shares_of_flags_are_no_values_of_them() {
 
 #[test]
 fn a_folded_command_may_be_split_by_a_program() {
-    let told = |style: char| {
+    let stated = |style: char| {
         let text =
             format!("- name: serve\n  shell: {style}\n    vllm serve m\n      --port 80\n      --max-model-len 9\n");
         let found = settle_all(parse(&Source::new("a.yaml", text), &Options::default()).findings);
         found.into_iter().find(|one| one.code == "LT04").map(|one| one.severity)
     };
-    assert_eq!(told('>'), Some(Severity::Warning));
-    assert_eq!(told('|'), Some(Severity::Error));
+    assert_eq!(stated('>'), Some(Severity::Warning));
+    assert_eq!(stated('|'), Some(Severity::Error));
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn branches_of_which_it_is_not_known_whether_they_meet_are_apart() {
 }
 
 #[test]
-fn words_that_a_branch_puts_in_the_place_of_others_are_never_beside_them() {
+fn words_that_a_branch_puts_in_the_place_of_others_are_never_next_to_them() {
     check(
         "P=(--tp 8 --dp 1)\nif a; then P=(--tp 8 --dp 8 --enable-lora); fi\nsglang serve --model-path m \"${P[@]}\"",
         &["--model-path m --tp 8 --dp 8 --enable-lora", "DpSize? EnableLora? TpSize? --model-path m --tp 8 --dp 1"],
@@ -73,7 +73,7 @@ fn words_that_a_branch_puts_in_the_place_of_others_are_never_beside_them() {
 }
 
 #[test]
-fn lists_of_flags_that_are_told_apart_are_launches_of_their_own() {
+fn lists_of_flags_that_are_stated_apart_are_launches_of_their_own() {
     check("--model-path m\n--tp 2\n", &["--model-path m --tp 2"]);
     check("# before\n--model-path m\n\n# after\n--page-size 4\n", &["--model-path m", "--page-size 4"]);
     check("# prefill\n--model-path m\n# decode\n--model-path n\n", &["--model-path m", "--model-path n"]);

@@ -228,7 +228,7 @@ fn a_script_that_prints_markdown_is_read_as_a_whole() {
 }
 
 #[test]
-fn what_a_shell_would_stumble_over_is_told() {
+fn what_a_shell_would_stumble_over_is_stated() {
     insta::assert_snapshot!(shown(
         "python3 -m sglang.launch_server --model-path x \\ \n  --tp 4\n  --dtype half\n"
     ), @r#"

@@ -7,9 +7,9 @@ use crate::{Value, placeholder::has_ellipsis};
 /// Represents a value that is set elsewhere.
 const HOLE: char = '\u{fffc}';
 
-/// Quotes of a shell.
+/// ShellQuotes of a shell.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Quotes {
+enum ShellQuotes {
     None,
     Single,
     Double,
@@ -34,23 +34,23 @@ pub(super) fn has_hole(text: &str) -> bool {
 /// A shell word without its quotes; expansions stay.
 fn without_quotes(word: &str) -> Option<String> {
     let mut text = String::with_capacity(word.len());
-    let mut quotes = Quotes::None;
+    let mut quotes = ShellQuotes::None;
     let mut letters = word.chars().peekable();
     while let Some(letter) = letters.next() {
         match (quotes, letter) {
-            (Quotes::None, '\'') => quotes = Quotes::Single,
-            (Quotes::None, '"') => quotes = Quotes::Double,
-            (Quotes::Single, '\'') | (Quotes::Double, '"') => quotes = Quotes::None,
-            (Quotes::Single, '$') => return None,
-            (Quotes::None, '\\') => text.extend(letters.next()),
-            (Quotes::Double, '\\') => match letters.peek() {
+            (ShellQuotes::None, '\'') => quotes = ShellQuotes::Single,
+            (ShellQuotes::None, '"') => quotes = ShellQuotes::Double,
+            (ShellQuotes::Single, '\'') | (ShellQuotes::Double, '"') => quotes = ShellQuotes::None,
+            (ShellQuotes::Single, '$') => return None,
+            (ShellQuotes::None, '\\') => text.extend(letters.next()),
+            (ShellQuotes::Double, '\\') => match letters.peek() {
                 Some('"' | '\\' | '$' | '`') => text.extend(letters.next()),
                 _ => text.push('\\'),
             },
             _ => text.push(letter),
         }
     }
-    (quotes == Quotes::None).then_some(text)
+    (quotes == ShellQuotes::None).then_some(text)
 }
 
 /// JSON with a [`HOLE`] for each expansion of the shell, quoted unless it is inside a string. `None` if the extent of

@@ -2,7 +2,7 @@
 
 /// The part of the speculative configuration that a flag sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Named<'a> {
+pub(super) enum ConfigFlag<'a> {
     /// The whole configuration, as JSON.
     Whole,
     /// One key of it.
@@ -11,17 +11,17 @@ pub(super) enum Named<'a> {
 
 /// The part of the speculative configuration that a flag sets, if any. vLLM accepts underscores in place of dashes up
 /// to the first dot (`utils/argparse_utils.py`), and `-sc` as short for `--speculative-config` (`engine/arg_utils.py`).
-pub(super) fn named(spelling: &str) -> Option<Named<'_>> {
+pub(super) fn named(spelling: &str) -> Option<ConfigFlag<'_>> {
     let (flag, key) = match spelling.split_once('.') {
         Some((flag, key)) => (flag, Some(key)),
         None => (spelling, None),
     };
     match (flag.replace('_', "-").as_str(), key) {
-        ("--speculative-config" | "-sc", Some(key)) => Some(Named::Key(key)),
-        ("--speculative-config" | "-sc", None) => Some(Named::Whole),
-        ("--spec-method", None) => Some(Named::Key("method")),
-        ("--spec-model" | "--speculative-model", None) => Some(Named::Key("model")),
-        ("--spec-tokens" | "--num-speculative-tokens", None) => Some(Named::Key("num_speculative_tokens")),
+        ("--speculative-config" | "-sc", Some(key)) => Some(ConfigFlag::Key(key)),
+        ("--speculative-config" | "-sc", None) => Some(ConfigFlag::Whole),
+        ("--spec-method", None) => Some(ConfigFlag::Key("method")),
+        ("--spec-model" | "--speculative-model", None) => Some(ConfigFlag::Key("model")),
+        ("--spec-tokens" | "--num-speculative-tokens", None) => Some(ConfigFlag::Key("num_speculative_tokens")),
         _ => None,
     }
 }
@@ -39,15 +39,15 @@ mod tests {
     #[test]
     fn flags_give_the_whole_or_a_key() {
         for (flag, expected) in [
-            ("--speculative-config", Some(Named::Whole)),
-            ("--speculative_config", Some(Named::Whole)),
-            ("-sc", Some(Named::Whole)),
-            ("-sc.method", Some(Named::Key("method"))),
-            ("--speculative_config.num_speculative_tokens", Some(Named::Key("num_speculative_tokens"))),
-            ("--spec-method", Some(Named::Key("method"))),
-            ("--spec_tokens", Some(Named::Key("num_speculative_tokens"))),
-            ("--num-speculative-tokens", Some(Named::Key("num_speculative_tokens"))),
-            ("--speculative-model", Some(Named::Key("model"))),
+            ("--speculative-config", Some(ConfigFlag::Whole)),
+            ("--speculative_config", Some(ConfigFlag::Whole)),
+            ("-sc", Some(ConfigFlag::Whole)),
+            ("-sc.method", Some(ConfigFlag::Key("method"))),
+            ("--speculative_config.num_speculative_tokens", Some(ConfigFlag::Key("num_speculative_tokens"))),
+            ("--spec-method", Some(ConfigFlag::Key("method"))),
+            ("--spec_tokens", Some(ConfigFlag::Key("num_speculative_tokens"))),
+            ("--num-speculative-tokens", Some(ConfigFlag::Key("num_speculative_tokens"))),
+            ("--speculative-model", Some(ConfigFlag::Key("model"))),
             ("--spec-model.x", None),
             ("--speculative", None),
             ("-s", None),

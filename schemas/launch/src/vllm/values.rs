@@ -6,7 +6,7 @@ use schemas::{
 };
 use serde_json::{Map, Value as Json};
 
-use super::keys::{Named, named};
+use super::keys::{ConfigFlag, named};
 use crate::{
     Argument, Value,
     context::TextContext,
@@ -45,8 +45,8 @@ pub(crate) fn bad_values(
         }
         match named(&argument.flag.value) {
             None => {}
-            Some(Named::Whole) => whole(source, context, argument, word, text, is_config, &mut found),
-            Some(Named::Key(key)) => {
+            Some(ConfigFlag::Whole) => whole(source, context, argument, word, text, is_config, &mut found),
+            Some(ConfigFlag::Key(key)) => {
                 let value = serde_json::from_str(text).unwrap_or_else(|_| Json::from(text));
                 // A text that looks like a number is a text all the same.
                 found.extend(
@@ -90,7 +90,7 @@ fn whole(
     match serde_json::from_str(text) {
         Ok(Json::Object(mut object)) => {
             object.retain(|_, value| !(is_config && value.is_array()));
-            of_object(source, word, text, &object, found);
+            check_object(source, word, text, &object, found);
         }
         Ok(_) => {
             let message = format!("`{flag}` takes a JSON object, but got `{}`", shown(text));
@@ -103,8 +103,8 @@ fn whole(
         Err(_) if is_bare_in_shell(source, word) => found.push(taken_apart(flag, word, text)),
         Err(error) => {
             let place = place_of(source, word, text, place_of_error(text, &error));
-            let told = error.to_string();
-            let what = told.split(" at line ").next().unwrap_or_default();
+            let stated = error.to_string();
+            let what = stated.split(" at line ").next().unwrap_or_default();
             let mut finding =
                 problems::JSON_SYNTAX.at(place, format!("the JSON of `{flag}` cannot be read: {what}"), "here");
             finding.notes.push(format!("vllm: \"Value {} cannot be converted to <function loads>\"", shown(text)));
@@ -145,7 +145,13 @@ fn arrives(text: &str) -> String {
 const EXAMPLE: &str = "write JSON with double quotes, and single quotes around it for the shell: \
                        `'{\"method\": \"eagle3\", \"model\": \"DRAFT\", \"num_speculative_tokens\": 3}'`";
 
-fn of_object(source: &Source, word: &Located<Value>, text: &str, object: &Map<String, Json>, found: &mut Vec<Finding>) {
+fn check_object(
+    source: &Source,
+    word: &Located<Value>,
+    text: &str,
+    object: &Map<String, Json>,
+    found: &mut Vec<Finding>,
+) {
     for (key, value) in object {
         if let Some(wrong) = wrong(&key.replace('-', "_"), value) {
             found.push(wrong.at(place_of(source, word, text, place_of_value(text, key))));
@@ -154,13 +160,13 @@ fn of_object(source: &Source, word: &Located<Value>, text: &str, object: &Map<St
 }
 
 /// A value of the wrong type.
-struct Wrong<'a> {
+struct FieldError<'a> {
     key: &'a str,
     value: &'a Json,
     takes_integer: bool,
 }
 
-fn wrong<'a>(key: &'a str, value: &'a Json) -> Option<Wrong<'a>> {
+fn wrong<'a>(key: &'a str, value: &'a Json) -> Option<FieldError<'a>> {
     let placeholder = value.as_str().is_some_and(may_replace_value);
     let takes_integer = INTEGERS.contains(&key);
     let is_wrong = match value {
@@ -170,10 +176,10 @@ fn wrong<'a>(key: &'a str, value: &'a Json) -> Option<Wrong<'a>> {
         Json::Null | Json::String(_) => false,
         _ => TEXTS.contains(&key),
     };
-    is_wrong.then_some(Wrong { key, value, takes_integer })
+    is_wrong.then_some(FieldError { key, value, takes_integer })
 }
 
-impl Wrong<'_> {
+impl FieldError<'_> {
     fn at(&self, place: Span) -> Finding {
         let (what, label) =
             if self.takes_integer { ("an integer", "not an integer") } else { ("a text", "not a text") };
@@ -246,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_cannot_be_read_is_told_with_its_place() {
+    fn json_that_cannot_be_read_is_stated_with_its_place() {
         let broken = "LT14 the JSON of `--speculative-config` cannot be read:";
         check(
             "--speculative-config '{\"method\": \"ngram\" \"model\": \"x\"}'",
@@ -272,13 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn values_of_another_type_are_told_with_their_place() {
+    fn values_of_another_type_are_stated_with_their_place() {
         let json =
             |value: &str| format!("--speculative-config '{{\"num_speculative_tokens\": {value}, \"model\": \"x\"}}'");
         for value in ["\"three\"", "2.5", "[3]", "{\"a\": 3}"] {
             let compact = value.replace(": ", ":");
-            let told = format!("LT13 `num_speculative_tokens` takes an integer, but got `{compact}` at `{value}`");
-            check(&json(value), &[&told]);
+            let stated = format!("LT13 `num_speculative_tokens` takes an integer, but got `{compact}` at `{value}`");
+            check(&json(value), &[&stated]);
         }
         for fine in ["3", "3.0", "\"3\"", "null", "\"N\"", "\"<N>\""] {
             check(&json(fine), &[]);

@@ -17,7 +17,7 @@ pub(super) struct Scalar {
 
 /// A part of a scalar's text with its place. It is verbatim if both have the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct AlignedPart {
     /// In the scalar's text.
     pub text: Span,
     /// In the YAML.
@@ -28,7 +28,7 @@ pub(super) struct Part {
 #[derive(Clone, Debug)]
 pub(super) struct Aligned {
     /// In the order of the text, without gaps.
-    pub parts: Vec<Part>,
+    pub parts: Vec<AlignedPart>,
     /// The whole in the YAML, quotes included.
     pub outer: Span,
     pub quotes: Quotes,
@@ -61,12 +61,12 @@ fn opening(yaml: &str, scalar: &Scalar, quote: char) -> Option<usize> {
 
 /// Collects parts, merging neighbours that are adjacent in both texts.
 #[derive(Default)]
-struct Parts(Vec<Part>);
+struct AlignedParts(Vec<AlignedPart>);
 
-impl Parts {
+impl AlignedParts {
     fn push(&mut self, text: Span, place: Span) {
-        let verbatim = |part: &Part| part.text.end - part.text.start == part.place.end - part.place.start;
-        let next = Part { text, place };
+        let verbatim = |part: &AlignedPart| part.text.end - part.text.start == part.place.end - part.place.start;
+        let next = AlignedPart { text, place };
         if let Some(last) = self.0.last_mut()
             && verbatim(last)
             && verbatim(&next)
@@ -90,9 +90,9 @@ fn blanks(bytes: &[u8], from: usize) -> usize {
 }
 
 /// Plain and quoted scalars: escapes, and line ends that fold.
-fn flow(yaml: &str, scalar: &Scalar, from: usize) -> Option<Vec<Part>> {
+fn flow(yaml: &str, scalar: &Scalar, from: usize) -> Option<Vec<AlignedPart>> {
     let (text, source) = (scalar.text.as_bytes(), yaml.as_bytes());
-    let mut parts = Parts::default();
+    let mut parts = AlignedParts::default();
     let (mut at, mut place) = (0, from);
     while at < text.len() {
         let byte = *source.get(place)?;
@@ -132,11 +132,11 @@ fn content(yaml: &str, scalar: &Scalar) -> Option<usize> {
 }
 
 /// Each line of the text is the end of a line of the block.
-fn literal(yaml: &str, scalar: &Scalar) -> Option<Vec<Part>> {
+fn literal(yaml: &str, scalar: &Scalar) -> Option<Vec<AlignedPart>> {
     if scalar.text.is_empty() {
         return Some(Vec::new());
     }
-    let mut parts = Parts::default();
+    let mut parts = AlignedParts::default();
     let mut place = content(yaml, scalar)?;
     let mut at = 0;
     for line in scalar.text.split_inclusive('\n') {
@@ -156,9 +156,9 @@ fn literal(yaml: &str, scalar: &Scalar) -> Option<Vec<Part>> {
 }
 
 /// Words are verbatim; blanks and line ends between them fold.
-fn folded(yaml: &str, scalar: &Scalar) -> Option<Vec<Part>> {
+fn folded(yaml: &str, scalar: &Scalar) -> Option<Vec<AlignedPart>> {
     let (text, source) = (scalar.text.as_bytes(), yaml.as_bytes());
-    let mut parts = Parts::default();
+    let mut parts = AlignedParts::default();
     let (mut at, mut place) = (0, content(yaml, scalar)?);
     if text.first().is_some_and(|byte| !is_blank(*byte)) {
         place += blanks(source, place);

@@ -45,7 +45,7 @@ const OF_SGLANG: [&str; 3] = ["model-path", "mem-fraction-static", "cuda-graph-m
 /// How deep a value is followed that becomes JSON.
 const DEPTH: usize = 16;
 
-pub(super) struct Reader<'a> {
+pub(super) struct ConfigReader<'a> {
     pub source: &'a Source,
     pub tree: &'a Tree,
     pub context: &'a TextContext,
@@ -53,7 +53,7 @@ pub(super) struct Reader<'a> {
 }
 
 /// A key with its value.
-pub(super) struct Entry<'a> {
+pub(super) struct ConfigEntry<'a> {
     /// With dashes for underscores up to the first dot.
     flag: String,
     key: &'a Scalar,
@@ -64,7 +64,7 @@ pub(super) struct Entry<'a> {
     removal: Span,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// The launches of a document.
     pub fn read(&self, map: &'a Map) -> (Vec<Launch>, Vec<Finding>) {
         let mut findings = Vec::new();
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Adds an entry that is given; a switch that is off, or a key without a value, is not.
-    fn add(&self, entry: &Entry<'_>, launch: &mut Launch) {
+    fn add(&self, entry: &ConfigEntry<'_>, launch: &mut Launch) {
         let flag = format!("--{}", entry.flag);
         let (key, arity) = split::meaning(&flag, launch.engine, self.options.version);
         let Some(values) = self.values(entry, arity) else { return };
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The words of a value.
-    fn values(&self, entry: &Entry<'_>, arity: Option<Arity>) -> Option<Vec<Located<Value>>> {
+    fn values(&self, entry: &ConfigEntry<'_>, arity: Option<Arity>) -> Option<Vec<Located<Value>>> {
         match self.tree.node(entry.value)? {
             Node::Scalar(scalar) => {
                 let plain = (scalar.style == ScalarStyle::Plain).then_some(scalar.text.as_str());
@@ -271,7 +271,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The entries of a mapping, with those merged into it that it does not have itself.
-    fn entries(&self, map: &'a Map) -> Vec<Entry<'a>> {
+    fn entries(&self, map: &'a Map) -> Vec<ConfigEntry<'a>> {
         let mut entries = self.own_entries(map);
         let mut given: HashSet<String> = entries.iter().map(|entry| entry.flag.clone()).collect();
         let merged = map.entries.iter().filter(|(key, _)| self.tree.scalar(*key).is_some_and(|key| key.text == "<<"));
@@ -284,7 +284,7 @@ impl<'a> Reader<'a> {
         entries
     }
 
-    fn own_entries(&self, map: &'a Map) -> Vec<Entry<'a>> {
+    fn own_entries(&self, map: &'a Map) -> Vec<ConfigEntry<'a>> {
         let yaml = self.source.text();
         let places: Vec<(&'a Scalar, Id, Span)> = map
             .entries
@@ -311,7 +311,7 @@ impl<'a> Reader<'a> {
             // After the dash of a list nothing can go without what follows it.
             Span::new(whole.start, whole.start)
         };
-        let entry = |(at, (key, value, place)): (usize, &(&'a Scalar, Id, Span))| Entry {
+        let entry = |(at, (key, value, place)): (usize, &(&'a Scalar, Id, Span))| ConfigEntry {
             flag: flag_of(&key.text),
             key,
             value: *value,
@@ -359,7 +359,7 @@ impl<'a> Reader<'a> {
     }
 
     /// How another value is written in the place of an entry's.
-    fn writing(&self, entry: &Entry<'_>, launch: &Launch) -> Writing {
+    fn writing(&self, entry: &ConfigEntry<'_>, launch: &Launch) -> Writing {
         let Form::Config { underscores, .. } = launch.insertion.writing.form else { return Writing::toml() };
         match self.tree.node(entry.value) {
             Some(Node::List(list)) if !list.flow => {
@@ -373,7 +373,7 @@ impl<'a> Reader<'a> {
     }
 
     /// After the last entry.
-    fn insertion(&self, map: &Map, entries: &[Entry<'_>], writing: Writing) -> Insertion {
+    fn insertion(&self, map: &Map, entries: &[ConfigEntry<'_>], writing: Writing) -> Insertion {
         let yaml = self.source.text();
         let own = entries.iter().take(map.entries.len());
         let Some(last) = own.max_by_key(|entry| entry.place.end) else {

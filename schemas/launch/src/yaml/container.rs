@@ -12,12 +12,12 @@ use super::{
     excerpt::{Excerpt, Item},
     no_shell,
     node::{Id, Map, Node, Tree},
-    variables::{Chunk, Variable, Variables, chunks},
+    variables::{ContainerVariables, ReferenceChunk, Variable, chunks},
 };
 use crate::{
     detect::{names_engine, starts_engine},
     entry_point::{self, Runner},
-    evidence::{Stated, of_image},
+    evidence::{StatedVersion, version_in_image},
     images::engine_of_image,
     programs::{self, Role},
     quoting::{is_plain, quoted},
@@ -29,9 +29,9 @@ const COMMAND: [&str; 3] = ["entrypoint", "command", "args"];
 /// A command with its environment.
 pub(super) struct Container<'a> {
     pub excerpt: Excerpt,
-    pub variables: Variables<'a>,
+    pub variables: ContainerVariables<'a>,
     /// The version of the engine in the image's tag.
-    pub version: Option<Stated>,
+    pub version: Option<StatedVersion>,
     /// The image that it runs, if known.
     pub image: Option<&'a str>,
     /// Whether the words are only a part of a command.
@@ -43,7 +43,7 @@ pub(super) struct Container<'a> {
 }
 
 /// A scalar of a command.
-struct Word<'a> {
+struct ContainerWord<'a> {
     id: Id,
     scalar: &'a Scalar,
     aligned: Aligned,
@@ -56,19 +56,19 @@ struct Word<'a> {
 impl<'a> Container<'a> {
     /// Reads a mapping that may be a container that starts an engine. `runner` says whether a command given as a
     /// single string is split into words without a shell.
-    pub fn of(yaml: &str, tree: &'a Tree, map: &'a Map, runner: Runner) -> Option<Self> {
+    pub fn from_map(yaml: &str, tree: &'a Tree, map: &'a Map, runner: Runner) -> Option<Self> {
         let words = words(yaml, tree, COMMAND.iter().filter_map(|key| tree.get(map, key)))?;
         let image = tree.get(map, "image").and_then(|id| tree.scalar(id));
-        let version = image.and_then(|image| of_image(&image.text, image.span));
+        let version = image.and_then(|image| version_in_image(&image.text, image.span));
         let of_image = image.and_then(|image| Some((engine_of_image(&image.text)?, image, tree.align(yaml, image)?)));
         // An entry point without arguments has nothing to check, and no place for another flag.
         let has_arguments = words.iter().any(|word| word.scalar.text != "serve");
         let of_image = of_image.filter(|_| has_arguments && is_entry_points(&words));
         let is_entry_point = of_image.is_some();
         let evident = words.iter().any(|word| names_engine(&word.scalar.text));
-        let variables = Variables::of(yaml, tree, map);
-        let told = variables.list.iter().any(|variable| variable.value.value.known().is_some_and(names_engine));
-        if !evident && !told && of_image.is_none() {
+        let variables = ContainerVariables::from_container(yaml, tree, map);
+        let stated = variables.list.iter().any(|variable| variable.value.value.known().is_some_and(names_engine));
+        if !evident && !stated && of_image.is_none() {
             return None;
         }
         let scalars = words.iter().map(|word| word.id).collect();
@@ -78,7 +78,7 @@ impl<'a> Container<'a> {
         let mut excerpt = Excerpt::default();
         if let Some((engine, image, aligned)) = of_image {
             // The image's entry point precedes its arguments.
-            let serves = words.iter().flat_map(Word::split).next() == Some("serve");
+            let serves = words.iter().flat_map(ContainerWord::split).next() == Some("serve");
             let program = match (engine, serves) {
                 (Engine::Vllm, true) => "vllm",
                 (Engine::Vllm, false) => "vllm serve",
@@ -107,7 +107,7 @@ impl<'a> Container<'a> {
         lists
             .filter_map(|(_, list)| {
                 let words = words(yaml, tree, [*list].into_iter())?;
-                let variables = Variables::default();
+                let variables = ContainerVariables::default();
                 let excerpt = Excerpt::default();
                 let excerpt =
                     Writer { tree, variables: &variables, excerpt, is_joined: true }.write_all(&words, Runner::Other);
@@ -121,13 +121,13 @@ impl<'a> Container<'a> {
     }
 }
 
-fn words<'a>(yaml: &str, tree: &'a Tree, ids: impl Iterator<Item = Id>) -> Option<Vec<Word<'a>>> {
+fn words<'a>(yaml: &str, tree: &'a Tree, ids: impl Iterator<Item = Id>) -> Option<Vec<ContainerWord<'a>>> {
     let mut words = Vec::new();
     for id in ids {
         let mut add = |word: Id, list: Option<Id>, alias: bool| {
             let scalar = tree.scalar(word)?;
             let aligned = tree.align(yaml, scalar)?;
-            words.push(Word { id: word, scalar, aligned, list, alias });
+            words.push(ContainerWord { id: word, scalar, aligned, list, alias });
             Some(())
         };
         match tree.node(id)? {
@@ -147,7 +147,7 @@ fn words<'a>(yaml: &str, tree: &'a Tree, ids: impl Iterator<Item = Id>) -> Optio
 }
 
 /// Whether a word is a flag about speculation.
-fn speculates(word: &Word<'_>) -> bool {
+fn speculates(word: &ContainerWord<'_>) -> bool {
     let text = word.scalar.text.replace('_', "-");
     text.starts_with("--speculative-algo") || text.starts_with("--speculative-config")
 }
@@ -159,9 +159,9 @@ fn default_of(text: &str) -> &str {
 }
 
 /// Whether words are arguments of an image's entry point, not a separate command.
-fn is_entry_points(words: &[Word<'_>]) -> bool {
+fn is_entry_points(words: &[ContainerWord<'_>]) -> bool {
     let texts: Vec<&str> = words.iter().map(|word| word.scalar.text.as_str()).collect();
-    let mut split = words.iter().flat_map(Word::split);
+    let mut split = words.iter().flat_map(ContainerWord::split);
     let (first, second) = (split.next().unwrap_or_default(), split.next().unwrap_or_default());
     let is_model = second.starts_with("--") && first.split('/').count() == 2 && !first.starts_with(['/', '.', '-']);
     (first.starts_with("--") || first == "serve" || is_model) && !starts_engine(&texts)
@@ -174,7 +174,7 @@ fn replaces_entry_point(tree: &Tree, map: &Map, runner: Runner) -> bool {
 }
 
 /// Reports the first word of a container if the entry point of its image does not take it.
-fn entry_point_of(image: &str, first: &Word<'_>, runner: Runner) -> Option<Finding> {
+fn entry_point_of(image: &str, first: &ContainerWord<'_>, runner: Runner) -> Option<Finding> {
     let word = first.split().next()?;
     let start = first.scalar.text.find(word)?;
     let span = place(first, Span::new(start, start + word.len()));
@@ -182,15 +182,15 @@ fn entry_point_of(image: &str, first: &Word<'_>, runner: Runner) -> Option<Findi
 }
 
 /// Reports what is written for a shell in the arguments of an engine that no shell splits.
-fn unread_syntax(words: &[Word<'_>], runner: Runner, is_entry_point: bool) -> Vec<Finding> {
-    let texts: Vec<&str> = words.iter().flat_map(Word::split).collect();
+fn unread_syntax(words: &[ContainerWord<'_>], runner: Runner, is_entry_point: bool) -> Vec<Finding> {
+    let texts: Vec<&str> = words.iter().flat_map(ContainerWord::split).collect();
     if runner == Runner::Other || script(words).is_some() || !(is_entry_point || starts_engine(&texts)) {
         return Vec::new();
     }
     let mut found = Vec::new();
     for word in words {
         match word.list {
-            Some(_) => found.extend(no_shell::of_item(&word.scalar.text, word.aligned.outer)),
+            Some(_) => found.extend(no_shell::check_item(&word.scalar.text, word.aligned.outer)),
             None if runner == Runner::Compose => {
                 let syntax = no_shell::in_line(&word.scalar.text).into_iter();
                 found.extend(syntax.map(|(syntax, span)| syntax.at(place(word, span))));
@@ -202,9 +202,9 @@ fn unread_syntax(words: &[Word<'_>], runner: Runner, is_entry_point: bool) -> Ve
 }
 
 /// The word after `sh -c`.
-fn script<'w, 'a>(words: &'w [Word<'a>]) -> Option<&'w Word<'a>> {
-    let is_shell = |word: &Word<'_>| programs::has(word.item(), Role::Shell);
-    let takes_script = |word: &Word<'_>| {
+fn script<'w, 'a>(words: &'w [ContainerWord<'a>]) -> Option<&'w ContainerWord<'a>> {
+    let is_shell = |word: &ContainerWord<'_>| programs::has(word.item(), Role::Shell);
+    let takes_script = |word: &ContainerWord<'_>| {
         let letters = word.item().strip_prefix('-').and_then(|letters| letters.strip_suffix('c'));
         letters.is_some_and(|letters| letters.bytes().all(|byte| byte.is_ascii_lowercase()))
     };
@@ -215,7 +215,7 @@ fn script<'w, 'a>(words: &'w [Word<'a>]) -> Option<&'w Word<'a>> {
     words.get(option + 1).filter(|_| runs)
 }
 
-impl Word<'_> {
+impl ContainerWord<'_> {
     /// The words in it: one of a list is never split.
     fn split(&self) -> impl Iterator<Item = &str> {
         let (item, line) = match self.list {
@@ -245,7 +245,7 @@ pub(super) fn lone_script(yaml: &str, tree: &Tree, scalar: &Scalar) -> Option<Ex
 /// Writes the commands of containers for the shell reader.
 struct Writer<'a> {
     tree: &'a Tree,
-    variables: &'a Variables<'a>,
+    variables: &'a ContainerVariables<'a>,
     excerpt: Excerpt,
     /// Whether a launcher joins the words of a list with blanks, so that one of them may be a flag with its value.
     is_joined: bool,
@@ -253,7 +253,7 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// Appends words.
-    fn write_all(mut self, words: &[Word<'_>], runner: Runner) -> Excerpt {
+    fn write_all(mut self, words: &[ContainerWord<'_>], runner: Runner) -> Excerpt {
         let writer = &mut self;
         match script(words) {
             Some(word) => writer.script(word),
@@ -266,7 +266,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a script after the variables that it runs with.
-    fn script(&mut self, word: &Word<'_>) {
+    fn script(&mut self, word: &ContainerWord<'_>) {
         // Compose fills in `${NAME}` before the script sees it; `$${NAME}` is a variable of the container.
         if !self.variables.of_compose || word.scalar.text.contains("$$") {
             self.variables.list.iter().for_each(|variable| self.export(variable));
@@ -292,27 +292,29 @@ impl<'a> Writer<'a> {
 
     /// Writes the text of a scalar. References of Kubernetes, compose and templates are filled in, or turned into shell
     /// expansions.
-    fn filled(&mut self, word: &Word<'_>) {
+    fn filled(&mut self, word: &ContainerWord<'_>) {
         let (scalar, aligned) = (word.scalar, &word.aligned);
         for (span, chunk) in chunks(&scalar.text) {
             let written = scalar.text.get(span.range()).unwrap_or_default();
             match chunk {
-                Chunk::Reference(name) => self.reference(word, span, name),
-                Chunk::Template if written.starts_with('{') => {
+                ReferenceChunk::Reference(name) => self.reference(word, span, name),
+                ReferenceChunk::Template if written.starts_with('{') => {
                     self.excerpt.write("$");
                     self.excerpt.copy(scalar, aligned, span);
                 }
-                Chunk::Dollar if self.variables.of_compose && written == "$$" => {
+                ReferenceChunk::Dollar if self.variables.of_compose && written == "$$" => {
                     self.excerpt.copy(scalar, aligned, Span::new(span.start, span.start + 1));
                 }
-                Chunk::Text | Chunk::Dollar | Chunk::Template => self.excerpt.copy(scalar, aligned, span),
+                ReferenceChunk::Text | ReferenceChunk::Dollar | ReferenceChunk::Template => {
+                    self.excerpt.copy(scalar, aligned, span)
+                }
             }
         }
     }
 
     /// Writes a reference that Kubernetes fills in. If its value has several words, each maps to its place in the
     /// variable's own value.
-    fn reference(&mut self, word: &Word<'_>, span: Span, name: &str) {
+    fn reference(&mut self, word: &ContainerWord<'_>, span: Span, name: &str) {
         let Some(text) = self.known(name) else {
             self.excerpt.copy(word.scalar, &word.aligned, span);
             return;
@@ -333,7 +335,7 @@ impl<'a> Writer<'a> {
 
     /// Writes a text of several words. Compose splits it without a shell, so a line end is a blank, as it is meant to be
     /// wherever the text is folded.
-    fn line(&mut self, word: &Word<'_>, runner: Runner) {
+    fn line(&mut self, word: &ContainerWord<'_>, runner: Runner) {
         self.space();
         let start = self.excerpt.text.len();
         self.filled(word);
@@ -349,7 +351,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a word of a list, quoted so that a shell reads this word.
-    fn word(&mut self, word: &Word<'_>, list: Id) {
+    fn word(&mut self, word: &ContainerWord<'_>, list: Id) {
         self.space();
         let start = self.excerpt.text.len();
         let (scalar, aligned) = (word.scalar, &word.aligned);
@@ -371,19 +373,19 @@ impl<'a> Writer<'a> {
     }
 
     /// The parts of a word, with the text of those that Kubernetes fills in; `None` if one of these is unknown.
-    fn parts(&self, word: &Word<'_>) -> Option<Vec<(Span, Option<String>)>> {
-        let whole = || vec![(Span::default(), Chunk::Text)];
+    fn parts(&self, word: &ContainerWord<'_>) -> Option<Vec<(Span, Option<String>)>> {
+        let whole = || vec![(Span::default(), ReferenceChunk::Text)];
         let chunks = Some(chunks(&word.scalar.text)).filter(|chunks| !chunks.is_empty()).unwrap_or_else(whole);
         let part = |(span, chunk)| match chunk {
-            Chunk::Text => Some((span, None)),
-            Chunk::Reference(name) => Some((span, Some(self.known(name)?))),
-            Chunk::Dollar | Chunk::Template => None,
+            ReferenceChunk::Text => Some((span, None)),
+            ReferenceChunk::Reference(name) => Some((span, Some(self.known(name)?))),
+            ReferenceChunk::Dollar | ReferenceChunk::Template => None,
         };
         chunks.into_iter().map(part).collect()
     }
 
     /// Writes a word of unknown text; a flag before it is known.
-    fn unknown(&mut self, word: &Word<'_>) {
+    fn unknown(&mut self, word: &ContainerWord<'_>) {
         let (scalar, aligned) = (word.scalar, &word.aligned);
         let text = scalar.text.as_str();
         let mut from = 0;
@@ -397,10 +399,10 @@ impl<'a> Writer<'a> {
         let one_word = chunks(written).iter().all(|(span, chunk)| {
             let part = written.get(span.range()).unwrap_or_default();
             match chunk {
-                Chunk::Text => is_plain(part),
-                Chunk::Dollar => part != "$$" && !part.contains([' ', '\t', '\n', '\'', '"', '\\', '`']),
-                Chunk::Reference(_) => true,
-                Chunk::Template => false,
+                ReferenceChunk::Text => is_plain(part),
+                ReferenceChunk::Dollar => part != "$$" && !part.contains([' ', '\t', '\n', '\'', '"', '\\', '`']),
+                ReferenceChunk::Reference(_) => true,
+                ReferenceChunk::Template => false,
             }
         });
         if one_word {
@@ -411,7 +413,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn place(word: &Word<'_>, span: Span) -> Span {
+fn place(word: &ContainerWord<'_>, span: Span) -> Span {
     let mut part = Excerpt::default();
     part.copy(word.scalar, &word.aligned, span);
     part.place(Span::new(0, part.text.len()))

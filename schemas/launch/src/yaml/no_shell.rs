@@ -9,7 +9,7 @@ use schemas::{
 use crate::problems::NO_SHELL;
 
 /// Reports an item that holds a flag and its value: the engine gets both as one argument. `span` is its place.
-pub(super) fn of_item(text: &str, span: Span) -> Option<Finding> {
+pub(super) fn check_item(text: &str, span: Span) -> Option<Finding> {
     let (flag, value) = text.split_once(char::is_whitespace)?;
     let is_flag = flag.strip_prefix("--").is_some_and(|name| {
         let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -28,14 +28,14 @@ pub(super) fn of_item(text: &str, span: Span) -> Option<Finding> {
 
 /// Shell syntax in a string that compose splits into arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Syntax {
+pub(super) enum ShellSyntax {
     /// A `#` at the start of a word: it and what follows are arguments.
     Comment,
     /// A backslash before a blank or a line end, which becomes a part of an argument.
     Backslash,
 }
 
-impl Syntax {
+impl ShellSyntax {
     /// A finding about it. Other programs that read such files may split differently.
     pub fn at(self, span: Span) -> Finding {
         let (message, label, help) = match self {
@@ -55,9 +55,9 @@ impl Syntax {
 }
 
 /// The first use of each kind of shell syntax outside quotes, by its place in the string.
-pub(super) fn in_line(text: &str) -> Vec<(Syntax, Span)> {
-    let mut found: Vec<(Syntax, Span)> = Vec::new();
-    let mut note = |syntax: Syntax, at: usize| {
+pub(super) fn in_line(text: &str) -> Vec<(ShellSyntax, Span)> {
+    let mut found: Vec<(ShellSyntax, Span)> = Vec::new();
+    let mut note = |syntax: ShellSyntax, at: usize| {
         if found.iter().all(|(own, _)| *own != syntax) {
             found.push((syntax, Span::new(at, at + 1)));
         }
@@ -68,8 +68,8 @@ pub(super) fn in_line(text: &str) -> Vec<(Syntax, Span)> {
         let is_escape = letter == '\\' && quote != Some('\'');
         let escaped = if is_escape { letters.next() } else { None };
         match (letter, quote) {
-            ('\\', None) if escaped.is_some_and(|(_, next)| next.is_whitespace()) => note(Syntax::Backslash, at),
-            ('#', None) if before.is_whitespace() => note(Syntax::Comment, at),
+            ('\\', None) if escaped.is_some_and(|(_, next)| next.is_whitespace()) => note(ShellSyntax::Backslash, at),
+            ('#', None) if before.is_whitespace() => note(ShellSyntax::Comment, at),
             ('\'' | '"', None) => quote = Some(letter),
             (_, Some(open)) if letter == open => quote = None,
             _ => {}
@@ -86,20 +86,20 @@ mod tests {
     #[test]
     fn a_flag_and_its_value_are_two_items() {
         for text in ["--dtype auto", "--max-model-len  4096", "--model_path {{ .Values.model }}"] {
-            assert!(of_item(text, Span::default()).is_some(), "{text}");
+            assert!(check_item(text, Span::default()).is_some(), "{text}");
         }
         for text in ["--dtype=auto", "--a={\"b\": 1}", "--dtype", "org/m", "-- a", "--flag ", "--a=b c", "vllm serve m"]
         {
-            assert!(of_item(text, Span::default()).is_none(), "{text}");
+            assert!(check_item(text, Span::default()).is_none(), "{text}");
         }
     }
 
     #[test]
     fn shell_syntax_outside_quotes_is_found() {
         let kinds = |text: &str| in_line(text).into_iter().map(|(kind, span)| (kind, span.start)).collect::<Vec<_>>();
-        assert_eq!(kinds("--a 1 # one\n--b 2 # two"), [(Syntax::Comment, 6)]);
-        assert_eq!(kinds("--a 1 \\\n--b 2"), [(Syntax::Backslash, 6)]);
-        assert_eq!(kinds("--a 1 \\ --b # 2"), [(Syntax::Backslash, 6), (Syntax::Comment, 12)]);
+        assert_eq!(kinds("--a 1 # one\n--b 2 # two"), [(ShellSyntax::Comment, 6)]);
+        assert_eq!(kinds("--a 1 \\\n--b 2"), [(ShellSyntax::Backslash, 6)]);
+        assert_eq!(kinds("--a 1 \\ --b # 2"), [(ShellSyntax::Backslash, 6), (ShellSyntax::Comment, 12)]);
         for text in ["--a 'x # y' \"\\\n# z\"", "--a b#c", "--a \\\"b", "--a '\\'", ""] {
             assert_eq!(kinds(text), [], "{text}");
         }

@@ -56,19 +56,19 @@ pub(super) struct Map {
 
 /// Why a text is not readable YAML, and where.
 #[derive(Debug)]
-pub(super) struct Broken {
+pub(super) struct YamlError {
     pub at: usize,
     pub message: String,
 }
 
 impl Tree {
-    pub fn read(text: &str) -> Result<Self, Broken> {
+    pub fn read(text: &str) -> Result<Self, YamlError> {
         let offsets = Offsets::new(text);
-        let mut builder = Builder::default();
+        let mut builder = TreeBuilder::default();
         for event in Parser::new_from_str(text) {
             let (event, span) = event.map_err(|error| broken(&error, &offsets))?;
             let span = Span::new(offsets.byte(span.start.index()), offsets.byte(span.end.index()));
-            builder.take(event, span).map_err(|message| Broken { at: span.start, message: message.into() })?;
+            builder.take(event, span).map_err(|message| YamlError { at: span.start, message: message.into() })?;
         }
         Ok(builder.tree)
     }
@@ -135,8 +135,8 @@ impl Tree {
     }
 }
 
-fn broken(error: &ScanError, offsets: &Offsets) -> Broken {
-    Broken { at: offsets.byte(error.marker().index()), message: error.info().to_owned() }
+fn broken(error: &ScanError, offsets: &Offsets) -> YamlError {
+    YamlError { at: offsets.byte(error.marker().index()), message: error.info().to_owned() }
 }
 
 /// A collection that is not closed yet.
@@ -147,14 +147,14 @@ struct Open {
 }
 
 #[derive(Default)]
-struct Builder {
+struct TreeBuilder {
     tree: Tree,
     open: Vec<Open>,
     /// The node of each anchor; the parser counts anchors from one.
     anchors: Vec<(usize, Id)>,
 }
 
-impl Builder {
+impl TreeBuilder {
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), &'static str> {
         match event {
             Event::Scalar(text, style, anchor, _) => {

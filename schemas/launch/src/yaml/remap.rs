@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Argument, Environment, Insertion, Launch, Parsed, Setting, Syntax,
-    document::{Document, Origin},
+    document::{Document, TextOrigin},
     writing::{Form, Quotes, Writing},
 };
 
@@ -26,13 +26,13 @@ pub(super) struct YamlOrigin {
     pub excerpt: Excerpt,
 }
 
-impl Origin for YamlOrigin {
+impl TextOrigin for YamlOrigin {
     fn place(&self, span: Span) -> Span {
         self.excerpt.place(span)
     }
 
     fn back(&self, outer: &Source, document: &Document, parsed: Parsed) -> Parsed {
-        let mapping = Mapping { yaml: outer.text(), tree: &self.tree, excerpt: &self.excerpt };
+        let mapping = YamlMapping { yaml: outer.text(), tree: &self.tree, excerpt: &self.excerpt };
         // What a variable holds is part of the launch of the command, where there is one.
         let of_command = |launch: &Launch| launch.anchor.start >= self.excerpt.command;
         let has_command = parsed.launches.iter().any(of_command);
@@ -53,13 +53,13 @@ impl Origin for YamlOrigin {
 }
 
 /// An excerpt and where it comes from.
-struct Mapping<'a> {
+struct YamlMapping<'a> {
     yaml: &'a str,
     tree: &'a Tree,
     excerpt: &'a Excerpt,
 }
 
-impl Mapping<'_> {
+impl YamlMapping<'_> {
     pub fn finding(&self, mut finding: Finding) -> Finding {
         if let Some(fix) = &mut finding.fix {
             fix.edits.iter_mut().for_each(|edit| *edit = self.edit(edit));

@@ -57,10 +57,10 @@ pub fn container_of(source: &Source, launch: &Launch, variables: Option<&Variabl
         .find(|(_, map)| runs(&tree, map, launch))?;
     let image = tree.scalar(tree.get(map, "image")?)?;
     let first = launch.program.first()?;
-    let mut found = Found { tree: &tree, words: Vec::new(), left_out: Vec::new() };
+    let mut found = RuntimeContainers { tree: &tree, words: Vec::new(), left_out: Vec::new() };
     found.of_compose(map);
     found.of_kubernetes(map, pod_of(&tree, id));
-    let Found { mut words, left_out, .. } = found;
+    let RuntimeContainers { mut words, left_out, .. } = found;
     words.push(image.text.clone());
     let mut options = expanded(&words, variables);
     Some(ContainerRun {
@@ -94,13 +94,13 @@ fn pod_of(tree: &Tree, container: Id) -> Option<&Map> {
     maps.into_iter().find(has)
 }
 
-struct Found<'a> {
+struct RuntimeContainers<'a> {
     tree: &'a Tree,
     words: Vec<String>,
     left_out: Vec<String>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> RuntimeContainers<'a> {
     fn text(&self, map: &Map, key: &str) -> Option<&'a str> {
         Some(self.tree.scalar(self.tree.get(map, key)?)?.text.as_str())
     }

@@ -10,7 +10,7 @@ use schemas::{
 };
 
 use super::{
-    config::Reader,
+    config::ConfigReader,
     node::{Id, Map, Node},
 };
 use crate::{Launch, Launcher, Syntax, Value, context::TextForm};
@@ -27,7 +27,7 @@ const MOST: usize = 256;
 /// Sections in which trainers keep arguments of SGLang, recognised even without an algorithm.
 const OF_SGLANG: [&str; 5] = ["mtp", "sglang", "sglang_cfg", "sglang_config", "sglang_kwargs"];
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// The launches of mappings below the top-level one.
     pub fn sections(&self) -> (Vec<Launch>, Vec<Finding>) {
         let (mut launches, mut findings) = (Vec::new(), Vec::new());

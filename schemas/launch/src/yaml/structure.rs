@@ -23,7 +23,7 @@ const WORKLOADS: [&str; 7] = ["CronJob", "DaemonSet", "Deployment", "Job", "Pod"
 const MODULES: [&str; 6] = ["argv", "cmd", "command", "content", "raw", "shell"];
 
 impl Structure {
-    pub fn of(name: &str, tree: &Tree) -> Self {
+    pub fn detect(name: &str, tree: &Tree) -> Self {
         let has = |root: &Id, key: &str| tree.map(*root).is_some_and(|map| tree.get(map, key).is_some());
         let any = |is: &dyn Fn(&Id) -> bool| tree.roots.iter().any(is);
         let is_workload = |root: &Id| {

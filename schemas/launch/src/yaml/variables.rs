@@ -1,4 +1,4 @@
-//! Variables of a container, and where a text refers to them.
+//! ContainerVariables of a container, and where a text refers to them.
 
 use schemas::text::{Located, Span};
 
@@ -14,7 +14,7 @@ const MOST: usize = 256;
 
 /// The variables that a container sets.
 #[derive(Debug, Default)]
-pub(super) struct Variables<'a> {
+pub(super) struct ContainerVariables<'a> {
     pub list: Vec<Variable<'a>>,
     /// Whether they belong to compose, which fills in `${NAME}` from elsewhere before they are set.
     pub of_compose: bool,
@@ -30,9 +30,9 @@ pub(super) struct Variable<'a> {
     pub scalar: Option<(&'a Scalar, Aligned)>,
 }
 
-impl<'a> Variables<'a> {
+impl<'a> ContainerVariables<'a> {
     /// The variables of `env` (a list of names with values) or `environment` (a mapping, or a list of `NAME=value`).
-    pub fn of(yaml: &str, tree: &'a Tree, container: &Map) -> Self {
+    pub fn from_container(yaml: &str, tree: &'a Tree, container: &Map) -> Self {
         let is_open = ["env_file", "envFrom"].iter().any(|key| tree.get(container, key).is_some());
         if let Some(list) = tree.get(container, "env") {
             let read = |item: &Id| {
@@ -96,7 +96,7 @@ fn is_constant(text: &str) -> bool {
 
 /// A part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Chunk<'a> {
+pub(super) enum ReferenceChunk<'a> {
     Text,
     /// `$(NAME)`, which Kubernetes fills in.
     Reference(&'a str),
@@ -107,7 +107,7 @@ pub(super) enum Chunk<'a> {
 }
 
 /// Splits a text at its references.
-pub(super) fn chunks(text: &str) -> Vec<(Span, Chunk<'_>)> {
+pub(super) fn chunks(text: &str) -> Vec<(Span, ReferenceChunk<'_>)> {
     let mut chunks = Vec::new();
     let (mut from, mut at) = (0, 0);
     // If one opener is not closed, later ones are not either.
@@ -119,7 +119,7 @@ pub(super) fn chunks(text: &str) -> Vec<(Span, Chunk<'_>)> {
         let found = if template && !hopeless {
             let end = rest.find("}}");
             hopeless = end.is_none();
-            end.map(|end| (end + 2, Chunk::Template))
+            end.map(|end| (end + 2, ReferenceChunk::Template))
         } else if rest.starts_with('$') {
             dollar(rest)
         } else {
@@ -130,35 +130,35 @@ pub(super) fn chunks(text: &str) -> Vec<(Span, Chunk<'_>)> {
             continue;
         };
         if from < at {
-            chunks.push((Span::new(from, at), Chunk::Text));
+            chunks.push((Span::new(from, at), ReferenceChunk::Text));
         }
         chunks.push((Span::new(at, at + length), chunk));
         at += length;
         from = at;
     }
     if from < text.len() {
-        chunks.push((Span::new(from, text.len()), Chunk::Text));
+        chunks.push((Span::new(from, text.len()), ReferenceChunk::Text));
     }
     chunks
 }
 
 /// The length and kind of the reference at the start of a text.
-fn dollar(text: &str) -> Option<(usize, Chunk<'_>)> {
+fn dollar(text: &str) -> Option<(usize, ReferenceChunk<'_>)> {
     let rest = text.get(1..)?;
     let in_name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.');
     if let Some(inside) = rest.strip_prefix('(') {
         let name = inside.get(..inside.find(|character| !in_name(character))?)?;
         let closes = inside.get(name.len()..)?.starts_with(')');
-        return (closes && !name.is_empty()).then_some((name.len() + 3, Chunk::Reference(name)));
+        return (closes && !name.is_empty()).then_some((name.len() + 3, ReferenceChunk::Reference(name)));
     }
     if rest.starts_with('{') {
         // Names and the defaults that people write are short.
         let end = rest.char_indices().take(256).find(|(_, character)| *character == '}')?.0;
-        return Some((end + 2, Chunk::Dollar));
+        return Some((end + 2, ReferenceChunk::Dollar));
     }
     if rest.starts_with('$') {
-        return Some((2, Chunk::Dollar));
+        return Some((2, ReferenceChunk::Dollar));
     }
     let length = rest.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count();
-    (length > 0).then_some((length + 1, Chunk::Dollar))
+    (length > 0).then_some((length + 1, ReferenceChunk::Dollar))
 }

@@ -84,7 +84,7 @@ fn vllm_gets_blocks_and_hears_of_its_share_of_memory() {
 }
 
 #[test]
-fn the_adaptive_file_ends_at_the_batch_that_is_asked_for() {
+fn the_adaptive_file_ends_at_the_batch_that_is_requested_for() {
     let chains = [(1, TreeShape::chain(5)), (8, TreeShape::chain(3)), (32, TreeShape::OFF)];
     let tuning = tuning(launch_file(), &chains);
     let exported = |batch| export(&tuning, Form::SglangAdaptive, batch, None).expect("exported");

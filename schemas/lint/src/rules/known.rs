@@ -42,7 +42,7 @@ pub(super) struct Fault {
     /// A short name in kebab case.
     #[cfg_attr(not(test), expect(dead_code, reason = "names the row for readers and tests"))]
     id: String,
-    engine: Whose,
+    engine: FaultScope,
     harm: Harm,
     /// First version with the fault; omitted if no older version is known to be free of it.
     since: Option<String>,
@@ -105,14 +105,14 @@ pub(super) struct Fault {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Whose {
+enum FaultScope {
     Sglang,
     Vllm,
 }
 
 /// How certain a launch is about the target's family, or the method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum ModelEvidence {
     /// By the model's name or config; by the method's own key.
     Surely,
     /// By something specific to the family: a parser, or the name that clients use. By the method that vLLM infers from
@@ -148,19 +148,19 @@ fn faults() -> &'static [Fault] {
 
 /// The faults of one kind that match a launch.
 pub(super) fn met(context: &Context<'_>, harm: Harm) -> Vec<Finding> {
-    let whose = if context.launch.engine == Engine::Vllm { Whose::Vllm } else { Whose::Sglang };
+    let whose = if context.launch.engine == Engine::Vllm { FaultScope::Vllm } else { FaultScope::Sglang };
     let rows = faults().iter().filter(|fault| fault.engine == whose && fault.harm == harm);
     rows.filter_map(|fault| fault.look(context)).collect()
 }
 
 impl Fault {
     fn look(&self, context: &Context<'_>) -> Option<Finding> {
-        let is_told = context.resolved.version_given;
-        if is_told && !self.is_in(context.version()) {
+        let is_stated = context.resolved.version_given;
+        if is_stated && !self.is_in(context.version()) {
             return None;
         }
         // A fixed fault is reported only for launches that state an affected version.
-        if (!is_told && self.until.is_some()) || !self.is_platform(context) {
+        if (!is_stated && self.until.is_some()) || !self.is_platform(context) {
             return None;
         }
         let (place, method) = self.method(context)?;
@@ -186,8 +186,8 @@ impl Fault {
             Some(words) => finding.note(format!("{} says: `{words}`", unstated::name(context.launch.engine))),
             None => finding,
         };
-        let finding = finding.note(self.told(context)).help(self.help.clone());
-        let sure = self.certain && is_told && method == Told::Surely && target == Told::Surely;
+        let finding = finding.note(self.stated(context)).help(self.help.clone());
+        let sure = self.certain && is_stated && method == ModelEvidence::Surely && target == ModelEvidence::Surely;
         Some(if sure { finding } else { finding.at_most(schemas::diagnostic::Severity::Warning) })
     }
 
@@ -198,7 +198,7 @@ impl Fault {
     }
 
     /// A note on the affected versions and the sources.
-    fn told(&self, context: &Context<'_>) -> String {
+    fn stated(&self, context: &Context<'_>) -> String {
         let engine = unstated::name(context.launch.engine);
         let range = match (&self.since, &self.until) {
             (Some(since), Some(until)) => format!("known from {engine} {since} on, fixed in {until}"),
@@ -212,51 +212,53 @@ impl Fault {
 
     /// The span of the method, if it is one of the row's; the span of the launch if the row lists none. A method that
     /// is not given is only probable, since the draft's config may imply another.
-    fn method(&self, context: &Context<'_>) -> Option<(Span, Told)> {
+    fn method(&self, context: &Context<'_>) -> Option<(Span, ModelEvidence)> {
         if self.methods.is_empty() {
-            return Some((context.launch.anchor, Told::Surely));
+            return Some((context.launch.anchor, ModelEvidence::Surely));
         }
         let is_own = |method: &str| self.methods.iter().any(|own| own == method);
         if context.launch.engine == Engine::Vllm {
             let config = context.launch.vllm_speculation()?;
             if let Some(method) = config.method.as_deref() {
-                return is_own(method).then_some((config.span, Told::Surely));
+                return is_own(method).then_some((config.span, ModelEvidence::Surely));
             }
             if config.may_give("method") || config.is_legacy {
                 return None;
             }
             let taken = method_of(&config);
-            let told = if taken.is_none() { Told::Surely } else { Told::Probably };
-            return is_own(taken.unwrap_or("none")).then_some((config.span, told));
+            let stated = if taken.is_none() { ModelEvidence::Surely } else { ModelEvidence::Probably };
+            return is_own(taken.unwrap_or("none")).then_some((config.span, stated));
         }
         let place = || context.value_place(schemas::flags::Key::SpeculativeAlgorithm);
-        is_own(context.algorithm()?.name()).then(|| (place(), Told::Surely))
+        is_own(context.algorithm()?.name()).then(|| (place(), ModelEvidence::Surely))
     }
 
     /// How certain it is that the target is one of the row's; `None` if it is not.
-    fn target(&self, context: &Context<'_>) -> Option<Told> {
+    fn target(&self, context: &Context<'_>) -> Option<ModelEvidence> {
         let class = context.target_config().and_then(|config| config.architecture());
         let name = names::of_target(context);
         let has = |name: &str, parts: &[String]| parts.iter().any(|part| name.contains(part.as_str()));
         if has(&name, &self.not_models) {
             return None;
         }
-        let told = match class {
+        let stated = match class {
             Some(class) if !self.classes.is_empty() => {
-                self.classes.iter().any(|known| class.starts_with(known.as_str())).then_some(Told::Surely)
+                self.classes.iter().any(|known| class.starts_with(known.as_str())).then_some(ModelEvidence::Surely)
             }
-            _ if self.classes.is_empty() && self.models.is_empty() || has(&name, &self.models) => Some(Told::Surely),
+            _ if self.classes.is_empty() && self.models.is_empty() || has(&name, &self.models) => {
+                Some(ModelEvidence::Surely)
+            }
             // Other hints do not count if the architecture is known.
-            None if names::hints(context).iter().any(|hint| has(hint, &self.models)) => Some(Told::Probably),
+            None if names::hints(context).iter().any(|hint| has(hint, &self.models)) => Some(ModelEvidence::Probably),
             _ => None,
         };
         let method = context.target_config().and_then(|config| config.quantization_method());
         let method = method.unwrap_or_default().to_ascii_lowercase();
         let given =
             context.launch.text(schemas::flags::Key::Quantization).map(|given| given.value.to_ascii_lowercase());
-        let told_of = [name.as_str(), method.as_str(), given.as_deref().unwrap_or_default()];
-        let is_format = |part: &String| told_of.iter().any(|text| text.contains(part.as_str()));
-        told.filter(|_| self.formats.is_empty() || self.formats.iter().any(is_format))
+        let stated_of = [name.as_str(), method.as_str(), given.as_deref().unwrap_or_default()];
+        let is_format = |part: &String| stated_of.iter().any(|text| text.contains(part.as_str()));
+        stated.filter(|_| self.formats.is_empty() || self.formats.iter().any(is_format))
     }
 
     fn is_draft(&self, context: &Context<'_>) -> bool {
@@ -378,7 +380,7 @@ mod tests {
             assert!(row.sources.iter().all(|source| source.contains('#') || source.contains('.')), "{}", row.id);
             assert!(!row.message.ends_with('.') && row.message.len() < 160, "{}", row.id);
             for given in row.with.iter().chain(&row.without) {
-                let known = if row.engine == Whose::Vllm { flags::vllm() } else { flags::sglang() };
+                let known = if row.engine == FaultScope::Vllm { flags::vllm() } else { flags::sglang() };
                 assert!(known.spelling(&given.flag).is_some(), "{}: {}", row.id, given.flag);
             }
             let small = |parts: &[String]| parts.iter().all(|part| *part == part.to_ascii_lowercase());

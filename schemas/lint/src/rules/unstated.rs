@@ -43,12 +43,12 @@ impl<'a> Candidates<'a> {
     /// What a finding is in the versions that the launch may be for, if it has this severity in the assumed one. A fix
     /// that the text's version would take is right if the text states one.
     pub fn judge(&self, rule: &Rule, found: &Finding, severity: Severity) -> Verdict {
-        let (context, is_told) = (&self.context, self.context.resolved.version_given);
+        let (context, is_stated) = (&self.context, self.context.resolved.version_given);
         let is_judged = severity == Severity::Error || found.fix.is_some();
         let is_open = !context.version_is_certain() && is_judged && context.launch.engine != Engine::Spectune;
         let mut verdict = if is_open { self.compare(rule, found, severity) } else { Verdict::default() };
         verdict.assumed = if found.depends.version { context.assumed_version() } else { None };
-        let versions = || if is_told { vec![context.version()] } else { self.possible() };
+        let versions = || if is_stated { vec![context.version()] } else { self.possible() };
         let is_taken = |fix: &Fix| versions().iter().all(|version| takes(context.launch, fix, *version));
         verdict.is_fix_wrong |= found.fix.as_ref().is_some_and(|fix| !is_taken(fix));
         verdict
@@ -254,8 +254,8 @@ mod tests {
         check_in("a.md", &format!("Image: `{tag}`\n\n```bash\n{steps}\n```\n"), "SD021", Severity::Error, &[]);
         // The user's word ends all doubt.
         let page = format!("Image: `{tag}`\n\n```bash\n{old}\n```\n");
-        let told = Options { version: Some(EngineVersion::new(0, 5, 23)), ..Options::default() };
-        let found = found_with(&told, "a.md", &page);
+        let stated = Options { version: Some(EngineVersion::new(0, 5, 23)), ..Options::default() };
+        let found = found_with(&stated, "a.md", &page);
         assert!(found.iter().any(|one| one.code == "SD086" && one.severity == Severity::Error), "{found:?}");
     }
 

@@ -63,7 +63,7 @@ fn a_launch_file_takes_the_same_comments() {
 }
 
 #[test]
-fn wrong_comments_and_those_for_rules_that_nobody_looks_for() {
+fn wrong_comments_and_those_for_rules_that_no_one_looks_for() {
     let text = ARRAY.replace("TAIL", "# spectune: ignore[SD023, SD9999]");
     check("x.sh", &text, &["LT11"], &text);
     let text = ARRAY.replace("TAIL", "# spectune: ignore[SD023, SD081]");

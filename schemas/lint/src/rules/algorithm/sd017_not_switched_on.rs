@@ -53,7 +53,7 @@ use schemas::{
     flags::{self, Arity, Key, Lookup},
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Definition, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD017",

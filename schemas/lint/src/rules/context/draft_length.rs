@@ -19,7 +19,7 @@ pub(super) struct Short {
     /// Whether SGLang continues anyway.
     pub allowed: bool,
     /// The setting that requests it: the context length, or the variable.
-    pub asked: Option<Span>,
+    pub request: Option<Span>,
 }
 
 impl Short {
@@ -27,8 +27,8 @@ impl Short {
     pub fn of(context: &Context<'_>) -> Option<Self> {
         let config = context.draft_config()?;
         let known = config.states_context_length() || !context.draft?.partial;
-        let asked = context.span(Key::ContextLength);
-        if !known || (asked.is_none() && !context.is_absent(Key::ContextLength)) {
+        let request = context.span(Key::ContextLength);
+        if !known || (request.is_none() && !context.is_absent(Key::ContextLength)) {
             return None;
         }
         let (draft, length) = (config.derived_context_length(), context.resolved.context_length.as_ref()?.value);
@@ -43,6 +43,6 @@ impl Short {
             None if !context.launch.lacks_variable(OVERWRITE) => return None,
             None => (DEFAULT_CHANGED.side(context.version()) == Side::Before, None),
         };
-        Some(Self { draft, context: length, allowed, asked: asked.or(variable) })
+        Some(Self { draft, context: length, allowed, request: request.or(variable) })
     }
 }

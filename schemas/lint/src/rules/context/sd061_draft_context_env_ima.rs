@@ -101,19 +101,22 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let draft_place = context.value_place(Key::SpeculativeDraftModelPath);
     let message =
         format!("a sequence longer than the draft's {draft} tokens (up to {length} are allowed) kills the engine");
-    let finding = Finding::new(short.asked.unwrap_or(draft_place), message, format!("longer than the draft's {draft}"))
-        .related(Some(draft_place), format!("trained for {draft} tokens"))
-        .engine_says("CUDA error: an illegal memory access was encountered")
-        .note(match context.launch.environment.get(OVERWRITE) {
-            Some(_) => format!("{OVERWRITE} turns the check at start into a warning"),
-            None => format!("{OVERWRITE} is on by default in {}: there is a warning at start only", context.version()),
-        })
-        .maybe_note(lengthened.doubt(context.version()))
-        .on_facts("target", context.target)
-        .on_facts("draft", context.draft)
-        .by_version()
-        .help(format!("{} `{}`", context.add_or_write(key), context.line(key, &draft.to_string())))
-        .fix(Safety::Unsafe, "keep to the draft's length", context.set(key, &draft.to_string()));
-    let sure = short.asked.is_some() && side == Side::Before;
+    let finding =
+        Finding::new(short.request.unwrap_or(draft_place), message, format!("longer than the draft's {draft}"))
+            .related(Some(draft_place), format!("trained for {draft} tokens"))
+            .engine_says("CUDA error: an illegal memory access was encountered")
+            .note(match context.launch.environment.get(OVERWRITE) {
+                Some(_) => format!("{OVERWRITE} turns the check at start into a warning"),
+                None => {
+                    format!("{OVERWRITE} is on by default in {}: there is a warning at start only", context.version())
+                }
+            })
+            .maybe_note(lengthened.doubt(context.version()))
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
+            .by_version()
+            .help(format!("{} `{}`", context.add_or_write(key), context.line(key, &draft.to_string())))
+            .fix(Safety::Unsafe, "keep to the draft's length", context.set(key, &draft.to_string()));
+    let sure = short.request.is_some() && side == Side::Before;
     Some(if sure { finding } else { finding.at_most(Severity::Warning) })
 }

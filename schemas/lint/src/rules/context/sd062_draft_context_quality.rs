@@ -69,7 +69,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("beyond {draft} tokens the draft proposes poorly, and sequences can have {length}");
     Some(
         Finding::new(place, message, format!("trained for {draft} tokens"))
-            .related(short.asked, format!("up to {length}"))
+            .related(short.request, format!("up to {length}"))
             .on_facts("target", context.target)
             .on_facts("draft", context.draft)
             .help(format!(

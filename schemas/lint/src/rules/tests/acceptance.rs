@@ -66,11 +66,11 @@ fn checkpoints() -> (ModelFacts, ModelFacts) {
 /// The findings with the checkpoints' files available, and with only the bundled table.
 fn found(text: &str, version: Option<&str>) -> Vec<Vec<Diagnostic>> {
     let source = Source::new("launch", text);
-    let told = version.map(|version| version.parse().expect("a version"));
-    let parsed = parse(&source, &Options { version: told, ..Options::default() });
+    let stated = version.map(|version| version.parse().expect("a version"));
+    let parsed = parse(&source, &Options { version: stated, ..Options::default() });
     assert!(parsed.findings.is_empty(), "{:?}", parsed.findings);
     let launch = parsed.launches.first().expect("a launch");
-    let (version, given) = version_of(launch, told);
+    let (version, given) = version_of(launch, stated);
     let (target, draft) = checkpoints();
     [(Some(target), Some(draft)), published_models::facts_of(launch)]
         .iter()
@@ -87,11 +87,11 @@ fn found(text: &str, version: Option<&str>) -> Vec<Vec<Diagnostic>> {
 
 /// Checks that there is exactly one finding, which contains these words.
 fn check(text: &str, version: Option<&str>, code: &str, severity: Severity, words: &[&str]) {
-    check_beside(text, version, (code, &[]), severity, words);
+    check_next_to(text, version, (code, &[]), severity, words);
 }
 
 /// As [`check`], with other findings after it.
-fn check_beside(
+fn check_next_to(
     text: &str,
     version: Option<&str>,
     (code, others): (&str, &[&str]),
@@ -152,8 +152,8 @@ fn without_the_context_length_the_draft_is_too_short() {
         let words = ["illegal memory access", "add `--sglang-context-length 2048`"];
         // It runs with short prompts, and drafts poorly with long ones.
         let codes = ("SD061", &["SD062"][..]);
-        check_beside(&slime, version, codes, Severity::Warning, &words);
-        check_beside(&sglang, version, codes, Severity::Warning, &["add `--context-length 2048`"]);
+        check_next_to(&slime, version, codes, Severity::Warning, &words);
+        check_next_to(&sglang, version, codes, Severity::Warning, &["add `--context-length 2048`"]);
     }
 }
 

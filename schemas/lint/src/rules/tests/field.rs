@@ -17,27 +17,27 @@ use crate::published_models;
 
 /// Facts in addition to a launch: the engine's version, the GPU, the number of concurrent requests.
 #[derive(Clone, Copy, Default)]
-struct Beside<'a> {
+struct GivenFacts<'a> {
     version: Option<&'a str>,
     gpu: Option<&'a str>,
     requests: Option<usize>,
 }
 
-fn found(text: &str, beside: Beside<'_>) -> Vec<Diagnostic> {
+fn found(text: &str, extra: GivenFacts<'_>) -> Vec<Diagnostic> {
     let source = Source::new("run.sh", text);
-    let told = beside.version.map(|version| version.parse().expect("a version"));
-    let parsed = parse(&source, &Options { version: told, ..Options::default() });
+    let stated = extra.version.map(|version| version.parse().expect("a version"));
+    let parsed = parse(&source, &Options { version: stated, ..Options::default() });
     let [launch] = parsed.launches.as_slice() else { panic!("one launch in\n{text}") };
-    let (version, given) = version_of(launch, told);
+    let (version, given) = version_of(launch, stated);
     let (target, draft) = published_models::facts_of(launch);
-    let gpu_memory = beside.gpu.map(|name| name.parse::<GpuMemory>().expect("a GPU").0);
+    let gpu_memory = extra.gpu.map(|name| name.parse::<GpuMemory>().expect("a GPU").0);
     let resolved = resolve(launch, version, given, target.as_ref(), draft.as_ref(), gpu_memory);
     let context = Context {
         launch,
         resolved: &resolved,
         target: target.as_ref(),
         draft: draft.as_ref(),
-        expected_concurrency: beside.requests,
+        expected_concurrency: extra.requests,
         gpu_memory,
     };
     lint(&context, &Selection::default())
@@ -50,31 +50,31 @@ fn severity(code: &str, found: &[Diagnostic]) -> Option<Severity> {
 /// Checks that a rule finds something of this severity in this version (`None`: not stated).
 #[track_caller]
 fn finds(text: &str, version: Option<&str>, code: &str, expected: Severity) {
-    finds_beside(text, Beside { version, ..Beside::default() }, code, expected);
+    finds_next_to(text, GivenFacts { version, ..GivenFacts::default() }, code, expected);
 }
 
 #[track_caller]
-fn finds_beside(text: &str, beside: Beside<'_>, code: &str, expected: Severity) {
-    let found = found(text, beside);
+fn finds_next_to(text: &str, extra: GivenFacts<'_>, code: &str, expected: Severity) {
+    let found = found(text, extra);
     assert_eq!(severity(code, &found), Some(expected), "{code} in\n{text}\n{found:#?}");
 }
 
 /// Checks that a rule finds nothing.
 #[track_caller]
 fn silent(text: &str, version: Option<&str>, code: &str) {
-    silent_beside(text, Beside { version, ..Beside::default() }, code);
+    silent_next_to(text, GivenFacts { version, ..GivenFacts::default() }, code);
 }
 
 #[track_caller]
-fn silent_beside(text: &str, beside: Beside<'_>, code: &str) {
-    let found = found(text, beside);
+fn silent_next_to(text: &str, extra: GivenFacts<'_>, code: &str) {
+    let found = found(text, extra);
     assert_eq!(severity(code, &found), None, "{code} in\n{text}\n{found:#?}");
 }
 
 /// Checks that no finding is an error.
 #[track_caller]
 fn sound(text: &str, version: Option<&str>) {
-    let found = found(text, Beside { version, ..Beside::default() });
+    let found = found(text, GivenFacts { version, ..GivenFacts::default() });
     assert!(found.iter().all(|one| one.severity < Severity::Error), "{text}\n{found:#?}");
 }
 
@@ -111,13 +111,13 @@ fn tensor_parallelism_of_slime_and_miles() {
 }
 
 #[test]
-fn no_error_hangs_on_a_version_that_nobody_named() {
+fn no_error_hangs_on_a_version_that_no_one_named() {
     let launch =
         sglang("--model-path m --cuda-graph-max-bs 16 --max-running-requests 16 --speculative-algorithm NGRAM");
     finds(&launch, None, "SD086", Severity::Warning);
     finds(&launch, Some("0.5.23"), "SD086", Severity::Error);
     silent(&launch, Some("0.5.9"), "SD086");
-    let notes = found(&launch, Beside::default()).into_iter().flat_map(|one| one.notes);
+    let notes = found(&launch, GivenFacts::default()).into_iter().flat_map(|one| one.notes);
     assert!(notes.into_iter().any(|note| note.contains("0.5.20 to 0.5.23, and none in 0.5.2 to 0.5.19")));
     // A value that was added later, and an algorithm.
     let launch = sglang(
@@ -138,12 +138,13 @@ fn no_error_hangs_on_a_version_that_nobody_named() {
 fn a_fix_writes_no_flag_that_the_version_may_not_know() {
     let text = sglang("--model-path m --cuda-graph-max-bs 16 --max-running-requests 16 --speculative-algorithm NGRAM");
     let source = Source::new("run.sh", text.clone());
-    let fixed = |version| fix::apply(&source, &found(&text, Beside { version, ..Beside::default() }), true).text;
+    let fixed =
+        |version| fix::apply(&source, &found(&text, GivenFacts { version, ..GivenFacts::default() }), true).text;
     assert!(!fixed(None).contains("--cuda-graph-max-bs-decode"), "{}", fixed(None));
     assert!(fixed(Some("0.5.23")).contains("--cuda-graph-max-bs-decode 16"), "{}", fixed(Some("0.5.23")));
     // A switch that is set on purpose is kept.
     let text = sglang(&format!("--model-path m --disable-cuda-graph --speculative-algorithm EAGLE {CHAIN}"));
-    let all = found(&text, Beside { version: Some("0.5.9"), ..Beside::default() });
+    let all = found(&text, GivenFacts { version: Some("0.5.9"), ..GivenFacts::default() });
     assert!(fix::apply(&Source::new("run.sh", text), &all, true).text.contains("--disable-cuda-graph"));
 }
 
@@ -245,19 +246,19 @@ fn words_that_argparse_refuses() {
 #[test]
 fn backends_that_the_named_gpu_does_not_have() {
     let launch = sglang(&format!("--model-path m --attention-backend fa3 --speculative-algorithm EAGLE {CHAIN}"));
-    let on = |gpu| Beside { version: Some("0.5.23"), gpu: Some(gpu), requests: None };
+    let on = |gpu| GivenFacts { version: Some("0.5.23"), gpu: Some(gpu), requests: None };
     for gpu in ["B200", "RTX 5090", "MI300X", "GB10", "B300"] {
-        finds_beside(&launch, on(gpu), "SD196", Severity::Error);
+        finds_next_to(&launch, on(gpu), "SD196", Severity::Error);
     }
     for gpu in ["H100", "A100", "L4"] {
-        silent_beside(&launch, on(gpu), "SD196");
+        silent_next_to(&launch, on(gpu), "SD196");
     }
     let latent = sglang(&format!(
         "--model-path deepseek-ai/DeepSeek-V3 --tp 8 --attention-backend fa3 --speculative-algorithm EAGLE {CHAIN}"
     ));
-    finds_beside(&latent, on("A100"), "SD196", Severity::Error);
-    silent_beside(&latent, on("H200"), "SD196");
-    finds_beside(&latent.replace("fa3", "trtllm_mla"), on("H200"), "SD196", Severity::Error);
+    finds_next_to(&latent, on("A100"), "SD196", Severity::Error);
+    silent_next_to(&latent, on("H200"), "SD196");
+    finds_next_to(&latent.replace("fa3", "trtllm_mla"), on("H200"), "SD196", Severity::Error);
 }
 
 #[test]
@@ -333,8 +334,8 @@ fn drafts_of_one_family_that_differ_by_padding() {
     finds(&launch, Some("0.5.9"), "SD040", Severity::Warning);
     finds(&launch, Some("0.5.19"), "SD040", Severity::Error);
     finds(&launch, Some("0.5.9"), "SD058", Severity::Error);
-    let alone = Beside { version: Some("0.5.9"), requests: Some(1), gpu: None };
-    silent_beside(&launch, alone, "SD058");
+    let alone = GivenFacts { version: Some("0.5.9"), requests: Some(1), gpu: None };
+    silent_next_to(&launch, alone, "SD058");
     let one = launch.replace("--max-running-requests 8", "--max-running-requests 1");
     silent(&one, Some("0.5.9"), "SD058");
 }
@@ -443,7 +444,7 @@ fn reports_of_the_last_months() {
 
 /// Reports of June to September 2026.
 #[test]
-fn second_reports_are_told() {
+fn second_reports_are_stated() {
     let eagle = "--speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4";
     let ngram = |more: &str| sglang(&format!("--model-path m --speculative-algorithm NGRAM {more}"));
     finds(&ngram("--speculative-ngram-capacity 18"), Some("0.5.23"), "SD133", Severity::Error);
@@ -488,7 +489,7 @@ fn second_reports_are_told() {
 
 /// The same for vLLM.
 #[test]
-fn second_reports_of_vllm_are_told() {
+fn second_reports_of_vllm_are_stated() {
     let dspark = "{\"method\": \"dspark\", \"model\": \"d\", \"num_speculative_tokens\": 7}";
     let mtp = "{\"method\": \"mtp\", \"num_speculative_tokens\": 1}";
     finds(&vllm("deepseek-ai/DeepSeek-V4-Flash-0731", mtp), Some("0.27.1"), "VL24", Severity::Error);
@@ -508,8 +509,8 @@ fn second_reports_of_vllm_are_told() {
     let quantised = vllm("Qwen/Qwen3-8B --kv-cache-dtype fp8", block);
     finds(&quantised, Some("0.21.0"), "VL24", Severity::Warning);
     silent(&quantised, Some("0.29.0"), "VL24");
-    let gb10 = Beside { version: Some("0.29.0"), gpu: Some("GB10"), ..Beside::default() };
-    finds_beside(&quantised, gb10, "VL24", Severity::Warning);
+    let gb10 = GivenFacts { version: Some("0.29.0"), gpu: Some("GB10"), ..GivenFacts::default() };
+    finds_next_to(&quantised, gb10, "VL24", Severity::Warning);
 }
 
 #[test]
@@ -534,17 +535,17 @@ fn ranks_names_and_tokens_of_drafts_are_looked_at() {
 }
 
 #[test]
-fn third_reports_are_told() {
+fn third_reports_are_stated() {
     let blocks = "sglang serve --model-path Qwen/Qwen3.8-Flash-Next --speculative-algorithm DFLASH --speculative-draft-model-path d";
     finds(blocks, Some("0.5.21"), "SD193", Severity::Warning);
     silent(&blocks.replace("Qwen3.8-Flash-Next", "Qwen3-8B"), Some("0.5.21"), "SD193");
     let chain = "--speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4";
     let hybrid = format!("sglang serve --model-path Qwen/Qwen3.8-27B --tp 2 {chain}");
-    let beside = |gpu| Beside { version: Some("0.5.17"), gpu: Some(gpu), ..Beside::default() };
-    finds_beside(&hybrid, beside("RTX 3090"), "SD193", Severity::Warning);
+    let extra = |gpu| GivenFacts { version: Some("0.5.17"), gpu: Some(gpu), ..GivenFacts::default() };
+    finds_next_to(&hybrid, extra("RTX 3090"), "SD193", Severity::Warning);
     let sparse = format!("sglang serve --model-path zai-org/GLM-5.3-Flash --tp 4 --dsa-decode-backend trtllm {chain}");
-    let newest = |gpu| Beside { version: Some("0.5.22"), gpu: Some(gpu), ..Beside::default() };
-    finds_beside(&sparse, newest("RTX 5090"), "SD193", Severity::Warning);
+    let newest = |gpu| GivenFacts { version: Some("0.5.22"), gpu: Some(gpu), ..GivenFacts::default() };
+    finds_next_to(&sparse, newest("RTX 5090"), "SD193", Severity::Warning);
     let quantised = format!("sglang serve --model-path a/MiMo-V2.5-NVFP4 --tp 4 {chain}");
     finds(&quantised, Some("0.5.11"), "SD193", Severity::Warning);
     silent(&quantised.replace("-NVFP4", ""), Some("0.5.11"), "SD193");
@@ -638,9 +639,9 @@ fn an_nvfp4_cache_is_not_verified_through_flashinfer() {
     silent(&launch(&format!("{pair} --speculative-attention-mode decode")), Some("0.5.18"), "SD193");
     silent(&launch("--attention-backend trtllm_mha"), Some("0.5.18"), "SD193");
     silent(&launch(pair), Some("0.5.23"), "SD193");
-    let on = |gpu| Beside { version: Some("0.5.23"), gpu: Some(gpu), ..Beside::default() };
-    finds_beside(&launch(""), on("RTX 5090"), "SD193", Severity::Warning);
-    silent_beside(&launch(""), on("B200"), "SD193");
+    let on = |gpu| GivenFacts { version: Some("0.5.23"), gpu: Some(gpu), ..GivenFacts::default() };
+    finds_next_to(&launch(""), on("RTX 5090"), "SD193", Severity::Warning);
+    silent_next_to(&launch(""), on("B200"), "SD193");
 }
 
 #[test]
@@ -786,7 +787,7 @@ fn what_a_program_that_is_not_known_is_given_is_no_error() {
 }
 
 #[test]
-fn faults_of_a_plugin_are_told_by_its_image() {
+fn faults_of_a_plugin_are_stated_by_its_image() {
     let with = |image: &str| {
         format!(
             "docker run {image} vllm serve m --speculative-config '{{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 2}}' --compilation-config '{{\"cudagraph_mode\": \"FULL_DECODE_ONLY\"}}'"
@@ -794,7 +795,7 @@ fn faults_of_a_plugin_are_told_by_its_image() {
     };
     finds(&with("quay.io/ascend/vllm-ascend:v0.14.0rc1"), None, "VL24", Severity::Warning);
     for image in ["quay.io/ascend/vllm-ascend:v0.18.0rc1", "vllm/vllm-openai:v0.14.0"] {
-        let found = found(&with(image), Beside::default());
+        let found = found(&with(image), GivenFacts::default());
         assert_eq!(severity("VL24", &found), None, "{image}: {found:#?}");
     }
 }

@@ -56,7 +56,7 @@
 use launch::Argument;
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, text::Span};
 
-use crate::rules::{Applies, Check, Context, Finding, Definition};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD146",

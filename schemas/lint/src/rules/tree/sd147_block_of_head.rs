@@ -61,7 +61,7 @@ use schemas::{
     text::{Located, Span},
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Definition};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD147",

@@ -51,7 +51,7 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Definition};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD148",

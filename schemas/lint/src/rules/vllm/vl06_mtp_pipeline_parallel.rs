@@ -81,7 +81,7 @@ const ALL: EngineVersion = EngineVersion::new(0, 30, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
-    let (version, is_told) = (context.version(), context.resolved.version_given);
+    let (version, is_stated) = (context.version(), context.resolved.version_given);
     let stages = ["--pipeline-parallel-size", "-pp"].iter().find_map(|name| context.launch.vllm_flag(name))?;
     let count: usize = stages.values.first()?.value.known()?.parse().ok()?;
     if count < 2 {
@@ -92,7 +92,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(Some(config.span), "drafts")
             .help(format!("write `--tensor-parallel-size {count}` instead, or use vllm 0.30 or later"))
     };
-    if !is_told {
+    if !is_stated {
         // Every version with these flags rejects stages.
         let is_old = config.is_legacy && config.gives_tokens;
         let message = "no version of vllm with these flags speculates over pipeline stages";

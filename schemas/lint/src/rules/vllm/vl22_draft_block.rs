@@ -61,8 +61,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         context.target_config()?.dspark_block_size?
     } else {
         let draft = context.draft_config();
-        let told = draft.and_then(|draft| draft.block_size.or(draft.dspark_block_size));
-        told.or_else(|| block_of_name(config.model.as_deref()?))?
+        let stated = draft.and_then(|draft| draft.block_size.or(draft.dspark_block_size));
+        stated.or_else(|| block_of_name(config.model.as_deref()?))?
     };
     // The first position of a DFlash block is the token that already exists.
     let most = if method == "dflash" { block.saturating_sub(1) } else { block };

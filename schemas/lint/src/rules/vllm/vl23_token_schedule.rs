@@ -57,7 +57,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 const KEY: &str = "num_speculative_tokens_per_batch_size";
 
 /// The problem of a schedule, and the engine's message.
-struct Wrong {
+struct ScheduleError {
     message: String,
     says: &'static str,
     harm: Severity,
@@ -77,11 +77,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-fn error(message: impl Into<String>, says: &'static str) -> Wrong {
-    Wrong { message: message.into(), says, harm: Severity::Error }
+fn error(message: impl Into<String>, says: &'static str) -> ScheduleError {
+    ScheduleError { message: message.into(), says, harm: Severity::Error }
 }
 
-fn refused(schedule: &Json) -> Option<Wrong> {
+fn refused(schedule: &Json) -> Option<ScheduleError> {
     let entries = match schedule {
         Json::Null => return None,
         Json::Array(entries) if entries.is_empty() => {
@@ -134,18 +134,18 @@ fn refused(schedule: &Json) -> Option<Wrong> {
 }
 
 /// Numbers above the bound, which are clamped to it.
-fn cut(schedule: &Json, most: i64) -> Option<Wrong> {
+fn cut(schedule: &Json, most: i64) -> Option<ScheduleError> {
     let numbers = schedule.as_array()?.iter().filter_map(|entry| entry.get(2)?.as_i64());
     let above = numbers.max().filter(|tokens| *tokens > most)?;
     let message = format!("the schedule asks for {above} tokens, and num_speculative_tokens bounds it to {most}");
-    Some(Wrong { message, says: "(nothing: it takes the smaller number)", harm: Severity::Warning })
+    Some(ScheduleError { message, says: "(nothing: it takes the smaller number)", harm: Severity::Warning })
 }
 
 /// Settings that turn a schedule off.
-fn not_followed(context: &Context<'_>) -> Option<Wrong> {
+fn not_followed(context: &Context<'_>) -> Option<ScheduleError> {
     let ranks = ["--data-parallel-size", "-dp"].iter().find_map(|name| context.launch.vllm_flag(name))?;
     let ranks: usize = ranks.values.first()?.value.known()?.parse().ok()?;
-    (ranks > 1).then(|| Wrong {
+    (ranks > 1).then(|| ScheduleError {
         message: format!("under data parallelism over {ranks} ranks the schedule is not followed"),
         says: "Dynamic speculative decoding is not supported with data parallelism",
         harm: Severity::Warning,

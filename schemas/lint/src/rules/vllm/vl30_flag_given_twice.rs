@@ -46,7 +46,7 @@ use schemas::{
     flags::{self, Lookup},
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Definition};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL30",

@@ -50,7 +50,7 @@
 use launch::Argument;
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Finding, Definition};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL31",

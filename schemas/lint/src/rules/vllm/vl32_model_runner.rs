@@ -66,7 +66,7 @@ use schemas::{
 };
 use serde_json::Value as Json;
 
-use crate::rules::{Applies, Check, Context, Finding, Definition, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL32",

@@ -51,7 +51,7 @@
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Definition, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL34",

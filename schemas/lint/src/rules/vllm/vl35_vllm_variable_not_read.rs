@@ -43,7 +43,7 @@
 
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Finding, Definition, variables::not_read};
+use crate::rules::{Applies, Check, Context, Definition, Finding, variables::not_read};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL35",
