@@ -489,8 +489,8 @@ fn what_is_wrong_with_an_address_is_said() {
         (vec!["--url", nothing.as_str(), "--input-len", "8"], 3, "nothing listens there"),
         (vec!["--url", "127.0.0.1:30000", "--input-len", "8"], 2, "is not a URL"),
         (vec!["--url", "http://me:sk-x@h", "--input-len", "8"], 2, "--api-key-env"),
-        (vec!["--url", nothing.as_str()], 2, "--prompts FILE, or --input-len N"),
-        (vec!["run.sh"], 2, "--prompts FILE, or --input-len N"),
+        (vec!["--url", nothing.as_str()], 2, "--prompts FILE, --request-log FILE, or --input-len N"),
+        (vec!["run.sh"], 2, "--prompts FILE, --request-log FILE, or --input-len N"),
         (vec!["run.sh", "--url", nothing.as_str()], 2, "cannot be used with"),
         (vec![], 2, "<FILE>"),
     ] {

@@ -125,7 +125,10 @@ impl Objective {
             }
         }
         if self.metric == Metric::Goodput && self.ttft_ms.is_none() && self.itl_ms.is_none() {
-            return Err(FieldError::at(&["objective", "metric"], "goodput needs a limit: give ttft_ms, itl_ms or both"));
+            return Err(FieldError::at(
+                &["objective", "metric"],
+                "goodput needs a limit: give ttft_ms, itl_ms or both",
+            ));
         }
         Ok(())
     }

@@ -67,7 +67,8 @@ impl Space {
             ));
         }
         for (at, shape) in self.shapes.iter().enumerate() {
-            let wrong = |reason: String| FieldError::at(&["space", "shapes"], format!("{shape:?}: {reason}")).element(at);
+            let wrong =
+                |reason: String| FieldError::at(&["space", "shapes"], format!("{shape:?}: {reason}")).element(at);
             nodes.parse(shape).map_err(|error| wrong(error.to_string()))?;
         }
         if let Some(shape) = &self.current {

@@ -167,7 +167,10 @@ impl SystemSettings {
             return Err(FieldError::at(&["system", "url"], "expected a URL such as \"http://127.0.0.1:30000\""));
         }
         if let Some(name) = self.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
-            return Err(FieldError::at(&["system", "env"], format!("{name:?} is not the name of an environment variable")));
+            return Err(FieldError::at(
+                &["system", "env"],
+                format!("{name:?} is not the name of an environment variable"),
+            ));
         }
         if !(self.start_timeout_s > 0.0 && self.start_timeout_s <= LONGEST_START_S) {
             let reason = format!("expected a number above 0 and at most {LONGEST_START_S}");

@@ -127,7 +127,10 @@ impl Workload {
         if let Some(random) = &self.random {
             within(&["workload", "random", "input_length"], random.input_length)?;
             if !(random.ratio > 0.0 && random.ratio <= 1.0) {
-                return Err(FieldError::at(&["workload", "random", "ratio"], "expected a number above 0 and at most 1"));
+                return Err(FieldError::at(
+                    &["workload", "random", "ratio"],
+                    "expected a number above 0 and at most 1",
+                ));
             }
         }
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
