@@ -80,7 +80,7 @@ pub enum Command {
     /// Measure configurations on a workload and find the fastest
     #[cfg(feature = "engine")]
     Sweep(sweep::Arguments),
-    /// Measure a running server as it is, or compare two of them
+    /// Find a faster speculation for a launch file, or measure running servers as they are
     #[cfg(feature = "engine")]
     Tune(Box<tune::Arguments>),
     /// Merge the shards of a sweep into one folder

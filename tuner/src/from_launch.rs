@@ -166,6 +166,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
         },
         engine: EngineSettings {
             context_length: arguments.context_length,
+            max_running_requests: arguments.max_running_requests,
             capture_sizes: arguments.capture_sizes.clone(),
             ..EngineSettings::default()
         },

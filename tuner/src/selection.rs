@@ -314,7 +314,7 @@ impl Uncertainty {
             Self::FewRepeats => "not known: too few repeats for the difference",
             Self::BusyMachine => "not known: the machine was busy with other things",
             Self::Noise => "not known: the repeats vary too much",
-            Self::StartsDiffer => "not known: two starts of one server differ as much as the configurations",
+            Self::StartsDiffer => "not known: differences between starts of a server may explain it",
             Self::Dependent => "cannot be decided: the repeats depend on each other",
             Self::NoPair => "not known: no repeat in common with no speculation",
         }

@@ -86,10 +86,12 @@ pub fn of(launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Arguments 
             (_, "rollout-num-gpus-per-engine") => {
                 found.kept.extend(["--tp-size".to_owned()].into_iter().chain(values));
             }
-            (key, name) => {
-                if key == Some(Key::MaxRunningRequests) || name == "max-num-seqs" {
-                    found.max_running_requests = count(&values);
-                }
+            (key, name)
+                if (key == Some(Key::MaxRunningRequests) || name == "max-num-seqs") && count(&values).is_some() =>
+            {
+                found.max_running_requests = count(&values);
+            }
+            (_, name) => {
                 if !argument.is_positional() {
                     found.kept.push(format!("--{name}"));
                 }

@@ -69,8 +69,9 @@ fn a_shell_launch_becomes_a_sweep_of_its_own_command() {
     let file = &sweep.file;
     assert_eq!(file.system.kind, SystemKind::Sglang);
     assert_eq!(file.system.command, ["python3", "-m", "sglang.launch_server"]);
-    let kept = ["--tp", "2", "--mem-fraction-static", "0.8", "--max-running-requests", "64"];
+    let kept = ["--tp", "2", "--mem-fraction-static", "0.8"];
     assert_eq!(file.system.extra_args, kept);
+    assert_eq!(file.engine.max_running_requests, Some(64));
     assert_eq!(file.system.env.get("CUDA_VISIBLE_DEVICES").map(String::as_str), Some("1"));
     assert_eq!((file.models.target.as_str(), file.models.draft.as_str()), ("/m/target", "/m/draft"));
     assert_eq!((file.engine.context_length, file.batch.sizes.clone()), (Some(4096), Some(vec![1, 8])));
@@ -104,7 +105,8 @@ fn a_vllm_launch_varies_chains_and_keeps_its_own() {
     assert_eq!(sweep.file.system.kind, SystemKind::Vllm);
     assert_eq!(sweep.file.system.command, ["/venv/bin/vllm", "serve"]);
     assert_eq!(sweep.file.system.env.get("A").map(String::as_str), Some("1"));
-    assert_eq!(sweep.file.system.extra_args, ["--max-num-seqs", "16"]);
+    assert!(sweep.file.system.extra_args.is_empty());
+    assert_eq!(sweep.file.engine.max_running_requests, Some(16));
     assert_eq!((sweep.file.models.target.as_str(), sweep.file.models.algorithm.as_str()), ("org/model", "EAGLE3"));
     assert_eq!(sweep.own, Some(TreeShape::chain(7)));
     assert!(sweep.file.space.shapes.iter().all(|shape| shape.contains(",1,")));

@@ -146,7 +146,7 @@ fn cannot_tell(race: &Race, doubt: Uncertainty) -> String {
         Uncertainty::FewRepeats => "there are too few repeats for a difference of this size",
         Uncertainty::BusyMachine => "the machine was busy with other things",
         Uncertainty::Noise => "the repeats vary too much",
-        Uncertainty::StartsDiffer => "two starts of one server differ by as much as the configurations do",
+        Uncertainty::StartsDiffer => "what differs from start to start of a server may explain the difference",
         Uncertainty::Dependent => "the repeats depend on each other, so more of them say little",
         Uncertainty::NoPair => {
             "the speculating configurations share no repeat (host, shard and hour) with no speculation"
