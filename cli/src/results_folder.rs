@@ -1,9 +1,20 @@
-//! The folder of results: a sweep and a training run never share one, since both write reports of the same names.
+//! The folder of results: its name, and that a sweep and a training run never share one, since both write reports of the
+//! same names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use schemas::quoting::quoted;
+
+/// The folder of results with this name, if no other is given.
+pub fn named(name: &str) -> PathBuf {
+    PathBuf::from("results").join(name)
+}
+
+/// What results are named after: the file's name without its ending, or `otherwise`.
+pub fn stem(file: &Path, otherwise: &str) -> String {
+    file.file_stem().map_or_else(|| otherwise.to_owned(), |name| name.to_string_lossy().into_owned())
+}
 
 /// Refuses the folder of a training run for the results of a sweep.
 ///

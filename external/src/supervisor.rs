@@ -127,10 +127,6 @@ impl Process {
 
     /// Writes a line; returns whether it could be written.
     fn tell(&mut self, line: &str) -> bool {
-        // The pipe alone does not show its end while a process that is being started still holds a copy of it.
-        if self.child.try_wait().is_ok_and(|status| status.is_some()) {
-            return false;
-        }
         let Some(input) = &mut self.input else { return false };
         // One write, so that no half of a line is read.
         input.write_all(format!("{line}\n").as_bytes()).is_ok()

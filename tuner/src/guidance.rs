@@ -103,19 +103,16 @@ fn make(
     }))
 }
 
-/// The acceptance of every tree of the space, replayed by spectune's own engine, which is loaded for it. `None` if the
-/// user stopped the sweep.
+/// The acceptance of every tree of the space, replayed by spectune's own engine unless a table is imported. `None` if
+/// the user stopped the sweep.
 ///
 /// # Errors
-/// When the engine cannot run the models.
+/// When the engine is not loaded, or a replay fails.
 pub fn acceptance(
     request: &SweepRequest<'_>,
     ready: &mut Ready,
     progress: &mut dyn Progress,
 ) -> Result<Option<AcceptanceTable>, TunerError> {
-    if ready.imported.is_none() {
-        ready.load()?;
-    }
     let shapes = shapes(ready);
     let accepted = accepted(request, ready, &shapes, &mut Cost::default(), progress)?;
     Ok(accepted.map(|(table, _)| table))

@@ -333,13 +333,10 @@ impl Uncertainty {
 /// Trials that were measured only to learn costs ([`Role::Probe`]) are not ranked.
 pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, comparison: impl Into<Comparison>) -> Vec<LoadRanking> {
     let comparison = comparison.into();
-    let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
-    let blocks = blocks::blocks(&records, comparison.looks.repeats_per_block());
     let mut races: BTreeMap<Load, Race<'_>> = BTreeMap::new();
-    let starts = starts::starts(&records);
-    for ((record, block), start) in records.into_iter().zip(blocks).zip(starts) {
-        let race = races.entry(record.trial.load).or_default();
-        race.entry(&record.trial.configuration).or_default().push(Placed { record, block, start });
+    for placed in placed(records, comparison.looks) {
+        let race = races.entry(placed.record.trial.load).or_default();
+        race.entry(&placed.record.trial.configuration).or_default().push(placed);
     }
     let mut rankings: Vec<LoadRanking> =
         races.into_iter().map(|(load, race)| rank_race(load, &race, comparison)).collect();
@@ -356,6 +353,15 @@ struct Placed<'a> {
     record: &'a Record,
     block: usize,
     start: usize,
+}
+
+/// The trials that are ranked, each with its block and its start.
+fn placed<'a>(records: impl IntoIterator<Item = &'a Record>, looks: Looks) -> impl Iterator<Item = Placed<'a>> {
+    let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
+    let in_order = blocks::in_order(&records);
+    let blocks = blocks::blocks(&records, &in_order, looks.repeats_per_block());
+    let starts = starts::starts(&records, &in_order);
+    records.into_iter().zip(blocks).zip(starts).map(|((record, block), start)| Placed { record, block, start })
 }
 
 /// Marks the Pareto front over all loads: total throughput against the speed of one request.
@@ -379,11 +385,9 @@ pub fn relative<'a>(
     comparison: impl Into<Comparison>,
 ) -> Option<Interval> {
     let Comparison { metric, looks } = comparison.into();
-    let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
-    let blocks = blocks::blocks(&records, looks.repeats_per_block());
     let mut race: Race<'_> = BTreeMap::new();
-    for (record, block) in records.into_iter().zip(blocks).filter(|(record, _)| record.trial.load == load) {
-        race.entry(&record.trial.configuration).or_default().push(Placed { record, block, start: 0 });
+    for placed in placed(records, looks).filter(|placed| placed.record.trial.load == load) {
+        race.entry(&placed.record.trial.configuration).or_default().push(placed);
     }
     let row = |wanted: &Configuration| race.keys().position(|one| *one == wanted);
     let via: Vec<usize> =
@@ -510,14 +514,11 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
         entries.iter().map(|(_, entry)| entry).filter(|entry| !entry.configuration.is_off()).peekable();
     let all_failed = speculating.peek().is_some() && speculating.all(|entry| entry.failure.is_some());
     let (chosen, verdict) = choice::choose(&measured, all_failed, &judge, comparisons, &blame);
-    let starts = (looks == Looks::PlannedStarts).then(|| starts_behind(race, &measured, chosen, off, metric)).flatten();
-    let (chosen, verdict) = match &starts {
-        Some((starts, ratio)) if starts.explain(verdict, *ratio, choice::WORTHWHILE) => {
-            (off, Verdict::CannotTell(Uncertainty::StartsDiffer))
-        }
-        _ => (chosen, verdict),
-    };
-    let starts = starts.map(|(starts, _)| starts);
+    let behind = off.filter(|_| looks == Looks::PlannedStarts);
+    let (starts, ratio) = behind.and_then(|off| Starts::behind(race, &measured, chosen, off, metric)).unzip();
+    let may_be_starts = starts.as_ref().zip(ratio).is_some_and(|(starts, ratio)| starts.explain(verdict, ratio));
+    let (chosen, verdict) =
+        if may_be_starts { (off, Verdict::CannotTell(Uncertainty::StartsDiffer)) } else { (chosen, verdict) };
     let chosen = chosen.and_then(|row| race.keys().nth(row)).map(|configuration| (*configuration).clone());
     let mut entries: Vec<Ranked> = entries.into_iter().map(|(_, entry)| entry).collect();
     // What follows from wide intervals of the choice is in the verdict.
@@ -527,26 +528,6 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
         .for_each(|entry| entry.too_noisy = false);
     let serial = scores.serial();
     LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded, serial, starts }
-}
-
-/// The starts of the configuration that a verdict is about, the chosen one or the best that speculates, and of no
-/// speculation, with the ratio of the two. Entries are best first.
-fn starts_behind(
-    race: &Race<'_>,
-    entries: &[(usize, &Ranked)],
-    chosen: Option<usize>,
-    off: Option<usize>,
-    metric: Metric,
-) -> Option<(Starts, f64)> {
-    let off = off?;
-    let speculates = |(row, entry): &&(usize, &Ranked)| *row != off && !entry.configuration.is_off();
-    let is_chosen = |(row, _): &&(usize, &Ranked)| chosen.is_some_and(|chosen| chosen != off && chosen == *row);
-    let (row, entry) = entries.iter().find(is_chosen).or_else(|| entries.iter().find(speculates))?;
-    let score = |record: &Record| {
-        let figures = record.measurement()?;
-        figures.score(metric).filter(|_| figures.exclusion().is_none())
-    };
-    Some((Starts::from_rows(race, *row, off, score)?, entry.speedup?.median))
 }
 
 /// No speculation relative to itself.

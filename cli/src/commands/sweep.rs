@@ -386,7 +386,6 @@ fn again(arguments: &Arguments, out: &Path, shard: Option<Shard>) -> String {
 
 /// Shards on one file system have separate folders.
 fn default_out(sweep: &Path, shard: Option<Shard>) -> PathBuf {
-    let name = sweep.file_stem().map_or_else(|| "sweep".into(), |name| name.to_string_lossy().into_owned());
-    let whole = PathBuf::from("results").join(name);
+    let whole = results_folder::named(&results_folder::stem(sweep, "sweep"));
     shard.map_or(whole.clone(), |shard| place::folder(&whole, shard))
 }

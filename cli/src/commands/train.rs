@@ -120,6 +120,5 @@ fn go_on(arguments: &Arguments, out: &Path) -> String {
 }
 
 fn default_out(train: &Path) -> PathBuf {
-    let name = train.file_stem().map_or_else(|| "train".into(), |name| name.to_string_lossy().into_owned());
-    PathBuf::from("results").join(format!("train-{name}"))
+    results_folder::named(&format!("train-{}", results_folder::stem(train, "train")))
 }

@@ -42,7 +42,8 @@ impl<'a> Levels<'a> {
                 }
             }
         }
-        last.filter(|place| needed[place - self.pool.last_step().start]).collect()
+        let start = last.start;
+        last.filter(|place| needed[place - start]).collect()
     }
 
     /// Adds the proposals of some parents: their best next tokens with log-probabilities, best first.

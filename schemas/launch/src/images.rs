@@ -29,7 +29,7 @@ static TABLE: LazyLock<ImageTable> = LazyLock::new(|| toml::from_str(TEXT).unwra
 
 /// The engine of an image, judging by its name.
 pub(super) fn engine_of_image(image: &str) -> Option<Engine> {
-    let name = image.rsplit('/').next()?.split([':', '@']).next()?.to_ascii_lowercase();
+    let name = name_of(image);
     match () {
         () if name.contains("sglang") || name.contains("sgl-dev") => Some(Engine::Sglang),
         () if name.contains("vllm") || image.contains("vllm/") => Some(Engine::Vllm),
@@ -39,9 +39,14 @@ pub(super) fn engine_of_image(image: &str) -> Option<Engine> {
 
 /// Whether an image contains another engine, judging by its name.
 pub(super) fn is_of_other_engine(image: &str) -> bool {
-    let name = image.rsplit('/').next().and_then(|name| name.split([':', '@']).next()).unwrap_or_default();
-    let name = name.to_ascii_lowercase();
+    let name = name_of(image);
     TABLE.others.iter().any(|other| name == *other || (other.len() > 3 && name.contains(other.as_str())))
+}
+
+/// The name of an image in lower case, without namespace, tag and digest.
+fn name_of(image: &str) -> String {
+    let name = image.rsplit('/').next().and_then(|name| name.split([':', '@']).next());
+    name.unwrap_or_default().to_ascii_lowercase()
 }
 
 /// Whether an image is published by the engines' projects or by GPU vendors, judging by its namespace and name.

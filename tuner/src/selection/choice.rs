@@ -139,7 +139,7 @@ pub fn choose(
     }
     let all: Vec<Option<(f64, f64)>> = speculating.iter().map(|(_, entry)| ends(entry)).collect();
     let has_pairs = speculating.iter().any(|(_, entry)| entry.speedup.is_some());
-    (off, decided(&all).unwrap_or_else(|| Verdict::CannotTell(blame.doubt(has_pairs))))
+    (off, decided(&all).unwrap_or_else(|| Verdict::CannotTell(blame.uncertainty(has_pairs))))
 }
 
 /// The verdict that follows from the ends of the leads of speculating configurations over no speculation; `None` if they
@@ -169,7 +169,7 @@ pub struct Blame {
 }
 
 impl Blame {
-    fn doubt(&self, has_pairs: bool) -> Uncertainty {
+    fn uncertainty(&self, has_pairs: bool) -> Uncertainty {
         let busy = self.stalled > BUSY || self.left_out > BUSY;
         match self.deviation {
             _ if !has_pairs && busy => Uncertainty::BusyMachine,

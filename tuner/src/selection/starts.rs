@@ -7,12 +7,13 @@
 
 use std::collections::BTreeMap;
 
+use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
-use super::{Placed, Race, Verdict, scores::ERROR};
+use super::{Placed, Race, Ranked, Verdict, blocks::InOrder, choice::WORTHWHILE, scores::ERROR};
 use crate::{
     configuration::Configuration,
-    record::{Origin, Record},
+    record::Record,
     statistics::{median, student::quantile_above},
 };
 
@@ -34,15 +35,9 @@ pub struct Starts {
 /// The start of each record: consecutive trials of one configuration in one journal share a start.
 ///
 /// A sweep that was resumed in the middle of a configuration has one start more than this shows.
-pub fn starts(records: &[&Record]) -> Vec<usize> {
-    let mut by_origin: BTreeMap<&Origin, Vec<usize>> = BTreeMap::new();
-    for (place, record) in records.iter().enumerate() {
-        by_origin.entry(&record.origin).or_default().push(place);
-    }
+pub fn starts(records: &[&Record], in_order: &InOrder<'_>) -> Vec<usize> {
     let (mut starts, mut next) = (vec![0; records.len()], 0);
-    for (_, mut places) in by_origin {
-        // A stable sort: trials that ended in the same second keep the order of the journal.
-        places.sort_by_key(|place| records[*place].finished_at);
+    for places in in_order.values() {
         let same = |a: &usize, b: &usize| records[*a].trial.configuration == records[*b].trial.configuration;
         for start in places.chunk_by(same) {
             start.iter().for_each(|place| starts[*place] = next);
@@ -53,22 +48,21 @@ pub fn starts(records: &[&Record]) -> Vec<usize> {
 }
 
 impl Starts {
-    /// The starts of two rows of a race, by the scores of their trials.
-    pub(super) fn from_rows(
+    /// The starts of the configuration that a verdict is about, the chosen row or the best that speculates, and of no
+    /// speculation, with the ratio of the two. Entries are best first.
+    pub(super) fn behind(
         race: &Race<'_>,
-        subject: usize,
-        baseline: usize,
-        score: impl Fn(&Record) -> Option<f64>,
-    ) -> Option<Self> {
-        let scores = |row: usize| -> Vec<f64> {
-            let mut by_start: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-            for Placed { record, start, .. } in race.values().nth(row).into_iter().flatten() {
-                by_start.entry(*start).or_default().extend(score(record).map(f64::ln));
-            }
-            by_start.into_values().filter_map(median).collect()
-        };
-        let configuration = race.keys().nth(subject).map(|one| (*one).clone())?;
-        Some(Self::from_scores(configuration, &scores(subject), &scores(baseline)))
+        entries: &[(usize, &Ranked)],
+        chosen: Option<usize>,
+        off: usize,
+        metric: Metric,
+    ) -> Option<(Self, f64)> {
+        let others = || entries.iter().filter(|(row, _)| *row != off);
+        let is_chosen = |(row, _): &&(usize, &Ranked)| chosen == Some(*row);
+        let best = || others().find(|(_, entry)| !entry.configuration.is_off());
+        let (row, entry) = others().find(is_chosen).or_else(best)?;
+        let scores = (starts_of(race, *row, metric), starts_of(race, off, metric));
+        Some((Self::from_scores(entry.configuration.clone(), &scores.0, &scores.1), entry.speedup?.median))
     }
 
     /// From the logarithm of the score of each start.
@@ -95,10 +89,10 @@ impl Starts {
 
     /// Whether differences between starts may explain what a verdict rests on: the median ratio of its subject to no
     /// speculation.
-    pub fn explain(&self, verdict: Verdict, ratio: f64, worthwhile: f64) -> bool {
+    pub fn explain(&self, verdict: Verdict, ratio: f64) -> bool {
         let lead = match verdict {
             Verdict::Pays | Verdict::DoesNotPay => ratio.ln().abs(),
-            Verdict::Tie => worthwhile,
+            Verdict::Tie => WORTHWHILE,
             Verdict::CannotTell(_) | Verdict::AllFailed | Verdict::NotCompared => return false,
         };
         self.margin().is_some_and(|margin| margin >= lead)
@@ -119,6 +113,16 @@ impl Starts {
     }
 }
 
+/// The logarithm of the score of each start of a row: the median over its trials.
+fn starts_of(race: &Race<'_>, row: usize, metric: Metric) -> Vec<f64> {
+    let mut by_start: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for Placed { record, start, .. } in race.values().nth(row).into_iter().flatten() {
+        let figures = record.measurement().filter(|figures| figures.exclusion().is_none());
+        by_start.entry(*start).or_default().extend(figures.and_then(|one| one.score(metric)).map(f64::ln));
+    }
+    by_start.into_values().filter_map(median).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use schemas::tree::TreeShape;
@@ -133,11 +137,11 @@ mod tests {
     #[test]
     fn two_starts_of_each_decide_a_clear_lead_and_no_small_one() {
         let steady = starts(&[130.0, 131.0], &[100.0, 99.5]);
-        assert!(!steady.explain(Verdict::Pays, 1.3, 0.05), "{steady:?}");
-        assert!(steady.explain(Verdict::Pays, 1.03, 0.05), "{steady:?}");
+        assert!(!steady.explain(Verdict::Pays, 1.3), "{steady:?}");
+        assert!(steady.explain(Verdict::Pays, 1.03), "{steady:?}");
         // As met: one start at 1.05, the other at 1.67 of no speculation.
         let wild = starts(&[105.0, 167.0], &[100.0, 101.0]);
-        assert!(wild.explain(Verdict::Pays, 1.35, 0.05), "{wild:?}");
+        assert!(wild.explain(Verdict::Pays, 1.35), "{wild:?}");
         assert!(wild.largest_ratio.is_some_and(|ratio| (ratio - 167.0 / 105.0).abs() < 1e-9));
     }
 
@@ -145,9 +149,9 @@ mod tests {
     fn one_start_of_the_subject_must_exceed_the_difference_of_the_baseline() {
         let once = starts(&[130.0], &[100.0, 110.0]);
         assert_eq!((once.of_subject, once.of_baseline), (1, 2));
-        assert!(once.explain(Verdict::Pays, 1.09, 0.05) && !once.explain(Verdict::Pays, 1.2, 0.05));
-        assert!(once.explain(Verdict::Tie, 1.0, 0.05), "a tie within 5% is not shown");
+        assert!(once.explain(Verdict::Pays, 1.09) && !once.explain(Verdict::Pays, 1.2));
+        assert!(once.explain(Verdict::Tie, 1.0), "a tie within 5% is not shown");
         let unknown = starts(&[130.0], &[100.0]);
-        assert_eq!((unknown.largest_ratio, unknown.explain(Verdict::Pays, 1.001, 0.05)), (None, false));
+        assert_eq!((unknown.largest_ratio, unknown.explain(Verdict::Pays, 1.001)), (None, false));
     }
 }

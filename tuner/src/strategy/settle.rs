@@ -28,8 +28,7 @@ pub fn run(
     bench: &mut dyn TrialRunner,
 ) -> Result<StopReason, SearchStop> {
     let until_decided = search.until == Until::Decided;
-    // A start of a server is worth as many repeats as in the plan.
-    let step = if experiment.restarts { experiment.repeats.max(1) } else { 1 };
+    let step = step(experiment);
     let mut first = experiment.repeats;
     loop {
         let asked = Further { search, experiment, first }.asked(bench);
@@ -75,7 +74,7 @@ impl Further<'_> {
             let open = if self.search.until == Until::Decided { open(&ranking) } else { Vec::new() };
             let mut asked = open.clone();
             asked.extend(self.unconfirmed(&ranking));
-            if self.first < self.experiment.repeats + self.search.remeasure * self.step() {
+            if self.first < self.experiment.repeats + self.search.remeasure * step(self.experiment) {
                 asked.extend(incomplete(&ranking, self.experiment.repeats));
             }
             let entrants = self.experiment.entrants.iter();
@@ -96,10 +95,11 @@ impl Further<'_> {
         let starts = ranking.starts.as_ref().filter(|starts| is_due && rests_on_starts && starts.of_subject == 1);
         starts.map(|starts| starts.subject.clone())
     }
+}
 
-    fn step(&self) -> usize {
-        if self.experiment.restarts { self.experiment.repeats.max(1) } else { 1 }
-    }
+/// Repeats between two looks: a start of a server is worth as many as in the plan.
+fn step(experiment: &Experiment) -> usize {
+    if experiment.restarts { experiment.repeats.max(1) } else { 1 }
 }
 
 /// Configurations that have fewer repeats than the plan, because some were excluded.

@@ -26,7 +26,7 @@ use tuner::{
 };
 
 use self::{checks::Checks, conclude::Conclusion};
-use crate::{checkpoint, commands::sweep, exit::Exit, interrupt, setup, terminal};
+use crate::{checkpoint, commands::sweep, exit::Exit, interrupt, results_folder, setup, terminal};
 
 /// Disk space for hidden states, as of a sweep.
 const KEEP_STATES: u64 = 4 << 30;
@@ -203,8 +203,7 @@ fn given_draft(launch: &Launch) -> Option<String> {
 }
 
 fn default_out(file: &Path) -> PathBuf {
-    let name = file.file_stem().map_or_else(|| "launch".into(), |name| name.to_string_lossy().into_owned());
-    PathBuf::from("results").join(format!("tune-{name}"))
+    results_folder::named(&format!("tune-{}", results_folder::stem(file, "launch")))
 }
 
 fn word(path: &Path) -> String {

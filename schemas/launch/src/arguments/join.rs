@@ -69,8 +69,7 @@ pub(super) fn broken(first: Span) -> Finding {
     finding
 }
 
-/// Whether two lists of flags are told apart by what stands between them: an empty line, or a comment where they have a flag in
-/// common.
+/// Whether an empty line, or a comment if both contain the same flag, separates two lists of flags.
 fn is_apart(gap: &str, before: &ShellCommand<'_>, line: &ShellCommand<'_>) -> bool {
     let between = lines_between(gap);
     between.contains(&"") || (!between.is_empty() && repeats(before, line))

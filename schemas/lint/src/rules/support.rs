@@ -170,6 +170,23 @@ pub(super) fn missing(context: &Context<'_>, key: Key, message: impl Into<String
     Finding::new(context.launch.anchor, message, format!("no `{}` here", context.flag(key)))
 }
 
+/// A finding on a block head whose features are of another width than the target's.
+pub(super) fn block_draft_width(context: &Context<'_>, place: Span) -> Option<Finding> {
+    let (target, facts) = (context.target_config()?.hidden_size?, context.draft?);
+    let draft = context.draft_config()?;
+    // If the config is only partly known, the field that explains the difference may exist.
+    let own = || draft.hidden_size.filter(|own| !facts.partial || *own == target);
+    let expected = draft.target_hidden_size.or_else(own)?;
+    (expected != target).then(|| {
+        let message = format!("the draft is for hidden states of width {expected}, and the target's are {target} wide");
+        Finding::new(place, message, format!("for {expected}"))
+            .related(context.span(Key::ModelPath), format!("hidden size {target}"))
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
+            .help("use the draft that was trained for this target")
+    })
+}
+
 /// A number with its noun, in the plural unless the number is one.
 pub(super) fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })

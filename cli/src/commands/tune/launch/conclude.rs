@@ -12,14 +12,14 @@ use schemas::{
     tree::TreeShape,
 };
 use tuner::{
-    configuration::Load,
+    configuration::{Configuration, Load},
     from_launch::{LaunchSweep, rewrite},
     selection::{LoadRanking, Verdict},
     sweep::SweepSummary,
 };
 
 use super::Mode;
-use crate::{commands::lint, setup, terminal};
+use crate::{commands::lint, results_folder, setup, terminal};
 
 /// A tuned launch.
 pub struct Conclusion<'a> {
@@ -131,12 +131,11 @@ impl Conclusion<'_> {
 
     /// Next to the launch if that may be changed, else with the results.
     fn policy_file(&self) -> PathBuf {
-        let stem = self.file.file_stem().map_or_else(|| "launch".into(), |stem| stem.to_string_lossy().into_owned());
         let folder = match self.mode {
             Mode::Write => schemas::paths::folder_of(self.file),
             Mode::Measure | Mode::DryRun | Mode::PrintSweep => self.out.to_owned(),
         };
-        folder.join(format!("{stem}.adaptive.json"))
+        folder.join(format!("{}.adaptive.json", results_folder::stem(self.file, "launch")))
     }
 
     /// That acceptance is simulated, where it is.
@@ -193,7 +192,7 @@ fn speed(ranking: &LoadRanking, shape: TreeShape) -> Option<f64> {
 }
 
 fn in_words(shape: TreeShape) -> String {
-    if shape.is_off() { "no speculation".to_owned() } else { shape.to_string() }
+    Configuration::of(shape).to_string()
 }
 
 fn speculates(launch: &Launch) -> bool {

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! Nothing is drafted and the draft is not loaded, although the launch names both. There is no message.
+//! Nothing is drafted and the draft is not loaded, although the launch names both. The engine prints no message.
 //!
 //! ## What SGLang does
 //!

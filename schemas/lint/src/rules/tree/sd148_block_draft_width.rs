@@ -51,7 +51,7 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Check, Context, Definition, Finding, support::block_draft_width};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD148",
@@ -63,18 +63,6 @@ pub(in crate::rules) const RULE: Definition = Definition {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.algorithm().filter(|one| matches!(one, Algorithm::Dflash | Algorithm::Dspark))?;
-    let (target, facts) = (context.target_config()?.hidden_size?, context.draft?);
-    let draft = context.draft_config()?;
-    // If the config is only partly known, the field that explains the difference may exist.
-    let own = || draft.hidden_size.filter(|own| !facts.partial || *own == target);
-    let expected = draft.target_hidden_size.or_else(own)?;
-    (expected != target).then(|| {
-        let message = format!("the draft is for hidden states of width {expected}, and the target's are {target} wide");
-        Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("for {expected}"))
-            .related(context.span(Key::ModelPath), format!("hidden size {target}"))
-            .engine_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
-            .on_facts("target", context.target)
-            .on_facts("draft", context.draft)
-            .help("use the draft that was trained for this target")
-    })
+    let finding = block_draft_width(context, context.value_place(Key::SpeculativeDraftModelPath))?;
+    Some(finding.engine_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied"))
 }

@@ -14,7 +14,7 @@
 //!
 //! ## What vLLM does
 //!
-//! The last value counts, which is the object of the single keys. There is no message.
+//! The last value counts, which is the object of the single keys. The engine prints no message.
 //!
 //! ## Example
 //!

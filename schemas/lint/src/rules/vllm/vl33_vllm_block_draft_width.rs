@@ -47,9 +47,9 @@
 //!
 //! vLLM `model_executor/models/qwen3_dflash.py` of 0.33.0.
 
-use schemas::{diagnostic::Severity, flags::Key};
+use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Definition, Finding, support::block_draft_width, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL33",
@@ -62,18 +62,6 @@ pub(in crate::rules) const RULE: Definition = Definition {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     method_of(&config).filter(|method| matches!(*method, "dflash" | "dspark"))?;
-    let (target, facts) = (context.target_config()?.hidden_size?, context.draft?);
-    let draft = context.draft_config()?;
-    // If the config is only partly known, the field that explains the difference may exist.
-    let own = || draft.hidden_size.filter(|own| !facts.partial || *own == target);
-    let expected = draft.target_hidden_size.or_else(own)?;
-    (expected != target).then(|| {
-        let message = format!("the draft is for hidden states of width {expected}, and the target's are {target} wide");
-        Finding::new(config.span, message, format!("for {expected}"))
-            .related(context.span(Key::ModelPath), format!("hidden size {target}"))
-            .note("vllm says: `RuntimeError: mat1 and mat2 shapes cannot be multiplied`")
-            .on_facts("target", context.target)
-            .on_facts("draft", context.draft)
-            .help("use the draft that was trained for this target")
-    })
+    let finding = block_draft_width(context, config.span)?;
+    Some(finding.note("vllm says: `RuntimeError: mat1 and mat2 shapes cannot be multiplied`"))
 }
