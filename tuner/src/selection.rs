@@ -5,6 +5,7 @@ mod blocks;
 mod choice;
 mod keeps_up;
 mod looks;
+mod replacement;
 mod scores;
 mod serial;
 mod slow;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     across::{Across, Change, across},
     looks::{Looks, MOST_REPEATS},
+    replacement::{Replacement, replacement},
     serial::{Basis, SerialCorrelation},
     starts::Starts,
 };
@@ -385,15 +387,24 @@ pub fn relative<'a>(
     comparison: impl Into<Comparison>,
 ) -> Option<Interval> {
     let Comparison { metric, looks } = comparison.into();
+    let race = race(records, load, looks);
+    let row = |wanted: &Configuration| race.keys().position(|one| *one == wanted);
+    let scores = scores(&cells(&race, metric), off_row(&race), metric, looks);
+    Some(scores.lead(row(configuration)?, row(to)?, &baselines(&race))?.interval(1))
+}
+
+/// The trials of one load.
+fn race<'a>(records: impl IntoIterator<Item = &'a Record>, load: Load, looks: Looks) -> Race<'a> {
     let mut race: Race<'_> = BTreeMap::new();
     for placed in placed(records, looks).filter(|placed| placed.record.trial.load == load) {
         race.entry(&placed.record.trial.configuration).or_default().push(placed);
     }
-    let row = |wanted: &Configuration| race.keys().position(|one| *one == wanted);
-    let via: Vec<usize> =
-        race.values().enumerate().filter(|(_, trials)| is_baseline(trials)).map(|(row, _)| row).collect();
-    let scores = scores(&cells(&race, metric), off_row(&race), metric, looks);
-    Some(scores.lead(row(configuration)?, row(to)?, &via)?.interval(1))
+    race
+}
+
+/// The rows through which rows without a common block are compared.
+fn baselines(race: &Race<'_>) -> Vec<usize> {
+    race.values().enumerate().filter(|(_, trials)| is_baseline(trials)).map(|(row, _)| row).collect()
 }
 
 /// The row of no speculation with the sweep file's settings.
@@ -466,8 +477,7 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
     let cells = cells(race, metric);
     let off = off_row(race);
     let scores = scores(&cells, off, metric, looks);
-    let via = race.values().enumerate().filter(|(_, trials)| is_baseline(trials)).map(|(row, _)| row).collect();
-    let judge = Judge { scores: &scores, off, via };
+    let judge = Judge { scores: &scores, off, via: baselines(race) };
     let standings = judge.standings(race.len());
     let comparisons = judge.contenders(&standings);
     let excluded = excluded(race, &cells, &scores);
@@ -503,7 +513,7 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
     let disturbance = disturbance(race, &entries, objective, off);
     let blame = Blame {
         repeats: cells.iter().map(|row| row.iter().filter(|cell| !cell.is_empty()).count()).max().unwrap_or_default(),
-        stalled: disturbance.stalled_share.unwrap_or_default(),
+        stalled: disturbance.stalled_share,
         left_out: disturbance.left_out as f64 / disturbance.trials.max(1) as f64,
         deviation: scores.deviation(),
         dependent: scores.serial().is_some_and(|serial| serial.found),

@@ -127,19 +127,19 @@ pub fn choose(
     let proven: Vec<&(usize, &Ranked)> =
         speculating.iter().copied().filter(|(_, entry)| ends(entry).is_some_and(|(low, _)| low > 0.0)).collect();
     if let Some((best, _)) = proven.first() {
-        // Each is compared with the best itself, never with another that ties with it.
-        let ties = |(row, _): &&&(usize, &Ranked)| {
-            row == best
-                || judge
-                    .scores
-                    .lead(*row, *best, &judge.via)
-                    .is_some_and(|lead| relation(&lead, comparisons) == Relation::Tied && lead.median >= -GIVEN_UP)
-        };
+        let ties = |(row, _): &&&(usize, &Ranked)| replaces(judge.scores, *row, *best, &judge.via, comparisons);
         return (simplest(proven.iter().filter(ties).copied().collect()), Verdict::Pays);
     }
     let all: Vec<Option<(f64, f64)>> = speculating.iter().map(|(_, entry)| ends(entry)).collect();
     let has_pairs = speculating.iter().any(|(_, entry)| entry.speedup.is_some());
     (off, decided(&all).unwrap_or_else(|| Verdict::CannotTell(blame.uncertainty(has_pairs))))
+}
+
+/// Whether a simpler row may be chosen in place of the best: it ties with it and is measured to be hardly slower. Each is
+/// compared with the best itself, never with another that ties with it.
+pub fn replaces(scores: &Scores, row: usize, best: usize, via: &[usize], comparisons: usize) -> bool {
+    let ties = |lead: Lead| relation(&lead, comparisons) == Relation::Tied && lead.median >= -GIVEN_UP;
+    row == best || scores.lead(row, best, via).is_some_and(ties)
 }
 
 /// The verdict that follows from the ends of the leads of speculating configurations over no speculation; `None` if they
@@ -158,8 +158,8 @@ pub fn decided(leads: &[Option<(f64, f64)>]) -> Option<Verdict> {
 pub struct Blame {
     /// Maximum number of repeats of a configuration; of starts, where these are what counts.
     pub repeats: usize,
-    /// Share of stalled time: median over trials.
-    pub stalled: f64,
+    /// Share of stalled time: median over trials; `None` if no trial recorded it, as with servers.
+    pub stalled: Option<f64>,
     /// Share of excluded trials.
     pub left_out: f64,
     /// Relative deviation of single scores, if known.
@@ -170,7 +170,8 @@ pub struct Blame {
 
 impl Blame {
     fn uncertainty(&self, has_pairs: bool) -> Uncertainty {
-        let busy = self.stalled > BUSY || self.left_out > BUSY;
+        // Repeats that are far slower than others have many causes; only stalls show that it is the machine.
+        let busy = self.stalled.is_some_and(|stalled| stalled > BUSY || self.left_out > BUSY);
         match self.deviation {
             _ if !has_pairs && busy => Uncertainty::BusyMachine,
             _ if !has_pairs => Uncertainty::NoPair,

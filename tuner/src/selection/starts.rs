@@ -24,7 +24,7 @@ pub struct Starts {
     pub subject: Configuration,
     /// Its starts.
     pub of_subject: usize,
-    /// Starts of no speculation.
+    /// Starts of what it is compared with: no speculation, where a verdict rests on it.
     pub of_baseline: usize,
     /// Largest ratio of the scores of two starts of one of the two, at least 1; `None` if both were started once.
     pub largest_ratio: Option<f64>,
@@ -61,8 +61,7 @@ impl Starts {
         let is_chosen = |(row, _): &&(usize, &Ranked)| chosen == Some(*row);
         let best = || others().find(|(_, entry)| !entry.configuration.is_off());
         let (row, entry) = others().find(is_chosen).or_else(best)?;
-        let scores = (starts_of(race, *row, metric), starts_of(race, off, metric));
-        Some((Self::from_scores(entry.configuration.clone(), &scores.0, &scores.1), entry.speedup?.median))
+        Some((Self::of_pair(race, *row, off, metric)?, entry.speedup?.median))
     }
 
     /// From the logarithm of the score of each start.
@@ -87,6 +86,12 @@ impl Starts {
         }
     }
 
+    /// The starts of one row and of another that it is compared with.
+    pub(super) fn of_pair(race: &Race<'_>, row: usize, over: usize, metric: Metric) -> Option<Self> {
+        let configuration = (*race.keys().nth(row)?).clone();
+        Some(Self::from_scores(configuration, &starts_of(race, row, metric), &starts_of(race, over, metric)))
+    }
+
     /// Whether differences between starts may explain what a verdict rests on: the median ratio of its subject to no
     /// speculation.
     pub fn explain(&self, verdict: Verdict, ratio: f64) -> bool {
@@ -95,6 +100,11 @@ impl Starts {
             Verdict::Tie => WORTHWHILE,
             Verdict::CannotTell(_) | Verdict::AllFailed | Verdict::NotCompared => return false,
         };
+        self.explain_lead(lead)
+    }
+
+    /// Whether they may explain a lead, in logarithms.
+    pub fn explain_lead(&self, lead: f64) -> bool {
         self.margin().is_some_and(|margin| margin >= lead)
     }
 

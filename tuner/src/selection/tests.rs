@@ -70,6 +70,40 @@ fn what_is_not_shown_is_not_claimed() {
     check(&[("0,1,1", &off), ("3,1,4", &tree)], &["3,1,4", "0,1,1"], "0,1,1", Verdict::Tie);
 }
 
+/// Rates of a real server whose first repeats were slow: whether speculation pays is open, but the large tree that runs now
+/// is far slower than both.
+#[test]
+fn what_runs_now_is_replaced_although_the_verdict_is_open() {
+    let off: (&str, &[f64]) = ("0,1,1", &[3713.0, 3676.0, 3676.0]);
+    let chains: [(&str, &[f64]); 2] = [("1,1,2", &[3790.0, 4551.0, 4560.0]), ("5,1,6", &[2490.0, 3307.0, 3330.0])];
+    let trees: [(&str, &[f64]); 2] = [("5,4,8", &[1565.0, 3119.0, 3105.0]), ("5,8,32", &[905.0, 1438.0, 1450.0])];
+    let records = records(&[off, chains[0], chains[1], trees[0], trees[1]]);
+    let ranking = &rank(&records, Metric::Throughput)[0];
+    assert_eq!(ranking.verdict, Verdict::CannotTell(Uncertainty::Noise));
+    let instead_of = |shape: &str| {
+        let current = Configuration::of(shape.parse().expect("a shape"));
+        let found = replacement(&records, ranking, &current, Metric::Throughput);
+        found.map(|one| (one.configuration.shape.to_string(), one.over_current.low > 1.0))
+    };
+    assert_eq!(instead_of("5,8,32"), Some(("0,1,1".to_owned(), true)));
+    assert_eq!((instead_of("0,1,1"), instead_of("1,1,2"), instead_of("7,1,8")), (None, None, None));
+}
+
+#[test]
+fn what_runs_now_gives_way_to_the_choice_and_stays_where_it_ties_with_it() {
+    let rates: [(&str, &[f64]); 4] =
+        [OFF, ("3,1,4", &[200.0, 202.0, 198.0]), ("3,4,8", &[201.0, 203.0, 199.0]), ("5,1,6", &[150.0, 151.0, 149.0])];
+    let records = records(&rates);
+    let ranking = &rank(&records, Metric::Throughput)[0];
+    let instead_of = |shape: &str| {
+        let current = Configuration::of(shape.parse().expect("a shape"));
+        replacement(&records, ranking, &current, Metric::Throughput).map(|one| one.configuration.shape.to_string())
+    };
+    assert_eq!(ranking.verdict, Verdict::Pays);
+    assert_eq!(instead_of("5,1,6").as_deref(), Some("3,1,4"), "the choice, which is simpler than the best");
+    assert_eq!((instead_of("3,4,8"), instead_of("3,1,4")), (None, None));
+}
+
 /// Wall-clock figures of a sweep on a busy machine: two thirds of the baseline's time were stalls, and 2,2,4 really
 /// runs at 0.87 of its speed. Through the chain "3,1,4 is far faster than none, 2,2,4 ties with 3,1,4" it was once
 /// chosen as 65% faster.

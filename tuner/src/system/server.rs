@@ -62,6 +62,10 @@ const GRACE: Duration = Duration::from_secs(15);
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// Maximum number of whole requests in a warm-up, unless a larger batch runs together.
 const MOST_WARM_UP: usize = 256;
+/// A warm-up is repeated if it took less than this share of the time of the one before it.
+const STILL_FASTER: f64 = 0.9;
+/// No further warm-up is begun after this time: what is compiled once is little of so long a trial.
+const LONGEST_WARM_UP: Duration = Duration::from_secs(30);
 /// Largest log in which secret values are hidden, in bytes.
 const LARGEST_LOG: u64 = 256 << 20;
 /// Time for running requests to be given up after an interrupt. Then their server, which may have stopped responding, is killed.
@@ -327,8 +331,9 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Runs requests that are not measured. Before the first trial of a load: whole requests, twice the batch, so that
-    /// every kernel has run at its sizes. Before further trials: short ones. Returns false if interrupted.
+    /// Runs requests that are not measured. Before the first trial of a load: whole requests, twice the batch, again and
+    /// again until the server gets no faster, since engines compile kernels when they first meet a size. Before further
+    /// trials: short ones. Returns false if interrupted.
     fn warm_up(
         &self,
         running: &Running,
@@ -342,14 +347,25 @@ impl<'a> Servers<'a> {
             return Ok(true);
         }
         let batch = trial.load.batch_size().unwrap_or(requests.len());
-        let warm_up: Vec<Request> = if running.warm.contains(&trial.load) {
+        let is_warm = running.warm.contains(&trial.load);
+        let warm_up: Vec<Request> = if is_warm {
             requests.iter().take(batch).map(|request| runner::shortened(request, tokens)).collect()
         } else {
             requests.iter().cycle().take((2 * batch).min(MOST_WARM_UP.max(batch))).cloned().collect()
         };
-        let ended = self.serve(running, &warm_up, &Arrivals::Closed(batch), chain)?.is_some();
-        self.flush(running)?;
-        Ok(ended)
+        let began = Instant::now();
+        let mut fastest = None;
+        loop {
+            let Some(observed) = self.serve(running, &warm_up, &Arrivals::Closed(batch), chain)? else {
+                return Ok(false);
+            };
+            self.flush(running)?;
+            let still_faster = fastest.is_none_or(|fastest| observed.elapsed.as_secs_f64() < fastest * STILL_FASTER);
+            if is_warm || !still_faster || began.elapsed() > LONGEST_WARM_UP {
+                return Ok(true);
+            }
+            fastest = Some(observed.elapsed.as_secs_f64());
+        }
     }
 
     /// The chain of a table that must be drafted under a trial's load, if this has not been checked yet.

@@ -14,7 +14,7 @@ use schemas::{
 use tuner::{
     configuration::{Configuration, Load},
     from_launch::{LaunchSweep, rewrite},
-    selection::{LoadRanking, Verdict},
+    selection::{Comparison, LoadRanking, Verdict, replacement},
     sweep::SweepSummary,
 };
 
@@ -41,7 +41,9 @@ impl Conclusion<'_> {
     pub fn show(&self) -> anyhow::Result<()> {
         let name = self.source.name();
         let rankings = self.summary.ranking.as_slice();
-        let decided: Vec<(Load, Option<TreeShape>)> = rankings.iter().map(|one| (one.load, decision(one))).collect();
+        let runs_now = if speculates(self.launch) { self.plan.own } else { Some(TreeShape::OFF) };
+        let decided: Vec<(Load, Option<TreeShape>)> =
+            rankings.iter().map(|one| (one.load, self.decision(one, runs_now))).collect();
         let shape = match decided.as_slice() {
             [(_, first), rest @ ..] if rest.iter().all(|(_, shape)| shape == first) => *first,
             _ => {
@@ -49,7 +51,6 @@ impl Conclusion<'_> {
                 return self.policy(&decided);
             }
         };
-        let runs_now = if speculates(self.launch) { self.plan.own } else { Some(TreeShape::OFF) };
         let margin = || {
             let margins = rankings.iter().filter_map(|one| margin(one, runs_now?)).collect::<Vec<_>>().join("; ");
             if margins.is_empty() { margins } else { format!(" ({margins})") }
@@ -68,6 +69,20 @@ impl Conclusion<'_> {
             return Ok(());
         }
         self.change(shape)
+    }
+
+    /// The shape that a launch for this load should have; `None` if that is not known. What runs now is replaced only by
+    /// what is shown to be faster than it, and where it is not known what runs now, by what the verdict says.
+    fn decision(&self, ranking: &LoadRanking, runs_now: Option<TreeShape>) -> Option<TreeShape> {
+        let chosen = match ranking.verdict {
+            Verdict::Pays => Some(ranking.chosen.as_ref()?.shape),
+            Verdict::DoesNotPay => Some(TreeShape::OFF),
+            Verdict::Tie | Verdict::CannotTell(_) | Verdict::AllFailed | Verdict::NotCompared => None,
+        };
+        let Some(now) = runs_now else { return chosen };
+        let comparison = Comparison::of(&self.plan.file);
+        let better = replacement(&self.summary.records, ranking, &Configuration::of(now), comparison);
+        better.map(|one| one.configuration.shape).or_else(|| chosen.filter(|shape| *shape == now))
     }
 
     /// Prints or writes the launch with another shape.
@@ -145,15 +160,6 @@ impl Conclusion<'_> {
     }
 }
 
-/// The shape that a launch for this load should have; `None` if that is not known.
-fn decision(ranking: &LoadRanking) -> Option<TreeShape> {
-    match ranking.verdict {
-        Verdict::Pays => Some(ranking.chosen.as_ref()?.shape),
-        Verdict::DoesNotPay => Some(TreeShape::OFF),
-        Verdict::Tie | Verdict::CannotTell(_) | Verdict::AllFailed | Verdict::NotCompared => None,
-    }
-}
-
 /// What each load would take, if they differ.
 fn differing(name: &str, decided: &[(Load, Option<TreeShape>)]) -> String {
     let mut text = format!("{name} stays as it is: it runs one shape, but the loads differ:\n");
@@ -172,7 +178,9 @@ fn gain(shape: TreeShape, own: Option<TreeShape>, rankings: &[LoadRanking]) -> S
         Some(format!("{}: {new:.0} tokens/s{}", ranking.load, old.unwrap_or_default()))
     };
     let figures: Vec<String> = rankings.iter().filter_map(of_load).collect();
-    format!("{} is faster ({})", in_words(shape), figures.join("; "))
+    let is_open = rankings.iter().any(|one| matches!(one.verdict, Verdict::CannotTell(_)));
+    let open = if is_open { "; another one may be faster still, see the verdicts above" } else { "" };
+    format!("{} is faster ({}){open}", in_words(shape), figures.join("; "))
 }
 
 /// How a shape compares with the fastest other one under a load.
