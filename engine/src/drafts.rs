@@ -129,7 +129,8 @@ pub fn restricted(spec: RecurrentSpec, tokens: Vec<u32>) -> Result<RecurrentSpec
     Ok(RecurrentSpec { vocabulary: tokens.len(), head_rows: tokens.len(), tokens: Some(tokens), ..spec })
 }
 
-fn no_token_map() -> EngineError {
+/// The error for a token map and a draft that has none.
+pub fn no_token_map() -> EngineError {
     EngineError::Configuration(
         "--speculative-token-map is for EAGLE-1/2 heads and MTP layers: an EAGLE-3 head has its own map (d2t), a block \
          head has none, and SGLang ignores this one; remove the flag"

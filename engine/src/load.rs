@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kernels::device::{Device, DeviceError, Element};
-use schemas::sweep::LARGEST;
+use schemas::{sweep::LARGEST, tree::NodeSource};
 
 use crate::{
     backend::{
@@ -11,13 +11,13 @@ use crate::{
         cuda::{self, AttentionKernels, CudaOptions, Group, SharedModels},
     },
     checkpoint::{Folder, GenerationConfig, Tensors, Weights, read_token_map},
-    drafts::{DraftFrom, DraftTarget, read_draft, read_own_draft, restricted},
+    drafts::{DraftFrom, DraftTarget, no_token_map, read_draft, read_own_draft, restricted},
     error::EngineError,
     families::read_target,
     identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
     quantization::{Quantization, StoredIn, described, quantised_draft, quantised_target},
-    spec::{DraftSpec, RecurrentSpec, TargetSpec, published},
+    spec::{DraftSpec, PublishedModel, TargetSpec, published},
     text::Text,
 };
 
@@ -134,8 +134,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
             check_quantization(options, element)?;
             // If the kernels compute in float32, FP8 weights are dequantised to float32 at load time.
             let plain = element == Element::F32;
-            let draft = own_draft.map(|(spec, own)| Ok::<_, EngineError>((on_gpu(spec)?, own))).transpose()?;
-            let draft = draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
+            let draft = own_draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
             let spec = if plain { spec.in_plain() } else { spec };
             let models = SharedModels { target: (spec, Some(weights)), draft };
             on_devices(devices, models, cuda_options(options, element, context_length))?
@@ -176,14 +175,6 @@ fn draft_of(
     Ok((quantised_draft(spec, stored, options.draft_quantization)?, own))
 }
 
-/// A draft that a GPU can run.
-///
-/// # Errors
-/// When it drafts a block.
-pub(crate) fn on_gpu(spec: DraftSpec) -> Result<RecurrentSpec, EngineError> {
-    spec.recurrent("block heads run on the CPU backend only so far: give --device cpu for")
-}
-
 /// The hash of files, extended if their weights are quantised at load time.
 fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
     match by {
@@ -206,12 +197,7 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
     }
     let context_length = context_length(name, shape.context_length, options.context_length)?;
     let target = quantised_target(shape.target(options.num_layers)?, StoredIn::Nowhere, options.quantization)?;
-    let draft = DraftSpec::Recurrent(shape.draft(&target));
-    let draft = on_gpu(quantised_draft(draft, StoredIn::Nowhere, options.draft_quantization)?)?;
-    let draft = match &options.token_map {
-        Some(path) => restricted(draft, read_token_map(path, target.vocabulary)?)?,
-        None => draft,
-    };
+    let draft = quantised_draft(random_draft(shape, &target, options)?, StoredIn::Nowhere, options.draft_quantization)?;
     let name = match options.num_layers {
         Some(layers) => format!("{name} of {layers} layers"),
         None => name.to_owned(),
@@ -235,6 +221,26 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         generation: GenerationConfig::default(),
         end_tokens: Vec::new(),
     })
+}
+
+/// The draft of a published shape: a block head if the options name its algorithm, else the published draft.
+fn random_draft(
+    shape: &PublishedModel,
+    target: &TargetSpec,
+    options: &EngineOptions,
+) -> Result<DraftSpec, EngineError> {
+    let source = options.algorithm.as_deref().map(NodeSource::named).unwrap_or_default();
+    if let NodeSource::Block(block) = source {
+        if options.token_map.is_some() {
+            return Err(no_token_map());
+        }
+        return Ok(DraftSpec::Block(shape.block_head(target, block.sized_by_drafts, options.draft_block_size)?));
+    }
+    let draft = shape.draft(target);
+    Ok(DraftSpec::Recurrent(match &options.token_map {
+        Some(path) => restricted(draft, read_token_map(path, target.vocabulary)?)?,
+        None => draft,
+    }))
 }
 
 /// Loads models onto one device, or splits them over several.

@@ -70,7 +70,7 @@ const CPU: Plan = Plan {
     dtypes: &["float32"],
     default_dtypes: &[],
     fp8_dtypes: &["float32"],
-    pairs: &models::ALL,
+    pairs: &models::PAIRS,
     shapes: &["1,1,2", "5,1,6", "1,6,7", "3,2,6", "4,4,20", "3,8,64", "4,8,80"],
     batches: &[1, 3, 9],
     page_sizes: &[1, 16],
@@ -468,6 +468,18 @@ mod tests {
             pairs: &[Pair::Qwen3Moe, Pair::Mimo],
             shapes: &["3,1,4", "2,2,4"],
             tokens: 6,
+            ..QUICK
+        };
+        assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
+    }
+
+    #[test]
+    fn all_promises_are_kept_of_block_heads_in_the_emulator() {
+        let plan = Plan {
+            default_dtypes: &[],
+            fp8_dtypes: &[],
+            pairs: &[Pair::Dflash, Pair::Dspark],
+            shapes: &["3,2,6"],
             ..QUICK
         };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);

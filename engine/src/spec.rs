@@ -21,7 +21,7 @@ mod tensors;
 
 pub use self::{
     attention::{AttentionSpec, GroupedQuery, KvLayout, MultiHeadLatent},
-    block::{BlockLayer, BlockSpec, BlockTensorLayout, ConfidenceSpec, MarkovKind, MarkovSpec},
+    block::{BlockLayer, BlockSpec, BlockTensorLayout, ConfidenceSpec, MarkovKind, MarkovSpec, default_layers},
     cost::{Cost, ExpertCost, ModelCost, PassCost},
     draft::DraftSpec,
     features::{CaptureNorms, CapturedFeatures, DraftSource, EmbeddingSource, Features, LinearSpec, VocabularySource},

@@ -4,6 +4,8 @@
 mod accept;
 mod attention;
 mod attention_groups;
+mod block;
+mod block_rows;
 mod elementwise;
 mod experts;
 mod inner;
@@ -27,6 +29,8 @@ use crate::device::{Device, DeviceError, Element, Slice};
 pub use accept::{check_accept, check_advance_accept, check_compact_cache};
 pub use attention::{check_attention, check_attention_together};
 pub use attention_groups::check_rotate_and_attend;
+pub use block::{check_add_base, check_block_rows, check_block_trees};
+pub use block_rows::{check_markov, check_write_context};
 pub use elementwise::{
     check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
 };
@@ -50,7 +54,7 @@ pub use tree::{check_decode_rows, check_draft_trees};
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 26] = [
+pub const CHECKS: [Check; 28] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -77,19 +81,24 @@ pub const CHECKS: [Check; 26] = [
     ("training, softmax", check_training_softmax),
     ("training, norms", check_training_norm),
     ("compact_cache", check_compact_cache),
+    ("write_context", check_write_context),
+    ("markov_inputs, markov_gate and markov_cell", check_markov),
 ];
 
 /// A named check of kernels that are independent of the element type.
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 15] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 18] = [
     ("top_k_rows", check_top_k_rows),
     ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
     ("logprob_rows", check_logprob_rows),
     ("draft_begin, draft_expand and draft_finish", check_draft_trees),
     ("decode_begin", check_decode_rows),
+    ("block_begin", check_block_rows),
+    ("block_grow", check_block_trees),
+    ("add_base", check_add_base),
     ("accept", check_accept),
     ("inner_rows", check_inner_rows),
     ("pick_rows", check_pick_rows),

@@ -29,6 +29,8 @@
 mod accept;
 mod attention;
 mod attention_tiles;
+mod block;
+mod block_rows;
 mod elementwise;
 mod experts;
 mod fp8;
@@ -53,6 +55,10 @@ mod tree;
 pub use accept::{AcceptInputs, AcceptWalk, Acceptance, CachePlanes, Moves, WalkState};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Ahead, Groups, Sees};
+pub use block::{
+    BlockGrowth, BlockLayout, BlockView, FirstLevel, LevelRows, MOST_BLOCK_ROWS, RankedLevels, ViewPages, most_parents,
+};
+pub use block_rows::{ContextRows, MarkovOrder, MarkovStates, MarkovTokens};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use experts::{
     ExpertKernels, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork, MOST_CHOSEN, MOST_EXPERTS,
@@ -126,6 +132,11 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
 /// Additional files for a model that several devices share.
 pub fn rank_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
     vec![(ranks::FILE, vec![element.option()])]
+}
+
+/// Additional files for a block head.
+pub fn block_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
+    vec![(block::FILE, Vec::new()), (block_rows::FILE, vec![element.option()])]
 }
 
 /// Additional files for layers of experts.

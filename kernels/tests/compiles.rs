@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Element, Properties, compile_for},
-    launch::{LatentDims, expert_files, files, fp8_files, latent_files, training_files},
+    launch::{LatentDims, block_files, expert_files, files, fp8_files, latent_files, training_files},
 };
 
 /// Properties of a device of an architecture, as far as compilation needs them.
@@ -42,7 +42,12 @@ fn all_compile(architecture: &str, element: Element, properties: &Properties) {
     let all = files(element, &[64, 96, 128, 256], properties);
     let latent = latent_files(element, &[DEEPSEEK], properties);
     let fp8 = fp8_files(element, properties, true);
-    let further = expert_files(element).into_iter().chain(latent).chain(fp8).chain(training_files(element));
+    let further = block_files(element)
+        .into_iter()
+        .chain(expert_files(element))
+        .chain(latent)
+        .chain(fp8)
+        .chain(training_files(element));
     for (file, options) in all.into_iter().chain(further) {
         match compile_for(file, &options, architecture) {
             Ok(binary) => assert!(!binary.is_empty()),

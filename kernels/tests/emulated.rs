@@ -77,6 +77,8 @@ typed! {
     training_softmax = check_training_softmax,
     training_norm = check_training_norm,
     compact_cache = check_compact_cache,
+    write_context = check_write_context,
+    markov = check_markov,
 }
 
 untyped! {
@@ -86,6 +88,9 @@ untyped! {
     logprob_rows = check_logprob_rows,
     draft_trees = check_draft_trees,
     decode_rows = check_decode_rows,
+    block_rows = check_block_rows,
+    block_trees = check_block_trees,
+    add_base = check_add_base,
     accept = check_accept,
     inner_rows = check_inner_rows,
     pick_rows = check_pick_rows,

@@ -5,6 +5,8 @@
 mod adjusted;
 mod autotune;
 mod bandwidth;
+mod block_replay;
+mod block_round;
 mod exchange;
 mod expansion;
 mod first_tokens;
@@ -221,7 +223,7 @@ impl CudaBackend {
         self.work = Activations::new(&self.device, &memory::sizes(&self.machine), empty)?;
         self.work = Activations::new(&self.device, &memory::sizes(&self.machine), extent)?;
         self.arrays = RowArrays::new(&self.device, extent)?;
-        self.round = RoundArrays::new(&self.device, extent)?;
+        self.round = RoundArrays::new(&self.device, &memory::sizes(&self.machine), extent)?;
         self.staging = staging_of(&self.device, extent)?;
         self.step_back()?;
         self.sent.clear();
@@ -297,7 +299,7 @@ impl Backend for CudaBackend {
         sizes.dedup();
         let largest = slots;
         shapes.iter().try_for_each(|shape| memory::check_shape(&self.machine, *shape))?;
-        self.grow(WorkspaceShape::of_rounds(shapes, largest))?;
+        self.grow(WorkspaceShape::of_rounds(self.machine.nodes(), shapes, largest))?;
         self.capture_sizes = sizes;
         self.follows = shapes.iter().any(|shape| !shape.is_off());
         // Graphs of parts are few, and captured on first use.

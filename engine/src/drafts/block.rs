@@ -20,7 +20,7 @@ use crate::{
     families::{self, Config},
     spec::{
         BlockSpec, BlockTensorLayout, CaptureNorms, CapturedFeatures, ConfidenceSpec, EmbeddingSource, LinearSpec,
-        MarkovKind, MarkovSpec, VocabularySource,
+        MarkovKind, MarkovSpec, VocabularySource, default_layers,
     },
 };
 
@@ -65,6 +65,7 @@ pub fn read(
         embedding: if own("embed_tokens.weight") { EmbeddingSource::Own } else { EmbeddingSource::Target },
         head: if own("lm_head.weight") { VocabularySource::Own } else { VocabularySource::Target },
         vocabulary,
+        head_rows: vocabulary,
         tokens: if vocabulary == tokens { None } else { Some(hot_tokens(config, weights, vocabulary, tokens)?) },
         layers,
     };
@@ -130,15 +131,6 @@ fn features(
     let fc = LinearSpec { bias: config.tensors.has("fc.bias") };
     let at = ids.iter().map(|id| id + 1).collect();
     Ok(CapturedFeatures { at, width, norms: CaptureNorms::default(), fc: Some(fc) })
-}
-
-/// The default ids: evenly spaced from 1 to the fourth last layer, halves rounded to even as Python does.
-fn default_layers(layers: usize, target: usize) -> Option<Vec<usize>> {
-    if layers == 1 {
-        return Some(vec![target / 2]);
-    }
-    let span = target.checked_sub(4)? as f64;
-    Some((0..layers).map(|at| (1.0 + at as f64 * span / (layers - 1) as f64).round_ties_even() as usize).collect())
 }
 
 /// Rows of its block.
@@ -252,17 +244,5 @@ fn check_tensors(config: &Config<'_>, spec: &BlockSpec, vocabulary: usize) -> Re
             format!("the tensor {name} in a {} head", spec.algorithm()),
             "nothing would read it, so the head is of another kind, or its config.json does not belong to it",
         )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn default_layers_are_rounded_as_python_rounds() {
-        assert_eq!(default_layers(5, 36), Some(vec![1, 9, 17, 25, 33]));
-        assert_eq!(default_layers(3, 7), Some(vec![1, 2, 4]), "2.5 becomes 2");
-        assert_eq!((default_layers(1, 7), default_layers(2, 3)), (Some(vec![3]), None));
     }
 }

@@ -46,13 +46,9 @@ pub enum Pair {
     Dspark,
 }
 
-/// All pairs that every device runs.
-pub const PAIRS: [Pair; 6] = [Pair::Eagle3, Pair::Eagle, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo, Pair::DeepSeek];
 /// All pairs.
-pub const ALL: [Pair; 8] = {
-    let [eagle3, eagle, qwen, glm, mimo, deepseek] = PAIRS;
-    [eagle3, eagle, qwen, glm, mimo, deepseek, Pair::Dflash, Pair::Dspark]
-};
+pub const PAIRS: [Pair; 8] =
+    [Pair::Eagle3, Pair::Eagle, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo, Pair::DeepSeek, Pair::Dflash, Pair::Dspark];
 
 const HIDDEN: usize = 48;
 const INTERMEDIATE: usize = 80;

@@ -33,8 +33,10 @@ pub struct BlockSpec {
     pub embedding: EmbeddingSource,
     /// The matrix that proposes tokens.
     pub head: VocabularySource,
-    /// Number of rows of that matrix.
+    /// Number of tokens that it proposes.
     pub vocabulary: usize,
+    /// Number of its rows; fewer than tokens on a rank that holds only some of them.
+    pub head_rows: usize,
     /// Target tokens of these rows; `None` if the two vocabularies are the same.
     pub tokens: Option<Vec<u32>>,
 }
@@ -101,6 +103,13 @@ impl BlockSpec {
         self.layers.first().map_or(0.0, |layer| layer.layer.epsilon)
     }
 
+    /// The first layer that differs from the others in its width, its cache or its rotation.
+    pub fn odd_layer(&self) -> Option<usize> {
+        let same = |layer: &LayerSpec| (layer.hidden, layer.attention.kv(), layer.attention.rotation());
+        let first = self.layers.first().map(|layer| same(&layer.layer));
+        self.layers.iter().position(|layer| Some(same(&layer.layer)) != first)
+    }
+
     /// SGLang's name of the algorithm.
     pub fn algorithm(&self) -> &'static str {
         if self.markov.is_some() { "DSPARK" } else { "DFLASH" }
@@ -111,5 +120,27 @@ impl BlockSpec {
     pub fn in_plain(&self) -> Self {
         let layers = self.layers.iter().map(|layer| BlockLayer { layer: layer.layer.in_plain(), ..layer.clone() });
         Self { layers: layers.collect(), ..self.clone() }
+    }
+}
+
+/// The layers of a target whose output a head of some layers reads by default, counted from 0: evenly spaced from 1 to the
+/// fourth last, halves rounded to even as Python does.
+pub fn default_layers(layers: usize, target: usize) -> Option<Vec<usize>> {
+    if layers == 1 {
+        return Some(vec![target / 2]);
+    }
+    let span = target.checked_sub(4)? as f64;
+    Some((0..layers).map(|at| (1.0 + at as f64 * span / (layers - 1) as f64).round_ties_even() as usize).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_layers_are_rounded_as_python_rounds() {
+        assert_eq!(default_layers(5, 36), Some(vec![1, 9, 17, 25, 33]));
+        assert_eq!(default_layers(3, 7), Some(vec![1, 2, 4]), "2.5 becomes 2");
+        assert_eq!((default_layers(1, 7), default_layers(2, 3)), (Some(vec![3]), None));
     }
 }

@@ -252,7 +252,7 @@ impl BlockSpec {
     fn cost(&self, target: &TargetSpec, element: usize) -> PassCost {
         let layers = self.layers.iter().map(|layer| PassCost::of_layer(&layer.layer, element));
         let norm = PassCost::of([&self.tensors(target.vocabulary).norm], element, 0.0);
-        layers.fold(norm + PassCost::of_matrix(self.vocabulary, self.hidden(), element), Add::add)
+        layers.fold(norm + PassCost::of_matrix(self.head_rows, self.hidden(), element), Add::add)
     }
 
     /// The features' projection, and the keys and values of every layer.

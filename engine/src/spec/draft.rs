@@ -2,7 +2,7 @@
 
 use schemas::tree::NodeSource;
 
-use super::{BlockSpec, LayerSpec, RecurrentSpec};
+use super::{BlockSpec, LayerSpec, RecurrentSpec, TensorSpec, VocabularySource};
 use crate::error::EngineError;
 
 /// A draft, by how it fills the pool of proposals.
@@ -36,6 +36,67 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.captured(),
             Self::Block(block) => &block.features.at,
+        }
+    }
+
+    /// Width of its stream.
+    pub fn hidden(&self) -> usize {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.hidden(),
+            Self::Block(block) => block.hidden(),
+        }
+    }
+
+    /// Values of the state that it keeps of a request between rounds, in addition to its cache.
+    pub fn state_width(&self) -> usize {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.hidden(),
+            Self::Block(_) => 0,
+        }
+    }
+
+    /// Values kept per row of a target of this width, for the draft to read.
+    pub fn feature_width(&self, target_hidden: usize) -> usize {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.feature_width(target_hidden),
+            Self::Block(block) => block.features.width(),
+        }
+    }
+
+    /// Whether it reads the target's final state instead of captured layers.
+    pub fn sees_final(&self) -> bool {
+        matches!(self, Self::Recurrent(recurrent) if recurrent.sees_final())
+    }
+
+    /// The matrix that proposes tokens; the number of tokens that it proposes; and the number of its rows.
+    pub fn head(&self) -> (VocabularySource, usize, usize) {
+        match self {
+            Self::Recurrent(RecurrentSpec { head, vocabulary, head_rows, .. })
+            | Self::Block(BlockSpec { head, vocabulary, head_rows, .. }) => (*head, *vocabulary, *head_rows),
+        }
+    }
+
+    /// The tokens of the target that it proposes, if not all.
+    pub fn tokens(&self) -> Option<&[u32]> {
+        match self {
+            Self::Recurrent(RecurrentSpec { tokens, .. }) | Self::Block(BlockSpec { tokens, .. }) => tokens.as_deref(),
+        }
+    }
+
+    /// The tensors that its checkpoint contains, for a target with this vocabulary size.
+    pub fn tensors(&self, target_vocabulary: usize) -> Vec<TensorSpec> {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.tensors(target_vocabulary).all().into_iter().cloned().collect(),
+            Self::Block(block) => block.tensors(target_vocabulary).all().into_iter().cloned().collect(),
+        }
+    }
+
+    /// Like this, but without the map of its tokens, in which drafts of one description may differ.
+    #[must_use]
+    pub fn without_tokens(&self) -> Self {
+        match self {
+            Self::Recurrent(recurrent) => Self::Recurrent(RecurrentSpec { tokens: None, ..recurrent.clone() }),
+            Self::Block(block) => Self::Block(BlockSpec { tokens: None, ..block.clone() }),
         }
     }
 

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::error::EngineError;
 
+mod block;
 mod models;
 
 pub use models::PUBLISHED;
@@ -277,7 +278,7 @@ impl Ffn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::TensorSpec;
+    use crate::spec::{DraftSpec, TensorSpec};
 
     #[test]
     fn shapes_have_the_weights_of_their_releases() {
@@ -293,6 +294,12 @@ mod tests {
         check("llama-3.1-8b", 8.03, 0.425);
         check("qwen3-4b", 4.02, 0.218);
         check("qwen3-30b-a3b", 30.53, 0.182);
+        let shape = published("qwen3-8b").expect("it is known");
+        let target = shape.target(None).expect("all of its layers");
+        let head = shape.block_head(&target, false, None).expect("a dense target");
+        assert_eq!(head.features.at, [2, 10, 18, 26, 34]);
+        let billions = DraftSpec::Block(head).weight_bytes(&target, 1) as f64 / 1e9;
+        assert!((billions / 1.05 - 1.0).abs() < 0.01, "z-lab/Qwen3-8B-DFlash-b16: {billions}");
         check("qwen3-235b-a22b", 235.1, 0.593);
         check("glm-4.5-air", 106.85, 2.33);
         check("glm-4.5", 352.8, 3.99);

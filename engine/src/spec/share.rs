@@ -6,7 +6,10 @@
 
 use std::ops::Range;
 
-use super::{AttentionSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, RecurrentSpec, TargetSpec};
+use super::{
+    AttentionSpec, BlockLayer, BlockSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, RecurrentSpec,
+    TargetSpec,
+};
 
 /// Rows of vocabulary heads are split in multiples of this.
 const HEAD_UNIT: usize = 8;
@@ -73,6 +76,33 @@ impl RecurrentSpec {
         let layer = self.layer.of_rank(ranks)?;
         let layer = if splits_layer { layer } else { self.layer.clone() };
         Ok(Self { layer, head_rows: head_rows(self.vocabulary, ranks), ..self.clone() })
+    }
+}
+
+impl BlockSpec {
+    /// The spec of each rank's part, as of a [`RecurrentSpec`]. Its Markov head is whole on each rank.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_rank(&self, ranks: usize, splits_layers: bool) -> Result<Self, String> {
+        let of_rank =
+            |layer: &BlockLayer| Ok::<_, String>(BlockLayer { layer: layer.layer.of_rank(ranks)?, ..layer.clone() });
+        let layers = self.layers.iter().map(of_rank).collect::<Result<_, _>>()?;
+        let layers = if splits_layers { layers } else { self.layers.clone() };
+        Ok(Self { layers, head_rows: head_rows(self.vocabulary, ranks), ..self.clone() })
+    }
+}
+
+impl DraftSpec {
+    /// The spec of each rank's part: its head is split, and with `splits_layers` its layers too.
+    ///
+    /// # Errors
+    /// As [`RecurrentSpec::of_rank`].
+    pub fn of_rank(&self, ranks: usize, splits_layers: bool) -> Result<Self, String> {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.of_rank(ranks, splits_layers).map(Self::Recurrent),
+            Self::Block(block) => block.of_rank(ranks, splits_layers).map(Self::Block),
+        }
     }
 }
 

@@ -23,24 +23,24 @@ struct Proposal {
 }
 
 /// The current place among the places for outputs.
-struct Turn {
+pub(super) struct Turn {
     places: usize,
     before: usize,
     place: Buffer,
 }
 
 impl Turn {
-    fn new(device: &Device, numbers: &mut Numbers) -> Result<Self, String> {
+    pub fn new(device: &Device, numbers: &mut Numbers) -> Result<Self, String> {
         let places = 1 + numbers.below(3);
         let before = numbers.below(places);
         Ok(Self { places, before, place: device.upload(&[before as i32]).map_err(text)? })
     }
 
-    fn operand(&self) -> Outputs<'_> {
+    pub fn operand(&self) -> Outputs<'_> {
         Outputs { at: Slice::NONE, places: self.places, place: self.place.slice() }
     }
 
-    fn check(&self, device: &Device, what: &str) -> Result<(), String> {
+    pub fn check(&self, device: &Device, what: &str) -> Result<(), String> {
         let next = (self.before + 1) % self.places;
         same(&format!("{what}, place for its output"), &ints(device, &self.place)?, &[next as i32])
     }
@@ -230,7 +230,7 @@ fn check_shape(
 }
 
 /// The own rows of groups, as written by the kernels.
-struct OwnBuffers {
+pub(super) struct OwnBuffers {
     cache_rows: Buffer,
     count: Buffer,
     mask: Buffer,
@@ -240,10 +240,10 @@ struct OwnBuffers {
 }
 
 /// The own rows of one group: cache rows, and the indices of those that each row sees.
-type SeenRows = (Vec<i32>, Vec<Vec<usize>>);
+pub(super) type SeenRows = (Vec<i32>, Vec<Vec<usize>>);
 
 impl OwnBuffers {
-    fn new(device: &Device, batch: usize, group: usize, own_stride: usize) -> Result<Self, String> {
+    pub fn new(device: &Device, batch: usize, group: usize, own_stride: usize) -> Result<Self, String> {
         let rows = batch * group;
         Ok(Self {
             cache_rows: poisoned(device, rows * own_stride)?,
@@ -254,7 +254,7 @@ impl OwnBuffers {
         })
     }
 
-    fn operand(&self) -> OwnRows<'_> {
+    pub fn operand(&self) -> OwnRows<'_> {
         OwnRows {
             cache_rows: self.cache_rows.slice(),
             count: self.count.slice(),
@@ -264,7 +264,7 @@ impl OwnBuffers {
     }
 
     /// Mask words after the last cache row of a group may have any value.
-    fn check(&self, device: &Device, what: &str, expected: impl Fn(usize) -> SeenRows) -> Result<(), String> {
+    pub fn check(&self, device: &Device, what: &str, expected: impl Fn(usize) -> SeenRows) -> Result<(), String> {
         let (cache_rows, count) = (ints(device, &self.cache_rows)?, ints(device, &self.count)?);
         let mask: Vec<u32> = device.download(self.mask.slice()).map_err(text)?;
         let mask_words = Kernels::own_mask_words(self.group, self.own_stride);
@@ -298,7 +298,7 @@ fn drafted_own(situation: &Situation, plain: &Plain, drafting: Drafting<'_>, req
 }
 
 /// The nodes' cache rows in order.
-fn verified_own(situation: &Situation, parents: &[i32], nodes: usize, request: usize) -> SeenRows {
+pub(super) fn verified_own(situation: &Situation, parents: &[i32], nodes: usize, request: usize) -> SeenRows {
     let Some(slot) = situation.slot(request) else { return (Vec::new(), vec![Vec::new(); nodes]) };
     let row = |node: i32| situation.cache_row(slot, situation.length[slot] + node).max(0);
     let way = |node: i32| {

@@ -32,9 +32,10 @@ pub enum Split {
 }
 
 /// Headers that files may include, at most once each.
-const HEADERS: [(&str, &str); 20] = [
+const HEADERS: [(&str, &str); 21] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
+    ("nodes.cuh", include_str!("../../cuda/nodes.cuh")),
     ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),
     ("groups.cuh", include_str!("../../cuda/groups.cuh")),
     ("splits.cuh", include_str!("../../cuda/splits.cuh")),

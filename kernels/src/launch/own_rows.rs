@@ -1,7 +1,7 @@
 //! `cuda/own_rows.cu`.
 
 use super::{Groups, Kernels, address, check_ints, grid, int};
-use crate::device::{DeviceError, KernelFile, Slice, Split};
+use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "own_rows.cu", text: include_str!("../../cuda/own_rows.cu"), split: Split::Shared };
@@ -79,5 +79,26 @@ impl Kernels {
         check_ints(own.cache_rows, rows * own.own_stride)?;
         check_ints(own.count, groups)?;
         check_ints(own.mask, rows * mask_words)
+    }
+
+    /// Checks the capacity for the own rows of groups of `largest` rows, and returns them as arguments.
+    pub(super) fn own_arguments(
+        &self,
+        own: Option<OwnRows<'_>>,
+        groups: usize,
+        largest: usize,
+        own_stride: usize,
+    ) -> Result<[Arg; 4], DeviceError> {
+        let none = address(Slice::NONE);
+        let Some(own) = own else { return Ok([none, none, none, int(0)]) };
+        if own.own_stride != own_stride {
+            let room = own.own_stride;
+            return Err(DeviceError::Shape(format!(
+                "a group has room for {room} own rows, but a row for {own_stride}"
+            )));
+        }
+        let mask_words = Self::own_mask_words(largest, own_stride);
+        self.check_own(own, groups * largest, groups, mask_words)?;
+        Ok([address(own.cache_rows), address(own.count), address(own.mask), int(mask_words)])
     }
 }

@@ -135,7 +135,7 @@ impl Outputs<'_> {
     }
 
     /// The current place, which a kernel changes, and the number of places.
-    fn turn(&self) -> Result<[Arg; 2], DeviceError> {
+    pub(super) fn turn(&self) -> Result<[Arg; 2], DeviceError> {
         check_ints(self.place, 1)?;
         Ok([address(self.place), int(self.places)])
     }
@@ -175,21 +175,6 @@ impl Drafting<'_> {
 
     fn width(&self) -> usize {
         self.topk.min(self.vocabulary)
-    }
-
-    /// Checks the capacity for the own rows of groups of `largest` rows, and returns them as arguments.
-    fn own(&self, kernels: &Kernels, largest: usize, own_stride: usize) -> Result<[Arg; 4], DeviceError> {
-        let none = address(Slice::NONE);
-        let Some(own) = self.own else { return Ok([none, none, none, int(0)]) };
-        if own.own_stride != own_stride {
-            let room = own.own_stride;
-            return Err(DeviceError::Shape(format!(
-                "a group has room for {room} own rows, but a row for {own_stride}"
-            )));
-        }
-        let mask_words = Kernels::own_mask_words(largest, own_stride);
-        kernels.check_own(own, self.batch * largest, self.batch, mask_words)?;
-        Ok([address(own.cache_rows), address(own.count), address(own.mask), int(mask_words)])
     }
 
     fn pool(&self) -> [Arg; 4] {
@@ -310,7 +295,7 @@ impl Kernels {
         sequences.check()?;
         rows.check(batch * topk, steps - 1)?;
         check_ints(row_source, batch * topk)?;
-        let own = drafting.own(self, topk, rows.own_stride)?;
+        let own = self.own_arguments(drafting.own, batch, topk, rows.own_stride)?;
         let (name, threads, shared) = match step {
             Some(step) => ("draft_expand", 256, expand_bytes(step, topk)),
             None => ("draft_begin", 64, 0),
@@ -356,7 +341,7 @@ impl Kernels {
         }
         check_ints(tree.score, batch * nodes)?;
         rows.check(batch * nodes, steps + 1)?;
-        let own = drafting.own(self, nodes, rows.own_stride)?;
+        let own = self.own_arguments(drafting.own, batch, nodes, rows.own_stride)?;
         check_ints(verify.sample_position, batch * nodes)?;
         if let Some(prefix) = verify.group_prefix {
             check_ints(prefix, batch)?;

@@ -128,7 +128,7 @@ impl CudaBackend {
         self.device.write(self.round.slot.slice(), &slots)?;
         if let Some(draft) = &self.machine.draft {
             // With the initial zeros all proposals would be equal.
-            let bytes = batch * draft.spec.hidden() * self.options.element.bytes();
+            let bytes = batch * draft.state_width() * self.options.element.bytes();
             self.machine.kernels.fill_random(self.machine.slots.recurrent.range(0..bytes), 1.0, 0)?;
         }
         Ok(())

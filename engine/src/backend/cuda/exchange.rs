@@ -5,21 +5,21 @@ use kernels::device::Element;
 use super::{
     CudaBackend, Models,
     memory::{check_tensors, of_rank},
-    weights::WeightSource,
+    weights::{DraftWeights, WeightSource},
 };
 use crate::{
     backend::Exchange,
     checkpoint::Weights,
     error::EngineError,
-    load::{Described, describe, on_gpu},
+    load::{Described, describe},
     options::EngineOptions,
-    spec::RecurrentSpec,
+    spec::DraftSpec,
 };
 
 /// New weights that fit the loaded models.
 struct Fitting {
     target: Weights,
-    draft: Option<(RecurrentSpec, Option<Weights>)>,
+    draft: Option<(DraftSpec, Option<Weights>)>,
 }
 
 impl CudaBackend {
@@ -54,7 +54,6 @@ impl CudaBackend {
     fn fitting(&self, options: &EngineOptions, which: Exchange) -> Result<Fitting, EngineError> {
         let machine = &self.machine;
         let Described { folder, weights, spec, draft } = describe(options)?;
-        let draft = draft.map(|(spec, own)| Ok::<_, EngineError>((on_gpu(spec)?, own))).transpose()?;
         let is_float = self.options.element == Element::F32;
         let spec = if is_float { spec.in_plain() } else { spec };
         let draft = draft.map(|(spec, own)| (if is_float { spec.in_plain() } else { spec }, own));
@@ -69,20 +68,19 @@ impl CudaBackend {
             check_tensors(source, spec.tensors().all())?;
         }
         if let Some((spec, _)) = &draft {
-            check_tensors(of_draft, spec.tensors(machine.target.spec.vocabulary).all())?;
+            check_tensors(of_draft, spec.tensors(machine.target.spec.vocabulary).iter().collect())?;
         }
-        let splits_layer = machine.draft.as_ref().is_some_and(|draft| draft.splits_layer);
+        let splits_layers = machine.draft.as_ref().is_some_and(DraftWeights::splits_layers);
         let specs = draft.as_ref().map(|(spec, _)| (spec.clone(), of_draft));
         let whole = Models { target: (spec, source), draft: specs };
-        let Models { target: (spec, _), draft: drafted } = of_rank(whole, machine.target.share, splits_layer)?;
+        let Models { target: (spec, _), draft: drafted } = of_rank(whole, machine.target.share, splits_layers)?;
         if which == Exchange::All && spec != machine.target.spec {
             return Err(other(folder.path(), "model"));
         }
         let path = options.draft_model_path.as_ref().unwrap_or(&options.model_path);
-        let described = |spec: &RecurrentSpec| RecurrentSpec { tokens: None, ..spec.clone() };
         let draft = drafted.map(|(spec, _)| spec).zip(draft.map(|(_, own)| own));
         match (&machine.draft, &draft) {
-            (Some(loaded), Some((spec, _))) if described(spec) == described(&loaded.spec) => {}
+            (Some(loaded), Some((spec, _))) if spec.without_tokens() == loaded.spec().without_tokens() => {}
             (None, None) => {}
             _ => return Err(other(path, "kind of draft")),
         }

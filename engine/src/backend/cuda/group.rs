@@ -32,7 +32,7 @@ use crate::{
     error::EngineError,
     options::EngineOptions,
     request::SamplingParams,
-    spec::{ModelCost, RecurrentSpec, TargetSpec},
+    spec::{DraftSpec, ModelCost, TargetSpec},
 };
 
 /// Interval for checking that ranks are alive while their answers are missing.
@@ -50,7 +50,7 @@ pub struct SharedModels {
     /// The target.
     pub target: (TargetSpec, Option<Weights>),
     /// The draft, with its own weights if it is not stored with the target's.
-    pub draft: Option<(RecurrentSpec, Option<Weights>)>,
+    pub draft: Option<(DraftSpec, Option<Weights>)>,
 }
 
 /// One model on several devices.

@@ -60,7 +60,7 @@ impl CudaBackend {
             None if adjusted.is_empty() => (vec![key], Vec::new()),
             None => Part::around_host(round.shape, leaves).map(of_parts).into(),
         };
-        self.grow(WorkspaceShape::of_round(round.shape, batch))?;
+        self.grow(WorkspaceShape::of_round(self.machine.nodes(), round.shape, batch))?;
         for key in keys.iter().chain(&later).filter(|_| !eager) {
             if !self.graphs.contains_key(key) {
                 // A batch that no capture size covers, or a part. Its first run must not disturb the rounds in flight.

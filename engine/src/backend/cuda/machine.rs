@@ -2,8 +2,10 @@
 
 use kernels::{
     device::{Buffer, Collective, Device, Mail, Slice},
-    launch::{Groups, Kernels, Rows, Sees},
+    launch::{Groups, Kernels, Rows, Sees, ViewPages},
 };
+
+use schemas::tree::NodeSource;
 
 use super::{
     gemm::GemmDispatch,
@@ -13,7 +15,7 @@ use super::{
 };
 use crate::{
     backend::{Capacity, VerifyPlan},
-    spec::{KvLayout, ModelCost, Share},
+    spec::{DraftSpec, KvLayout, ModelCost, Share},
 };
 
 /// Models, their caches, and settings that choose kernels.
@@ -26,7 +28,7 @@ pub struct Machine {
     pub cost: ModelCost,
     /// `[layers, planes, cache rows, width]` of the target's [`KvLayout`].
     pub target_cache: Buffer,
-    /// `[planes, cache rows + scratch rows, width]` of the draft's.
+    /// `[layers, planes, cache rows + scratch rows, width]` of the draft's.
     pub draft_cache: Buffer,
     /// Cosines and sines, `[positions, pairs, 2]`.
     pub target_rotations: Buffer,
@@ -86,6 +88,8 @@ pub struct Pass<'a> {
     pub work: &'a Activations,
     /// The row of `work` from which the target writes captured layers and final hidden states.
     pub leaves_at: usize,
+    /// Pages in place of the slots', for rows whose slot is their request.
+    pub pages: Option<ViewPages<'a>>,
     /// The pieces of prompts that make up its rows; empty in rounds, whose rows the host does not know.
     pub prompts: &'a [PromptPiece],
 }
@@ -93,7 +97,7 @@ pub struct Pass<'a> {
 impl<'a> Pass<'a> {
     /// Rows of a round, for which the target writes its outputs from the first row of `work` on.
     pub fn new(rows: usize, groups: Groups<'a>, sees: Sees<'a>, arrays: &'a RowArrays, work: &'a Activations) -> Self {
-        Self { rows, groups, sees, arrays, work, leaves_at: 0, prompts: &[] }
+        Self { rows, groups, sees, arrays, work, leaves_at: 0, pages: None, prompts: &[] }
     }
 }
 
@@ -113,6 +117,24 @@ impl Machine {
     /// Bytes of one plane of a layer's cache of this many rows.
     pub(super) fn plane(&self, kv: KvLayout, rows: usize) -> usize {
         rows * kv.width * self.element_bytes()
+    }
+
+    /// What fills the pool of trees.
+    pub(super) fn nodes(&self) -> NodeSource {
+        self.draft.as_ref().map(DraftWeights::nodes).unwrap_or_default()
+    }
+
+    /// Layout of the cache of each layer of the draft.
+    pub(super) fn draft_kv(&self, draft: &DraftWeights) -> KvLayout {
+        let spec: DraftSpec = draft.spec();
+        let first = spec.layers().first().map(|layer| layer.attention.kv());
+        first.unwrap_or(KvLayout { planes: 0, width: 0 })
+    }
+
+    /// The cache of a layer of the draft.
+    pub(super) fn draft_layer_cache(&self, kv: KvLayout, at: usize) -> Slice<'_> {
+        let layer = kv.planes * self.plane(kv, self.cache_rows + self.scratch_rows);
+        self.draft_cache.range(at * layer..(at + 1) * layer)
     }
 
     /// The cache of a layer of the target.

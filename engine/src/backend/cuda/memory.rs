@@ -3,11 +3,11 @@
 use kernels::{
     device::{Buffer, Device, Element},
     launch::{
-        HEAD_DIMS, Kernels, LatentDims, MOST_PLACES, MOST_TOPK, Weights, expert_files, files, fp8_files, latent_files,
-        rank_files,
+        HEAD_DIMS, Kernels, LatentDims, MOST_BLOCK_ROWS, MOST_PLACES, MOST_TOPK, Weights, block_files, expert_files,
+        files, fp8_files, latent_files, rank_files,
     },
 };
-use schemas::tree::TreeShape;
+use schemas::tree::{NodeSource, TreeShape};
 
 use super::{
     CudaBackend,
@@ -25,8 +25,8 @@ use crate::{
     checkpoint::Tensors,
     error::EngineError,
     spec::{
-        AttentionSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, PassCost, RecurrentSpec, Share, TargetSpec,
-        TensorSpec, VocabularySource,
+        AttentionSpec, BlockSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, PassCost, Share, TargetSpec, TensorSpec,
+        VocabularySource,
     },
 };
 
@@ -66,13 +66,14 @@ pub struct Models<'a> {
     /// The target.
     pub target: (TargetSpec, WeightSource<'a>),
     /// The draft.
-    pub draft: Option<(RecurrentSpec, WeightSource<'a>)>,
+    pub draft: Option<(DraftSpec, WeightSource<'a>)>,
 }
 
 /// Positions past the context that a round may write: its tree, and the tokens of a request that has ended but still
 /// runs along.
-fn slack(options: &CudaOptions) -> usize {
-    let widest = options.shapes.iter().map(|shape| shape.num_draft_tokens + shape.num_steps + 1).max().unwrap_or(2);
+fn slack(options: &CudaOptions, nodes: NodeSource) -> usize {
+    let ahead = |shape: &TreeShape| (shape.num_draft_tokens + shape.num_steps + 1).max(nodes.passes(*shape).1);
+    let widest = options.shapes.iter().map(ahead).max().unwrap_or(2);
     2 * widest.max(2)
 }
 
@@ -88,41 +89,47 @@ pub fn load(
     ranks: Option<Ranks>,
 ) -> Result<CudaBackend, EngineError> {
     let share = ranks.as_ref().map_or(Share::WHOLE, Ranks::share);
-    let splits_layer = share.is_part() && splits_draft_layer(&models, &options, share.ranks);
-    let Models { target: (target_spec, target_weights), draft } = of_rank(models, share, splits_layer)?;
+    let splits_layers = share.is_part() && splits_draft_layers(&models, &options, share.ranks);
+    let Models { target: (target_spec, target_weights), draft } = of_rank(models, share, splits_layers)?;
     check_target(&target_spec, options.element)?;
     if let Some((draft, _)) = &draft {
-        check_layer(&draft.layer, options.element, "draft")?;
+        draft.layers().into_iter().try_for_each(|layer| check_layer(layer, options.element, "draft"))?;
+        if let DraftSpec::Block(block) = draft {
+            check_block(block, options.element)?;
+        }
     }
     let draft_spec = draft.as_ref().map(|(spec, _)| spec);
-    let draft_layers = draft_spec.map_or(&[][..], |draft| std::slice::from_ref(&draft.layer));
+    let nodes = draft_spec.map(DraftSpec::nodes).unwrap_or_default();
+    let positions = options.context_length + slack(&options, nodes);
     let element = options.element.bytes();
-    let expanded_positions = expanded_positions(&device, &options, [&target_spec.layers[..], draft_layers]);
+    let all_layers = target_spec.layers.iter().chain(draft_spec.iter().flat_map(|draft| draft.layers()));
+    let expanded_positions = expanded_positions(&device, &options, all_layers);
     let sizes = WorkspaceSizes {
         target: &target_spec,
-        draft: draft_spec,
+        draft: draft_spec.cloned(),
         element: options.element,
         splits: SPLITS,
+        page_size: options.page_size,
+        table_width: positions.div_ceil(options.page_size),
         batch_invariant: options.batch_invariant,
         expanded_positions,
     };
-    let cost = ModelCost::new(&target_spec, draft_spec.cloned().map(DraftSpec::Recurrent).as_ref(), element);
+    let cost = ModelCost::new(&target_spec, draft_spec, element);
     let prefill = WorkspaceShape::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
-    let extent = prefill.and(WorkspaceShape::of_rounds(&options.shapes, options.slots));
+    let extent = prefill.and(WorkspaceShape::of_rounds(nodes, &options.shapes, options.slots));
     let capacity = agreed(capacity(&device, &options, &sizes, extent)?, ranks.as_ref())?;
 
     let kernels = kernels(&device, &options, ranks.as_ref())?;
     compile_in_turn(&device, &options, &sizes, ranks.as_ref())?;
-    let slots = SlotArrays::new(&device, &capacity, slack(&options), &sizes)?;
+    let slots = SlotArrays::new(&device, &capacity, slack(&options, nodes), &sizes)?;
     let target = TargetWeights::load(&kernels, target_weights, target_spec, share)?;
     let draft = match draft {
-        Some((spec, weights)) => Some(DraftWeights::load(&kernels, weights, spec, &target, splits_layer)?),
+        Some((spec, weights)) => Some(DraftWeights::load(&kernels, weights, spec, &target, splits_layers)?),
         None => None,
     };
 
     let cache_rows = (capacity.pages + 1) * capacity.page_size;
     let scratch_rows = (extent.scratch * extent.batch).max(1);
-    let positions = options.context_length + slack(&options);
     let layer_cache = |layer: &LayerSpec, rows: usize| layer.attention.kv().values() * rows * element;
     let rotations = |layer: &LayerSpec| {
         let table = layer.attention.rotation().table(positions);
@@ -130,19 +137,20 @@ pub fn load(
         device.upload(&table)
     };
     let empty = || device.allocate(16);
-    let draft_layer = draft.as_ref().map(|draft| &draft.spec.layer);
+    let draft_spec = draft.as_ref().map(DraftWeights::spec);
+    let draft_layers = draft_spec.as_ref().map(DraftSpec::layers).unwrap_or_default();
     let mut machine = Machine {
         // Zeros: unwritten pages are never read, but a sanitizer cannot know that.
         target_cache: device.zeros(target.spec.layers.iter().map(|layer| layer_cache(layer, cache_rows)).sum())?,
-        draft_cache: match draft_layer {
-            Some(layer) => device.zeros(layer_cache(layer, cache_rows + scratch_rows))?,
-            None => empty()?,
+        draft_cache: match draft_layers.iter().map(|layer| layer_cache(layer, cache_rows + scratch_rows)).sum() {
+            0 => empty()?,
+            bytes => device.zeros(bytes)?,
         },
         target_rotations: match target.spec.layers.first() {
             Some(layer) => rotations(layer)?,
             None => empty()?,
         },
-        draft_rotations: match draft_layer {
+        draft_rotations: match draft_layers.first() {
             Some(layer) => rotations(layer)?,
             None => empty()?,
         },
@@ -173,7 +181,7 @@ pub fn load(
     Ok(CudaBackend {
         work,
         arrays: RowArrays::new(&device, extent)?,
-        round: RoundArrays::new(&device, extent)?,
+        round: RoundArrays::new(&device, &self::sizes(&machine), extent)?,
         staging: staging_of(&device, extent)?,
         prefills: prefill_staging_of(&device, extent, capacity.slots)?,
         next_prefill: 0,
@@ -199,30 +207,35 @@ pub fn load(
 
 /// Longest prompt whose latent attention is expanded, in positions: 0 in batch-invariant mode, which has a single
 /// summation order, and if some layer has no kernels for it.
-fn expanded_positions(device: &Device, options: &CudaOptions, layers: [&[LayerSpec]; 2]) -> usize {
+fn expanded_positions<'l>(
+    device: &Device,
+    options: &CudaOptions,
+    mut layers: impl Iterator<Item = &'l LayerSpec>,
+) -> usize {
     let expands = |layer: &LayerSpec| match &layer.attention {
         AttentionSpec::Latent(latent) => {
             Kernels::expands_latents(options.element, &latent_dims(latent), device.properties())
         }
         AttentionSpec::Grouped(_) => true,
     };
-    let has_kernels = layers.into_iter().flatten().all(expands);
+    let has_kernels = layers.all(expands);
     if has_kernels && !options.batch_invariant { options.context_length } else { 0 }
 }
 
-/// Minimum number of bytes of a draft's layer that splitting it must save each rank: reading these takes as long as two
+/// Minimum number of bytes per layer of a draft that splitting it must save each rank: reading these takes as long as two
 /// sums over ranks, about 10 µs.
 const LEAST_SPLIT: f64 = 64e6;
 
-/// Whether ranks split the draft's layer, or each has the whole layer.
-fn splits_draft_layer(models: &Models<'_>, options: &CudaOptions, ranks: usize) -> bool {
+/// Whether ranks split the draft's layers, or each has them whole.
+fn splits_draft_layers(models: &Models<'_>, options: &CudaOptions, ranks: usize) -> bool {
     let Some((draft, _)) = &models.draft else { return false };
-    let spared = PassCost::of_layer(&draft.layer, options.element.bytes()).bytes(1) * (1.0 - 1.0 / ranks as f64);
-    options.split_draft.unwrap_or(spared >= LEAST_SPLIT)
+    let bytes = |layer: &LayerSpec| PassCost::of_layer(layer, options.element.bytes()).bytes(1);
+    let least = draft.layers().into_iter().map(bytes).fold(f64::INFINITY, f64::min);
+    options.split_draft.unwrap_or(least * (1.0 - 1.0 / ranks as f64) >= LEAST_SPLIT)
 }
 
 /// The part of models that a rank loads. The tensors have been checked.
-pub(super) fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Models<'_>, EngineError> {
+pub(super) fn of_rank(models: Models<'_>, share: Share, splits_layers: bool) -> Result<Models<'_>, EngineError> {
     if !share.is_part() {
         return Ok(models);
     }
@@ -236,15 +249,15 @@ pub(super) fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> R
     check_tensors(weights, target.tensors().all())?;
     let rank = target.of_rank(share.ranks).map_err(|reason| refused("target", reason))?;
     let draft = draft.map(|(spec, weights)| {
-        if spec.tokens.is_some() && spec.head == VocabularySource::Target {
+        if spec.tokens().is_some() && spec.head().0 == VocabularySource::Target {
             return Err(EngineError::Configuration(
                 "--speculative-token-map selects rows of the target's head, which --tp-size splits over ranks: \
                  remove one of the two flags (SGLang fails on it, #4328)"
                     .into(),
             ));
         }
-        check_tensors(weights, spec.tensors(target.vocabulary).all())?;
-        Ok((spec.of_rank(share.ranks, splits_layer).map_err(|reason| refused("draft", reason))?, weights))
+        check_tensors(weights, spec.tensors(target.vocabulary).iter().collect())?;
+        Ok((spec.of_rank(share.ranks, splits_layers).map_err(|reason| refused("draft", reason))?, weights))
     });
     Ok(Models { target: (rank, weights), draft: draft.transpose()? })
 }
@@ -321,9 +334,11 @@ fn with_second_pass(cost: ModelCost, target: &TargetSpec, options: &CudaOptions)
 pub fn sizes(machine: &Machine) -> WorkspaceSizes<'_> {
     WorkspaceSizes {
         target: &machine.target.spec,
-        draft: machine.draft.as_ref().map(|draft| &draft.spec),
+        draft: machine.draft.as_ref().map(DraftWeights::spec),
         element: machine.kernels.element(),
         splits: machine.splits,
+        page_size: machine.capacity.page_size,
+        table_width: machine.slots.table_width,
         batch_invariant: machine.batch_invariant,
         expanded_positions: machine.expanded_positions,
     }
@@ -340,8 +355,19 @@ pub fn check_shape(machine: &Machine, shape: TreeShape) -> Result<(), EngineErro
         )));
     }
     let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
-    let places = shape.pool_size();
     let most = kernels::launch::MOST_NODES;
+    let source = machine.nodes();
+    if let NodeSource::Block(block) = source {
+        source.check(shape).map_err(|error| EngineError::Configuration(error.to_string()))?;
+        if nodes > most || steps + 1 > most || topk > MOST_TOPK || block.rows_of(shape) > MOST_BLOCK_ROWS {
+            return Err(EngineError::Configuration(format!(
+                "the tree shape {shape} is too large for the GPU: at most {most} draft tokens, {MOST_TOPK} branches, and a \
+                 block of {MOST_BLOCK_ROWS} rows"
+            )));
+        }
+        return Ok(());
+    }
+    let places = shape.pool_size();
     if nodes > most || steps + 1 > most || topk > MOST_TOPK || places > MOST_PLACES {
         return Err(EngineError::Configuration(format!(
             "the tree shape {shape} is too large for the GPU: at most {most} draft tokens, {MOST_TOPK} branches, and \
@@ -349,6 +375,25 @@ pub fn check_shape(machine: &Machine, shape: TreeShape) -> Result<(), EngineErro
         )));
     }
     Ok(())
+}
+
+/// Checks that there are kernels for a block head, beyond those for its layers.
+fn check_block(block: &BlockSpec, element: Element) -> Result<(), EngineError> {
+    let refused =
+        |what: String| Err(EngineError::Configuration(format!("the block head has {what}: use --device cpu")));
+    if let Some(at) = block.odd_layer() {
+        return refused(format!("a layer ({at}) that differs from the first in its width, its cache or its rotation"));
+    }
+    let normed = |layer: &LayerSpec| layer.attention.grouped().map(|attention| attention.head_norms);
+    let first = block.layers.first().map(|layer| normed(&layer.layer));
+    if block.layers.iter().any(|layer| Some(normed(&layer.layer)) != first || normed(&layer.layer).is_none()) {
+        return refused("layers with different kinds of attention".into());
+    }
+    let unit = 8.max(16 / element.bytes());
+    match block.markov.filter(|markov| !markov.rank.is_multiple_of(unit)) {
+        Some(markov) => refused(format!("a Markov head of rank {}, which is not a multiple of {unit}", markov.rank)),
+        None => Ok(()),
+    }
 }
 
 fn check_target(target: &TargetSpec, element: Element) -> Result<(), EngineError> {
@@ -408,7 +453,7 @@ fn compile(
     sizes: &WorkspaceSizes<'_>,
     is_rank: bool,
 ) -> Result<(), EngineError> {
-    let layers = || sizes.target.layers.iter().chain(sizes.draft.map(|draft| &draft.layer));
+    let layers = || sizes.layers();
     let mut head_dims: Vec<usize> = layers().filter_map(|layer| Some(layer.attention.grouped()?.head_dim)).collect();
     head_dims.sort_unstable();
     head_dims.dedup();
@@ -425,8 +470,10 @@ fn compile(
             all.extend(rank_files(options.element));
         }
         let has_experts = |layer: &LayerSpec| layer.ffn.experts().is_some();
-        let with_experts =
-            sizes.target.layers.iter().any(has_experts) || sizes.draft.is_some_and(|draft| has_experts(&draft.layer));
+        let with_experts = layers().any(has_experts);
+        if matches!(sizes.draft, Some(DraftSpec::Block(_))) {
+            all.extend(block_files(options.element));
+        }
         if with_experts {
             all.extend(expert_files(options.element));
         }
@@ -536,13 +583,14 @@ pub fn check_work(
 /// Allocates more scratch rows in the draft's cache; its contents are kept.
 pub fn grow_scratch(machine: &mut Machine, rows: usize) -> Result<(), EngineError> {
     let Some(draft) = &machine.draft else { return Ok(()) };
-    let kv = draft.spec.layer.attention.kv();
+    let layers = draft.spec().layers().len();
+    let kv = machine.draft_kv(draft);
     let device = machine.kernels.device();
     let old = machine.plane(kv, machine.cache_rows + machine.scratch_rows);
     let new = machine.plane(kv, machine.cache_rows + rows);
     let kept = machine.plane(kv, machine.cache_rows);
-    let cache: Buffer = device.zeros(kv.planes * new)?;
-    for plane in 0..kv.planes {
+    let cache: Buffer = device.zeros(layers * kv.planes * new)?;
+    for plane in 0..layers * kv.planes {
         let from = machine.draft_cache.range(plane * old..plane * old + kept);
         device.copy(cache.range(plane * new..plane * new + kept), from)?;
     }

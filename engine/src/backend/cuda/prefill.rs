@@ -9,6 +9,7 @@ use super::{
     CudaBackend,
     machine::{Pass, PromptPiece},
     prefill_staging::prefill_staging_of,
+    weights::DraftWeights,
     workspace::WorkspaceShape,
 };
 use crate::{
@@ -302,6 +303,12 @@ impl CudaBackend {
         staging.send(&self.device, arrays.slot.slice(), &columns.slot)?;
         staging.send(&self.device, arrays.source.slice(), &columns.lasts)?;
         let from = self.machine.feature_rows(draft, &self.work);
+        let draft = match draft {
+            DraftWeights::Recurrent(draft) => draft,
+            DraftWeights::Block(draft) => {
+                return Ok(self.machine.keep_context(draft, &self.work, from, None, arrays, rows)?);
+            }
+        };
         self.machine.features(draft, &self.work, from, None, rows)?;
         let pieces = pieces(chunks);
         let pass = self.prompt_pass(&pieces);

@@ -13,7 +13,11 @@ use rayon::prelude::*;
 use schemas::tree::TreeShape;
 
 use super::{
-    CudaBackend, limits::LOGIT_ROWS, machine::Pass, memory::check_shape, weights::DraftWeights,
+    CudaBackend,
+    limits::LOGIT_ROWS,
+    machine::Pass,
+    memory::check_shape,
+    weights::{DraftWeights, RecurrentWeights},
     workspace::WorkspaceShape,
 };
 use crate::{
@@ -36,7 +40,7 @@ pub struct Trace {
 }
 
 /// The best tokens after each row, with log-probabilities.
-type Best = Vec<Vec<(u32, f32)>>;
+pub(super) type Best = Vec<Vec<(u32, f32)>>;
 
 impl CudaBackend {
     /// Starts to keep states of a slot that is about to be prefilled.
@@ -64,7 +68,7 @@ impl CudaBackend {
         }
         open.trace = Some(Trace {
             positions,
-            draft: self.device.zeros(count * draft_row)?,
+            draft: self.device.zeros((count * draft_row).max(16))?,
             target: if target { Some(self.device.zeros(count * target_row)?) } else { None },
         });
         Ok(())
@@ -92,7 +96,7 @@ impl CudaBackend {
         for (chunk, last) in chunks.iter().zip(lasts) {
             let Some(trace) = self.trace_of(chunk.slot) else { continue };
             let rows = chunk.rows_within(&trace.positions);
-            if let (Some(to), false) = (to(trace), rows.is_empty()) {
+            if let (Some(to), false) = (to(trace), rows.is_empty() || row == 0) {
                 let begin = *last as usize + 1 - chunk.tokens.len();
                 let at = chunk.start + rows.start - trace.positions.start;
                 let from = from.range((begin + rows.start) * row..(begin + rows.end) * row);
@@ -108,18 +112,19 @@ impl CudaBackend {
         places: &[ReplayPlace<'_>],
         shapes: &[TreeShape],
     ) -> Result<Vec<Pool>, EngineError> {
+        let mut pools = Vec::with_capacity(places.len());
+        if matches!(self.machine.draft, Some(DraftWeights::Block(_))) {
+            shapes.iter().try_for_each(|shape| check_shape(&self.machine, *shape))?;
+            let extent = |places| WorkspaceShape::of_rounds(self.machine.nodes(), shapes, places);
+            let extents: Vec<_> = halved(PLACES).map(|places| (places, extent(places))).collect();
+            let together = self.make_room(extents)?;
+            for places in places.chunks(together) {
+                pools.extend(self.grow_blocks(places, shapes)?);
+            }
+            return Ok(pools);
+        }
         let shape = largest(shapes);
         check_shape(&self.machine, shape)?;
-        let together = self.make_room(shape)?;
-        let mut pools = Vec::with_capacity(places.len());
-        for places in places.chunks(together) {
-            pools.extend(self.expand(places, shape)?);
-        }
-        Ok(pools)
-    }
-
-    /// Allocates memory for draft passes of this shape; returns the number of places that fit.
-    fn make_room(&mut self, shape: TreeShape) -> Result<usize, EngineError> {
         let TreeShape { num_steps: steps, topk, .. } = shape;
         let scratch = steps.saturating_sub(1) * topk;
         let extent = |places| WorkspaceShape {
@@ -129,20 +134,31 @@ impl CudaBackend {
             pool: 1,
             scratch,
             topk,
+            ranked: topk,
+            block: 0,
             branches: topk,
         };
-        let mut places = PLACES;
-        loop {
-            match self.grow(extent(places)) {
+        let together = self.make_room(halved(PLACES).map(|places| (places, extent(places))).collect())?;
+        for places in places.chunks(together) {
+            pools.extend(self.expand(places, shape)?);
+        }
+        Ok(pools)
+    }
+
+    /// Allocates the first memory that fits, of sizes for numbers of places; returns that number.
+    fn make_room(&mut self, extents: Vec<(usize, WorkspaceShape)>) -> Result<usize, EngineError> {
+        for (places, extent) in extents {
+            match self.grow(extent) {
                 Ok(()) => return Ok(places),
-                Err(EngineError::OutOfMemory { .. }) if places > 1 => places /= 2,
+                Err(EngineError::OutOfMemory { .. }) if places > 1 => {}
                 Err(error) => return Err(error),
             }
         }
+        Ok(1)
     }
 
     fn expand(&self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
-        let Some(draft) = &self.machine.draft else { return Err(no_draft()) };
+        let Some(DraftWeights::Recurrent(draft)) = &self.machine.draft else { return Err(no_draft()) };
         let row = self.draft_row()?;
         for (at, place) in places.iter().enumerate() {
             let trace = self.trace_of(place.slot);
@@ -210,14 +226,21 @@ impl CudaBackend {
     }
 
     /// Reads the draft's proposals for rows back to the host.
-    fn best(&self, draft: &DraftWeights, x: Rows<'_>, rows: usize, topk: usize) -> Result<Best, EngineError> {
+    fn best(&self, draft: &RecurrentWeights, x: Rows<'_>, rows: usize, topk: usize) -> Result<Best, EngineError> {
         let (ids, logprobs) = (self.round.ids.slice(), self.round.logprobs.slice());
-        self.machine.propose(draft, &self.work, x, rows, topk, Proposals { ids, logprobs })?;
+        let head = draft.proposal_head(&self.machine.target);
+        self.machine.propose(head, &self.work, x, rows, topk, Proposals { ids, logprobs })?;
+        self.read_best(rows, topk, draft.spec.vocabulary)
+    }
+
+    /// Reads ranked rows back to the host, for a draft that proposes this many tokens.
+    pub(super) fn read_best(&self, rows: usize, topk: usize, vocabulary: usize) -> Result<Best, EngineError> {
+        let (ids, logprobs) = (self.round.ids.slice(), self.round.logprobs.slice());
         let (mut tokens, mut scores) = (vec![0_i32; rows * topk], vec![0.0_f32; rows * topk]);
         self.device.read(ids, &mut tokens)?;
         self.device.read(logprobs, &mut scores)?;
         // A smaller vocabulary leaves the rest of each row unused.
-        let width = topk.min(draft.spec.vocabulary);
+        let width = topk.min(vocabulary);
         let pairs = |(tokens, scores): (&[i32], &[f32])| {
             tokens.iter().zip(scores).take(width).map(|(token, score)| (*token as u32, *score)).collect()
         };
@@ -259,7 +282,7 @@ impl CudaBackend {
     }
 
     /// Whether this many tokens of a slot are in the cache.
-    fn holds(&self, slot: Slot, tokens: usize) -> bool {
+    pub(super) fn holds(&self, slot: Slot, tokens: usize) -> bool {
         self.slots.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(|open| open.read >= tokens)
     }
 
@@ -271,8 +294,13 @@ impl CudaBackend {
     /// Bytes of a state of the draft.
     fn draft_row(&self) -> Result<usize, EngineError> {
         let draft = self.machine.draft.as_ref().ok_or_else(no_draft)?;
-        Ok(draft.spec.hidden() * self.options.element.bytes())
+        Ok(draft.state_width() * self.options.element.bytes())
     }
+}
+
+/// A number, and its halves down to 1.
+fn halved(number: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(number), |number| Some(number / 2).filter(|half| *half > 0))
 }
 
 impl Trace {
@@ -287,10 +315,10 @@ impl Trace {
     }
 }
 
-fn no_draft() -> EngineError {
+pub(super) fn no_draft() -> EngineError {
     EngineError::Configuration("replay needs a draft, but none is loaded; give --speculative-draft-model-path".into())
 }
 
-fn not_kept(slot: Slot, position: usize) -> EngineError {
+pub(super) fn not_kept(slot: Slot, position: usize) -> EngineError {
     EngineError::Device(format!("slot {} has kept no state for a replay at position {position}", slot.0))
 }

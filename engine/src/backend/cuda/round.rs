@@ -11,7 +11,7 @@ use schemas::tree::TreeShape;
 use super::{
     machine::{AttentionKernels, Machine, Pass},
     part::Part,
-    weights::DraftWeights,
+    weights::{DraftWeights, RecurrentWeights},
     workspace::{Activations, RoundArrays, RowArrays},
 };
 
@@ -78,7 +78,12 @@ impl Machine {
                 self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?;
             }
             match (part, drafting) {
-                (Part::Draft, Some(draft)) => self.draft_trees(memory, draft, shape, batch, tree, verify)?,
+                (Part::Draft, Some(DraftWeights::Recurrent(draft))) => {
+                    self.draft_trees(memory, draft, shape, batch, tree, verify)?;
+                }
+                (Part::Draft, Some(DraftWeights::Block(draft))) => {
+                    self.draft_blocks(memory, draft, shape, batch, tree, verify)?;
+                }
                 (Part::Draft, None) => {}
                 (Part::Verify, _) => self.verify(verifying)?,
                 (Part::Choose, _) => self.choose_everywhere(verifying)?,
@@ -127,7 +132,7 @@ impl Machine {
     fn draft_trees(
         &self,
         memory: RoundMemory<'_>,
-        draft: &DraftWeights,
+        draft: &RecurrentWeights,
         shape: TreeShape,
         batch: usize,
         tree: TreeNodes<'_>,
@@ -151,7 +156,8 @@ impl Machine {
             own: (self.attention == AttentionKernels::Tiles).then(|| arrays.own_rows()),
         };
         let proposals = Proposals { ids: round.ids.slice(), logprobs: round.logprobs.slice() };
-        let propose = |x: Rows<'_>, rows: usize| self.propose(draft, work, x, rows, topk, proposals);
+        let head = draft.proposal_head(&self.target);
+        let propose = |x: Rows<'_>, rows: usize| self.propose(head, work, x, rows, topk, proposals);
         let kept = (Rows { at: self.slots.recurrent.slice(), stride: hidden }, round.slot.slice());
         propose(self.proposing(draft, work, Some(kept), batch)?, batch)?;
         if steps > 1 {
@@ -172,7 +178,7 @@ impl Machine {
     }
 
     /// Runs the draft over rows that are laid out, `most` per request, and keeps its state after the last row of each
-    /// request. The features are computed from rows of `from`.
+    /// request. The features are computed from rows of `from`. A block head only keeps their keys and values.
     pub fn extend(
         &self,
         memory: RoundMemory<'_>,
@@ -182,8 +188,13 @@ impl Machine {
         most: usize,
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
+        let source = Some(arrays.source.slice());
+        let draft = match draft {
+            DraftWeights::Recurrent(draft) => draft,
+            DraftWeights::Block(draft) => return self.keep_context(draft, work, from, source, arrays, batch * most),
+        };
         let pass = Pass::new(batch * most, Groups::Even(most), Sees::Positions, arrays, work);
-        self.features(draft, work, from, Some(arrays.source.slice()), pass.rows)?;
+        self.features(draft, work, from, source, pass.rows)?;
         let lasts = self.read(draft, pass, round.last_row.slice(), batch, false)?;
         self.keep_state(draft, work, Some(round.slot.slice()), lasts, batch)
     }
@@ -191,7 +202,7 @@ impl Machine {
     /// Stores the first rows of the draft's state, or `rows` of it, as the state of slots.
     pub fn keep_state(
         &self,
-        draft: &DraftWeights,
+        draft: &RecurrentWeights,
         work: &Activations,
         slots: Option<Slice<'_>>,
         rows: Option<Slice<'_>>,

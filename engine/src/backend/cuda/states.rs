@@ -26,8 +26,8 @@ impl CudaBackend {
         let element = self.options.element;
         let features = self.machine.feature_width(draft) * element.bytes();
         // If the draft's feature is the final state, it is kept only once.
-        let last = if draft.spec.sees_final() { 0 } else { self.machine.target.spec.hidden * element.bytes() };
-        Some(StateRow { element: element.name().into(), captured: draft.spec.captured().to_vec(), features, last })
+        let last = if draft.sees_final() { 0 } else { self.machine.target.spec.hidden * element.bytes() };
+        Some(StateRow { element: element.name().into(), captured: draft.captured().to_vec(), features, last })
     }
 
     /// Checks that all pieces belong to traced texts that continue, and that the given states have the expected size.
@@ -83,7 +83,7 @@ impl CudaBackend {
 
     fn parts(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<Vec<Part<'_>>, EngineError> {
         let (Some(row), Some(draft)) = (self.kept_row(), &self.machine.draft) else { return Err(not_of_a_text()) };
-        let features = if draft.spec.sees_final() { &self.work.normed } else { &self.work.captured };
+        let features = if draft.sees_final() { &self.work.normed } else { &self.work.captured };
         let mut parts = Vec::with_capacity(2 * chunks.len());
         for (chunk, last) in chunks.iter().zip(lasts) {
             let count = chunk.tokens.len();

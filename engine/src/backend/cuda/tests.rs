@@ -41,9 +41,7 @@ fn backend(device: &Device, head: &str, options: CudaOptions) -> CudaBackend {
         DraftTarget { folder: &folder, spec: &target },
         &EngineOptions::default(),
     )
-    .expect("its description")
-    .recurrent("not")
-    .expect("a head");
+    .expect("its description");
     let models = Models {
         target: (target, WeightSource::Checkpoint(&weights)),
         draft: Some((head, WeightSource::Checkpoint(&head_weights))),

@@ -1,24 +1,30 @@
 //! Weights on the device, laid out once for the kernels that read them: query, key and value projections as one matrix,
 //! gate and up as another.
 
+mod block;
 mod draft;
 mod exchange;
 mod experts;
 mod fp8;
+mod head;
 mod latent;
 mod layer;
 mod loader;
 mod projection;
+mod recurrent;
 mod rotation;
 mod target;
 
 pub use self::{
-    draft::{DraftWeights, JoinNorms, JoinWeights},
+    block::{BlockWeights, MarkovWeights, views},
+    draft::DraftWeights,
     experts::experts_shape,
+    head::ProposalHead,
     latent::{LatentWeights, latent_dims},
     layer::{AttentionWeights, DenseWeights, ExpertBuffers, FfnWeights, GroupedWeights, LayerWeights},
     loader::{Loader, WeightSource},
     projection::{Projection, ScaleBuffer, weights_in},
+    recurrent::{JoinNorms, JoinWeights, RecurrentWeights},
     rotation::rotation_table,
     target::TargetWeights,
 };

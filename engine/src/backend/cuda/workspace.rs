@@ -5,11 +5,14 @@ use kernels::{
     device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
     launch::{
         ChosenRows, ExpertsBytes, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows,
-        Sees, Sequences, WalkState,
+        Sees, Sequences, WalkState, most_parents,
     },
 };
-use schemas::tree::TreeShape;
+use schemas::tree::{NodeSource, TreeShape};
 
+mod block;
+
+pub use self::block::{BlockArrays, MarkovActivations};
 use super::{
     expansion::expanded_bytes,
     limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LATENT_ROWS, LATENT_ROWS_IN_SPLITS, LOGIT_ROWS, STAGING_SLOTS},
@@ -17,7 +20,7 @@ use super::{
 };
 use crate::{
     backend::{Capacity, MAX_PENDING_DRAFT, inner_rows},
-    spec::{AttentionSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, RecurrentSpec, TargetSpec},
+    spec::{AttentionSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec},
 };
 
 /// Maximum sizes of a pass and its parts.
@@ -31,10 +34,14 @@ pub struct WorkspaceShape {
     pub steps: usize,
     /// Pool entries per request.
     pub pool: usize,
-    /// Draft cache rows per request for beams.
+    /// Draft cache rows per request for beams or a block.
     pub scratch: usize,
-    /// Beams per step.
+    /// Proposals per ranked row.
     pub topk: usize,
+    /// Rows per request that are ranked at once: beams, or of a block all rows, or the nodes of a level.
+    pub ranked: usize,
+    /// Rows of a block; 0 for beams.
+    pub block: usize,
     /// Rows per request that attend to more than a range of positions: the nodes of a tree, or the beams of a step.
     pub branches: usize,
 }
@@ -79,6 +86,7 @@ pub struct Activations {
     /// An FP8 layer's weights in the element type, for GEMMs of many rows.
     pub dequantised: Buffer,
     pub experts: ExpertActivations,
+    pub markov: MarkovActivations,
 }
 
 /// Activations of latent attention.
@@ -189,6 +197,8 @@ pub struct RoundArrays {
     pub described: Buffer,
     /// Number of its rows.
     pub described_rows: usize,
+    /// Of a draft that is a block head.
+    pub block: Option<BlockArrays>,
 }
 
 /// State that persists between rounds: one entry per slot, and a last one for padding.
@@ -229,23 +239,32 @@ pub struct Sampled<'a> {
 
 impl WorkspaceShape {
     /// The sizes for rounds of a shape at a batch size.
-    pub fn of_round(shape: TreeShape, batch: usize) -> Self {
+    pub fn of_round(source: NodeSource, shape: TreeShape, batch: usize) -> Self {
         let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
-        let widest = nodes.max(steps + 1).max(if shape.is_off() { 1 } else { topk });
+        let drafted = source.passes(shape).1;
+        let widest = nodes.max(steps + 1).max(drafted);
+        let levels = (0..steps).map(|depth| most_parents(depth, topk, nodes));
+        let (pool, ranked, block, branches) = match source {
+            NodeSource::Beams => (shape.pool_size(), topk, 0, nodes.max(topk)),
+            NodeSource::Block(_) => (1, levels.max().unwrap_or(1).max(steps), drafted, nodes),
+        };
         Self {
             rows: batch * widest,
             batch,
             steps,
-            pool: shape.pool_size().max(1),
-            scratch: steps.saturating_sub(1) * topk,
+            pool: pool.max(1),
+            scratch: source.scratch_rows(shape),
             topk,
-            branches: if shape.is_off() { 0 } else { nodes.max(topk) },
+            ranked,
+            block,
+            branches: if shape.is_off() { 0 } else { branches },
         }
     }
 
     /// The sizes for rounds of several shapes at a batch size.
-    pub fn of_rounds(shapes: &[TreeShape], batch: usize) -> Self {
-        let rounds = shapes.iter().fold(Self::default(), |extent, shape| extent.and(Self::of_round(*shape, batch)));
+    pub fn of_rounds(source: NodeSource, shapes: &[TreeShape], batch: usize) -> Self {
+        let rounds = shapes.iter().map(|shape| Self::of_round(source, *shape, batch));
+        let rounds = rounds.fold(Self::default(), Self::and);
         // The draft processes the tokens of rounds without speculation in separate passes.
         let speculates = |shape: &TreeShape| !shape.is_off();
         let leaves = shapes.iter().any(speculates) && !shapes.iter().all(speculates);
@@ -254,7 +273,7 @@ impl WorkspaceShape {
 
     /// The sizes for pieces of prompts.
     pub fn of_prefill(rows: usize) -> Self {
-        Self { rows, batch: 1, topk: 1, pool: 1, ..Self::default() }
+        Self { rows, batch: 1, topk: 1, ranked: 1, pool: 1, ..Self::default() }
     }
 
     /// The sizes that cover both.
@@ -266,6 +285,8 @@ impl WorkspaceShape {
             pool: self.pool.max(other.pool),
             scratch: self.scratch.max(other.scratch),
             topk: self.topk.max(other.topk),
+            ranked: self.ranked.max(other.ranked),
+            block: self.block.max(other.block),
             branches: self.branches.max(other.branches),
         }
     }
@@ -291,13 +312,16 @@ impl WorkspaceShape {
 }
 
 /// Sizes of all buffers in bytes, for one element type.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct WorkspaceSizes<'a> {
     pub target: &'a TargetSpec,
-    pub draft: Option<&'a RecurrentSpec>,
+    pub draft: Option<DraftSpec>,
     pub element: Element,
     /// Number of parts into which attention splits its keys.
     pub splits: usize,
+    /// Tokens per page, and pages of a slot.
+    pub page_size: usize,
+    pub table_width: usize,
     /// Whether sums have the same order for any number of rows.
     pub batch_invariant: bool,
     /// Longest prompt whose latent attention is expanded, in positions; 0 without kernels for it.
@@ -305,10 +329,14 @@ pub struct WorkspaceSizes<'a> {
 }
 
 impl WorkspaceSizes<'_> {
-    /// The maximum of a width over all layers of target and draft.
+    /// All layers of target and draft.
+    pub fn layers(&self) -> impl Iterator<Item = &LayerSpec> {
+        self.target.layers.iter().chain(self.draft.iter().flat_map(DraftSpec::layers))
+    }
+
+    /// The maximum of a width over them.
     fn widest(&self, width: impl Fn(&LayerSpec) -> usize) -> usize {
-        let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
-        layers.map(width).max().unwrap_or_default()
+        self.layers().map(width).max().unwrap_or_default()
     }
 
     /// The maximum over layers with grouped-query attention.
@@ -325,25 +353,26 @@ impl WorkspaceSizes<'_> {
     }
 
     fn vocabulary(&self) -> usize {
-        self.draft.map_or(0, |draft| draft.vocabulary).max(self.target.vocabulary)
+        self.draft.as_ref().map_or(0, |draft| draft.head().1).max(self.target.vocabulary)
     }
 
     /// Number of tokens whose logits this rank computes; 0 if it computes all of them.
     fn own_tokens(&self) -> usize {
         let target = (self.target.head_rows, self.target.vocabulary);
-        let heads = [Some(target), self.draft.map(|draft| (draft.head_rows, draft.vocabulary))];
+        let draft = self.draft.as_ref().map(|draft| draft.head());
+        let heads = [Some(target), draft.map(|(_, vocabulary, rows)| (rows, vocabulary))];
         heads.into_iter().flatten().filter(|(rows, all)| rows < all).map(|(rows, _)| rows).max().unwrap_or_default()
     }
 
     fn captured(&self) -> usize {
-        self.draft.map_or(0, |draft| draft.captured().len()) * self.target.hidden
+        self.draft.as_ref().map_or(0, |draft| draft.captured().len()) * self.target.hidden
     }
 
     /// Bytes of each buffer of [`Activations`], in their order (the two states separately).
     fn activations(&self, extent: WorkspaceShape) -> [usize; 24] {
         let WorkspaceShape { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
-        let draft = self.draft.map_or(1, RecurrentSpec::hidden);
+        let draft = self.draft.as_ref().map_or(1, DraftSpec::hidden);
         let attended = self.widest_latent(|latent| latent.value_width().max(latent.query_rank.unwrap_or_default()));
         let attended = attended.max(self.widest_attention(GroupedQuery::query_width));
         let latent_queries = self.widest_latent(|latent| latent.query_width().max(latent.value_width()));
@@ -364,14 +393,18 @@ impl WorkspaceSizes<'_> {
         let heads = self.widest_attention(|attention| attention.heads);
         let head_dim = self.widest_attention(|attention| attention.head_dim);
         let e = self.element.bytes();
+        let context = self.block().map_or(0, block::context_width);
         [
             rows * hidden * e,
             rows * hidden * e,
             rows * qkv * e,
             rows * attended * e,
             rows * hidden * e,
-            Kernels::MOST_PARTS * rows.min(Kernels::MOST_ROWS_LEFT_IN_PARTS) * qkv.max(hidden).max(entered) * 4,
-            rows * 2 * intermediate * e,
+            Kernels::MOST_PARTS
+                * rows.min(Kernels::MOST_ROWS_LEFT_IN_PARTS)
+                * qkv.max(hidden).max(entered).max(context)
+                * 4,
+            rows * context.max(2 * intermediate) * e,
             rows * intermediate * e,
             rows * self.captured() * e,
             rows * self.captured() * e,
@@ -395,8 +428,8 @@ impl WorkspaceSizes<'_> {
 
     /// Bytes of each buffer of [`ExpertActivations`].
     fn experts(&self, extent: WorkspaceShape) -> ExpertsBytes {
-        let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
-        let shapes = layers
+        let shapes = self
+            .layers()
             .filter_map(|layer| experts_shape(layer.ffn.experts()?, layer.hidden, weights_in(layer.formats.ffn)).ok());
         let bytes = |shape| Kernels::experts_bytes(self.element, &shape, extent.rows, self.batch_invariant);
         shapes.map(bytes).fold([0; 7], |most, bytes| std::array::from_fn(|at| most[at].max(bytes[at])))
@@ -408,19 +441,24 @@ impl WorkspaceSizes<'_> {
         let words = 13 + 2 * extent.own_stride() + extent.own_mask_words();
         let rows = ((extent.rows + inner_rows(extent.rows)) * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
         let rounds =
-            extent.batch * (3 * extent.pool + 2 * extent.topk * extent.topk + 17 * (extent.steps + MOST_NODES)) * 4;
-        (activations + rows + rounds) as u64
+            extent.batch * (3 * extent.pool + 2 * extent.ranked * extent.topk + 17 * (extent.steps + MOST_NODES)) * 4;
+        (activations + rows + rounds) as u64 + self.block_bytes(extent)
     }
 
     /// Bytes of one cache row of target and draft together.
     pub fn cache_row(&self) -> u64 {
         let element = self.element.bytes();
-        self.target.cache_row(element) + self.draft.map_or(0, |draft| draft.cache_row(element))
+        self.target.cache_row(element) + self.draft.as_ref().map_or(0, |draft| draft.cache_row(element))
+    }
+
+    /// Bytes of the state that a draft keeps of a request.
+    fn state_bytes(&self) -> usize {
+        self.draft.as_ref().map_or(0, DraftSpec::state_width) * self.element.bytes()
     }
 
     /// Bytes of the kept features of a pending row.
     fn pending_row(&self) -> usize {
-        self.draft.map_or(0, |draft| draft.feature_width(self.target.hidden) * self.element.bytes())
+        self.draft.as_ref().map_or(0, |draft| draft.feature_width(self.target.hidden) * self.element.bytes())
     }
 
     /// Bytes per slot for pending rows of the draft.
@@ -431,8 +469,10 @@ impl WorkspaceSizes<'_> {
     /// Bytes of all weights.
     pub fn weights(&self) -> u64 {
         let element = self.element.bytes();
-        let draft = self.draft.map_or(0, |draft| draft.weight_bytes(self.target, element));
-        self.target.weight_bytes(element) + draft
+        let draft = self.draft.as_ref().map_or(0, |draft| draft.weight_bytes(self.target, element));
+        // The projection of all layers' keys and values is a separate copy of these weights.
+        let context = self.block().map_or(0, |block| block::context_width(block) * block.hidden() * element);
+        self.target.weight_bytes(element) + draft + context as u64
     }
 }
 
@@ -480,6 +520,7 @@ impl Activations {
             latent: LatentActivations { entered: next()?, queries: next()?, means: next()?, expanded: next()? },
             dequantised: next()?,
             experts: ExpertActivations::new(device, sizes.experts(extent))?,
+            markov: MarkovActivations::new(device, sizes, extent)?,
         };
         // Kernels expect their counters to be zero, and reset them.
         device.fill(this.counters.slice(), 0)?;
@@ -528,8 +569,12 @@ impl RowArrays {
     }
 
     pub fn new(device: &Device, extent: WorkspaceShape) -> Result<Self, DeviceError> {
-        let ints = |width: usize| device.zeros(extent.rows * width * 4);
-        let own_stride = extent.own_stride();
+        Self::sized(device, extent.rows, extent.own_stride(), extent.own_mask_words())
+    }
+
+    /// Arrays for this many rows, own rows of each, and words of a mask over a request's own rows.
+    fn sized(device: &Device, rows: usize, own_stride: usize, mask_words: usize) -> Result<Self, DeviceError> {
+        let ints = |width: usize| device.zeros(rows * width * 4);
         Ok(Self {
             token: ints(1)?,
             position: ints(1)?,
@@ -541,19 +586,19 @@ impl RowArrays {
             own_stride,
             group_own: ints(own_stride)?,
             group_own_count: ints(1)?,
-            own_mask: ints(extent.own_mask_words())?,
+            own_mask: ints(mask_words)?,
             source: ints(1)?,
             sample_position: ints(1)?,
-            group_first: device.zeros((extent.rows + 1) * 4)?,
+            group_first: device.zeros((rows + 1) * 4)?,
         })
     }
 }
 
 impl RoundArrays {
-    pub fn new(device: &Device, extent: WorkspaceShape) -> Result<Self, DeviceError> {
+    pub fn new(device: &Device, sizes: &WorkspaceSizes<'_>, extent: WorkspaceShape) -> Result<Self, DeviceError> {
         let WorkspaceShape { batch, steps, pool, topk, .. } = extent;
         let ints = |width: usize| device.zeros(batch * width * 4);
-        let proposals = topk.max(1) * topk.max(1);
+        let proposals = topk.max(1) * extent.ranked.max(1);
         let picked = WorkspaceShape { rows: inner_rows(extent.rows), ..extent };
         let described_rows = extent.described_rows();
         Ok(Self {
@@ -587,6 +632,7 @@ impl RoundArrays {
             output_place: device.zeros(4)?,
             described: device.zeros(described_rows * DESCRIBED_WORDS * 4)?,
             described_rows,
+            block: sizes.block().map(|block| BlockArrays::new(device, sizes, block, extent)).transpose()?,
         })
     }
 
@@ -653,7 +699,7 @@ impl SlotArrays {
             min_p: words()?,
             seed: device.zeros(slots * 8)?,
             logprob_count: device.upload(&vec![-1_i32; slots])?,
-            recurrent: device.zeros(slots * sizes.draft.map_or(16, |draft| draft.hidden() * sizes.element.bytes()))?,
+            recurrent: device.zeros(slots * sizes.state_bytes().max(16))?,
             pending_tokens: device.zeros(slots * MAX_PENDING_DRAFT * 4)?,
             pending_rows: device.zeros(slots * sizes.pending_row() * MAX_PENDING_DRAFT + 16)?,
             update: device.zeros(slots * 3 * 4)?,

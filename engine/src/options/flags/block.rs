@@ -13,6 +13,13 @@ use crate::{checkpoint::Folder, error::EngineError, options::EngineOptions};
 pub fn block(options: &EngineOptions) -> Result<Option<Block>, EngineError> {
     let named = options.algorithm.as_deref().map(str::to_ascii_uppercase);
     let is_named = matches!(named.as_deref(), Some("DFLASH" | "DSPARK"));
+    if let (true, Some(_), Some(name)) = (is_named, &options.model_shape, &named)
+        && let NodeSource::Block(block) = NodeSource::named(name)
+    {
+        // Random weights need no folder.
+        let block = if block.sized_by_drafts { Block::DSPARK } else { Block::DFLASH };
+        return Ok(Some(Block { given: options.draft_block_size.map(|size| block.rows_for(size)), ..block }));
+    }
     let block = match options.draft_folder().as_deref().map(Folder::open) {
         Some(folder) if is_named => folder?.config.block(),
         // Without an algorithm, a folder that cannot be read is an error of the loader.

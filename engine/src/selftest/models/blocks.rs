@@ -11,7 +11,7 @@ use crate::spec::{
 };
 
 /// Number of drafts of a path in the block of each head: enough for the deepest shape that is checked.
-const DRAFTS: usize = 6;
+const DRAFTS: usize = 8;
 const MASK: u32 = 1;
 const RANK: usize = 8;
 const WINDOW: usize = 7;
@@ -56,6 +56,7 @@ pub fn spec(pair: Pair) -> BlockSpec {
         embedding: EmbeddingSource::Target,
         head: VocabularySource::Target,
         vocabulary: VOCABULARY,
+        head_rows: VOCABULARY,
         tokens: None,
     }
 }

@@ -1,5 +1,7 @@
 //! GEMMs of a pass: linear layers and vocabulary projections, each with the fastest kernel.
 
+use std::ops::Range;
+
 use kernels::{
     device::{
         DeviceError, Element, Slice,
@@ -186,33 +188,61 @@ impl Machine {
         work: &Activations,
         mut use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let Vocabulary { weight, inputs, tokens, own, needed } = vocabulary;
-        let ranks = self.ranks.as_ref().filter(|_| own < tokens);
-        let y = if ranks.is_some() { work.own_logits.slice() } else { work.logits.slice() };
         for start in (0..rows).step_by(LOGIT_ROWS) {
             let count = LOGIT_ROWS.min(rows - start);
-            let x = Rows { at: x.at.range(start * x.stride * self.element_bytes()..x.at.bytes()), ..x };
-            let logits = Linear {
-                y,
-                y_is_float: true,
-                x,
-                weight,
-                scales: None,
-                bias: None,
-                rows: count,
-                inputs,
-                outputs: own,
-                unscaled: None,
-                needed,
-            };
-            self.product(work, logits, User::Any)?;
-            if let Some(ranks) = ranks {
-                let (out, vocabulary, rows) = (work.logits.slice(), tokens, count);
-                self.kernels.gather_ranks(&ranks.mail, Gathered { out, own: y, part: own, vocabulary, rows })?;
-            }
-            use_logits(start, Logits { at: work.logits.slice(), stride: tokens, rows: count, vocabulary: tokens })?;
+            use_logits(start, self.some_logits(work.logits.slice(), x, vocabulary, start..start + count, work)?)?;
         }
         Ok(())
+    }
+
+    /// Writes the logits of all rows to `to`, float `[rows, tokens]`.
+    pub(in crate::backend::cuda) fn write_logits(
+        &self,
+        to: Slice<'_>,
+        x: Rows<'_>,
+        vocabulary: Vocabulary<'_>,
+        rows: usize,
+        work: &Activations,
+    ) -> Result<(), DeviceError> {
+        for start in (0..rows).step_by(LOGIT_ROWS) {
+            let count = LOGIT_ROWS.min(rows - start);
+            let to = to.range(start * vocabulary.tokens * 4..to.bytes());
+            self.some_logits(to, x, vocabulary, start..start + count, work)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the logits of up to [`LOGIT_ROWS`] of the rows to `to`.
+    fn some_logits<'t>(
+        &self,
+        to: Slice<'t>,
+        x: Rows<'_>,
+        vocabulary: Vocabulary<'_>,
+        rows: Range<usize>,
+        work: &Activations,
+    ) -> Result<Logits<'t>, DeviceError> {
+        let Vocabulary { weight, inputs, tokens, own, needed } = vocabulary;
+        let ranks = self.ranks.as_ref().filter(|_| own < tokens);
+        let y = if ranks.is_some() { work.own_logits.slice() } else { to };
+        let logits = Linear {
+            y,
+            y_is_float: true,
+            x: Rows { at: x.at.range(rows.start * x.stride * self.element_bytes()..x.at.bytes()), ..x },
+            weight,
+            scales: None,
+            bias: None,
+            rows: rows.len(),
+            inputs,
+            outputs: own,
+            unscaled: None,
+            needed,
+        };
+        self.product(work, logits, User::Any)?;
+        if let Some(ranks) = ranks {
+            let gathered = Gathered { out: to, own: y, part: own, vocabulary: tokens, rows: rows.len() };
+            self.kernels.gather_ranks(&ranks.mail, gathered)?;
+        }
+        Ok(Logits { at: to, stride: tokens, rows: rows.len(), vocabulary: tokens })
     }
 
     /// `y = x · weightᵀ + bias` of a layer.

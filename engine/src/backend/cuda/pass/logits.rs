@@ -1,7 +1,7 @@
 //! Tokens from hidden states: the draft's proposals, the target's choices, and log-probabilities of these.
 
 use kernels::{
-    device::{Buffer, DeviceError, Slice},
+    device::{DeviceError, Slice},
     launch::{Logits, LogprobRows, Proposals, Rows, SamplingState, TopK},
 };
 
@@ -10,42 +10,30 @@ use crate::{
         limits::MOST_CHOICES,
         machine::{Machine, Pass},
         ops::Vocabulary,
-        weights::DraftWeights,
+        weights::ProposalHead,
         workspace::{Activations, RoundArrays, Sampled},
     },
-    spec::{TargetSpec, VocabularySource},
+    spec::TargetSpec,
 };
 
 impl Machine {
-    /// The best `topk` tokens with log-probabilities, `[rows, topk]`, after the rows that
-    /// [`draft_pass`](Self::draft_pass) or [`proposing`](Self::proposing) has returned.
+    /// The best `topk` tokens with log-probabilities, `[rows, topk]`, after the inputs of a draft's vocabulary head.
     pub fn propose(
         &self,
-        draft: &DraftWeights,
+        head: ProposalHead<'_>,
         work: &Activations,
         x: Rows<'_>,
         rows: usize,
         topk: usize,
         best: Proposals<'_>,
     ) -> Result<(), DeviceError> {
-        let weight = match (&draft.head, draft.spec.head) {
-            (Some(own), _) => own.slice(),
-            (None, VocabularySource::Embedding) => {
-                let table = draft.embedding.as_ref().unwrap_or(&self.target.embedding);
-                self.target.head_of(table, draft.spec.hidden())
-            }
-            (None, _) => self.target.head(),
-        };
-        let map = draft.tokens.as_ref().map(Buffer::slice);
-        let (inputs, tokens) = (draft.spec.hidden(), draft.spec.vocabulary);
-        let vocabulary = Vocabulary { weight, inputs, tokens, own: draft.spec.head_rows, needed: None };
-        self.over_logits(x, vocabulary, rows, work, |start, logits| {
+        self.over_logits(x, head.vocabulary(), rows, work, |start, logits| {
             self.kernels.top_k_rows(TopK {
                 ids: best.ids.range(start * topk * 4..best.ids.bytes()),
                 logprobs: best.logprobs.range(start * topk * 4..best.logprobs.bytes()),
                 logits,
                 count: topk,
-                token_map: map,
+                token_map: head.tokens,
             })
         })
     }
@@ -126,7 +114,15 @@ impl Machine {
     }
 }
 
+impl<'a> ProposalHead<'a> {
+    /// Operands of its product.
+    pub fn vocabulary(self) -> Vocabulary<'a> {
+        let Self { weight, hidden, vocabulary, rows, .. } = self;
+        Vocabulary { weight, inputs: hidden, tokens: vocabulary, own: rows, needed: None }
+    }
+}
+
 /// The part of an array of one value per row that starts at a row.
-fn from_row(values: Slice<'_>, row: usize) -> Slice<'_> {
+pub fn from_row(values: Slice<'_>, row: usize) -> Slice<'_> {
     values.range(row * 4..values.bytes())
 }

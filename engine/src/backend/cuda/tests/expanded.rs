@@ -24,10 +24,7 @@ fn backend(models: &RandomModels, least_spared: usize) -> CudaBackend {
     let weights = folder.weights().expect("its tensors");
     let target = read_target(&folder, &weights).expect("its description");
     let read_for = DraftTarget { folder: &folder, spec: &target };
-    let draft = read_own_draft(&weights, read_for, &EngineOptions::default())
-        .expect("its MTP layer")
-        .recurrent("not")
-        .expect("a layer");
+    let draft = read_own_draft(&weights, read_for, &EngineOptions::default()).expect("its MTP layer");
     let from = Models {
         target: (target, WeightSource::Checkpoint(&weights)),
         draft: Some((draft, WeightSource::Checkpoint(&weights))),

@@ -1,131 +1,87 @@
-//! Weights of a draft.
+//! Weights of a draft, whatever its kind.
 
-use kernels::{
-    device::Buffer,
-    launch::{Kernels, Rows},
-};
+use kernels::launch::Kernels;
+use schemas::tree::NodeSource;
 
-use super::{LayerWeights, Loader, Projection, TargetWeights, WeightSource, layer::not_on_a_gpu};
-use crate::{
-    error::EngineError,
-    spec::{Join, JoinTensors, RecurrentSpec, VocabularySource},
-};
+use super::{BlockWeights, RecurrentWeights, TargetWeights, WeightSource};
+use crate::{error::EngineError, spec::DraftSpec};
 
 /// Weights of a draft.
 #[derive(Debug)]
-pub struct DraftWeights {
-    pub spec: RecurrentSpec,
-    /// `None` if the draft uses the target's.
-    pub embedding: Option<Buffer>,
-    /// `None` if it is shared or derived as [`RecurrentSpec::head`] describes.
-    pub head: Option<Buffer>,
-    /// Norm over the concatenation of all captured features.
-    pub joined_norm: Option<Buffer>,
-    /// Norms of the individual captured features.
-    pub capture_norms: Vec<Buffer>,
-    /// Projects the captured features to the draft's width.
-    pub reduce: Option<Projection>,
-    pub join: JoinWeights,
-    pub layer: LayerWeights,
-    /// The norm after its layer.
-    pub output_norm: Option<Buffer>,
-    /// Target tokens of the head's rows, int32.
-    pub tokens: Option<Buffer>,
-    /// Whether ranks split the layer, so that these are only a part of it.
-    pub splits_layer: bool,
-}
-
-/// Weights that join embedding and feature, by the kind of [`Join`].
-#[derive(Debug)]
-pub enum JoinWeights {
-    /// Both are concatenated and projected to the stream.
-    Linear(Projection),
-    /// Both are normed, and attention reads their concatenation.
-    NormedIntoAttention { norms: JoinNorms, residual_is_normed: bool },
-    /// Both are normed, concatenated and projected to the stream. The embedding always comes first, regardless of the
-    /// order in the checkpoint.
-    NormedLinear { norms: JoinNorms, projection: Projection, zero_first_embedding: bool },
-}
-
-/// Norms of embedding and feature before they are joined.
-#[derive(Debug)]
-pub struct JoinNorms {
-    pub embedding: Buffer,
-    pub feature: Buffer,
+pub enum DraftWeights {
+    Recurrent(Box<RecurrentWeights>),
+    Block(Box<BlockWeights>),
 }
 
 impl DraftWeights {
-    /// Loads a draft; ranks may split its layer.
+    /// Loads a draft; ranks may split its layers.
     pub fn load(
         kernels: &Kernels,
         source: WeightSource<'_>,
-        spec: RecurrentSpec,
+        spec: DraftSpec,
         target: &TargetWeights,
-        splits_layer: bool,
+        splits_layers: bool,
     ) -> Result<Self, EngineError> {
-        let loader = Loader::new(kernels, source, target.share);
-        let whole = loader.whole();
-        let of_layer = if splits_layer || !target.share.is_part() { &loader } else { &whole };
-        let tensors = spec.tensors(target.spec.vocabulary);
-        let tokens = match &spec.tokens {
-            Some(tokens) => {
-                let tokens: Vec<i32> = tokens.iter().map(|token| *token as i32).collect();
-                Some(kernels.device().upload(&tokens)?)
+        Ok(match spec {
+            DraftSpec::Recurrent(spec) => {
+                Self::Recurrent(Box::new(RecurrentWeights::load(kernels, source, spec, target, splits_layers)?))
             }
-            None => None,
-        };
-        Ok(Self {
-            embedding: loader.optional(tensors.embedding.as_ref())?,
-            head: match (&tokens, spec.head) {
-                (Some(tokens), VocabularySource::Target) => Some(gathered(kernels, target, tokens, spec.vocabulary)?),
-                _ => loader.optional(tensors.head.as_ref())?,
-            },
-            joined_norm: loader.optional(tensors.joined_norm.as_ref())?,
-            capture_norms: tensors.capture_norms.iter().map(|norm| loader.tensor(norm)).collect::<Result<_, _>>()?,
-            reduce: tensors.reduce.as_ref().map(|reduce| loader.projection(&[reduce])).transpose()?,
-            join: JoinWeights::load(&loader, spec.join, &tensors.join)?,
-            layer: LayerWeights::load(of_layer, &spec.layer, &tensors.layer)?,
-            output_norm: loader.optional(tensors.output_norm.as_ref())?,
-            tokens,
-            splits_layer,
-            spec,
+            DraftSpec::Block(spec) => {
+                Self::Block(Box::new(BlockWeights::load(kernels, source, spec, target, splits_layers)?))
+            }
         })
     }
-}
 
-impl JoinWeights {
-    fn load(loader: &Loader<'_>, join: Join, tensors: &JoinTensors) -> Result<Self, EngineError> {
-        let norms = match (&tensors.embedding_norm, &tensors.feature_norm) {
-            (Some(embedding), Some(feature)) => {
-                Some(JoinNorms { embedding: loader.tensor(embedding)?, feature: loader.tensor(feature)? })
-            }
-            _ => None,
-        };
-        match (join, norms, &tensors.projection) {
-            (Join::Linear { .. }, _, Some(projection)) => Ok(Self::Linear(loader.projection(&[projection])?)),
-            (Join::NormedIntoAttention { residual_is_normed }, Some(norms), _) => {
-                Ok(Self::NormedIntoAttention { norms, residual_is_normed })
-            }
-            (Join::NormedLinear { hidden_first, zero_first_embedding }, Some(norms), Some(projection)) => {
-                Ok(Self::NormedLinear {
-                    norms,
-                    zero_first_embedding,
-                    projection: match hidden_first {
-                        true => loader.with_halves_swapped(projection)?,
-                        false => loader.projection(&[projection])?,
-                    },
-                })
-            }
-            _ => Err(not_on_a_gpu("a draft without its norms or its projection")),
+    /// Its description, of this rank's part.
+    pub fn spec(&self) -> DraftSpec {
+        match self {
+            Self::Recurrent(recurrent) => DraftSpec::Recurrent(recurrent.spec.clone()),
+            Self::Block(block) => DraftSpec::Block(block.spec.clone()),
         }
     }
-}
 
-/// The rows of the target's head for these tokens.
-fn gathered(kernels: &Kernels, target: &TargetWeights, tokens: &Buffer, count: usize) -> Result<Buffer, EngineError> {
-    let width = target.spec.hidden;
-    let out = kernels.device().allocate(count * width * kernels.element().bytes())?;
-    let (to, from) = (Rows { at: out.slice(), stride: width }, Rows { at: target.head(), stride: width });
-    kernels.gather_rows(to, None, from, Some(tokens.slice()), count, width)?;
-    Ok(out)
+    /// The target's layers before which the stream is captured; empty if the draft reads the final state.
+    pub fn captured(&self) -> &[usize] {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.spec.captured(),
+            Self::Block(block) => &block.spec.features.at,
+        }
+    }
+
+    /// What fills the pool of its trees.
+    pub fn nodes(&self) -> NodeSource {
+        match self {
+            Self::Recurrent(_) => NodeSource::Beams,
+            Self::Block(block) => NodeSource::Block(block.spec.block),
+        }
+    }
+
+    /// Values per row of what it reads of a target of this width.
+    pub fn feature_width(&self, target_hidden: usize) -> usize {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.spec.feature_width(target_hidden),
+            Self::Block(block) => block.spec.features.width(),
+        }
+    }
+
+    /// Values of the state that it keeps of a request between rounds, in addition to its cache.
+    pub fn state_width(&self) -> usize {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.spec.hidden(),
+            Self::Block(_) => 0,
+        }
+    }
+
+    /// Whether it reads the target's final state instead of captured layers.
+    pub fn sees_final(&self) -> bool {
+        matches!(self, Self::Recurrent(recurrent) if recurrent.spec.sees_final())
+    }
+
+    /// Whether ranks split its layers, so that these are only a part of them.
+    pub fn splits_layers(&self) -> bool {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.splits_layer,
+            Self::Block(block) => block.splits_layers,
+        }
+    }
 }

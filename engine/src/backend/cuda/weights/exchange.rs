@@ -7,10 +7,10 @@ use kernels::{
 };
 
 use super::{
-    AttentionWeights, DraftWeights, ExpertBuffers, FfnWeights, JoinWeights, LayerWeights, Loader, Projection,
-    TargetWeights, WeightSource,
+    AttentionWeights, BlockWeights, DraftWeights, ExpertBuffers, FfnWeights, JoinWeights, LayerWeights, Loader,
+    Projection, RecurrentWeights, TargetWeights, WeightSource,
 };
-use crate::{error::EngineError, spec::RecurrentSpec};
+use crate::{error::EngineError, spec::DraftSpec};
 
 impl TargetWeights {
     /// Loads the values of a checkpoint with the same description.
@@ -40,15 +40,47 @@ impl DraftWeights {
         &mut self,
         kernels: &Kernels,
         source: WeightSource<'_>,
-        spec: RecurrentSpec,
+        spec: DraftSpec,
         target: &TargetWeights,
     ) -> Result<(), EngineError> {
-        let new = Self::load(kernels, source, spec, target, self.splits_layer)?;
+        let new = Self::load(kernels, source, spec, target, self.splits_layers())?;
         copy(kernels.device(), &self.buffers(), &new.buffers())?;
-        self.spec = new.spec;
+        match (self, new) {
+            (Self::Recurrent(own), Self::Recurrent(new)) => own.spec = new.spec,
+            (Self::Block(own), Self::Block(new)) => own.spec = new.spec,
+            // The buffers of two kinds differ.
+            (Self::Recurrent(_), Self::Block(_)) | (Self::Block(_), Self::Recurrent(_)) => {}
+        }
         Ok(())
     }
 
+    fn buffers(&self) -> Vec<&Buffer> {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.buffers(),
+            Self::Block(block) => block.buffers(),
+        }
+    }
+}
+
+impl BlockWeights {
+    fn buffers(&self) -> Vec<&Buffer> {
+        let mut all = Vec::from_iter(self.embedding.iter().chain(&self.head));
+        all.extend(self.reduce.buffers());
+        all.push(&self.context_norm);
+        all.extend(self.context.buffers());
+        all.extend(&self.key_norms);
+        all.extend(self.layers.iter().flat_map(LayerWeights::buffers));
+        all.push(&self.norm);
+        if let Some(markov) = &self.markov {
+            all.extend([&markov.embedding, &markov.head]);
+            all.extend(markov.cell.iter().flat_map(Projection::buffers));
+        }
+        all.extend(&self.tokens);
+        all
+    }
+}
+
+impl RecurrentWeights {
     fn buffers(&self) -> Vec<&Buffer> {
         let mut all = Vec::from_iter([&self.embedding, &self.head, &self.joined_norm].into_iter().flatten());
         all.extend(&self.capture_norms);

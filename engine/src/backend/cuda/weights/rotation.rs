@@ -66,13 +66,37 @@ impl Loader<'_> {
                 is_partial: false,
             });
         }
-        let Projection { weight, scales, bias, inputs, outputs, is_partial } = self.projection(&layers)?;
+        self.reordered_projection(&layers, source)
+    }
+
+    /// Key and value projections of several layers with the same input and the same heads as one, layer by layer, in the
+    /// type of activations and with heads in the kernels' order.
+    pub fn context_projection(
+        &self,
+        spec: &GroupedQuery,
+        layers: &[&LinearTensors],
+    ) -> Result<Projection, EngineError> {
+        let Some(order) = order(&spec.rope, spec.head_dim) else { return self.projection(layers) };
+        let (width, head_dim) = (spec.key_value_width(), spec.head_dim);
+        self.reordered_projection(layers, |output| match output / width % 2 {
+            0 => output / head_dim * head_dim + order[output % head_dim],
+            _ => output,
+        })
+    }
+
+    /// Linear layers as one, in the type of activations, whose output r is output `source(r)` of theirs.
+    fn reordered_projection(
+        &self,
+        layers: &[&LinearTensors],
+        source: impl Fn(usize) -> usize,
+    ) -> Result<Projection, EngineError> {
+        let Projection { weight, scales, bias, inputs, outputs, is_partial } = self.projection(layers)?;
         let device = self.kernels.device();
         let rows: Vec<i32> = (0..outputs).map(|output| source(output) as i32).collect();
         let (rows, reordered) = (device.upload(&rows)?, device.allocate(weight.bytes())?);
         let of = |buffer| Rows { at: Buffer::slice(buffer), stride: inputs };
         self.kernels.gather_rows(of(&reordered), None, of(&weight), Some(rows.slice()), outputs, inputs)?;
-        let bias = bias.map(|bias| self.reordered(&bias, (0..outputs).map(source))).transpose()?;
+        let bias = bias.map(|bias| self.reordered(&bias, (0..outputs).map(&source))).transpose()?;
         // Memory that is freed here may still be read by the copy.
         device.synchronize()?;
         Ok(Projection { weight: reordered, scales, bias, inputs, outputs, is_partial })

@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{DeviceError, Slice},
-    launch::{Attention, Parts, Rotation, Rows},
+    launch::{Attention, Parts, Rotation, Rows, ViewPages},
 };
 
 use super::super::layer::LayerOperands;
@@ -36,7 +36,9 @@ impl Machine {
         weights: &GroupedWeights,
         parts: Option<Parts<'_>>,
     ) -> Result<(), DeviceError> {
-        let Pass { rows, groups, sees, arrays, work, .. } = pass;
+        let Pass { rows, groups, sees, arrays, work, pages, .. } = pass;
+        let own_pages = ViewPages { at: self.slots.page_table.slice(), width: self.slots.table_width };
+        let pages = pages.unwrap_or(own_pages);
         let LayerOperands { ahead, cache, rotations, .. } = layer;
         let epsilon = layer.weights.epsilon;
         let GroupedQuery { heads, key_value_heads: kv_heads, head_dim, .. } = weights.spec;
@@ -62,8 +64,8 @@ impl Machine {
             query: Rows { at: work.qkv.slice(), stride: weights.qkv.outputs },
             keys,
             values,
-            page_table: self.slots.page_table.slice(),
-            table_width: self.slots.table_width,
+            page_table: pages.at,
+            table_width: pages.width,
             page_size: self.capacity.page_size,
             row_slot: arrays.slot.slice(),
             row_prefix: arrays.prefix.slice(),

@@ -1,0 +1,78 @@
+//! Block heads for published shapes, as z-lab (DFLASH) and DeepSeek (DSPARK) train them: a few layers of the target's
+//! shape over features of as many of its layers.
+
+use schemas::tree::Block;
+
+use super::{Draft, EPSILON, Ffn, Heads, PublishedModel, attention};
+use crate::{
+    error::EngineError,
+    spec::{
+        BlockLayer, BlockSpec, BlockTensorLayout, CaptureNorms, CapturedFeatures, DenseSpec, EmbeddingSource, FfnSpec,
+        LayerFormats, LayerSpec, LinearSpec, MarkovKind, MarkovSpec, TargetSpec, VocabularySource, default_layers,
+    },
+};
+
+/// Layers of a head.
+const LAYERS: usize = 5;
+/// Width of the latent vector of a Markov head.
+const RANK: usize = 256;
+
+impl PublishedModel {
+    /// A block head for a target of this shape: a DSPARK head if `dspark`, else a DFLASH head. `given` is the size of
+    /// its block, if it is not the usual one.
+    ///
+    /// # Errors
+    /// When no such head is published for a target of this kind.
+    pub fn block_head(
+        &self,
+        target: &TargetSpec,
+        dspark: bool,
+        given: Option<usize>,
+    ) -> Result<BlockSpec, EngineError> {
+        let refused = |what: &str| {
+            EngineError::Configuration(format!("--model-shape {}: no block head is published for {what}", self.name))
+        };
+        let intermediate = match (self.ffn, self.draft) {
+            (Ffn::Dense(intermediate), _) | (_, Draft::Eagle3 { intermediate, .. }) => intermediate,
+            _ => return Err(refused("its feed-forward blocks")),
+        };
+        if matches!(self.heads, Heads::Latent { .. }) {
+            return Err(refused("latent attention"));
+        }
+        let layers = target.layers.len();
+        let at = match default_layers(LAYERS, layers) {
+            Some(at) => at.into_iter().map(|id| id + 1).collect(),
+            // A shortened target.
+            None => vec![layers; LAYERS],
+        };
+        let layer = LayerSpec {
+            hidden: self.hidden,
+            epsilon: EPSILON,
+            input_norm: true,
+            attention: attention(self.hidden, self.hidden, self.heads, self.rope),
+            ffn: FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
+            formats: LayerFormats::default(),
+        };
+        let block = if dspark { Block::DSPARK } else { Block::DFLASH };
+        Ok(BlockSpec {
+            tensors: BlockTensorLayout { single: None, reduce: "fc", context_norm: "hidden_norm" },
+            features: CapturedFeatures {
+                at,
+                width: self.hidden,
+                norms: CaptureNorms::default(),
+                fc: Some(LinearSpec { bias: false }),
+            },
+            layers: vec![BlockLayer { layer, causal: false, window: None }; LAYERS],
+            block: Block { given: given.map(|size| block.rows_for(size)), ..block },
+            mask: 0,
+            value_scale: 1.0,
+            markov: dspark.then_some(MarkovSpec { rank: RANK, kind: MarkovKind::Vanilla }),
+            confidence: None,
+            embedding: EmbeddingSource::Target,
+            head: VocabularySource::Target,
+            vocabulary: self.vocabulary,
+            head_rows: self.vocabulary,
+            tokens: None,
+        })
+    }
+}
