@@ -362,6 +362,18 @@ num_draft_tokens = [4, 8]
     }
 
     #[test]
+    fn a_missing_table_hides_no_other_error() {
+        let text = "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE3'\n[engine]\ndevice = 'gpu'\n\
+                    [search]\nrepeats = 'x'\n";
+        let found = all(text);
+        let starts = ["1:1 the key `workload` is missing", "6:10 \"gpu\"", "8:11 expected a whole number"];
+        assert_eq!(found.len(), starts.len(), "{found:#?}");
+        for (found, start) in found.iter().zip(starts) {
+            assert!(found.starts_with(start), "{found} is not {start}");
+        }
+    }
+
+    #[test]
     fn one_error_is_reported_once() {
         for (from, to) in [
             ("topk = [1, 4]", "topkk = [1, 4]"),

@@ -87,9 +87,18 @@ impl Draft {
             let changes = std::iter::once((whole_pair, "")).chain(values);
             return self.first_that_helps::<T>(changes, range.start, message);
         }
+        let missing = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+        if let Some(missing) = missing {
+            // The place of a table that is missing is the beginning of the file.
+            let table = format!("\n[{missing}]\n");
+            if self.first_that_helps::<T>([(text.len()..text.len(), table.as_str())], range.start, message) {
+                spoiled.insert(missing.to_owned());
+                return true;
+            }
+        }
         let Some(header) = header_at(&text, range.start) else { return false };
         spoiled.insert(first_key(&text[header.clone()]).to_owned());
-        if let Some(missing) = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+        if let Some(missing) = missing {
             let lines = ["\"\"", "0", "[]", "false", "{}"].map(|word| format!("\n{missing} = {word}"));
             let changes = lines.iter().map(|line| (header.end..header.end, line.as_str()));
             return self.first_that_helps::<T>(changes, range.start, message);

@@ -3,7 +3,8 @@
 # benchmark: 512 tokens in, 128 out, as many requests at once as the launch is for.
 #   measure.sh SPECTUNE REPOSITORY sglang|vllm [LAUNCH_ARGS...]
 # Run it in an empty folder, on a GPU with 40 GiB, where the engine is installed. LAUNCH_ARGS are appended to the launch, for
-# what an installation needs (an attention backend). Everything stays in the folder; the last lines are the figures.
+# what an installation needs (an attention backend). MAX_TIME is the time of `tune` (8m), ROUNDS how often each launch is
+# started for the benchmark (2). Everything stays in the folder; the last lines are the figures.
 set -u
 spectune=$1 repository=$2 engine=$3
 shift 3
@@ -16,9 +17,11 @@ main() {
     "$engine"_tune
     echo "== the change"
     diff before.sh after.sh
-    for launch in before after before after; do
-        serve "$launch" && "$engine"_benchmark >> "$launch.bench" 2>&1
-        stop
+    for _ in $(seq "${ROUNDS:-2}"); do
+        for launch in before after; do
+            serve "$launch" && "$engine"_benchmark >> "$launch.bench" 2>&1
+            stop
+        done
     done
     for launch in before after; do
         echo "== $launch"
@@ -31,7 +34,7 @@ vllm_tune() { tune 64 128 --force; }
 
 tune() { # CONCURRENCY REQUESTS [FLAG]
     local seconds=$SECONDS
-    "$spectune" tune after.sh --input-len 512 --output-len 128 --requests "$2" --concurrency "$1" --max-time 8m --write \
+    "$spectune" tune after.sh --input-len 512 --output-len 128 --requests "$2" --concurrency "$1" --max-time "${MAX_TIME:-8m}" --write \
         --out tune ${3:-} > tune.txt 2> tune.log
     echo "== tune: exit code $?, $((SECONDS - seconds)) s"
     cat tune.txt
