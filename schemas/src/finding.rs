@@ -87,6 +87,8 @@ pub enum Doubt {
     OtherImage,
     /// An unknown program takes the flags.
     Wrapper,
+    /// A condition excludes the launch with the values that the text gives.
+    Untaken,
     /// The text shows, records or tests the launch.
     Shown,
 }

@@ -134,6 +134,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch) {
         image: None,
         is_changed: false,
         is_shown: false,
+        is_untaken: false,
         forks: Forks::default(),
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };

@@ -40,6 +40,10 @@ pub struct ShellCommand<'a> {
     pub perhaps: Vec<Field<'a>>,
     /// Spans of the words that are present in one branch only.
     pub branches: Vec<Span>,
+    /// Whether a condition excludes it with the values that the text gives.
+    pub is_untaken: bool,
+    /// Whether it is flags that an option passes on to a program that is not known.
+    pub is_forwarded: bool,
     /// Whether the words are held by a variable that no command uses.
     pub is_variable: bool,
     /// Where flags follow that are not part of it because its line is not continued.

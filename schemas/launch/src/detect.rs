@@ -102,16 +102,14 @@ pub(super) fn is_list_of_flags(words: &[Field<'_>]) -> bool {
 /// The image that the words before a program run, if they name one.
 pub(super) fn image_of(before: &[Field<'_>]) -> Option<String> {
     let texts = texts(before);
-    let run = image::run(&texts)?;
+    let run = image::run(before, &texts)?;
     texts.get(run.at).filter(|image| !image.is_empty()).map(|image| (*image).to_owned())
 }
 
 /// The image that a command runs, if its own entry point runs, and the first word after it.
 pub(super) fn image_with_own_entry_point<'l, 'a>(words: &'l [Field<'a>]) -> Option<(&'l str, &'l Field<'a>)> {
-    let texts = texts(words);
-    let run = image::run(&texts)?;
-    let is_replaced = texts.iter().take(run.at).any(|text| text.starts_with("--entrypoint"));
-    let image = words.get(run.at)?.value.known().filter(|_| !is_replaced)?;
+    let run = image::run(words, &texts(words))?;
+    let image = words.get(run.at)?.value.known().filter(|_| run.entry_point.is_none())?;
     Some((image, words.get(run.first)?))
 }
 
@@ -144,7 +142,7 @@ fn find(
         return None;
     }
     if let Some(flag) = prefixed {
-        if programs::has_flag_of_trainer(texts) {
+        if programs::has_flag_of_trainer(texts) || programs::has_flag_of_diffusion(texts) {
             return None;
         }
         let script = texts.iter().take(flag).rposition(|text| text.ends_with(".py"));
@@ -152,27 +150,38 @@ fn find(
         let words = script.map(|script| (script, script));
         return Some(EngineMatch { engine: Engine::Slime, launcher: Launcher::Slime, first, words, is_sure: true });
     }
-    if let Some(image) = image::run(texts) {
-        let flags = texts.get(image.first..).unwrap_or_default();
-        if texts.get(image.at).is_some_and(|image| images::is_of_other_engine(image)) {
-            return None;
-        }
-        let engine = stated.or(image.engine).or_else(|| engine_of_flags(flags));
-        let is_program =
-            flags.first().is_some_and(|first| programs::has(first, Role::Tool) || programs::has(first, Role::Shell));
-        let is_list = flags.first().is_some_and(|first| first.starts_with('-') || image.engine == Some(Engine::Vllm));
-        let is_list = is_list && !is_program;
-        let engine = engine.filter(|_| is_list && !programs::has_flag_of_diffusion(flags))?;
-        let first = image.first + usize::from(flags.first() == Some(&"serve"));
-        return Some(EngineMatch {
-            engine,
-            launcher: Launcher::Own,
-            first,
-            words: Some((image.at, image.at)),
-            is_sure: true,
-        });
+    if let Some(image) = image::run(&line.words, texts) {
+        return in_image(texts, &image, stated);
     }
     match_flags(line, texts, stated)
+}
+
+/// The words after an image: arguments of its own entry point, or of the program that replaces it.
+fn in_image(texts: &[&str], image: &image::Run, stated: Option<Engine>) -> Option<EngineMatch> {
+    let flags = texts.get(image.first..).unwrap_or_default();
+    let is_other = texts.get(image.at).is_some_and(|image| images::is_of_other_engine(image));
+    if is_other || programs::has_flag_of_diffusion(flags) {
+        return None;
+    }
+    let found = |engine, launcher, first| {
+        let words = Some((image.at, image.at));
+        Some(EngineMatch { engine, launcher, first, words, is_sure: true })
+    };
+    if let Some(entry_point) = &image.entry_point {
+        let replaced: Vec<&str> = std::iter::once(entry_point.as_str()).chain(flags.iter().copied()).collect();
+        if let Some(program) = program::program(&replaced) {
+            return found(program.engine, program.launcher, image.first + program.last);
+        }
+    }
+    let engine = stated.or(image.engine).or_else(|| engine_of_flags(flags))?;
+    let first = flags.first()?;
+    let is_program = programs::has(first, Role::Tool) || programs::has(first, Role::Shell);
+    // The entry point of vLLM's images takes the model without a flag.
+    let is_model = image.engine == Some(Engine::Vllm) || (engine == Engine::Vllm && first.is_empty());
+    if is_program || !(first.starts_with('-') || is_model) {
+        return None;
+    }
+    found(engine, Launcher::Own, image.first + usize::from(*first == "serve"))
 }
 
 /// Flags alone are a launch. After an unknown program, or in a variable, they are one only if they cannot be anything
@@ -200,10 +209,12 @@ fn match_flags(line: &ShellCommand<'_>, texts: &[&str], stated: Option<Engine>) 
     };
     let before = line.words.get(..first).unwrap_or_default();
     let is_named = !alone && before.iter().all(|word| word.value.known().is_some());
-    let launcher = if is_named && stated.is_none() { Launcher::Wrapper } else { Launcher::Own };
+    let is_forwarded = line.is_forwarded || (is_named && stated.is_none());
+    let launcher = if is_forwarded { Launcher::Wrapper } else { Launcher::Own };
     let words = served.map(|serve| (serve - 1, serve));
     let first = served.map_or(first, |serve| serve + 1);
-    evident.then_some(EngineMatch { engine, launcher, first, words, is_sure: alone })
+    let is_sure = alone && !line.is_forwarded;
+    evident.then_some(EngineMatch { engine, launcher, first, words, is_sure })
 }
 
 /// Whether a text may contain a launch of an engine.

@@ -61,7 +61,17 @@ pub(super) fn version_in_requirement(requirement: &str, span: Span) -> Option<St
         "vllm" => Engine::Vllm,
         _ => return None,
     };
+    if is_far_from_its_tag(version) {
+        return None;
+    }
     Some(StatedVersion { engine, version: Located::new(plausible(version.trim().parse().ok()?)?, span) })
+}
+
+/// Whether a version is that of a commit so far from the tag that it is numbered by that it says nothing of the release:
+/// `0.3.2.dev9039+g90c446848`.
+fn is_far_from_its_tag(version: &str) -> bool {
+    let commits = version.split_once(".dev").map(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
+    commits.is_some_and(|digits| digits >= 4)
 }
 
 /// Fills in the version of launches whose own words do not name one, from the surrounding text and its file name.
@@ -376,7 +386,8 @@ fn version_at(text: &str) -> Option<(EngineVersion, usize)> {
             length += if width > 0 { ending.len() + width } else { 0 };
         }
     }
-    let goes_on = digits.get(length..)?.starts_with(|letter: char| letter.is_ascii_digit());
+    let rest = digits.get(length..)?;
+    let goes_on = rest.starts_with(|letter: char| letter.is_ascii_digit()) || is_far_from_its_tag(rest);
     (!goes_on).then_some((digits.get(..length)?.parse().ok()?, skipped + length))
 }
 

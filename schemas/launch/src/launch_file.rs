@@ -187,6 +187,7 @@ fn build(source: &Source, entries: &[FileEntry<'_>], findings: &mut Vec<Finding>
         image: None,
         is_changed: false,
         is_shown: false,
+        is_untaken: false,
         forks: Forks::default(),
         insertion: insertion(source, last_end),
     }

@@ -8,6 +8,7 @@ mod arguments;
 mod command;
 mod comments;
 mod compose;
+mod condition;
 mod context;
 mod detect;
 mod dockerfile;
@@ -188,6 +189,8 @@ pub struct Launch {
     pub is_changed: bool,
     /// Whether the text shows, records or tests it, more likely than it runs it as it is written.
     pub is_shown: bool,
+    /// Whether a condition excludes it with the values that the text gives: it runs with others, set from outside.
+    pub is_untaken: bool,
     /// The plugins and forks that the text names.
     pub forks: Forks,
     /// Where and how a flag can be inserted.
@@ -363,6 +366,7 @@ impl Launch {
         let doubts = [
             (Doubt::Fork, self.may_be_fork()),
             (Doubt::Wrapper, self.launcher == Launcher::Wrapper),
+            (Doubt::Untaken, self.is_untaken),
             (Doubt::Shown, self.is_shown),
         ];
         doubts.into_iter().filter(|(_, is_so)| *is_so).map(|(doubt, _)| doubt).collect()

@@ -75,7 +75,8 @@ fn bare(text: &str) -> Bare {
     // A word after it shows what a backslash at its end does.
     let command = format!("x {text} y");
     let mut statements = ShellReader::new(&command, Span::new(0, command.len()));
-    let Some(Statement::Command(Command { assignments, words, writes: None })) = statements.next() else {
+    let Some(Statement::Command(Command { assignments, words, writes: None, is_negated: false })) = statements.next()
+    else {
         return Bare::Different;
     };
     let [_, word, _] = words.as_slice() else { return Bare::Different };

@@ -11,6 +11,7 @@ pub(super) enum Role {
     Applier,
     Client,
     Container,
+    Ender,
     Engine,
     Launcher,
     Printer,
@@ -70,7 +71,10 @@ pub(super) fn has_flag_of_trainer(flags: &[&str]) -> bool {
 }
 
 fn has_any(flags: &[&str], names: &[String]) -> bool {
-    let name = |flag: &&str| flag.strip_prefix("--")?.split('=').next().map(|name| name.replace('_', "-"));
+    let name = |flag: &&str| {
+        let name = flag.strip_prefix("--")?.split('=').next()?.replace('_', "-");
+        Some(name.strip_prefix("sglang-").map(str::to_owned).unwrap_or(name))
+    };
     flags.iter().filter_map(name).any(|name| names.contains(&name))
 }
 

@@ -2,7 +2,10 @@
 //! assembled into a command line for the shell reader, with a map back for each word. Computed values are unknown. No
 //! edits are made: a command that Python assembles has no place for another word.
 
+mod assembly;
 mod call;
+mod conditions;
+mod lists;
 mod names;
 mod strings;
 mod walk;

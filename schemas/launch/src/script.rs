@@ -1,6 +1,7 @@
 //! From shell text to the command lines that it runs, with variables and arrays expanded as far as they are known.
 
 mod blocks;
+mod conditions;
 mod control_flow;
 mod destination;
 mod env_file;
@@ -21,13 +22,17 @@ use std::{
     sync::Arc,
 };
 
-use self::control_flow::{Branch, Conditional, Elements};
+use self::{
+    blocks::Arms,
+    control_flow::{Branch, Conditional, Elements},
+};
 use schemas::text::{Located, Source, Span};
 
 use super::{
     Environment, Value, Variables,
     command::{ShellCommand, Text},
     compose::Composed,
+    condition::Condition,
     document::Document,
     evidence::StatedVersion,
     shell::{ShellReader, Statement, Trouble},
@@ -70,6 +75,16 @@ struct Interpreter<'a> {
     blocks: Vec<usize>,
     /// The current branch of each open block, up to the maximum depth.
     gone: Vec<Branch>,
+    /// The branches of each open block.
+    arms: Vec<Arms<'a>>,
+    /// The condition under which the last command succeeded.
+    status: Condition,
+    /// Branches that do not run with the values that the text gives: block and turn.
+    untaken: HashSet<(u32, u32)>,
+    /// Whether that is so of the rest of the script.
+    is_untaken: bool,
+    /// Whether the commands are inside a quoted word, so that quotes in the values of variables are read too.
+    is_inside: bool,
     /// How many blocks there were.
     blocks_seen: u32,
     /// Names assigned in the open blocks.
@@ -129,6 +144,11 @@ impl<'a> Interpreter<'a> {
             pending: Vec::new(),
             blocks: Vec::new(),
             gone: Vec::new(),
+            arms: Vec::new(),
+            status: Condition::Unknown,
+            untaken: HashSet::new(),
+            is_untaken: false,
+            is_inside: false,
             blocks_seen: 0,
             assigned: Vec::new(),
             commands: Vec::new(),
@@ -160,10 +180,20 @@ impl<'a> Interpreter<'a> {
                 Statement::BlockOpens(block) => self.open(block),
                 Statement::BlockTurns => self.turn(),
                 Statement::BlockCloses => self.close(),
+                Statement::Then => self.then(),
+                Statement::AndOr { or } => self.and_or(or),
+                Statement::Subject(word) => self.subject(word),
+                Statement::Patterns(words) => self.patterns(&words),
                 Statement::Array(array) => self.assign_array(array),
                 Statement::HereDocument(document) if nesting == 0 => self.document(&document),
                 Statement::HereDocument(_) => {}
-                Statement::Command(command) => self.command(&command, nesting),
+                Statement::Command(command) => {
+                    self.status = self.condition_of(&command);
+                    if nesting == 0 {
+                        self.note_end(&command);
+                    }
+                    self.command(&command, nesting);
+                }
             }
         }
         let room = MOST_COMMANDS.saturating_sub(self.troubles.len());

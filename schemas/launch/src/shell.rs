@@ -10,6 +10,7 @@
 
 mod balance;
 mod body;
+mod brackets;
 mod cases;
 mod documents;
 mod lexer;
@@ -30,6 +31,9 @@ use schemas::text::Span;
 /// Maximum number of words kept per command or array. No launch has a hundredth of them.
 pub(super) const MOST_WORDS: usize = 1 << 15;
 
+/// Maximum number of patterns kept of a branch of a `case`.
+const MOST_PATTERNS: usize = 64;
+
 /// One statement of a script, in order.
 #[derive(Clone, Debug)]
 pub(super) enum Statement<'a> {
@@ -46,6 +50,14 @@ pub(super) enum Statement<'a> {
     BlockTurns,
     /// The end of a block.
     BlockCloses,
+    /// `then`, and `do` of `while` and `until`: what was read since the branch began is its condition.
+    Then,
+    /// `&&` or `||`, after the block of the list was opened or turned.
+    AndOr { or: bool },
+    /// The word of a `case`.
+    Subject(ShellWord<'a>),
+    /// The patterns of the branch of a `case` that begins.
+    Patterns(Vec<ShellWord<'a>>),
 }
 
 /// A here-document: text in a script that is the input of commands.
@@ -72,6 +84,11 @@ pub(super) enum Block {
     Case,
     /// Commands after `&&` and `||`, up to the end of the list.
     List,
+    If,
+    While,
+    Until,
+    /// `{ … }`, which runs if its place is reached.
+    Group,
     /// Any other.
     Other,
 }
@@ -85,6 +102,8 @@ pub(super) struct Command<'a> {
     pub words: Vec<ShellWord<'a>>,
     /// The file that its output goes to.
     pub writes: Option<ShellWord<'a>>,
+    /// Whether `!` is before it.
+    pub is_negated: bool,
 }
 
 /// `NAME=value`.

@@ -32,6 +32,25 @@ pub(super) fn filled(source: &Source) -> Option<Source> {
     is_template.then(|| Source::new(source.name(), filled))
 }
 
+/// A text with blank lines where a placeholder is alone in a line, which something replaces before the text is used:
+/// `__MORE__`, `${MORE}`, `@MORE@`, `%MORE%`, `<MORE>`. `None` where there is none.
+pub(super) fn without_placeholder_lines(source: &Source) -> Option<Source> {
+    let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+    let is_placeholder = |line: &str| {
+        let enclosed = [("__", "__"), ("${", "}"), ("@", "@"), ("%", "%"), ("<", ">"), ("$", "")];
+        let inside = |(open, close): (&str, &str)| line.strip_prefix(open)?.strip_suffix(close);
+        enclosed.into_iter().filter_map(inside).any(|name| !name.is_empty() && is_name(name))
+    };
+    let mut filled = String::with_capacity(source.text().len());
+    for line in source.text().split_inclusive('\n') {
+        match is_placeholder(line.trim_ascii()) {
+            true => filled.extend(line.chars().map(|letter| if letter.is_ascii_whitespace() { letter } else { ' ' })),
+            false => filled.push_str(line),
+        }
+    }
+    (filled != source.text()).then(|| Source::new(source.name(), filled))
+}
+
 /// Whether a text has braces of a template.
 pub(super) fn opens(text: &str) -> bool {
     next_opening(text).is_some()

@@ -152,7 +152,7 @@ impl<'a> YamlReader<'a> {
         let (tree, filled) = match Tree::read(source.text()) {
             Ok(tree) => (tree, None),
             Err(broken) => {
-                let filled = template::filled(source);
+                let filled = template::filled(source).or_else(|| template::without_placeholder_lines(source));
                 match filled.and_then(|filled| Some((Tree::read(filled.text()).ok()?, filled))) {
                     Some((tree, filled)) => (tree, Some(filled)),
                     None => return Err(broken),

@@ -1,6 +1,10 @@
 //! The findings in a text: what the reader and the rules find, with the severity that it has in this text, without what
 //! the text's comments suppress. The only way to a severity.
 
+mod outside;
+
+use std::collections::HashSet;
+
 use launch::{
     Launch, Parsed, parse,
     resolve::{Resolved, resolve, version_of},
@@ -64,15 +68,25 @@ pub fn report(source: &Source, parsed: Parsed, mut facts: impl FnMut(&Launch) ->
         let resolved = resolve(launch, version, given, target, draft, options.gpu_memory);
         let Options { gpu_memory, expected_concurrency, .. } = *options;
         let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
-        found.extend(lint(&context, &options.selection));
+        let mut of_launch = lint(&context, &options.selection);
+        of_launch.iter_mut().for_each(|one| outside::doubt_fix(source, launch, one));
+        found.extend(of_launch);
         if options.unchecked {
             all_unchecked.push((launch.anchor, unchecked(&context, &options.selection)));
         }
         all_resolved.push(resolved);
     }
     let mut findings = suppression::apply(source, found, &options.selection);
+    once_a_place(&mut findings);
     tidy(&mut findings);
     Report { findings: once_a_text(findings), resolved: all_resolved, unchecked: all_unchecked }
+}
+
+/// Of a finding that is the same on several paths through a script, but for how sure it is, keeps the surest.
+fn once_a_place(findings: &mut Vec<Diagnostic>) {
+    findings.sort_by_key(|found| std::cmp::Reverse(found.severity));
+    let mut seen = HashSet::new();
+    findings.retain(|found| seen.insert((found.code, found.span, found.message.clone())));
 }
 
 /// Reports a finding about a default once, for all launches of the text that keep it.

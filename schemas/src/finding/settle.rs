@@ -41,6 +41,10 @@ fn effect(doubt: Doubt, depends: Depends) -> Effect {
             let note = "the program that takes these flags is not known: they may mean something else to it";
             Effect::AtMost(Severity::Warning, Some(note))
         }
+        Doubt::Untaken => {
+            let note = "a condition excludes this with the values in the text: it is so where others are set";
+            Effect::AtMost(Severity::Warning, Some(note))
+        }
         Doubt::Shown => {
             let note = "the text shows this launch: it may not be run as it is written there";
             Effect::AtMost(Severity::Warning, Some(note))
@@ -67,7 +71,7 @@ pub fn settle(finding: Finding, judge: impl FnOnce(&Finding, Severity) -> Verdic
         true
     };
     // What the engine is comes before its version; who runs the text comes last.
-    let of_text = |doubt: &Doubt| matches!(doubt, Doubt::Wrapper | Doubt::Shown);
+    let of_text = |doubt: &Doubt| matches!(doubt, Doubt::Wrapper | Doubt::Untaken | Doubt::Shown);
     if !apply(&mut finding.doubts.iter().copied().filter(|doubt| !of_text(doubt)), &mut severity, &mut notes) {
         return None;
     }
@@ -119,7 +123,7 @@ mod tests {
         settle(finding, |_, _| verdict).map(|found| (found.severity, found.notes))
     }
 
-    const ALL: [Doubt; 12] = [
+    const ALL: [Doubt; 13] = [
         Doubt::OtherEngine,
         Doubt::Fork,
         Doubt::FlagOfFork,
@@ -131,6 +135,7 @@ mod tests {
         Doubt::OtherRuntime,
         Doubt::OtherImage,
         Doubt::Wrapper,
+        Doubt::Untaken,
         Doubt::Shown,
     ];
 
@@ -158,6 +163,7 @@ mod tests {
             "warning warning warning warning warning",
             "warning warning warning warning warning",
             "warning warning -       error   warning",
+            "warning warning warning warning warning",
             "warning warning warning warning warning",
         ];
         for (doubt, row) in ALL.iter().zip(table) {

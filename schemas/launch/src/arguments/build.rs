@@ -20,7 +20,7 @@ use super::{
         detect::{self, Detected, MOST_WORDS},
         entry_point::{self, Runner},
         forks::Forks,
-        problems, vllm,
+        problems, programs, vllm,
         writing::Writing,
     },
     numbers, place, split, unknown,
@@ -90,6 +90,7 @@ impl LaunchBuilder<'_> {
             image: command.surroundings.image.clone(),
             is_changed: false,
             is_shown: is_mentioned,
+            is_untaken: command.is_untaken,
             forks: Forks::default(),
             insertion,
         }
@@ -165,7 +166,7 @@ impl LaunchBuilder<'_> {
         }
         let mut found = Vec::new();
         unknown::report(arguments, detected.engine, &self.context.forks, &mut found);
-        if detected.launcher == Launcher::Dynamo {
+        if detected.launcher == Launcher::Dynamo || is_own_front_end(command, detected) {
             found.iter_mut().for_each(|one| _ = one.doubts.insert(Doubt::OwnFlags));
         }
         findings.append(&mut found);
@@ -197,6 +198,17 @@ impl LaunchBuilder<'_> {
         }
         keys
     }
+}
+
+/// Whether a script of an unknown name, in front of slime's own, takes the flags.
+fn is_own_front_end(command: &ShellCommand<'_>, detected: &Detected) -> bool {
+    let words = command.words.get(..detected.first_argument).unwrap_or_default();
+    let mut scripts = words.iter().filter_map(|word| word.value.known()).filter(|word| word.ends_with(".py"));
+    detected.launcher == Launcher::Slime && scripts.next_back().is_some_and(|script| !is_train_script(script))
+}
+
+fn is_train_script(script: &str) -> bool {
+    matches!(programs::base(script), "train.py" | "train_async.py")
 }
 
 /// The words that start the engine.

@@ -5,7 +5,10 @@ use schemas::{
     engines::Engine,
 };
 
-use crate::images::engine_of_image;
+use crate::{command::Field, images::engine_of_image};
+
+/// Maximum number of words that are tried as the image.
+const MOST_TRIED: usize = 16;
 
 /// An image that is run.
 pub struct Run {
@@ -14,25 +17,72 @@ pub struct Run {
     /// The index of the first word after it.
     pub first: usize,
     pub engine: Option<Engine>,
+    /// The program that replaces the image's entry point.
+    pub entry_point: Option<String>,
 }
 
-/// The image that some words run.
-pub fn run(texts: &[&str]) -> Option<Run> {
+/// The image that some words run; `texts` are their texts.
+pub fn run(words: &[Field<'_>], texts: &[&str]) -> Option<Run> {
     let program = texts.iter().position(|text| RUNTIMES.contains(&text.rsplit('/').next().unwrap_or_default()))?;
     if texts.get(program + 1) == Some(&"compose") {
         return None;
     }
     let run = texts.iter().skip(program).position(|text| matches!(*text, "run" | "create"))? + program;
-    let at = run + 1 + RunOptions::parse(&texts[run + 1..]).image?;
-    let image = texts.get(at)?;
-    let named = engine_of_image(image);
+    let at = image_at(words, texts, run + 1)?;
+    let entry_point = entry_point(texts.get(run + 1..at)?);
     // An unknown name, or one of another publisher, may be an image too.
-    Some(Run { at, first: at + 1, engine: named })
+    Some(Run { at, first: at + 1, engine: engine_of_image(texts.get(at)?), entry_point })
+}
+
+/// The index of the image. A word that is not known, such as `$OPTIONS`, may hold options, the image or its arguments: a
+/// name of an image after it says that it holds options.
+fn image_at(words: &[Field<'_>], texts: &[&str], from: usize) -> Option<usize> {
+    let mut unknown = Vec::new();
+    let mut from = from;
+    for _ in 0..MOST_TRIED {
+        let Some(at) = RunOptions::parse(texts.get(from..)?).image.map(|at| from + at) else { break };
+        let word = words.get(at)?;
+        match word.value.known() {
+            None => unknown.push(at),
+            Some(_) if unknown.is_empty() => return Some(at),
+            Some(name) => {
+                let is_image = name.contains([':', '/']) && engine_of_image(name).is_some();
+                let is_argument = unknown.iter().any(|at| names_image(words, *at)) || !is_image;
+                if !is_argument {
+                    return Some(at);
+                }
+                break;
+            }
+        }
+        from = at + 1;
+    }
+    let is_list = |at: &&usize| words.get(**at).is_some_and(|word| word.value.written().contains(['@', '*']));
+    let named = unknown.iter().find(|at| names_image(words, **at));
+    named.or_else(|| unknown.iter().find(|at| !is_list(at))).copied()
+}
+
+/// The value of `--entrypoint` among options.
+fn entry_point(options: &[&str]) -> Option<String> {
+    let at = options.iter().rposition(|option| option.starts_with("--entrypoint"))?;
+    let value = match options.get(at)?.strip_prefix("--entrypoint=") {
+        Some(value) => value,
+        None => options.get(at + 1)?,
+    };
+    Some(value.to_owned())
+}
+
+/// Whether a variable says by its name that it holds an image.
+fn names_image(words: &[Field<'_>], at: usize) -> bool {
+    let written = words.get(at).map(|word| word.value.written().to_ascii_lowercase()).unwrap_or_default();
+    ["image", "img", "container"].iter().any(|name| written.contains(name)) && !written.contains(['@', '*'])
 }
 
 #[cfg(test)]
 mod tests {
+    use schemas::text::{Located, Span};
+
     use super::*;
+    use crate::command::Text;
 
     #[test]
     fn the_image_stands_behind_dockers_own_options() {
@@ -44,10 +94,39 @@ mod tests {
             ("sudo docker run -d --name x --env A=B lmsysorg/sglang --model-path m", "lmsysorg/sglang"),
             ("podman run --device nvidia.com/gpu=all -v /a:/b img", "img"),
         ] {
-            let words: Vec<&str> = command.split(' ').collect();
-            assert_eq!(run(&words).and_then(|run| words.get(run.at).copied()), Some(image), "{command}");
+            assert_eq!(image_of(command).as_deref(), Some(image), "{command}");
         }
-        assert!(run(&["docker", "ps", "-a"]).is_none());
-        assert!(run(&["docker", "compose", "run", "server", "bash"]).is_none());
+        assert_eq!(image_of("docker ps -a"), None);
+        assert_eq!(image_of("docker compose run server bash"), None);
+    }
+
+    /// The image of a command, in which words that start with `$` are not known.
+    fn image_of(command: &str) -> Option<String> {
+        let word = |word: &str| {
+            let value = if word.starts_with('$') {
+                Text::Unknown(word.to_owned().into())
+            } else {
+                Text::Known(word.to_owned().into())
+            };
+            Located::new(value, Span::default())
+        };
+        let words: Vec<Field<'_>> = command.split(' ').map(word).collect();
+        let texts: Vec<&str> = words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
+        Some(words.get(run(&words, &texts)?.at)?.value.written().to_owned())
+    }
+
+    #[test]
+    fn unknown_words_are_options_where_an_image_follows() {
+        for (command, image) in [
+            ("docker run -d --gpus all ${EXTRA:-} vllm/vllm-openai:v0.26.0 m --x", "vllm/vllm-openai:v0.26.0"),
+            ("docker run ${a[@]} $B --device /dev/x lmsysorg/sglang:v0.5.9 --x", "lmsysorg/sglang:v0.5.9"),
+            ("docker run -d $IMAGE $MODEL --served-model-name glm", "$IMAGE"),
+            ("docker run ${a[@]} $TAG $MODEL --x y", "$TAG"),
+            ("docker run ${EXTRA} $IMAGE --model m", "$IMAGE"),
+            ("docker run $IMAGE python3 -m sglang.launch_server --x", "$IMAGE"),
+            ("docker run $IMAGE --model x vllm/y", "$IMAGE"),
+        ] {
+            assert_eq!(image_of(command).as_deref(), Some(image), "{command}");
+        }
     }
 }

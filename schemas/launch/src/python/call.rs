@@ -90,7 +90,7 @@ fn value<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, composed: &mut Co
         return;
     }
     let resolved = match node.kind() {
-        "identifier" => text.get(node.byte_range()).and_then(|name| names.value(name)).unwrap_or(node),
+        "identifier" => names.value(text, node).unwrap_or(node),
         _ => node,
     };
     match resolved.kind() {
@@ -135,7 +135,7 @@ fn json<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> O
             Some(Json::Object(object))
         }
         "identifier" => {
-            let value = names.value(text.get(node.byte_range())?)?;
+            let value = names.value(text, node)?;
             json(text, names, value, depth + 1)
         }
         _ => Some(Json::from(known(&parts(text, names, node, depth + 1)?)?.0)),

@@ -1,11 +1,16 @@
 //! Values of names in a program.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::{HashMap, HashSet},
 };
 
 use tree_sitter::Node;
+
+use super::{
+    super::condition::{Refined, Tested},
+    conditions::{constant, facts_at},
+};
 
 /// Assignments of a program, by name.
 #[derive(Default)]
@@ -16,10 +21,14 @@ pub struct Names<'t> {
     changed: HashSet<&'t str>,
     /// Names that become a part of another text.
     joined: HashSet<&'t str>,
+    /// Names whose words become one text with blanks between them: `" ".join(name)`.
+    joined_with_blanks: HashSet<&'t str>,
     /// Names that are arguments of a function that starts processes.
     started: HashSet<&'t str>,
     /// Names that the program imports from other modules than those of the engines.
     foreign: HashSet<&'t str>,
+    /// Lists whose words are a part of a command that was found.
+    taken: RefCell<HashSet<usize>>,
     /// Number of inspected expressions.
     steps: Cell<usize>,
 }
@@ -56,6 +65,17 @@ impl<'t> Names<'t> {
                 // The value of a name that is assigned again is unknown.
                 self.values.entry(name).and_modify(|known| *known = None).or_insert(value);
             }
+            // An argument hides what the name is outside.
+            "parameters" | "lambda_parameters" => {
+                for parameter in named_children(node) {
+                    let name = match parameter.kind() {
+                        "identifier" => Some(parameter),
+                        "typed_parameter" => parameter.named_child(0),
+                        _ => parameter.child_by_field_name("name"),
+                    };
+                    self.values.extend(identifier(text, name).map(|name| (name, None)));
+                }
+            }
             "augmented_assignment" => {
                 self.changed.extend(identifier(text, node.child_by_field_name("left")));
             }
@@ -74,6 +94,10 @@ impl<'t> Names<'t> {
                     return;
                 };
                 let method = identifier(text, function.child_by_field_name("attribute"));
+                if is_joined_with_blanks(text, node) {
+                    let arguments = node.child_by_field_name("arguments").map(named_children).unwrap_or_default();
+                    self.joined_with_blanks.extend(arguments.into_iter().filter_map(|one| identifier(text, Some(one))));
+                }
                 if method.is_some_and(|method| ADDS.contains(&method)) {
                     self.changed.extend(identifier(text, function.child_by_field_name("object")));
                 }
@@ -104,15 +128,57 @@ impl<'t> Names<'t> {
         self.started.contains(name)
     }
 
+    /// Whether the words of a list become one text with blanks between them, which a shell splits again.
+    pub fn is_joined_with_blanks(&self, text: &'t str, list: Node<'t>) -> bool {
+        let Some(parent) = list.parent() else { return false };
+        match parent.kind() {
+            "argument_list" => parent.parent().is_some_and(|call| is_joined_with_blanks(text, call)),
+            "assignment" | "augmented_assignment" => identifier(text, parent.child_by_field_name("left"))
+                .is_some_and(|name| self.joined_with_blanks.contains(name)),
+            _ => false,
+        }
+    }
+
+    /// Whether the words of the list of this name become one text with blanks between them.
+    pub fn is_named_joined(&self, name: &str) -> bool {
+        self.joined_with_blanks.contains(name)
+    }
+
+    /// Whether a name becomes a part of another text.
+    pub fn is_joined(&self, name: &str) -> bool {
+        self.joined.contains(name)
+    }
+
+    /// Notes that lists are parts of a command that was found.
+    pub fn take(&self, lists: Vec<usize>) {
+        self.taken.borrow_mut().extend(lists);
+    }
+
+    /// Whether a list is a part of a command that was found.
+    pub fn is_taken(&self, list: Node<'_>) -> bool {
+        self.taken.borrow().contains(&list.id())
+    }
+
     /// Counts an inspected expression; false once the limit is reached.
     pub fn spend(&self) -> bool {
         self.steps.set(self.steps.get() + 1);
         self.steps.get() <= MOST_STEPS
     }
 
-    /// The value of a name that is the same at every use.
-    pub fn value(&self, name: &str) -> Option<Node<'t>> {
-        self.values.get(name).copied().flatten().filter(|_| !self.changed.contains(name))
+    /// The value of a name that is the same at every use, unless a condition excludes it where `at` is.
+    pub fn value(&self, text: &'t str, at: Node<'t>) -> Option<Node<'t>> {
+        let name = text.get(at.byte_range())?;
+        let value = self.values.get(name).copied().flatten().filter(|_| !self.changed.contains(name))?;
+        let Some(constant) = constant(text, value) else { return Some(value) };
+        let facts = facts_at(text, self, at);
+        let mut of_it = facts.iter().filter(|fact| fact.variable.name == name);
+        of_it.all(|fact| fact.refine(Some(&constant)) == Refined::Same).then_some(value)
+    }
+
+    /// The constant that a tested name has.
+    pub fn constant(&self, text: &'t str, variable: &Tested) -> Option<String> {
+        let name = variable.name.as_str();
+        constant(text, self.values.get(name).copied().flatten().filter(|_| !self.changed.contains(name))?)
     }
 
     /// Whether the name that a node is assigned to is extended, or is added to something else.
@@ -145,6 +211,16 @@ fn command_name<'t>(text: &'t str, argument: Node<'_>) -> Option<&'t str> {
             .find_map(|inner| identifier(text, Some(inner))),
         _ => identifier(text, Some(argument)),
     }
+}
+
+/// `" ".join(…)`, or with a continued line.
+fn is_joined_with_blanks(text: &str, call: Node<'_>) -> bool {
+    let Some(function) = call.child_by_field_name("function").filter(|it| it.kind() == "attribute") else {
+        return false;
+    };
+    let object = function.child_by_field_name("object").and_then(|object| text.get(object.byte_range()));
+    identifier(text, function.child_by_field_name("attribute")) == Some("join")
+        && object.is_some_and(|object| matches!(object.trim_matches(['"', '\'']), " " | " \\\n" | " \\\\\\n    "))
 }
 
 /// Whether a call starts a process.

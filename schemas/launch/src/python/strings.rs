@@ -57,7 +57,7 @@ pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
             Some([or_unknown(left_parts, left), or_unknown(right_parts, right)].concat())
         }
         "identifier" => {
-            let value = names.value(text.get(node.byte_range())?)?;
+            let value = names.value(text, node)?;
             let inner = match value.kind() {
                 "string" | "concatenated_string" | "integer" | "float" => parts(text, names, value, depth + 1)?,
                 _ => return None,

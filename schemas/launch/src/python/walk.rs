@@ -4,7 +4,9 @@ use tree_sitter::{Node, Tree, TreeCursor};
 
 use super::{
     super::{compose::Composed, detect::names_engine, programs},
-    MOST_COMMANDS, PythonCommand, call,
+    MOST_COMMANDS, PythonCommand,
+    assembly::{Assembled, assembled},
+    call,
     names::{Names, identifier, is_conversion, is_starter, named_children},
     strings::{StringPart, copy, known, parts, span},
 };
@@ -74,6 +76,8 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
                 NodeContent::PythonCommand(PythonCommand { command, is_part: false, is_started: true })
             })
         }
+        "list" | "tuple" if names.is_taken(node) => NodeContent::Nothing,
+        "assignment" => steps(text, names, node).map_or(NodeContent::Deeper, NodeContent::PythonCommand),
         "list" | "tuple" => list(text, names, node),
         "string" | "concatenated_string" if is_message(text, node) => NodeContent::Nothing,
         "string" | "concatenated_string" => string(text, names, node),
@@ -115,15 +119,36 @@ fn is_started<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> bool {
     false
 }
 
+/// Lists that are assembled in steps, at the first of them.
+fn steps<'t>(text: &'t str, names: &Names<'t>, assignment: Node<'t>) -> Option<PythonCommand> {
+    let right = assignment.child_by_field_name("right")?;
+    if !matches!(right.kind(), "list" | "binary_operator" | "call" | "parenthesized_expression")
+        || names.is_taken(right)
+    {
+        return None;
+    }
+    let Assembled { script, lists, taken, is_open } = assembled(text, names, assignment)?;
+    let words = || script.text.split_whitespace();
+    if !names_engine(&script.text) || !words().any(|word| word.starts_with("--")) {
+        return None;
+    }
+    let is_command = words().any(begins_command) || words().any(|word| word.ends_with(".sh"));
+    let is_joined = lists.iter().any(|name| names.is_joined(name));
+    let is_started = lists.iter().any(|name| names.is_started(name));
+    names.take(taken);
+    Some(PythonCommand { command: script, is_part: !is_command || is_open || is_joined, is_started })
+}
+
 /// A list of words.
 fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
     let items = named_children(node);
     let words: Vec<Option<Vec<StringPart>>> = items.iter().map(|item| parts(text, names, *item, 0)).collect();
     let texts: Vec<&str> = words.iter().map(|word| first_text(word.as_deref())).collect();
     let flags = texts.iter().filter(|text| text.starts_with("--")).count();
+    let is_joined = names.is_joined_with_blanks(text, node);
     // Words that are separate commands are inspected individually.
     let single = |text: &&str| !text.contains(' ') || text.starts_with(['{', '[']);
-    if flags == 0 || !texts.iter().any(|text| names_engine(text)) || !texts.iter().all(single) {
+    if flags == 0 || !texts.iter().any(|text| names_engine(text)) || !(is_joined || texts.iter().all(single)) {
         return NodeContent::Deeper;
     }
     // A list of names, as of those that are looked for, has no values between them.
@@ -138,6 +163,11 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
     let mut command = Composed::default();
     for (item, word) in items.iter().zip(&words) {
         match word.as_deref() {
+            // A shell splits it again.
+            Some(parts) if is_joined => {
+                command.space();
+                copy(&mut command, parts);
+            }
             Some(parts) => match known(parts) {
                 Some((text, place)) => command.word(&text, place),
                 None => {
@@ -152,11 +182,11 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
         }
     }
     let is_whole = texts.first().is_some_and(|first| !first.starts_with("--"));
-    let is_joined = node.parent().is_some_and(|parent| parent.kind() == "binary_operator");
+    let is_added = node.parent().is_some_and(|parent| parent.kind() == "binary_operator");
     // A flag at the end gets its value where the list is used.
     let is_open = texts.last().is_some_and(|last| last.starts_with("--") && !last.contains('='));
     let grows = names.grows(text, node) || (is_open && is_whole);
-    if grows || is_joined {
+    if grows || is_added {
         command.space();
         command.unknown(span(node));
     }

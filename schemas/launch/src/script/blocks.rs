@@ -1,12 +1,101 @@
-//! Blocks, which may not run, or run several times: variables assigned in them are unknown after them.
+//! Blocks, which may not run, or run several times: variables assigned in them are unknown after them, and their
+//! conditions say something of the values of variables in them.
 
 use std::sync::Arc;
 
 use super::{
-    super::shell::Block,
-    Interpreter, anything,
-    control_flow::{Branch, DEEPEST},
+    super::{
+        command::Text,
+        compose::Composed,
+        condition::{Condition, Refined},
+        shell::{Block, Command, ShellWord},
+    },
+    Interpreter, ShellVariable, anything,
+    control_flow::{Branch, DEEPEST, Elements},
 };
+use crate::programs::{self, Role};
+
+/// The branches of an open block.
+#[derive(Debug)]
+pub(super) struct Arms<'a> {
+    block: Block,
+    /// The condition of the current branch, given that no earlier one ran.
+    condition: Condition,
+    /// Whether the current branch has a condition of its own: `else` has none.
+    is_decided: bool,
+    /// Whether a command in the current branch ends the script or the function.
+    is_ended: bool,
+    /// The conditions of earlier branches, and whether they end the script.
+    earlier: Vec<(Condition, bool)>,
+    /// Whether an earlier branch, or the current one, runs with the values that the text gives.
+    is_taken: bool,
+    /// Whether it is the current one.
+    is_current_taken: bool,
+    /// Whether a branch that ends the script runs with these values.
+    ends_script: bool,
+    /// What is known of the result of a list of `&&` and `||` up to here, and whether `||` was the last sign.
+    total: Condition,
+    or: Option<bool>,
+    /// The word of a `case`.
+    subject: Option<ShellWord<'a>>,
+    /// Values that a condition has refined.
+    saved: Vec<Saved<'a>>,
+}
+
+/// A variable as it was before a condition refined it.
+#[derive(Debug)]
+struct Saved<'a> {
+    name: String,
+    /// Its value and its text; `None` if it had none.
+    value: Option<(Text<'a>, Option<Composed>)>,
+    order: usize,
+}
+
+/// Maximum number of values that one block refines.
+const MOST_SAVED: usize = 256;
+
+impl Arms<'_> {
+    fn new(block: Block) -> Self {
+        Self {
+            block,
+            condition: if block == Block::If { Condition::Unknown } else { Condition::Constant(true) },
+            is_decided: false,
+            is_ended: false,
+            earlier: Vec::new(),
+            is_taken: false,
+            is_current_taken: false,
+            ends_script: false,
+            total: Condition::Unknown,
+            or: None,
+            subject: None,
+            saved: Vec::new(),
+        }
+    }
+
+    /// The result of the list, with that of its last command.
+    fn result(&mut self, last: Condition) -> Condition {
+        let before = std::mem::take(&mut self.total);
+        match self.or {
+            None => last,
+            Some(false) => before.and(last),
+            Some(true) => before.or(last),
+        }
+    }
+
+    /// All branches, with the one that runs if none of the written ones does.
+    fn branches(&mut self) -> Vec<(Condition, bool)> {
+        let mut all = std::mem::take(&mut self.earlier);
+        let is_certain = |(condition, _): &(Condition, bool)| *condition == Condition::Constant(true);
+        let covers = all.iter().any(is_certain);
+        if self.is_decided || (self.block == Block::If && !covers) {
+            all.push((self.condition.clone(), self.is_ended));
+        }
+        if self.is_decided && !all.iter().any(is_certain) || self.block == Block::Case && all.is_empty() {
+            all.push((Condition::Constant(true), false));
+        }
+        all
+    }
+}
 
 impl<'a> Interpreter<'a> {
     pub(super) fn open(&mut self, block: Block) {
@@ -16,9 +105,11 @@ impl<'a> Interpreter<'a> {
             self.blocks_seen = self.blocks_seen.saturating_add(1);
         }
         self.blocks.push(self.assigned.len());
+        self.arms.push(Arms::new(block));
     }
 
     pub(super) fn turn(&mut self) {
+        self.restore();
         let before = self.blocks.last().copied().unwrap_or_default();
         self.forget_since(before, self.blocks.len(), true);
         if self.blocks.len() == self.gone.len()
@@ -26,9 +117,21 @@ impl<'a> Interpreter<'a> {
         {
             way.turn = way.turn.saturating_add(1);
         }
+        let Some(arms) = self.arms.last_mut().filter(|arms| arms.block != Block::List) else { return };
+        let condition = std::mem::replace(&mut arms.condition, Condition::Constant(true));
+        arms.ends_script |= arms.is_ended && std::mem::take(&mut arms.is_current_taken);
+        arms.earlier.push((condition, std::mem::take(&mut arms.is_ended)));
+        arms.is_decided = false;
+        let (is_taken, earlier) = (arms.is_taken, arms.earlier.clone());
+        earlier.iter().for_each(|(condition, _)| self.narrow(condition, false));
+        if is_taken {
+            self.mark_untaken();
+        }
     }
 
     pub(super) fn close(&mut self) {
+        self.restore();
+        let arms = self.arms.pop();
         let before = self.blocks.pop().unwrap_or_default();
         let of_function = self.blocks.len() < self.gone.len() && self.gone.last().is_some_and(|way| way.of_function);
         self.gone.truncate(self.blocks.len());
@@ -40,6 +143,205 @@ impl<'a> Interpreter<'a> {
             if !of_function && !self.varied.contains(name) {
                 Arc::make_mut(&mut self.exported).insert(name.to_owned(), value);
                 self.assigned(name);
+            }
+        }
+        if let Some(arms) = arms {
+            self.after(arms);
+        }
+    }
+
+    /// What holds after a block, some of whose branches end the script.
+    fn after(&mut self, mut arms: Arms<'a>) {
+        let ends_script = arms.ends_script || (arms.is_ended && arms.is_current_taken);
+        match arms.block {
+            Block::List => {
+                let condition = std::mem::take(&mut arms.condition);
+                if arms.is_ended {
+                    self.narrow(&condition, false);
+                }
+                let last = std::mem::take(&mut self.status);
+                self.status = arms.result(last);
+            }
+            Block::Group => {
+                if let Some(outer) = self.arms.last_mut() {
+                    outer.is_ended |= arms.is_ended;
+                }
+                return;
+            }
+            Block::If | Block::Case => {
+                self.status = Condition::Unknown;
+                let branches = arms.branches();
+                self.survive(&branches);
+            }
+            Block::Function | Block::Subshell | Block::While | Block::Until | Block::Other => {
+                self.status = Condition::Unknown;
+                return;
+            }
+        }
+        if ends_script {
+            self.mark_untaken();
+        }
+    }
+
+    /// Of the branches of a block, one of those ran that do not end the script.
+    fn survive(&mut self, branches: &[(Condition, bool)]) {
+        let alive = branches.iter().filter(|(_, is_ended)| !is_ended).count();
+        if alive == branches.len() {
+            return;
+        }
+        if alive == 0 {
+            if let Some(outer) = self.arms.last_mut() {
+                outer.is_ended = true;
+            }
+            return;
+        }
+        for (condition, is_ended) in branches {
+            match is_ended {
+                true => self.narrow(condition, false),
+                // Beyond the first of several it is not known which ran.
+                false => {
+                    if alive == 1 {
+                        self.narrow(condition, true);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// `then` or `do`: the commands since the branch began are its condition.
+    pub(super) fn then(&mut self) {
+        let status = std::mem::take(&mut self.status);
+        let Some(arms) = self.arms.last_mut().filter(|arms| !arms.is_decided) else { return };
+        let condition = match arms.block {
+            Block::If | Block::While => status,
+            Block::Until => status.negated(),
+            _ => return,
+        };
+        self.decide(condition);
+    }
+
+    /// `&&` or `||`, and what must be so for the next command of the list to run.
+    pub(super) fn and_or(&mut self, or: bool) {
+        let last = std::mem::take(&mut self.status);
+        self.restore();
+        let Some(arms) = self.arms.last_mut().filter(|arms| arms.block == Block::List) else { return };
+        let total = arms.result(last);
+        arms.total = total.clone();
+        arms.or = Some(or);
+        self.decide(if or { total.negated() } else { total });
+    }
+
+    pub(super) fn subject(&mut self, word: ShellWord<'a>) {
+        if let Some(arms) = self.arms.last_mut() {
+            arms.subject = Some(word);
+        }
+    }
+
+    pub(super) fn patterns(&mut self, patterns: &[ShellWord<'a>]) {
+        let Some(subject) = self.arms.last().and_then(|arms| arms.subject.as_ref()) else { return };
+        let condition = Self::pattern_condition(subject, patterns);
+        self.decide(condition);
+    }
+
+    /// Begins a branch with this condition.
+    fn decide(&mut self, condition: Condition) {
+        let outcome = condition.outcome(&|variable| self.value_of(variable));
+        let Some(arms) = self.arms.last_mut() else { return };
+        arms.is_decided = true;
+        arms.condition = condition.clone();
+        let is_untaken = arms.is_taken || outcome == Some(false);
+        arms.is_current_taken = outcome == Some(true) && !arms.is_taken;
+        arms.is_taken |= arms.is_current_taken && arms.block != Block::List;
+        if is_untaken {
+            self.mark_untaken();
+        }
+        self.narrow(&condition, true);
+    }
+
+    /// Notes that the current branch does not run with the values that the text gives.
+    fn mark_untaken(&mut self) {
+        match self.gone.last().filter(|_| self.gone.len() == self.blocks.len()) {
+            Some(branch) => _ = self.untaken.insert((branch.block, branch.turn)),
+            None => self.is_untaken |= self.blocks.is_empty(),
+        }
+    }
+
+    /// Whether the current place, or branches inside it, do not run with the values that the text gives.
+    pub(super) fn is_untaken(&self, more: &[Branch]) -> bool {
+        let is = |branch: &Branch| self.untaken.contains(&(branch.block, branch.turn));
+        self.is_untaken || self.gone.iter().chain(more).any(is)
+    }
+
+    /// Notes a command that ends the script, the function or the round of a loop.
+    pub(super) fn note_end(&mut self, command: &Command<'a>) {
+        let ends = match command.words.first().and_then(ShellWord::text) {
+            Some("exit" | "return" | "continue" | "break") => true,
+            // Without words it only redirects.
+            Some("exec") => command.words.len() > 1,
+            Some(program) => programs::has(program, Role::Ender),
+            None => false,
+        };
+        if !ends {
+            return;
+        }
+        if let Some(arms) = self.arms.last_mut() {
+            arms.is_ended = true;
+        }
+    }
+
+    /// Takes what a condition says of variables into account, up to the end of the branch.
+    fn narrow(&mut self, condition: &Condition, holds: bool) {
+        for fact in condition.facts(holds) {
+            let name = fact.variable.name.as_str();
+            if self.given.is_some_and(|given| given.fixed.contains_key(name)) {
+                continue;
+            }
+            // A variable that nothing in the text sets is empty, unless something else sets it.
+            let value = match self.scalars.get(name) {
+                Some(_) => self.value_of(&fact.variable),
+                None => Some(fact.variable.default.clone().unwrap_or_default()),
+            };
+            let refined = match fact.refine(value.as_deref()) {
+                Refined::Same => continue,
+                Refined::Is(text) => Text::Known(text.into()),
+                Refined::Another => anything(name),
+            };
+            self.refine(name, refined);
+        }
+    }
+
+    fn refine(&mut self, name: &str, value: Text<'a>) {
+        let room = |arms: &&mut Arms<'a>| arms.saved.len() < MOST_SAVED;
+        let old = self.scalars.get(name).map(|scalar| (scalar.value.clone(), scalar.literal.clone()));
+        let order = self.scalars.get(name).map_or(self.order, |scalar| scalar.order);
+        match self.arms.last_mut() {
+            Some(arms) => match Some(arms).filter(room) {
+                Some(arms) => arms.saved.push(Saved { name: name.to_owned(), value: old, order }),
+                None => return,
+            },
+            None => {}
+        }
+        match self.scalars.get_mut(name) {
+            Some(scalar) => (scalar.value, scalar.literal) = (value, None),
+            None => {
+                let words = Elements::default();
+                let scalar = ShellVariable { value, words, literal: None, used: true, order };
+                self.scalars.insert(name.to_owned().into(), scalar);
+            }
+        }
+    }
+
+    /// Gives variables the values that they had before the conditions of the current branch, unless they were assigned.
+    fn restore(&mut self) {
+        let Some(arms) = self.arms.last_mut() else { return };
+        for Saved { name, value, order } in std::mem::take(&mut arms.saved).into_iter().rev() {
+            let Some(scalar) = self.scalars.get_mut(name.as_str()).filter(|scalar| scalar.order == order) else {
+                continue;
+            };
+            match value {
+                Some((value, literal)) => (scalar.value, scalar.literal) = (value, literal),
+                None => _ = self.scalars.remove(name.as_str()),
             }
         }
     }

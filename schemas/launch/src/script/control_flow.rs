@@ -110,6 +110,11 @@ impl<'a> Elements<'a> {
         self.pieces.iter().any(|piece| piece.fields.len() > 1 || piece.fields.iter().any(is_flag))
     }
 
+    /// Whether any of its words, on any path, is of a kind.
+    pub fn holds(&self, is: impl Fn(&str) -> bool) -> bool {
+        self.pieces.iter().flat_map(|piece| &piece.fields).any(|field| is(field.value.written()))
+    }
+
     /// Removes and returns what functions append: they may still run after the array is reassigned.
     pub fn take_appended_by_functions(&mut self) -> Self {
         let later =
@@ -189,6 +194,8 @@ impl<'a> Elements<'a> {
 
 /// The words of a command on one path.
 pub struct OnPath<'a> {
+    /// The branches that it goes through, beside those around the command.
+    pub on: Vec<Branch>,
     pub words: Vec<Field<'a>>,
     /// Words that may also be present.
     pub perhaps: Vec<Field<'a>>,
@@ -210,7 +217,7 @@ pub fn ways<'a>(words: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Bran
         }
     }
     if longest.is_empty() {
-        return vec![OnPath { words, perhaps: Vec::new(), branches: Vec::new() }];
+        return vec![OnPath { on: Vec::new(), words, perhaps: Vec::new(), branches: Vec::new() }];
     }
     // Words that a branch replaces are present on the paths without that branch.
     for part in conditional.iter().filter(|part| !part.condition.not_on.is_empty()) {
@@ -221,7 +228,8 @@ pub fn ways<'a>(words: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Bran
     }
     let on_way = |more: &[Branch]| {
         let gone = [gone, more].concat();
-        let mut on_way = OnPath { words: Vec::with_capacity(words.len()), perhaps: Vec::new(), branches: Vec::new() };
+        let (perhaps, branches) = (Vec::new(), Vec::new());
+        let mut on_way = OnPath { on: more.to_vec(), words: Vec::with_capacity(words.len()), perhaps, branches };
         let mut at = 0;
         for part in conditional {
             on_way.words.extend_from_slice(words.get(at..part.from).unwrap_or_default());

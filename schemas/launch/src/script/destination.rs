@@ -71,6 +71,9 @@ fn kind_for_program(words: &[&str], body: &str) -> Option<Kind> {
     if name == "ssh" && is_remote_shell(rest) {
         return Some(Kind::Script);
     }
+    if name.starts_with("python") {
+        return takes_program(rest).then_some(Kind::Python);
+    }
     if !has(name, Role::Shell) && !has(name, Role::Remote) {
         return None;
     }
@@ -79,8 +82,20 @@ fn kind_for_program(words: &[&str], body: &str) -> Option<Kind> {
     if let Some(file) = written_file(&words) {
         return of_file(file, body);
     }
-    let shell = words.iter().position(|word| has(word, Role::Shell))?;
-    takes_script(words.get(shell + 1..)?).then_some(Kind::Script)
+    let is_reader = |word: &&str| has(word, Role::Shell) || base(word).starts_with("python");
+    let reader = words.iter().position(is_reader)?;
+    let (program, rest) = words.get(reader..)?.split_first()?;
+    if has(program, Role::Shell) {
+        return takes_script(rest).then_some(Kind::Script);
+    }
+    takes_program(rest).then_some(Kind::Python)
+}
+
+/// Whether Python with these arguments reads its program from its input.
+fn takes_program(words: &[&str]) -> bool {
+    let mut words = words.iter().take_while(|word| !matches!(**word, "&&" | "||" | "|" | ";"));
+    let first = words.find(|word| !matches!(**word, "-u" | "-B" | "-s" | "-E" | "-I" | "-O"));
+    first.is_none_or(|word| matches!(*word, "-" | "/dev/stdin"))
 }
 
 /// Whether `-f -` is given.
@@ -235,6 +250,15 @@ mod tests {
     }
 
     #[test]
+    fn what_runs_a_program_reads_python() {
+        for pipeline in
+            ["python3 -", "python -u - a b", "/venv/bin/python3.12", "ssh host python3", "docker exec -i c python3 -"]
+        {
+            check(pipeline, "", Some(Kind::Python));
+        }
+    }
+
+    #[test]
     fn what_takes_a_manifest_reads_yaml() {
         for pipeline in [
             "kubectl apply -f -",
@@ -254,14 +278,14 @@ mod tests {
         for pipeline in [
             "cat",
             "cat file",
-            "python3 -",
+            "python3 run.py",
+            "python3 -c x",
             "bash run.sh",
             "bash -c read+x",
             "sudo python3 run.py",
             "mail -s bash x",
             "ssh host ./start",
-            "ssh host python3",
-            "docker exec -i c python3",
+            "ssh host python3 -m x",
             "kubectl apply -f a.yaml",
             "mysql",
             "sed s/a/b/ | bash",

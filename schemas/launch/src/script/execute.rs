@@ -80,6 +80,7 @@ impl<'a> Interpreter<'a> {
         let mut looked_inside = false;
         for way in ways(words, &used.conditional, &self.gone) {
             let mut line = ShellCommand {
+                is_untaken: self.is_untaken(&way.on),
                 words: way.words,
                 perhaps: way.perhaps,
                 branches: way.branches,

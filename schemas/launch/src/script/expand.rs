@@ -68,7 +68,11 @@ impl<'a> Interpreter<'a> {
             match (operator, self.scalars.get(*name)) {
                 (Operator::Value | Operator::Default, Some(scalar)) if scalar.words.is_list() => {
                     used.scalars.push(name);
+                    let from = fields.len();
                     scalar.words.expand(&self.gone, fields, &mut used.conditional);
+                    if self.is_inside {
+                        fields.iter_mut().skip(from).for_each(unquote);
+                    }
                     return;
                 }
                 (Operator::Default, None)
@@ -176,6 +180,18 @@ impl<'a> Interpreter<'a> {
         }
         self.bytes.set(self.bytes.get() + whole.len());
         Some(whole)
+    }
+}
+
+/// Takes away the quotes around a word, which a second shell reads.
+fn unquote(field: &mut Field<'_>) {
+    let Some(text) = field.value.known() else { return };
+    for quote in ['\'', '"'] {
+        let inside = text.strip_prefix(quote).and_then(|text| text.strip_suffix(quote));
+        if let Some(inside) = inside.filter(|inside| !inside.contains(quote)) {
+            field.value = Text::Known(inside.to_owned().into());
+            return;
+        }
     }
 }
 

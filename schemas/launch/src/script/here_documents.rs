@@ -26,6 +26,9 @@ use crate::{
 /// Maximum number of here-documents per text.
 const MOST_DOCUMENTS: usize = 256;
 
+/// A name of Python that stands for an unknown value.
+const UNKNOWN_NAME: &str = "__outer__";
+
 /// Maximum number of bytes that expansion may add to one document.
 const MOST_FILLED: usize = 1 << 16;
 
@@ -85,14 +88,14 @@ impl<'a> Interpreter<'a> {
                     filled.write(self.source.slice(span), span, filled.whole);
                 }
                 Chunk::Continuation(_) => {}
-                Chunk::Expansion(part, span) => self.fill(part, span, &mut filled, used),
+                Chunk::Expansion(part, span) => self.fill(part, span, kind, &mut filled, used),
             }
         }
         (filled.text, filled.pieces)
     }
 
     /// Writes the shell's expansion at `span`.
-    fn fill(&self, part: WordPart<'a>, span: Span, filled: &mut Filled, used: &mut Used<'a>) {
+    fn fill(&self, part: WordPart<'a>, span: Span, kind: Kind, filled: &mut Filled, used: &mut Used<'a>) {
         let bytes_of = |fields: &[Field<'a>]| fields.iter().map(|field| field.value.written().len() + 1).sum();
         if let Some(fields) = self.words_behind(&part, used).filter(|fields| filled.takes(bytes_of(fields))) {
             for (number, field) in fields.iter().enumerate() {
@@ -111,6 +114,8 @@ impl<'a> Interpreter<'a> {
         let quoted = filled.text.ends_with(['"', '\'']);
         match value.filter(|value| quoted || !value.contains(char::is_whitespace)) {
             Some(value) if filled.takes(value.len()) => filled.write(&value, span, filled.whole),
+            // Outside a text of Python, a name that nothing assigns.
+            _ if kind == Kind::Python && !filled.is_in_text() => filled.write(UNKNOWN_NAME, span, filled.whole),
             _ => filled.write(UNKNOWN, span, filled.whole),
         }
     }
@@ -182,6 +187,13 @@ impl Filled {
         });
         let whole = self.last.filter(|_| follows).map_or(field.span.start, |(whole, _)| whole);
         self.write(field.value.written(), field.span, whole);
+    }
+
+    /// Whether a quote is open in the last line.
+    fn is_in_text(&self) -> bool {
+        let line = self.text.rsplit('\n').next().unwrap_or_default();
+        let is_open = |quote: char| line.matches(quote).count() % 2 == 1;
+        is_open('"') || is_open('\'')
     }
 
     /// Reserves `bytes` for an expansion; false if the limit would be exceeded.

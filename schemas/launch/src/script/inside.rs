@@ -23,7 +23,9 @@ impl<'a> Interpreter<'a> {
             return;
         }
         let runs = command.words.iter().filter_map(ShellWord::text).any(programs::runs_arguments);
+        let mut before = None;
         for word in &command.words {
+            let option_before = std::mem::replace(&mut before, Some(word));
             let whole = self.source.slice(word.span);
             // A single option may contain the whole script of a batch job.
             let option = if whole.starts_with("--wrap=") { "--wrap=".len() } else { 0 };
@@ -33,7 +35,16 @@ impl<'a> Interpreter<'a> {
             }
             let Some(inside) = self.inside(span) else { continue };
             let text = self.source.slice(inside);
-            if !names_an_engine(text) || !(runs || begins_as_command(text)) {
+            if !names_an_engine(text) && !self.names_an_engine_by_variables(word) {
+                continue;
+            }
+            if text.trim_start().starts_with("--") && option_before.is_some_and(takes_flags) {
+                let from = self.commands.len();
+                self.run(ShellReader::new(self.source.text(), inside), nesting + 1);
+                self.commands.iter_mut().skip(from).for_each(|command| command.is_forwarded = true);
+                continue;
+            }
+            if !(runs || begins_as_command(text)) {
                 continue;
             }
             let quote = self.source.slice(span).as_bytes().first().copied();
@@ -51,8 +62,18 @@ impl<'a> Interpreter<'a> {
                 }
             }
             let reader = ShellReader::new(self.source.text(), inside);
+            let was_inside = std::mem::replace(&mut self.is_inside, quote == Some(b'"'));
             self.run(quote.into_iter().fold(reader, ShellReader::in_quotes), nesting + 1);
+            self.is_inside = was_inside;
         }
+    }
+
+    /// Whether a variable in a word holds flags of an engine.
+    fn names_an_engine_by_variables(&self, word: &ShellWord<'a>) -> bool {
+        word.parts.as_slice().iter().any(|part| {
+            let WordPart::Variable { name, .. } = part else { return false };
+            self.scalars.get(*name).is_some_and(|scalar| scalar.words.holds(names_an_engine))
+        })
     }
 
     /// Interprets a command that a variable holds: `bash -c "$COMMAND"`.
@@ -80,6 +101,13 @@ impl<'a> Interpreter<'a> {
 /// Whether a quoted text could contain the launch of an engine.
 fn names_an_engine(text: &str) -> bool {
     ["sglang", "vllm", "spectune", "--speculative"].iter().any(|name| text.contains(name))
+}
+
+/// Whether an option takes flags for another program: `--framework-args "--model m"`.
+fn takes_flags(option: &ShellWord<'_>) -> bool {
+    const ENDINGS: [&str; 7] = ["args", "arguments", "cmd", "flags", "options", "opts", "params"];
+    let name = option.text().map(|text| text.trim_end_matches('=').replace('_', "-").to_ascii_lowercase());
+    name.is_some_and(|name| name.starts_with("--") && ENDINGS.iter().any(|ending| name.ends_with(ending)))
 }
 
 /// Whether the first word that is not an assignment is a program.

@@ -17,7 +17,10 @@ impl<'a> Interpreter<'a> {
             fields.iter().any(|field| field.value.known().is_some_and(|text| text.starts_with('-')))
         };
         let (exported, pinned) = (&self.exported, self.pinned.flatten());
+        let is_untaken = |way: &OnPath<'a>| way.on.iter().any(|on| self.untaken.contains(&(on.block, on.turn)));
         let line = |way: OnPath<'a>, arrays| ShellCommand {
+            is_untaken: is_untaken(&way),
+            is_forwarded: false,
             words: way.words,
             perhaps: way.perhaps,
             branches: way.branches,

@@ -1,15 +1,14 @@
 //! `case`: its patterns are not commands.
 
-use super::{Block, lexer::ShellReader};
+use super::{Block, MOST_PATTERNS, Statement, lexer::ShellReader};
 
 impl ShellReader<'_> {
     /// `case WORD in`, after its first word.
     pub(super) fn case(&mut self) {
         self.open_block(Block::Case);
         self.skip_blanks();
-        if self.word(false).is_none() {
-            return;
-        }
+        let Some(subject) = self.word(false) else { return };
+        self.push_statement(Statement::Subject(subject));
         self.skip_lines();
         if self.slice(self.at, self.at + 2) == "in" && self.peek(2).is_none_or(|byte| byte.is_ascii_whitespace()) {
             self.at += 2;
@@ -35,20 +34,22 @@ impl ShellReader<'_> {
         if self.peek(0) == Some(b'(') {
             self.at += 1;
         }
+        let mut patterns = Vec::new();
         loop {
             self.skip_blanks();
-            self.word(false);
+            patterns.extend(self.word(false).filter(|_| patterns.len() < MOST_PATTERNS));
             self.skip_blanks();
             match self.peek(0) {
                 Some(b'|') => self.at += 1,
                 Some(b')') => {
                     self.at += 1;
-                    return;
+                    break;
                 }
                 // Not valid for a shell: the following text is read as commands.
-                _ => return,
+                _ => break,
             }
         }
+        self.push_statement(Statement::Patterns(patterns));
     }
 
     /// Skips blanks, line ends and comments.

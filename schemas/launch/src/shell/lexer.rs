@@ -213,9 +213,13 @@ impl<'a> ShellReader<'a> {
             Some(Block::List) => {}
             _ => self.open_block(Block::List),
         }
+        self.statements.push_back(Statement::AndOr { or });
     }
 
     fn opening_parenthesis(&mut self) {
+        if self.arithmetic() {
+            return;
+        }
         self.at += 1;
         self.goes_on = false;
         if self.command.words.len() == 1 && self.peek(0) == Some(b')') {
@@ -229,7 +233,12 @@ impl<'a> ShellReader<'a> {
         self.open_block(Block::Subshell);
     }
 
-    fn push_word(&mut self, word: ShellWord<'a>) {
+    /// Whether no word of the current command was read.
+    pub(super) fn begins_command(&self) -> bool {
+        self.command.words.is_empty() && self.command.assignments.is_empty()
+    }
+
+    pub(super) fn push_word(&mut self, word: ShellWord<'a>) {
         if self.command.words.len() < MOST_WORDS {
             self.command.words.push(word);
         }
@@ -452,7 +461,11 @@ impl<'a> ShellReader<'a> {
         if self.command.words.is_empty() && self.command.assignments.is_empty() && self.keyword(&word) {
             return;
         }
+        let is_test = self.command.words.is_empty() && word.text() == Some("[[");
         self.push_word(word);
+        if is_test {
+            self.double_brackets();
+        }
     }
 
     /// Handles a reserved word in command position.
@@ -460,7 +473,10 @@ impl<'a> ShellReader<'a> {
         let plain = word.text().filter(|text| text.len() == word.span.end - word.span.start);
         match plain {
             Some("{") if std::mem::take(&mut self.function) => self.open_block(Block::Function),
-            Some("if" | "while" | "until" | "{") => self.open_block(Block::Other),
+            Some("if") => self.open_block(Block::If),
+            Some("while") => self.open_block(Block::While),
+            Some("until") => self.open_block(Block::Until),
+            Some("{") => self.open_block(Block::Group),
             Some("case") => self.case(),
             Some("function") => {
                 self.skip_blanks();
@@ -484,7 +500,12 @@ impl<'a> ShellReader<'a> {
                     false => self.turn_block(),
                 }
             }
-            Some("then" | "do" | "!" | "time" | "in") => {}
+            Some("then" | "do") => {
+                self.close_lists();
+                self.statements.push_back(Statement::Then);
+            }
+            Some("!") => self.command.is_negated = !self.command.is_negated,
+            Some("time" | "in") => {}
             _ => return false,
         }
         true

@@ -182,6 +182,7 @@ impl<'a> ConfigReader<'a> {
             image: None,
             is_changed: false,
             is_shown: false,
+            is_untaken: false,
             forks: Forks::default(),
             insertion: self.insertion(map, &entries, writing),
         };
