@@ -68,7 +68,7 @@ fn texts<'l>(words: &'l [Field<'_>]) -> Vec<&'l str> {
 /// Detects the engine in a line; `told` is the engine that the user set for all launches.
 pub(super) fn detect(line: &ShellCommand<'_>, stated: Option<Engine>) -> Option<Detected> {
     let texts = texts(&line.words);
-    let prefixed = texts.iter().position(|text| text.starts_with("--sglang-"));
+    let prefixed = flags_of::first_prefixed(&texts);
     let found = find(line, &texts, prefixed, stated)?;
     let engine = stated.unwrap_or(found.engine);
     let first_word = line.words.get(found.first);
@@ -176,8 +176,11 @@ fn in_image(texts: &[&str], image: &image::Run, stated: Option<Engine>) -> Optio
     let engine = stated.or(image.engine).or_else(|| engine_of_flags(flags))?;
     let first = flags.first()?;
     let is_program = programs::has(first, Role::Tool) || programs::has(first, Role::Shell);
-    // The entry point of vLLM's images takes the model without a flag.
-    let is_model = image.engine == Some(Engine::Vllm) || (engine == Engine::Vllm && first.is_empty());
+    // The entry point of vLLM's images takes the model without a flag; what other publishers start is not known, and a word
+    // may be a program there.
+    let is_published = texts.get(image.at).is_some_and(|image| images::is_published(image));
+    let is_name = is_published || first.is_empty() || first.contains('/') || *first == "serve";
+    let is_model = (image.engine == Some(Engine::Vllm) && is_name) || (engine == Engine::Vllm && first.is_empty());
     if is_program || !(first.starts_with('-') || is_model) {
         return None;
     }

@@ -7,6 +7,7 @@ mod call;
 mod conditions;
 mod lists;
 mod names;
+mod nodes;
 mod strings;
 mod walk;
 

@@ -19,7 +19,7 @@ use schemas::{
 
 use crate::{
     published_models,
-    rules::{self, Context, Selection, Unchecked, lint, unchecked},
+    rules::{self, Context, Hardware, Selection, Unchecked, lint, unchecked},
     suppression,
 };
 
@@ -61,13 +61,16 @@ pub fn report(source: &Source, parsed: Parsed, mut facts: impl FnMut(&Launch) ->
     found.retain(|finding| options.selection.admits_finding(finding));
     let mut all_resolved = Vec::with_capacity(parsed.launches.len());
     let mut all_unchecked = Vec::new();
+    let hardware = Hardware::named_in(source.text());
     for launch in &parsed.launches {
         let (target, draft) = facts(launch);
         let (target, draft) = (target.as_ref(), draft.as_ref());
         let (version, given) = version_of(launch, options.version);
         let resolved = resolve(launch, version, given, target, draft, options.gpu_memory);
         let Options { gpu_memory, expected_concurrency, .. } = *options;
-        let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
+        let resolved_as = &resolved;
+        let context =
+            Context { launch, resolved: resolved_as, target, draft, expected_concurrency, gpu_memory, hardware };
         let mut of_launch = lint(&context, &options.selection);
         of_launch.iter_mut().for_each(|one| outside::doubt_fix(source, launch, one));
         found.extend(of_launch);

@@ -8,6 +8,7 @@ mod area;
 #[cfg(test)]
 mod examples;
 mod explain;
+mod hardware;
 mod known;
 mod page;
 mod platform;
@@ -36,6 +37,7 @@ pub use area::{area_of, areas};
 #[cfg(test)]
 pub(crate) use examples::Example;
 pub use explain::{descriptor, explain, table};
+pub use hardware::Hardware;
 pub use page::Page;
 pub use registry::RULES;
 pub use selection::{Selection, SelectionError};
@@ -68,6 +70,8 @@ pub struct Context<'a> {
     pub expected_concurrency: Option<usize>,
     /// Memory of one GPU in MiB.
     pub gpu_memory: Option<u64>,
+    /// What the text says of the accelerators.
+    pub hardware: Hardware,
 }
 
 /// What the file of a rule defines: its identity and its check.

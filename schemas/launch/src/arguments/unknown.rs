@@ -19,10 +19,14 @@ const MOST_GUESSES: usize = 64;
 /// Slime's own flags that start like the ones it forwards.
 const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-server-concurrency"];
 
+/// Number of flags that resemble none of the engine's from which on they are taken for those of a modified engine.
+const MOST_UNKNOWN: usize = 3;
+
 /// Reports flags that are unknown to the engine. `forks` are the plugins and forks that the text names, which may have the
 /// flag.
 pub(crate) fn report(arguments: &[Argument], engine: Engine, forks: &Forks, findings: &mut Vec<Finding>) {
     let mut guesses = 0..MOST_GUESSES;
+    let before = findings.len();
     // Two flags in one word have a rule of their own.
     let judged = |argument: &&Argument| !argument.is_positional() && argument.second_flag(engine).is_none();
     for argument in arguments.iter().filter(judged) {
@@ -45,6 +49,11 @@ pub(crate) fn report(arguments: &[Argument], engine: Engine, forks: &Forks, find
             Engine::Sglang | Engine::Slime | Engine::Vllm => continue,
         };
         findings.push(doubt_forks(finding, engine, forks, name));
+    }
+    // Several names of which none resembles a flag are those of a modified engine.
+    let own = findings.get_mut(before..).unwrap_or_default();
+    if own.iter().filter(|one| one.depends.unknown_name).count() >= MOST_UNKNOWN && engine != Engine::Spectune {
+        own.iter_mut().filter(|one| one.depends.unknown_name).for_each(|one| one.harm = Severity::Info);
     }
 }
 

@@ -59,6 +59,18 @@ fn is_of_vllm(name: &str) -> bool {
     flags::vllm().spelling(&name).is_some()
 }
 
+/// The first flag with the prefix that slime gives to SGLang's. One alone has to be a flag of SGLang: other programs have
+/// such names too.
+pub fn first_prefixed(words: &[&str]) -> Option<usize> {
+    let name =
+        |word: &str| word.strip_prefix("--sglang-").map(|name| name.split('=').next().unwrap_or(name).to_owned());
+    let mut names = words.iter().filter_map(|word| name(word));
+    let first = names.next()?;
+    let is_known = !matches!(flags::lookup(&first, None), Lookup::Unknown);
+    let is_flag = is_known || names.next().is_some();
+    is_flag.then(|| words.iter().position(|word| word.starts_with("--sglang-"))).flatten()
+}
+
 /// Whether any flag is about speculation, which other programs are unlikely to have.
 pub fn speaks_of_speculation(words: &[&str]) -> bool {
     words.iter().any(|word| {

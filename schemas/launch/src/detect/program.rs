@@ -95,11 +95,17 @@ fn module_engine(module: &str) -> Option<(Engine, Launcher)> {
     match () {
         () if takes_server_flags(module) && module.contains("bench") => Some((Engine::Sglang, Launcher::Benchmark)),
         () if takes_server_flags(module) => Some((Engine::Sglang, Launcher::Own)),
-        () if module.starts_with("vllm.entrypoints") || module == "vllm" => Some((Engine::Vllm, Launcher::Own)),
+        () if is_server_of_vllm(module) => Some((Engine::Vllm, Launcher::Own)),
         () if is_component(module, "sglang") => Some((Engine::Sglang, Launcher::Dynamo)),
         () if is_component(module, "vllm") => Some((Engine::Vllm, Launcher::Dynamo)),
         () => None,
     }
+}
+
+/// Whether a module of vLLM is a server or its command: other entry points have flags of their own.
+fn is_server_of_vllm(module: &str) -> bool {
+    let name = module.strip_prefix("vllm.entrypoints.").map(|name| name.rsplit('.').next().unwrap_or(name));
+    module == "vllm" || name.is_some_and(|name| name.ends_with("server") || matches!(name, "main" | "serve"))
 }
 
 /// Dynamo's workers: `dynamo.vllm`, `dynamo.sglang.decode_worker`.

@@ -10,7 +10,8 @@ use super::{
     super::compose::Composed,
     conditions::{condition, ends},
     lists::{ListNames, ListWord, array_name, words, write},
-    names::{Names, identifier, is_conversion, is_starter, named_children},
+    names::{Names, is_conversion, is_starter},
+    nodes::{identifier, named_children},
     strings::{DEPTH, parts},
 };
 

@@ -6,7 +6,8 @@ use tree_sitter::Node;
 
 use super::{
     super::{Engine, compose::Composed},
-    names::{Names, named_children},
+    names::Names,
+    nodes::named_children,
     strings::{DEPTH, known, parts, span},
 };
 

@@ -4,7 +4,7 @@ use tree_sitter::Node;
 
 use super::{
     super::condition::{Condition, Fact, Relation, Test, Tested},
-    names::{Names, identifier, named_children},
+    nodes::{identifier, named_children},
 };
 
 /// Maximum nesting of a condition.
@@ -17,12 +17,12 @@ const MOST_AROUND: usize = 64;
 const MOST_BEFORE: usize = 32;
 
 /// What is certain of names at a place: conditions of the branches around it, and of earlier branches that end the
-/// function.
-pub fn facts_at<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Vec<Fact> {
+/// function. The search ends where `may_go_on` says so.
+pub fn facts_at<'t>(text: &'t str, node: Node<'t>, may_go_on: &dyn Fn() -> bool) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut inner = node;
     for _ in 0..MOST_AROUND {
-        let Some(outer) = inner.parent().filter(|_| names.spend()) else { break };
+        let Some(outer) = inner.parent().filter(|_| may_go_on()) else { break };
         facts.extend(within(text, outer, inner));
         if matches!(outer.kind(), "block" | "module") {
             facts.extend(after_ends(text, inner));

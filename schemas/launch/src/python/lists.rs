@@ -6,7 +6,8 @@ use tree_sitter::Node;
 
 use super::{
     super::compose::Composed,
-    names::{Names, identifier, named_children},
+    names::Names,
+    nodes::{identifier, named_children},
     strings::{DEPTH, StringPart, copy, known, parts, span},
 };
 

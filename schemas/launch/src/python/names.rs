@@ -10,6 +10,7 @@ use tree_sitter::Node;
 use super::{
     super::condition::{Refined, Tested},
     conditions::{constant, facts_at},
+    nodes::{identifier, named_children},
 };
 
 /// Assignments of a program, by name.
@@ -170,7 +171,7 @@ impl<'t> Names<'t> {
         let name = text.get(at.byte_range())?;
         let value = self.values.get(name).copied().flatten().filter(|_| !self.changed.contains(name))?;
         let Some(constant) = constant(text, value) else { return Some(value) };
-        let facts = facts_at(text, self, at);
+        let facts = facts_at(text, at, &|| self.spend());
         let mut of_it = facts.iter().filter(|fact| fact.variable.name == name);
         of_it.all(|fact| fact.refine(Some(&constant)) == Refined::Same).then_some(value)
     }
@@ -241,16 +242,4 @@ fn function_name<'t>(text: &'t str, call: Node<'_>) -> Option<&'t str> {
     let function = call.child_by_field_name("function")?;
     let name = function.child_by_field_name("attribute").unwrap_or(function);
     text.get(name.byte_range())
-}
-
-/// The named children of a node, without comments.
-pub fn named_children(node: Node<'_>) -> Vec<Node<'_>> {
-    let mut cursor = node.walk();
-    node.named_children(&mut cursor).filter(|child| child.kind() != "comment").collect()
-}
-
-/// The text of a node that is a name.
-pub fn identifier<'t>(text: &'t str, node: Option<Node<'_>>) -> Option<&'t str> {
-    let node = node.filter(|node| node.kind() == "identifier")?;
-    text.get(node.byte_range())
 }

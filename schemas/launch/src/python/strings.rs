@@ -3,10 +3,7 @@
 use schemas::text::Span;
 use tree_sitter::Node;
 
-use super::{
-    super::compose::Composed,
-    names::{Names, named_children},
-};
+use super::{super::compose::Composed, names::Names, nodes::named_children};
 
 /// How deep expressions are followed.
 pub const DEPTH: usize = 12;

@@ -7,7 +7,8 @@ use super::{
     MOST_COMMANDS, PythonCommand,
     assembly::{Assembled, assembled},
     call,
-    names::{Names, identifier, is_conversion, is_starter, named_children},
+    names::{Names, is_conversion, is_starter},
+    nodes::{identifier, named_children},
     strings::{StringPart, copy, known, parts, span},
 };
 

@@ -51,6 +51,9 @@ struct Saved<'a> {
     order: usize,
 }
 
+/// Maximum number of branches of one block whose conditions are kept.
+const MOST_BRANCHES: usize = 64;
+
 /// Maximum number of values that one block refines.
 const MOST_SAVED: usize = 256;
 
@@ -120,7 +123,13 @@ impl<'a> Interpreter<'a> {
         let Some(arms) = self.arms.last_mut().filter(|arms| arms.block != Block::List) else { return };
         let condition = std::mem::replace(&mut arms.condition, Condition::Constant(true));
         arms.ends_script |= arms.is_ended && std::mem::take(&mut arms.is_current_taken);
-        arms.earlier.push((condition, std::mem::take(&mut arms.is_ended)));
+        let branch = (condition, std::mem::take(&mut arms.is_ended));
+        match MOST_BRANCHES.saturating_sub(arms.earlier.len()) {
+            0 => {}
+            // What the rest of them say is not known.
+            1 => arms.earlier.push((Condition::Unknown, false)),
+            _ => arms.earlier.push(branch),
+        }
         arms.is_decided = false;
         let (is_taken, earlier) = (arms.is_taken, arms.earlier.clone());
         earlier.iter().for_each(|(condition, _)| self.narrow(condition, false));
@@ -312,15 +321,13 @@ impl<'a> Interpreter<'a> {
     }
 
     fn refine(&mut self, name: &str, value: Text<'a>) {
-        let room = |arms: &&mut Arms<'a>| arms.saved.len() < MOST_SAVED;
         let old = self.scalars.get(name).map(|scalar| (scalar.value.clone(), scalar.literal.clone()));
         let order = self.scalars.get(name).map_or(self.order, |scalar| scalar.order);
-        match self.arms.last_mut() {
-            Some(arms) => match Some(arms).filter(room) {
-                Some(arms) => arms.saved.push(Saved { name: name.to_owned(), value: old, order }),
-                None => return,
-            },
-            None => {}
+        if let Some(arms) = self.arms.last_mut() {
+            if arms.saved.len() >= MOST_SAVED {
+                return;
+            }
+            arms.saved.push(Saved { name: name.to_owned(), value: old, order });
         }
         match self.scalars.get_mut(name) {
             Some(scalar) => (scalar.value, scalar.literal) = (value, None),

@@ -25,7 +25,7 @@ impl<'a> Interpreter<'a> {
         let runs = command.words.iter().filter_map(ShellWord::text).any(programs::runs_arguments);
         let mut before = None;
         for word in &command.words {
-            let option_before = std::mem::replace(&mut before, Some(word));
+            let option_before = before.replace(word);
             let whole = self.source.slice(word.span);
             // A single option may contain the whole script of a batch job.
             let option = if whole.starts_with("--wrap=") { "--wrap=".len() } else { 0 };

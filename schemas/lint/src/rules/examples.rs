@@ -14,7 +14,7 @@ use schemas::{
 };
 
 use super::{
-    Context, Page, Rule, Selection, lint,
+    Context, Hardware, Page, Rule, Selection, lint,
     page::{Block, Kind},
 };
 
@@ -110,6 +110,7 @@ impl Example {
             draft,
             expected_concurrency: self.concurrency,
             gpu_memory: self.memory,
+            hardware: Hardware::named_in(text),
         };
         let found = lint(&context, &Selection::default());
         for diagnostic in &found {

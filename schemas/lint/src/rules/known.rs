@@ -12,7 +12,6 @@ use launch::Argument;
 use schemas::{
     engines::Engine,
     flags::{self, Lookup},
-    gpu::architecture_of,
     text::Span,
     version::EngineVersion,
 };
@@ -286,7 +285,9 @@ impl Fault {
 
     /// Ascend's plugin has its own kernels and its own rows; rows about NVIDIA's architectures are for its GPUs.
     fn is_platform(&self, context: &Context<'_>) -> bool {
-        let is_ascend = || self.images.iter().chain(&self.sources).any(|text| text.contains("ascend"));
+        let values = self.with.iter().flat_map(|given| given.values.iter().chain(&given.parts));
+        let mut names = self.images.iter().chain(&self.sources).chain(values);
+        let mut is_ascend = || names.any(|text| text.contains("ascend"));
         match platform_of(context) {
             Some(Platform::Ascend) => is_ascend(),
             Some(Platform::Rocm | Platform::Other) => self.gpus.is_empty(),
@@ -295,7 +296,7 @@ impl Fault {
     }
 
     fn is_gpu(&self, context: &Context<'_>) -> bool {
-        let own = context.gpu_memory.and_then(architecture_of).map(|architecture| architecture.to_string());
+        let own = context.architecture().map(|architecture| architecture.to_string());
         self.gpus.is_empty() || own.is_some_and(|own| self.gpus.contains(&own))
     }
 

@@ -7,7 +7,7 @@ use super::Context;
 
 /// A kind of accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Platform {
+pub(crate) enum Platform {
     Cuda,
     Rocm,
     /// Ascend NPUs, which a plugin of vLLM and a device of SGLang serve.
@@ -27,8 +27,8 @@ const MARKS: [(&str, Platform); 8] = [
     ("mi355x", Platform::Rocm),
 ];
 
-/// The platform that a launch names: by `--device`, by its image, its variables, its program or its backends. `None` if
-/// it names none, which on most texts is CUDA.
+/// The platform that a launch names: by `--device`, by its image, its variables, its program or its backends, or else the
+/// one that the text around it names. `None` if there is none, which on most texts is CUDA.
 pub(super) fn platform_of(context: &Context<'_>) -> Option<Platform> {
     let launch = context.launch;
     if let Some(device) = launch.text(Key::Device).filter(|device| device.value != "auto") {
@@ -39,7 +39,8 @@ pub(super) fn platform_of(context: &Context<'_>) -> Option<Platform> {
             _ => Platform::Other,
         });
     }
-    [Platform::Ascend, Platform::Rocm].into_iter().find(|platform| is_marked(launch, *platform))
+    let marked = [Platform::Ascend, Platform::Rocm].into_iter().find(|platform| is_marked(launch, *platform));
+    marked.or(context.hardware.platform)
 }
 
 fn is_marked(launch: &Launch, platform: Platform) -> bool {

@@ -6,6 +6,7 @@ use schemas::{
     diagnostic::Edit,
     engines::{Engine, newest_known},
     flags::{self, Key, Lookup},
+    gpu::{Architecture, architecture_of},
     model::ModelConfig,
     text::Span,
     version::EngineVersion,
@@ -14,6 +15,11 @@ use schemas::{
 use super::{Context, Finding, unstated};
 
 impl<'a> Context<'a> {
+    /// The architecture of the GPUs: that of the given one, or else the only one that the text names.
+    pub fn architecture(&self) -> Option<Architecture> {
+        self.gpu_memory.and_then(architecture_of).or(self.hardware.architecture)
+    }
+
     /// The SGLang version to check against.
     pub(super) fn version(&self) -> EngineVersion {
         self.resolved.version

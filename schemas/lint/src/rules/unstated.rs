@@ -164,7 +164,7 @@ mod tests {
     use schemas::{diagnostic::Diagnostic, text::Source};
 
     use super::*;
-    use crate::rules::{Selection, lint};
+    use crate::rules::{Hardware, Selection, lint};
 
     /// The findings of the only launch of a text, with the version that it states, if any.
     fn found(name: &str, text: &str) -> Vec<Diagnostic> {
@@ -178,7 +178,15 @@ mod tests {
         let resolved = resolve(launch, version, given, None, None, None);
         let (target, draft, expected_concurrency, gpu_memory) = (None, None, None, None);
         lint(
-            &Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory },
+            &Context {
+                launch,
+                resolved: &resolved,
+                target,
+                draft,
+                expected_concurrency,
+                gpu_memory,
+                hardware: Hardware::default(),
+            },
             &Selection::default(),
         )
     }

@@ -76,6 +76,7 @@ use launch::resolve::uses_mla;
 use schemas::{
     diagnostic::{Safety, Severity},
     flags::Key,
+    gpu::Architecture,
 };
 
 use super::padding::{Captured, dense_line};
@@ -131,8 +132,12 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     } else {
         finding.note("sglang #9888, #9521, #8336, #6309, #9481; the main cause is mended in 0.5.6 (PR #10892)")
     };
-    let hopper = context.gpu_memory.is_none_or(|memory| (60 * 1024..160 * 1024).contains(&memory));
-    let (first, second) = if hopper { ("fa3", "triton") } else { ("triton", "fa3") };
+    let runs_fa3 = match context.architecture() {
+        Some(Architecture::Sm(major, _)) => matches!(major, 8 | 9),
+        Some(Architecture::Cdna(_)) => false,
+        None => context.gpu_memory.is_none_or(|memory| (60 * 1024..160 * 1024).contains(&memory)),
+    };
+    let (first, second) = if runs_fa3 { ("fa3", "triton") } else { ("triton", "fa3") };
     Some(
         finding
             .maybe_note(MENDED.doubt(context.version()))

@@ -10,7 +10,7 @@ use schemas::{
     text::Source,
 };
 
-use super::super::{Context, Selection, lint};
+use super::super::{Context, Hardware, Selection, lint};
 use crate::published_models;
 
 const SLIME: &str = "SGLANG_ARGS=(
@@ -79,7 +79,9 @@ fn found(text: &str, version: Option<&str>) -> Vec<Vec<Diagnostic>> {
             assert!(target.is_some() && draft.is_some());
             let resolved = resolve(launch, version, given, target, draft, None);
             let (expected_concurrency, gpu_memory) = (None, None);
-            let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
+            let hardware = Hardware::default();
+            let context =
+                Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory, hardware };
             lint(&context, &Selection::default())
         })
         .collect()
@@ -202,7 +204,15 @@ fn launches_of_vllm_are_not_judged_by_what_sglang_does() {
     let (version, given) = version_of(launch, None);
     let resolved = resolve(launch, version, given, Some(&target), Some(&draft), None);
     let (target, draft) = (Some(&target), Some(&draft));
-    let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency: None, gpu_memory: None };
+    let context = Context {
+        launch,
+        resolved: &resolved,
+        target,
+        draft,
+        expected_concurrency: None,
+        gpu_memory: None,
+        hardware: Hardware::default(),
+    };
     let found = lint(&context, &Selection::default());
     // Its parser lacks these flags; nothing else is reported.
     assert!(!found.is_empty() && found.iter().all(|found| found.code == "VL19"), "{found:?}");

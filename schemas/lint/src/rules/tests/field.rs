@@ -12,7 +12,7 @@ use schemas::{
     text::Source,
 };
 
-use super::super::{Context, Selection, lint};
+use super::super::{Context, Hardware, Selection, lint};
 use crate::published_models;
 
 /// Facts in addition to a launch: the engine's version, the GPU, the number of concurrent requests.
@@ -39,6 +39,7 @@ fn found(text: &str, extra: GivenFacts<'_>) -> Vec<Diagnostic> {
         draft: draft.as_ref(),
         expected_concurrency: extra.requests,
         gpu_memory,
+        hardware: Hardware::default(),
     };
     lint(&context, &Selection::default())
 }

@@ -84,6 +84,9 @@ const NOW_FLAGS: [(&str, &str); 6] = [
 /// Maximum edit distance at which a name counts as a typo of a flag.
 const SLIP: usize = 2;
 
+/// Number of flags that resemble none of the engine's from which on they are taken for those of a modified engine.
+const MOST_UNKNOWN: usize = 3;
+
 /// Words that belong to other programs on the same line.
 const OTHERS: [&str; 3] = ["dyn-", "sglang-", "ray-"];
 
@@ -92,7 +95,14 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let arguments = context.launch.arguments.iter().filter(|argument| !argument.is_positional());
-    arguments.filter_map(|argument| look(context, argument)).map(Finding::by_engine).collect()
+    let mut found: Vec<Finding> =
+        arguments.filter_map(|argument| look(context, argument)).map(Finding::by_engine).collect();
+    // Several names of which none resembles a flag are those of a modified engine.
+    let is_foreign = |one: &&Finding| one.depends.unknown_name;
+    if found.iter().filter(is_foreign).count() >= MOST_UNKNOWN {
+        found.iter_mut().filter(|one| one.depends.unknown_name).for_each(|one| one.harm = Severity::Info);
+    }
+    found
 }
 
 fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
@@ -106,6 +116,11 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let version = context.version();
     match flags::vllm().lookup(&name, Some(version)) {
         Lookup::Exact(_) | Lookup::Abbreviation(_) => None,
+        // A call in Python knows no abbreviations.
+        Lookup::Ambiguous(_) if context.launch.syntax == Syntax::Composed => match flags::vllm().lookup(&name, None) {
+            Lookup::Exact(spelling) => elsewhere(context, argument, spelling),
+            _ => None,
+        },
         Lookup::Ambiguous(candidates) => {
             let names: Vec<String> = candidates.iter().map(|one| format!("--{}", one.name)).collect();
             Some(
@@ -126,8 +141,12 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
                 if context.launch.forks.may_have(Engine::Vllm, &name, near.is_some()) {
                     return None;
                 }
-                let finding = nowhere(argument, near);
                 // So may a program that passes its flags on.
+                if context.launch.is_part && near.is_none() {
+                    return None;
+                }
+                let mut finding = nowhere(argument, near);
+                finding.depends.unknown_name = near.is_none();
                 Some(if context.launch.is_part { finding.at_most(Severity::Warning) } else { finding })
             }
         },
