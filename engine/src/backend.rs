@@ -22,7 +22,7 @@ pub use self::{
 use crate::{error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
 pub use crate::{
     token::{ProducedToken, TokenLogprobs},
-    tree::{Pool, Wanted},
+    tree::{DraftTree, Pool, Wanted},
 };
 pub use kernels::device::GpuState;
 
@@ -332,6 +332,16 @@ pub trait Backend: Send {
     /// # Errors
     /// When the device fails.
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError>;
+
+    /// Like [`launch`](Self::launch), for trees that the host has drafted, one per slot: they have the shape's nodes or
+    /// fewer.
+    ///
+    /// # Errors
+    /// When this backend cannot verify such trees, or the device fails.
+    fn launch_drafted(&mut self, round: Round<'_>, _trees: &[DraftTree]) -> Result<Ticket, EngineError> {
+        let slots = round.slots.len();
+        Err(EngineError::Device(format!("this device cannot verify the trees that the host drafted for {slots} slots")))
+    }
 
     /// Waits for a launched round. Rounds are collected in the order in which they were launched.
     ///

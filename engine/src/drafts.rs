@@ -14,7 +14,7 @@ use crate::{
     error::EngineError,
     families::{self, Config},
     options::EngineOptions,
-    spec::{DraftSpec, RecurrentSpec, TargetSpec, VocabularySource},
+    spec::{DraftSpec, RecurrentSpec, TargetSpec, TextSpec, VocabularySource},
 };
 
 /// The source of a draft.
@@ -24,6 +24,8 @@ pub enum DraftFrom {
     Folder(Box<Folder>),
     /// The MTP layer of the target's own checkpoint.
     Target,
+    /// Texts: nothing is read.
+    Texts(TextSpec),
 }
 
 impl DraftFrom {
@@ -32,8 +34,18 @@ impl DraftFrom {
     /// target's.
     ///
     /// # Errors
-    /// When the folder cannot be opened.
+    /// When the folder cannot be opened, or the numbers of a rule for texts are out of range.
     pub fn options(options: &EngineOptions) -> Result<Option<Self>, EngineError> {
+        if let Some(rule) = options.text_draft() {
+            rule.check()?;
+            return match &options.draft_model_path {
+                None => Ok(Some(Self::Texts(rule))),
+                Some(_) => Err(EngineError::Configuration(format!(
+                    "{} looks drafts up in texts, without a draft model: remove --speculative-draft-model-path",
+                    rule.algorithm()
+                ))),
+            };
+        }
         match options.draft_folder() {
             Some(path) => Ok(Some(Self::Folder(Box::new(Folder::open(&path)?)))),
             None if options.policy.speculates() || options.algorithm.is_some() => Ok(Some(Self::Target)),

@@ -63,7 +63,8 @@ impl Engine {
                 ModelEnds { end_tokens, text: text.clone() },
                 options.policy.clone(),
                 scheduler_options(&options),
-            ),
+            )
+            .with_texts(options.text_draft()),
             options,
             text,
             generation,
@@ -223,7 +224,8 @@ impl Engine {
     }
 
     /// Replay: what trees of these shapes would accept along texts, without running rounds. Returns, for each text in
-    /// the given order, one [`Acceptance`] per shape, as a run of that text with that shape would have counted it.
+    /// the given order, one [`Acceptance`] per shape, as a run of that text with that shape would have counted it. For
+    /// drafts that are looked up in texts, that is a run of all texts one after the other ([`TextHistory::Cold`](crate::TextHistory::Cold)).
     /// Shapes need not be prepared. Only while idle; the prefix cache is cleared. `progress` receives the progress and
     /// may cancel the replay, which then returns `None`.
     ///
@@ -236,6 +238,10 @@ impl Engine {
         shapes: &[TreeShape],
         progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
     ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+        if let Some(rule) = self.options.text_draft() {
+            self.scheduler.expect_idle("texts can be replayed")?;
+            return replay::texts::run(rule, texts, shapes, progress);
+        }
         replay::run(self.scheduler.lend()?, texts, shapes, None, progress)
     }
 
@@ -252,6 +258,9 @@ impl Engine {
         keep: KeepStates<'_>,
         progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
     ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+        if self.options.text_draft().is_some() {
+            return self.replay(texts, shapes, progress);
+        }
         let keeping = Keeping { keep, identity: &self.identity, options: &self.options };
         replay::run(self.scheduler.lend()?, texts, shapes, Some(keeping), progress)
     }

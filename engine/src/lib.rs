@@ -27,6 +27,7 @@ pub mod scheduler;
 pub mod selftest;
 pub mod spec;
 pub mod text;
+mod text_drafts;
 mod token;
 mod tree;
 mod weights;
@@ -40,7 +41,9 @@ pub use error::EngineError;
 pub use identity::Identity;
 pub use model_files::ModelFiles;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
-pub use replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
+pub use replay::{
+    Acceptance, KeepStates, KnownText, ReplayProgress, ReplayText, TextAcceptance, TextHistory, replay_texts,
+};
 pub use request::{
     Completion, Event, FinishReason, OutputText, PromptLogprobs, Request, RequestId, SamplingParams, StopConditions,
 };

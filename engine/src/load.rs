@@ -17,7 +17,7 @@ use crate::{
     identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
     quantization::{Quantization, StoredIn, described, quantised_draft, quantised_target},
-    spec::{DraftSpec, PublishedModel, TargetSpec, published},
+    spec::{DraftSpec, PublishedModel, TargetSpec, TextSpec, published},
     text::Text,
 };
 
@@ -94,8 +94,8 @@ pub fn target_context_length(options: &EngineOptions) -> Result<usize, EngineErr
     context_length(&options.model_path.display().to_string(), made_for, options.context_length)
 }
 
-/// The algorithm that the options' draft is for (EAGLE, EAGLE3, NEXTN, DFLASH or DSPARK), judging by the headers of its files; `None`
-/// without a draft.
+/// The algorithm that the options' draft is for (EAGLE, EAGLE3, NEXTN, DFLASH or DSPARK), judging by the headers of its
+/// files, or the rule for texts; `None` without a draft.
 ///
 /// # Errors
 /// When target or draft are not supported checkpoints, or do not fit together or to the options' algorithm.
@@ -113,6 +113,7 @@ pub(crate) fn hashes(options: &EngineOptions) -> Result<(String, Option<String>)
         None => None,
         Some(DraftFrom::Folder(folder)) => Some(folder.hash()?),
         Some(DraftFrom::Target) => Some(target.clone()),
+        Some(DraftFrom::Texts(rule)) => return Ok((quantised_hash(target, options.quantization), Some(texts(rule)))),
     };
     let draft = draft.map(|hash| quantised_hash(hash, options.draft_quantization));
     Ok((quantised_hash(target, options.quantization), draft))
@@ -134,6 +135,9 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
             check_quantization(options, element)?;
             // If the kernels compute in float32, FP8 weights are dequantised to float32 at load time.
             let plain = element == Element::F32;
+            if let Some(rule) = options.text_draft() {
+                return Err(texts_on_gpu(&rule));
+            }
             let draft = own_draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
             let spec = if plain { spec.in_plain() } else { spec };
             let models = SharedModels { target: (spec, Some(weights)), draft };
@@ -165,6 +169,7 @@ fn draft_of(
 ) -> Result<(DraftSpec, Option<Weights>), EngineError> {
     let target = DraftTarget { folder, spec };
     let (spec, own) = match draft {
+        DraftFrom::Texts(rule) => return Ok((DraftSpec::Text(*rule), None)),
         DraftFrom::Target => (read_own_draft(weights, target, options)?, None),
         DraftFrom::Folder(folder) => {
             let own = folder.weights()?;
@@ -175,12 +180,25 @@ fn draft_of(
     Ok((quantised_draft(spec, stored, options.draft_quantization)?, own))
 }
 
+/// Why a GPU does not run look-ups in texts.
+pub(crate) fn texts_on_gpu(rule: &TextSpec) -> EngineError {
+    EngineError::Configuration(format!(
+        "drafts from texts run on the CPU backend only so far: give --device cpu for {}",
+        rule.algorithm()
+    ))
+}
+
 /// The hash of files, extended if their weights are quantised at load time.
 fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
     match by {
         None => hash,
         Some(by) => format!("{hash} as {}", by.name()),
     }
+}
+
+/// What identifies a draft from texts: its rule, with all numbers.
+fn texts(rule: TextSpec) -> String {
+    serde_json::to_string(&rule).unwrap_or_else(|_| rule.algorithm().to_owned())
 }
 
 /// Random weights of a published shape: the time of a round hardly depends on their values, as long as they differ.
@@ -194,6 +212,9 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         return Err(EngineError::Configuration(
             "--load-format dummy makes weights on a CUDA device; on the CPU give a checkpoint with --model-path".into(),
         ));
+    }
+    if let Some(rule) = options.text_draft() {
+        return Err(texts_on_gpu(&rule));
     }
     let context_length = context_length(name, shape.context_length, options.context_length)?;
     let target = quantised_target(shape.target(options.num_layers)?, StoredIn::Nowhere, options.quantization)?;

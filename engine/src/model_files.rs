@@ -9,7 +9,7 @@ use crate::{
     error::EngineError,
     families::read_target,
     options::EngineOptions,
-    spec::{RecurrentSpec, TargetSpec, TensorSpec},
+    spec::{DraftSpec, RecurrentSpec, TargetSpec, TensorSpec},
 };
 
 /// Drafts whose weights are read here: those that can be trained.
@@ -39,6 +39,7 @@ impl ModelFiles {
         let for_target = DraftTarget { folder: &folder, spec: &target };
         let (draft, draft_weights) = match DraftFrom::options(options)? {
             None => (None, None),
+            Some(DraftFrom::Texts(rule)) => (Some(DraftSpec::Text(rule).recurrent(TRAINED)?), None),
             Some(DraftFrom::Target) => {
                 (Some(read_own_draft(&target_weights, for_target, options)?.recurrent(TRAINED)?), None)
             }

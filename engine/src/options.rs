@@ -17,7 +17,12 @@ use schemas::{
 
 pub use self::flags::with_launch;
 pub use crate::quantization::Quantization;
-use crate::{backend::verify_plan::VerifyPlan, checkpoint::Folder, error::EngineError, spec::published};
+use crate::{
+    backend::verify_plan::VerifyPlan,
+    checkpoint::Folder,
+    error::EngineError,
+    spec::{TextSpec, published},
+};
 
 /// The device to run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,6 +100,8 @@ pub struct EngineOptions {
     /// Rows of a block head's block, as `--speculative-dflash-block-size` counts them; `None` if the shape decides
     /// ([`Block`](schemas::tree::Block)).
     pub draft_block_size: Option<usize>,
+    /// Numbers of the rule by which drafts are looked up in texts; `None` for the algorithm's defaults.
+    pub text_rule: Option<TextSpec>,
     /// FR-Spec: a file that lists the tokens of the target's vocabulary that an EAGLE-1/2 head may propose.
     pub token_map: Option<PathBuf>,
     /// Simulates acceptance of this many tokens per round on average (bonus token included), for timing rounds. The
@@ -176,6 +183,7 @@ impl Default for EngineOptions {
             batch_invariant: false,
             attention_backend: None,
             draft_block_size: None,
+            text_rule: None,
             token_map: None,
             simulate_accept_length: None,
             verify_plan: None,
@@ -204,6 +212,12 @@ impl EngineOptions {
         let dspark = || self.algorithm.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("DSPARK"));
         let bundled = self.model_path.join(BUNDLED);
         self.draft_model_path.clone().or_else(|| (dspark() && bundled.is_dir()).then_some(bundled))
+    }
+
+    /// The rule by which drafts are looked up in texts, if the algorithm is such a rule.
+    pub fn text_draft(&self) -> Option<TextSpec> {
+        let named = TextSpec::named(self.algorithm.as_deref()?)?;
+        Some(self.text_rule.filter(|rule| rule.algorithm() == named.algorithm()).unwrap_or(named))
     }
 
     /// Whether acceptance is simulated, so that outputs are meaningless.

@@ -91,6 +91,7 @@ pub fn quantised_draft(
                 block.layers[at].layer.formats = formats(&block.layers[at].layer, &prefix, stored, by)?;
             }
         }
+        DraftSpec::Text(_) => {}
     }
     Ok(draft)
 }

@@ -13,14 +13,18 @@ mod expected;
 mod family;
 mod group;
 mod kept;
+pub(crate) mod texts;
 
 use std::ops::ControlFlow;
 
 use schemas::tree::TreeShape;
 
-pub use self::kept::KeepStates;
 pub(crate) use self::kept::Keeping;
 use self::{group::Group, kept::Kept};
+pub use self::{
+    kept::KeepStates,
+    texts::{KnownText, TextAcceptance, TextHistory, replay_texts},
+};
 use crate::{
     backend::Backend,
     error::EngineError,
@@ -99,10 +103,15 @@ impl Acceptance {
     /// Counts a round in which this many drafts were accepted, with at most `left` tokens of the text remaining;
     /// returns the number of kept tokens.
     fn count(&mut self, shape: TreeShape, accepted: usize, left: usize) -> usize {
+        self.count_drafts(shape.num_draft_tokens.saturating_sub(1), accepted, left)
+    }
+
+    /// Like [`count`](Self::count), for a round with this many drafts.
+    fn count_drafts(&mut self, drafts: usize, accepted: usize, left: usize) -> usize {
+        self.proposed_drafts += drafts as u64;
         let kept = (accepted + 1).min(left);
         let drafts = kept.min(accepted);
         self.rounds += 1;
-        self.proposed_drafts += shape.num_draft_tokens.saturating_sub(1) as u64;
         if self.accept_histogram.len() <= drafts {
             self.accept_histogram.resize(drafts + 1, 0);
         }

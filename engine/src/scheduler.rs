@@ -8,6 +8,7 @@ mod prefill;
 mod prefix;
 #[cfg(test)]
 mod recording;
+mod round;
 mod running;
 mod statistics;
 #[cfg(test)]
@@ -22,16 +23,19 @@ use self::{
     pages::PagePool,
     prefill::LaunchedPrefill,
     prefix::PageKeys,
+    round::LaunchedRound,
     running::{Place, Running},
 };
 pub use self::{prefix::Reuse, statistics::Statistics};
 use crate::{
     adjust::Adjustments,
-    backend::{Backend, Exchange, Round, Slot, Ticket},
+    backend::{Backend, Exchange, Slot},
     error::EngineError,
     options::{EngineOptions, ShapePolicy},
     request::{Event, FinishReason, Request, RequestId, StopConditions},
+    spec::TextSpec,
     text::Text,
+    text_drafts::TextDrafts,
 };
 
 /// Properties of the model that the scheduler needs.
@@ -79,6 +83,8 @@ pub struct Scheduler {
     pages: PagePool,
     statistics: Statistics,
     submitted: u64,
+    /// Texts in which drafts are looked up, if the backend does not draft.
+    texts: Option<TextDrafts>,
     /// Whether requests stay in the queue.
     holds_queue: bool,
 }
@@ -104,15 +110,6 @@ enum InFlight {
     Prefill(LaunchedPrefill),
 }
 
-/// A round in flight.
-struct LaunchedRound {
-    ticket: Ticket,
-    shape: TreeShape,
-    members: Vec<RequestId>,
-    /// Whether prefills before it have not been timed yet.
-    times_prefills: bool,
-}
-
 impl Scheduler {
     /// A scheduler for a backend that is prepared for the policy's shapes.
     pub fn new(
@@ -135,11 +132,18 @@ impl Scheduler {
             untimed_prefill: false,
             cancelled: Vec::new(),
             submitted: 0,
+            texts: None,
             holds_queue: false,
             backend,
             model,
             policy,
         }
+    }
+
+    /// The same with drafts that are looked up in texts by a rule.
+    #[must_use]
+    pub fn with_texts(self, rule: Option<TextSpec>) -> Self {
+        Self { texts: rule.map(TextDrafts::new), ..self }
     }
 
     /// The device.
@@ -215,7 +219,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Clears the prefix cache.
+    /// Clears the prefix cache, and forgets the texts in which drafts are looked up.
     ///
     /// # Errors
     /// When a request is running.
@@ -224,6 +228,7 @@ impl Scheduler {
         if !self.nothing_runs() {
             self.expect_idle("the prefix cache can be flushed")?;
         }
+        self.forget_texts();
         self.pages.clear();
         self.statistics.pages_cached = 0;
         Ok(())
@@ -338,6 +343,7 @@ impl Scheduler {
         self.expect_idle("the tree shapes can change")?;
         let shapes: Vec<_> = policy.shapes().collect();
         self.backend.prepare(&shapes, capture_sizes, captured)?;
+        self.forget_texts();
         // Outputs generated without speculation have no rows in the draft's cache.
         if policy.speculates() && !self.policy.speculates() {
             self.pages.clear();
@@ -442,6 +448,7 @@ impl Scheduler {
                     None => Running::new(waiting.id, waiting.request, waiting.submitted, None, &self.model),
                 };
                 running.end(FinishReason::Cancelled);
+                self.end_texts(&running);
                 running.take_events().into_iter().for_each(&mut *events);
                 self.statistics.finished(&FinishReason::Cancelled);
             }
@@ -491,27 +498,6 @@ impl Scheduler {
         key.is_some_and(|key| self.running.iter().any(|running| running.will_fill(page, key)))
     }
 
-    /// Launches a round for all requests that can use one; returns whether there were any.
-    fn launch(&mut self) -> Result<bool, EngineError> {
-        let mut members = Vec::new();
-        let mut slots = Vec::new();
-        for running in &mut self.running {
-            if let Some(slot) = running.slot().filter(|_| running.wants_round()) {
-                running.launched();
-                members.push(running.id());
-                slots.push(slot);
-            }
-        }
-        if slots.is_empty() {
-            return Ok(false);
-        }
-        let shape = self.policy.shape(slots.len());
-        let ticket = self.backend.launch(Round { shape, slots: &slots })?;
-        let times_prefills = std::mem::take(&mut self.untimed_prefill);
-        self.in_flight.push_back(InFlight::Round(LaunchedRound { ticket, shape, members, times_prefills }));
-        Ok(true)
-    }
-
     /// Collects the oldest work in flight.
     fn collect(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
         match self.in_flight.pop_front() {
@@ -519,29 +505,6 @@ impl Scheduler {
             Some(InFlight::Prefill(prefill)) => self.collect_prefill(prefill, events),
             None => Ok(()),
         }
-    }
-
-    fn collect_round(&mut self, round: LaunchedRound, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
-        let LaunchedRound { ticket, shape, members, times_prefills } = round;
-        let output = self.backend.collect(ticket)?;
-        if times_prefills {
-            self.time_prefills()?;
-        }
-        let (launched, mut batch) = (members.len(), 0);
-        for (id, produced) in members.into_iter().zip(output.yields) {
-            let Some(running) = self.running.iter_mut().find(|running| running.id() == id) else { continue };
-            if let Some(kept) = running.take_round(produced.tokens, shape.num_draft_tokens - 1) {
-                batch += 1;
-                self.statistics.kept(kept);
-            }
-            // Tokens of a request that has already ended are dropped.
-            if let Some(position) = produced.not_finite {
-                running.end(no_token(self.backend.as_ref(), running, position));
-            }
-        }
-        self.statistics.round(launched, batch, shape, &output.timing);
-        self.sweep(events);
-        Ok(())
     }
 
     /// Collects events, and releases the resources of finished requests.
@@ -559,6 +522,7 @@ impl Scheduler {
                 continue;
             }
             let mut done = self.running.remove(at);
+            self.end_texts(&done);
             self.release(&mut done);
         }
     }

@@ -18,6 +18,7 @@ mod rope;
 mod share;
 mod target;
 mod tensors;
+mod text;
 
 pub use self::{
     attention::{AttentionSpec, GroupedQuery, KvLayout, MultiHeadLatent},
@@ -38,4 +39,5 @@ pub use self::{
         LatentTensors, LayerTensors, LinearTensors, MarkovTensors, RecurrentTensors, Role, Split, TargetTensors,
         TensorSpec,
     },
+    text::{Occurrence, PromptLookup, SuffixRule, TextSpec, TrieMatch, TrieRule},
 };

@@ -226,7 +226,19 @@ mod tests {
     }
 
     /// Flags of spectune's own engine that SGLang's parser does not have.
-    const NOT_SGLANG: &[Key] = &[Key::BatchInvariant, Key::ModelShape, Key::NumLayers, Key::SimulateAcceptLength];
+    const NOT_SGLANG: &[Key] = &[
+        Key::BatchInvariant,
+        Key::ModelShape,
+        Key::NumLayers,
+        Key::PromptLookupMatch,
+        Key::PromptLookupMax,
+        Key::PromptLookupMin,
+        Key::SimulateAcceptLength,
+        Key::SuffixDecodingMaxCachedRequests,
+        Key::SuffixDecodingMaxSpecFactor,
+        Key::SuffixDecodingMaxTreeDepth,
+        Key::SuffixDecodingMinTokenProb,
+    ];
 
     #[test]
     fn rows_agree_with_what_the_wheels_register() {

@@ -167,7 +167,7 @@ impl SweepFile {
     /// Rejects settings that servers do not support.
     fn check_system(&self) -> Result<(), FieldError> {
         if self.system.is_in_process() {
-            return Ok(());
+            return self.check_predictable();
         }
         if self.system.url.is_some() {
             self.check_nothing_varies()?;
@@ -181,6 +181,20 @@ impl SweepFile {
         if !self.space.tables.is_empty() {
             let reason = format!("tables are not supported with {kind}: list their shapes instead");
             return Err(FieldError::at(&["space", "tables"], reason));
+        }
+        Ok(())
+    }
+
+    /// Rejects a search that predicts rounds whose number of rows depends on the text.
+    fn check_predictable(&self) -> Result<(), FieldError> {
+        let algorithm = &self.models.algorithm;
+        let looks_up = matches!(NodeSource::named(algorithm), NodeSource::Text(_));
+        if looks_up && self.search.strategy == StrategyName::Guided {
+            let reason = format!(
+                "a guided search cannot predict rounds of {algorithm}, whose rows depend on the text: use grid, random \
+                 or anneal"
+            );
+            return Err(FieldError::at(&["search", "strategy"], reason));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::source::{Block, NodeSource};
+pub use self::source::{Block, NodeSource, TextNodes};
 
 /// How a round drafts: depth, branching and size of the tree that the target verifies.
 ///
@@ -49,6 +49,20 @@ pub enum ShapeError {
         most: usize,
         /// Rows of the block.
         rows: usize,
+    },
+    /// More steps than the texts of a look-up are kept long.
+    #[error("num_steps {found} is too deep: look-ups find at most {most} drafts in a row")]
+    DeeperThanTexts {
+        /// The requested number.
+        found: usize,
+        /// The largest possible.
+        most: usize,
+    },
+    /// Branches where a look-up finds one continuation.
+    #[error("topk {found}: this look-up drafts chains only, use topk 1")]
+    OnlyChains {
+        /// The requested topk.
+        found: usize,
     },
     /// A chain whose size is not steps + 1.
     #[error("with topk 1 the tree is a chain: num_draft_tokens must be num_steps + 1 = {expected}, not {found}")]

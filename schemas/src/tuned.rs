@@ -256,7 +256,8 @@ impl TunedFile {
             return Err(FieldError::at(&["format"], reason));
         }
         let algorithm = self.models.algorithm.as_str();
-        if parse_algorithm(algorithm, NEWEST_SGLANG).is_none() {
+        let looks_up = matches!(NodeSource::named(algorithm), NodeSource::Text(_));
+        if parse_algorithm(algorithm, NEWEST_SGLANG).is_none() && !looks_up {
             let shown: String = algorithm.chars().take(60).collect();
             return Err(FieldError::at(
                 &["models", "algorithm"],

@@ -31,7 +31,8 @@ pub fn replayed(texts: &[ReplayText], shapes: &[TreeShape], replayed: &[Vec<Acce
         row(*shape, &each)
     });
     let tokens = texts.iter().map(|text| text.output_tokens() as u64).sum();
-    AcceptanceTable { source: AcceptanceSource::Replayed { texts: texts.len(), tokens }, rows: rows.collect() }
+    let source = AcceptanceSource::Replayed { texts: texts.len(), tokens };
+    AcceptanceTable { source, rows: rows.collect(), text_drafts: Vec::new() }
 }
 
 /// The row of a shape, over all texts; `None` if no text had a round.
@@ -137,7 +138,8 @@ pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable
         picked.iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))).collect();
     let source = [&[file.source, from.file.clone()][..], &picked].concat();
     let source = source.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
-    Ok(AcceptanceTable { source: AcceptanceSource::Imported { source }, rows: rows.collect() })
+    let source = AcceptanceSource::Imported { source };
+    Ok(AcceptanceTable { source, rows: rows.collect(), text_drafts: Vec::new() })
 }
 
 impl AcceptanceTable {

@@ -23,6 +23,7 @@ use crate::{
         prepare::Ready,
         request::{Progress, SweepRequest},
     },
+    text_drafts,
 };
 
 /// The file in the sweep's folder with the target's hidden states of the texts: see [`KeepStates`].
@@ -134,7 +135,10 @@ fn accepted(
             let begin = Instant::now();
             let Some(replayed) = replay(request, ready, texts, shapes, progress)? else { return Ok(None) };
             cost.replay_s = begin.elapsed().as_secs_f64();
-            (acceptance::replayed(&replayed.texts, shapes, &replayed.each), Some(replayed))
+            let mut table = acceptance::replayed(&replayed.texts, shapes, &replayed.each);
+            table.text_drafts = text_drafts::rows(&replayed.texts)?;
+            progress.note(&text_drafts::sentence(&table.text_drafts));
+            (table, Some(replayed))
         }
     };
     note_missing(&found.0, shapes, progress);

@@ -12,6 +12,7 @@ use crate::{
     atomic_file::{self, Version},
     configuration::{Configuration, Load},
     record::Fingerprint,
+    text_drafts::TextDraftRow,
 };
 
 /// The file's name in the folder of a sweep.
@@ -49,6 +50,9 @@ pub struct AcceptanceTable {
     pub source: AcceptanceSource,
     /// One row per shape, ascending.
     pub rows: Vec<AcceptanceRow>,
+    /// What drafts from texts would accept instead, on the replayed texts; empty without them.
+    #[serde(default)]
+    pub text_drafts: Vec<TextDraftRow>,
 }
 
 /// Where an acceptance table comes from.

@@ -45,6 +45,7 @@ pub mod sweep;
 #[cfg(test)]
 mod synthetic;
 pub mod system;
+pub mod text_drafts;
 pub mod workload;
 
 pub use error::TunerError;

@@ -310,6 +310,7 @@ fn the_guide_of_the_first_that_has_one_is_copied() {
         acceptance: tuner::guide::AcceptanceTable {
             source: tuner::guide::AcceptanceSource::Replayed { texts: 1, tokens: 2 },
             rows: Vec::new(),
+            text_drafts: Vec::new(),
         },
         round_times: tuner::guide::RoundTimeSummary {
             parameters: Vec::new(),

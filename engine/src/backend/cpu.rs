@@ -21,6 +21,7 @@ mod states;
 mod target;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use std::{
     collections::VecDeque,
@@ -28,7 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use schemas::tree::TreeShape;
+use schemas::tree::{NodeSource, TreeShape};
 
 use self::{
     attention::Cache,
@@ -41,8 +42,8 @@ pub use self::{
     quality::{Quality, quantisation_quality},
 };
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, Exchange, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot,
-    StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
+    Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, PageId, Pool, PrefillChunk, ReplayPlace, Round,
+    RoundOutput, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
 };
 use crate::{adjust::Adjuster, error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
 
@@ -84,6 +85,13 @@ impl CpuBackend {
             launched: 0,
             prefilled: Duration::ZERO,
         }
+    }
+
+    /// Keeps the output of a round until it is collected.
+    fn finish(&mut self, output: RoundOutput) -> Ticket {
+        self.launched += 1;
+        self.finished.push_back((Ticket(self.launched), output));
+        Ticket(self.launched)
     }
 
     /// Bytes per token in the caches of a target and a draft.
@@ -136,6 +144,8 @@ impl Backend for CpuBackend {
         }
         self.follows = shapes.iter().any(|shape| !shape.is_off());
         if let Some(draft) = &self.draft {
+            // Look-ups in texts keep nothing of a sequence here.
+            self.follows &= !matches!(draft.nodes(), NodeSource::Text(_));
             shapes.iter().try_for_each(|shape| draft.nodes().check(*shape)).map_err(|error| {
                 EngineError::Configuration(format!("the tree shape does not fit the draft: {error}"))
             })?;
@@ -208,10 +218,13 @@ impl Backend for CpuBackend {
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
-        let output = rayon::scope(|_| self.run_round(round))?;
-        self.launched += 1;
-        self.finished.push_back((Ticket(self.launched), output));
-        Ok(Ticket(self.launched))
+        let output = rayon::scope(|_| self.run_round(round, None))?;
+        Ok(self.finish(output))
+    }
+
+    fn launch_drafted(&mut self, round: Round<'_>, trees: &[DraftTree]) -> Result<Ticket, EngineError> {
+        let output = rayon::scope(|_| self.run_round(round, Some(trees)))?;
+        Ok(self.finish(output))
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {

@@ -1,6 +1,7 @@
 //! Engine flags, spelled as SGLang spells them.
 
 mod block;
+mod text;
 
 use std::{fs::File, io::Read};
 
@@ -90,6 +91,7 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if let Some(size) = block_size(launch)? {
         options.draft_block_size = Some(size);
     }
+    options.text_rule = text::rule(launch, &options)?;
     if let Some(path) = text(Key::SpeculativeTokenMap) {
         options.token_map = Some(path.into());
     }
@@ -109,7 +111,7 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
         Key::SpeculativeNumDraftTokens,
         Key::SpeculativeNumSteps,
     ];
-    if SHAPE.iter().any(|key| launch.has(*key)) {
+    if SHAPE.iter().any(|key| launch.has(*key)) || text::is_given(launch) {
         options.policy = ShapePolicy::fixed(shape(launch, &options)?);
     }
     if let Some(policy) = adaptive(launch)? {
@@ -126,6 +128,9 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
     if steps == Some(0) {
         // An explicit 0 means no speculation.
         return Ok(TreeShape::OFF);
+    }
+    if let Some(rule) = options.text_draft() {
+        return text::shape(rule, launch, [steps, topk, drafts]);
     }
     if let Some(block) = block(options)? {
         return block_shape(block, steps, topk, drafts);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::spec::{Occurrence, PromptLookup, TrieMatch, TrieRule};
 
 fn options(line: &str) -> Result<EngineOptions, EngineError> {
     let words: Vec<String> = line.split_whitespace().map(ToOwned::to_owned).collect();
@@ -110,5 +111,66 @@ fn an_adaptive_file_with_one_candidate_a_slot_is_a_table() {
     ] {
         let error = with(text, flags).expect_err(words).to_string();
         assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn rules_for_texts_have_flags_of_their_own_and_the_engines_defaults() {
+    fn check(line: &str, shape: &str, rule: impl Fn(&TextSpec) -> bool) {
+        let found = options(&format!("--model-path m {line}")).expect(line);
+        assert_eq!(found.policy.shape(1).to_string(), shape, "{line}");
+        assert!(found.text_draft().is_some_and(|found| rule(&found)), "{line}: {:?}", found.text_draft());
+    }
+    check("--speculative-algorithm NGRAM", "11,10,12", |rule| *rule == TextSpec::Trie(TrieRule::DEFAULT));
+    check("--speculative-algorithm ngram --speculative-num-draft-tokens 30", "17,10,30", |_| true);
+    // As in SGLang, these two do not change the tree.
+    check("--speculative-algorithm NGRAM --speculative-eagle-topk 2 --speculative-num-steps 3", "11,10,12", |_| true);
+    check(
+        "--speculative-algorithm NGRAM --speculative-ngram-max-bfs-breadth 4 --speculative-ngram-min-bfs-breadth 2 \
+         --speculative-ngram-match-type PROB --speculative-ngram-max-trie-depth 8 --speculative-ngram-capacity 1000",
+        "7,4,12",
+        |rule| {
+            let expected = TrieRule { max_depth: 8, min_breadth: 2, matching: TrieMatch::Prob, capacity: 1000 };
+            *rule == TextSpec::Trie(expected)
+        },
+    );
+    check("--speculative-algorithm PROMPT_LOOKUP", "5,1,6", |rule| {
+        *rule == TextSpec::PromptLookup(PromptLookup::DEFAULT)
+    });
+    check(
+        "--speculative-algorithm prompt_lookup --prompt-lookup-max 3 --prompt-lookup-match latest-filled \
+         --speculative-num-draft-tokens 9",
+        "8,1,9",
+        |rule| {
+            let expected = PromptLookup { min: 3, max: 3, occurrence: Occurrence::LatestFilled };
+            *rule == TextSpec::PromptLookup(expected)
+        },
+    );
+    check(
+        "--speculative-algorithm SUFFIX --suffix-decoding-min-token-prob 0.2",
+        "24,1,25",
+        |rule| matches!(rule, TextSpec::Suffix(rule) if rule.min_token_prob == 0.2),
+    );
+    check("--speculative-algorithm SUFFIX --speculative-num-steps 4", "4,1,5", |_| true);
+    check("--speculative-algorithm SUFFIX --speculative-num-steps 0", "0,1,1", |_| true);
+}
+
+#[test]
+fn flags_of_rules_for_texts_are_refused_where_they_have_no_effect() {
+    for (line, expected) in [
+        ("--speculative-algorithm SUFFIX --prompt-lookup-max 3", "--prompt-lookup-max is for --speculative-algorithm"),
+        ("--speculative-ngram-match-type BFS", "is for --speculative-algorithm NGRAM"),
+        ("--speculative-algorithm PROMPT_LOOKUP --prompt-lookup-min 4 --prompt-lookup-max 3", "--prompt-lookup-min 4"),
+        ("--speculative-algorithm PROMPT_LOOKUP --speculative-eagle-topk 2", "chains only"),
+        ("--speculative-algorithm PROMPT_LOOKUP --speculative-num-steps 3 --speculative-num-draft-tokens 9", "= 4"),
+        ("--speculative-algorithm SUFFIX --speculative-num-draft-tokens 26", "at most 24"),
+        ("--speculative-algorithm NGRAM --speculative-ngram-capacity 5", "--speculative-ngram-capacity 5"),
+        (
+            "--speculative-algorithm NGRAM --speculative-ngram-max-bfs-breadth 1 --speculative-ngram-min-bfs-breadth 2",
+            "is below",
+        ),
+    ] {
+        let found = options(&format!("--model-path m {line}")).expect_err(line).to_string();
+        assert!(found.contains(expected), "{line}: {found}");
     }
 }

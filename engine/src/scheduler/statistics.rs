@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use schemas::tree::TreeShape;
-
 use super::running::Kept;
 use crate::{backend::RoundTiming, request::FinishReason};
 
@@ -75,8 +73,9 @@ impl Statistics {
         (1..self.accept_histogram.len()).map(|position| self.accept_histogram[position..].iter().sum()).collect()
     }
 
-    /// Counts a round that was launched for this many requests, `batch` of which had not ended before.
-    pub(super) fn round(&mut self, launched: usize, batch: usize, shape: TreeShape, timing: &RoundTiming) {
+    /// Counts a round that was launched for this many requests, with the number of drafts of each that had not ended
+    /// before.
+    pub(super) fn round(&mut self, launched: usize, drafts: &[usize], timing: &RoundTiming) {
         self.rounds += 1;
         if self.rounds_by_batch.len() < launched {
             self.rounds_by_batch.resize(launched, 0);
@@ -84,9 +83,9 @@ impl Statistics {
         if let Some(count) = launched.checked_sub(1).and_then(|at| self.rounds_by_batch.get_mut(at)) {
             *count += 1;
         }
-        self.request_rounds += batch as u64;
-        self.drafted_rounds += if shape.is_off() { 0 } else { batch as u64 };
-        self.proposed_drafts += (batch * (shape.num_draft_tokens - 1)) as u64;
+        self.request_rounds += drafts.len() as u64;
+        self.drafted_rounds += drafts.iter().filter(|drafts| **drafts > 0).count() as u64;
+        self.proposed_drafts += drafts.iter().sum::<usize>() as u64;
         self.round_time += timing.total;
         self.draft_time += timing.draft.unwrap_or_default();
         self.verify_time += timing.verify.unwrap_or_default();

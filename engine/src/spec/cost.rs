@@ -210,6 +210,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.cost(target, element),
             Self::Block(block) => block.cost(target, element),
+            Self::Text(_) => PassCost::default(),
         }
     }
 
@@ -218,13 +219,14 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.extension_cost(target, element),
             Self::Block(block) => block.extension_cost(target, element),
+            Self::Text(_) => PassCost::default(),
         }
     }
 
     /// The additional cost of each depth of a tree: see [`ModelCost::draft_level`].
     pub fn level_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
         match self {
-            Self::Recurrent(_) => PassCost::default(),
+            Self::Recurrent(_) | Self::Text(_) => PassCost::default(),
             Self::Block(block) => block.level_cost(target, element),
         }
     }
@@ -233,6 +235,7 @@ impl DraftSpec {
     pub fn weight_bytes(&self, target: &TargetSpec, element: usize) -> u64 {
         match self {
             Self::Recurrent(recurrent) => recurrent.weight_bytes(target, element),
+            Self::Text(_) => 0,
             Self::Block(block) => {
                 let tensors = block.tensors(target.vocabulary);
                 let unused = tensors.confidence.iter().flat_map(LinearTensors::all).map(|tensor| tensor.bytes(element));
@@ -340,6 +343,7 @@ impl ModelCost {
         let extended = match self.nodes {
             // The extension over the accepted tokens is a pass, which replaces that of the first step.
             NodeSource::Beams => self.draft.bytes(accepted) + self.draft_extension.bytes as f64 + context,
+            NodeSource::Text(_) => 0.0,
             NodeSource::Block(_) => {
                 self.draft_extension.bytes(accepted) + shape.num_steps as f64 * self.draft_level.bytes as f64
             }

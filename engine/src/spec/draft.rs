@@ -2,7 +2,7 @@
 
 use schemas::tree::NodeSource;
 
-use super::{BlockSpec, LayerSpec, RecurrentSpec, TensorSpec, VocabularySource};
+use super::{BlockSpec, LayerSpec, RecurrentSpec, TensorSpec, TextSpec, VocabularySource};
 use crate::error::EngineError;
 
 /// A draft, by how it fills the pool of proposals.
@@ -12,6 +12,8 @@ pub enum DraftSpec {
     Recurrent(RecurrentSpec),
     /// A pass over all positions of a block at once: DFLASH and DSPARK heads.
     Block(BlockSpec),
+    /// Look-ups in texts, without weights: n-gram, suffix, SGLang's trie.
+    Text(TextSpec),
 }
 
 impl DraftSpec {
@@ -20,6 +22,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(_) => NodeSource::Beams,
             Self::Block(block) => NodeSource::Block(block.block),
+            Self::Text(text) => text.nodes(),
         }
     }
 
@@ -28,14 +31,16 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.algorithm(),
             Self::Block(block) => block.algorithm(),
+            Self::Text(text) => text.algorithm(),
         }
     }
 
-    /// The target's layers before which the stream is captured; empty if the draft reads the final state.
+    /// The target's layers before which the stream is captured; empty if the draft reads the final state, or nothing.
     pub fn captured(&self) -> &[usize] {
         match self {
             Self::Recurrent(recurrent) => recurrent.captured(),
             Self::Block(block) => &block.features.at,
+            Self::Text(_) => &[],
         }
     }
 
@@ -44,6 +49,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.hidden(),
             Self::Block(block) => block.hidden(),
+            Self::Text(_) => 0,
         }
     }
 
@@ -51,7 +57,7 @@ impl DraftSpec {
     pub fn state_width(&self) -> usize {
         match self {
             Self::Recurrent(recurrent) => recurrent.hidden(),
-            Self::Block(_) => 0,
+            Self::Block(_) | Self::Text(_) => 0,
         }
     }
 
@@ -60,6 +66,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.feature_width(target_hidden),
             Self::Block(block) => block.features.width(),
+            Self::Text(_) => 0,
         }
     }
 
@@ -68,11 +75,13 @@ impl DraftSpec {
         matches!(self, Self::Recurrent(recurrent) if recurrent.sees_final())
     }
 
-    /// The matrix that proposes tokens; the number of tokens that it proposes; and the number of its rows.
+    /// The matrix that proposes tokens; the number of tokens that it proposes; and the number of its rows. Look-ups have
+    /// none, of no rows.
     pub fn head(&self) -> (VocabularySource, usize, usize) {
         match self {
             Self::Recurrent(RecurrentSpec { head, vocabulary, head_rows, .. })
             | Self::Block(BlockSpec { head, vocabulary, head_rows, .. }) => (*head, *vocabulary, *head_rows),
+            Self::Text(_) => (VocabularySource::Target, 0, 0),
         }
     }
 
@@ -80,6 +89,7 @@ impl DraftSpec {
     pub fn tokens(&self) -> Option<&[u32]> {
         match self {
             Self::Recurrent(RecurrentSpec { tokens, .. }) | Self::Block(BlockSpec { tokens, .. }) => tokens.as_deref(),
+            Self::Text(_) => None,
         }
     }
 
@@ -88,6 +98,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.tensors(target_vocabulary).all().into_iter().cloned().collect(),
             Self::Block(block) => block.tensors(target_vocabulary).all().into_iter().cloned().collect(),
+            Self::Text(_) => Vec::new(),
         }
     }
 
@@ -97,6 +108,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => Self::Recurrent(RecurrentSpec { tokens: None, ..recurrent.clone() }),
             Self::Block(block) => Self::Block(BlockSpec { tokens: None, ..block.clone() }),
+            Self::Text(text) => Self::Text(*text),
         }
     }
 
@@ -105,6 +117,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => vec![&recurrent.layer],
             Self::Block(block) => block.layers.iter().map(|layer| &layer.layer).collect(),
+            Self::Text(_) => Vec::new(),
         }
     }
 
@@ -114,6 +127,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => Self::Recurrent(recurrent.in_plain()),
             Self::Block(block) => Self::Block(block.in_plain()),
+            Self::Text(text) => Self::Text(*text),
         }
     }
 
@@ -125,6 +139,7 @@ impl DraftSpec {
                 (one.layer, one.features) == (other.layer, other.features)
             }
             (Self::Block(one), Self::Block(other)) => one == BlockSpec { tokens: one.tokens.clone(), ..other },
+            (Self::Text(one), Self::Text(other)) => one == other,
             _ => false,
         }
     }
@@ -132,11 +147,12 @@ impl DraftSpec {
     /// A head that drafts step by step, for code that runs nothing else. `what` begins the message.
     ///
     /// # Errors
-    /// When it drafts a block.
+    /// When it drafts a block, or looks drafts up.
     pub fn recurrent(self, what: &str) -> Result<RecurrentSpec, EngineError> {
         match self {
             Self::Recurrent(recurrent) => Ok(recurrent),
             Self::Block(block) => Err(EngineError::Configuration(format!("{what} a {} head", block.algorithm()))),
+            Self::Text(text) => Err(EngineError::Configuration(format!("{what} {}", text.algorithm()))),
         }
     }
 }

@@ -102,6 +102,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.of_rank(ranks, splits_layers).map(Self::Recurrent),
             Self::Block(block) => block.of_rank(ranks, splits_layers).map(Self::Block),
+            Self::Text(text) => Ok(Self::Text(*text)),
         }
     }
 }

@@ -7,6 +7,7 @@ mod noise;
 mod predictions;
 mod round_times;
 mod search;
+mod text_drafts;
 pub mod versus;
 
 use crate::{error::ReportError, section::Section};
@@ -22,6 +23,7 @@ pub fn of(section: &Section<'_>, prefix: &str) -> Result<Vec<Part>, ReportError>
     parts.extend(predictions::part(section)?);
     if let Some(guide) = section.guide {
         parts.push(acceptance::part(guide, section)?);
+        parts.extend(text_drafts::part(&guide.acceptance.text_drafts));
         parts.push(round_times::part(&guide.round_times)?);
         parts.extend(captures::part(&guide.captures)?);
     }

@@ -30,6 +30,7 @@ pub fn guide(synthetic: &Synthetic) -> Guide {
         acceptance: AcceptanceTable {
             source: AcceptanceSource::Replayed { texts: 64, tokens: 64 * 256 },
             rows: of_first.map(acceptance).collect(),
+            text_drafts: Vec::new(),
         },
         round_times: round_times(&records),
         predictions: records.iter().map(prediction).collect(),

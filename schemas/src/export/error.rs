@@ -38,6 +38,9 @@ pub enum ExportError {
         "SGLang runs a block as a chain, and {0} is a tree over it, which only spectune's engine verifies: sweep with topk 1"
     )]
     BlockTree(TreeShape),
+    /// SGLang has no such look-up in texts.
+    #[error("SGLang has no counterpart of the algorithm {0}, which is vLLM's: export it for vLLM")]
+    TextChain(String),
     /// TensorRT-LLM's dynamic trees are of other sizes.
     #[error(
         "TensorRT-LLM's dynamic trees have at least num_steps and at most topk * num_steps = {most} draft tokens; {0} \
@@ -59,7 +62,9 @@ pub enum ExportError {
     )]
     TensorRtSchedule(usize, usize),
     /// vLLM has no such algorithm.
-    #[error("vLLM has no counterpart of the algorithm {0} (known: EAGLE, EAGLE3, NEXTN, STANDALONE)")]
+    #[error(
+        "vLLM has no counterpart of the algorithm {0} (known: EAGLE, EAGLE3, NEXTN, STANDALONE, PROMPT_LOOKUP, SUFFIX)"
+    )]
     Algorithm(String),
     /// TensorRT-LLM has no such algorithm in its PyTorch backend.
     #[error("TensorRT-LLM has no counterpart of the algorithm {0} (known: EAGLE3, NEXTN, STANDALONE)")]

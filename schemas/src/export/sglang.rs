@@ -215,7 +215,7 @@ fn place(flag: &Flag) -> usize {
 fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<Flag>) -> Result<(), ExportError> {
     let Some(algorithm) = &tuning.launch.speculative_algorithm else { return Err(ExportError::NoAlgorithm(shape)) };
     // EAGLE and NEXTN may draft with an MTP layer of the target's own checkpoint.
-    let is_block = NodeSource::named(algorithm) != NodeSource::Beams;
+    let is_block = matches!(NodeSource::named(algorithm), NodeSource::Block(_));
     let needs_draft = is_block || matches!(algorithm.as_str(), "EAGLE3" | "STANDALONE");
     if needs_draft && tuning.launch.speculative_draft_model_path.is_none() {
         return Err(ExportError::NoDraft(algorithm.clone()));
@@ -223,13 +223,26 @@ fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<Flag>) -> Resu
     if is_block && shape.topk > 1 {
         return Err(ExportError::BlockTree(shape));
     }
+    let texts = match NodeSource::named(algorithm) {
+        NodeSource::Text(texts) => Some(texts),
+        _ => None,
+    };
+    if texts.is_some_and(|texts| !texts.branches) {
+        return Err(ExportError::TextChain(algorithm.clone()));
+    }
+    // SGLang overwrites steps and topk of NGRAM, whose breadth has its own flag.
+    let branches = if texts.is_some() { Key::SpeculativeNgramMaxBfsBreadth } else { Key::SpeculativeEagleTopk };
     let triple = [
         (Key::SpeculativeNumSteps, shape.num_steps),
-        (Key::SpeculativeEagleTopk, shape.topk),
+        (branches, shape.topk),
         (Key::SpeculativeNumDraftTokens, shape.num_draft_tokens),
     ];
     // SGLang overwrites steps and topk of a block, whose size is the number of draft tokens.
-    let written = |key: &Key| !is_block || *key == Key::SpeculativeNumDraftTokens;
+    let written = |key: &Key| match key {
+        Key::SpeculativeNumSteps => !is_block && texts.is_none(),
+        Key::SpeculativeEagleTopk => !is_block,
+        _ => true,
+    };
     let triple = triple.into_iter().filter(|(key, _)| written(key));
     flags.extend(triple.map(|(key, number)| Flag { key, words: vec![number.to_string()] }));
     Ok(())

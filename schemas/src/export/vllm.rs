@@ -184,6 +184,8 @@ fn speculative_config(row: &Row, tuning: &Tuning, schedule: Option<&Schedule>) -
         // Without a separate draft EAGLE means the target's MTP layer, as NEXTN does.
         "EAGLE" | "NEXTN" => ("mtp", false),
         "STANDALONE" => ("draft_model", true),
+        "PROMPT_LOOKUP" => ("ngram", false),
+        "SUFFIX" => ("suffix", false),
         _ => return Err(ExportError::Algorithm(algorithm.clone())),
     };
     let mut config = Map::new();

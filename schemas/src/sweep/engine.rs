@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LARGEST, each_within, within};
-use crate::toml_file::FieldError;
+use crate::{toml_file::FieldError, tree::NodeSource};
 
 /// Target and draft.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -13,7 +13,8 @@ pub struct Models {
     /// Folder of the target, as published on Hugging Face, or the id of one in the local Hugging Face cache.
     #[serde(default)]
     pub target: String,
-    /// Folder of the draft, or its id. Omit it for the MTP layer of the target's own checkpoint (NEXTN, EAGLE).
+    /// Folder of the draft, or its id. Omit it for the MTP layer of the target's own checkpoint (NEXTN, EAGLE)
+    /// and for drafts from texts (NGRAM, PROMPT_LOOKUP, SUFFIX).
     #[serde(default)]
     pub draft: String,
     /// Random weights of a published shape (such as llama-3.1-8b with its EAGLE-3 head) instead of target and draft,
@@ -75,18 +76,21 @@ pub struct EngineSettings {
 }
 
 impl Models {
-    /// Whether the target's own MTP layer drafts if no draft is given, as in SGLang.
-    pub fn drafts_with_the_target(&self) -> bool {
-        ["NEXTN", "EAGLE"].iter().any(|name| self.algorithm.eq_ignore_ascii_case(name))
+    /// Whether no draft has to be given: the target's own MTP layer drafts, as in SGLang, or drafts are looked up in
+    /// texts.
+    pub fn needs_no_draft(&self) -> bool {
+        let mtp = ["NEXTN", "EAGLE"].iter().any(|name| self.algorithm.eq_ignore_ascii_case(name));
+        mtp || matches!(NodeSource::named(&self.algorithm), NodeSource::Text(_))
     }
 
     pub(super) fn check(&self) -> Result<(), FieldError> {
         match (&self.model_shape, self.target.is_empty(), self.draft.is_empty()) {
             (None, true, _) => return Err(FieldError::at(&["models"], "the key `target` is missing")),
-            (None, _, true) if !self.drafts_with_the_target() => {
+            (None, _, true) if !self.needs_no_draft() => {
                 return Err(FieldError::at(
                     &["models"],
-                    "the key `draft` is missing: only NEXTN and EAGLE draft with the target's own MTP layer",
+                    "the key `draft` is missing: only NEXTN and EAGLE draft with the target's own MTP layer, and NGRAM, \
+                     PROMPT_LOOKUP and SUFFIX without a model",
                 ));
             }
             (Some(_), false, _) | (Some(_), _, false) => {

@@ -17,6 +17,19 @@ pub enum NodeSource {
     /// DFLASH and DSPARK heads: one pass ranks the tokens of every depth, and each node proposes the `topk` best of the
     /// next.
     Block(Block),
+    /// Look-ups of the last tokens in texts: n-gram, suffix and SGLang's trie. No pass is run, and a round has as many
+    /// nodes as the look-up finds, up to the shape's.
+    Text(TextNodes),
+}
+
+/// What look-ups of the last tokens can find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextNodes {
+    /// Largest number of drafts along a path.
+    pub depth: usize,
+    /// Whether a token may have several continuations (a trie), so that `topk` is the maximum breadth below a node;
+    /// otherwise the drafts are a chain.
+    pub branches: bool,
 }
 
 /// The block of a head that drafts in one pass.
@@ -32,18 +45,25 @@ pub struct Block {
     pub given: Option<usize>,
 }
 
+/// Algorithms that SGLang does not have: vLLM's `ngram` and `suffix`.
+const CHAINS_OF_TEXTS: [&str; 2] = ["PROMPT_LOOKUP", "SUFFIX"];
+
 impl NodeSource {
     /// The source of an algorithm whose head is not known: its block may have any number of rows.
     pub fn of_algorithm(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::Dflash => Self::Block(Block::DFLASH.of_size(TreeShape::LARGEST)),
             Algorithm::Dspark => Self::Block(Block::DSPARK.of_size(TreeShape::LARGEST)),
+            Algorithm::Ngram => Self::Text(TextNodes { depth: TreeShape::LARGEST, branches: true }),
             _ => Self::Beams,
         }
     }
 
-    /// The source of the algorithm of this name; beams if there is no such algorithm.
+    /// The source of the algorithm of this name, SGLang's or spectune's; beams if there is no such algorithm.
     pub fn named(algorithm: &str) -> Self {
+        if CHAINS_OF_TEXTS.iter().any(|name| name.eq_ignore_ascii_case(algorithm)) {
+            return Self::Text(TextNodes { depth: TreeShape::LARGEST, branches: false });
+        }
         parse_algorithm(algorithm, NEWEST_SGLANG).map_or(Self::Beams, |(algorithm, _)| Self::of_algorithm(algorithm))
     }
 
@@ -74,7 +94,8 @@ impl NodeSource {
         if pool > TreeShape::LARGEST_POOL {
             return Err(ShapeError::TooManyCandidates { found: pool, most: TreeShape::LARGEST_POOL });
         }
-        if topk == 1 && num_draft_tokens != num_steps + 1 {
+        let is_trie = matches!(self, Self::Text(TextNodes { branches: true, .. }));
+        if topk == 1 && num_draft_tokens != num_steps + 1 && !is_trie {
             return Err(ShapeError::NotAChain { found: num_draft_tokens, expected: num_steps + 1 });
         }
         let bound = self.most_nodes(num_steps, topk);
@@ -82,6 +103,7 @@ impl NodeSource {
             let formula = match self {
                 Self::Beams => "1 + topk + (num_steps − 1)·topk²",
                 Self::Block(_) => "1 + topk + topk² + … + topk^num_steps",
+                Self::Text(_) => "the largest shape",
             };
             return Err(ShapeError::TooLarge { found: num_draft_tokens, bound, formula });
         }
@@ -91,6 +113,10 @@ impl NodeSource {
                 most: block.depth(shape),
                 rows: block.rows_of(shape),
             }),
+            Self::Text(text) if topk > 1 && !text.branches => Err(ShapeError::OnlyChains { found: topk }),
+            Self::Text(text) if num_steps > text.depth => {
+                Err(ShapeError::DeeperThanTexts { found: num_steps, most: text.depth })
+            }
             _ => Ok(shape),
         }
     }
@@ -129,6 +155,8 @@ impl NodeSource {
                 // Deeper levels only exceed the largest shape further.
                 (0..num_steps.min(TreeShape::LARGEST)).scan(1, level).fold(1, usize::saturating_add)
             }
+            // Continuations of several suffixes are joined below the root.
+            Self::Text(_) => TreeShape::LARGEST,
         }
     }
 
@@ -137,7 +165,8 @@ impl NodeSource {
     pub fn pool_size(self, shape: TreeShape) -> usize {
         match self {
             Self::Beams => shape.pool_size(),
-            Self::Block(_) if shape.is_off() => 0,
+            Self::Block(_) | Self::Text(_) if shape.is_off() => 0,
+            Self::Text(_) => shape.num_draft_tokens.saturating_sub(1),
             Self::Block(_) => {
                 let widest = shape.num_draft_tokens.saturating_sub(1).saturating_mul(shape.topk);
                 shape.topk.saturating_add((shape.num_steps - 1).saturating_mul(widest))
@@ -154,13 +183,17 @@ impl NodeSource {
             Self::Block(block) if block.given.is_none() && smallest.topk == 1 => {
                 TreeShape { topk: shape.topk.min(2), ..smallest }
             }
+            // The numbers limit the look-up itself.
+            Self::Text(_) => shape,
             _ => smallest,
         }
     }
 
     /// Shapes for which this agrees are read off the same proposals: the same `topk` of beams, the same rows of a block.
+    /// Look-ups need no proposals.
     pub fn family(self, shape: TreeShape) -> usize {
         match self {
+            Self::Text(_) => 0,
             Self::Beams => shape.topk,
             Self::Block(block) => block.rows_of(shape),
         }
@@ -170,6 +203,7 @@ impl NodeSource {
     pub fn passes(self, shape: TreeShape) -> (usize, usize) {
         match self {
             _ if shape.is_off() => (0, 0),
+            Self::Text(_) => (0, 0),
             Self::Beams => (shape.num_steps - 1, shape.topk),
             Self::Block(block) => (1, block.rows_of(shape)),
         }
@@ -239,7 +273,7 @@ mod tests {
     fn chain(source: NodeSource) -> TreeShape {
         match source {
             NodeSource::Block(block) => block.chain(),
-            NodeSource::Beams => TreeShape::OFF,
+            _ => TreeShape::OFF,
         }
     }
 
@@ -269,6 +303,21 @@ mod tests {
         assert!(given(4).parse("4,1,5").is_err_and(|error| error.to_string().contains("a block of 4 rows is 3 deep")));
         assert_eq!((DFLASH.scratch_rows(TreeShape::chain(4)), DSPARK.scratch_rows(TreeShape::chain(4))), (5, 4));
         assert_eq!((NodeSource::Beams.scratch_rows(TreeShape::chain(4)), DFLASH.scratch_rows(TreeShape::OFF)), (3, 0));
+    }
+
+    #[test]
+    fn a_look_up_has_no_passes_and_its_own_bounds() {
+        let chains = NodeSource::Text(TextNodes { depth: 24, branches: false });
+        assert_eq!(chains.parse("24,1,25").map(|shape| chains.passes(shape)), Ok((0, 0)));
+        assert!(chains.parse("3,2,4").is_err_and(|error| error.to_string().contains("chains only")));
+        assert!(chains.parse("25,1,26").is_err_and(|error| error.to_string().contains("at most 24")));
+        assert!(chains.parse("4,1,4").is_err());
+        let trie = NodeSource::Text(TextNodes { depth: 17, branches: true });
+        for shape in ["11,10,12", "1,1,30", "17,2,64"] {
+            let parsed = trie.parse(shape).expect("any number of nodes");
+            assert_eq!((trie.smallest_with_same_tree(parsed), trie.scratch_rows(parsed)), (parsed, 0));
+        }
+        assert!(trie.parse("18,2,64").is_err());
     }
 
     #[test]

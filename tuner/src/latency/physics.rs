@@ -156,6 +156,7 @@ pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f6
             NodeSource::Beams => {
                 pass_ms(draft(accepted, cost.draft_extension)) + (passes + 1) as f64 * parameters.draft_pass_us / 1e3
             }
+            NodeSource::Text(_) => 0.0,
             // Neither step reads the context: accepted tokens only write it, and corrections are over rows alone.
             NodeSource::Block(_) => {
                 let levels = point.shape.num_steps as f64;

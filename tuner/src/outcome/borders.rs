@@ -103,6 +103,7 @@ mod tests {
             acceptance: AcceptanceTable {
                 source: AcceptanceSource::Imported { source: String::new() },
                 rows: Vec::new(),
+                text_drafts: Vec::new(),
             },
             round_times: RoundTimeSummary {
                 parameters: Vec::new(),

@@ -128,6 +128,9 @@ pub fn not_replayed(request: &SweepRequest<'_>, options: &EngineOptions) -> Opti
     if file.system.simulates_acceptance() {
         return Some("the servers simulate it".into());
     }
+    if let Some(rule) = options.text_draft() {
+        return Some(format!("acceptance of {} depends on the order of requests", rule.algorithm()));
+    }
     let error = load::draft_algorithm(options).err()?;
     Some(format!("spectune's own engine does not run the models: {error}"))
 }

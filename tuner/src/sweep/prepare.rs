@@ -6,6 +6,7 @@ use engine::{
     Engine, EngineError, EngineOptions, ShapePolicy,
     checkpoint::Folder,
     options::{default_shape, default_shape_of, nodes_of, quantization},
+    spec::TextSpec,
 };
 use schemas::{
     sweep::{SweepFile, SystemKind},
@@ -117,7 +118,7 @@ pub fn space(request: &SweepRequest<'_>, imported: Option<&AcceptanceTable>) -> 
     let tables = file.space.tables.iter().map(|path| table(request, path)).collect::<Result<Vec<_>, _>>()?;
     let nodes = nodes(request);
     let mut space = expand(&file.space, &file.knobs, &tables, nodes, default(request, nodes)?);
-    if nodes != NodeSource::Beams && file.system.kind != SystemKind::Spectune {
+    if matches!(nodes, NodeSource::Block(_)) && file.system.kind != SystemKind::Spectune {
         // Other engines verify a block as a chain, whatever the number of branches.
         space.entrants.retain(|one| one.configuration.shape.topk <= 1);
     }
@@ -286,6 +287,7 @@ fn nodes(request: &SweepRequest<'_>) -> NodeSource {
     let models = &request.file.models;
     match NodeSource::named(&models.algorithm) {
         NodeSource::Beams => NodeSource::Beams,
+        texts @ NodeSource::Text(_) => texts,
         // A server may load the draft from elsewhere.
         unknown => nodes_of(&request.folder.join(&models.draft)).unwrap_or(unknown),
     }
@@ -297,6 +299,10 @@ fn default(request: &SweepRequest<'_>, nodes: NodeSource) -> Result<TreeShape, T
         return Ok(block.chain());
     }
     let models = &request.file.models;
+    if let Some(rule) = TextSpec::named(&models.algorithm).filter(|_| request.file.system.kind == SystemKind::Spectune)
+    {
+        return Ok(rule.default_shape());
+    }
     if request.file.system.kind == SystemKind::Vllm {
         // One token per MTP layer. For a head there is no default; three is the number in vLLM's documentation.
         return Ok(TreeShape::chain(if models.algorithm.eq_ignore_ascii_case("NEXTN") { 1 } else { 3 }));

@@ -42,6 +42,7 @@ pub(super) fn load_draft(weights: &Weights, spec: DraftSpec, target: &Target) ->
     Ok(match spec {
         DraftSpec::Recurrent(spec) => Box::new(Recurrent::load(weights, spec, target)?),
         DraftSpec::Block(spec) => Box::new(BlockDraft::load(weights, spec, target)?),
+        DraftSpec::Text(spec) => Box::new(spec),
     })
 }
 

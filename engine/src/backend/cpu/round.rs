@@ -1,6 +1,6 @@
 //! The round: draft → verify → accept → extend.
 
-use std::time::Instant;
+use std::{borrow::Cow, time::Instant};
 
 use schemas::tree::TreeShape;
 
@@ -30,14 +30,21 @@ struct Verified {
 }
 
 impl CpuBackend {
-    /// Runs one round for a batch.
-    pub(super) fn run_round(&mut self, round: Round<'_>) -> Result<RoundOutput, EngineError> {
+    /// Runs one round for a batch. `trees` are those that the host has drafted, if it has.
+    pub(super) fn run_round(
+        &mut self,
+        round: Round<'_>,
+        trees: Option<&[DraftTree]>,
+    ) -> Result<RoundOutput, EngineError> {
         let Round { shape, slots } = round;
         let start = Instant::now();
         if !shape.is_off() {
             self.read_pending(slots)?;
         }
-        let trees = self.draft_trees(shape, slots)?;
+        let trees = match trees {
+            Some(trees) => Cow::Borrowed(trees),
+            None => Cow::Owned(self.draft_trees(shape, slots)?),
+        };
         let drafted = Instant::now();
         let (pass, verified) = self.verify(&trees, slots, shape.most_tokens_a_round())?;
         let accepted = Instant::now();

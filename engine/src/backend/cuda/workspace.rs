@@ -247,6 +247,7 @@ impl WorkspaceShape {
         let (pool, ranked, block, branches) = match source {
             NodeSource::Beams => (shape.pool_size(), topk, 0, nodes.max(topk)),
             NodeSource::Block(_) => (1, levels.max().unwrap_or(1).max(steps), drafted, nodes),
+            NodeSource::Text(_) => (0, 0, 0, nodes),
         };
         Self {
             rows: batch * widest,

@@ -38,7 +38,7 @@ pub fn acceptance(experiment: &Experiment, history: &[Record]) -> AcceptanceTabl
         .collect();
     let source = AcceptanceSource::Imported { source: "the servers' counters".into() };
     if rates.is_empty() {
-        return AcceptanceTable { source, rows: Vec::new() };
+        return AcceptanceTable { source, rows: Vec::new(), text_drafts: Vec::new() };
     }
     let line = fit(&rates);
     let length = |shape: TreeShape| {
@@ -53,7 +53,7 @@ pub fn acceptance(experiment: &Experiment, history: &[Record]) -> AcceptanceTabl
     shapes.dedup();
     let row =
         |shape: TreeShape| AcceptanceRow { shape, accept_length: length(shape), interval: None, histogram: Vec::new() };
-    AcceptanceTable { source, rows: shapes.into_iter().map(row).collect() }
+    AcceptanceTable { source, rows: shapes.into_iter().map(row).collect(), text_drafts: Vec::new() }
 }
 
 fn features(shape: TreeShape) -> [f64; 3] {

@@ -84,7 +84,7 @@ fn four_starts_tell_what_fourteen_do() {
         histogram: Vec::new(),
     };
     let source = AcceptanceSource::Replayed { texts: 32, tokens: 3072 };
-    let acceptance = AcceptanceTable { source, rows: entrants.iter().map(row).collect() };
+    let acceptance = AcceptanceTable { source, rows: entrants.iter().map(row).collect(), text_drafts: Vec::new() };
     let experiment = Experiment {
         entrants,
         loads: LOADS.to_vec(),

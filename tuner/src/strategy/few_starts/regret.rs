@@ -134,7 +134,8 @@ fn regrets(replayed: bool) -> (Vec<f64>, usize) {
             histogram: Vec::new(),
         };
         let source = AcceptanceSource::Replayed { texts: 32, tokens: 3072 };
-        let table = AcceptanceTable { source, rows: experiment.entrants.iter().map(row).collect() };
+        let table =
+            AcceptanceTable { source, rows: experiment.entrants.iter().map(row).collect(), text_drafts: Vec::new() };
         let table = replayed.then_some(table);
         let tables = table.as_ref().map_or_else(Vec::new, |table| rotations(&experiment, table));
         let search = Search { candidates: 4, ..Search::default() };

@@ -91,7 +91,8 @@ mod tests {
             restarts: true,
         };
         let source = AcceptanceSource::Replayed { texts: 1, tokens: 1 };
-        rotations(&experiment, &AcceptanceTable { source, rows: shapes.iter().map(row).collect() })
+        let rows = shapes.iter().map(row).collect();
+        rotations(&experiment, &AcceptanceTable { source, rows, text_drafts: Vec::new() })
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Engine {
             histogram: Vec::new(),
         };
         let source = AcceptanceSource::Replayed { texts: 1, tokens: 1 };
-        let acceptance = AcceptanceTable { source, rows: entrants.iter().map(row).collect() };
+        let acceptance = AcceptanceTable { source, rows: entrants.iter().map(row).collect(), text_drafts: Vec::new() };
         let experiment = Experiment {
             entrants,
             loads: LOADS.to_vec(),

@@ -504,7 +504,8 @@ mod tests {
         let row = AcceptanceRow { shape, accept_length: 2.5, interval: None, histogram: vec![] };
         let source = AcceptanceSource::Imported { source: "elsewhere".into() };
         let launch = |kind, shape: &str| {
-            let acceptance = Some(AcceptanceTable { source: source.clone(), rows: vec![row.clone()] });
+            let acceptance =
+                Some(AcceptanceTable { source: source.clone(), rows: vec![row.clone()], text_drafts: Vec::new() });
             let settings = SystemSettings { kind, command: vec!["run".into()], ..SystemSettings::default() };
             let configuration = Configuration::of(shape.parse().expect("a shape"));
             let plan = LaunchPlan { acceptance, ..plan(kind) };

@@ -4,7 +4,7 @@ use kernels::launch::Kernels;
 use schemas::tree::NodeSource;
 
 use super::{BlockWeights, RecurrentWeights, TargetWeights, WeightSource};
-use crate::{error::EngineError, spec::DraftSpec};
+use crate::{error::EngineError, load::texts_on_gpu, spec::DraftSpec};
 
 /// Weights of a draft.
 #[derive(Debug)]
@@ -29,6 +29,7 @@ impl DraftWeights {
             DraftSpec::Block(spec) => {
                 Self::Block(Box::new(BlockWeights::load(kernels, source, spec, target, splits_layers)?))
             }
+            DraftSpec::Text(rule) => return Err(texts_on_gpu(&rule)),
         })
     }
 

@@ -48,6 +48,7 @@ use schemas::{
     engines::{Engine, NEWEST_SGLANG},
     flags::Key,
     text::distance,
+    tree::NodeSource,
 };
 
 use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
@@ -84,6 +85,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     // `your_algorithm` is for the reader. Names in capitals are names of algorithms.
     if may_replace_value(name.value) && name.value.contains(|letter: char| letter.is_lowercase()) {
+        return None;
+    }
+    // spectune has look-ups of vLLM under names of its own.
+    let looks_up = matches!(NodeSource::named(name.value), NodeSource::Text(_));
+    if context.launch.engine == Engine::Spectune && looks_up {
         return None;
     }
     let spell = |known: &str| context.launch.set(Key::SpeculativeAlgorithm, version, known);

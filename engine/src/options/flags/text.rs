@@ -1,0 +1,121 @@
+//! What flags mean for a rule that looks drafts up in texts.
+
+use launch::Launch;
+use schemas::{flags::Key, tree::TreeShape};
+
+use super::{count, no_sense};
+use crate::{
+    error::EngineError,
+    options::EngineOptions,
+    spec::{Occurrence, TextSpec, TrieMatch, TrieRule},
+};
+
+/// Flags of the rules, each with the algorithm that it is for.
+const FLAGS: [(Key, &str); 12] = [
+    (Key::PromptLookupMatch, "PROMPT_LOOKUP"),
+    (Key::PromptLookupMax, "PROMPT_LOOKUP"),
+    (Key::PromptLookupMin, "PROMPT_LOOKUP"),
+    (Key::SpeculativeNgramCapacity, "NGRAM"),
+    (Key::SpeculativeNgramMatchType, "NGRAM"),
+    (Key::SpeculativeNgramMaxBfsBreadth, "NGRAM"),
+    (Key::SpeculativeNgramMaxTrieDepth, "NGRAM"),
+    (Key::SpeculativeNgramMinBfsBreadth, "NGRAM"),
+    (Key::SuffixDecodingMaxCachedRequests, "SUFFIX"),
+    (Key::SuffixDecodingMaxSpecFactor, "SUFFIX"),
+    (Key::SuffixDecodingMaxTreeDepth, "SUFFIX"),
+    (Key::SuffixDecodingMinTokenProb, "SUFFIX"),
+];
+
+/// Whether a flag of a rule is given.
+pub fn is_given(launch: &Launch) -> bool {
+    FLAGS.iter().any(|(key, _)| launch.has(*key))
+}
+
+/// The rule of the options' algorithm with the numbers of the flags; `None` if it is no such rule.
+///
+/// # Errors
+/// When a flag is for another algorithm, or its value is invalid.
+pub fn rule(launch: &Launch, options: &EngineOptions) -> Result<Option<TextSpec>, EngineError> {
+    let mut found = options.text_draft();
+    let algorithm = found.as_ref().map_or("", TextSpec::algorithm);
+    for (key, of) in FLAGS {
+        if let Some(setting) = launch.setting(key).filter(|_| algorithm != of) {
+            return Err(EngineError::Configuration(format!(
+                "{} is for --speculative-algorithm {of}: remove it, or give that algorithm",
+                setting.spelling
+            )));
+        }
+    }
+    let whole = |key: Key, to: &mut usize| count(launch, key).map(|number| *to = number.unwrap_or(*to));
+    let share = |key: Key, to: &mut f32| -> Result<(), EngineError> {
+        let Some(setting) = launch.setting(key) else { return Ok(()) };
+        let number = launch.number(key).map(|number| number.value as f32);
+        *to = number.ok_or_else(|| no_sense(setting, "a number"))?;
+        Ok(())
+    };
+    match &mut found {
+        None => {}
+        Some(TextSpec::PromptLookup(rule)) => {
+            let (min, max) = (count(launch, Key::PromptLookupMin)?, count(launch, Key::PromptLookupMax)?);
+            // As in vLLM, one of the two alone is both.
+            rule.min = min.or(max).unwrap_or(rule.min);
+            rule.max = max.or(min).unwrap_or(rule.max);
+            if let Some(setting) = launch.setting(Key::PromptLookupMatch) {
+                rule.occurrence = match launch.text(Key::PromptLookupMatch).map(|word| word.value) {
+                    Some("earliest") => Occurrence::Earliest,
+                    Some("latest") => Occurrence::Latest,
+                    Some("latest-filled") => Occurrence::LatestFilled,
+                    _ => return Err(no_sense(setting, "earliest, latest or latest-filled")),
+                };
+            }
+        }
+        Some(TextSpec::Suffix(rule)) => {
+            whole(Key::SuffixDecodingMaxTreeDepth, &mut rule.max_tree_depth)?;
+            whole(Key::SuffixDecodingMaxCachedRequests, &mut rule.max_cached_requests)?;
+            share(Key::SuffixDecodingMaxSpecFactor, &mut rule.max_spec_factor)?;
+            share(Key::SuffixDecodingMinTokenProb, &mut rule.min_token_prob)?;
+        }
+        Some(TextSpec::Trie(rule)) => {
+            whole(Key::SpeculativeNgramMaxTrieDepth, &mut rule.max_depth)?;
+            whole(Key::SpeculativeNgramMinBfsBreadth, &mut rule.min_breadth)?;
+            whole(Key::SpeculativeNgramCapacity, &mut rule.capacity)?;
+            if let Some(setting) = launch.setting(Key::SpeculativeNgramMatchType) {
+                rule.matching = match launch.text(Key::SpeculativeNgramMatchType).map(|word| word.value) {
+                    Some("BFS") => TrieMatch::Bfs,
+                    Some("PROB") => TrieMatch::Prob,
+                    _ => return Err(no_sense(setting, "BFS or PROB")),
+                };
+            }
+        }
+    }
+    found.as_ref().map_or(Ok(()), TextSpec::check)?;
+    Ok(found)
+}
+
+/// The shape that the flags mean for a rule: N rows are verified at most. As in SGLang, the breadth of a trie is not
+/// `--speculative-eagle-topk`, and its depth follows from the others.
+///
+/// # Errors
+/// When the numbers are not a tree that the rule can fill.
+pub fn shape(
+    rule: TextSpec,
+    launch: &Launch,
+    [steps, topk, rows]: [Option<usize>; 3],
+) -> Result<TreeShape, EngineError> {
+    let default = rule.default_shape();
+    let wrong = |error| EngineError::Configuration(format!("tree shape: {error}"));
+    if let TextSpec::Trie(TrieRule { min_breadth, .. }) = rule {
+        let breadth = count(launch, Key::SpeculativeNgramMaxBfsBreadth)?.unwrap_or(TrieRule::BREADTH);
+        if breadth < min_breadth {
+            return Err(EngineError::Configuration(format!(
+                "--speculative-ngram-max-bfs-breadth {breadth} is below --speculative-ngram-min-bfs-breadth \
+                 {min_breadth}: raise the one or lower the other"
+            )));
+        }
+        let shape = rule.of_rows(rows.unwrap_or(TrieRule::ROWS), breadth);
+        return rule.nodes().check(shape).map(|()| shape).map_err(wrong);
+    }
+    let rows = rows.or(steps.map(|steps| steps.saturating_add(1))).unwrap_or(default.num_draft_tokens);
+    let steps = steps.unwrap_or(rows.saturating_sub(1));
+    rule.nodes().shape(steps, topk.unwrap_or(1), rows).map_err(wrong)
+}

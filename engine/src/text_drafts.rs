@@ -1,0 +1,134 @@
+//! Drafts from texts: look-ups of the last tokens in the request's own tokens or in earlier outputs.
+//!
+//! A round with drafts from texts begins on the host: its trees are looked up before the target's pass. The rules are
+//! those of the engines, with their order of equal candidates (see [`TextSpec`]).
+//!
+//! What is kept of other requests changes which drafts are made, never the output. So the accept length depends on the
+//! order of requests: each round's tokens are added, in the order of the batch, before the next round is drafted.
+
+mod prompt_lookup;
+mod suffix;
+mod suffix_tree;
+mod trie;
+
+use std::collections::HashMap;
+
+use schemas::tree::TreeShape;
+
+use self::{suffix::Suffix, trie::Trie};
+use crate::{
+    spec::{Occurrence, TextSpec},
+    tree::DraftTree,
+};
+
+/// The texts that a rule keeps.
+#[derive(Debug)]
+pub struct TextDrafts {
+    spec: TextSpec,
+    shared: Shared,
+    /// Running requests, by a number of the caller.
+    requests: HashMap<u64, Sequence>,
+}
+
+/// What a rule keeps besides the tokens of running requests.
+#[derive(Debug)]
+enum Shared {
+    Nothing,
+    Suffix(Suffix),
+    Trie(Trie),
+}
+
+/// The tokens of a running request.
+#[derive(Debug)]
+struct Sequence {
+    tokens: Vec<u32>,
+    prompt: usize,
+}
+
+impl Shared {
+    fn new(spec: TextSpec) -> Self {
+        match spec {
+            TextSpec::PromptLookup(_) => Self::Nothing,
+            TextSpec::Suffix(rule) => Self::Suffix(Suffix::new(rule)),
+            TextSpec::Trie(rule) => Self::Trie(Trie::new(rule)),
+        }
+    }
+}
+
+impl TextDrafts {
+    /// A rule that has kept nothing yet. Its numbers are [valid](TextSpec::check).
+    pub fn new(spec: TextSpec) -> Self {
+        Self { spec, shared: Shared::new(spec), requests: HashMap::new() }
+    }
+
+    /// Brings a request up to date: its prompt, and its output so far, which only grows.
+    pub fn update(&mut self, request: u64, prompt: &[u32], output: &[u32]) {
+        let known = match self.requests.get(&request) {
+            Some(sequence) => sequence.tokens.len() - sequence.prompt,
+            None => {
+                if let Shared::Suffix(suffix) = &mut self.shared {
+                    suffix.start(request, prompt);
+                }
+                self.requests.insert(request, Sequence { tokens: prompt.to_vec(), prompt: prompt.len() });
+                0
+            }
+        };
+        self.append(request, output.get(known..).unwrap_or_default());
+    }
+
+    /// Adds the tokens of a round to a request: all that the target accepted, even if its output ends before the last of
+    /// them, as in vLLM.
+    pub fn append(&mut self, request: u64, new: &[u32]) {
+        let Some(sequence) = self.requests.get_mut(&request).filter(|_| !new.is_empty()) else { return };
+        match &mut self.shared {
+            Shared::Nothing => {}
+            Shared::Suffix(suffix) => suffix.append(request, new),
+            // The tokens of a round are added a round later, and those of a prompt with the first output after it.
+            Shared::Trie(trie) if sequence.tokens.len() > sequence.prompt => trie.insert(&sequence.tokens),
+            Shared::Trie(_) => {}
+        }
+        sequence.tokens.extend(new);
+    }
+
+    /// The tree that is drafted after the tokens of a request; only a root if nothing is found, or if the request is
+    /// unknown.
+    pub fn draft(&mut self, request: u64, shape: TreeShape) -> DraftTree {
+        let Some(Sequence { tokens, .. }) = self.requests.get(&request) else { return DraftTree::root(0) };
+        let Some(last) = tokens.last().copied() else { return DraftTree::root(0) };
+        let most = shape.num_draft_tokens.saturating_sub(1);
+        match (&mut self.shared, self.spec) {
+            _ if shape.is_off() => DraftTree::root(last),
+            (Shared::Suffix(suffix), _) => chain(last, suffix.drafts(request, tokens, most)),
+            (Shared::Trie(trie), _) => trie.draft(request, tokens, shape),
+            (Shared::Nothing, TextSpec::PromptLookup(rule)) => {
+                let mut drafts = prompt_lookup::drafts(tokens, rule, most);
+                if rule.occurrence == Occurrence::LatestFilled {
+                    drafts.resize(most, last);
+                }
+                chain(last, drafts)
+            }
+            (Shared::Nothing, _) => DraftTree::root(last),
+        }
+    }
+
+    /// Forgets a request; what other requests can look up of it stays.
+    pub fn end(&mut self, request: u64) {
+        self.requests.remove(&request);
+        match &mut self.shared {
+            Shared::Nothing => {}
+            Shared::Suffix(suffix) => suffix.end(request),
+            Shared::Trie(trie) => trie.end(request),
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        *self = Self::new(self.spec);
+    }
+}
+
+fn chain(root: u32, drafts: Vec<u32>) -> DraftTree {
+    let mut tree = DraftTree::root(root);
+    drafts.into_iter().fold(0, |at, token| tree.add(at, token));
+    tree
+}

@@ -1,0 +1,290 @@
+//! A tree of all runs of tokens of some sequences, up to a depth, with the number of occurrences of each.
+//!
+//! The children of a node are ordered by their counts. The order of equal counts, which decides what is drafted, is that
+//! of arctic-inference's tree: a new child comes last; a child whose count grows comes after those of its new
+//! count if it had equals before it, and before them if it was the first of its count.
+//!
+//! A run that occurs once is not spelled out: its first node knows the sequence and place that it continues in.
+
+mod siblings;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+
+use self::siblings::Group;
+use crate::spec::SuffixRule;
+
+/// A sequence in a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequenceId(u32);
+
+/// The tree.
+#[derive(Debug)]
+pub struct SuffixTree {
+    depth: usize,
+    /// Node 0 is the root.
+    nodes: Vec<Node>,
+    free_nodes: Vec<u32>,
+    groups: Vec<Group>,
+    free_groups: Vec<u32>,
+    children: HashMap<(u32, u32), u32>,
+    sequences: Vec<Option<Sequence>>,
+    /// Tokens of all sequences.
+    tokens: usize,
+}
+
+/// A run of tokens: those on the path from the root.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    token: u32,
+    parent: u32,
+    /// Number of occurrences.
+    count: u32,
+    /// Its children, those with more occurrences first.
+    first: Option<u32>,
+    last: Option<u32>,
+    /// The siblings next to it.
+    before: Option<u32>,
+    after: Option<u32>,
+    /// The siblings with the same count.
+    group: u32,
+    /// The only occurrence, if its continuation is not spelled out in nodes.
+    only: Option<Start>,
+}
+
+/// The start of an occurrence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Start {
+    sequence: u32,
+    at: u32,
+}
+
+#[derive(Debug, Default)]
+struct Sequence {
+    tokens: Vec<u32>,
+    /// The last node on the path of each run that ends with the sequence, the longest run first.
+    ends: VecDeque<u32>,
+}
+
+/// A drafted chain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Speculation {
+    /// The drafts.
+    pub tokens: Vec<u32>,
+    /// The expected number of accepted ones, by the counts.
+    pub score: f32,
+}
+
+/// A place in the tree: a node, and the number of tokens of the path to it, of which some may not be spelled out.
+#[derive(Clone, Copy)]
+struct Place {
+    node: u32,
+    depth: usize,
+}
+
+const ROOT: u32 = 0;
+
+impl SuffixTree {
+    /// A tree without sequences.
+    pub fn new(depth: usize) -> Self {
+        Self {
+            depth,
+            nodes: vec![Node::default()],
+            free_nodes: Vec::new(),
+            groups: Vec::new(),
+            free_groups: Vec::new(),
+            children: HashMap::new(),
+            sequences: Vec::new(),
+            tokens: 0,
+        }
+    }
+
+    /// Memory that it takes, in nodes.
+    pub fn size(&self) -> usize {
+        const TOKENS_PER_NODE: usize = 16;
+        self.nodes.len() - self.free_nodes.len() + self.tokens / TOKENS_PER_NODE
+    }
+
+    /// Adds an empty sequence.
+    pub fn open(&mut self) -> SequenceId {
+        let free = self.sequences.iter().position(Option::is_none).unwrap_or(self.sequences.len());
+        if free == self.sequences.len() {
+            self.sequences.push(None);
+        }
+        self.sequences[free] = Some(Sequence::default());
+        SequenceId(free as u32)
+    }
+
+    /// Adds tokens to the end of a sequence.
+    pub fn extend(&mut self, sequence: SequenceId, tokens: &[u32]) {
+        tokens.iter().for_each(|token| self.append(sequence.0, *token));
+    }
+
+    fn append(&mut self, id: u32, token: u32) {
+        let Some(Some(sequence)) = self.sequences.get_mut(id as usize) else { return };
+        sequence.ends.push_back(ROOT);
+        if sequence.ends.len() > self.depth {
+            sequence.ends.pop_front();
+        }
+        sequence.tokens.push(token);
+        self.tokens += 1;
+        let (length, growing) = (sequence.tokens.len(), sequence.ends.len());
+        for index in 0..growing {
+            let at = length - growing + index;
+            let start = Start { sequence: id, at: at as u32 };
+            let node = self.end(start);
+            // A run that occurs once continues in its sequence.
+            let Some(node) = node.filter(|node| self.nodes[*node as usize].only != Some(start)) else { continue };
+            let next = match self.children.get(&(node, token)).copied() {
+                None => self.add_child(node, token, start),
+                Some(child) => {
+                    self.spell_out(child, length - at);
+                    self.increment(child);
+                    child
+                }
+            };
+            self.set_end(start, next);
+        }
+    }
+
+    /// Adds a run that occurs once.
+    fn add_child(&mut self, parent: u32, token: u32, start: Start) -> u32 {
+        let node = Node { token, parent, count: 1, only: Some(start), ..Node::default() };
+        let place = match self.free_nodes.pop() {
+            Some(place) => {
+                self.nodes[place as usize] = node;
+                place
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() as u32 - 1
+            }
+        };
+        self.children.insert((parent, token), place);
+        self.link_last(place);
+        place
+    }
+
+    /// Makes a node for the token after a run of `depth` tokens that has occurred once and is about to occur again.
+    fn spell_out(&mut self, node: u32, depth: usize) {
+        let Some(only) = self.nodes[node as usize].only.take() else { return };
+        if let Some(token) = self.continuation(only, depth) {
+            let child = self.add_child(node, token, only);
+            self.set_end(only, child);
+        }
+    }
+
+    /// The token after an occurrence of a run of `depth` tokens.
+    fn continuation(&self, start: Start, depth: usize) -> Option<u32> {
+        let sequence = self.sequences.get(start.sequence as usize)?.as_ref()?;
+        sequence.tokens.get(start.at as usize + depth).copied().filter(|_| depth < self.depth)
+    }
+
+    /// The last node of an occurrence that ends with its sequence, so that it still grows.
+    fn end(&self, start: Start) -> Option<u32> {
+        let sequence = self.sequences.get(start.sequence as usize)?.as_ref()?;
+        let first = sequence.tokens.len() - sequence.ends.len();
+        sequence.ends.get((start.at as usize).checked_sub(first)?).copied()
+    }
+
+    fn set_end(&mut self, start: Start, node: u32) {
+        let Some(Some(sequence)) = self.sequences.get_mut(start.sequence as usize) else { return };
+        let first = sequence.tokens.len() - sequence.ends.len();
+        let index = (start.at as usize).checked_sub(first);
+        if let Some(end) = index.and_then(|index| sequence.ends.get_mut(index)) {
+            *end = node;
+        }
+    }
+
+    /// Removes a sequence.
+    pub fn remove(&mut self, sequence: SequenceId) {
+        let Some(Sequence { tokens, .. }) = self.sequences.get_mut(sequence.0 as usize).and_then(Option::take) else {
+            return;
+        };
+        self.tokens -= tokens.len();
+        for start in 0..tokens.len() {
+            let mut node = ROOT;
+            for token in tokens[start..].iter().take(self.depth) {
+                let Some(child) = self.children.get(&(node, *token)).copied() else { break };
+                if self.nodes[child as usize].count <= 1 {
+                    self.cut(child);
+                    break;
+                }
+                self.decrement(child);
+                node = child;
+            }
+        }
+    }
+
+    /// Removes a node with all below it.
+    fn cut(&mut self, node: u32) {
+        self.unlink(node);
+        let mut below = vec![node];
+        while let Some(node) = below.pop() {
+            let Node { parent, token, first, .. } = self.nodes[node as usize];
+            self.children.remove(&(parent, token));
+            let mut child = first;
+            while let Some(place) = child {
+                child = self.nodes[place as usize].after;
+                self.leave_group(place);
+                below.push(place);
+            }
+            self.free_nodes.push(node);
+        }
+    }
+
+    /// The best chain after some tokens: of each number of last tokens that occur, the most frequent continuation. The
+    /// longest of equally good ones is taken.
+    pub fn speculate(&self, last: &[u32], rule: &SuffixRule, most: usize) -> Speculation {
+        let mut best = Speculation::default();
+        for matched in 1..last.len() {
+            let Some(place) = self.find(&last[last.len() - matched..]) else { break };
+            let limit = (f64::from(matched as f32 * rule.max_spec_factor) + 1e-6) as usize;
+            let found = self.continued(place, limit.min(most), rule.min_token_prob);
+            if found.score >= best.score {
+                best = found;
+            }
+        }
+        best
+    }
+
+    fn find(&self, run: &[u32]) -> Option<Place> {
+        let root = Place { node: ROOT, depth: 0 };
+        run.iter().try_fold(root, |place, token| {
+            let depth = place.depth + 1;
+            match self.nodes[place.node as usize].only {
+                Some(only) => (self.continuation(only, place.depth)? == *token).then_some(Place { depth, ..place }),
+                None => self.children.get(&(place.node, *token)).map(|node| Place { node: *node, depth }),
+            }
+        })
+    }
+
+    /// Follows the most frequent children.
+    fn continued(&self, mut place: Place, limit: usize, least: f32) -> Speculation {
+        let mut found = Speculation::default();
+        let mut probability = 1.0_f32;
+        while found.tokens.len() < limit {
+            let node = &self.nodes[place.node as usize];
+            let (token, next) = match node.only {
+                Some(only) => {
+                    let Some(token) = self.continuation(only, place.depth) else { break };
+                    (token, place.node)
+                }
+                None => {
+                    let Some(first) = node.first else { break };
+                    let child = &self.nodes[first as usize];
+                    probability *= child.count as f32 / node.count as f32;
+                    (child.token, first)
+                }
+            };
+            if probability < least {
+                break;
+            }
+            place = Place { node: next, depth: place.depth + 1 };
+            found.tokens.push(token);
+            found.score += probability;
+        }
+        found
+    }
+}
