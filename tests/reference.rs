@@ -179,16 +179,7 @@ fn check_block_head(name: &str, target: &Path, head: &Path, mut reference: Refer
     reference.prompts.iter_mut().for_each(|prompt| prompt.output_ids_float32.truncate(expected.new_tokens));
     let reference = &reference;
     let engine = |draft_block_size| {
-        let options = EngineOptions {
-            model_path: target.to_owned(),
-            draft_model_path: Some(head.to_owned()),
-            max_running_requests: 20,
-            page_size: 16,
-            context_length: Some(512),
-            device: DeviceChoice::Cpu,
-            draft_block_size,
-            ..EngineOptions::default()
-        };
+        let options = EngineOptions { draft_block_size, ..options(target.to_owned(), Some(head.to_owned())) };
         Engine::load(options).expect("the models load")
     };
     let mut of_the_shape = engine(None);
@@ -197,13 +188,23 @@ fn check_block_head(name: &str, target: &Path, head: &Path, mut reference: Refer
     println!("{name}\ndrafted    shape     accept  float32  requests with equal rounds");
     let check = |engine: &mut Engine, what: &str, shape: TreeShape, float32: Float32| {
         let completions = run(engine, reference, shape);
+        if halves().is_some() {
+            check_greedy(reference, &completions);
+            let expected = Shape { float32, sglang: None };
+            return check_accept_length(&format!("{name} {what}"), &shape.to_string(), &expected, &completions);
+        }
         assert_eq!(ids(&completions), ids(&without), "{name} {what}: output differs from plain decoding");
         // Only rounds are compared: the reference also counts the drafts that a last round accepts past the end.
         let rounds: Vec<usize> = completions.iter().map(|completion| completion.rounds).collect();
         let equal = rounds.iter().zip(&float32.rounds).filter(|(found, expected)| found == expected).count();
         let (found, expected) = (accept_length(&completions), float32.accept_length);
         println!("{what:<10} {shape:<8} {found:>7.4} {expected:>8.4}  {equal} of {}", rounds.len());
-        assert_eq!(rounds, float32.rounds, "{name} {what} {shape}: rounds");
+        let may_differ = if device() == DeviceChoice::Cpu { 0 } else { ROUNDS_MAY_DIFFER };
+        assert!(
+            equal + may_differ >= rounds.len(),
+            "{name} {what} {shape}: rounds {rounds:?}, not {:?}",
+            float32.rounds
+        );
     };
     for (drafts, float32) in expected.chain.block_of_its_own {
         check(&mut of_the_shape, "own block", TreeShape::chain(drafts), float32);
@@ -257,21 +258,29 @@ fn check(models: &Path, reference: &Reference, drafts: &[(Draft, &BTreeMap<Strin
     }
 }
 
+fn device() -> DeviceChoice {
+    std::env::var("SPECTUNE_DEVICE").map_or(DeviceChoice::Cpu, |name| name.parse().expect("a device"))
+}
+
 fn load(models: &Path, draft: &Draft) -> Engine {
-    let options = EngineOptions {
-        model_path: models.join("target"),
-        draft_model_path: draft.folder.map(|folder| models.join(folder)),
-        algorithm: Some(draft.algorithm.into()),
+    let folder = draft.folder.map(|folder| models.join(folder));
+    let options = EngineOptions { algorithm: Some(draft.algorithm.into()), ..options(models.join("target"), folder) };
+    Engine::load(options).expect("the models load")
+}
+
+fn options(model_path: PathBuf, draft_model_path: Option<PathBuf>) -> EngineOptions {
+    EngineOptions {
+        model_path,
+        draft_model_path,
         max_running_requests: 20,
         page_size: 16,
         context_length: Some(512),
-        device: std::env::var("SPECTUNE_DEVICE").map_or(DeviceChoice::Cpu, |name| name.parse().expect("a device")),
+        device: device(),
         dtype: halves().unwrap_or_else(|| "float32".into()),
         batch_invariant: halves().is_none(),
         tp_size: std::env::var("SPECTUNE_TP").map_or(1, |size| size.parse().expect("a number of GPUs")),
         ..EngineOptions::default()
-    };
-    Engine::load(options).expect("the models load")
+    }
 }
 
 fn run(engine: &mut Engine, reference: &Reference, shape: TreeShape) -> Vec<Completion> {

@@ -475,14 +475,14 @@ mod tests {
 
     #[test]
     fn all_promises_are_kept_of_block_heads_in_the_emulator() {
-        let plan = Plan {
-            default_dtypes: &[],
-            fp8_dtypes: &[],
-            pairs: &[Pair::Dflash, Pair::Dspark],
-            shapes: &["3,2,6"],
-            ..QUICK
-        };
+        let plan = Plan { fp8_dtypes: &[], pairs: &[Pair::Dflash, Pair::Dspark], shapes: &["3,2,6"], ..QUICK };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
+    }
+
+    #[test]
+    fn all_promises_are_kept_of_a_block_head_on_two_ranks_in_the_emulator() {
+        let plan = Plan { pairs: &[Pair::Dspark], fp8_dtypes: &[], ..QUICK_SHARED };
+        assert_eq!(broken(DeviceChoice::Emulator, 2, plan), []);
     }
 
     #[test]

@@ -144,8 +144,21 @@ extern "C" __global__ void __launch_bounds__(TREE_THREADS)
   block_sync();
 
   int now = 0;
+  bool is_chain = topk == 1 && !by_node;
+  if (is_chain && node > 0 && node < nodes) {
+    // There is nothing to choose.
+    u64 own_ranking = (u64)request * rankings;
+    float score = 0.0f;
 #pragma unroll 1
-  for (int level = begin; level < end; level++, now ^= 1) {
+    for (int at = 0; at < node; at++) score += sane(logprobs[own_ranking + at]);
+    trees[0].token[node] = ids[own_ranking + node - 1];
+    trees[0].parent[node] = node - 1;
+    trees[0].depth[node] = node;
+    trees[0].score[node] = score;
+  }
+  if (is_chain) block_sync();
+#pragma unroll 1
+  for (int level = is_chain ? end : begin; level < end; level++, now ^= 1) {
     const Grown& old = trees[now];
     Grown& grown = trees[now ^ 1];
     // Copies of the root have no parent.

@@ -7,7 +7,10 @@ use engine::{
     Engine, ShapePolicy,
     bench::{self, Bench, Load, Plan},
 };
-use schemas::{sweep::LARGEST, tree::TreeShape};
+use schemas::{
+    sweep::LARGEST,
+    tree::{NodeSource, TreeShape},
+};
 
 use crate::{engine_flags::EngineFlags, engine_setup, exit::Exit, progress, terminal};
 
@@ -21,6 +24,8 @@ Examples:
       --shapes 'none;3,1,4@3;5,8,32@3' --batch-size 1,8,32,64 --input-len 512 --output-len 384
   spectune bench --load-format dummy --model-shape glm-4.5-air --num-layers 8 --device cuda:0 \\
       --shapes 'none;3,1,4@2.5' --batch-size 1,8 --input-len 512 --output-len 256
+  spectune bench --load-format dummy --model-shape qwen3-8b --speculative-algorithm DFLASH --device cuda:0 \\
+      --shapes 'none;15,1,16@3;7,4,16@3' --batch-size 1,8,32 --input-len 512 --output-len 384
 
 Prompts are random, so accept lengths measured on them say nothing about real text. A shape with
 @L accepts L tokens per round on average (bonus token included), regardless of the target, which
@@ -75,7 +80,8 @@ impl FromStr for Trial {
         };
         let shape = match shape.trim() {
             "none" => TreeShape::OFF,
-            triple => triple.parse().map_err(|error| format!("{error}"))?,
+            // Whether the draft can fill the tree is checked when the shape is prepared.
+            triple => NodeSource::parse_any(triple).map_err(|error| error.to_string())?,
         };
         let simulate = length.map(|length| {
             let length = length.trim().parse::<f32>().ok().filter(|length| *length >= 1.0 && length.is_finite());

@@ -47,6 +47,20 @@ fn a_published_shape_needs_no_folder() {
 }
 
 #[test]
+fn a_block_head_of_a_published_shape_needs_no_folder() {
+    for (line, expected) in [
+        ("DFLASH", "15,1,16"),
+        ("DSPARK", "7,1,8"),
+        ("DFLASH --speculative-eagle-topk 4 --speculative-num-draft-tokens 32", "15,4,32"),
+        ("DSPARK --speculative-dspark-block-size 4 --speculative-num-draft-tokens 3", "2,1,3"),
+    ] {
+        let line = format!("--load-format dummy --model-shape qwen3-8b --speculative-algorithm {line}");
+        let found = options(&line).expect("it is complete");
+        assert_eq!(found.policy.shape(1).to_string(), expected, "{line}");
+    }
+}
+
+#[test]
 fn a_published_shape_may_be_cut_short() {
     let found = options("--load-format dummy --model-shape glm-4.5-air --num-layers 4").expect("it is complete");
     assert_eq!((found.model_shape.as_deref(), found.num_layers), (Some("glm-4.5-air"), Some(4)));

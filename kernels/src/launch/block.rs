@@ -234,7 +234,8 @@ impl Kernels {
         let wrong = end > steps
             || (end < steps) != next.is_some()
             || rankings == 0
-            || (by_node && rankings < most_parents(begin, topk, nodes));
+            || (by_node && rankings < most_parents(begin, topk, nodes))
+            || (topk == 1 && nodes != steps + 1);
         if batch == 0 || steps == 0 || topk == 0 || topk > MOST_TOPK || vocabulary == 0 || nodes < 2 || wrong {
             return Err(DeviceError::Shape(format!(
                 "level {begin} of {steps} with {topk} branches and {rankings} rankings cannot run for trees of {nodes} nodes"

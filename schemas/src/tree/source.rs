@@ -75,6 +75,14 @@ impl NodeSource {
         Self::Beams.check(shape).or_else(|error| Self::of_algorithm(Algorithm::Dflash).check(shape).map_err(|_| error))
     }
 
+    /// Reads a shape for a source that is not known, as [`parse`](Self::parse).
+    ///
+    /// # Errors
+    /// If the text is not a shape, or as [`check_any`](Self::check_any).
+    pub fn parse_any(text: &str) -> Result<TreeShape, ShapeError> {
+        Self::Beams.parse(text).or_else(|error| Self::of_algorithm(Algorithm::Dflash).parse(text).map_err(|_| error))
+    }
+
     /// A checked shape.
     ///
     /// # Errors

@@ -374,7 +374,7 @@ pub fn check_shape(machine: &Machine, shape: TreeShape) -> Result<(), EngineErro
              topk + (steps − 1)·topk² = {MOST_PLACES} proposals"
         )));
     }
-    Ok(())
+    source.check(shape).map_err(|error| EngineError::Configuration(error.to_string()))
 }
 
 /// Checks that there are kernels for a block head, beyond those for its layers.
