@@ -162,3 +162,19 @@ impl Command {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_is_wrapped_by_the_terminal_and_not_by_hand() {
+        let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+        for command in program().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = help.lines().collect();
+            let wrapped = lines.windows(2).find(|pair| pair.iter().all(|line| is_prose(line)));
+            assert_eq!(wrapped, None, "{}", command.get_name());
+        }
+    }
+}

@@ -46,7 +46,7 @@ Environment:
 /// Printed below `--help`.
 #[cfg(not(feature = "engine"))]
 pub const AFTER_HELP: &str = "\
-This build checks launches only. The commands that run or measure models (sweep, tune, serve …)
+This build checks launches only. The commands that run or measure models (sweep, tune, serve …) \
 need a build with the feature `engine`, which is on by default.
 
 Exit codes:

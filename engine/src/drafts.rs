@@ -86,8 +86,8 @@ pub fn read_draft(
         Kind::Eagle3 { layer } => eagle::eagle3(&config, layer, weights, target)?,
         Kind::Mtp { family, layout } => mtp::in_folder(&config, family, layout, target)?,
         Kind::Block { .. } if options.token_map.is_some() => return Err(no_token_map()),
-        Kind::Block { .. } => {
-            return Ok(DraftSpec::Block(block::read(&config, weights, target, options.draft_block_size)?));
+        Kind::Block { dspark } => {
+            return Ok(DraftSpec::Block(block::read(&config, weights, target, dspark, options.draft_block_size)?));
         }
     };
     if options.draft_block_size.is_some() {

@@ -44,9 +44,8 @@ pub struct Family {
 /// The layout of a family's MTP layer.
 #[derive(Debug)]
 pub struct MtpFamily {
-    /// The possible tensor names in a checkpoint with this many layers: first in the target's own checkpoint, then in
-    /// folders that contain nothing else.
-    pub layouts: fn(usize) -> Vec<RecurrentTensorLayout>,
+    /// The names of its tensors, if a checkpoint stores it as the decoder layer with this number.
+    pub layout: fn(usize) -> RecurrentTensorLayout,
     /// Reads its decoder layer under a prefix.
     pub layer: fn(&Config<'_>, &str) -> Result<LayerSpec, EngineError>,
     /// How embedding and hidden state are joined.
@@ -113,15 +112,13 @@ pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, Eng
     Ok(spec)
 }
 
-/// The MTP layer in a draft's folder, for a target with this many layers: its family and the names of its tensors. It
-/// is detected by the tensors; among families with the same layout, the folder's architecture decides.
-pub(crate) fn mtp_family(config: &Config<'_>, layers: usize) -> Option<(&'static MtpFamily, RecurrentTensorLayout)> {
-    let own = config.fields().num_hidden_layers.unwrap_or(layers);
+/// The family of the MTP layer in a draft's folder, if it is stored as the decoder layer with this number, and the names
+/// of its tensors. Among families with the same layout, the folder's architecture decides.
+pub(crate) fn mtp_family(config: &Config<'_>, layer: usize) -> Option<(&'static MtpFamily, RecurrentTensorLayout)> {
     let architecture = config.fields().architecture().unwrap_or_default();
     let of = |family: &&'static Family| {
         let mtp = family.mtp.as_ref()?;
-        let layouts = (mtp.layouts)(own).into_iter().chain((mtp.layouts)(layers));
-        let layout = layouts.into_iter().find(|layout| config.tensors.has(&layout.projection()))?;
+        let layout = Some((mtp.layout)(layer)).filter(|layout| config.tensors.has(&layout.projection()))?;
         Some((mtp, layout))
     };
     // `Glm4MoeForCausalLMNextN` is SGLang's name for the draft of `Glm4MoeForCausalLM`.

@@ -19,6 +19,8 @@ pub(crate) const MARK: &str = "SPECTUNE_SERVER";
 pub(crate) const KEEP_ENVIRONMENT: (&str, &str) = ("SPT_NOENV", "1");
 /// Polling interval while processes end.
 const LOOK: Duration = Duration::from_millis(20);
+/// Time for a process to replace its program.
+const LONGEST_REPLACEMENT: Duration = Duration::from_secs(2);
 /// Time for processes to disappear after SIGKILL: a driver frees a GPU's memory first.
 pub(crate) const AFTER_KILL: Duration = Duration::from_secs(30);
 
@@ -49,17 +51,14 @@ impl Mark {
     pub fn processes(&self) -> Vec<u32> {
         let entry = format!("{MARK}={}", self.0);
         let others: Vec<u32> = all().into_iter().filter(|pid| *pid != std::process::id()).collect();
-        let bears = |pid: &&u32| {
-            // Processes of other users, and ended ones, cannot be read.
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes())
-        };
+        let deadline = Instant::now() + LONGEST_REPLACEMENT;
+        let bears =
+            |pid: &&u32| environment(**pid, deadline).split(|byte| *byte == 0).any(|one| one == entry.as_bytes());
         let marked: HashSet<u32> = others.iter().filter(bears).copied().collect();
         if marked.is_empty() { Vec::new() } else { with_descendants(marked, &others) }
     }
 
-    /// Whether no marked process is left. A process that is replacing its program shows no environment for a moment, so one
-    /// look may miss it.
+    /// Whether no marked process is left. One look may miss a process whose parent ends after it has listed them.
     pub(crate) fn has_ended(&self) -> bool {
         let none = || self.processes().is_empty();
         none() && {
@@ -96,6 +95,26 @@ impl Mark {
     }
 }
 
+/// The environment of a process; empty if it has ended, or is another user's. A process that is replacing its program
+/// shows none for a moment, and is waited for until `deadline`: it may be marked.
+fn environment(pid: u32, deadline: Instant) -> Vec<u8> {
+    loop {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        if !environment.is_empty() || !replaces_program(pid) || Instant::now() > deadline {
+            return environment;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether a process is within `exec`: it has a program, and neither arguments nor an environment yet. Threads of the kernel and
+/// ended processes have no program.
+fn replaces_program(pid: u32) -> bool {
+    let has_program = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+    let shown = |name: &str| fs::read(format!("/proc/{pid}/{name}")).is_ok_and(|text| !text.is_empty());
+    has_program && !shown("cmdline") && !shown("environ")
+}
+
 impl Default for Mark {
     fn default() -> Self {
         Self::new()
@@ -120,6 +139,29 @@ pub(crate) fn wait(longest: Duration, mut done: impl FnMut() -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_keeps_replacing_its_program_is_never_missed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = folder.path().join("again");
+        fs::write(&script, "exec sh \"$0\"\n").expect("a script");
+        let mark = Mark::new();
+        let start = |program: &str| {
+            let mut command = std::process::Command::new(program);
+            command.env(MARK, mark.as_str());
+            command
+        };
+        let mut again = start("sh").arg(&script).spawn().expect("a shell");
+        // Of a process without an environment it is known that it has no mark.
+        let mut bare = start("env").args(["-i", "sleep", "1000"]).spawn().expect("a process");
+        let missed = (0..300).filter(|_| !mark.processes().contains(&again.id())).count();
+        for process in [&mut again, &mut bare] {
+            process.kill().expect("it is killed");
+            process.wait().expect("it has ended");
+        }
+        assert_eq!(missed, 0);
+        assert!(mark.has_ended());
+    }
 
     #[test]
     fn a_mark_is_digits_and_dashes() {

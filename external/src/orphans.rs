@@ -57,7 +57,7 @@ impl Handle {
             container.stop(grace);
         }
         let processes = self.mark.processes().len();
-        if processes > 0 {
+        if processes > 0 || !self.mark.has_ended() {
             self.mark.end(grace)?;
         }
         // Its client may have been killed between creating the container and starting it.

@@ -46,6 +46,6 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(gathered) = gather(&files, "x", Wanted { tokenizer: true }) {
         let facts = gathered.facts;
         let _ = (facts.loaded_bytes("bfloat16"), facts.has_mtp_tensors(), facts.dropped_mtp_layers());
-        let _ = facts.config.draft_kind(facts.tensors.as_ref());
+        let _ = facts.draft_kind();
     }
 });

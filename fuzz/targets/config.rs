@@ -11,6 +11,6 @@ fuzz_target!(|input: &[u8]| {
     let tensors = TensorHeaders::default();
     let _ = (config.derived_context_length(), config.states_context_length(), config.weights_dtype());
     let _ = (config.head_dim(), config.key_value_heads(), config.is_mla(), config.mtp_layers());
-    let _ = (config.effective_rope(), config.architecture(), config.draft_kind(None));
-    let _ = (config.draft_kind(Some(&tensors)), config.looks_like_eagle3(None), config.looks_like_eagle1(None));
+    let _ = (config.effective_rope(), config.architecture(), config.draft_kind());
+    let _ = schemas::model::DraftHead::detect(&config, &tensors);
 });

@@ -28,5 +28,5 @@ fuzz_target!(|input: &[u8]| {
 
 fn look(facts: &ModelFacts) {
     let _ = (facts.loaded_bytes("bfloat16"), facts.tensor_names().map(Iterator::count), facts.has_mtp_tensors());
-    let _ = (facts.dropped_mtp_layers(), facts.config.draft_kind(facts.tensors.as_ref()));
+    let _ = (facts.dropped_mtp_layers(), facts.draft_kind());
 }

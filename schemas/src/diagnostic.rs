@@ -10,7 +10,7 @@ pub mod statistics;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use crate::text::{Source, Span};
+use crate::text::{Source, Span, shortened};
 
 /// An output format of findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl FromStr for Format {
 
     fn from_str(text: &str) -> Result<Self, FormatError> {
         let found = Self::ALL.iter().find(|(_, word)| *word == text);
-        found.map(|(format, _)| *format).ok_or_else(|| FormatError(text.chars().take(64).collect()))
+        found.map(|(format, _)| *format).ok_or_else(|| FormatError(shortened(text)))
     }
 }
 

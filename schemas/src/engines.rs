@@ -4,6 +4,7 @@ use std::{fmt, str::FromStr};
 
 use crate::{
     flags::{self, Registered},
+    text::shortened,
     version::EngineVersion,
 };
 
@@ -50,11 +51,16 @@ impl FromStr for Engine {
         [Self::Sglang, Self::Slime, Self::Vllm, Self::Spectune]
             .into_iter()
             .find(|engine| engine.word() == text)
-            .ok_or_else(|| EngineError(text.chars().take(64).collect()))
+            .ok_or_else(|| EngineError(shortened(text)))
     }
 }
 
 impl Engine {
+    /// The engine whose code and versions count: SGLang for slime, which starts it, and for spectune, which has its flags.
+    pub fn reference(self) -> Self {
+        if self == Self::Vllm { Self::Vllm } else { Self::Sglang }
+    }
+
     /// The flags that the engine's own parser registers.
     pub fn registered(self) -> &'static Registered {
         if self == Self::Vllm { flags::vllm() } else { flags::sglang() }

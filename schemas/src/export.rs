@@ -23,7 +23,7 @@ use crate::{
     engines::{NEWEST_SGLANG, NEWEST_VLLM, SLIME_PIN},
     launch_file::LaunchFile,
     model::ModelFacts,
-    text::nearest,
+    text::{nearest, shortened},
     tree::TreeShape,
     tuned::{TunedFile, TunedVerdict},
     version::EngineVersion,
@@ -275,7 +275,7 @@ impl FromStr for Form {
         form.ok_or_else(|| {
             let near = nearest(text, &Self::ALL.map(Self::name));
             let near = near.map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
-            ExportError::Form(text.chars().take(64).collect(), near)
+            ExportError::Form(shortened(text), near)
         })
     }
 }

@@ -12,6 +12,7 @@ pub use settle::{Verdict, settle, settle_all};
 
 use crate::{
     diagnostic::{Edit, Fix, Related, Safety, Severity},
+    engines::Engine,
     model::ModelFacts,
     text::Span,
 };
@@ -147,9 +148,19 @@ impl Finding {
         }
     }
 
-    /// Adds a note that quotes the engine's exact message.
-    pub fn engine_says(self, text: impl AsRef<str>) -> Self {
-        self.note(format!("sglang says: `{}`", text.as_ref()))
+    /// Adds a note that quotes an engine's exact message.
+    pub fn engine_says(self, engine: Engine, text: impl AsRef<str>) -> Self {
+        self.note(format!("{engine} says: `{}`", text.as_ref()))
+    }
+
+    /// Adds a note that quotes SGLang's exact message.
+    pub fn sglang_says(self, text: impl AsRef<str>) -> Self {
+        self.engine_says(Engine::Sglang, text)
+    }
+
+    /// Adds a note that quotes vLLM's exact message.
+    pub fn vllm_says(self, text: impl AsRef<str>) -> Self {
+        self.engine_says(Engine::Vllm, text)
     }
 
     /// Adds advice.

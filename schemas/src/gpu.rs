@@ -5,6 +5,8 @@ use std::{fmt, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::text::shortened;
+
 /// The memory of one GPU in MiB, as `nvidia-smi` prints it and as engines compare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "SizeOrName")]
@@ -115,7 +117,7 @@ impl FromStr for GpuMemory {
         let size = name.parse().ok().filter(|size| *size > 0);
         let model = || MODELS.iter().find(|(model, ..)| *model == name).map(|(_, memory, _)| *memory);
         size.or_else(model).map(Self).ok_or_else(|| GpuError {
-            text: text.chars().take(64).collect(),
+            text: shortened(text),
             known: MODELS.iter().map(|(model, ..)| *model).collect::<Vec<_>>().join(", "),
         })
     }

@@ -11,7 +11,6 @@
 pub mod adaptive;
 pub mod algorithm;
 pub mod chain_tables;
-pub mod container;
 pub mod defaults;
 pub mod diagnostic;
 pub mod engines;

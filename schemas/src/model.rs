@@ -2,6 +2,7 @@
 
 mod config;
 mod derived;
+mod draft_head;
 mod generation;
 mod lenient;
 mod mtp;
@@ -12,7 +13,8 @@ mod tensors;
 mod tokenizer;
 
 pub use config::{ConfigError, DflashConfig, EagleConfig, ModelConfig, RopeScaling};
-pub use derived::{DraftKind, normal_dtype};
+pub use derived::normal_dtype;
+pub use draft_head::{CONTEXT_NORMS, DraftHead, DraftKind, MtpLayout, TensorList};
 pub use generation::GenerationConfig;
 pub use size::element_bytes;
 pub use tensors::{HeaderError, TensorHeader, TensorHeaders, TensorIndex, header_length, is_own_file, is_plain_name};

@@ -160,6 +160,13 @@ pub fn is_variable_name(text: &str) -> bool {
     text.bytes().all(in_name) && text.starts_with(|first: char| !first.is_ascii_digit())
 }
 
+/// The start of a value of the user's, for a message: the first 60 characters, and a sign that more follow.
+pub fn shortened(value: &str) -> String {
+    const MOST: usize = 60;
+    let start: String = value.chars().take(MOST).collect();
+    if start.len() == value.len() { start } else { format!("{start}…") }
+}
+
 /// Edit distance of two names: insertions, removals and replacements of characters, and swaps of neighbours. Only the
 /// first 80 characters count.
 pub fn distance(one: &str, other: &str) -> usize {

@@ -8,7 +8,7 @@ use crate::{
     diagnostic::Diagnostic,
     engines::NEWEST_SGLANG,
     sweep::{LARGEST, each_within, within},
-    text::Source,
+    text::{Source, shortened},
     toml_file::{self, FieldError},
     tree::{NodeSource, TreeShape},
 };
@@ -258,7 +258,7 @@ impl TunedFile {
         let algorithm = self.models.algorithm.as_str();
         let looks_up = matches!(NodeSource::named(algorithm), NodeSource::Text(_));
         if parse_algorithm(algorithm, NEWEST_SGLANG).is_none() && !looks_up {
-            let shown: String = algorithm.chars().take(60).collect();
+            let shown = shortened(algorithm);
             return Err(FieldError::at(
                 &["models", "algorithm"],
                 format!("'{shown}' is not an algorithm (such as EAGLE, EAGLE3 or NEXTN)"),

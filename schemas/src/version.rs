@@ -2,6 +2,8 @@
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
+use crate::text::shortened;
+
 /// A version such as `0.5.9`, `0.5.12.post1`, `0.5.0rc2`.
 ///
 /// Order follows PEP 440 as far as published SGLang and vLLM versions use it: `0.5.0rc2 < 0.5.0 < 0.5.0.post1`. A fourth
@@ -37,7 +39,7 @@ impl FromStr for EngineVersion {
     type Err = VersionError;
 
     fn from_str(text: &str) -> Result<Self, VersionError> {
-        let error = || VersionError(text.chars().take(64).collect());
+        let error = || VersionError(shortened(text));
         let trimmed = text.trim().trim_start_matches('v');
         let trimmed = trimmed.split_once('+').map_or(trimmed, |(public, _build)| public);
         let mut version = Self { release: [0; 3], candidate: None, post: None };

@@ -1,6 +1,6 @@
 //! Rewrites error messages of the TOML and JSON parsers for authors of such files, without Rust types.
 
-use crate::text::nearest;
+use crate::text::{nearest, shortened};
 
 /// An error message in parts.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -114,7 +114,7 @@ fn unquoted(line: &str, text: &str) -> Option<Words> {
     line.starts_with("string values must be quoted").then(|| Words {
         message: match text.trim() {
             "" => "a value is missing or is not a TOML value".into(),
-            text => format!("`{}` is not a TOML value", text.chars().take(60).collect::<String>()),
+            text => format!("`{}` is not a TOML value", shortened(text)),
         },
         label: "here".into(),
         help: Some("write texts in quotes, several numbers as a list in brackets, and one value a key".into()),

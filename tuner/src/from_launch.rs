@@ -15,9 +15,8 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
-use engine::{EngineOptions, load};
 use launch::{Launch, Options, Parsed, Variables, parse};
 use schemas::{
     engines::Engine,
@@ -194,17 +193,6 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
         });
     }
     Ok(LaunchSweep { file, treated, own: speculation.own, draft: speculation.draft })
-}
-
-/// The algorithm that a draft is for, judging by its tensors; `None` if target or draft are not folders of models that
-/// spectune's own engine runs.
-pub fn algorithm_of(target: &Path, draft: &Path) -> Option<&'static str> {
-    let options = EngineOptions {
-        model_path: target.to_owned(),
-        draft_model_path: Some(draft.to_owned()),
-        ..EngineOptions::default()
-    };
-    load::draft_algorithm(&options).ok()?
 }
 
 fn kind(engine: Engine) -> SystemKind {

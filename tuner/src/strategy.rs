@@ -11,7 +11,7 @@ mod tests;
 
 use schemas::sweep::{Metric, Search, StrategyName};
 
-pub use self::few_starts::{Found, most_trials as few_starts_trials, rotations};
+pub use self::few_starts::{Found, most_starts, most_trials as few_starts_trials, rotations};
 pub use crate::shard::Shard;
 use crate::{
     TunerError,

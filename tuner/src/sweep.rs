@@ -95,6 +95,8 @@ pub struct Outline {
     pub loads: Vec<Load>,
     /// The command line of every configuration's server, if servers are measured.
     pub starts: Vec<String>,
+    /// The most starts of servers, without those that confirm a verdict.
+    pub most_starts: usize,
     /// Whether what a verdict is about is measured in one more start.
     pub confirms: bool,
     /// What is known of the models and the image that servers need.
@@ -122,7 +124,12 @@ pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
         true => on_servers::not_replayed(request, &prepare::options(request, &space)?),
         false => None,
     };
-    Ok(Outline { planned, trials, space, loads: experiment.loads, starts, confirms, lookups, not_replayed })
+    let most_starts = match is_guided {
+        true => strategy::most_starts(search, &experiment, not_replayed.is_none()),
+        false => starts.len(),
+    };
+    let loads = experiment.loads;
+    Ok(Outline { planned, trials, space, loads, starts, most_starts, confirms, lookups, not_replayed })
 }
 
 /// Reports what a sweep would do, with a duration estimated from short measurements. Writes nothing.

@@ -27,10 +27,10 @@ Examples:
   spectune bench --load-format dummy --model-shape qwen3-8b --speculative-algorithm DFLASH --device cuda:0 \\
       --shapes 'none;15,1,16@3;7,4,16@3' --batch-size 1,8,32 --input-len 512 --output-len 384
 
-Prompts are random, so accept lengths measured on them say nothing about real text. A shape with
-@L accepts L tokens per round on average (bonus token included), regardless of the target, which
-times the round without measuring the draft.
-The floor is the time to read a round's bytes at the memory bandwidth measured in the same run.
+Prompts are random, so accept lengths measured on them say nothing about real text. A shape with \
+@L accepts L tokens per round on average (bonus token included), regardless of the target, which \
+times the round without measuring the draft. \
+The floor is the time to read a round's bytes at the memory bandwidth measured in the same run. \
 It is omitted where rounds are faster, because a small model fits into the CPU's caches.";
 
 /// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth floor.

@@ -22,9 +22,9 @@ Examples:
   spectune export tuned.toml --to sglang-adaptive --engine-version 0.5.16 > adaptive.json
   spectune export tuned.toml --to tensorrt-llm > config.yaml
 
-The launch is written to standard output. Standard error says which engine was measured, what was
-filled in or omitted, and repeats the warnings of the tuned file. The launch is linted with what is
-known of the models (their folders, else the local Hugging Face cache): if it has errors, nothing is
+The launch is written to standard output. Standard error says which engine was measured, what was \
+filled in or omitted, and repeats the warnings of the tuned file. The launch is linted with what is \
+known of the models (their folders, else the local Hugging Face cache): if it has errors, nothing is \
 written unless --force is given.";
 
 /// Turn a tuned file into flags for another engine.

@@ -45,10 +45,10 @@ Examples:
   spectune lint scripts/*.sh --statistics
   spectune lint scripts/*.sh --format sarif > findings.sarif
 
-To suppress a finding, add a comment: `# spectune: ignore[SD081]` on the line or the line above,
-`# spectune: ignore-file[SD081]` anywhere.
-The table [lint] of a spectune.toml in a file's folder, or in one above it, holds select, ignore,
-engine, engine_version, gpu_memory and expected_concurrency; flags override it, except that --ignore
+To suppress a finding, add a comment: `# spectune: ignore[SD081]` on the line or the line above, \
+`# spectune: ignore-file[SD081]` anywhere. \
+The table [lint] of a spectune.toml in a file's folder, or in one above it, holds select, ignore, \
+engine, engine_version, gpu_memory and expected_concurrency; flags override it, except that --ignore \
 adds to it.
 
 Findings of severity info never change the exit code.";

@@ -9,9 +9,9 @@ Examples:
   spectune merge results/demo-shard-*-of-8 --out results/demo
   spectune merge host-1/demo host-2/demo --out demo && spectune report demo
 
-The folders are shards of one sweep, or runs of the same sweep on several machines of one kind. Each
-shape is compared with the baselines of its own folder, and repeats of a trial from several folders
-are pooled. Trials that --out already contains are kept. Sweeps of different machines are not
+The folders are shards of one sweep, or runs of the same sweep on several machines of one kind. Each \
+shape is compared with the baselines of its own folder, and repeats of a trial from several folders \
+are pooled. Trials that --out already contains are kept. Sweeps of different machines are not \
 merged: `spectune report` shows them side by side.";
 
 /// Merge the shards of a sweep into one folder.

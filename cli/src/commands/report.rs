@@ -19,10 +19,10 @@ Examples:
   spectune report --compare monday today saturday sunday --fail-if 'throughput < 0.97'
   spectune report results/two-servers --fail-if 'latency > 1.05'
 
---fail-if is a check for CI. The second folder is compared with the mean of all others, for the configuration that the
-first chose under each load. The runs must be of one host with the same models, workload and settings; only the
-version of the engine may differ. Since hours differ, the interval comes from the scatter between at least three older
-runs, or from two servers that `spectune tune --url URL --url URL2` measured in turns. Exit code 1 if the whole interval
+--fail-if is a check for CI. The second folder is compared with the mean of all others, for the configuration that the \
+first chose under each load. The runs must be of one host with the same models, workload and settings; only the \
+version of the engine may differ. Since hours differ, the interval comes from the scatter between at least three older \
+runs, or from two servers that `spectune tune --url URL --url URL2` measured in turns. Exit code 1 if the whole interval \
 is beyond the ratio, 4 if the comparison cannot tell.";
 
 /// Write the ranked report of one or several sweeps.

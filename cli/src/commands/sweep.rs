@@ -47,12 +47,12 @@ Examples:
   spectune sweep sweep.toml --emit k8s --shards 16 > sweep.yaml
   spectune sweep sweep.toml --emit bash > sweep.sh
 
-Ctrl-C keeps every finished trial and exits with code 130; --resume continues from there.
-Without --out, results are written to a folder named after the sweep file (and the shard), under
+Ctrl-C keeps every finished trial and exits with code 130; --resume continues from there. \
+Without --out, results are written to a folder named after the sweep file (and the shard), under \
 results/.
 
-In a SLURM array job, the shard is taken from SLURM_ARRAY_TASK_ID and _COUNT (with _MIN and
-_STEP), in a Kubernetes Indexed Job from JOB_COMPLETION_INDEX and SPECTUNE_SHARDS;
+In a SLURM array job, the shard is taken from SLURM_ARRAY_TASK_ID and _COUNT (with _MIN and \
+_STEP), in a Kubernetes Indexed Job from JOB_COMPLETION_INDEX and SPECTUNE_SHARDS; \
 --shard 1/1 turns that off. `spectune merge` merges the shards.
 
 --emit submits nothing. Each task of the job resumes its shard, and the last step merges them.";

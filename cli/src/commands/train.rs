@@ -27,13 +27,13 @@ Examples:
       --speculative-draft-model-path results/train/head
   spectune schema train > train.schema.json
 
-The target answers the prompts, and the head learns to draft these answers. Heads are
-compared by the accept length of the file's tree, replayed on held-out prompts: the trained head
-is written to DIR/head only if it is significantly better than the previous one. Training runs
+The target answers the prompts, and the head learns to draft these answers. Heads are \
+compared by the accept length of the file's tree, replayed on held-out prompts: the trained head \
+is written to DIR/head only if it is significantly better than the previous one. Training runs \
 on the CPU, in float32; answers and replays run on the device of [engine].
 
-A run can be stopped or killed at any moment; --resume continues from the newest checkpoint.
-Exits with 0 if a head was written, with 1 if the previous one is kept, and with 130 if it was
+A run can be stopped or killed at any moment; --resume continues from the newest checkpoint. \
+Exits with 0 if a head was written, with 1 if the previous one is kept, and with 130 if it was \
 stopped.";
 
 /// Adapt a draft head to prompts, so that more of its drafts are accepted.

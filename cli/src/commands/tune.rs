@@ -35,20 +35,20 @@ Examples:
   spectune tune --url http://gpu-1:30000 --url http://gpu-2:30000 --prompts prompts.jsonl
   spectune tune --url https://llm.example.org --api-key-env LLM_KEY --prompts prompts.jsonl
 
-A launch file is checked by the linter and read, never run: tune starts the command that it
-contains, with the environment that it exports, without speculation, with the launch's own shape,
-and with others, as `spectune sweep` does, and prints the changed launch if one is faster. It says
+A launch file is checked by the linter and read, never run: tune starts the command that it \
+contains, with the environment that it exports, without speculation, with the launch's own shape, \
+and with others, as `spectune sweep` does, and prints the changed launch if one is faster. It says \
 first which flags are measured otherwise than they stand there, and why.
 
-With --url, one configuration is measured: the one that runs. Nothing is changed on the server, nothing is
-varied, and no tuned file is written. Every repeat sends prompts that were not sent before; where
-the server counts cached tokens, trials with cold and with warm prompts are shown apart. Trials
+With --url, one configuration is measured: the one that runs. Nothing is changed on the server, nothing is \
+varied, and no tuned file is written. Every repeat sends prompts that were not sent before; where \
+the server counts cached tokens, trials with cold and with warm prompts are shown apart. Trials \
 during which the server had other requests are excluded.
 
-Two servers are measured in turns with the same prompts; the result is a paired ratio with its
+Two servers are measured in turns with the same prompts; the result is a paired ratio with its \
 interval.
 
-A vLLM server tells its configuration only with VLLM_SERVER_DEV_MODE=1; otherwise method, draft and
+A vLLM server tells its configuration only with VLLM_SERVER_DEV_MODE=1; otherwise method, draft and \
 backends are `not told`, or come from --launch FILE.
 
 Ctrl-C keeps every finished trial and exits with code 130; --resume continues from there.";

@@ -7,6 +7,8 @@ use kernels::{
     reference::{Fp8Matrix, Fp8Scales, Matrix},
 };
 
+use schemas::model::TensorList;
+
 use super::{TensorPlace, Weights, dtype::element};
 use crate::{
     error::EngineError,
@@ -148,6 +150,16 @@ impl<'a> Tensors<'a> {
 
     fn full(&self, name: &str) -> String {
         self.find(name).unwrap_or_else(|| name.to_owned())
+    }
+}
+
+impl TensorList for Tensors<'_> {
+    fn shape_of(&self, name: &str) -> Option<&[usize]> {
+        self.shape(name)
+    }
+
+    fn names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        Box::new(self.all())
     }
 }
 

@@ -3,16 +3,17 @@
 //! Layout and defaults are those of SGLang's `models/dflash.py`, `models/dspark.py` and `speculative/dflash_utils.py`, and
 //! of vLLM's `qwen3_dflash.py`; where these differ, a head for which it matters is refused.
 
-mod kinds;
 mod layers;
 mod settings;
 
 use std::collections::BTreeSet;
 
-use schemas::tree::{Block, TreeShape};
+use schemas::{
+    model::CONTEXT_NORMS,
+    tree::{Block, TreeShape},
+};
 
-pub use self::kinds::{check_kind, is_block, is_dspark};
-use self::{kinds::CONTEXT_NORMS, layers::layers, settings::Settings};
+use self::{layers::layers, settings::Settings};
 use super::{DraftTarget, hot_tokens};
 use crate::{
     checkpoint::Weights,
@@ -24,7 +25,7 @@ use crate::{
     },
 };
 
-/// Reads a block head for a target. `given` is the number of rows that the user asks for.
+/// Reads a block head for a target: a DSPARK head, or a DFLASH head. `given` is the number of rows that the user asks for.
 ///
 /// # Errors
 /// When a setting or a tensor is missing, not supported, or does not fit the target.
@@ -32,6 +33,7 @@ pub fn read(
     config: &Config<'_>,
     weights: &Weights,
     target: DraftTarget<'_>,
+    dspark: bool,
     given: Option<usize>,
 ) -> Result<BlockSpec, EngineError> {
     families::check_but_windows(config)?;
@@ -57,11 +59,11 @@ pub fn read(
             context_norm: CONTEXT_NORMS[usize::from(own("encoder.output_norm_enc.weight"))],
         },
         features: features(config, settings, layers.len(), target)?,
-        block: block(config, settings, given)?,
+        block: block(config, settings, dspark, given)?,
         mask: mask(config, settings, tokens)?,
         value_scale: settings.number("attention_value_scale")?.unwrap_or(1.0) as f32,
-        markov: markov(config, settings)?,
-        confidence: confidence(config, settings)?,
+        markov: markov(config, settings, dspark)?,
+        confidence: confidence(config, settings, dspark)?,
         embedding: if own("embed_tokens.weight") { EmbeddingSource::Own } else { EmbeddingSource::Target },
         head: if own("lm_head.weight") { VocabularySource::Own } else { VocabularySource::Target },
         vocabulary,
@@ -134,8 +136,12 @@ fn features(
 }
 
 /// Rows of its block.
-fn block(config: &Config<'_>, settings: Settings<'_>, given: Option<usize>) -> Result<Block, EngineError> {
-    let dspark = is_dspark(config);
+fn block(
+    config: &Config<'_>,
+    settings: Settings<'_>,
+    dspark: bool,
+    given: Option<usize>,
+) -> Result<Block, EngineError> {
     let anchor = settings.switch("sample_from_anchor")?;
     if anchor == Some(true) && !dspark {
         return Err(config.unsupported("sample_from_anchor = true in a DFLASH head", "only DSPARK heads have it"));
@@ -181,9 +187,9 @@ fn mask(config: &Config<'_>, settings: Settings<'_>, tokens: usize) -> Result<u3
     Err(config.malformed("mask_token_id is missing: it is the token that stands for a position to be drafted".into()))
 }
 
-fn markov(config: &Config<'_>, settings: Settings<'_>) -> Result<Option<MarkovSpec>, EngineError> {
+fn markov(config: &Config<'_>, settings: Settings<'_>, dspark: bool) -> Result<Option<MarkovSpec>, EngineError> {
     let rank = settings.count("markov_rank")?.filter(|rank| *rank > 0);
-    match (is_dspark(config), rank) {
+    match (dspark, rank) {
         (false, None) => Ok(None),
         (false, Some(rank)) => {
             Err(config
@@ -210,14 +216,18 @@ fn markov(config: &Config<'_>, settings: Settings<'_>) -> Result<Option<MarkovSp
     }
 }
 
-fn confidence(config: &Config<'_>, settings: Settings<'_>) -> Result<Option<ConfidenceSpec>, EngineError> {
+fn confidence(
+    config: &Config<'_>,
+    settings: Settings<'_>,
+    dspark: bool,
+) -> Result<Option<ConfidenceSpec>, EngineError> {
     let has = config.tensors.has("confidence_head.proj.weight");
     match settings.switch("enable_confidence_head")? {
         Some(true) if !has => Err(config
             .malformed("enable_confidence_head is true, but the tensor confidence_head.proj.weight is missing".into())),
         _ if !has => Ok(None),
         _ => {
-            let with_markov = settings.switch("confidence_head_with_markov")?.unwrap_or(is_dspark(config));
+            let with_markov = settings.switch("confidence_head_with_markov")?.unwrap_or(dspark);
             Ok(Some(ConfidenceSpec { with_markov }))
         }
     }

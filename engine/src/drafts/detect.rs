@@ -1,8 +1,11 @@
-//! Detects the kind of draft that a folder contains.
+//! The kind of draft in a folder, as far as this engine runs it.
 
-use schemas::paths::tidy;
+use schemas::{
+    model::{DraftHead, MtpLayout},
+    paths::tidy,
+};
 
-use super::{DraftTarget, block};
+use super::DraftTarget;
 use crate::{
     checkpoint::Folder,
     error::EngineError,
@@ -37,38 +40,31 @@ pub enum Kind {
     },
 }
 
-/// Detects the kind of a draft from its tensors.
+/// The kind of a draft, from its tensors. Kinds that this engine does not run are errors with their names.
 pub fn kind(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Kind, EngineError> {
-    if let Some((family, layout)) = mtp_family(config, target.spec.layers.len()) {
-        return Ok(Kind::Mtp { family, layout });
+    let without_layer = || config.unsupported("a draft without midlayer.* or layers.0.* tensors", SUPPORTED);
+    match DraftHead::detect(config.fields(), &config.tensors) {
+        Some(DraftHead::Eagle { layer }) => Ok(Kind::Eagle { layer: layer.ok_or_else(without_layer)? }),
+        Some(DraftHead::Eagle3 { layer }) => Ok(Kind::Eagle3 { layer: layer.ok_or_else(without_layer)? }),
+        Some(DraftHead::Block { dspark }) => Ok(Kind::Block { dspark }),
+        Some(DraftHead::Mtp(MtpLayout::Qwen)) => {
+            Err(config.unsupported("an MTP layer in Qwen's layout (mtp.fc)", SUPPORTED))
+        }
+        Some(DraftHead::Mtp(layout)) => {
+            let layer = if let MtpLayout::Layer(layer) = layout { layer } else { target.spec.layers.len() };
+            let (family, layout) = mtp_family(config, layer).ok_or_else(without_layer)?;
+            Ok(Kind::Mtp { family, layout })
+        }
+        Some(DraftHead::Variant { name, sign, .. }) => Err(config.unsupported(
+            format!("a {name} head (judging by {sign})"),
+            "supported block heads: DFLASH and DSPARK; read as one of these it would draft worse",
+        )),
+        Some(DraftHead::Model) => Err(config.unsupported(
+            "a draft without fc.weight",
+            "this looks like a whole model: supported: EAGLE-1/2, EAGLE-3, DFLASH and DSPARK heads and MTP layers",
+        )),
+        None => Err(without_layer()),
     }
-    if config.tensors.has("mtp.fc.weight") {
-        return Err(config.unsupported("an MTP layer in Qwen's layout (mtp.fc)", SUPPORTED));
-    }
-    block::check_kind(config)?;
-    if block::is_block(config) {
-        return Ok(Kind::Block { dspark: block::is_dspark(config) });
-    }
-    let layer = ["midlayer", "layers.0"]
-        .into_iter()
-        .find(|layer| config.tensors.has(&format!("{layer}.self_attn.q_proj.weight")));
-    let Some(layer) = layer else {
-        return Err(config.unsupported("a draft without midlayer.* or layers.0.* tensors", SUPPORTED));
-    };
-    let size = |name: &str, axis: usize| config.tensors.shape(&format!("{layer}.{name}"))?.get(axis).copied();
-    // EAGLE-3's attention reads the concatenated embedding and feature, and writes the width of one of them.
-    let hidden = size("self_attn.o_proj.weight", 0);
-    let twice = hidden.and_then(|hidden| hidden.checked_mul(2));
-    if size("hidden_norm.weight", 0).is_some() || (twice.is_some() && size("self_attn.q_proj.weight", 1) == twice) {
-        return Ok(Kind::Eagle3 { layer });
-    }
-    if config.tensors.has("fc.weight") {
-        return Ok(Kind::Eagle { layer });
-    }
-    Err(config.unsupported(
-        "a draft without fc.weight",
-        "this looks like a whole model: supported: EAGLE-1/2, EAGLE-3, DFLASH and DSPARK heads and MTP layers",
-    ))
 }
 
 const SUPPORTED: &str = "supported: EAGLE-1/2, EAGLE-3, DFLASH and DSPARK heads and the MTP layers of DeepSeek-V3, \

@@ -21,15 +21,15 @@ pub fn of_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Recurre
             target.folder.path().display()
         )));
     };
-    let layout = (mtp.layouts)(layers).into_iter().next();
-    let Some(layout) = layout.filter(|layout| config.tensors.has(&layout.projection())) else {
+    let layout = (mtp.layout)(layers);
+    if !config.tensors.has(&layout.projection()) {
         let announced = config.fields().mtp_layers().unwrap_or_default();
         return Err(EngineError::Configuration(format!(
             "speculation needs a draft, and the tensors of an MTP layer are missing from {} (its config.json declares {announced}; exporters and quantisers often drop them): use a checkpoint that has them, or give \
              --speculative-draft-model-path",
             target.folder.path().display()
         )));
-    };
+    }
     read(config, mtp, layout, DraftSource::Target, target)
 }
 

@@ -21,9 +21,7 @@ pub static FAMILY: Family = Family {
     target: read,
     mtp: Some(MtpFamily {
         // In a folder with only the MTP layer, it is layer 0.
-        layouts: |layers| {
-            [layers, 0].map(|at| RecurrentTensorLayout::NextN { prefix: TargetSpec::layer_prefix(at) }).into()
-        },
+        layout: |layer| RecurrentTensorLayout::NextN { prefix: TargetSpec::layer_prefix(layer) },
         layer: |config, prefix| layer(config, config.experts(prefix, &experts(config)?)?),
         join: Join::NormedLinear { hidden_first: false, zero_first_embedding: false },
     }),

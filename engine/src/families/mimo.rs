@@ -11,7 +11,7 @@ pub static FAMILY: Family = Family {
     architectures: &["MiMoForCausalLM"],
     target: |config| config.target(|_, prefix| layer(config, prefix)),
     mtp: Some(MtpFamily {
-        layouts: |_| vec![RecurrentTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() }],
+        layout: |_| RecurrentTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() },
         layer,
         // Both SGLang and vLLM zero the embedding of the first position.
         join: Join::NormedLinear { hidden_first: true, zero_first_embedding: true },

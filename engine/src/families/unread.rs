@@ -6,7 +6,7 @@ use super::{Config, Family, MtpFamily};
 use crate::{
     checkpoint::{is_unused_scale, scaled_matrix},
     error::EngineError,
-    spec::{RecurrentTensorLayout, TargetSpec},
+    spec::TargetSpec,
 };
 
 /// Tensors of layers in some exports that contain no information.
@@ -51,9 +51,9 @@ pub fn check(config: &Config<'_>, family: &Family, spec: &TargetSpec) -> Result<
 /// many.
 fn is_mtp(config: &Config<'_>, family: &Family, layers: usize, number: usize) -> bool {
     let announced = config.fields().mtp_layers().unwrap_or_default();
-    let prefix = |mtp: &MtpFamily| (mtp.layouts)(number).first().map(RecurrentTensorLayout::layer_prefix);
+    let prefix = |mtp: &MtpFamily| (mtp.layout)(number).layer_prefix();
     number.checked_sub(layers).is_some_and(|after| after < announced)
-        && family.mtp.as_ref().and_then(prefix) == Some(TargetSpec::layer_prefix(number))
+        && family.mtp.as_ref().map(prefix) == Some(TargetSpec::layer_prefix(number))
 }
 
 fn not_read(config: &Config<'_>, name: &str) -> EngineError {

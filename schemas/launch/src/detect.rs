@@ -126,7 +126,9 @@ fn find(
         if is_requested_for_help || programs::has_flag_of_diffusion(flags) {
             return None;
         }
-        return Some(EngineMatch { engine, launcher, first: last + 1, words: Some((from, last)), is_sure: true });
+        // Words that start with a flag are a part of a command, so what the program belongs to is not known.
+        let is_sure = !texts.first().is_some_and(|first| first.starts_with("--"));
+        return Some(EngineMatch { engine, launcher, first: last + 1, words: Some((from, last)), is_sure });
     }
     if let Some(at) = hydra::program(texts, &line.words) {
         let engine = hydra::engine(texts.get(at + 1..).unwrap_or_default())?;

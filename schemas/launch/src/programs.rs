@@ -16,6 +16,7 @@ pub(super) enum Role {
     Launcher,
     Printer,
     Remote,
+    Runtime,
     Scheduler,
     Shell,
     Start,
@@ -27,6 +28,7 @@ pub(super) enum Role {
 struct ProgramTable {
     programs: BTreeMap<String, Vec<Role>>,
     flags: OtherFlags,
+    run: RunSwitches,
 }
 
 /// Flags that show that a program is none of the engines.
@@ -34,6 +36,13 @@ struct ProgramTable {
 struct OtherFlags {
     diffusion: Vec<String>,
     trainer: Vec<String>,
+}
+
+/// Options without a value of `run` of Docker's command line; all others have one.
+#[derive(Debug, Default, Deserialize)]
+struct RunSwitches {
+    letters: Vec<char>,
+    switches: Vec<String>,
 }
 
 const TEXT: &str = include_str!("../data/programs.toml");
@@ -58,6 +67,16 @@ pub(super) fn runs_arguments(word: &str) -> bool {
 /// Whether a word is the first one of a command.
 pub(super) fn starts_command(word: &str) -> bool {
     has(word, Role::Start) || runs_arguments(word) || base(word).starts_with("python")
+}
+
+/// Whether an option of Docker's `run`, without dashes, has no value.
+pub(super) fn is_run_switch(name: &str) -> bool {
+    TABLE.run.switches.iter().any(|switch| switch == name)
+}
+
+/// Whether a short option of Docker's `run` has no value.
+pub(super) fn is_run_letter(letter: char) -> bool {
+    TABLE.run.letters.contains(&letter)
 }
 
 /// Whether flags are those of a server for diffusion models.
@@ -94,7 +113,7 @@ mod tests {
         for (name, roles) in &table.programs {
             assert!(!roles.is_empty() && roles.windows(2).all(|pair| pair[0] < pair[1]), "{name}: {roles:?}");
         }
-        for list in [&table.flags.diffusion, &table.flags.trainer] {
+        for list in [&table.flags.diffusion, &table.flags.trainer, &table.run.switches] {
             assert!(!list.is_empty() && list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
         }
     }

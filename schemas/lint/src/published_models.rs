@@ -38,6 +38,6 @@ mod tests {
         let draft = draft.expect("known");
         assert_eq!(draft.config.weights_dtype(), Some("float16"));
         assert_eq!(draft.config.derived_context_length(), 2048);
-        assert_eq!(draft.config.draft_kind(None), Some(DraftKind::Eagle3));
+        assert_eq!(draft.draft_kind(), Some(DraftKind::Eagle3));
     }
 }

@@ -260,7 +260,7 @@ proptest! {
     fn configs_and_headers(text in "\\{(\"[a-z_]{1,20}\": ?([0-9.eE-]{1,9}|\"\\PC{0,4}\"|null|\\[[0-9, ]{0,8}\\]|\\{\\}),? ?){0,6}\\}?") {
         let _ = ModelConfig::parse(&text).map(|config| {
             let facts = ModelFacts { config, ..ModelFacts::default() };
-            (facts.config.derived_context_length(), facts.config.head_dim(), facts.config.draft_kind(None))
+            (facts.config.derived_context_length(), facts.config.head_dim(), facts.draft_kind())
         });
         let _ = TensorHeaders::default().add_header(&text);
     }

@@ -185,6 +185,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn all_tables_of_an_engine_are_read_from_the_same_versions() {
+        let first = |table: &'static str| table.lines().next().unwrap_or_default();
+        let check = |tables: &[&'static str]| {
+            assert!(tables.windows(2).all(|pair| first(pair[0]) == first(pair[1])), "{:?}", first(tables[0]));
+        };
+        check(&[
+            include_str!("sglang.tsv"),
+            include_str!("sglang_values.tsv"),
+            include_str!("../variables/sglang.tsv"),
+        ]);
+        check(&[
+            include_str!("vllm.tsv"),
+            include_str!("vllm_values.tsv"),
+            include_str!("vllm_speculative.tsv"),
+            include_str!("../variables/vllm.tsv"),
+        ]);
+    }
+
     fn check(name: &str, version: Option<EngineVersion>, expected: &str) {
         let found = match lookup(name, version) {
             Lookup::Exact(one) => format!("exact {}", one.canonical),

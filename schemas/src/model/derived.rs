@@ -1,29 +1,10 @@
 //! Values that engines derive from a config.json, derived in the same way.
 
-use super::{ModelConfig, RopeScaling, TensorHeaders};
+use super::{ModelConfig, RopeScaling};
 use crate::tree::Block;
 
 /// The context length that SGLang assumes if no key gives one (`hf_transformers/common.py`, `get_context_length`).
 const FALLBACK_CONTEXT_LENGTH: usize = 2048;
-
-/// Kind of draft, as recognised from a checkpoint's config and tensors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DraftKind {
-    /// An EAGLE-1/2 head: one hidden state and the embedding go into `fc`.
-    Eagle,
-    /// An EAGLE-3 head: several hidden states of the target, and its own vocabulary.
-    Eagle3,
-    /// A multi-token-prediction layer.
-    Mtp,
-    /// DFLASH, DSPARK and similar drafts, which propose a block in one pass.
-    Block,
-    /// A separate language model.
-    Standalone,
-}
-
-/// EAGLE-1/2 draft classes of SGLang (`models/llama_eagle.py` and its siblings).
-const EAGLE_ARCHITECTURES: &[&str] =
-    &["LlamaForCausalLMEagle", "MistralForCausalLMEagle", "MistralLarge3ForCausalLMEagle", "Qwen2ForCausalLMEagle"];
 
 impl ModelConfig {
     /// Quantisation method of the weights, as the checkpoint names it.
@@ -126,49 +107,6 @@ impl ModelConfig {
         let theta = scaling.and_then(|scaling| scaling.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);
         (theta, scaling.filter(|scaling| scaling.name().is_some_and(|name| name != "default")))
     }
-
-    /// Whether a draft's config, or its tensors if they are known, are those of an EAGLE-3 head: its class, a separate
-    /// vocabulary, an `eagle_config`, a `d2t` or `t2d` map, or an `fc` that takes more than two hidden states.
-    pub fn looks_like_eagle3(&self, tensors: Option<&TensorHeaders>) -> bool {
-        let class = self.architectures.iter().any(|name| name.to_ascii_lowercase().contains("eagle3"));
-        let vocabulary = self.draft_vocab_size.is_some_and(|size| self.vocab_size != Some(size));
-        let maps = tensors.is_some_and(|tensors| tensors.find("d2t").is_some() || tensors.find("t2d").is_some());
-        let states = self.num_aux_hidden_states.is_some_and(|states| states > 1);
-        let wide = self.fc_inputs(tensors).is_some_and(|inputs| inputs > 2);
-        class || vocabulary || self.eagle_config.is_some() || states || maps || wide
-    }
-
-    /// Whether a draft's config or tensors are those of an EAGLE-1/2 head: its class, or an `fc` over the embedding and one
-    /// hidden state.
-    pub fn looks_like_eagle1(&self, tensors: Option<&TensorHeaders>) -> bool {
-        let class = self.architectures.iter().any(|name| EAGLE_ARCHITECTURES.contains(&name.as_str()));
-        class || (!self.looks_like_eagle3(tensors) && self.fc_inputs(tensors) == Some(2))
-    }
-
-    /// The kind of draft; `None` if it cannot be recognised.
-    pub fn draft_kind(&self, tensors: Option<&TensorHeaders>) -> Option<DraftKind> {
-        let class = self.architecture().unwrap_or_default();
-        if self.looks_like_eagle3(tensors) {
-            return Some(DraftKind::Eagle3);
-        }
-        if self.looks_like_eagle1(tensors) {
-            return Some(DraftKind::Eagle);
-        }
-        if self.block_size.is_some() || class.contains("DFlash") || class.contains("DSpark") {
-            return Some(DraftKind::Block);
-        }
-        if class.ends_with("NextN") || class.ends_with("MTP") || self.mtp_layers().is_some_and(|layers| layers > 0) {
-            return Some(DraftKind::Mtp);
-        }
-        class.ends_with("ForCausalLM").then_some(DraftKind::Standalone)
-    }
-
-    /// Number of hidden states that `fc` takes: its input width / the target's hidden size (`target_hidden_size` if given).
-    fn fc_inputs(&self, tensors: Option<&TensorHeaders>) -> Option<usize> {
-        let [_, inputs] = tensors?.find("fc.weight")?.shape.as_slice() else { return None };
-        let width = self.target_hidden_size.or(self.hidden_size).filter(|width| *width > 0)?;
-        inputs.is_multiple_of(width).then_some(inputs / width)
-    }
 }
 
 impl RopeScaling {
@@ -192,10 +130,7 @@ pub fn normal_dtype(name: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::model::TensorHeader;
 
     fn config(text: &str) -> ModelConfig {
         ModelConfig::parse(text).expect("a config")
@@ -220,33 +155,6 @@ mod tests {
         ] {
             assert_eq!(config(text).derived_context_length(), expected, "{text}");
         }
-    }
-
-    fn check(text: &str, tensors: &[(&str, &[usize])], expected: Option<DraftKind>) {
-        let tensors: BTreeMap<_, _> = tensors
-            .iter()
-            .map(|(name, shape)| ((*name).to_owned(), TensorHeader { dtype: "F16".into(), shape: shape.to_vec() }))
-            .collect();
-        let tensors = (!tensors.is_empty()).then_some(TensorHeaders(tensors));
-        assert_eq!(config(text).draft_kind(tensors.as_ref()), expected, "{text}");
-    }
-
-    #[test]
-    fn kinds_of_drafts_are_stated_from_class_config_and_tensors() {
-        let plain = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 8, "vocab_size": 100}"#;
-        check(plain, &[], Some(DraftKind::Standalone));
-        check(plain, &[("model.fc.weight", &[8, 16])], Some(DraftKind::Eagle));
-        check(plain, &[("fc.weight", &[8, 24])], Some(DraftKind::Eagle3));
-        check(plain, &[("d2t", &[50])], Some(DraftKind::Eagle3));
-        check(
-            r#"{"architectures": ["LlamaForCausalLM"], "vocab_size": 9, "draft_vocab_size": 5}"#,
-            &[],
-            Some(DraftKind::Eagle3),
-        );
-        check(r#"{"architectures": ["Eagle3DeepseekV2ForCausalLM"]}"#, &[], Some(DraftKind::Eagle3));
-        check(r#"{"architectures": ["Qwen2ForCausalLMEagle"]}"#, &[], Some(DraftKind::Eagle));
-        check(r#"{"architectures": ["DeepseekV3ForCausalLMNextN"]}"#, &[], Some(DraftKind::Mtp));
-        check("{}", &[], None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ impl ModelConfig {
     /// the embedding that it shares. `None` for other classes, or if a size is not known.
     pub fn parameters(&self) -> Option<u64> {
         let hidden = wide(self.hidden_size)?;
-        match self.draft_kind(None) {
+        match self.draft_kind() {
             Some(DraftKind::Eagle3) => {
                 let states = wide(self.num_aux_hidden_states).unwrap_or(3);
                 let states = states.checked_mul(wide(self.target_hidden_size).unwrap_or(hidden))?;

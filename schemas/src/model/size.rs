@@ -32,9 +32,8 @@ impl ModelFacts {
     ///
     /// An EAGLE head with the target's hidden size shares the target's embedding, which is not counted.
     pub fn loaded_bytes(&self, dtype: &str) -> Option<u64> {
-        let shares_embedding =
-            matches!(self.config.draft_kind(self.tensors.as_ref()), Some(DraftKind::Eagle | DraftKind::Eagle3))
-                && self.config.target_hidden_size.is_none_or(|target| Some(target) == self.config.hidden_size);
+        let shares_embedding = matches!(self.draft_kind(), Some(DraftKind::Eagle | DraftKind::Eagle3))
+            && self.config.target_hidden_size.is_none_or(|target| Some(target) == self.config.hidden_size);
         let quantized = self.config.quantization_config.is_some();
         if let Some(tensors) = &self.tensors {
             let counted =

@@ -5,12 +5,8 @@ use std::{
     path::Path,
 };
 
-use launch::{ContainerRun, Launch};
-use schemas::{
-    container::{RUNTIMES, RunOptions},
-    quoting::quoted,
-    secrets::is_secret_variable,
-};
+use launch::{ContainerRun, Launch, RunOptions, is_runtime};
+use schemas::{quoting::quoted, secrets::is_secret_variable};
 
 use super::{Program, Treated, missing::Missing};
 
@@ -50,8 +46,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     /// Reads a command such as `sudo docker run OPTIONS IMAGE …`; `None` if it runs no container.
     fn of(words: &'a [String]) -> Option<Self> {
-        let is_runtime = |word: &String| RUNTIMES.contains(&word.rsplit('/').next().unwrap_or_default());
-        let program = words.iter().position(is_runtime)?;
+        let program = words.iter().position(|word| is_runtime(word))?;
         let run = program + words.iter().skip(program).position(|word| word == "run")?;
         let given = words.get(run + 1..)?;
         let options = RunOptions::parse(given);

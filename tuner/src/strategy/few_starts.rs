@@ -56,9 +56,13 @@ pub struct Found {
 
 /// Maximum number of trials.
 pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
-    (starts(search) + UNREPLAYED).min(experiment.entrants.len() + experiment.loads.len())
-        * experiment.loads.len()
-        * experiment.repeats
+    most_starts(search, experiment, false) * experiment.loads.len() * experiment.repeats
+}
+
+/// Maximum number of starts, without those that confirm a verdict.
+pub fn most_starts(search: &Search, experiment: &Experiment, is_replayed: bool) -> usize {
+    let most = starts(search) + if is_replayed { 0 } else { UNREPLAYED };
+    most.min(experiment.entrants.len() + experiment.loads.len())
 }
 
 fn starts(search: &Search) -> usize {

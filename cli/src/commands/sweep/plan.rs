@@ -51,16 +51,25 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
             None => String::new(),
         };
         text += if outline.lookups.is_empty() { "" } else { "\n" };
+        text += &starts(outline);
         text += "starts, one for each configuration that is measured (name and port differ):\n";
         for line in &outline.starts {
             text += &format!("  {line}\n");
         }
-        if outline.confirms {
-            text += "confirm    one more start for each configuration that a verdict is about (search.confirm)\n";
-        }
         text += "\nestimate   unknown before the first start: each configuration waits until its server is ready\n";
     }
     text
+}
+
+/// The number of starts of servers.
+fn starts(outline: &Outline) -> String {
+    let (most, loads) = (outline.most_starts, outline.loads.len());
+    let confirms = match (outline.confirms, loads) {
+        (false, _) => String::new(),
+        (true, 1) => ", and 1 more that confirms the verdict (search.confirm)".into(),
+        (true, loads) => format!(", and up to {loads} more that confirm the verdicts (search.confirm)"),
+    };
+    format!("starts     at most {most} of the {} below{confirms}\n", outline.starts.len())
 }
 
 /// A range of seconds; one figure if both ends read the same.

@@ -2,6 +2,7 @@
 
 mod checks;
 mod conclude;
+mod needs;
 mod plan;
 
 use std::{
@@ -19,9 +20,7 @@ use schemas::{
     text::{Source, is_variable_name},
 };
 use tuner::{
-    from_launch::{
-        Draft, Start, Wanted, algorithm_of, choose, mount_models, on_host, read_to_run, sweep_of, variables,
-    },
+    from_launch::{Draft, Start, Wanted, choose, mount_models, on_host, read_to_run, sweep_of, variables},
     strategy::Shard,
 };
 
@@ -112,7 +111,8 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
         terminal::print(&text)?;
         return Ok(Exit::Fine);
     }
-    terminal::note(&plan::table(&source, launch, &plan, &refused));
+    let needs = needs::Needs::of(launch, &plan.file);
+    terminal::note(&plan::table(&source, launch, &plan, &refused, &needs));
     found?;
     let out = inputs.out.clone().unwrap_or_else(|| default_out(&inputs.file));
     let measured = sweep::measure(sweep::Job {
@@ -143,7 +143,7 @@ fn find_models(file: &mut SweepFile, target: Option<&Path>) -> anyhow::Result<()
         file.models.target = target.display().to_string();
     }
     let command = &mut file.system.command;
-    let mut places = Vec::new();
+    let (mut places, mut absent) = (Vec::new(), Vec::new());
     for name in [&mut file.models.target, &mut file.models.draft] {
         if name.is_empty() {
             continue;
@@ -151,9 +151,18 @@ fn find_models(file: &mut SweepFile, target: Option<&Path>) -> anyhow::Result<()
         if let Some(place) = on_host(command, name) {
             *name = place;
         }
-        *name = checkpoint::folder(&folder, name)?;
+        match checkpoint::folder(&folder, name) {
+            Ok(found) => *name = found,
+            Err(error) => {
+                absent.push(error.to_string());
+                continue;
+            }
+        }
         let place = folder.join(&*name);
         places.push(place.canonicalize().unwrap_or(place).display().to_string());
+    }
+    if !absent.is_empty() {
+        bail!("{}", absent.join("\n"));
     }
     mount_models(command, &places.iter().map(String::as_str).collect::<Vec<_>>());
     Ok(())
@@ -168,8 +177,8 @@ fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<Wanted> {
             algorithm: algorithm.to_ascii_uppercase(),
         }),
         (Some(path), None) => {
-            let target = launch.text(Key::ModelPath).map(|target| PathBuf::from(target.value));
-            let Some(algorithm) = target.and_then(|target| algorithm_of(&target, Path::new(path))) else {
+            let head = needs::facts_of(path).and_then(|draft| draft.draft_head());
+            let Some((_, algorithm)) = head.and_then(|head| head.algorithm()) else {
                 bail!("how {path} drafts is not known from its files here: give --algorithm EAGLE3, EAGLE or NEXTN");
             };
             Some(Draft { path: path.clone(), algorithm: algorithm.to_owned() })

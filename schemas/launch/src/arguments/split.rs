@@ -242,7 +242,7 @@ fn missing(flag: &str, span: Span) -> Finding {
 }
 
 fn stray(flag: &str, word: &str, span: Span) -> Finding {
-    let shown: String = word.chars().take(60).collect();
+    let shown = shortened(word);
     problems::STRAY_VALUE.at(
         span,
         format!("`{shown}` does not belong to a flag: `{flag}` takes no more values"),

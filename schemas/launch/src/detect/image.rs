@@ -1,11 +1,12 @@
 //! Container images whose entry point is the engine: the words after the image are the engine's arguments.
 
-use schemas::{
-    container::{RUNTIMES, RunOptions},
-    engines::Engine,
-};
+use schemas::engines::Engine;
 
-use crate::{command::Field, images::engine_of_image};
+use crate::{
+    command::Field,
+    images::engine_of_image,
+    run_options::{RunOptions, is_runtime},
+};
 
 /// Maximum number of words that are tried as the image.
 const MOST_TRIED: usize = 16;
@@ -23,7 +24,7 @@ pub struct Run {
 
 /// The image that some words run; `texts` are their texts.
 pub fn run(words: &[Field<'_>], texts: &[&str]) -> Option<Run> {
-    let program = texts.iter().position(|text| RUNTIMES.contains(&text.rsplit('/').next().unwrap_or_default()))?;
+    let program = texts.iter().position(|text| is_runtime(text))?;
     if texts.get(program + 1) == Some(&"compose") {
         return None;
     }

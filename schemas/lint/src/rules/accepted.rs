@@ -7,11 +7,11 @@ use launch::{
 use schemas::{
     diagnostic::{Edit, Safety, Severity},
     flags::{Accepted, Kind, Lookup, Registered, Word},
-    text::{Located, distance},
+    text::{Located, distance, shortened},
     version::EngineVersion,
 };
 
-use super::{Context, Finding, unstated};
+use super::{Context, Finding};
 
 /// Farthest that a slip of the pen is taken for the word that was meant.
 const SLIP: usize = 2;
@@ -75,13 +75,13 @@ fn not_listed(
     word: &Located<Value>,
     text: &str,
 ) -> Finding {
-    let (version, engine) = (context.version(), unstated::name(context.launch.engine));
-    let (flag, shown): (_, String) = (&argument.flag.value, text.chars().take(60).collect());
+    let (version, engine) = (context.version(), context.launch.engine.reference());
+    let (flag, shown) = (&argument.flag.value, shortened(text));
     let words: Vec<&str> = accepted.words_in(version).collect();
     let elsewhere = accepted.words.iter().find(|known| known.text == text);
     let finding =
         Finding::new(word.span, format!("{engine} {version} does not take `{shown}` for `{flag}`"), "not taken")
-            .note(format!("{engine} says: `error: argument {flag}: invalid choice: '{shown}'`"))
+            .engine_says(engine, format!("error: argument {flag}: invalid choice: '{shown}'"))
             .maybe_note(elsewhere.and_then(|known| match (known.since, known.until) {
                 (Some(since), _) if since > version => Some(format!("`{shown}` was added in {engine} {since}")),
                 (_, Some(until)) => Some(format!("`{shown}` was removed in {engine} {until}")),
@@ -129,12 +129,12 @@ const SYNONYMS: [(&str, &str); 6] = [
 ];
 
 fn not_of_kind(context: &Context<'_>, kind: Kind, argument: &Argument, word: &Located<Value>, text: &str) -> Finding {
-    let (flag, shown): (_, String) = (&argument.flag.value, text.chars().take(60).collect());
+    let (flag, shown) = (&argument.flag.value, shortened(text));
     let (what, python) = if kind == Kind::Number { ("a number", "float") } else { ("an integer", "int") };
     Finding::new(word.span, format!("`{flag}` takes {what}, but got `{shown}`"), format!("not {what}"))
-        .note(format!(
-            "{} says: `error: argument {flag}: invalid {python} value: '{shown}'`",
-            unstated::name(context.launch.engine)
-        ))
+        .engine_says(
+            context.launch.engine.reference(),
+            format!("error: argument {flag}: invalid {python} value: '{shown}'"),
+        )
         .help(format!("write {what}"))
 }

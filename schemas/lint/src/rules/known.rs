@@ -21,7 +21,6 @@ use super::{
     Context, Finding,
     platform::{Platform, platform_of},
     support::method_of,
-    unstated,
 };
 
 /// The kind of fault, which decides the rule that reports it.
@@ -182,7 +181,7 @@ impl Fault {
         let finding = Finding::new(main, self.message.clone(), self.label.clone()).related(second, "with this");
         let finding = causes.iter().skip(1).fold(finding, |finding, cause| finding.related(Some(*cause), "and this"));
         let finding = match &self.says {
-            Some(words) => finding.note(format!("{} says: `{words}`", unstated::name(context.launch.engine))),
+            Some(words) => finding.engine_says(context.launch.engine.reference(), words),
             None => finding,
         };
         let finding = finding.note(self.stated(context)).help(self.help.clone());
@@ -198,7 +197,7 @@ impl Fault {
 
     /// A note on the affected versions and the sources.
     fn stated(&self, context: &Context<'_>) -> String {
-        let engine = unstated::name(context.launch.engine);
+        let engine = context.launch.engine.reference();
         let range = match (&self.since, &self.until) {
             (Some(since), Some(until)) => format!("known from {engine} {since} on, fixed in {until}"),
             (Some(since), None) => format!("known from {engine} {since} on; no version without it is known"),

@@ -10,8 +10,13 @@
 //!   missing. `target-generation` holds the target's generation_config.json, `target-tensors` and `draft-tensors` the
 //!   tensors of a model, one a line: name, dtype, shape as `4096x12288`.
 //! - `target-tokenizer` and `draft-tokenizer` hold a tokenizer.json.
+//!
+//! In text, `{sglang versions}` and `{vllm versions}` are the number and the range of the versions that the generated
+//! tables of flags, values and variables were read from.
 
 use std::str::FromStr;
+
+use schemas::engines::Engine;
 
 /// A rule's page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +92,7 @@ impl Page {
                     Block::Fence { info: info.to_owned(), lines: inside }
                 }
                 (_, Some(heading)) => Block::Heading(heading.to_owned()),
-                _ => Block::Line(line.to_owned()),
+                _ => Block::Line(with_versions(line)),
             });
         }
         Self { title, summary: summary.join(" "), blocks }
@@ -130,6 +135,20 @@ impl Page {
         }
         text
     }
+}
+
+/// A line with the versions that tables were read from.
+fn with_versions(line: &str) -> String {
+    [Engine::Sglang, Engine::Vllm].into_iter().fold(line.to_owned(), |line, engine| {
+        let versions = engine.registered().versions();
+        match versions {
+            [first, .., last] => {
+                let written = format!("{} versions from {first} to {last}", versions.len());
+                line.replace(&format!("{{{engine} versions}}"), &written)
+            }
+            _ => line,
+        }
+    })
 }
 
 /// A fenced block that directly follows another still starts a paragraph.
@@ -194,6 +213,16 @@ mod tests {
             "SD999: a-name\n\nOne line, and another.\n\nEXAMPLE\n\nFound here (sglang 0.5.9):\n\n    sglang serve\n"
         );
         assert!(page.markdown().ends_with("Found here (sglang 0.5.9):\n\n```sh\nsglang serve\n```\n"));
+    }
+
+    #[test]
+    fn versions_in_a_text_are_those_of_the_tables() {
+        let page = Page::of_file("//! # A: b\n//!\n//! A.\n//!\n//! Read from {vllm versions}.");
+        let read = Engine::Vllm.registered().versions().len();
+        assert!(page.plain().contains(&format!("Read from {read} versions from 0.6.6.post1 to ")), "{}", page.plain());
+        for definition in crate::rules::RULES {
+            assert!(!definition.page().plain().contains(" versions}"), "{}", definition.code);
+        }
     }
 
     #[test]

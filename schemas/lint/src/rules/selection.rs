@@ -1,6 +1,10 @@
 //! Selection of rules: `--select` and `--ignore`.
 
-use schemas::{diagnostic::Diagnostic, problems::PROBLEMS, text::distance};
+use schemas::{
+    diagnostic::Diagnostic,
+    problems::PROBLEMS,
+    text::{distance, shortened},
+};
 
 use super::{RULES, area_of, areas};
 
@@ -85,7 +89,7 @@ impl Selector {
         if codes().any(|(code, name)| selector.matches(code, name).is_some()) {
             return Ok(selector);
         }
-        Err(SelectionError { selector: word.chars().take(64).collect(), suggestion: None })
+        Err(SelectionError { selector: shortened(word), suggestion: None })
     }
 
     /// The specificity of the match, if there is one.

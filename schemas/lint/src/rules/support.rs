@@ -7,12 +7,12 @@ use schemas::{
     engines::{Engine, newest_known},
     flags::{self, Key, Lookup},
     gpu::{Architecture, architecture_of},
-    model::ModelConfig,
+    model::{DraftKind, ModelConfig},
     text::Span,
     version::EngineVersion,
 };
 
-use super::{Context, Finding, unstated};
+use super::{Context, Finding};
 
 impl<'a> Context<'a> {
     /// The architecture of the GPUs: that of the given one, or else the only one that the text names.
@@ -53,6 +53,11 @@ impl<'a> Context<'a> {
     /// The draft's config, if the launch names a draft and anything is known about it.
     pub(super) fn draft_config(&self) -> Option<&'a ModelConfig> {
         self.draft.filter(|_| self.launch.has(Key::SpeculativeDraftModelPath)).map(|draft| &draft.config)
+    }
+
+    /// The kind of the draft that the launch names.
+    pub(super) fn draft_kind(&self) -> Option<DraftKind> {
+        self.draft.filter(|_| self.launch.has(Key::SpeculativeDraftModelPath))?.draft_kind()
     }
 
     /// The setting of a key, if the launch gives it.
@@ -160,7 +165,7 @@ impl<'a> Context<'a> {
     /// A note that the version is an assumption, or newer than every known one.
     pub(super) fn assumed_version(&self) -> Option<String> {
         let version = self.version();
-        let engine = unstated::name(self.launch.engine);
+        let engine = self.launch.engine.reference();
         let newest = newest_known(self.launch.engine);
         if !self.resolved.version_given {
             let whose =

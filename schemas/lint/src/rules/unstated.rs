@@ -75,7 +75,7 @@ impl<'a> Candidates<'a> {
             let is = |harm: &Option<Severity>| (*harm == Some(Severity::Error)) == is_error;
             runs(judged.iter().map(|(candidate, harm)| (candidate.resolved.version, is(harm))))
         };
-        let engine = name(self.context.launch.engine);
+        let engine = self.context.launch.engine.reference();
         let in_which = match names(false) {
             sound if sound.is_empty() => format!("an error in {engine} {}", names(true)),
             sound => format!("an error in {engine} {}, and none in {sound}", names(true)),
@@ -121,11 +121,6 @@ impl<'a> Candidates<'a> {
         let known = self.all().iter().filter(|candidate| candidate.knows_flags || !any);
         known.map(|candidate| candidate.resolved.version).collect()
     }
-}
-
-/// The name of the engine whose version counts.
-pub(super) fn name(engine: Engine) -> &'static str {
-    if engine == Engine::Vllm { "vllm" } else { "sglang" }
 }
 
 /// Whether a version has every flag that a fix writes.

@@ -10,7 +10,7 @@ use schemas::{
     version::EngineVersion,
 };
 
-use super::{Context, Finding, unstated};
+use super::{Context, Finding};
 
 /// Flags that replaced variables where the engine's files do not name them.
 const NOW_FLAGS: [(&str, &str); 3] = [
@@ -32,7 +32,7 @@ fn look(context: &Context<'_>, name: &str, value: &Located<Value>) -> Option<Fin
     match variable(engine, name) {
         Some(known) => gone(context, known, value).filter(|_| known.until.is_some_and(|until| until <= version)),
         None => nearest(engine, name).map(|known| {
-            let message = format!("no version of {} that was read has the variable `{name}`", unstated::name(engine));
+            let message = format!("no version of {} that was read has the variable `{name}`", engine.reference());
             Finding::new(value.span, message, "unknown variable").help(format!("write `{}`", known.name))
         }),
     }
@@ -41,9 +41,9 @@ fn look(context: &Context<'_>, name: &str, value: &Located<Value>) -> Option<Fin
 /// A variable that the version no longer reads. Without a version the launch may be for an older one.
 fn gone(context: &Context<'_>, known: &Variable, value: &Located<Value>) -> Option<Finding> {
     let (engine, until) = (context.launch.engine, known.until?);
-    let message = format!("{} {} does not read `{}`", unstated::name(engine), context.version(), known.name);
+    let message = format!("{} {} does not read `{}`", engine.reference(), context.version(), known.name);
     let finding = Finding::new(value.span, message, "no effect")
-        .note(format!("gone since {} {until}", unstated::name(engine)))
+        .note(format!("gone since {} {until}", engine.reference()))
         .by_version();
     let flag = NOW_FLAGS.iter().find(|(name, _)| *name == known.name).map(|(_, flag)| *flag);
     let now = known.now.or(flag).filter(|now| exists(engine, now, context.version()));

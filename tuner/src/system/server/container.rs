@@ -1,10 +1,8 @@
 //! A command that starts a server in a container.
 
 use external::container::Container;
-use schemas::{
-    container::{RUNTIMES, RunOptions},
-    sweep::SystemSettings,
-};
+use launch::{RunOptions, is_runtime};
+use schemas::sweep::SystemSettings;
 
 /// A command that runs a server in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +20,8 @@ impl ContainerCommand {
     /// Reads a command such as `sudo docker run --gpus all IMAGE …`; `None` if it does not run a container. `name` is given
     /// to a container without one.
     pub fn parse(words: &[String], name: &str) -> Option<Self> {
-        let program = |word: &String| word.rsplit('/').next().is_some_and(|last| RUNTIMES.contains(&last));
         let is_wrapper = |word: &String| word == "sudo" || word == "env" || word.starts_with('-') || word.contains('=');
-        let at = words.iter().position(|word| !is_wrapper(word)).filter(|at| program(&words[*at]))?;
+        let at = words.iter().position(|word| !is_wrapper(word)).filter(|at| is_runtime(&words[*at]))?;
         let run = match &words[at + 1..] {
             [first, second, ..] if first == "container" && second == "run" => at + 2,
             [first, ..] if first == "run" => at + 1,

@@ -24,8 +24,8 @@ pub struct Checks<'a> {
     launch: &'a Launch,
     /// Whether errors are ignored.
     force: bool,
-    /// What was shown already.
-    shown: RefCell<Vec<(&'static str, Span)>>,
+    /// What was shown already. A warning for all versions may be an error in the one that runs.
+    shown: RefCell<Vec<(&'static str, Span, Severity)>>,
 }
 
 impl<'a> Checks<'a> {
@@ -67,8 +67,9 @@ impl<'a> Checks<'a> {
     fn show(&self, version: Option<EngineVersion>) -> anyhow::Result<usize> {
         let mut shown = self.shown.borrow_mut();
         let mut findings = within(lint::findings_of(self.source, version)?, self.launch.span);
-        findings.retain(|finding| !shown.contains(&(finding.code, finding.span)));
-        shown.extend(findings.iter().map(|finding| (finding.code, finding.span)));
+        let key = |finding: &Diagnostic| (finding.code, finding.span, finding.severity);
+        findings.retain(|finding| !shown.contains(&key(finding)));
+        shown.extend(findings.iter().map(key));
         if findings.is_empty() {
             return Ok(0);
         }
@@ -106,7 +107,7 @@ impl<'a> Checks<'a> {
         let known = self.shown.borrow();
         let found = within(lint::findings_of(&changed, None)?, place);
         let error = found.into_iter().find(|finding| {
-            finding.severity == Severity::Error && !known.iter().any(|(code, _)| *code == finding.code)
+            finding.severity == Severity::Error && !known.iter().any(|(code, ..)| *code == finding.code)
         });
         Ok(error.map(|finding| format!("{} ({})", finding.message, finding.code)))
     }
@@ -119,4 +120,37 @@ fn within(mut findings: Vec<Diagnostic>, launch: Span) -> Vec<Diagnostic> {
         is_inside && finding.severity >= Severity::Warning
     });
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use launch::{Options, parse};
+
+    use super::*;
+
+    /// Adaptive steps are a flag of newer versions.
+    const LAUNCH: &str = "python3 -m sglang.launch_server --model-path m --speculative-algorithm EAGLE3 \
+                          --speculative-draft-model-path d --speculative-num-steps 3 --speculative-eagle-topk 1 \
+                          --speculative-num-draft-tokens 4 --speculative-adaptive\n";
+
+    fn check(versions: &[&str], force: bool, expected: Result<(), &str>) {
+        let source = Source::new("run.sh", LAUNCH);
+        let parsed = parse(&source, &Options::default());
+        let checks = Checks::of(&source, parsed.launches.first().expect("a launch"), force);
+        assert!(checks.is_sound().expect("no settings"), "without a version there are warnings at most");
+        let of_version = |version: &&str| checks.of_version(version.parse().expect("a version"));
+        match (versions.iter().try_for_each(|version| of_version(version)), expected) {
+            (Ok(()), Ok(())) => {}
+            (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
+            (found, expected) => panic!("{versions:?}: {found:?}, not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn the_version_that_runs_decides_about_errors() {
+        check(&["0.5.23"], false, Ok(()));
+        check(&["0.5.6"], false, Err("sglang 0.5.6, the version that runs"));
+        check(&["0.5.6"], true, Ok(()));
+        check(&["0.5.23", "0.5.6"], false, Err("0.5.6"));
+    }
 }

@@ -206,3 +206,84 @@ fn in_words(shape: TreeShape) -> String {
 fn speculates(launch: &Launch) -> bool {
     launch.has(Key::SpeculativeAlgorithm) || launch.vllm_speculation().is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, fs};
+
+    use schemas::sweep::SweepFile;
+    use tuner::{
+        from_launch::{Wanted, choose, read_to_run, sweep_of, variables},
+        strategy::StopReason,
+    };
+
+    use super::*;
+
+    const TUNED: &str = include_str!("conclude/tuned.toml");
+    const LAUNCH: &str = "python3 -m sglang.launch_server --model-path models/target --speculative-algorithm EAGLE3 \
+                          --speculative-draft-model-path models/draft --speculative-num-steps 3 \
+                          --speculative-eagle-topk 1 --speculative-num-draft-tokens 4\n";
+
+    fn wanted() -> Wanted {
+        let text =
+            "[models]\ntarget='t'\ndraft='d'\nalgorithm='EAGLE3'\n[workload]\nrandom={input_length=8}\nrequests=4\n";
+        Wanted {
+            workload: SweepFile::read(&Source::new("s", text)).expect("a sweep file").workload,
+            concurrency: vec![1, 8],
+            repeats: 3,
+            seconds: None,
+            draft: None,
+            command: None,
+            start: None,
+            local: false,
+            keep_prefix_cache: false,
+            variables: None,
+        }
+    }
+
+    /// The policy files that are in the folder of the launch and in that of the results, as text.
+    fn policies(mode: Mode, decided: [Option<TreeShape>; 2], tuned: &str) -> (Option<String>, Option<String>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, out) = (folder.path().join("run.sh"), folder.path().join("out"));
+        fs::create_dir(&out).expect("a folder");
+        fs::write(out.join("tuned.toml"), tuned).expect("a tuned file");
+        let source = Source::new("run.sh", LAUNCH);
+        let variables = variables(BTreeMap::new());
+        let parsed = read_to_run(&source, &variables);
+        let launch = choose(&source, &parsed.launches, None).expect("one launch");
+        let plan = sweep_of(&source, launch, &wanted()).expect("a sweep");
+        let summary = SweepSummary {
+            records: Vec::new(),
+            ran: 0,
+            kept: 0,
+            ranking: Vec::new(),
+            tuned: Some(out.join("tuned.toml")),
+            stopped: StopReason::Settled,
+        };
+        let conclusion =
+            Conclusion { source: &source, file: &file, launch, plan: &plan, summary: &summary, mode, out: &out };
+        let [first, second] = decided;
+        conclusion.policy(&[(Load::BatchSize(1), first), (Load::BatchSize(8), second)]).expect("it is written");
+        let read = |folder: &Path| fs::read_to_string(folder.join("run.adaptive.json")).ok();
+        (read(folder.path()), read(&out))
+    }
+
+    #[test]
+    fn loads_with_different_chains_are_a_policy_beside_the_launch_or_the_results() {
+        let chains = [Some(TreeShape::chain(5)), Some(TreeShape::chain(1))];
+        let (beside, with_results) = policies(Mode::Measure, chains, TUNED);
+        let policy: serde_json::Value = serde_json::from_str(&with_results.expect("a policy")).expect("JSON");
+        assert!(beside.is_none() && policy.to_string().contains('5'), "{policy}");
+        let (beside, with_results) = policies(Mode::Write, chains, TUNED);
+        assert!(beside.is_some() && with_results.is_none());
+    }
+
+    #[test]
+    fn an_undecided_load_and_a_tree_are_no_policy() {
+        let chain = Some(TreeShape::chain(5));
+        assert_eq!(policies(Mode::Write, [chain, None], TUNED), (None, None));
+        let tree = TUNED
+            .replace("num_steps = 1\ntopk = 1\nnum_draft_tokens = 2", "num_steps = 3\ntopk = 4\nnum_draft_tokens = 8");
+        assert_eq!(policies(Mode::Write, [chain, chain], &tree), (None, None));
+    }
+}

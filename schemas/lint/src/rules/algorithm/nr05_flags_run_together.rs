@@ -69,7 +69,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     };
     Some(
         Finding::new(span, format!("`{first}` and `{behind}` are written as one word, so neither is read"), "one word")
-            .note(format!("the engine says: `error: unrecognized arguments: {written}`"))
+            .engine_says(context.launch.engine.reference(), format!("error: unrecognized arguments: {written}"))
             .help(format!("write `{first} {behind}`"))
             .fix(Safety::Unsafe, "put a space between them", edits),
     )

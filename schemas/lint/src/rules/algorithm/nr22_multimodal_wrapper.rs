@@ -64,7 +64,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("{class} does not expose its embedding to an EAGLE head");
     let finding = Finding::new(context.value_place(Key::SpeculativeAlgorithm), message, "not with this target")
         .related(context.span(Key::ModelPath), "a multimodal wrapper")
-        .engine_says(format!("AttributeError: '{class}' object has no attribute 'get_embed_and_head'"))
+        .sglang_says(format!("AttributeError: '{class}' object has no attribute 'get_embed_and_head'"))
         .on_facts("target", context.target)
         .by_version()
         .help(format!("use an EAGLE-3 head with `{}`", context.line(Key::SpeculativeAlgorithm, "EAGLE3")));

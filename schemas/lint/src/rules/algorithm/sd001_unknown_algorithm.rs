@@ -47,7 +47,7 @@ use schemas::{
     diagnostic::{Safety, Severity},
     engines::{Engine, NEWEST_SGLANG},
     flags::Key,
-    text::distance,
+    text::{distance, shortened},
     tree::NodeSource,
 };
 
@@ -94,9 +94,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let spell = |known: &str| context.launch.set(Key::SpeculativeAlgorithm, version, known);
     let Some((algorithm, _)) = parse_algorithm(name.value, NEWEST_SGLANG) else {
-        let shown: String = name.value.chars().take(60).collect();
+        let shown = shortened(name.value);
         let finding = Finding::new(name.span, format!("no speculative algorithm is called `{shown}`"), "not known")
-            .engine_says(format!("ValueError: Unknown speculative algorithm name: {shown}"))
+            .sglang_says(format!("ValueError: Unknown speculative algorithm name: {shown}"))
             .note("a plug-in that registers an algorithm under this name would make it known")
             .by_engine();
         let near = NAMES.iter().map(|known| (distance(known, &shown.to_ascii_uppercase()), *known)).min();
@@ -125,7 +125,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let message = format!("sglang {version} takes the algorithm's name in capitals only");
     let finding = Finding::new(name.span, message, "not in capitals")
-        .engine_says(format!("error: argument --speculative-algorithm: invalid choice: '{}'", name.value))
+        .sglang_says(format!("error: argument --speculative-algorithm: invalid choice: '{}'", name.value))
         .maybe_note(cases.doubt(version))
         .by_version()
         .help(format!("write `{}`", context.line(Key::SpeculativeAlgorithm, &folded)))

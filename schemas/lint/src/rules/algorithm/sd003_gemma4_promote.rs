@@ -65,7 +65,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.value_place(key), format!("EAGLE3 does not run {class}"), "EAGLE or NEXTN")
             .related(context.span(Key::SpeculativeDraftModelPath), class)
-            .engine_says(format!(
+            .sglang_says(format!(
                 "{class} draft requires --speculative-algorithm NEXTN or EAGLE; EAGLE3 is not supported for this draft \
                  architecture."
             ))

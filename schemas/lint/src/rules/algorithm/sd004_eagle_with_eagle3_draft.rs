@@ -52,6 +52,7 @@ use schemas::{
     algorithm::Algorithm,
     diagnostic::{Safety, Severity},
     flags::Key,
+    model::DraftKind,
 };
 
 use crate::rules::{Applies, Check, Context, Definition, Finding};
@@ -66,8 +67,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle)?;
-    let draft = context.draft_config()?;
-    if !draft.looks_like_eagle3(context.draft.and_then(|draft| draft.tensors.as_ref())) {
+    if context.draft_kind()? != DraftKind::Eagle3 {
         return None;
     }
     let key = Key::SpeculativeAlgorithm;

@@ -48,6 +48,7 @@ use schemas::{
     algorithm::Algorithm,
     diagnostic::{Safety, Severity},
     flags::Key,
+    model::DraftKind,
 };
 
 use crate::rules::{Applies, Check, Context, Definition, Finding};
@@ -62,8 +63,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle3)?;
-    let draft = context.draft_config()?;
-    if !draft.looks_like_eagle1(context.draft.and_then(|draft| draft.tensors.as_ref())) {
+    if context.draft_kind()? != DraftKind::Eagle {
         return None;
     }
     let key = Key::SpeculativeAlgorithm;
@@ -71,7 +71,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         "the draft is an EAGLE-1/2 head but runs as EAGLE3: its `fc` layer gets hidden states of the wrong width";
     let finding = Finding::new(context.value_place(key), message, "an EAGLE-3 head is expected")
         .related(context.span(Key::SpeculativeDraftModelPath), "this is an EAGLE-1/2 head")
-        .engine_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+        .sglang_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
         .on_facts("draft", context.draft)
         .help(format!("write `{}`, or name an EAGLE-3 head", context.line(key, "EAGLE")));
     Some(finding.fix(Safety::Unsafe, "run the head as EAGLE", context.set(key, "EAGLE")))

@@ -42,7 +42,12 @@
 //!
 //! sglang issue #36528, `arg_groups/speculative_hook.py`.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, model::published::published};
+use schemas::{
+    algorithm::Algorithm,
+    diagnostic::Severity,
+    flags::Key,
+    model::{DraftKind, published::published},
+};
 
 use super::families;
 use crate::rules::{Applies, Check, Context, Definition, Finding, support::missing};
@@ -66,7 +71,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         missing(context, key, "EAGLE3 needs a draft, but none is given: the target is loaded twice and start fails")
             .related(context.span(Key::SpeculativeAlgorithm), "needs a head")
-            .engine_says(format!("AttributeError: … has no attribute '{says}'"))
+            .sglang_says(format!("AttributeError: … has no attribute '{says}'"))
             .on_facts("target", context.target)
             .help(format!("add `{}`", context.line(key, suggestion(context).unwrap_or("FOLDER_OF_THE_HEAD")))),
     )
@@ -76,5 +81,5 @@ fn check(context: &Context<'_>) -> Option<Finding> {
 fn suggestion(context: &Context<'_>) -> Option<&'static str> {
     let target = schemas::model::published::find(&context.target?.name)?;
     let mut heads = published().iter().filter(|row| row.draft_for.as_deref() == Some(target.name.as_str()));
-    heads.find(|row| row.config.looks_like_eagle3(None)).map(|row| row.name.as_str())
+    heads.find(|row| row.config.draft_kind() == Some(DraftKind::Eagle3)).map(|row| row.name.as_str())
 }

@@ -74,10 +74,10 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             missing(context, key, message).note("sglang loads the whole target a second time as its own draft")
         }
         Some(0) => missing(context, key, "EAGLE needs a draft, but none is given and the target has no MTP layer")
-            .engine_says("AssertionError: Only 1 nextn layer is supported"),
+            .sglang_says("AssertionError: Only 1 nextn layer is supported"),
         None if counted && !target.partial => {
             missing(context, key, "EAGLE needs a draft, but none is given and the target's config counts no MTP layer")
-                .engine_says("ValueError: num_nextn_predict_layers is not in the config")
+                .sglang_says("ValueError: num_nextn_predict_layers is not in the config")
         }
         _ => return None,
     };

@@ -59,12 +59,12 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     match context.algorithm()? {
         Algorithm::Dflash if context.is_absent(draft) => Some(
             Finding::new(algorithm, "DFLASH has no draft model", "drafts blocks with a separate model")
-                .engine_says("DFLASH speculative decoding requires setting --speculative-draft-model-path.")
+                .sglang_says("DFLASH speculative decoding requires setting --speculative-draft-model-path.")
                 .help(format!("add `{}`", context.line(draft, "…"))),
         ),
         Algorithm::Uno if context.launch.has(draft) => Some(
             Finding::new(context.place(draft), "UNO takes no draft model", "the target drafts with a LoRA")
-                .engine_says("UNO reuses the target model and does not accept --speculative-draft-model-path.")
+                .sglang_says("UNO reuses the target model and does not accept --speculative-draft-model-path.")
                 .help(format!("take `{}` out", context.flag(draft))),
         ),
         Algorithm::Uno if context.is_absent(Key::UnoLoraPath) => Some(

@@ -66,14 +66,13 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let key = Key::SpeculativeDraftModelPath;
     let place = context.span(key)?;
     let architecture = context.target_config()?.architecture()?;
-    let kind = context.draft.and_then(|draft| draft.config.draft_kind(draft.tensors.as_ref()));
-    let is_a_head = matches!(kind, Some(DraftKind::Eagle | DraftKind::Eagle3));
+    let is_a_head = matches!(context.draft_kind(), Some(DraftKind::Eagle | DraftKind::Eagle3));
     if !families::drafts_from_its_own_checkpoint(architecture) || is_a_head {
         return None;
     }
     Some(
         Finding::new(place, format!("{architecture} drafts with the MTP layer in its own checkpoint"), "not needed")
-            .engine_says("DeepSeek MTP does not require setting speculative_draft_model_path.")
+            .sglang_says("DeepSeek MTP does not require setting speculative_draft_model_path.")
             .on_facts("target", context.target)
             .by_version()
             .help(format!("remove `{}`", context.flag(key)))

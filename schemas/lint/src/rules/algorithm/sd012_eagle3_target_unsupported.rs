@@ -67,7 +67,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.value_place(key), message, "not with this target")
             .related(context.span(Key::ModelPath), architecture)
-            .engine_says(format!(
+            .sglang_says(format!(
                 "AttributeError: '{architecture}' object has no attribute 'set_eagle3_layers_to_capture'"
             ))
             .on_facts("target", context.target)

@@ -110,7 +110,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         ),
     });
     if context.version() >= V0_5_22 && launch.has(Key::SpeculativeUseBlockVerification) {
-        return Some(finding.by_version().engine_says(
+        return Some(finding.by_version().sglang_says(
             "ValueError: --speculative-use-block-verification only supports EAGLE / EAGLE3 / NEXTN / DFLASH / DSPARK.",
         ));
     }

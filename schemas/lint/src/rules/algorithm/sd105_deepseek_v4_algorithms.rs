@@ -69,7 +69,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     Some(
         Finding::new(context.value_place(key), format!("{class} does not run with {written}"), "not here")
-            .engine_says("AssertionError: Only EAGLE and DSPARK speculative algorithms are supported for DeepSeek V4")
+            .sglang_says("AssertionError: Only EAGLE and DSPARK speculative algorithms are supported for DeepSeek V4")
             .related(context.span(Key::ModelPath), class)
             .on_facts("target", context.target)
             .help(format!("write `{}`", context.line(key, "EAGLE")))

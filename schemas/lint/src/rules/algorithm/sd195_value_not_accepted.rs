@@ -38,8 +38,7 @@
 //!
 //! ## Versions
 //!
-//! The lists were read from 0.4.7, 0.4.10, 0.5.2 and all versions from 0.5.6 to 0.5.23. Algorithms are checked by
-//! SD001.
+//! The lists were read from {sglang versions}. Algorithms are checked by SD001.
 //!
 //! ## Source
 //!

@@ -107,7 +107,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, message, label)
             .related(Some(draft_place), format!("trained for {draft} tokens"))
-            .engine_says(format!(
+            .sglang_says(format!(
                 "ValueError: Warning: Target model's context_length ({length}) is greater than the derived context_length \
                  ({draft}). This may lead to incorrect model outputs or CUDA errors. Note that the derived \
                  context_length \

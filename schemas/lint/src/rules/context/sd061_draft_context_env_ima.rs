@@ -104,7 +104,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding =
         Finding::new(short.request.unwrap_or(draft_place), message, format!("longer than the draft's {draft}"))
             .related(Some(draft_place), format!("trained for {draft} tokens"))
-            .engine_says("CUDA error: an illegal memory access was encountered")
+            .sglang_says("CUDA error: an illegal memory access was encountered")
             .note(match context.launch.environment.get(OVERWRITE) {
                 Some(_) => format!("{OVERWRITE} turns the check at start into a warning"),
                 None => {

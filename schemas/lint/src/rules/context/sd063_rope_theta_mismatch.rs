@@ -69,8 +69,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
     let (target, draft) = (context.target_config()?, context.draft_config()?);
-    let kind = draft.draft_kind(context.draft.and_then(|draft| draft.tensors.as_ref()));
-    if kind != Some(DraftKind::Mtp) {
+    if context.draft_kind() != Some(DraftKind::Mtp) {
         return None;
     }
     let (what, of_target, of_draft) = thetas(target, draft).or_else(|| scalings(context, target, draft))?;

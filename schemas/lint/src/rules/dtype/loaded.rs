@@ -41,7 +41,7 @@ impl Loaded {
             .collect();
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, label)
             .related(context.span(Key::ModelPath), format!("loaded in {}", self.target))
-            .engine_says(format!(
+            .sglang_says(format!(
                 "{}expected mat1 and mat2 to have the same dtype, but got: c10::{} != c10::{}",
                 if graphs { "Capture cuda graph failed: " } else { "RuntimeError: " },
                 torch_name(&self.target),

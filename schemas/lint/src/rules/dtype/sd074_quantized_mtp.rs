@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(context.value_place(Key::ModelPath), message, "quantised, with MTP layers")
             .at_most(most)
             .related(context.span(Key::SpeculativeAlgorithm), "drafts with them")
-            .engine_says("Downcasting not allowed: target.dtype=torch.float8_e4m3fn, loaded_weight.dtype=torch.bfloat16")
+            .sglang_says("Downcasting not allowed: target.dtype=torch.float8_e4m3fn, loaded_weight.dtype=torch.bfloat16")
             .on_facts("target", context.target)
             .help(
                 "try it before you rely on it; a separate bfloat16 draft with \

@@ -65,7 +65,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let doubt = came.doubt(version).or_else(|| went.doubt(version));
     let known = doubt.is_none();
     let finding = Finding::new(backend.span, "the draft's experts cannot run on flashinfer_trtllm", "not for a draft")
-        .engine_says(
+        .sglang_says(
             "AssertionError: Currently speculative MoE runner backend cannot be flashinfer_trtllm for risk in some draft \
              models.",
         )

@@ -85,7 +85,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return Some(
             Finding::new(place, message, "too many")
                 .related(Some(deepep.span), "DeepEP")
-                .engine_says("assert self.num_max_dispatch_tokens_per_rank <= 1024")
+                .sglang_says("assert self.num_max_dispatch_tokens_per_rank <= 1024")
                 .help(format!("write {VARIABLE}={MOST} or less")),
         );
     }

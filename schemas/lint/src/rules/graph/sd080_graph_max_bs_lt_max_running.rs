@@ -97,7 +97,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     };
     let finding = Finding::new(place, message, format!("up to {largest}"))
         .related(context.span(running), format!("{requests} on each worker"))
-        .engine_says("cuda graph: False (in the decode log, for every such batch)")
+        .sglang_says("cuda graph: False (in the decode log, for every such batch)")
         .maybe_note(why)
         .by_version()
         .help(format!(

@@ -122,7 +122,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let key = if context.launch.has(decode) { decode } else { main };
     let finding = Finding::new(place, message, label)
         .related(context.span(Key::CudaGraphBs), "a list with gaps")
-        .engine_says("CUDA error: an illegal memory access was encountered")
+        .sglang_says("CUDA error: an illegal memory access was encountered")
         .note(format!("a batch of {batch} runs as one of {size}, the next captured size"));
     let finding = if after {
         finding.note(

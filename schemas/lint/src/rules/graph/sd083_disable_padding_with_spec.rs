@@ -90,7 +90,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         let message =
             format!("`{flag}` and `{}` refuse each other: start fails", context.flag(Key::EnableTorchCompile));
         Finding::new(place, message, "an AssertionError at start")
-            .engine_says("AssertionError: --disable-cuda-graph-padding is incompatible with --enable-torch-compile. …")
+            .sglang_says("AssertionError: --disable-cuda-graph-padding is incompatible with --enable-torch-compile. …")
     } else {
         Finding::new(place, message, label).at_most(Severity::Warning)
     };

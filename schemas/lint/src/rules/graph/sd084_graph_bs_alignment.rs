@@ -66,7 +66,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, message, "all of them are dropped")
             .related(context.span(Key::DpSize), format!("each attention is spread over {}", count(share, "GPU")))
-            .engine_says("AssertionError: capture_bs=[]")
+            .sglang_says("AssertionError: capture_bs=[]")
             .by_version()
             .help(format!("list multiples of {share}, such as {share} and {}", share.saturating_mul(2))),
     )

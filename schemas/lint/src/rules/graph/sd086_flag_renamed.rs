@@ -47,8 +47,8 @@
 //!
 //! ## Versions
 //!
-//! The flags were read from 0.4.7, 0.4.10, 0.5.2 and all versions from 0.5.6 to 0.5.23. In between, a flag that the
-//! next of these versions lacks is a warning, and one that it adds is not checked. If the version is not stated, a flag
+//! The flags were read from {sglang versions}. In a version between two of them, a flag that the next one lacks is a
+//! warning, and one that it adds is not checked. If the version is not stated, a flag
 //! that some versions accept is a warning.
 //!
 //! ## Source
@@ -98,7 +98,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
             let names: Vec<String> = candidates.iter().map(|one| format!("{prefix}{}", one.name)).collect();
             Finding::new(argument.flag.span, format!("`{written}` is ambiguous in sglang {version}"), "ambiguous")
                 .by_abbreviation()
-                .engine_says(format!("error: ambiguous option: {written} could match {}", names.join(", ")))
+                .sglang_says(format!("error: ambiguous option: {written} could match {}", names.join(", ")))
         }
         Lookup::Unknown => {
             let (Lookup::Exact(spelling) | Lookup::Abbreviation(spelling)) = flags::lookup(name, None) else {
@@ -164,6 +164,6 @@ fn unknown(context: &Context<'_>, argument: &Argument, spelling: &Spelling) -> O
     };
     Some(
         Finding::new(argument.flag.span, message, "not in this version")
-            .engine_says(format!("error: unrecognized arguments: {written}")),
+            .sglang_says(format!("error: unrecognized arguments: {written}")),
     )
 }

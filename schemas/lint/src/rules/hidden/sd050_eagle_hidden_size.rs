@@ -50,7 +50,7 @@
 //!
 //! sglang `models/llama_eagle.py`.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, model::DraftKind};
 
 use crate::rules::{Applies, Check, Context, Definition, Finding};
 
@@ -65,7 +65,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle)?;
     let draft = context.draft_config()?;
-    if draft.looks_like_eagle3(context.draft.and_then(|draft| draft.tensors.as_ref())) {
+    if context.draft_kind() == Some(DraftKind::Eagle3) {
         return None;
     }
     let (target, draft) = (context.target_config()?.hidden_size?, draft.hidden_size?);
@@ -76,7 +76,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("hidden size {draft}"))
             .related(context.span(Key::ModelPath), format!("hidden size {target}"))
-            .engine_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+            .sglang_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
             .on_facts("target", context.target)
             .on_facts("draft", context.draft)
             .help("use a head that was trained for this target"),

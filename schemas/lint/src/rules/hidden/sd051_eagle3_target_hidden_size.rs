@@ -53,7 +53,7 @@
 //!
 //! sglang `models/llama_eagle3.py`; vLLM issue #18906.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, model::DraftKind};
 
 use crate::rules::{Applies, Check, Context, Definition, Finding};
 
@@ -68,8 +68,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle3)?;
     let (facts, draft) = (context.draft?, context.draft_config()?);
-    let tensors = facts.tensors.as_ref();
-    if !draft.looks_like_eagle3(tensors) {
+    if context.draft_kind() != Some(DraftKind::Eagle3) {
         return None;
     }
     let target = context.target_config()?.hidden_size?;
@@ -83,7 +82,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("expects {expected}"))
             .related(context.span(Key::ModelPath), format!("hidden size {target}"))
-            .engine_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+            .sglang_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
             .on_facts("target", context.target)
             .on_facts("draft", context.draft)
             .help("use a head that was trained for this target"),

@@ -60,7 +60,7 @@
 //!
 //! sglang `models/llama_eagle3.py`, `speculative/spec_aux_hidden_state.py`.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, model::DraftKind};
 
 use crate::rules::{Applies, Check, Context, Definition, Finding};
 
@@ -81,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let eagle = draft.eagle_config.as_ref();
     // With a single hidden state `fc` has another meaning.
     let single = eagle.is_some_and(|eagle| eagle.use_aux_hidden_state == Some(false));
-    if single || !draft.looks_like_eagle3(facts.tensors.as_ref()) {
+    if single || context.draft_kind() != Some(DraftKind::Eagle3) {
         return None;
     }
     let stated = draft.num_aux_hidden_states;
@@ -92,7 +92,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let place = context.value_place(Key::SpeculativeDraftModelPath);
     let finding = |message: String| {
         Finding::new(place, message, "the config contradicts itself")
-            .engine_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+            .sglang_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
             .on_facts("draft", context.draft)
             .help("correct `num_aux_hidden_states` and `eagle_config` in the draft's config.json to what it was trained with")
     };

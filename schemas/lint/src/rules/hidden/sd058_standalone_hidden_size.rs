@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message =
         format!("sglang {version} cannot merge batches of a draft of width {draft} with a target of width {target}");
     let finding = Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "another hidden size")
-        .engine_says(format!(
+        .sglang_says(format!(
             "RuntimeError: Sizes of tensors must match except in dimension 0. Expected size {target} but got size \
              {draft}"
         ))

@@ -37,7 +37,7 @@
 //!
 //! sglang `arg_groups/speculative_hook.py`.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, text::shortened};
 
 use crate::rules::{Applies, Check, Context, Definition, Finding};
 
@@ -63,7 +63,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             (format!("block verification reads chains, and topk is {}", topk.value), Key::SpeculativeEagleTopk)
         }
         (None, Some(device)) => {
-            let shown: String = device.value.chars().take(40).collect();
+            let shown = shortened(device.value);
             (format!("block verification does not run on `{shown}`"), Key::Device)
         }
         (None, None) => return None,

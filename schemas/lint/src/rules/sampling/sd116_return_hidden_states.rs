@@ -68,7 +68,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.place(key), "every request for hidden states is refused under this algorithm", "refused")
             .related(context.span(Key::SpeculativeAlgorithm), "this algorithm")
-            .engine_says(says)
+            .sglang_says(says)
             .by_version()
             .help(help),
     )

@@ -87,7 +87,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let place = context.value_place(Key::SpeculativeAlgorithm);
     let ranks = context.launch.attention_ranks().filter(|ranks| *ranks > 1);
     let finding = Finding::new(place, message, format!("sets the limit to {RESET}"))
-        .engine_says(
+        .sglang_says(
             "Max running requests is reset to 48 for speculative decoding. You can override this by explicitly setting \
              --max-running-requests.",
         )

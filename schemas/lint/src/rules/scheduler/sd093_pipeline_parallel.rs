@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             "one stage only",
         )
         .related(context.span(Key::SpeculativeAlgorithm), "drafts between passes")
-        .engine_says(says)
+        .sglang_says(says)
         .by_version()
         .help(format!("use tensor parallelism: `{}`", context.line(Key::TpSize, &parallel.to_string()))),
     )

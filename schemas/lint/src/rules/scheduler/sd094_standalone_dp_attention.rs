@@ -57,7 +57,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, format!("{name} speculation does not run with DP attention"), "not with this algorithm")
             .related(context.span(Key::SpeculativeAlgorithm), "here")
-            .engine_says(format!("Currently {name} speculative decoding does not support dp attention."))
+            .sglang_says(format!("Currently {name} speculative decoding does not support dp attention."))
             .help(format!("take `{}` out", context.flag(Key::EnableDpAttention))),
     )
 }

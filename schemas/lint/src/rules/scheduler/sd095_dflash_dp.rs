@@ -64,13 +64,13 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if context.version() <= V0_5_22 {
         return Some(
             finding("DFLASH does not run with DP attention")
-                .engine_says("Currently DFLASH speculative decoding does not support dp attention.")
+                .sglang_says("Currently DFLASH speculative decoding does not support dp attention.")
                 .help(format!("take `{}` out", context.flag(Key::EnableDpAttention))),
         );
     }
     context.is_absent(Key::EnableDpLmHead).then(|| {
         finding("DFLASH with DP attention needs the head to be split as well")
-            .engine_says("ValueError: DFLASH with dp attention requires --enable-dp-lm-head.")
+            .sglang_says("ValueError: DFLASH with dp attention requires --enable-dp-lm-head.")
             .help(format!("add `{}`", context.flag(Key::EnableDpLmHead)))
     })
 }

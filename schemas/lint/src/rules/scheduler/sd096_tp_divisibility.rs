@@ -112,7 +112,7 @@ fn of_model(
             let message = format!("the {whose}'s {what} cannot be split over {size} GPUs");
             let finding = Finding::new(context.value_place(model), message, what)
                 .related(context.span(parallel), format!("{size} GPUs"))
-                .engine_says(says);
+                .sglang_says(says);
             match fits {
                 Some(fits) => {
                     finding.help(format!("write `{}`, or use another {whose}", context.tensor_parallel_line(fits)))
@@ -126,9 +126,8 @@ fn of_model(
 /// The parts that cannot be split, with the engine's message.
 fn misfits(context: &Context<'_>, draft: &ModelConfig, size: usize) -> Vec<(String, &'static str)> {
     let mut wrong = Vec::new();
-    let kind = draft.draft_kind(context.draft.and_then(|draft| draft.tensors.as_ref()));
     // MTP layers are split like the target's own layers.
-    if !matches!(kind, Some(DraftKind::Eagle | DraftKind::Eagle3 | DraftKind::Standalone)) {
+    if !matches!(context.draft_kind(), Some(DraftKind::Eagle | DraftKind::Eagle3 | DraftKind::Standalone)) {
         return wrong;
     }
     wrong.extend(head_misfits(context, draft, size));

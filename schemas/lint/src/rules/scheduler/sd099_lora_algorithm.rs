@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.place(key), format!("LoRA does not run with {name}"), "not with this algorithm")
             .related(context.span(Key::SpeculativeAlgorithm), "here")
-            .engine_says(says)
+            .sglang_says(says)
             .by_version()
             .help(format!("take `{}` out, or use another algorithm", context.flag(key))),
     )

@@ -87,7 +87,7 @@ fn lmcache(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(flag.span, "LMCache does not hold the draft's pages", "refused at start")
             .related(context.span(Key::SpeculativeAlgorithm), "beside speculation")
-            .engine_says("NotImplementedError: LMCacheUnifiedRadixCache does not yet support speculative decoding")
+            .sglang_says("NotImplementedError: LMCacheUnifiedRadixCache does not yet support speculative decoding")
             .by_version()
             .help(format!("take `{}` out", flag.value)),
     )
@@ -102,7 +102,7 @@ fn hierarchical(context: &Context<'_>) -> Option<Finding> {
     Some(
         refused(context, context.span(key).map(|_| key)?, message)
             .related(Some(ranks.span), "over these ranks")
-            .engine_says(
+            .sglang_says(
                 "NotImplementedError: HiCache with --dcp-size > 1 only supports DSPARK speculative decoding; …",
             ),
     )
@@ -125,7 +125,7 @@ fn weights(context: &Context<'_>) -> Option<Finding> {
     let key = Key::WeightCacheMode;
     let mode = context.launch.text(key).filter(|mode| mode.value != "off")?;
     let message = format!("the weight cache ({}) does not hold the draft's weights", mode.value);
-    Some(refused(context, key, message).engine_says(
+    Some(refused(context, key, message).sglang_says(
         "ValueError: --weight-cache-mode is not supported together with speculative decoding \
          (--speculative-algorithm): …",
     ))

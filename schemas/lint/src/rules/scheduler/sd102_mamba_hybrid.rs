@@ -104,7 +104,7 @@ fn no_buffer(context: &Context<'_>) -> Option<Finding> {
     let key = Key::MambaSchedulerStrategy;
     let finding = |message: String, says: &str| {
         Finding::new(context.value_place(key), message, "keeps no buffer")
-            .engine_says(says)
+            .sglang_says(says)
             .on_facts("target", context.target)
             .by_version()
             .help(format!("write `{}`", context.line(key, "extra_buffer")))
@@ -141,7 +141,7 @@ fn extra_buffer(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(interval.span, message, format!("at least {tokens}"))
             .related(context.span(Key::SpeculativeNumDraftTokens), "more than the interval")
-            .engine_says("AssertionError: assert mamba_track_interval >= speculative_num_draft_tokens")
+            .sglang_says("AssertionError: assert mamba_track_interval >= speculative_num_draft_tokens")
             .on_facts("target", context.target)
             .help(format!("write `{}`", context.line(key, &tokens.to_string()))),
     )

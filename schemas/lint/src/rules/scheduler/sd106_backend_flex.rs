@@ -70,7 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let main = context.launch.text(Key::AttentionBackend).filter(|_| context.resolved.speculative);
     if let Some(flex) = main.as_ref().filter(|backend| backend.value == "flex_attention") {
         let finding = Finding::new(flex.span, "flex_attention cannot run speculation", "without speculation only")
-            .engine_says("AssertionError: Speculative decoding is currently not supported with Flex Attention backend");
+            .sglang_says("AssertionError: Speculative decoding is currently not supported with Flex Attention backend");
         return Some(advised(context, Key::AttentionBackend, finding));
     }
     let ngram = context.algorithm() == Some(Algorithm::Ngram);
@@ -97,7 +97,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let name = backend.value;
     let finding =
         Finding::new(backend.span, format!("{name} cannot run the draft in sglang {version}"), "no draft on it")
-            .engine_says(format!("ValueError: EAGLE is not supported in decode attention backend {name}"))
+            .sglang_says(format!("ValueError: EAGLE is not supported in decode attention backend {name}"))
             .maybe_note((name == "torch_native").then(|| "CUDA graphs are turned off as well".to_owned()))
             .maybe_note(edge.and_then(|edge| edge.doubt(version)))
             .by_version();

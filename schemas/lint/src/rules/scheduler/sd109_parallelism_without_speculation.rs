@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
             "refused at start",
         )
         .related(context.span(Key::SpeculativeAlgorithm), "beside speculation")
-        .engine_says(says)
+        .sglang_says(says)
         .help(format!("take `{}` out", context.flag(key)))
     });
     found.collect()

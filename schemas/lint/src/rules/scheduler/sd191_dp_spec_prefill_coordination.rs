@@ -63,7 +63,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(variable, format!("ranks cannot coordinate prefill and speculation with {who}"), "not with this")
             .related(context.span(key), "this")
-            .engine_says("DP spec/prefill coordination requires single-layer EAGLE, EAGLE3 or DSPARK")
+            .sglang_says("DP spec/prefill coordination requires single-layer EAGLE, EAGLE3 or DSPARK")
             .by_version()
             .help(format!("take {VARIABLE} out of the environment")),
     )

@@ -36,7 +36,7 @@
 //!
 //! sglang `speculative/ragged_verify.py`, `speculative/spec_info.py`.
 
-use schemas::{diagnostic::Severity, flags::Key};
+use schemas::{diagnostic::Severity, flags::Key, text::shortened};
 
 use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
@@ -57,11 +57,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if MODES.contains(&mode.value) || !context.resolved.speculative || context.version() < V0_5_23 {
         return None;
     }
-    let shown: String = mode.value.chars().take(60).collect();
+    let shown = shortened(mode.value);
     Some(
         Finding::new(mode.span, format!("`{shown}` is not a mode of ragged verification"), "not known")
             .related(context.span(Key::SpeculativeAlgorithm), "looks at the variable")
-            .engine_says(format!("invalid {VARIABLE}='{shown}'; expected one of 'static', 'cap-accept', 'compact'"))
+            .sglang_says(format!("invalid {VARIABLE}='{shown}'; expected one of 'static', 'cap-accept', 'compact'"))
             .by_version()
             .help(format!("write {VARIABLE}=static, which is the default")),
     )

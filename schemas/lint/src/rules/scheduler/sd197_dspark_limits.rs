@@ -39,7 +39,12 @@
 //!
 //! sglang `arg_groups/speculative_hook.py`, `_handle_dspark`.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, text::Span};
+use schemas::{
+    algorithm::Algorithm,
+    diagnostic::Severity,
+    flags::Key,
+    text::{Span, shortened},
+};
 
 use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
@@ -69,7 +74,7 @@ fn device(context: &Context<'_>) -> Option<Finding> {
     };
     (!runs).then(|| {
         Finding::new(device.span, format!("DSPARK does not run on `{name}`"), "not on this device")
-            .engine_says("ValueError: DSpark speculative decoding only supports CUDA, NPU or XPU device.")
+            .sglang_says("ValueError: DSpark speculative decoding only supports CUDA, NPU or XPU device.")
             .by_version()
             .help("use a GPU, or another algorithm")
     })
@@ -80,7 +85,7 @@ fn head(context: &Context<'_>) -> Option<Finding> {
     context.is_absent(Key::EnableDpLmHead).then(|| {
         Finding::new(ranks, "DSPARK with DP attention needs the output head per rank", "no data-parallel head")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts with the target's head")
-            .engine_says("ValueError: DSpark with dp attention requires --enable-dp-lm-head.")
+            .sglang_says("ValueError: DSpark with dp attention requires --enable-dp-lm-head.")
             .by_version()
             .help(format!("add `{}`", context.flag(Key::EnableDpLmHead)))
     })
@@ -97,9 +102,9 @@ fn library(context: &Context<'_>) -> Option<Finding> {
     };
     let on_npu = context.launch.text(Key::Device).is_some_and(|device| device.value.starts_with("npu"));
     (!runs && !on_npu).then(|| {
-        let shown: String = library.value.chars().take(40).collect();
+        let shown = shortened(library.value);
         Finding::new(library.span, format!("DSPARK with DP attention does not run on `{shown}`"), "not this library")
-            .engine_says("ValueError: DSpark with dp attention supports moe_a2a_backend 'none' (built-in TP MoE), …")
+            .sglang_says("ValueError: DSpark with dp attention supports moe_a2a_backend 'none' (built-in TP MoE), …")
             .by_version()
             .help(format!("write `{}`", context.line(Key::MoeA2aBackend, "none")))
     })

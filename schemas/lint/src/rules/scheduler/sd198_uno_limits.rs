@@ -39,7 +39,7 @@
 //!
 //! sglang `arg_groups/speculative_hook.py`, `_handle_uno`.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, text::shortened};
 
 use crate::rules::{Applies, Check, Context, Definition, Finding, support::missing, versions::*};
 
@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         REFUSED.iter().filter(|(key, _)| tree || *key != Key::EnableTwoBatchOverlap).filter_map(|(key, says)| {
             let place = context.span(*key)?;
             let message = format!("UNO does not run with `{}`", context.flag(*key));
-            let finding = Finding::new(place, message, "refused").engine_says(format!("ValueError: {says}"));
+            let finding = Finding::new(place, message, "refused").sglang_says(format!("ValueError: {says}"));
             Some(finding.by_version().help(format!("take `{}` out", context.flag(*key))))
         });
     let others = [ranks(context), backend(context), device(context), tokens(context)];
@@ -84,7 +84,7 @@ fn ranks(context: &Context<'_>) -> Option<Finding> {
     let message = format!("UNO runs on one GPU, not over {}", ranks.value);
     Some(
         Finding::new(ranks.span, message, "one rank only")
-            .engine_says("ValueError: UNO requires TP=PP=1.")
+            .sglang_says("ValueError: UNO requires TP=PP=1.")
             .by_version()
             .help(format!("write `{}`, or use another algorithm", context.line(Key::TpSize, "1"))),
     )
@@ -100,7 +100,7 @@ fn backend(context: &Context<'_>) -> Option<Finding> {
         .find(|(_, backend)| backend.value != "fa3")?;
     Some(
         Finding::new(backend.span, format!("UNO does not run on {}", backend.value), "fa3 only")
-            .engine_says("ValueError: UNO requires FA3 for both prefill and decode attention")
+            .sglang_says("ValueError: UNO requires FA3 for both prefill and decode attention")
             .by_version()
             .help(format!("write `{}`", context.line(key, "fa3"))),
     )
@@ -108,10 +108,10 @@ fn backend(context: &Context<'_>) -> Option<Finding> {
 
 fn device(context: &Context<'_>) -> Option<Finding> {
     let device = context.launch.text(Key::Device).filter(|device| !is_cuda(device.value))?;
-    let shown: String = device.value.chars().take(40).collect();
+    let shown = shortened(device.value);
     Some(
         Finding::new(device.span, format!("UNO does not run on `{shown}`"), "CUDA only")
-            .engine_says("ValueError: UNO only supports CUDA.")
+            .sglang_says("ValueError: UNO only supports CUDA.")
             .by_version()
             .help("use a GPU, or another algorithm"),
     )
@@ -124,7 +124,7 @@ fn is_cuda(device: &str) -> bool {
 fn tokens(context: &Context<'_>) -> Option<Finding> {
     context.is_absent(Key::SpeculativeNumDraftTokens).then(|| {
         missing(context, Key::SpeculativeNumDraftTokens, "UNO has no number of tokens to verify")
-            .engine_says("ValueError: UNO requires --speculative-num-draft-tokens to be a positive integer")
+            .sglang_says("ValueError: UNO requires --speculative-num-draft-tokens to be a positive integer")
             .by_version()
             .help(format!("add `{}`", context.line(Key::SpeculativeNumDraftTokens, "8")))
     })

@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(prefill.span, message, "prefill")
             .related(Some(decode.span), "decode")
             .related(context.span(Key::SpeculativeAlgorithm), "speculates")
-            .engine_says("AssertionError: Currently HybridAttentionBackend does not support speculative decoding.")
+            .sglang_says("AssertionError: Currently HybridAttentionBackend does not support speculative decoding.")
             .by_version()
             .help("use one backend for both, or sglang 0.5.2 or later"),
     )

@@ -67,7 +67,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let missing = missing.join(" and ");
     Some(
         Finding::new(role.span, format!("a decoupled {} needs {missing}", role.value), "needs more")
-            .engine_says(
+            .sglang_says(
                 "ValueError: --decoupled-spec-bind-endpoint, --decoupled-spec-connect-endpoints, and --decoupled-spec-rank \
                  are required for decoupled speculative decoding.",
             )

@@ -34,7 +34,7 @@
 //!
 //! ## Versions
 //!
-//! The variables were read from 56 versions from 0.4.7 to 0.5.23. If the version is not stated, a variable that is gone is
+//! The variables were read from {sglang versions}. If the version is not stated, a variable that is gone is
 //! only information. `SGLANG_ENABLE_SPEC_V2` has its own rule (SD091).
 //!
 //! ## Source

@@ -67,7 +67,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     (context.launch.engine == Engine::Slime && none).then(|| {
         Finding::new(place, "MTP training is on and the trained model has no MTP layer", "trains nothing")
             .related(context.span(layers), "none")
-            .note("slime says: `mtp_num_layers must be set when enable_mtp_training is set`")
+            .engine_says(Engine::Slime, "mtp_num_layers must be set when enable_mtp_training is set")
             .help(format!(
                 "{} `{}`, here and where the checkpoint is converted",
                 context.add_or_write(layers),

@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             format!("flashinfer's MLA kernels of sglang {version} cannot verify {tokens} draft tokens"),
             "no power of 2",
         )
-        .engine_says("ValueError: arange's range must be a power of 2")
+        .sglang_says("ValueError: arange's range must be a power of 2")
         .on_facts("target", context.target)
         .by_version()
         .help(format!(

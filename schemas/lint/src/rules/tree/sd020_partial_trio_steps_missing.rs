@@ -69,7 +69,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         context.flag(steps)
     );
     let finding = Finding::new(context.place(given), message, "needs the number of steps")
-        .engine_says("AssertionError")
+        .sglang_says("AssertionError")
         .help(format!("add `{}` with the depth of the tree, or give none of the three", context.flag(steps)));
     let chain = context.launch.count(topk).is_some_and(|topk| topk.value == 1);
     let Some(depth) = context.launch.count(tokens).filter(|tokens| chain && tokens.value >= 2) else {

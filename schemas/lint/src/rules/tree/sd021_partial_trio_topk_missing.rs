@@ -65,7 +65,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let message = format!("`{}` without `{}`: startup fails with a TypeError", context.flag(steps), context.flag(topk));
     let finding = Finding::new(place, message, "needs topk")
-        .engine_says("TypeError: '>' not supported between instances of 'NoneType' and 'int'");
+        .sglang_says("TypeError: '>' not supported between instances of 'NoneType' and 'int'");
     let depth = context.launch.count(steps).map(|steps| steps.value);
     let wanted = context.launch.count(tokens).map(|tokens| tokens.value);
     // The intention is clear if the draft tokens are those of a chain, or are not given.

@@ -81,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, message, "a chain")
             .at_most(Severity::Info)
-            .engine_says(super::ADJUSTED)
+            .sglang_says(super::ADJUSTED)
             .help(format!("add `{}` to say what runs", context.line(tokens, &wanted)))
             .fix(Safety::Safe, "say what runs", context.set(tokens, &wanted)),
     )

@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(written.span, message, format!("replaced by {steps} steps + 1"))
             .related(context.span(Key::SpeculativeEagleTopk), "a chain")
-            .engine_says(super::ADJUSTED)
+            .sglang_says(super::ADJUSTED)
             .help(format!("write `{}`, or a topk above 1 for a tree", context.line(key, &runs)))
             .fix(Safety::Safe, "write what runs", context.set(key, &runs)),
     )

@@ -66,7 +66,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(context.value_place(key), message, format!("at most {bound}"))
             .related(context.span(Key::SpeculativeNumSteps), format!("{} steps", shape.num_steps))
             .related(context.span(Key::SpeculativeEagleTopk), format!("topk {}", shape.topk))
-            .engine_says("RuntimeError: selected index k out of range")
+            .sglang_says("RuntimeError: selected index k out of range")
             .note(format!(
                 "1 + topk + (steps − 1)·topk² = 1 + {topk} + {later}·{square} = {bound}",
                 topk = shape.topk,

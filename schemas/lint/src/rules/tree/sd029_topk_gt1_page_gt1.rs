@@ -103,7 +103,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return Some(page_of_one(related(
             Finding::new(place, message, "turns the tree into a chain")
                 .at_most(Severity::Warning)
-                .engine_says("speculative_eagle_topk is adjusted to 1 when page_size > 1")
+                .sglang_says("speculative_eagle_topk is adjusted to 1 when page_size > 1")
                 .maybe_note(silent.doubt(version))
                 .by_version()
                 .help(format!("{} `{one}`, or write topk 1", context.add_or_write(Key::PageSize))),
@@ -146,7 +146,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("{backend} cannot run a tree (topk {topk}) with pages of {page} tokens in sglang {version}");
     let finding = related(Finding::new(place, message, format!("pages of {page} tokens")))
         .related(context.span(Key::AttentionBackend), "not with trees")
-        .engine_says(words)
+        .sglang_says(words)
         .maybe_note(own.and_then(|edge| edge.doubt(version)))
         .by_version();
     let others = match allowed.split_first() {

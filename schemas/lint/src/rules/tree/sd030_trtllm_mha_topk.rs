@@ -61,7 +61,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let finding = Finding::new(backend.span, format!("trtllm_mha cannot run a tree (topk {topk})"), "chains only")
         .related(context.span(Key::SpeculativeEagleTopk), format!("topk {topk}"))
-        .engine_says("ValueError: trtllm_mha backend only supports topk = 1 for speculative decoding.")
+        .sglang_says("ValueError: trtllm_mha backend only supports topk = 1 for speculative decoding.")
         .maybe_note(edge.doubt(context.version()))
         .by_version()
         .help(format!(

@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.value_place(key), message, "chains only")
             .related(context.span(Key::SpeculativeEagleTopk), format!("topk {topk}"))
-            .engine_says(format!("ValueError: Currently {name} only supports topk=1 for speculative decoding"))
+            .sglang_says(format!("ValueError: Currently {name} only supports topk=1 for speculative decoding"))
             .on_facts("target", context.target)
             .help(format!(
                 "write `{}`, or `{}`",

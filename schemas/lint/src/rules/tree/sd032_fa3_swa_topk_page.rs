@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("fa3 cannot run a tree (topk {topk}) with pages of {page} tokens on windows of {window}");
     let finding = Finding::new(context.place(Key::PageSize), message, format!("pages of {page} tokens"))
         .related(context.span(Key::SpeculativeEagleTopk), format!("topk {topk}"))
-        .engine_says(
+        .sglang_says(
             "AssertionError: FlashAttention backend doesn't support topk > 1 speculative decoding with page size > 1 \
              sliding window attention",
         )

@@ -62,7 +62,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(topk.span, message, "chains only")
             .related(Some(variable), "asks for the overlapped worker")
-            .engine_says("Spec v2 currently only supports topk = 1 for speculative decoding.")
+            .sglang_says("Spec v2 currently only supports topk = 1 for speculative decoding.")
             .by_version()
             .help(format!("write `{}`, or take {VARIABLE} out", context.line(Key::SpeculativeEagleTopk, "1"))),
     )

@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(place.unwrap_or(context.launch.anchor), message, "too large together")
             .related(context.span(Key::SpeculativeEagleTopk), format!("topk {}", shape.topk))
             .related(context.span(Key::CudaGraphBs), format!("up to {largest}"))
-            .engine_says("AssertionError: kv_indices flat offset would overflow int32; reduce batch/topk/context")
+            .sglang_says("AssertionError: kv_indices flat offset would overflow int32; reduce batch/topk/context")
             .on_facts("target", context.target)
             .by_version()
             .help("lower the context length, topk, or the largest captured batch size"),

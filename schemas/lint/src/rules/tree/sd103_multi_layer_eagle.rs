@@ -90,9 +90,9 @@ fn filled_in(context: &Context<'_>) -> Option<Finding> {
         format!("several MTP layers draft a chain, and sglang fills in {steps} steps with {tokens} draft tokens");
     Some(
         Finding::new(flag, message, "one layer a step")
-            .note(format!(
-                "sglang says: `AssertionError: multi-layer EAGLE requires speculative_num_draft_tokens == \
-                 speculative_num_steps + 1, got {tokens} and {steps}`"
+            .sglang_says(format!(
+                "AssertionError: multi-layer EAGLE requires speculative_num_draft_tokens == \
+                 speculative_num_steps + 1, got {tokens} and {steps}"
             ))
             .by_version()
             .help("give `--speculative-num-steps`, `--speculative-eagle-topk 1` and one draft token more than steps"),

@@ -64,7 +64,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(topk.span, format!("{class} runs with topk 1 only"), "has to be 1")
             .related(context.span(Key::ModelPath), class)
-            .engine_says("Only EAGLE speculative algorithm with topk == 1 is supported")
+            .sglang_says("Only EAGLE speculative algorithm with topk == 1 is supported")
             .on_facts("target", context.target)
             .help(format!("write `{}`", context.line(Key::SpeculativeEagleTopk, "1"))),
     )

@@ -73,7 +73,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, format!("adaptive steps are turned off by {reason}"), "not used")
             .related(context.span(key), "this turns them off")
-            .engine_says("speculative_adaptive disabled: …. Falling back to static speculative params.")
+            .sglang_says("speculative_adaptive disabled: …. Falling back to static speculative params.")
             .help(format!("take `{}` or `{}` out", context.flag(Key::SpeculativeAdaptive), context.flag(key))),
     )
 }

@@ -78,7 +78,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             format!("one of {listed}"),
         )
         .related(Some(adaptive), "chooses from its candidates")
-        .engine_says(format!(
+        .sglang_says(format!(
             "--speculative-num-steps={given} is not in the adaptive config candidate_steps [{listed}]. Pass one of \
                  those values."
         ))

@@ -68,7 +68,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             "pages of 1",
         )
         .related(context.span(key), "a tree")
-        .engine_says(format!(
+        .sglang_says(format!(
             "speculative_eagle_topk({breadth}) > 1 with page_size({size}) > 1 is unstable and produces incorrect \
                  results"
         ))

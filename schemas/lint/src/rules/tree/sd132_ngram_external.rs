@@ -65,7 +65,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return Some(
             Finding::new(place, "the external corpus may propose no token", "its budget is 0")
                 .related(Some(corpus), "the corpus")
-                .engine_says(
+                .sglang_says(
                     "--speculative-ngram-external-sam-budget must be positive when \
                      --speculative-ngram-external-corpus-path is set.",
                 )
@@ -76,7 +76,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return Some(
             Finding::new(limit_given.span, "the external corpus may have no token", "not positive")
                 .related(Some(corpus), "the corpus")
-                .engine_says(
+                .sglang_says(
                     "--speculative-ngram-external-corpus-max-tokens must be positive when \
                      --speculative-ngram-external-corpus-path is set.",
                 )
@@ -90,7 +90,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             format!("the external corpus may propose {} tokens, and the tree has room for {most}", given.value);
         Finding::new(given.span, message, "too many")
             .related(context.span(Key::SpeculativeNumDraftTokens), "the root is one of them")
-            .engine_says(format!(
+            .sglang_says(format!(
                 "speculative_ngram_external_sam_budget must be less than or equal to speculative_num_draft_tokens - 1 \
                  ({most})."
             ))

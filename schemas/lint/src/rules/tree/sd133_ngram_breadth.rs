@@ -76,7 +76,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if let Some(depth) = context.launch.integer(depth_key).filter(|depth| depth.value <= 1) {
         return Some(
             Finding::new(depth.span, format!("a trie of depth {} finds nothing", depth.value), "has to be above 1")
-                .engine_says(format!("param_.max_trie_depth must be greater than 1, current value: {}", depth.value))
+                .sglang_says(format!("param_.max_trie_depth must be greater than 1, current value: {}", depth.value))
                 .help(format!("write `{}`, which is the default", context.line(depth_key, "18"))),
         );
     }
@@ -92,7 +92,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         let message = format!("a minimum breadth of {least} is not possible");
         return Some(
             Finding::new(context.value_place(least_key), message, "has to be above 0")
-                .engine_says(format!("min_bfs_breadth must be greater than 0, current value: {least}"))
+                .sglang_says(format!("min_bfs_breadth must be greater than 0, current value: {least}"))
                 .help(format!("write `{}`", context.line(least_key, "1"))),
         );
     }
@@ -107,7 +107,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             "the other way round",
         )
         .related(context.span(greatest_key), "the greatest")
-        .engine_says(format!(
+        .sglang_says(format!(
             "min_bfs_breadth must be less than or equal to max_bfs_breadth, current min_bfs_breadth: {least}, \
              max_bfs_breadth: {greatest}"
         ))
@@ -133,7 +133,7 @@ fn capacity(context: &Context<'_>) -> Option<Finding> {
             "its root is one",
         )
         .related(context.span(key), "the depth")
-        .engine_says("munmap_chunk(): invalid pointer")
+        .sglang_says("munmap_chunk(): invalid pointer")
         .help(format!("write more than {depth}; it is 10000000 unless given"))
     })
 }

@@ -71,7 +71,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(device.span, message, "not this device")
             .at_most(severity)
             .related(context.span(Key::SpeculativeAlgorithm), "looks tokens up")
-            .engine_says(says)
+            .sglang_says(says)
             .maybe_note(edge.doubt(version).filter(|_| later))
             .by_version()
             .help(format!("run it on CUDA, or take `{}` out", context.flag(Key::SpeculativeAlgorithm))),

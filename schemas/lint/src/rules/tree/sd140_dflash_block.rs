@@ -60,7 +60,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if let Some(size) = context.launch.integer(block).filter(|size| size.value <= 0) {
         return Some(
             Finding::new(size.span, format!("a block of {} is not possible", size.value), "has to be positive")
-                .engine_says(format!(
+                .sglang_says(format!(
                     "DFLASH requires --speculative-dflash-block-size to be positive, got {}.",
                     size.value
                 ))
@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         let message = format!("the draft sees {} tokens, and a block has {tokens}", size.value);
         Finding::new(size.span, message, "shorter than a block")
             .related(context.span(block).or_else(|| context.span(Key::SpeculativeNumDraftTokens)), "the block")
-            .engine_says(format!(
+            .sglang_says(format!(
                 "--speculative-draft-window-size must be >= --speculative-num-draft-tokens (block_size). \
                  window_size={}, block_size={tokens}.",
                 size.value

@@ -87,7 +87,7 @@ fn sink(context: &Context<'_>) -> Option<Finding> {
     };
     Some(
         Finding::new(place, message, "refused")
-            .engine_says(says)
+            .sglang_says(says)
             .help(format!("add `{}`, or take `{written}` out", context.line(Key::SpeculativeDraftWindowSize, "1024"))),
     )
 }

@@ -99,7 +99,7 @@ fn mode<'a>(context: &Context<'a>) -> Option<(&'a str, Option<Span>)> {
 fn not_read(table: &Argument, place: Option<Span>) -> Finding {
     Finding::new(table.span, "the table of step costs is not read: every drafted token is verified", "not used")
         .related(place, "this mode verifies all")
-        .engine_says(format!("… which is off under {VARIABLE}=static; it will be a no-op."))
+        .sglang_says(format!("… which is off under {VARIABLE}=static; it will be a no-op."))
         .help(format!("set {VARIABLE}={COMPACT} in the environment, or take `{}` out", table.flag.value))
 }
 
@@ -110,7 +110,7 @@ fn not_aligned(align: &Argument, mode: &str, place: Option<Span>) -> Finding {
         "not used",
     )
     .related(place, "the mode")
-    .engine_says(format!("… only takes effect with {VARIABLE}=compact (got '{mode}'); it will be a no-op."))
+    .sglang_says(format!("… only takes effect with {VARIABLE}=compact (got '{mode}'); it will be a no-op."))
     .help(format!("set {VARIABLE}={COMPACT} in the environment, or take `{}` out", align.flag.value))
 }
 
@@ -118,6 +118,6 @@ fn without_table(context: &Context<'_>, mode: &str, place: Span) -> Finding {
     let message = format!("{mode} without a table of step costs verifies every drafted token");
     Finding::new(place, message, "no table")
         .related(context.span(Key::SpeculativeAlgorithm), "drafts blocks")
-        .engine_says("DSpark SPS table is uninitialized (flat): the verify budget degenerates to verify-all …")
+        .sglang_says("DSpark SPS table is uninitialized (flat): the verify budget degenerates to verify-all …")
         .help(format!("add `--speculative-dspark-sps-table-path` with a measured table, or set {VARIABLE}={DEFAULT}"))
 }

@@ -101,7 +101,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
 fn refused(own: Located<usize>, block: usize) -> Finding {
     let (tokens, needed) = (own.value.saturating_add(1), block.saturating_add(1));
     let message = format!("the draft's block of {block} is {needed} draft tokens, not {tokens}");
-    Finding::new(own.span, message, format!("has to be {needed}")).engine_says(format!(
+    Finding::new(own.span, message, format!("has to be {needed}")).sglang_says(format!(
         "ValueError: DSpark speculative_num_draft_tokens must equal gamma + 1 (= {needed} for gamma={block}), but got \
          speculative_num_draft_tokens={tokens}."
     ))
@@ -111,7 +111,7 @@ fn mismatched(algorithm: Algorithm, own: Located<usize>, block: usize) -> Findin
     let message = format!("a block of {} for a draft that was trained with blocks of {block}", own.value);
     let finding = Finding::new(own.span, message, "another block").at_most(Severity::Warning);
     match algorithm {
-        Algorithm::Dflash => finding.engine_says(format!(
+        Algorithm::Dflash => finding.sglang_says(format!(
             "DFLASH block size mismatch: using speculative_num_draft_tokens={} but draft config block_size={block}.",
             own.value
         )),

@@ -64,5 +64,5 @@ pub(in crate::rules) const RULE: Definition = Definition {
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.algorithm().filter(|one| matches!(one, Algorithm::Dflash | Algorithm::Dspark))?;
     let finding = block_draft_width(context, context.value_place(Key::SpeculativeDraftModelPath))?;
-    Some(finding.engine_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied"))
+    Some(finding.sglang_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied"))
 }

@@ -58,7 +58,7 @@
 //!
 //! vLLM issues #5203, #14939, `config/speculative.py`; specreason issue #10.
 
-use schemas::diagnostic::Severity;
+use schemas::{diagnostic::Severity, model::DraftKind};
 use serde_json::Value as Json;
 
 use crate::rules::{Applies, Check, Context, Definition, Finding};
@@ -84,7 +84,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let draft = context.draft_config()?;
-    if draft.draft_kind(context.draft?.tensors.as_ref()) != Some(schemas::model::DraftKind::Standalone) {
+    if context.draft_kind() != Some(DraftKind::Standalone) {
         return None;
     }
     let (target, own) = (context.target_config()?.vocab_size?, draft.vocab_size?);

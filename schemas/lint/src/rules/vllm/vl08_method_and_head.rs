@@ -70,8 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if let Some(finding) = renamed(method, &config) {
         return Some(finding);
     }
-    let kind = context.draft_config()?.draft_kind(context.draft?.tensors.as_ref())?;
-    let right = match (method, kind) {
+    let right = match (method, context.draft_kind()?) {
         ("eagle", DraftKind::Eagle3) => "eagle3",
         ("eagle3", DraftKind::Eagle) => "eagle",
         _ => return None,

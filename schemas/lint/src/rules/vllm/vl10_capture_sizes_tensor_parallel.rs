@@ -67,11 +67,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(config.span, message, "num_speculative_tokens + 1")
             .related(Some(ranks.span), "ranks")
-            .note(format!(
-                "vllm says: `Can't determine cudagraph shapes that are both a multiple of {tokens} \
+            .vllm_says(format!(
+                "Can't determine cudagraph shapes that are both a multiple of {tokens} \
                  (num_speculative_tokens + 1) required by spec-decode and {} (tensor_parallel_size) required by \
                  sequence \
-                 parallelism`",
+                 parallelism",
                 ranks.value
             ))
             .help(format!("draft {} tokens, or use another version", ranks.value - 1)),

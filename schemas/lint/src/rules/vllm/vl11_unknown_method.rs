@@ -46,8 +46,8 @@
 //!
 //! ## Versions
 //!
-//! 0.10.0 and later; earlier versions did not reject unknown names in every case. The methods were read from 26
-//! versions; in a version between two of them, a method that only the later one has may or may not exist. A name that
+//! 0.10.0 and later; earlier versions did not reject unknown names in every case. The methods were read from
+//! {vllm versions}; in a version between two of them, a method that only the later one has may or may not exist. A name that
 //! resembles no known one is a warning: a version that was not read, or a fork, may have it.
 //!
 //! ## Source
@@ -58,7 +58,7 @@ use schemas::{
     diagnostic::Severity,
     engines::Engine,
     flags::{self, Speculative, Word},
-    text::{Span, distance},
+    text::{Span, distance, shortened},
     version::EngineVersion,
 };
 
@@ -96,7 +96,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if method.ends_with("_mtp") || method == "[ngram]" {
         return None;
     }
-    let shown: String = method.chars().take(60).collect();
+    let shown = shortened(&method);
     let finding = Finding::new(place, format!("vllm has no method `{shown}`"), "not known");
     Some(match meant(&method) {
         Some(known) => finding.help(format!("write `\"method\": \"{known}\"`")),

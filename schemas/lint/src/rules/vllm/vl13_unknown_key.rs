@@ -43,7 +43,7 @@
 //!
 //! ## Versions
 //!
-//! The keys were read from 26 versions from 0.6.6 to 0.33.0. Before 0.10.0 this is a warning, and so is a name that
+//! The keys were read from {vllm versions}. Before 0.10.0 this is a warning, and so is a name that
 //! resembles no known one: an unread version, or a fork, may have it.
 //!
 //! ## Source
@@ -55,7 +55,7 @@ use schemas::{
     diagnostic::Severity,
     engines::Engine,
     flags::{self, Speculative},
-    text::distance,
+    text::{distance, shortened},
     version::EngineVersion,
 };
 
@@ -92,7 +92,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 
 fn look(context: &Context<'_>, name: &str, key: &VllmKey) -> Option<Finding> {
     let version = context.version();
-    let shown: String = name.chars().take(60).collect();
+    let shown = shortened(name);
     // vLLM has it only to point users to another key.
     let is_trap = name == "tensor_parallel_size";
     if let Some(word) = Speculative::Key.word(name).filter(|_| !is_trap) {

@@ -77,7 +77,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         None => "neither a method nor a draft is given, so vLLM expects a draft model".to_owned(),
     };
     let finding = Finding::new(config.span, message, "no model")
-        .note("vllm says: `ValueError: num_speculative_tokens was provided but without speculative model.`")
+        .vllm_says("ValueError: num_speculative_tokens was provided but without speculative model.")
         .help("add `\"model\": \"DRAFT\"`, or the method that needs none, as `\"method\": \"mtp\"` or `\"ngram\"`");
     // A checkpoint of speculators names its own target, and is given in place of the target.
     let may_be_speculators = context.target_config().is_none() && matches!(method, "eagle" | "eagle3" | "dflash");

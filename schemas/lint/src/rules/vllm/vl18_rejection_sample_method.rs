@@ -35,7 +35,7 @@
 //!
 //! vLLM `config/speculative.py` of 0.33.0.
 
-use schemas::{diagnostic::Severity, flags::Speculative, version::EngineVersion};
+use schemas::{diagnostic::Severity, flags::Speculative, text::shortened, version::EngineVersion};
 
 use crate::rules::{Applies, Check, Context, Definition, Finding};
 
@@ -57,7 +57,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if version < FIRST || Speculative::RejectionSampleMethod.words_in(version).any(|known| known == method) {
         return None;
     }
-    let shown: String = method.chars().take(60).collect();
+    let shown = shortened(method);
     let known = Speculative::RejectionSampleMethod.words_in(version).collect::<Vec<_>>().join(", ");
     let place = context.launch.vllm_key_place("rejection_sample_method").unwrap_or(config.span);
     Some(

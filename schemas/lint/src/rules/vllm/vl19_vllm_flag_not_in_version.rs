@@ -30,7 +30,7 @@
 //!
 //! ## Versions
 //!
-//! The flags were read from 26 versions from 0.6.6 to 0.33.0. In a version between two of them, a flag that only one of
+//! The flags were read from {vllm versions}. In a version between two of them, a flag that only one of
 //! them has may or may not exist. A flag that none of them has is a warning: a plugin, a platform or a fork may have
 //! it. If the text names a plugin that adds flags (ArcticInference), its flags are not reported.
 //!
@@ -126,7 +126,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
             Some(
                 Finding::new(argument.flag.span, format!("`{written}` is ambiguous in vllm {version}"), "ambiguous")
                     .by_abbreviation()
-                    .note(format!("vllm says: `error: ambiguous option: {written} could match {}`", names.join(", ")))
+                    .vllm_says(format!("error: ambiguous option: {written} could match {}", names.join(", ")))
                     .by_version()
                     .help(format!("write one of {}", names.join(", "))),
             )
@@ -174,7 +174,7 @@ fn elsewhere(context: &Context<'_>, argument: &Argument, spelling: &Spelling) ->
         _ => return None,
     };
     let finding = Finding::new(argument.flag.span, message, "not in this version")
-        .note(format!("vllm says: `error: unrecognized arguments: {written}`"))
+        .vllm_says(format!("error: unrecognized arguments: {written}"))
         .by_version();
     let key = NOW_KEYS.iter().find(|(flag, _)| *flag == name).map(|(_, key)| key);
     let flag = NOW_FLAGS.iter().find(|(flag, _)| *flag == name).map(|(_, flag)| *flag);

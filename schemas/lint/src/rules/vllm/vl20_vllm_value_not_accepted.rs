@@ -29,7 +29,7 @@
 //!
 //! ## Versions
 //!
-//! The lists were read from 26 versions from 0.6.6 to 0.33.0.
+//! The lists were read from {vllm versions}.
 //!
 //! ## Source
 //!

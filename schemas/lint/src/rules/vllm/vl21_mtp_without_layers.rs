@@ -105,7 +105,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(config.span, message, format!("{method} looks for them in the target"))
             .related(context.span(Key::ModelPath), class)
-            .note(format!("vllm says: `{says}`"))
+            .vllm_says(says)
             .on_facts("target", context.target)
             .help(help),
     )

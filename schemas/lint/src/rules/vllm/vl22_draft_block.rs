@@ -71,9 +71,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return Some(
             Finding::new(place, format!("this version refuses {tokens} tokens of a block of {block}"), "too few")
                 .related(context.span(Key::ModelPath), format!("a block of {block}"))
-                .note(format!(
-                    "vllm says: `ValueError: … num_speculative_tokens … dspark_block_size ({block}); got {tokens}. Smaller \
-                     values produce incorrect output.`"
+                .vllm_says(format!(
+                    "ValueError: … num_speculative_tokens … dspark_block_size ({block}); got {tokens}. Smaller \
+                     values produce incorrect output."
                 ))
                 .by_version()
                 .on_facts("target", context.target)

@@ -59,7 +59,7 @@ const KEY: &str = "num_speculative_tokens_per_batch_size";
 /// The problem of a schedule, and the engine's message.
 struct ScheduleError {
     message: String,
-    says: &'static str,
+    says: Option<&'static str>,
     harm: Severity,
 }
 
@@ -69,16 +69,18 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let wrong = refused(key.value.as_ref()?).or_else(|| cut(key.value.as_ref()?, config.num_speculative_tokens?));
     let wrong = wrong.or_else(|| not_followed(context));
     let wrong = wrong?;
-    Some(
-        Finding::new(key.span, wrong.message, if wrong.harm == Severity::Error { "refused" } else { "not followed" })
-            .at_most(wrong.harm)
-            .note(format!("vllm says: `{}`", wrong.says))
-            .help("write ranges of batch sizes from 1 on: `[[1, 16, 3], [17, 64, 2], [65, 256, 1]]`"),
-    )
+    let label = if wrong.harm == Severity::Error { "refused" } else { "not followed" };
+    let finding = Finding::new(key.span, wrong.message, label)
+        .at_most(wrong.harm)
+        .help("write ranges of batch sizes from 1 on: `[[1, 16, 3], [17, 64, 2], [65, 256, 1]]`");
+    Some(match wrong.says {
+        Some(says) => finding.vllm_says(says),
+        None => finding,
+    })
 }
 
 fn error(message: impl Into<String>, says: &'static str) -> ScheduleError {
-    ScheduleError { message: message.into(), says, harm: Severity::Error }
+    ScheduleError { message: message.into(), says: Some(says), harm: Severity::Error }
 }
 
 fn refused(schedule: &Json) -> Option<ScheduleError> {
@@ -138,7 +140,7 @@ fn cut(schedule: &Json, most: i64) -> Option<ScheduleError> {
     let numbers = schedule.as_array()?.iter().filter_map(|entry| entry.get(2)?.as_i64());
     let above = numbers.max().filter(|tokens| *tokens > most)?;
     let message = format!("the schedule asks for {above} tokens, and num_speculative_tokens bounds it to {most}");
-    Some(ScheduleError { message, says: "(nothing: it takes the smaller number)", harm: Severity::Warning })
+    Some(ScheduleError { message, says: None, harm: Severity::Warning })
 }
 
 /// Settings that turn a schedule off.
@@ -147,7 +149,7 @@ fn not_followed(context: &Context<'_>) -> Option<ScheduleError> {
     let ranks: usize = ranks.values.first()?.value.known()?.parse().ok()?;
     (ranks > 1).then(|| ScheduleError {
         message: format!("under data parallelism over {ranks} ranks the schedule is not followed"),
-        says: "Dynamic speculative decoding is not supported with data parallelism",
+        says: Some("Dynamic speculative decoding is not supported with data parallelism"),
         harm: Severity::Warning,
     })
 }

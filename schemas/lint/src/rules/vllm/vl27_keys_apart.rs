@@ -93,7 +93,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         let method = method.filter(|method| !bound.methods.contains(method))?;
         let place = config.keys.get(bound.key)?.span;
         let message = format!("`{}` does not go with the method {method}", bound.key);
-        let finding = Finding::new(place, message, "not with this method").note(format!("vllm says: `{}`", bound.says));
+        let finding = Finding::new(place, message, "not with this method").vllm_says(bound.says);
         Some(finding.help(format!("take `{}` out", bound.key)))
     });
     let others = [synthetic(&config), fly(&config)];
@@ -122,9 +122,9 @@ fn synthetic(config: &VllmSpeculation) -> Option<Finding> {
                     "synthetic acceptance takes rates or a length, exactly one of them",
                     "not one of them",
                 )
-                .note(
-                    "vllm says: `ValueError: rejection_sample_method='synthetic' requires exactly one of \
-                         synthetic_acceptance_rates or synthetic_acceptance_length.`",
+                .vllm_says(
+                    "ValueError: rejection_sample_method='synthetic' requires exactly one of \
+                         synthetic_acceptance_rates or synthetic_acceptance_length.",
                 )
                 .help("give one of `synthetic_acceptance_rates` and `synthetic_acceptance_length`"),
             )
@@ -133,9 +133,9 @@ fn synthetic(config: &VllmSpeculation) -> Option<Finding> {
             let place = config.keys.get(*key)?.span;
             Some(
                 Finding::new(place, format!("`{key}` is set without synthetic acceptance"), "not read by this method")
-                    .note(
-                        "vllm says: `ValueError: synthetic_acceptance_rates / synthetic_acceptance_length are only valid \
-                         with rejection_sample_method='synthetic'.`",
+                    .vllm_says(
+                        "ValueError: synthetic_acceptance_rates / synthetic_acceptance_length are only valid \
+                         with rejection_sample_method='synthetic'.",
                     )
                     .help(format!("take `{key}` out")),
             )
@@ -161,7 +161,7 @@ fn fly(config: &VllmSpeculation) -> Option<Finding> {
     };
     Some(
         Finding::new(place, message, "fly")
-            .note(format!("vllm says: `ValueError: {says}`"))
+            .vllm_says(format!("ValueError: {says}"))
             .help("draft more tokens, or take `rejection_sample_method` out"),
     )
 }

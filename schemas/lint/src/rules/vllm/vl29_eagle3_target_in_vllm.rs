@@ -76,7 +76,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         format!("{method} cannot run on {architecture} in vllm {}: the class hands out no states", context.version());
     let finding = Finding::new(config.span, message, "not with this target")
         .related(context.span(Key::ModelPath), architecture)
-        .note("vllm says: `RuntimeError: Model does not support EAGLE3 interface`")
+        .vllm_says("RuntimeError: Model does not support EAGLE3 interface")
         .on_facts("target", context.target)
         .by_version();
     let finding = match has_states_since(architecture) {

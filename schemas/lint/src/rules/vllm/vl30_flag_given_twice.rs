@@ -44,6 +44,7 @@ use launch::Argument;
 use schemas::{
     diagnostic::Severity,
     flags::{self, Lookup},
+    text::shortened,
 };
 
 use crate::rules::{Applies, Check, Context, Definition, Finding};
@@ -98,11 +99,4 @@ fn name(argument: &Argument) -> Option<String> {
 
 fn words(argument: &Argument) -> String {
     argument.values.iter().map(|word| word.value.written()).collect::<Vec<_>>().join(" ")
-}
-
-/// The start of a value, for a message.
-fn shortened(value: &str) -> String {
-    const MOST: usize = 60;
-    let start: String = value.chars().take(MOST).collect();
-    if start.len() == value.len() { start } else { format!("{start}…") }
 }

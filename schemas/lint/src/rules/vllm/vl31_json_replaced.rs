@@ -77,7 +77,7 @@ fn replaced(context: &Context<'_>, whole: &Argument) -> Option<Finding> {
         .help("write all keys in the JSON, or all of them one by one");
     if name == "--speculative-config" && lacks_draft(context, &keys) {
         return Some(
-            finding.note("vllm says: `ValueError: num_speculative_tokens was provided but without speculative model.`"),
+            finding.vllm_says("ValueError: num_speculative_tokens was provided but without speculative model."),
         );
     }
     Some(finding.at_most(Severity::Warning))

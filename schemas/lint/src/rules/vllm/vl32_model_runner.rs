@@ -131,7 +131,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             let (old, new) = (lacked_by_v2(context, &config)?, lacked_by_v1(context, &config)?);
             let message = format!("{} needs runner V1, and {} needs V2", old.words, new.words);
             let finding = Finding::new(new.place, message, "not together").related(apart(&old, &new), "needs V1");
-            Some(finding.note(says("V1", &new.words)).by_version().help("take one of the two out"))
+            Some(finding.vllm_says(says("V1", &new.words)).by_version().help("take one of the two out"))
         }
         _ => None,
     }
@@ -144,14 +144,14 @@ fn apart(one: &Lack, other: &Lack) -> Option<Span> {
 fn chosen_without(chosen: Located<&str>, runner: &str, lack: Lack) -> Finding {
     Finding::new(chosen.span, format!("runner {runner} does not have {}", lack.words), format!("chooses {runner}"))
         .related(Some(lack.place), "needs the other one")
-        .note(says(runner, &lack.words))
+        .vllm_says(says(runner, &lack.words))
         .by_version()
         .help(format!("take {VARIABLE} out, so that vllm chooses the runner"))
 }
 
 fn says(runner: &str, words: &str) -> String {
     let yet = if runner == "V2" { "does not yet support" } else { "does not support" };
-    format!("vllm says: `ValueError: Model Runner {runner} {yet}: {words}`")
+    format!("ValueError: Model Runner {runner} {yet}: {words}")
 }
 
 fn lacked_by_v2(context: &Context<'_>, config: &VllmSpeculation) -> Option<Lack> {

@@ -63,5 +63,5 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     method_of(&config).filter(|method| matches!(*method, "dflash" | "dspark"))?;
     let finding = block_draft_width(context, config.span)?;
-    Some(finding.note("vllm says: `RuntimeError: mat1 and mat2 shapes cannot be multiplied`"))
+    Some(finding.vllm_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied"))
 }

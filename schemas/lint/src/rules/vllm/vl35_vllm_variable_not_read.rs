@@ -34,7 +34,7 @@
 //!
 //! ## Versions
 //!
-//! The variables were read from 31 versions from 0.6.6 to 0.33.0. If the version is not stated, a variable that is gone is
+//! The variables were read from {vllm versions}. If the version is not stated, a variable that is gone is
 //! only information.
 //!
 //! ## Source

@@ -77,7 +77,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         .related(context.span(Key::ModelPath), format!("{target} tokens"));
     let finding = match edge.side(context.version()) {
         Side::Before => finding.note("this version does not check it: wrong text, or an illegal memory access"),
-        Side::Between | Side::After => finding.engine_says(format!(
+        Side::Between | Side::After => finding.sglang_says(format!(
             "ValueError: STANDALONE speculative decoding requires the draft model to share the same vocabulary as the \
              target model, but got target vocab_size={target} and draft vocab_size={draft}"
         )),

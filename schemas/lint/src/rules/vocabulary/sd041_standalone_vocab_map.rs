@@ -92,7 +92,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         .note(format!("the target's tokenizer has {} tokens, the draft's {}", target.tokens, draft.tokens));
     let finding = match edge.side(context.version()) {
         Side::Before => finding.note("this version does not check it: drafts are noise to the target"),
-        Side::Between | Side::After => finding.engine_says(
+        Side::Between | Side::After => finding.sglang_says(
             "ValueError: … two tokenizers have different token-to-id mappings even though their vocab sizes match",
         ),
     };

@@ -59,7 +59,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, "the token map is ignored: an EAGLE-3 head has its own", "no effect")
             .related(context.span(Key::SpeculativeAlgorithm), "EAGLE3")
-            .engine_says(
+            .sglang_says(
                 "Speculative token map specified, but EAGLE3 models already have this. Ignoring the specified token map.",
             )
             .help(format!("remove `{}`", context.flag(key)))

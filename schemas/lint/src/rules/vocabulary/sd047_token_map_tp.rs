@@ -71,7 +71,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("the token map cuts rows out of a head that is spread over {size} GPUs");
     Some(
         Finding::new(place, message, "needs the whole head")
-            .engine_says("index out of bounds (a device-side assertion)")
+            .sglang_says("index out of bounds (a device-side assertion)")
             .help(format!("remove `{}`, or run on one GPU", context.flag(key)))
             .fix(Safety::Unsafe, "remove the token map", context.remove(key)),
     )

@@ -64,7 +64,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, format!("rejection sampling needs one vocabulary, and {reason}"), "compares distributions")
             .related(context.span(Key::SpeculativeTokenMap), "only these are proposed")
-            .engine_says(
+            .sglang_says(
                 "ValueError: --speculative-use-rejection-sampling requires the draft and target to share one vocab",
             )
             .on_facts("draft", context.draft)

@@ -1,32 +1,11 @@
-//! The options of `docker run` and of the runtimes with the same command line.
+//! The options of `docker run` and of the programs with the same command line: the table `data/programs.toml`.
 
-/// Programs that run containers with Docker's command line.
-pub const RUNTIMES: [&str; 3] = ["docker", "podman", "nerdctl"];
+use crate::programs::{self, Role};
 
-/// Options of `run` without a value; all others have one.
-const SWITCHES: [&str; 19] = [
-    "detach",
-    "disable-content-trust",
-    "env-host",
-    "help",
-    "http-proxy",
-    "init",
-    "interactive",
-    "no-healthcheck",
-    "no-hosts",
-    "oom-kill-disable",
-    "privileged",
-    "publish-all",
-    "quiet",
-    "read-only",
-    "replace",
-    "rm",
-    "rmi",
-    "sig-proxy",
-    "tty",
-];
-/// Letters of options of `run` without a value.
-const LETTERS: &str = "ditPq";
+/// Whether a program, with or without its folder, runs containers with Docker's command line.
+pub fn is_runtime(program: &str) -> bool {
+    programs::has(program, Role::Runtime)
+}
 
 /// The words after `run`, up to the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,11 +29,11 @@ impl RunOptions {
                     Some((name, value)) => (name, Some(value.to_owned())),
                     None => (long, None),
                 };
-                took_next = joined.is_none() && !SWITCHES.contains(&name);
+                took_next = joined.is_none() && !programs::is_run_switch(name);
                 found.given.push((name.to_owned(), if took_next { next() } else { joined }));
             } else if let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) {
                 // `-it`, `-v A:B`, `-vA:B`, `-itv A:B`.
-                let taken = letters.chars().take_while(|letter| LETTERS.contains(*letter)).count();
+                let taken = letters.chars().take_while(|letter| programs::is_run_letter(*letter)).count();
                 found.given.extend(letters.chars().take(taken).map(|letter| (letter.to_string(), None)));
                 // Switches are ASCII, so this is a character's start.
                 let mut rest = letters[taken..].chars();
@@ -78,7 +57,7 @@ impl RunOptions {
         let kept = self.given.iter().filter(|(name, _)| !leave_out.contains(&name.as_str()));
         let words = kept.flat_map(|(name, value)| {
             let dashes = if name.len() == 1 { "-" } else { "--" };
-            let is_switch = SWITCHES.contains(&name.as_str());
+            let is_switch = programs::is_run_switch(name);
             match value {
                 // A switch takes its value only after `=`.
                 Some(value) if is_switch => vec![format!("{dashes}{name}={value}")],

@@ -1,0 +1,199 @@
+//! What the starts of a launch need of a GPU: an estimate from the sizes of its models, and the batches that graphs are
+//! captured for.
+
+use facts::{Cache, Found, Sources, Wanted};
+use launch::{
+    Launch,
+    resolve::{readable, resolve, version_of},
+};
+use schemas::{
+    engines::Engine,
+    flags::Key,
+    model::{ModelFacts, element_bytes, normal_dtype, published},
+    sweep::SweepFile,
+};
+
+/// Sizes of the models of a launch, on one GPU.
+pub struct Needs {
+    /// Number of GPUs that the weights are split over.
+    gpus: usize,
+    /// The name of the target, for messages.
+    target: String,
+    /// Bytes of the target's weights; `None` if they are not known.
+    weights: Option<u64>,
+    /// Bytes of the draft's weights; 0 if it is part of the target.
+    draft: Option<u64>,
+    /// Bytes of one token in the KV cache.
+    kv_token: Option<u64>,
+    /// The most tokens that run together, and the requests and tokens of each that make them; `None` if the lengths of the
+    /// prompts are not known.
+    tokens: Option<(usize, usize)>,
+    /// Batch sizes with a CUDA graph; `None` if they are not known.
+    captured: Option<Vec<usize>>,
+    /// The batches that are measured.
+    batches: Vec<usize>,
+}
+
+impl Needs {
+    /// Of a launch that is measured by this sweep, whose models are folders if they are on this machine.
+    pub fn of(launch: &Launch, file: &SweepFile) -> Self {
+        let target = facts_of(&file.models.target);
+        let draft = facts_of(&file.models.draft);
+        let tensor = ranks(launch, Key::TpSize, ["--tensor-parallel-size", "-tp"]);
+        let gpus = tensor.saturating_mul(ranks(launch, Key::PpSize, ["--pipeline-parallel-size", "-pp"]));
+        let dtype = dtype(&file.models.dtype, target.as_ref());
+        let share = |facts: &ModelFacts| Some(facts.loaded_bytes(dtype)? / u64::try_from(gpus).ok()?);
+        let (version, is_stated) = version_of(launch, None);
+        let resolved = (launch.engine != Engine::Vllm)
+            .then(|| resolve(launch, version, is_stated, target.as_ref(), draft.as_ref(), None));
+        Self {
+            gpus,
+            target: file.models.target.clone(),
+            weights: target.as_ref().and_then(share),
+            draft: match file.models.draft.is_empty() {
+                true => Some(0),
+                false => draft.as_ref().and_then(share),
+            },
+            kv_token: target.as_ref().and_then(|facts| facts.config.kv_bytes_per_token(element_bytes(dtype)?, tensor)),
+            tokens: file.workload.random.as_ref().map(|random| {
+                let requests = file.batch_sizes().into_iter().max().unwrap_or(1);
+                (requests, random.input_length.saturating_add(file.workload.output_length))
+            }),
+            captured: resolved.and_then(|resolved| resolved.capture_sizes).map(|sizes| sizes.value),
+            batches: file.batch_sizes(),
+        }
+    }
+
+    /// The memory of each GPU, in one line.
+    pub fn memory(&self) -> String {
+        let Some(weights) = self.weights else {
+            return format!(
+                "GPU memory: not estimated, since the sizes of {} are not known here; give its folder with --model-path",
+                self.target
+            );
+        };
+        let mut parts = vec![format!("{} for the target's weights", readable(weights))];
+        parts.push(match self.draft {
+            Some(0) => "none for the draft, which is part of the target".into(),
+            Some(draft) => format!("{} for the draft's", readable(draft)),
+            None => "an unknown size for the draft's".into(),
+        });
+        let cache = |bytes: u64| match self.tokens {
+            Some((requests, each)) => {
+                let tokens = u64::try_from(requests.saturating_mul(each)).unwrap_or(u64::MAX);
+                format!("{} for the KV cache of {requests} x {each} tokens", readable(bytes.saturating_mul(tokens)))
+            }
+            None => format!("{} for each token of the KV cache", readable(bytes)),
+        };
+        parts.extend(self.kv_token.map(cache));
+        let each = if self.gpus == 1 { "1 GPU".to_owned() } else { format!("each of {} GPUs", self.gpus) };
+        format!(
+            "GPU memory (estimated): on {each} at least {}; activations and graphs come on top, and a server takes the \
+             whole share that its memory fraction names",
+            parts.join(", ")
+        )
+    }
+
+    /// Why capture sizes are not varied, and which measured batches are padded.
+    pub fn capture_sizes(&self, launch: &Launch, file: &SweepFile) -> String {
+        if !file.engine.capture_sizes.is_empty() {
+            return "capture sizes: the launch's batch sizes, in tokens of each chain".into();
+        }
+        let Some(captured) = &self.captured else {
+            return "capture sizes: every start captures what the launch or its engine says for that chain or tree; each \
+                    other list would be one more start of every shape"
+                .into();
+        };
+        let padded = self.batches.iter().filter(|batch| !captured.contains(batch));
+        let padded: Vec<String> = padded
+            .map(|batch| match captured.iter().filter(|size| *size > batch).min() {
+                Some(size) => format!("{batch} in the graph for {size}"),
+                None => format!("{batch} without a graph"),
+            })
+            .collect();
+        if padded.is_empty() {
+            return "capture sizes: every measured batch has a graph of its own size, so other lists only cost memory"
+                .into();
+        }
+        let flag = if launch.has(Key::CudaGraphBs) { "its list" } else { "--cuda-graph-bs" };
+        format!(
+            "capture sizes: each list would be one more start of every shape; with this one these batches run padded: {} \
+             (add them to {flag} in the launch and tune it again)",
+            padded.join(", ")
+        )
+    }
+}
+
+/// What is known of a model: from its folder, else from the local Hugging Face cache, else the published facts.
+pub fn facts_of(name: &str) -> Option<ModelFacts> {
+    if name.is_empty() {
+        return None;
+    }
+    let mut sources = Sources::new(Cache::from_environment(), None);
+    let found = sources.find(name, "main", Wanted::default()).cloned();
+    let Found { facts, .. } = found.unwrap_or_default();
+    facts.or_else(|| published::find(name).map(|row| row.facts(name)))
+}
+
+/// A degree of parallelism, which is 1 if it is not given. vLLM has other names for it.
+fn ranks(launch: &Launch, key: Key, of_vllm: [&str; 2]) -> usize {
+    let stated = match launch.engine {
+        Engine::Vllm => {
+            let argument = of_vllm.into_iter().find_map(|name| launch.vllm_flag(name));
+            argument.and_then(|argument| argument.values.first()?.value.known()?.parse().ok())
+        }
+        Engine::Sglang | Engine::Slime | Engine::Spectune => launch.count(key).map(|count| count.value),
+    };
+    stated.unwrap_or(1).max(1)
+}
+
+/// The type that weights are loaded in.
+fn dtype(stated: &str, target: Option<&ModelFacts>) -> &'static str {
+    let own = || target.and_then(|target| target.config.weights_dtype());
+    normal_dtype(stated).or_else(own).unwrap_or("bfloat16")
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::text::Source;
+
+    use super::*;
+
+    fn needs(weights: Option<u64>, captured: Option<Vec<usize>>) -> Needs {
+        Needs {
+            gpus: 2,
+            target: "org/model".into(),
+            weights,
+            draft: Some(1 << 29),
+            kv_token: Some(1 << 17),
+            tokens: Some((8, 1024)),
+            captured,
+            batches: vec![1, 5],
+        }
+    }
+
+    #[test]
+    fn memory_is_an_estimate_or_said_to_be_unknown() {
+        let text = needs(Some(8 << 30), None).memory();
+        for part in
+            ["estimated", "each of 2 GPUs", "8.0 GiB", "512.0 MiB", "1.0 GiB for the KV cache of 8 x 1024 tokens"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(needs(None, None).memory().contains("org/model are not known"));
+    }
+
+    #[test]
+    fn padded_batches_are_named() {
+        let launch = "python3 -m sglang.launch_server --model-path m";
+        let parsed = launch::parse(&Source::new("run.sh", launch), &launch::Options::default());
+        let launch = parsed.launches.first().expect("a launch");
+        let text = "[models]\ntarget='t'\ndraft='d'\nalgorithm='EAGLE3'\n[workload]\nrandom={input_length=8}\n";
+        let file = SweepFile::read(&Source::new("s", text)).expect("a sweep file");
+        let line = |captured: Option<Vec<usize>>| needs(None, captured).capture_sizes(launch, &file);
+        assert!(line(Some(vec![1, 2, 4, 8])).contains("5 in the graph for 8 (add them to --cuda-graph-bs"));
+        assert!(line(Some(vec![1])).contains("5 without a graph"));
+        assert!(line(Some(vec![1, 5])).contains("of its own size"));
+        assert!(line(None).contains("every start captures"));
+    }
+}
