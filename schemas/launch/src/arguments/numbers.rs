@@ -1,6 +1,6 @@
 //! Values that argparse cannot read: words where a number must be.
 
-use schemas::{engines::Engine, finding::Finding, flags::Takes};
+use schemas::{engines::Engine, finding::Finding, flags::Takes, text::shortened};
 
 use super::super::{Argument, placeholder, problems};
 

@@ -3,7 +3,7 @@
 use schemas::{
     finding::Finding,
     flags::{self, Arity, Key, Lookup},
-    text::{Located, Source, Span},
+    text::{Located, Source, Span, shortened},
     version::EngineVersion,
 };
 
