@@ -235,7 +235,7 @@ fn words_that_argparse_refuses() {
     }
     // Between two versions that were read it may already exist.
     silent(&launch("--attention-backend trtllm_mla"), Some("0.5.1"), "SD195");
-    finds(&launch("--speculative-ngram-capacity many"), Some("0.5.23"), "SD195", Severity::Error);
+    finds(&launch("--stream-interval many"), Some("0.5.23"), "SD195", Severity::Error);
     finds(
         &vllm("m --dtype fp16", r#"{"method": "ngram", "num_speculative_tokens": 3}"#),
         Some("0.33.0"),
