@@ -239,10 +239,13 @@ impl ModelConfig {
     }
 
     /// Number of hidden states that `fc` takes: its input width / the target's hidden size (`target_hidden_size` if
-    /// given).
+    /// given, else its output width, since a config's own width may be that of another model).
     fn fc_states(&self, tensors: &impl TensorList) -> Option<usize> {
-        let [_, inputs] = tensors.shape_of("fc.weight")? else { return None };
-        let width = self.target_hidden_size.or(self.hidden_size).filter(|width| *width > 0)?;
+        let [outputs, inputs] = tensors.shape_of("fc.weight")? else { return None };
+        let width = self.target_hidden_size.unwrap_or(*outputs);
+        if width == 0 {
+            return None;
+        }
         inputs.is_multiple_of(width).then_some(inputs / width)
     }
 }
@@ -321,6 +324,13 @@ mod tests {
             Some(DraftHead::Block { dspark: true }),
         );
         check(PLAIN, &[("lm_head.weight", &[8, 8])], None);
+        // A config with the width of another model changes nothing.
+        check(r#"{"hidden_size": 4}"#, &[("fc.weight", &[8, 16])], Some(DraftHead::Eagle { layer: None }));
+        check(
+            r#"{"hidden_size": 8, "target_hidden_size": 4}"#,
+            &[("fc.weight", &[8, 12])],
+            Some(DraftHead::Eagle3 { layer: None }),
+        );
     }
 
     #[test]
