@@ -21,6 +21,8 @@ pub(crate) const KEEP_ENVIRONMENT: (&str, &str) = ("SPT_NOENV", "1");
 const LOOK: Duration = Duration::from_millis(20);
 /// Time for a process to replace its program.
 const LONGEST_REPLACEMENT: Duration = Duration::from_secs(2);
+/// Consecutive looks that show arguments and no environment: the process has none.
+const LOOKS_AT_BARE: usize = 3;
 /// Time for processes to disappear after SIGKILL: a driver frees a GPU's memory first.
 pub(crate) const AFTER_KILL: Duration = Duration::from_secs(30);
 
@@ -98,21 +100,38 @@ impl Mark {
 /// The environment of a process; empty if it has ended, or is another user's. A process that is replacing its program
 /// shows none for a moment, and is waited for until `deadline`: it may be marked.
 fn environment(pid: u32, deadline: Instant) -> Vec<u8> {
+    let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let look = || Look {
+        environment: read("environ"),
+        has_arguments: !read("cmdline").is_empty(),
+        has_program: fs::read_link(format!("/proc/{pid}/exe")).is_ok(),
+    };
+    settled(look, deadline)
+}
+
+/// What a process shows at one moment. Threads of the kernel and ended processes have no program; within `exec` there is a
+/// program, and neither arguments nor an environment yet.
+struct Look {
+    environment: Vec<u8>,
+    has_arguments: bool,
+    has_program: bool,
+}
+
+/// The environment that looks at a process agree on.
+fn settled(mut look: impl FnMut() -> Look, deadline: Instant) -> Vec<u8> {
+    let mut bare = 0;
     loop {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        if !environment.is_empty() || !replaces_program(pid) || Instant::now() > deadline {
-            return environment;
+        let now = look();
+        if !now.environment.is_empty() || !now.has_program {
+            return now.environment;
+        }
+        // One look is not at one moment: the environment may have been read within `exec` and the arguments after it.
+        bare = if now.has_arguments { bare + 1 } else { 0 };
+        if bare == LOOKS_AT_BARE || Instant::now() > deadline {
+            return Vec::new();
         }
         thread::sleep(Duration::from_millis(1));
     }
-}
-
-/// Whether a process is within `exec`: it has a program, and neither arguments nor an environment yet. Threads of the kernel and
-/// ended processes have no program.
-fn replaces_program(pid: u32) -> bool {
-    let has_program = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
-    let shown = |name: &str| fs::read(format!("/proc/{pid}/{name}")).is_ok_and(|text| !text.is_empty());
-    has_program && !shown("cmdline") && !shown("environ")
 }
 
 impl Default for Mark {
@@ -141,26 +160,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_keeps_replacing_its_program_is_never_missed() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let script = folder.path().join("again");
-        fs::write(&script, "exec sh \"$0\"\n").expect("a script");
-        let mark = Mark::new();
-        let start = |program: &str| {
-            let mut command = std::process::Command::new(program);
-            command.env(MARK, mark.as_str());
-            command
+    fn a_process_that_replaces_its_program_is_waited_for() {
+        let far = Instant::now() + Duration::from_secs(3600);
+        let shows = |environment: &str, has_arguments: bool| Look {
+            environment: environment.as_bytes().to_vec(),
+            has_arguments,
+            has_program: true,
         };
-        let mut again = start("sh").arg(&script).spawn().expect("a shell");
+        let of = |looks: Vec<Look>| {
+            let mut looks = looks.into_iter();
+            let environment = settled(|| looks.next().expect("no further look is needed"), far);
+            (environment, looks.len())
+        };
+        // Within `exec`, then read on both sides of its end.
+        assert_eq!(of(vec![shows("", false), shows("", true), shows("A=b", true)]), (b"A=b".to_vec(), 0));
         // Of a process without an environment it is known that it has no mark.
-        let mut bare = start("env").args(["-i", "sleep", "1000"]).spawn().expect("a process");
-        let missed = (0..300).filter(|_| !mark.processes().contains(&again.id())).count();
-        for process in [&mut again, &mut bare] {
-            process.kill().expect("it is killed");
-            process.wait().expect("it has ended");
-        }
-        assert_eq!(missed, 0);
-        assert!(mark.has_ended());
+        let bare = || shows("", true);
+        assert_eq!(of(vec![bare(), bare(), shows("", false), bare(), bare(), bare(), bare()]), (Vec::new(), 1));
+        assert_eq!(of(vec![Look { has_program: false, ..bare() }, bare()]), (Vec::new(), 1));
+        let within = || shows("", false);
+        assert_eq!(settled(within, Instant::now()), Vec::<u8>::new(), "at the deadline");
     }
 
     #[test]

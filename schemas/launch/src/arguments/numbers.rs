@@ -16,7 +16,7 @@ pub(super) fn bad_values(arguments: &[Argument], engine: Engine, findings: &mut 
         let is_bad = |text: &str| !is_read(text) && !placeholder::may_replace_number(&argument.flag.value, text);
         let bad = argument.values.iter().find(|value| value.value.known().is_some_and(is_bad));
         if let Some(bad) = bad {
-            let shown = shortened(&bad.value.written());
+            let shown = shortened(bad.value.written());
             let message = format!("`{}` takes a number, but got `{shown}`", argument.flag.value);
             let mut finding = problems::BAD_VALUE.at(bad.span, message, "not a number");
             let who = if engine == Engine::Vllm { "vllm" } else { "sglang" };

@@ -139,7 +139,7 @@ mod tests {
         let checks = Checks::of(&source, parsed.launches.first().expect("a launch"), force);
         assert!(checks.is_sound().expect("no settings"), "without a version there are warnings at most");
         let of_version = |version: &&str| checks.of_version(version.parse().expect("a version"));
-        match (versions.iter().try_for_each(|version| of_version(version)), expected) {
+        match (versions.iter().try_for_each(of_version), expected) {
             (Ok(()), Ok(())) => {}
             (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
             (found, expected) => panic!("{versions:?}: {found:?}, not {expected:?}"),
