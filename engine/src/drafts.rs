@@ -8,6 +8,8 @@ mod detect;
 mod eagle;
 mod mtp;
 
+use schemas::model::DraftHead;
+
 use self::detect::Kind;
 use crate::{
     checkpoint::{Folder, Weights, read_token_map},
@@ -77,9 +79,10 @@ pub fn read_draft(
 ) -> Result<DraftSpec, EngineError> {
     let config = Config::new(folder, weights);
     families::check_quantisation(&config)?;
-    let kind = detect::kind(&config, target)?;
-    if let Some(algorithm) = &options.algorithm {
-        detect::check_algorithm(folder, &kind, algorithm)?;
+    let head = DraftHead::detect(config.fields(), &config.tensors);
+    let kind = detect::kind(&config, target, head.as_ref())?;
+    if let (Some(algorithm), Some(head)) = (&options.algorithm, &head) {
+        detect::check_algorithm(folder, head, algorithm)?;
     }
     let spec = match kind {
         Kind::Eagle { layer } => eagle::eagle(&config, layer, target)?,

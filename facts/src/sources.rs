@@ -45,6 +45,13 @@ impl Sources {
         self.found.get(&key)?.as_ref()
     }
 
+    /// The facts of a model at a place, a folder or an id, without its tokenizer; where there are none, those that are
+    /// published under its name.
+    pub fn find_or_published(&mut self, place: &str, name: &str) -> Found {
+        let Found { facts, notes } = self.find(place, "main", Wanted::default()).cloned().unwrap_or_default();
+        Found { facts: facts.or_else(|| published::find(name).map(|row| row.facts(name))), notes }
+    }
+
     fn look(&self, name: &str, revision: &str, wanted: Wanted) -> Option<Found> {
         if Path::new(name).is_dir() {
             return Some(read(&Folder::new(name), name, wanted));

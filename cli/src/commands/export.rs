@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use facts::{Cache, Found, Sources, Wanted};
+use facts::{Cache, Found, Sources};
 use lint::exported::{Checked, check};
 use schemas::paths::folder_of;
 use schemas::{
     diagnostic::{Findings, Format, render},
     export::{ExportError, Form, Tuning, export},
-    model::{ModelFacts, published},
+    model::ModelFacts,
     quoting::quoted,
     version::EngineVersion,
 };
@@ -99,8 +99,7 @@ fn facts_of(sources: &mut Sources, tuned: &Path, name: &str) -> Option<ModelFact
     }
     let folder = folder_of(tuned).join(name);
     let place = if folder.is_dir() { folder.display().to_string() } else { name.to_owned() };
-    let found = sources.find(&place, "main", Wanted { tokenizer: false }).cloned();
-    let Found { facts, notes } = found.unwrap_or_default();
+    let Found { facts, notes } = sources.find_or_published(&place, name);
     notes.iter().for_each(|note| terminal::note(&format!("note: {note}")));
-    facts.or_else(|| published::find(name).map(|row| row.facts(name)))
+    facts
 }

@@ -40,18 +40,18 @@ pub enum Kind {
     },
 }
 
-/// The kind of a draft, from its tensors. Kinds that this engine does not run are errors with their names.
-pub fn kind(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Kind, EngineError> {
+/// The kind of a draft that was recognised by its tensors. Kinds that this engine does not run are errors with their names.
+pub fn kind(config: &Config<'_>, target: DraftTarget<'_>, head: Option<&DraftHead>) -> Result<Kind, EngineError> {
     let without_layer = || config.unsupported("a draft without midlayer.* or layers.0.* tensors", SUPPORTED);
-    match DraftHead::detect(config.fields(), &config.tensors) {
+    match head {
         Some(DraftHead::Eagle { layer }) => Ok(Kind::Eagle { layer: layer.ok_or_else(without_layer)? }),
         Some(DraftHead::Eagle3 { layer }) => Ok(Kind::Eagle3 { layer: layer.ok_or_else(without_layer)? }),
-        Some(DraftHead::Block { dspark }) => Ok(Kind::Block { dspark }),
+        Some(DraftHead::Block { dspark }) => Ok(Kind::Block { dspark: *dspark }),
         Some(DraftHead::Mtp(MtpLayout::Qwen)) => {
             Err(config.unsupported("an MTP layer in Qwen's layout (mtp.fc)", SUPPORTED))
         }
         Some(DraftHead::Mtp(layout)) => {
-            let layer = if let MtpLayout::Layer(layer) = layout { layer } else { target.spec.layers.len() };
+            let layer = if let MtpLayout::Layer(layer) = layout { *layer } else { target.spec.layers.len() };
             let (family, layout) = mtp_family(config, layer).ok_or_else(without_layer)?;
             Ok(Kind::Mtp { family, layout })
         }
@@ -71,14 +71,8 @@ const SUPPORTED: &str = "supported: EAGLE-1/2, EAGLE-3, DFLASH and DSPARK heads 
                          GLM-4.5 and MiMo in their published layouts";
 
 /// Checks the requested algorithm against the checkpoint.
-pub fn check_algorithm(folder: &Folder, kind: &Kind, algorithm: &str) -> Result<(), EngineError> {
-    let (found, expected) = match kind {
-        Kind::Eagle { .. } => ("an EAGLE-1/2 head", "EAGLE"),
-        Kind::Eagle3 { .. } => ("an EAGLE-3 head", "EAGLE3"),
-        Kind::Block { dspark: false } => ("a DFLASH head", "DFLASH"),
-        Kind::Block { dspark: true } => ("a DSPARK head", "DSPARK"),
-        Kind::Mtp { .. } => ("an MTP layer", "NEXTN"),
-    };
+pub fn check_algorithm(folder: &Folder, head: &DraftHead, algorithm: &str) -> Result<(), EngineError> {
+    let Some((found, expected)) = head.algorithm() else { return Ok(()) };
     // NEXTN is an alias of EAGLE in SGLang.
     match (algorithm.to_ascii_uppercase().as_str(), expected) {
         ("EAGLE" | "NEXTN", "EAGLE" | "NEXTN") => Ok(()),

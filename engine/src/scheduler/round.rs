@@ -28,6 +28,9 @@ impl Scheduler {
         for running in &mut self.running {
             if let Some(slot) = running.slot().filter(|_| running.wants_round()) {
                 running.launched();
+                if let Some(texts) = &mut self.texts {
+                    texts.update(running.id().0, &running.request().input_ids, running.output());
+                }
                 members.push(running.id());
                 slots.push(slot);
             }
@@ -67,19 +70,8 @@ impl Scheduler {
 
     /// The trees after the tokens of requests; `None` if drafts are not looked up.
     fn look_up(&mut self, members: &[RequestId], shape: TreeShape) -> Option<Vec<DraftTree>> {
-        self.texts.as_ref()?;
-        members.iter().for_each(|id| self.update_texts(*id));
         let texts = self.texts.as_mut()?;
         Some(members.iter().map(|id| texts.draft(id.0, shape)).collect())
-    }
-
-    /// Adds a new request to the texts, or the tokens that they do not have of it.
-    fn update_texts(&mut self, id: RequestId) {
-        let (Some(texts), Some(running)) = (&mut self.texts, self.running.iter().find(|running| running.id() == id))
-        else {
-            return;
-        };
-        texts.update(id.0, &running.request().input_ids, running.output());
     }
 
     /// Ends a request in the texts.

@@ -245,14 +245,10 @@ impl Kernels {
         tree.check(batch)?;
         check_ints(tree.score, batch * nodes)?;
         check_ints(batch_slot, batch)?;
-        check_ints(proposals.ids, batch * rankings * topk)?;
-        check_ints(proposals.logprobs, batch * rankings * topk)?;
+        proposals.check(batch * rankings, topk)?;
         rows.check(batch * nodes, steps + 1)?;
         let own = self.own_arguments(own, batch, nodes, rows.own_stride)?;
-        check_ints(verify.sample_position, batch * nodes)?;
-        if let Some(prefix) = verify.group_prefix {
-            check_ints(prefix, batch)?;
-        }
+        verify.check(batch, batch * nodes)?;
         if let Some(next) = next {
             next.check(batch)?;
             if next.rankings > 256 {
@@ -273,8 +269,7 @@ impl Kernels {
         arguments.extend(rows.causal());
         arguments.extend([address(rows.own), int(rows.own_stride)]);
         arguments.extend(own);
-        arguments.extend([verify.sample_position, verify.group_prefix.unwrap_or(Slice::NONE)].map(address));
-        arguments.extend(verify.outputs.turn()?);
+        arguments.extend(verify.arguments()?);
         let widest = (begin..end).map(|level| most_parents(level, topk, nodes)).max().unwrap_or(1);
         let shared = (nodes - 1 + widest * topk) * 4;
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.

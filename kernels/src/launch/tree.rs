@@ -128,6 +128,27 @@ pub struct Outputs<'a> {
     pub place: Slice<'a>,
 }
 
+impl Proposals<'_> {
+    /// Checks that they rank `topk` tokens of each row.
+    pub(super) fn check(&self, rows: usize, topk: usize) -> Result<(), DeviceError> {
+        check_ints(self.ids, rows * topk)?;
+        check_ints(self.logprobs, rows * topk)
+    }
+}
+
+impl VerifyRows<'_> {
+    pub(super) fn check(&self, batch: usize, rows: usize) -> Result<(), DeviceError> {
+        check_ints(self.sample_position, rows)?;
+        self.group_prefix.map_or(Ok(()), |prefix| check_ints(prefix, batch))
+    }
+
+    pub(super) fn arguments(&self) -> Result<[Arg; 4], DeviceError> {
+        let [place, places] = self.outputs.turn()?;
+        let prefix = self.group_prefix.unwrap_or(Slice::NONE);
+        Ok([address(self.sample_position), address(prefix), place, places])
+    }
+}
+
 impl Outputs<'_> {
     /// Number of int32 values of a place.
     pub fn ints(&self) -> usize {
@@ -165,12 +186,6 @@ impl Drafting<'_> {
             check_ints(pool, batch * self.places())?;
         }
         check_ints(self.beam_place, batch * topk)
-    }
-
-    /// Checks the proposals for the rows of a step's pass.
-    fn check_proposals(&self, proposals: Proposals<'_>, rows: usize) -> Result<(), DeviceError> {
-        check_ints(proposals.ids, rows * self.topk)?;
-        check_ints(proposals.logprobs, rows * self.topk)
     }
 
     fn width(&self) -> usize {
@@ -256,7 +271,7 @@ impl Kernels {
         row_source: Slice<'_>,
     ) -> Result<(), DeviceError> {
         drafting.check()?;
-        drafting.check_proposals(proposals, drafting.batch)?;
+        proposals.check(drafting.batch, drafting.topk)?;
         self.draft(drafting, proposals, sequences, rows, row_source, None)
     }
 
@@ -275,7 +290,7 @@ impl Kernels {
         row_source: Slice<'_>,
     ) -> Result<(), DeviceError> {
         drafting.check()?;
-        drafting.check_proposals(proposals, drafting.batch * drafting.topk)?;
+        proposals.check(drafting.batch * drafting.topk, drafting.topk)?;
         self.draft(drafting, proposals, sequences, rows, row_source, Some(step))
     }
 
@@ -333,7 +348,7 @@ impl Kernels {
         let Drafting { batch, steps, topk, .. } = drafting;
         let nodes = tree.nodes;
         drafting.check()?;
-        drafting.check_proposals(proposals, if steps == 1 { batch } else { batch * topk })?;
+        proposals.check(if steps == 1 { batch } else { batch * topk }, topk)?;
         sequences.check()?;
         tree.check(batch)?;
         if nodes < 2 {
@@ -342,10 +357,7 @@ impl Kernels {
         check_ints(tree.score, batch * nodes)?;
         rows.check(batch * nodes, steps + 1)?;
         let own = self.own_arguments(drafting.own, batch, nodes, rows.own_stride)?;
-        check_ints(verify.sample_position, batch * nodes)?;
-        if let Some(prefix) = verify.group_prefix {
-            check_ints(prefix, batch)?;
-        }
+        verify.check(batch, batch * nodes)?;
         let kernel = self.device.kernel(FILE, &[], "draft_finish")?;
         let mut arguments = drafting.pool().to_vec();
         arguments.extend([proposals.ids, proposals.logprobs, drafting.batch_slot].map(address));
@@ -357,8 +369,7 @@ impl Kernels {
         arguments.extend(rows.causal());
         arguments.extend([address(rows.own), int(rows.own_stride)]);
         arguments.extend(own);
-        arguments.extend([verify.sample_position, verify.group_prefix.unwrap_or(Slice::NONE)].map(address));
-        arguments.extend(verify.outputs.turn()?);
+        arguments.extend(verify.arguments()?);
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
         unsafe { self.device.launch(&kernel, grid([batch, 1, 1], 256, drafting.places() * 4), &arguments) }
     }
@@ -380,17 +391,13 @@ impl Kernels {
         sequences.check()?;
         tree.check(batch)?;
         rows.check(batch, 0)?;
-        check_ints(verify.sample_position, batch)?;
-        if let Some(prefix) = verify.group_prefix {
-            check_ints(prefix, batch)?;
-        }
+        verify.check(batch, batch)?;
         let kernel = self.device.kernel(FILE, &[], "decode_begin")?;
         let mut arguments = [batch_slot, sequences.length, sequences.root, sequences.page_table].map(address).to_vec();
         arguments.extend([sequences.table_width, sequences.page_size, batch, sequences.dummy()].map(int));
         arguments.extend(tree.arguments());
         arguments.extend(rows.causal());
-        arguments.extend([verify.sample_position, verify.group_prefix.unwrap_or(Slice::NONE)].map(address));
-        arguments.extend(verify.outputs.turn()?);
+        arguments.extend(verify.arguments()?);
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
         unsafe { self.device.launch(&kernel, line(batch.div_ceil(64), 64), &arguments) }
     }

@@ -21,7 +21,7 @@ pub enum Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tested {
     pub name: String,
-    /// The text that stands for it where it has no value: `${NAME:-default}`.
+    /// The text that replaces it where it has no value: `${NAME:-default}`.
     pub default: Option<String>,
 }
 
@@ -103,6 +103,29 @@ impl Fact {
 }
 
 impl Condition {
+    /// A comparison of a variable with the text of a number, by a sign of C; `is_swapped` where the number is on the left.
+    pub fn comparison(variable: Tested, sign: &str, text: &str, is_swapped: bool) -> Self {
+        let Ok(number) = text.parse::<i64>() else { return Self::Test(variable, Test::Other) };
+        let sign = match (sign, is_swapped) {
+            ("<", true) => ">",
+            (">", true) => "<",
+            ("<=", true) => ">=",
+            (">=", true) => "<=",
+            (sign, _) => sign,
+        };
+        let (relation, holds) = match sign {
+            "==" => (Relation::Equal, true),
+            "!=" => (Relation::Equal, false),
+            "<" => (Relation::Less, true),
+            ">=" => (Relation::Less, false),
+            "<=" => (Relation::LessOrEqual, true),
+            ">" => (Relation::LessOrEqual, false),
+            _ => return Self::Test(variable, Test::Other),
+        };
+        let test = Self::Test(variable, Test::Number(relation, number));
+        if holds { test } else { test.negated() }
+    }
+
     pub fn negated(self) -> Self {
         match self {
             Self::Unknown => Self::Unknown,

@@ -68,9 +68,8 @@ pub fn report(source: &Source, parsed: Parsed, mut facts: impl FnMut(&Launch) ->
         let (version, given) = version_of(launch, options.version);
         let resolved = resolve(launch, version, given, target, draft, options.gpu_memory);
         let Options { gpu_memory, expected_concurrency, .. } = *options;
-        let resolved_as = &resolved;
         let context =
-            Context { launch, resolved: resolved_as, target, draft, expected_concurrency, gpu_memory, hardware };
+            Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory, hardware };
         let mut of_launch = lint(&context, &options.selection);
         of_launch.iter_mut().for_each(|one| outside::doubt_fix(source, launch, one));
         found.extend(of_launch);

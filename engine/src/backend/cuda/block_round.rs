@@ -8,7 +8,7 @@ use kernels::{
 use schemas::tree::TreeShape;
 
 use super::{
-    machine::{AttentionKernels, Machine},
+    machine::Machine,
     pass::{Blocks, MarkovLevel},
     round::RoundMemory,
     weights::BlockWeights,
@@ -40,7 +40,7 @@ impl Machine {
                 batch_slot,
                 proposals,
                 levels,
-                own: (self.attention == AttentionKernels::Tiles).then(|| arrays.own_rows()),
+                own: self.listed_own(arrays),
             };
             self.kernels.block_grow(growth, self.slots.sequences(&self.capacity), tree, arrays.pass(), verify)
         };

@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, Collective, Device, Mail, Slice},
-    launch::{Groups, Kernels, Rows, Sees, ViewPages},
+    launch::{Groups, Kernels, OwnRows, Rows, Sees, ViewPages},
 };
 
 use schemas::tree::NodeSource;
@@ -108,6 +108,11 @@ impl Machine {
 
     pub(super) fn element_bytes(&self) -> usize {
         self.kernels.element().bytes()
+    }
+
+    /// Where the own rows of a pass are listed once per request, if the attention kernels read them so.
+    pub(super) fn listed_own<'a>(&self, arrays: &'a RowArrays) -> Option<OwnRows<'a>> {
+        (self.attention == AttentionKernels::Tiles).then(|| arrays.own_rows())
     }
 
     pub(super) fn rows<'a>(&self, buffer: &'a Buffer, stride: usize) -> Rows<'a> {

@@ -9,7 +9,7 @@ use kernels::{
 use schemas::tree::TreeShape;
 
 use super::{
-    machine::{AttentionKernels, Machine, Pass},
+    machine::{Machine, Pass},
     part::Part,
     weights::{DraftWeights, RecurrentWeights},
     workspace::{Activations, RoundArrays, RowArrays},
@@ -153,7 +153,7 @@ impl Machine {
             pool_score: round.pool_score.slice(),
             pool_parent: round.pool_parent.slice(),
             beam_place: round.beam_place.slice(),
-            own: (self.attention == AttentionKernels::Tiles).then(|| arrays.own_rows()),
+            own: self.listed_own(arrays),
         };
         let proposals = Proposals { ids: round.ids.slice(), logprobs: round.logprobs.slice() };
         let head = draft.proposal_head(&self.target);

@@ -48,7 +48,9 @@ pub fn assembled<'t>(text: &'t str, names: &Names<'t>, assignment: Node<'t>) -> 
     let mut steps = Steps { text, names, found: BTreeMap::new(), lists: BTreeSet::new(), seen: 0 };
     steps.collect(body, 0);
     let lists = steps.connected(name)?;
-    let roots: Vec<&'t str> = lists.iter().filter(|list| !steps.is_added(list, &lists)).copied().collect();
+    let parts: Vec<(&str, BTreeSet<&'t str>)> = lists.iter().map(|list| (*list, steps.parts_of(list))).collect();
+    let is_added = |name: &str| parts.iter().any(|(other, inner)| *other != name && inner.contains(name));
+    let roots: Vec<&'t str> = lists.iter().filter(|list| !is_added(list)).copied().collect();
     let out = Assembled { script: Composed::default(), lists, taken: Vec::new(), is_open: false };
     let mut assembly = Assembly { text, names, statements: 0, out };
     assembly.block(Some(body), 0);
@@ -152,11 +154,6 @@ impl<'t> Steps<'t, '_> {
         let grows = self.found.get(name).is_some_and(|steps| steps.len() > 1);
         let is_plain = |name: &&str| schemas::text::is_variable_name(name);
         ((grows || all.len() > 1) && all.iter().all(is_plain)).then_some(all)
-    }
-
-    /// Whether a list is added to another one.
-    fn is_added(&self, name: &str, lists: &ListNames<'t>) -> bool {
-        lists.iter().any(|other| *other != name && self.parts_of(other).contains(name))
     }
 }
 

@@ -3,7 +3,7 @@
 use tree_sitter::Node;
 
 use super::{
-    super::condition::{Condition, Fact, Relation, Test, Tested},
+    super::condition::{Condition, Fact, Test, Tested},
     nodes::{identifier, named_children},
 };
 
@@ -144,17 +144,7 @@ fn comparison<'t>(text: &'t str, node: Node<'t>) -> Condition {
             let any = any.unwrap_or(Condition::Test(variable, Test::Other));
             if sign == "in" { any } else { any.negated() }
         }
-        (sign @ ("<" | ">" | "<=" | ">="), Some(value)) => {
-            let Ok(number) = value.parse::<i64>() else { return Condition::Test(variable, Test::Other) };
-            let (relation, holds) = match (sign, is_swapped) {
-                ("<", false) | (">", true) => (Relation::Less, true),
-                (">=", false) | ("<=", true) => (Relation::Less, false),
-                ("<=", false) | (">=", true) => (Relation::LessOrEqual, true),
-                _ => (Relation::LessOrEqual, false),
-            };
-            let test = Condition::Test(variable, Test::Number(relation, number));
-            if holds { test } else { test.negated() }
-        }
+        (sign @ ("<" | ">" | "<=" | ">="), Some(value)) => Condition::comparison(variable, sign, &value, is_swapped),
         _ => Condition::Test(variable, Test::Other),
     }
 }

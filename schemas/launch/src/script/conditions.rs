@@ -118,7 +118,7 @@ impl<'a> Interpreter<'a> {
                     "-lt" => "<",
                     _ => "<=",
                 };
-                number_test(variable, sign, &text, is_swapped)
+                Condition::comparison(variable, sign, text.trim(), is_swapped)
             }
             _ => Condition::Test(variable, Test::Other),
         }
@@ -211,29 +211,6 @@ fn expression_test(text: &str) -> Test {
     }
 }
 
-/// A comparison of a variable with a number; `is_swapped` where the number is on the left.
-fn number_test(variable: Tested, sign: &str, text: &str, is_swapped: bool) -> Condition {
-    let Ok(number) = text.trim().parse::<i64>() else { return Condition::Test(variable, Test::Other) };
-    let sign = match (sign, is_swapped) {
-        ("<", true) => ">",
-        (">", true) => "<",
-        ("<=", true) => ">=",
-        (">=", true) => "<=",
-        (sign, _) => sign,
-    };
-    let (relation, holds) = match sign {
-        "==" => (Relation::Equal, true),
-        "!=" => (Relation::Equal, false),
-        "<" => (Relation::Less, true),
-        ">=" => (Relation::Less, false),
-        "<=" => (Relation::LessOrEqual, true),
-        ">" => (Relation::LessOrEqual, false),
-        _ => return Condition::Test(variable, Test::Other),
-    };
-    let test = Condition::Test(variable, Test::Number(relation, number));
-    if holds { test } else { test.negated() }
-}
-
 /// The inside of `(( … ))`.
 fn arithmetic(text: &str, depth: usize) -> Condition {
     let text = text.trim();
@@ -253,8 +230,8 @@ fn arithmetic(text: &str, depth: usize) -> Condition {
         let Some((left, right)) = text.split_once(sign) else { continue };
         let (left, right) = (left.trim(), right.trim());
         return match (arithmetic_variable(left), arithmetic_variable(right)) {
-            (Some(variable), None) => number_test(variable, sign, right, false),
-            (None, Some(variable)) => number_test(variable, sign, left, true),
+            (Some(variable), None) => Condition::comparison(variable, sign, right, false),
+            (None, Some(variable)) => Condition::comparison(variable, sign, left, true),
             (Some(variable), Some(_)) => Condition::Test(variable, Test::Other),
             (None, None) => Condition::Unknown,
         };

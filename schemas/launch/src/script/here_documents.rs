@@ -26,7 +26,7 @@ use crate::{
 /// Maximum number of here-documents per text.
 const MOST_DOCUMENTS: usize = 256;
 
-/// A name of Python that stands for an unknown value.
+/// A Python name that is written in place of an unknown value.
 const UNKNOWN_NAME: &str = "__outer__";
 
 /// Maximum number of bytes that expansion may add to one document.

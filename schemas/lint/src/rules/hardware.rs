@@ -86,7 +86,7 @@ impl Hardware {
                 if name.len() > LONGEST {
                     break;
                 }
-                // A count may stand before a name: `8xH200`.
+                // A count may precede a name: `8xH200`.
                 let bare = name.trim_start_matches(|letter: char| letter.is_ascii_digit()).strip_prefix('x');
                 let found = |name: &str| NAMES.binary_search_by(|(own, ..)| (*own).cmp(name)).ok();
                 longest = found(&name).or_else(|| found(bare?)).or(longest);

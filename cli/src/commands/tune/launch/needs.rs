@@ -1,7 +1,7 @@
 //! What the starts of a launch need of a GPU: an estimate from the sizes of its models, and the batches that graphs are
 //! captured for.
 
-use facts::{Cache, Found, Sources, Wanted};
+use facts::{Cache, Sources};
 use launch::{
     Launch,
     resolve::{readable, resolve, version_of},
@@ -9,7 +9,7 @@ use launch::{
 use schemas::{
     engines::Engine,
     flags::Key,
-    model::{ModelFacts, element_bytes, normal_dtype, published},
+    model::{ModelFacts, element_bytes, normal_dtype},
     sweep::SweepFile,
 };
 
@@ -129,10 +129,7 @@ pub fn facts_of(name: &str) -> Option<ModelFacts> {
     if name.is_empty() {
         return None;
     }
-    let mut sources = Sources::new(Cache::from_environment(), None);
-    let found = sources.find(name, "main", Wanted::default()).cloned();
-    let Found { facts, .. } = found.unwrap_or_default();
-    facts.or_else(|| published::find(name).map(|row| row.facts(name)))
+    Sources::new(Cache::from_environment(), None).find_or_published(name, name).facts
 }
 
 /// A degree of parallelism, which is 1 if it is not given. vLLM has other names for it.

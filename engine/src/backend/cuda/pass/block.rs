@@ -11,7 +11,7 @@ use kernels::{
 use super::{layers::Stack, logits::from_row};
 use crate::{
     backend::cuda::{
-        machine::{AttentionKernels, Machine, Pass},
+        machine::{Machine, Pass},
         ops::Vocabulary,
         weights::{BlockWeights, MarkovWeights},
         workspace::{Activations, BlockArrays, RowArrays},
@@ -180,7 +180,7 @@ impl Machine {
                 batch_slot,
                 places,
                 pages: view.pages(),
-                own: (self.attention == AttentionKernels::Tiles).then(|| view.rows.own_rows()),
+                own: self.listed_own(&view.rows),
                 first: (at == 0).then_some(first),
             };
             self.kernels.block_begin(layout, self.slots.sequences(&self.capacity), view.rows.pass())?;
