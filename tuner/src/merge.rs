@@ -166,10 +166,13 @@ fn rank_of(header: &Header) -> (Option<(usize, usize)>, String) {
 }
 
 /// The kept records in chronological order, and the number of dropped ones.
+///
+/// Trials that ended in the same second keep the order of the journal that they were first written to, as
+/// [`crate::selection`] reads it: which of them ran next to each other tells the starts of a server apart.
 fn union(sources: &[Source]) -> (Vec<Record>, usize) {
     let all: Vec<&Record> = sources.iter().flat_map(|source| &source.contents.records).collect();
     let mut records: Vec<Record> = pooled(&all).into_iter().map(|at| all[at].clone()).collect();
-    records.sort_by(|a, b| (a.finished_at, &a.id, &a.origin).cmp(&(b.finished_at, &b.id, &b.origin)));
+    records.sort_by(|a, b| (a.finished_at, &a.origin).cmp(&(b.finished_at, &b.origin)));
     let left_out = all.len() - records.len();
     (records, left_out)
 }
