@@ -46,6 +46,9 @@ pub struct Knobs {
     /// Maximum number of prompt tokens in one prefill pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunked_prefill_size: Option<usize>,
+    /// Batch sizes for which CUDA graphs are captured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capture_sizes: Option<Vec<usize>>,
 }
 
 /// How requests arrive.
@@ -107,8 +110,14 @@ impl Knobs {
 
     /// The overrides, each as `name=value`.
     pub fn words(&self) -> Vec<String> {
-        let Self { max_running_requests, mem_fraction_static, attention_backend, page_size, chunked_prefill_size } =
-            self;
+        let Self {
+            max_running_requests,
+            mem_fraction_static,
+            attention_backend,
+            page_size,
+            chunked_prefill_size,
+            capture_sizes,
+        } = self;
         let word = |name: &str, value: Option<String>| value.map(|value| format!("{name}={value}"));
         let number = |value: Option<usize>| value.map(|value| value.to_string());
         [
@@ -117,11 +126,17 @@ impl Knobs {
             word("attention_backend", attention_backend.clone()),
             word("page_size", number(*page_size)),
             word("chunked_prefill_size", number(*chunked_prefill_size)),
+            word("capture_sizes", capture_sizes.as_deref().map(listed)),
         ]
         .into_iter()
         .flatten()
         .collect()
     }
+}
+
+/// Batch sizes as one word: "1,2,4".
+fn listed(sizes: &[usize]) -> String {
+    sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 impl Load {

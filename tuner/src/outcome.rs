@@ -87,7 +87,7 @@ pub fn tuned(
             attention_backend: knobs.attention_backend.clone(),
             chunked_prefill_size: knobs.chunked_prefill_size,
             max_running_requests: largest,
-            capture_sizes: file.engine.capture_sizes.clone(),
+            capture_sizes: knobs.capture_sizes.clone().unwrap_or_else(|| file.engine.capture_sizes.clone()),
         },
         policy,
         measured: Provenance {

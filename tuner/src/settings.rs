@@ -38,13 +38,21 @@ pub fn limit_in_words(file: &SweepFile) -> String {
 
 /// The engine's options with a configuration's overrides.
 pub fn options_with(options: &EngineOptions, knobs: &Knobs) -> EngineOptions {
-    let Knobs { max_running_requests, mem_fraction_static, attention_backend, page_size, chunked_prefill_size } = knobs;
+    let Knobs {
+        max_running_requests,
+        mem_fraction_static,
+        attention_backend,
+        page_size,
+        chunked_prefill_size,
+        capture_sizes,
+    } = knobs;
     EngineOptions {
         max_running_requests: max_running_requests.unwrap_or(options.max_running_requests),
         mem_fraction_static: mem_fraction_static.map_or(options.mem_fraction_static, |share| share.0),
         attention_backend: attention_backend.clone().or_else(|| options.attention_backend.clone()),
         page_size: page_size.unwrap_or(options.page_size),
         chunked_prefill_size: chunked_prefill_size.unwrap_or(options.chunked_prefill_size),
+        capture_sizes: capture_sizes.clone().unwrap_or_else(|| options.capture_sizes.clone()),
         ..options.clone()
     }
 }
@@ -113,6 +121,7 @@ mod tests {
             options.attention_backend = Some("rows".into());
         });
         check(Knobs { page_size: Some(1), ..none.clone() }, |options| options.page_size = 1);
-        check(Knobs { chunked_prefill_size: Some(64), ..none }, |options| options.chunked_prefill_size = 64);
+        check(Knobs { chunked_prefill_size: Some(64), ..none.clone() }, |options| options.chunked_prefill_size = 64);
+        check(Knobs { capture_sizes: Some(vec![1, 5]), ..none }, |options| options.capture_sizes = vec![1, 5]);
     }
 }

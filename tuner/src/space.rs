@@ -200,6 +200,7 @@ fn combinations(lists: &KnobLists) -> Vec<Knobs> {
     vary(&mut all, &lists.attention_backend, |knobs, value| knobs.attention_backend = Some(value.clone()));
     vary(&mut all, &lists.page_size, |knobs, value| knobs.page_size = Some(*value));
     vary(&mut all, &lists.chunked_prefill_size, |knobs, value| knobs.chunked_prefill_size = Some(*value));
+    vary(&mut all, &lists.capture_sizes, |knobs, value| knobs.capture_sizes = Some(value.clone()));
     let all: BTreeSet<Knobs> = all.into_iter().filter(|knobs| !knobs.are_default()).collect();
     all.into_iter().collect()
 }

@@ -9,13 +9,18 @@ mod shard;
 #[cfg(test)]
 mod tests;
 
-use schemas::sweep::{Metric, Search, StrategyName};
+use std::collections::BTreeSet;
+
+use schemas::{
+    sweep::{Metric, Search, StrategyName},
+    tree::TreeShape,
+};
 
 pub use self::few_starts::{Found, most_starts, most_trials as few_starts_trials, rotations};
 pub use crate::shard::Shard;
 use crate::{
     TunerError,
-    configuration::{Configuration, Load},
+    configuration::{Configuration, Knobs, Load},
     guide::{AcceptanceTable, Prediction},
     record::{Record, Role, Trial},
     selection::{Comparison, LoadRanking, Looks, rank},
@@ -113,6 +118,17 @@ impl Experiment {
     pub fn baseline_trials(&self) -> Vec<Trial> {
         let baselines: Vec<Candidate> = self.baselines().cloned().collect();
         listed::ordered(self, &baselines)
+    }
+
+    /// The combinations of settings other than the sweep file's own.
+    pub fn other_settings(&self) -> BTreeSet<&Knobs> {
+        self.entrants.iter().map(|one| &one.configuration.knobs).filter(|knobs| !knobs.are_default()).collect()
+    }
+
+    /// A shape with each combination of other settings.
+    pub fn with_other_settings(&self, shape: TreeShape) -> Vec<Candidate> {
+        let of = |one: &&Candidate| !one.configuration.knobs.are_default() && one.configuration.shape == shape;
+        self.entrants.iter().filter(of).cloned().collect()
     }
 
     /// The ranking under a load; `None` before its first trial.

@@ -45,6 +45,8 @@ pub struct KnobLists {
     pub page_size: Vec<usize>,
     /// Maximum number of prompt tokens per prefill pass.
     pub chunked_prefill_size: Vec<usize>,
+    /// Lists of batch sizes for which CUDA graphs are captured, each in place of `capture_sizes` in `[engine]`.
+    pub capture_sizes: Vec<Vec<usize>>,
 }
 
 impl Space {
@@ -91,6 +93,13 @@ impl KnobLists {
         each_within(&["knobs", "max_running_requests"], &self.max_running_requests, LARGEST)?;
         each_within(&["knobs", "page_size"], &self.page_size, LARGEST)?;
         each_within(&["knobs", "chunked_prefill_size"], &self.chunked_prefill_size, LARGEST)?;
+        for (at, sizes) in self.capture_sizes.iter().enumerate() {
+            let key = &["knobs", "capture_sizes"];
+            if sizes.is_empty() {
+                return Err(FieldError::at(key, "an empty list: every list needs at least one batch size").element(at));
+            }
+            each_within(key, sizes, LARGEST).map_err(|error| error.element(at))?;
+        }
         let share = |share: &f64| *share > 0.0 && *share <= 1.0;
         if let Some(at) = self.mem_fraction_static.iter().position(|value| !share(value)) {
             let reason = "expected a number above 0 and at most 1";
@@ -116,6 +125,7 @@ impl KnobLists {
             self.attention_backend.len(),
             self.page_size.len(),
             self.chunked_prefill_size.len(),
+            self.capture_sizes.len(),
         ];
         lengths.iter().fold(1, |product: usize, length| product.saturating_mul((*length).max(1))).saturating_add(1)
     }

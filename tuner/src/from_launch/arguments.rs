@@ -33,7 +33,7 @@ pub struct Arguments {
     pub max_running_requests: Option<usize>,
     /// Whether the prefix cache is on while it is measured.
     pub keeps_cache: bool,
-    /// Batch sizes with a CUDA graph, where the launch counts them in tokens.
+    /// Batch sizes with a CUDA graph, if the launch lists them.
     pub capture_sizes: Vec<usize>,
 }
 
@@ -83,6 +83,9 @@ pub fn of(launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Arguments 
                 found.capture_sizes = per_request(&values, verified).unwrap_or_default();
                 found.treated.push(Treated { launch: shown, measured: PER_CHAIN.0.into(), why: PER_CHAIN.1 });
             }
+            (Some(Key::CudaGraphBs), _) if per_request(&values, 1).is_some() => {
+                found.capture_sizes = per_request(&values, 1).unwrap_or_default();
+            }
             (_, "rollout-num-gpus-per-engine") => {
                 found.kept.extend(["--tp-size".to_owned()].into_iter().chain(values));
             }
@@ -115,7 +118,8 @@ fn is_of_several(name: &str) -> bool {
         || ["disaggregation-", "data-parallel-address", "data-parallel-rpc"].iter().any(|start| name.starts_with(start))
 }
 
-/// Batch sizes of capture sizes that count the tokens which each request verifies; `None` if one is no multiple.
+/// Batch sizes of capture sizes that count the tokens which each request verifies; `None` if one is no multiple, or no
+/// number.
 fn per_request(values: &[String], verified: usize) -> Option<Vec<usize>> {
     let size = |value: &String| {
         value.parse().ok().filter(|tokens: &usize| tokens.is_multiple_of(verified)).map(|tokens| tokens / verified)

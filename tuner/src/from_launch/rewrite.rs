@@ -1,4 +1,4 @@
-//! The launch changed to another shape, by edits of the user's text.
+//! The launch changed to another shape and other capture sizes, by edits of the user's text.
 
 use launch::{Launch, Options, Syntax, parse, resolve::version_of};
 use schemas::{
@@ -8,11 +8,12 @@ use schemas::{
     quoting::quoted,
     text::{Source, Span},
     tree::TreeShape,
+    version::EngineVersion,
 };
 use serde_json::{Map, Value};
 
 use super::{Draft, speculation};
-use crate::system::server::vllm_method;
+use crate::{configuration::Configuration, system::server::vllm_method};
 
 /// Flags that a launch without speculation does not have.
 const SPECULATION: [Key; 7] = [
@@ -30,21 +31,22 @@ const SPECULATION: [Key; 7] = [
 pub struct Rewritten {
     /// The whole text with the change, if it can be written there.
     pub text: Option<String>,
-    /// The flags that change, as words on a command line; empty if speculation is removed.
+    /// The flags that change, as words on a command line; empty if speculation is removed and nothing else changes.
     pub flags: String,
 }
 
-/// Changes a launch to a shape; [`TreeShape::OFF`](TreeShape) removes speculation.
-pub fn rewrite(source: &Source, launch: &Launch, draft: &Draft, shape: TreeShape) -> Rewritten {
+/// Changes a launch to the shape of a configuration, and to its capture sizes if it has some. [`TreeShape::OFF`]
+/// removes speculation.
+pub fn rewrite(source: &Source, launch: &Launch, draft: &Draft, to: &Configuration) -> Rewritten {
     let written = as_written(source, launch).filter(Launch::is_editable);
     let edits = written.as_ref().and_then(|written| match launch.engine {
-        Engine::Vllm => edits_of_vllm(source, written, shape),
-        Engine::Sglang | Engine::Slime | Engine::Spectune => edits_of_flags(written, draft, shape),
+        Engine::Vllm => edits_of_vllm(source, written, to.shape),
+        Engine::Sglang | Engine::Slime | Engine::Spectune => edits_of_flags(written, draft, to),
     });
     let text = edits.map(|edits| applied(source.text(), edits));
     // A value may come from elsewhere than where it is used: what was written is read again.
-    let text = text.filter(|text| runs(source.name(), text, launch, shape));
-    Rewritten { text, flags: flags(launch, draft, shape) }
+    let text = text.filter(|text| runs(source.name(), text, launch, to));
+    Rewritten { text, flags: flags(launch, draft, to) }
 }
 
 /// The launch of the text alone, without variables from outside, whose values have no place in it.
@@ -54,31 +56,39 @@ fn as_written(source: &Source, launch: &Launch) -> Option<Launch> {
 }
 
 /// The edits of flags; `None` if the value of one comes from outside the text.
-fn edits_of_flags(launch: &Launch, draft: &Draft, shape: TreeShape) -> Option<Vec<Edit>> {
-    if shape.is_off() {
-        return Some(SPECULATION.iter().filter_map(|key| launch.remove(*key)).collect());
-    }
+fn edits_of_flags(launch: &Launch, draft: &Draft, to: &Configuration) -> Option<Vec<Edit>> {
     let (version, _) = version_of(launch, None);
+    let removed = SPECULATION.iter().filter(|_| to.shape.is_off()).filter_map(|key| launch.remove(*key));
     let is_drafts = |key: Key| matches!(key, Key::SpeculativeAlgorithm | Key::SpeculativeDraftModelPath);
-    let values = values(draft, shape).filter(|(key, _)| !(is_drafts(*key) && launch.has(*key)));
+    let values = values(draft, to).filter(|(key, _)| !(is_drafts(*key) && launch.has(*key)));
     let edit = |(key, value): (Key, String)| {
-        let is_from_outside = launch.has(key) && launch.text(key).is_none();
-        (!is_from_outside).then(|| launch.set(key, version, &value))
+        let is_known = || if key == Key::CudaGraphBs { are_written(launch) } else { launch.text(key).is_some() };
+        (!launch.has(key) || is_known()).then(|| launch.set(key, version, &value))
     };
-    values.map(edit).collect()
+    removed.map(Some).chain(values.map(edit)).collect()
 }
 
-/// The flags of a draft and a shape.
-fn values(draft: &Draft, shape: TreeShape) -> impl Iterator<Item = (Key, String)> {
-    let values = [
+/// Whether the capture sizes of a launch are in its text.
+fn are_written(launch: &Launch) -> bool {
+    launch.integers(Key::CudaGraphBs).is_some()
+}
+
+/// The flags of a draft and a shape, and of capture sizes.
+fn values(draft: &Draft, to: &Configuration) -> impl Iterator<Item = (Key, String)> {
+    let shape = to.shape;
+    let of_shape = [
         (Key::SpeculativeAlgorithm, draft.algorithm.clone()),
         (Key::SpeculativeDraftModelPath, draft.path.clone()),
         (Key::SpeculativeNumSteps, shape.num_steps.to_string()),
         (Key::SpeculativeEagleTopk, shape.topk.to_string()),
         (Key::SpeculativeNumDraftTokens, shape.num_draft_tokens.to_string()),
     ];
+    let sizes = to.knobs.capture_sizes.iter();
+    let sizes =
+        sizes.map(|sizes| (Key::CudaGraphBs, sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")));
     // A draft that is part of the target has no path.
-    values.into_iter().filter(|(_, value)| !value.is_empty())
+    let of_shape = of_shape.into_iter().filter(move |(_, value)| !shape.is_off() && !value.is_empty());
+    of_shape.chain(sizes)
 }
 
 /// The edit of vLLM's JSON: its number of drafts, or all of it. `None` if that is not in the text.
@@ -116,11 +126,12 @@ fn configuration(launch: &Launch, shape: TreeShape) -> Option<String> {
     Some(Value::Object(keys).to_string())
 }
 
-fn flags(launch: &Launch, draft: &Draft, shape: TreeShape) -> String {
-    if shape.is_off() {
-        return String::new();
-    }
+fn flags(launch: &Launch, draft: &Draft, to: &Configuration) -> String {
+    let shape = to.shape;
     if launch.engine == Engine::Vllm {
+        if shape.is_off() {
+            return String::new();
+        }
         let method = vllm_method(&draft.algorithm).unwrap_or(&draft.algorithm);
         let mut keys = Map::new();
         keys.insert("method".into(), method.into());
@@ -132,8 +143,14 @@ fn flags(launch: &Launch, draft: &Draft, shape: TreeShape) -> String {
         return format!("--speculative-config {}", quoted(&json));
     }
     let (version, _) = version_of(launch, None);
-    let flags = values(draft, shape).map(|(key, value)| launch.line(key, version, &quoted(&value)));
+    let flags = values(draft, to).map(|(key, value)| line(launch, key, version, &value));
     flags.collect::<Vec<_>>().join(" ")
+}
+
+/// A flag as words on a command line; capture sizes are several of them.
+fn line(launch: &Launch, key: Key, version: EngineVersion, value: &str) -> String {
+    let value = if key == Key::CudaGraphBs { value.to_owned() } else { quoted(value) };
+    launch.line(key, version, &value)
 }
 
 /// Applies edits. Of several insertions at one place the first stays the first.
@@ -147,14 +164,22 @@ fn applied(text: &str, mut edits: Vec<Edit>) -> String {
     whole
 }
 
-/// Whether the changed text has the same launch with the shape.
-fn runs(name: &str, text: &str, before: &Launch, shape: TreeShape) -> bool {
+/// Whether the changed text has the same launch with the shape and the capture sizes.
+fn runs(name: &str, text: &str, before: &Launch, to: &Configuration) -> bool {
     let source = Source::new(name, text);
     let parsed = parse(&source, &Options { engine: Some(before.engine), ..Options::default() });
     let at = before.anchor.start;
     let nearest = parsed.launches.iter().min_by_key(|launch| launch.anchor.start.abs_diff(at));
-    nearest.is_some_and(|launch| match speculation::of(launch, None) {
-        Ok(found) => found.own == Some(shape),
-        Err(_) => shape.is_off(),
+    nearest.is_some_and(|launch| {
+        let has_shape = match speculation::of(launch, None) {
+            Ok(found) => found.own == Some(to.shape),
+            Err(_) => to.shape.is_off(),
+        };
+        has_shape && to.knobs.capture_sizes.as_ref().is_none_or(|sizes| captures(launch).as_ref() == Some(sizes))
     })
+}
+
+/// The capture sizes that a launch lists.
+fn captures(launch: &Launch) -> Option<Vec<usize>> {
+    launch.integers(Key::CudaGraphBs)?.iter().map(|size| usize::try_from(size.value).ok()).collect()
 }

@@ -7,7 +7,8 @@ use schemas::{
     tree::TreeShape,
 };
 
-use super::{Draft, LaunchSweep, Start, Treated, Wanted, choose, read_to_run, rewrite, sweep_of, variables};
+use super::{Draft, LaunchSweep, Rewritten, Start, Treated, Wanted, choose, read_to_run, rewrite, sweep_of, variables};
+use crate::configuration::{Configuration, Knobs};
 
 const SGLANG: &str = "\
 #!/bin/bash
@@ -192,8 +193,12 @@ fn a_launch_without_speculation_takes_a_draft() {
     let text = "python3 -m sglang.launch_server --model-path m\n";
     let told = sweep("run.sh", text, &wanted()).expect_err("no draft").join("\n");
     assert!(told.contains("--draft DIR"), "{told}");
-    let draft = Draft { path: "d".into(), algorithm: "EAGLE3".into() };
-    let sweep = sweep("run.sh", text, &Wanted { draft: Some(draft), ..wanted() }).expect("a sweep");
+    let sweep = sweep(
+        "run.sh",
+        text,
+        &Wanted { draft: Some(Draft { path: "d".into(), algorithm: "EAGLE3".into() }), ..wanted() },
+    )
+    .expect("a sweep");
     assert_eq!((sweep.file.models.draft.as_str(), sweep.own), ("d", None));
 }
 
@@ -224,11 +229,50 @@ fn several_launches_are_listed() {
     assert!(choose(&source, &parsed.launches, Some(0)).is_err());
 }
 
+/// The first launch with another shape of its draft.
+fn with_shape(source: &Source, parsed: &Parsed, shape: TreeShape) -> Rewritten {
+    rewrite(source, &parsed.launches[0], &draft(), &Configuration::of(shape))
+}
+
+fn draft() -> Draft {
+    Draft { path: "/m/draft".into(), algorithm: "EAGLE3".into() }
+}
+
+#[test]
+fn capture_sizes_are_written_into_the_launch_with_the_shape() {
+    let knobs = Knobs { capture_sizes: Some(vec![1, 5, 8]), ..Knobs::default() };
+    let with = |text: &str, shape: TreeShape| {
+        let (source, parsed) = read("run.sh", text);
+        rewrite(
+            &source,
+            &parsed.launches[0],
+            &draft(),
+            &Configuration { knobs: knobs.clone(), ..Configuration::of(shape) },
+        )
+    };
+    let listed = SGLANG.replace("--tp 2", "--cuda-graph-bs 1 8 --tp 2");
+    let text = with(&listed, TreeShape::chain(3)).text.expect("written");
+    assert!(text.contains("--cuda-graph-bs 1 5 8 --tp 2") && text.contains("--speculative-num-steps 3"), "{text}");
+    let off = with(SGLANG, TreeShape::OFF);
+    let text = off.text.expect("written");
+    assert!(text.contains("cuda-graph-bs") && text.contains("1 5 8") && !text.contains("--speculative"), "{text}");
+    assert!(off.flags.ends_with("1 5 8"), "{}", off.flags);
+    let outside = SGLANG.replace("--tp 2", "--cuda-graph-bs $SIZES --tp 2");
+    assert_eq!(with(&outside, TreeShape::OFF).text, None, "its value comes from outside");
+}
+
+#[test]
+fn capture_sizes_of_sglang_are_the_sweeps() {
+    let (source, parsed) = read("run.sh", &SGLANG.replace("--tp 2", "--cuda-graph-bs 1 8 --tp 2"));
+    let sweep = sweep_of(&source, &parsed.launches[0], &wanted()).expect("a sweep");
+    assert_eq!(sweep.file.engine.capture_sizes, [1, 8]);
+    assert!(!sweep.file.system.extra_args.iter().any(|word| word.contains("cuda-graph")));
+}
+
 #[test]
 fn the_winner_is_written_into_the_launch() {
-    let draft = Draft { path: "/m/draft".into(), algorithm: "EAGLE3".into() };
     let (source, parsed) = read("run.sh", SGLANG);
-    let changed = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(3));
+    let changed = with_shape(&source, &parsed, TreeShape::chain(3));
     let text = changed.text.expect("written");
     let steps = "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4";
     assert_eq!(
@@ -236,32 +280,32 @@ fn the_winner_is_written_into_the_launch() {
         SGLANG.replace("--speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 32", steps)
     );
     assert!(changed.flags.ends_with(steps), "{}", changed.flags);
-    let off = rewrite(&source, &parsed.launches[0], &draft, TreeShape::OFF).text.expect("written");
+    let off = with_shape(&source, &parsed, TreeShape::OFF).text.expect("written");
     assert!(!off.contains("--speculative") && off.contains("--tp 2"), "{off}");
 
     let vllm = "vllm serve m --speculative-config '{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 7}' --x 1\n";
     let (source, parsed) = read("run.sh", vllm);
-    let changed = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(2));
+    let changed = with_shape(&source, &parsed, TreeShape::chain(2));
     let text = changed.text.expect("written");
     assert_eq!(text, vllm.replace(": 7}", ": 2}"), "blanks are kept");
-    let off = rewrite(&source, &parsed.launches[0], &draft, TreeShape::OFF).text.expect("written");
+    let off = with_shape(&source, &parsed, TreeShape::OFF).text.expect("written");
     assert_eq!(off, "vllm serve m --x 1\n");
     let escaped = "vllm serve m \\\n  --speculative-config \"{\\\"method\\\": \\\"eagle3\\\", \\\"model\\\": \\\"d\\\", \
                    \\\"num_speculative_tokens\\\": 7}\" \\\n  --x 1\n";
     let (source, parsed) = read("run.sh", escaped);
-    let text = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(2)).text.expect("written");
+    let text = with_shape(&source, &parsed, TreeShape::chain(2)).text.expect("written");
     assert_eq!(text, escaped.replace(": 7}", ": 2}"));
-    let off = rewrite(&source, &parsed.launches[0], &draft, TreeShape::OFF).text.expect("written");
+    let off = with_shape(&source, &parsed, TreeShape::OFF).text.expect("written");
     assert_eq!(off, "vllm serve m \\\n  --x 1\n");
     let pod = "kind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai:v0.26.0\n    args: [--model, m, --speculative-config,\n      \
                '{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 7}']\n";
     let (source, parsed) = read("pod.yaml", pod);
-    let text = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(2)).text.expect("written");
+    let text = with_shape(&source, &parsed, TreeShape::chain(2)).text.expect("written");
     assert_eq!(text, pod.replace(": 7}", ": 2}"));
 
     let plain = "python3 -m sglang.launch_server --model-path m\n";
     let (source, parsed) = read("run.sh", plain);
-    let text = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(3)).text.expect("written");
+    let text = with_shape(&source, &parsed, TreeShape::chain(3)).text.expect("written");
     assert!(
         text.contains("EAGLE3") && text.contains("/m/draft") && text.contains("--speculative-num-draft-tokens 4"),
         "{text}"
@@ -273,8 +317,7 @@ fn a_value_that_comes_from_outside_is_not_written_over() {
     let text = "python3 -m sglang.launch_server --model-path m --speculative-algorithm EAGLE3 \
                 --speculative-draft-model-path d --speculative-num-steps $STEPS --speculative-eagle-topk 1\n";
     let (source, parsed) = read("run.sh", text);
-    let draft = Draft { path: "d".into(), algorithm: "EAGLE3".into() };
-    let changed = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(3));
+    let changed = with_shape(&source, &parsed, TreeShape::chain(3));
     assert_eq!(changed.text, None);
     assert!(changed.flags.contains("--speculative-num-steps 3"), "{}", changed.flags);
 }

@@ -4,7 +4,8 @@
 //! starts. Measured first are no speculation, the engine's default and what says most
 //! about costs: a tree, or several chains in one start if the engine can run a different one at each batch size ([`rotations`]). A
 //! sum of costs fitted to these predicts the rest ([`AdditiveModel`]). Then the best predicted configurations are measured, each
-//! in a separate start, until no unmeasured one is predicted to beat the measured ones.
+//! in a separate start, until no unmeasured one is predicted to beat the measured ones. Last, the sweep's other settings are
+//! tried with the fastest shape of each load: predictions do not know what a setting costs.
 
 mod counters;
 #[cfg(test)]
@@ -15,7 +16,7 @@ mod rotations;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemas::{sweep::Search, tree::TreeShape};
 
@@ -62,19 +63,37 @@ pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
 /// Maximum number of starts, without those that confirm a verdict.
 pub fn most_starts(search: &Search, experiment: &Experiment, is_replayed: bool) -> usize {
     let most = starts(search) + if is_replayed { 0 } else { UNREPLAYED };
-    most.min(experiment.entrants.len() + experiment.loads.len())
+    let is_plain = |one: &&Candidate| one.configuration.knobs.are_default();
+    let plain = experiment.entrants.iter().filter(is_plain).count();
+    // Each load may have another fastest shape.
+    let settings = experiment.other_settings().len() * experiment.loads.len();
+    most.min(plain + experiment.loads.len()) + settings
 }
 
 fn starts(search: &Search) -> usize {
     STARTS.max(3 + search.candidates)
 }
 
-/// Runs the search to its end. `tables` are starts that serve several chains, in the order in which they are used;
+/// Runs the search of the shapes, then tries the other settings with the fastest ones. `tables` are starts that serve several chains, in the order in which they are used;
 /// empty if the engine runs one chain per start. Without `acceptance` it is estimated from counters. `found` is filled even if the search is stopped early.
 ///
 /// # Errors
 /// As [`TrialRunner::measure`].
 pub fn run(
+    search: &Search,
+    experiment: &Experiment,
+    acceptance: Option<&AcceptanceTable>,
+    tables: &[Configuration],
+    found: &mut Found,
+    bench: &mut dyn TrialRunner,
+) -> Result<StopReason, SearchStop> {
+    let reason = shapes_first(search, experiment, acceptance, tables, found, bench)?;
+    settings(experiment, bench)?;
+    Ok(reason)
+}
+
+/// Searches the shapes with the sweep's own settings.
+fn shapes_first(
     search: &Search,
     experiment: &Experiment,
     acceptance: Option<&AcceptanceTable>,
@@ -131,6 +150,26 @@ pub fn run(
     Ok(StopReason::StartBudget)
 }
 
+/// Measures the other settings with the shape that is chosen, or fastest, under each load; each is one more start.
+fn settings(experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
+    if experiment.other_settings().is_empty() {
+        return Ok(());
+    }
+    let fastest = |load: &Load| {
+        let ranking = experiment.standing(bench.history(), *load)?;
+        let first = || ranking.entries.iter().find(|entry| entry.repeats > 0).map(|entry| &entry.configuration);
+        ranking.chosen.as_ref().or_else(first).map(|configuration| configuration.shape)
+    };
+    let shapes: BTreeSet<TreeShape> = experiment.loads.iter().filter_map(fastest).collect();
+    for shape in shapes {
+        let others = experiment.with_other_settings(shape);
+        for trial in listed::grouped(&others, &experiment.loads, experiment.repeats) {
+            bench.measure(&trial)?;
+        }
+    }
+    Ok(())
+}
+
 fn probe(table: &Configuration) -> Candidate {
     Candidate { configuration: table.clone(), role: Role::Probe }
 }
@@ -158,7 +197,8 @@ impl Begun {
     fn left_open(&self, experiment: &Experiment, history: &[Record]) -> Vec<Candidate> {
         let is_there = |one: &Candidate| history.iter().any(|record| record.trial.configuration == one.configuration);
         let tables = self.tables.iter().map(probe);
-        let all = tables.chain(experiment.entrants.iter().filter(|one| !self.measured.contains(one)).cloned());
+        let shapes = experiment.entrants.iter().filter(|one| one.configuration.knobs.are_default());
+        let all = tables.chain(shapes.filter(|one| !self.measured.contains(one)).cloned());
         all.filter(is_there).collect()
     }
 

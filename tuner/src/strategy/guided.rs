@@ -160,8 +160,7 @@ fn settings(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) ->
     let Some(shape) = experiment.standing(bench.history(), load).and_then(|ranking| Some(ranking.chosen?.shape)) else {
         return Ok(());
     };
-    let of = |one: &&Candidate| !one.configuration.knobs.are_default() && one.configuration.shape == shape;
-    let others: Vec<Candidate> = experiment.entrants.iter().filter(of).cloned().collect();
+    let others = experiment.with_other_settings(shape);
     for trial in interleaved(&others, &[load], 0..1) {
         bench.measure(&trial)?;
     }

@@ -259,8 +259,9 @@ impl Ready {
                 "a trial has up to {most} requests but the workload has {prompts} prompts: prompts are repeated"
             ));
         }
-        if !request.file.engine.capture_sizes.is_empty() && self.fingerprint.device == "cpu" {
-            notes.push("engine.capture_sizes is recorded but has no effect: the CPU captures no graphs".into());
+        let are_set = !request.file.engine.capture_sizes.is_empty() || !request.file.knobs.capture_sizes.is_empty();
+        if are_set && self.fingerprint.device == "cpu" {
+            notes.push("capture_sizes are recorded but have no effect: the CPU captures no graphs".into());
         }
         if self.experiment.repeats == 1 {
             notes.push(

@@ -1,9 +1,13 @@
 //! The output of `--dry-run`: the plan, and an estimate of its duration from short measured batches.
 
+use std::collections::BTreeSet;
+
 use schemas::sweep::StrategyName;
 use tuner::{
+    configuration::Knobs,
     estimate::Speculation,
     record::Role,
+    space::Candidate,
     sweep::{Asked, Outline, Plan, SweepRequest},
     system::server::{Lookup, State},
 };
@@ -26,7 +30,8 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
         ),
     };
     text += "\nnum_steps,topk,num_draft_tokens\n";
-    for one in &outline.space.entrants {
+    let (listed, settings) = listed(outline, request);
+    for one in &listed {
         let role = match one.role {
             Role::NoSpeculation => "   always measured",
             Role::EngineDefault => "   the engine's default, always measured",
@@ -34,6 +39,9 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
             Role::Candidate | Role::Probe => "",
         };
         text += &format!("  {}{role}\n", one.configuration);
+    }
+    for knobs in &settings {
+        text += &format!("  with the fastest of these under each load: {}\n", knobs.words().join(" "));
     }
     text.push('\n');
     for Lookup { what, words, .. } in &outline.lookups {
@@ -53,12 +61,21 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
         text += if outline.lookups.is_empty() { "" } else { "\n" };
         text += &starts(outline);
         text += "starts, one for each configuration that is measured (name and port differ):\n";
-        for line in &outline.starts {
+        for (_, line) in outline.space.entrants.iter().zip(&outline.starts).filter(|(one, _)| listed.contains(one)) {
             text += &format!("  {line}\n");
         }
         text += "\nestimate   unknown before the first start: each configuration waits until its server is ready\n";
     }
     text
+}
+
+/// The configurations to list, and the settings that are tried with the best of them only: a guided search on servers
+/// chooses the shape first.
+fn listed<'a>(outline: &'a Outline, request: &SweepRequest<'_>) -> (Vec<&'a Candidate>, BTreeSet<&'a Knobs>) {
+    let is_guided = request.file.search.strategy == StrategyName::Guided && !outline.starts.is_empty();
+    let (listed, others): (Vec<_>, Vec<_>) =
+        outline.space.entrants.iter().partition(|one| !is_guided || one.configuration.knobs.are_default());
+    (listed, others.into_iter().map(|one| &one.configuration.knobs).collect())
 }
 
 /// The number of starts of servers.
@@ -69,7 +86,7 @@ fn starts(outline: &Outline) -> String {
         (true, 1) => ", and 1 more that confirms the verdict (search.confirm)".into(),
         (true, loads) => format!(", and up to {loads} more that confirm the verdicts (search.confirm)"),
     };
-    format!("starts     at most {most} of the {} below{confirms}\n", outline.starts.len())
+    format!("starts     at most {most}{confirms}\n")
 }
 
 /// A range of seconds; one figure if both ends read the same.

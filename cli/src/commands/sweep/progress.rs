@@ -290,6 +290,23 @@ mod tests {
     }
 
     #[test]
+    fn a_known_version_is_checked_and_its_error_ends_the_sweep() {
+        let old: EngineVersion = "0.5.6".parse().expect("a version");
+        let check = |version: EngineVersion| match version == old {
+            true => Err(TunerError::Configuration(format!("errors in {version}"))),
+            false => Ok(()),
+        };
+        let known = |version: Option<&str>, check: Option<&CheckVersion<'_>>| {
+            let version = version.map(|text| text.parse().expect("a version"));
+            Bar::checking(check).engine_known(version).map_err(|error| error.to_string())
+        };
+        assert_eq!(known(Some("0.5.23"), Some(&check)), Ok(()));
+        assert!(known(Some("0.5.6"), Some(&check)).is_err_and(|error| error.contains("errors in 0.5.6")));
+        assert_eq!(known(None, Some(&check)), Ok(()), "the engine does not tell it");
+        assert_eq!(known(Some("0.5.6"), None), Ok(()), "nothing checks it");
+    }
+
+    #[test]
     fn starts_of_servers_renew_the_remaining_time_and_are_no_part_of_a_trial() {
         let mut pace = Pace { starts_left: 6, ..Pace::default() };
         pace.started(40.0);

@@ -106,12 +106,13 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
     // The plan is printed even if a model is missing here.
     let found = find_models(&mut plan.file, inputs.model_path.as_deref());
     let refused = checks.keep_sound_shapes(&mut plan.file.space, &plan.draft)?;
+    let needs = needs::Needs::of(launch, &plan.file);
+    plan.file.knobs.capture_sizes.extend(needs.other_captures());
     let text = plan::sweep_text(source.name(), &plan.file).context("the sweep cannot be written")?;
     if inputs.mode == Mode::PrintSweep {
         terminal::print(&text)?;
         return Ok(Exit::Fine);
     }
-    let needs = needs::Needs::of(launch, &plan.file);
     terminal::note(&plan::table(&source, launch, &plan, &refused, &needs));
     found?;
     let out = inputs.out.clone().unwrap_or_else(|| default_out(&inputs.file));

@@ -109,14 +109,23 @@ pub fn launches(configuration: &Configuration, load: Load, section: &Section<'_>
 
 /// Overrides the tuned file's settings with a configuration's.
 fn apply(knobs: &Knobs, tuning: &mut Tuning) {
-    let Knobs { max_running_requests, mem_fraction_static, attention_backend, page_size, chunked_prefill_size } = knobs;
+    let Knobs {
+        max_running_requests,
+        mem_fraction_static,
+        attention_backend,
+        page_size,
+        chunked_prefill_size,
+        capture_sizes,
+    } = knobs;
     let number = |value: Option<usize>| value.and_then(|value| i64::try_from(value).ok());
+    let numbers = |sizes: &Vec<usize>| sizes.iter().filter_map(|size| number(Some(*size))).collect();
     let launch = &mut tuning.launch;
     launch.max_running_requests = number(*max_running_requests).or(launch.max_running_requests);
     launch.mem_fraction_static = mem_fraction_static.map(|share| share.0).or(launch.mem_fraction_static);
     launch.attention_backend = attention_backend.clone().or(launch.attention_backend.take());
     launch.page_size = number(*page_size).or(launch.page_size);
     launch.chunked_prefill_size = number(*chunked_prefill_size).or(launch.chunked_prefill_size);
+    launch.cuda_graph_bs = capture_sizes.as_ref().map(numbers).or(launch.cuda_graph_bs.take());
 }
 
 fn bare(shape: TreeShape) -> Launch {

@@ -25,14 +25,20 @@ struct Engine {
     adaptive: bool,
     /// Factor by which rounds of separate starts are slower than those of tables.
     slower: f64,
+    /// Factor by which other settings are faster at batch 8.
+    settings: f64,
 }
 
 impl Engine {
     fn new(steps: &[usize], shapes: &[&str]) -> Self {
+        Self::with_settings(steps, shapes, &KnobLists::default())
+    }
+
+    fn with_settings(steps: &[usize], shapes: &[&str], knobs: &KnobLists) -> Self {
         let shapes = shapes.iter().map(ToString::to_string).collect();
         let topk = if steps.is_empty() { vec![] } else { vec![1] };
         let space = Space { num_steps: steps.to_vec(), topk, shapes, ..Space::default() };
-        let entrants = expand(&space, &KnobLists::default(), &[], NodeSource::Beams, TreeShape::chain(3)).entrants;
+        let entrants = expand(&space, knobs, &[], NodeSource::Beams, TreeShape::chain(3)).entrants;
         // Each step accepts less than the one before it; branches help.
         let length = |shape: TreeShape| {
             let chance = 0.55 + 0.05 * (shape.topk as f64).log2();
@@ -54,7 +60,7 @@ impl Engine {
             looks: Looks::Planned,
             restarts: true,
         };
-        Self { records: Vec::new(), experiment, acceptance, adaptive: true, slower: 1.0 }
+        Self { records: Vec::new(), experiment, acceptance, adaptive: true, slower: 1.0, settings: 1.0 }
     }
 
     fn rate(&self, trial: &Trial) -> (f64, f64) {
@@ -64,6 +70,8 @@ impl Engine {
         let costs = [8.0, 2.0, 1.0, 0.05, 0.6, 0.01, 0.05];
         let ms: f64 = terms(shape, batch, length).iter().zip(costs).map(|(term, cost)| term * cost).sum();
         let ms = if trial.configuration.table.is_empty() { ms * self.slower } else { ms };
+        let has_other = batch == 8 && !trial.configuration.knobs.are_default();
+        let ms = if has_other { ms / self.settings } else { ms };
         (1e3 * batch as f64 * length / ms, length)
     }
 
@@ -113,6 +121,21 @@ impl TrialRunner for Engine {
     fn history(&self) -> &[Record] {
         &self.records
     }
+}
+
+#[test]
+fn other_settings_are_tried_with_the_fastest_shape_of_each_load() {
+    let knobs = KnobLists { capture_sizes: vec![vec![1, 8, 32]], ..KnobLists::default() };
+    let mut engine = Engine::with_settings(&[1, 2, 4, 5, 6, 7], &[], &knobs);
+    engine.settings = 1.2;
+    let (stopped, _) = engine.search(2);
+    assert_eq!(stopped, StopReason::Settled);
+    let started = engine.started();
+    let first = started.iter().position(|one| one.contains("capture_sizes=1,8,32")).expect("they are tried");
+    assert!(started[first..].iter().all(|one| one.contains("capture_sizes")), "last: {started:?}");
+    assert!(started.len() - first <= LOADS.len(), "one start for each fastest shape: {started:?}");
+    assert!(engine.regret(Load::BatchSize(8)) < 0.01, "{}", engine.regret(Load::BatchSize(8)));
+    assert!(started.len() <= most_starts(&Search { candidates: 2, ..Search::default() }, &engine.experiment, true));
 }
 
 #[test]

@@ -56,8 +56,6 @@ pub struct LaunchPlan {
     pub max_running_requests: usize,
     /// Number of GPUs of a tensor-parallel group.
     pub tp_size: usize,
-    /// Batch sizes with a CUDA graph, if the sweep sets them.
-    pub capture_sizes: Vec<usize>,
     /// Settings of `[engine]` that differ from the defaults.
     pub knobs: Knobs,
     /// Imported accept lengths, which servers simulate: times are real then, texts are not.
@@ -93,8 +91,8 @@ impl LaunchPlan {
             context_length: engine.context_length,
             max_running_requests,
             tp_size: engine.tp_size,
-            capture_sizes: engine.capture_sizes.clone(),
             knobs: Knobs {
+                capture_sizes: Some(engine.capture_sizes.clone()).filter(|sizes| !sizes.is_empty()),
                 mem_fraction_static: (engine.mem_fraction_static != defaults.mem_fraction_static)
                     .then_some(crate::configuration::Real(engine.mem_fraction_static)),
                 page_size: (engine.page_size != defaults.page_size).then_some(engine.page_size),
@@ -230,9 +228,9 @@ impl LaunchPlan {
         flags.add_some("attention-backend", knobs.attention_backend);
         flags.add_some("page-size", knobs.page_size);
         flags.add_some("chunked-prefill-size", knobs.chunked_prefill_size);
-        if !self.capture_sizes.is_empty() {
+        if let Some(sizes) = knobs.capture_sizes {
             flags.0.push(format!("--{}", self.capture_flag));
-            flags.0.extend(self.capture_sizes.iter().map(ToString::to_string));
+            flags.0.extend(sizes.iter().map(ToString::to_string));
         }
         // Otherwise repeats of a workload would find their own prompts in the cache.
         if !settings.keep_prefix_cache {
@@ -280,9 +278,9 @@ impl LaunchPlan {
         flags.add_some("attention-backend", knobs.attention_backend);
         flags.add_some("block-size", knobs.page_size);
         flags.add_some("max-num-batched-tokens", knobs.chunked_prefill_size);
-        if !self.capture_sizes.is_empty() {
+        if let Some(sizes) = knobs.capture_sizes {
             let most = knobs.max_running_requests.unwrap_or(self.max_running_requests);
-            let sizes = adaptive::capture_sizes(&self.capture_sizes, configuration, most);
+            let sizes = adaptive::capture_sizes(&sizes, configuration, most);
             flags.0.push("--cudagraph-capture-sizes".into());
             flags.0.extend(sizes.iter().map(ToString::to_string));
         }
@@ -309,6 +307,7 @@ impl LaunchPlan {
             attention_backend: own.attention_backend.clone().or_else(|| sweep.attention_backend.clone()),
             page_size: own.page_size.or(sweep.page_size),
             chunked_prefill_size: own.chunked_prefill_size.or(sweep.chunked_prefill_size),
+            capture_sizes: own.capture_sizes.clone().or_else(|| sweep.capture_sizes.clone()),
         }
     }
 }
@@ -393,8 +392,7 @@ mod tests {
             context_length: Some(2048),
             max_running_requests: 8,
             tp_size: 1,
-            capture_sizes: vec![1, 8],
-            knobs: Knobs { page_size: Some(16), ..Knobs::default() },
+            knobs: Knobs { page_size: Some(16), capture_sizes: Some(vec![1, 8]), ..Knobs::default() },
             acceptance: None,
             version: None,
             is_own: false,

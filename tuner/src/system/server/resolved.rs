@@ -157,7 +157,6 @@ mod tests {
             context_length: None,
             max_running_requests: 64,
             tp_size: 1,
-            capture_sizes: vec![],
             knobs: Knobs::default(),
             acceptance: None,
             version: None,

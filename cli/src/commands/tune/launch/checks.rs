@@ -13,6 +13,7 @@ use schemas::{
 };
 use tuner::{
     TunerError,
+    configuration::Configuration,
     from_launch::{Draft, rewrite},
 };
 
@@ -100,7 +101,9 @@ impl<'a> Checks<'a> {
 
     /// Why the launch would not run a shape; `None` if it would, or if it cannot be written with it.
     fn refusal(&self, shape: TreeShape, draft: &Draft) -> anyhow::Result<Option<String>> {
-        let Some(text) = rewrite(self.source, self.launch, draft, shape).text else { return Ok(None) };
+        let Some(text) = rewrite(self.source, self.launch, draft, &Configuration::of(shape)).text else {
+            return Ok(None);
+        };
         let end = self.launch.span.end + text.len().saturating_sub(self.source.text().len());
         let place = Span::new(self.launch.span.start, end);
         let changed = Source::new(self.source.name(), text);

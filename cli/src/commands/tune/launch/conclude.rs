@@ -42,20 +42,22 @@ impl Conclusion<'_> {
         let name = self.source.name();
         let rankings = self.summary.ranking.as_slice();
         let runs_now = if speculates(self.launch) { self.plan.own } else { Some(TreeShape::OFF) };
-        let decided: Vec<(Load, Option<TreeShape>)> =
-            rankings.iter().map(|one| (one.load, self.decision(one, runs_now))).collect();
-        let shape = match decided.as_slice() {
-            [(_, first), rest @ ..] if rest.iter().all(|(_, shape)| shape == first) => *first,
-            _ => {
+        let runs_now = runs_now.map(Configuration::of);
+        let decided: Vec<(Load, Option<Configuration>)> =
+            rankings.iter().map(|one| (one.load, self.decision(one, runs_now.as_ref()))).collect();
+        let configuration = match in_common(&decided) {
+            Some(configuration) => configuration,
+            None => {
                 terminal::note(&differing(name, &decided));
                 return self.policy(&decided);
             }
         };
         let margin = || {
-            let margins = rankings.iter().filter_map(|one| margin(one, runs_now?)).collect::<Vec<_>>().join("; ");
+            let margins =
+                rankings.iter().filter_map(|one| margin(one, runs_now.as_ref()?)).collect::<Vec<_>>().join("; ");
             if margins.is_empty() { margins } else { format!(" ({margins})") }
         };
-        let Some(shape) = shape else {
+        let Some(configuration) = configuration else {
             terminal::note(&format!(
                 "{name} stays as it is: nothing is shown to be faster{}{}; see the verdicts above",
                 margin(),
@@ -63,34 +65,33 @@ impl Conclusion<'_> {
             ));
             return Ok(());
         };
-        if runs_now == Some(shape) {
+        if runs_now.as_ref() == Some(configuration) {
             let end = self.of_simulation();
             terminal::note(&format!("{name} stays as it is: nothing faster was found{}{end}", margin()));
             return Ok(());
         }
-        self.change(shape)
+        self.change(configuration)
     }
 
-    /// The shape that a launch for this load should have; `None` if that is not known. What runs now is replaced only by
+    /// The configuration that a launch for this load should have; `None` if that is not known. What runs now is replaced only by
     /// what is shown to be faster than it, and where it is not known what runs now, by what the verdict says.
-    fn decision(&self, ranking: &LoadRanking, runs_now: Option<TreeShape>) -> Option<TreeShape> {
+    fn decision(&self, ranking: &LoadRanking, runs_now: Option<&Configuration>) -> Option<Configuration> {
         let chosen = match ranking.verdict {
-            Verdict::Pays => Some(ranking.chosen.as_ref()?.shape),
-            Verdict::DoesNotPay => Some(TreeShape::OFF),
+            Verdict::Pays | Verdict::DoesNotPay => ranking.chosen.clone(),
             Verdict::Tie | Verdict::CannotTell(_) | Verdict::AllFailed | Verdict::NotCompared => None,
         };
         let Some(now) = runs_now else { return chosen };
         let comparison = Comparison::of(&self.plan.file);
-        let better = replacement(&self.summary.records, ranking, &Configuration::of(now), comparison);
-        better.map(|one| one.configuration.shape).or_else(|| chosen.filter(|shape| *shape == now))
+        let better = replacement(&self.summary.records, ranking, now, comparison);
+        better.map(|one| one.configuration).or_else(|| chosen.filter(|configuration| configuration == now))
     }
 
-    /// Prints or writes the launch with another shape.
-    fn change(&self, shape: TreeShape) -> anyhow::Result<()> {
+    /// Prints or writes the launch with another configuration.
+    fn change(&self, to: &Configuration) -> anyhow::Result<()> {
         let name = self.source.name();
         let draft = &self.plan.draft;
-        let changed = rewrite(self.source, self.launch, draft, shape);
-        let why = format!("{}{}", gain(shape, self.plan.own, &self.summary.ranking), self.of_simulation());
+        let changed = rewrite(self.source, self.launch, draft, to);
+        let why = format!("{}{}", gain(to, self.plan.own, &self.summary.ranking), self.of_simulation());
         match (&changed.text, self.mode) {
             (Some(text), Mode::Write) => {
                 lint::write_changed(text, self.file, self.source)?;
@@ -100,7 +101,7 @@ impl Conclusion<'_> {
                 terminal::print(&lint::difference(self.source, text))?;
                 terminal::note(&format!("{why}; to write this into {name}: the same command with --write --resume"));
             }
-            (None, _) if shape.is_off() => {
+            (None, _) if changed.flags.is_empty() => {
                 terminal::note(&format!(
                     "{why}: remove the speculative flags from {name}, which cannot be edited here"
                 ));
@@ -114,9 +115,8 @@ impl Conclusion<'_> {
     }
 
     /// Writes the table of the loads as the file that the engine follows, if it follows one.
-    fn policy(&self, decided: &[(Load, Option<TreeShape>)]) -> anyhow::Result<()> {
-        let Some(tuned) = self.summary.tuned.as_ref().filter(|_| decided.iter().all(|(_, shape)| shape.is_some()))
-        else {
+    fn policy(&self, decided: &[(Load, Option<Configuration>)]) -> anyhow::Result<()> {
+        let Some(tuned) = self.summary.tuned.as_ref().filter(|_| decided.iter().all(|(_, one)| one.is_some())) else {
             return Ok(());
         };
         let tuning = Tuning::from(&setup::read_tuned(tuned)?);
@@ -160,47 +160,53 @@ impl Conclusion<'_> {
     }
 }
 
+/// What all loads would take, which may be that nothing is decided; `None` if they differ. More captured batch sizes are no
+/// difference: they cost memory, not speed.
+fn in_common(decided: &[(Load, Option<Configuration>)]) -> Option<Option<&Configuration>> {
+    let ((_, first), rest) = decided.split_first()?;
+    let shape = |one: &Option<Configuration>| one.as_ref().map(|one| one.shape);
+    let are_equal = rest.iter().all(|(_, one)| shape(one) == shape(first));
+    let configurations = decided.iter().filter_map(|(_, one)| one.as_ref());
+    are_equal.then(|| configurations.max_by_key(|one| one.knobs.words().len()))
+}
+
 /// What each load would take, if they differ.
-fn differing(name: &str, decided: &[(Load, Option<TreeShape>)]) -> String {
+fn differing(name: &str, decided: &[(Load, Option<Configuration>)]) -> String {
     let mut text = format!("{name} stays as it is: it runs one shape, but the loads differ:\n");
-    for (load, shape) in decided {
-        let what = shape.map_or_else(|| "not decided".to_owned(), in_words);
+    for (load, configuration) in decided {
+        let what = configuration.as_ref().map_or_else(|| "not decided".to_owned(), ToString::to_string);
         text += &format!("  {load}: {what}\n");
     }
     text + "tune for the load that counts: --concurrency N"
 }
 
-/// Why a shape is better than what the launch runs now.
-fn gain(shape: TreeShape, own: Option<TreeShape>, rankings: &[LoadRanking]) -> String {
+/// Why a configuration is better than what the launch runs now.
+fn gain(to: &Configuration, own: Option<TreeShape>, rankings: &[LoadRanking]) -> String {
+    let own = own.map(Configuration::of);
     let of_load = |ranking: &LoadRanking| {
-        let new = speed(ranking, shape)?;
-        let old = own.and_then(|own| Some(format!(", {:.0} with {own}", speed(ranking, own)?)));
+        let new = speed(ranking, to)?;
+        let old = own.as_ref().and_then(|own| Some(format!(", {:.0} with {own}", speed(ranking, own)?)));
         Some(format!("{}: {new:.0} tokens/s{}", ranking.load, old.unwrap_or_default()))
     };
     let figures: Vec<String> = rankings.iter().filter_map(of_load).collect();
     let is_open = rankings.iter().any(|one| matches!(one.verdict, Verdict::CannotTell(_)));
     let open = if is_open { "; another one may be faster still, see the verdicts above" } else { "" };
-    format!("{} is faster ({}){open}", in_words(shape), figures.join("; "))
+    format!("{to} is faster ({}){open}", figures.join("; "))
 }
 
-/// How a shape compares with the fastest other one under a load.
-fn margin(ranking: &LoadRanking, shape: TreeShape) -> Option<String> {
-    let own = speed(ranking, shape)?;
-    let others = ranking.entries.iter().filter(|entry| entry.configuration.shape != shape);
-    let others = others.filter_map(|entry| Some((entry.output_tokens_per_s?.median, entry.configuration.shape)));
+/// How a configuration compares with the fastest other one under a load.
+fn margin(ranking: &LoadRanking, this: &Configuration) -> Option<String> {
+    let own = speed(ranking, this)?;
+    let others = ranking.entries.iter().filter(|entry| entry.configuration != *this);
+    let others = others.filter_map(|entry| Some((entry.output_tokens_per_s?.median, &entry.configuration)));
     let (next, other) = others.max_by(|one, two| one.0.total_cmp(&two.0))?;
     let share = 100.0 * (own / next - 1.0);
-    let (shape, other) = (in_words(shape), in_words(other));
-    Some(format!("{}: {shape} at {own:.0} tokens/s, {other} at {next:.0}, a difference of {share:+.1}%", ranking.load))
+    Some(format!("{}: {this} at {own:.0} tokens/s, {other} at {next:.0}, a difference of {share:+.1}%", ranking.load))
 }
 
-fn speed(ranking: &LoadRanking, shape: TreeShape) -> Option<f64> {
-    let entry = ranking.entries.iter().find(|entry| entry.configuration.shape == shape)?;
+fn speed(ranking: &LoadRanking, configuration: &Configuration) -> Option<f64> {
+    let entry = ranking.entries.iter().find(|entry| entry.configuration == *configuration)?;
     Some(entry.output_tokens_per_s?.median)
-}
-
-fn in_words(shape: TreeShape) -> String {
-    Configuration::of(shape).to_string()
 }
 
 fn speculates(launch: &Launch) -> bool {
@@ -262,10 +268,22 @@ mod tests {
         };
         let conclusion =
             Conclusion { source: &source, file: &file, launch, plan: &plan, summary: &summary, mode, out: &out };
-        let [first, second] = decided;
+        let [first, second] = decided.map(|shape| shape.map(Configuration::of));
         conclusion.policy(&[(Load::BatchSize(1), first), (Load::BatchSize(8), second)]).expect("it is written");
         let read = |folder: &Path| fs::read_to_string(folder.join("run.adaptive.json")).ok();
         (read(folder.path()), read(&out))
+    }
+
+    #[test]
+    fn loads_that_differ_in_capture_sizes_alone_agree() {
+        let plain = Configuration::of(TreeShape::chain(3));
+        let knobs = tuner::configuration::Knobs { capture_sizes: Some(vec![1, 5]), ..Default::default() };
+        let wider = Configuration { knobs, ..plain.clone() };
+        let decided =
+            |one: &Configuration| [(Load::BatchSize(1), Some(one.clone())), (Load::BatchSize(5), Some(wider.clone()))];
+        assert_eq!(in_common(&decided(&plain)), Some(Some(&wider)));
+        assert_eq!(in_common(&decided(&Configuration::of(TreeShape::OFF))), None);
+        assert_eq!(in_common(&[(Load::BatchSize(1), None)]), Some(None));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What the starts of a launch need of a GPU: an estimate from the sizes of its models, and the batches that graphs are
 //! captured for.
 
+use std::collections::BTreeSet;
+
 use facts::{Cache, Sources};
 use launch::{
     Launch,
@@ -94,33 +96,35 @@ impl Needs {
         )
     }
 
-    /// Why capture sizes are not varied, and which measured batches are padded.
-    pub fn capture_sizes(&self, launch: &Launch, file: &SweepFile) -> String {
-        if !file.engine.capture_sizes.is_empty() {
-            return "capture sizes: the launch's batch sizes, in tokens of each chain".into();
-        }
+    /// The captured batch sizes with the measured ones that have no graph of their own; `None` if every measured batch
+    /// has one, or if it is not known which have.
+    pub fn other_captures(&self) -> Option<Vec<usize>> {
+        let captured = self.captured.as_ref().filter(|captured| !captured.is_empty())?;
+        let all: BTreeSet<usize> = captured.iter().chain(&self.batches).copied().collect();
+        (all.len() > captured.len()).then(|| all.into_iter().collect())
+    }
+
+    /// Which capture sizes are tried, or why none are.
+    pub fn capture_sizes(&self, file: &SweepFile) -> String {
         let Some(captured) = &self.captured else {
-            return "capture sizes: every start captures what the launch or its engine says for that chain or tree; each \
-                    other list would be one more start of every shape"
-                .into();
+            return match file.engine.capture_sizes.is_empty() {
+                true => "every start captures what the launch or its engine says for that chain or tree".into(),
+                false => "the launch's batch sizes, in tokens of each chain".into(),
+            };
         };
-        let padded = self.batches.iter().filter(|batch| !captured.contains(batch));
-        let padded: Vec<String> = padded
-            .map(|batch| match captured.iter().filter(|size| *size > batch).min() {
-                Some(size) => format!("{batch} in the graph for {size}"),
-                None => format!("{batch} without a graph"),
-            })
-            .collect();
-        if padded.is_empty() {
-            return "capture sizes: every measured batch has a graph of its own size, so other lists only cost memory"
-                .into();
+        let alone = |batch: &usize| match captured.iter().filter(|size| *size > batch).min() {
+            Some(size) => format!("{batch} in the graph for {size}"),
+            None => format!("{batch} without a graph"),
+        };
+        let padded: Vec<String> = self.batches.iter().filter(|batch| !captured.contains(batch)).map(alone).collect();
+        match (captured.is_empty(), padded.is_empty()) {
+            (true, _) => "the launch captures no graphs".into(),
+            (_, true) => "every measured batch has a graph of its own size, so other lists only cost memory".into(),
+            (_, false) => format!(
+                "the launch's list, which runs {}; and, with the fastest shape, the same list with graphs for them",
+                padded.join(", ")
+            ),
         }
-        let flag = if launch.has(Key::CudaGraphBs) { "its list" } else { "--cuda-graph-bs" };
-        format!(
-            "capture sizes: each list would be one more start of every shape; with this one these batches run padded: {} \
-             (add them to {flag} in the launch and tune it again)",
-            padded.join(", ")
-        )
     }
 }
 
@@ -182,15 +186,17 @@ mod tests {
 
     #[test]
     fn padded_batches_are_named() {
-        let launch = "python3 -m sglang.launch_server --model-path m";
-        let parsed = launch::parse(&Source::new("run.sh", launch), &launch::Options::default());
-        let launch = parsed.launches.first().expect("a launch");
         let text = "[models]\ntarget='t'\ndraft='d'\nalgorithm='EAGLE3'\n[workload]\nrandom={input_length=8}\n";
         let file = SweepFile::read(&Source::new("s", text)).expect("a sweep file");
-        let line = |captured: Option<Vec<usize>>| needs(None, captured).capture_sizes(launch, &file);
-        assert!(line(Some(vec![1, 2, 4, 8])).contains("5 in the graph for 8 (add them to --cuda-graph-bs"));
+        let line = |captured: Option<Vec<usize>>| needs(None, captured).capture_sizes(&file);
+        assert!(line(Some(vec![1, 2, 4, 8])).contains("runs 5 in the graph for 8; and"));
         assert!(line(Some(vec![1])).contains("5 without a graph"));
         assert!(line(Some(vec![1, 5])).contains("of its own size"));
         assert!(line(None).contains("every start captures"));
+        let other = |captured: Option<Vec<usize>>| needs(None, captured).other_captures();
+        assert_eq!(other(Some(vec![1, 2, 4, 8])), Some(vec![1, 2, 4, 5, 8]));
+        assert_eq!(other(Some(vec![1, 5])), None);
+        assert_eq!(other(Some(vec![])), None, "graphs are off");
+        assert_eq!(other(None), None);
     }
 }

@@ -26,8 +26,9 @@ pub fn table(source: &Source, launch: &Launch, plan: &LaunchSweep, refused: &[St
         text += &format!("  {launch:<first$}  {measured:<second$}  {why}\n");
     }
     text += &format!("shapes: {}\n", shapes(launch, plan));
+    text += &format!("capture sizes: {}\n", needs.capture_sizes(&plan.file));
     text += "not varied:\n";
-    for line in not_varied(launch, plan, needs) {
+    for line in not_varied(launch, plan) {
         text += &format!("  {line}\n");
     }
     for shape in refused {
@@ -51,9 +52,8 @@ fn shapes(launch: &Launch, plan: &LaunchSweep) -> String {
     format!("no speculation, {own}what {engine} drafts by default, and those of these that look promising: {others}")
 }
 
-fn not_varied(launch: &Launch, plan: &LaunchSweep, needs: &Needs) -> Vec<String> {
+fn not_varied(launch: &Launch, plan: &LaunchSweep) -> Vec<String> {
     let mut lines = vec!["all other flags: as in the launch, or the engine's default".to_owned()];
-    lines.push(needs.capture_sizes(launch, &plan.file));
     lines.push("the draft: try another one with --draft".into());
     lines.extend((launch.engine == Engine::Vllm).then(|| "trees: vLLM drafts chains".into()));
     if plan.file.system.address.is_some() {
