@@ -154,6 +154,11 @@ pub enum Syntax {
     YamlOverrides,
 }
 
+/// Whether a text builds an image: its commands run in that image, not where the text is.
+pub fn builds_image(source: &Source) -> bool {
+    kind::Kind::detect(source) == kind::Kind::Dockerfile
+}
+
 /// One launch, as written.
 #[derive(Clone, Debug)]
 pub struct Launch {

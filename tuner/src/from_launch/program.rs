@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use launch::{Launch, container_of};
+use launch::{Launch, builds_image, container_of};
 use schemas::{
     engines::Engine,
     text::{Source, is_variable_name},
@@ -16,9 +16,21 @@ const DROPPED: [&str; 6] = ["exec", "nohup", "setsid", "time", "command", "env"]
 const ELSEWHERE: [&str; 9] =
     ["srun", "ssh", "kubectl", "ray", "torchrun", "mpirun", "accelerate", "singularity", "apptainer"];
 
-/// What starts the servers of a launch: the user's start command, the given words, the launch's container, or its own
-/// words.
+/// What starts the servers of a launch, and what is said about it.
 pub fn of(source: &Source, launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Result<Program, String> {
+    let mut program = words_of(source, launch, wanted, missing)?;
+    if builds_image(source) && wanted.start.is_none() && wanted.command.is_none() {
+        program.treated.push(Treated {
+            launch: "the image that this file builds".into(),
+            measured: program.command.join(" "),
+            why: "no image is built: the engine that is installed here is started; another one: --command",
+        });
+    }
+    Ok(program)
+}
+
+/// The user's start command, the given words, the launch's container, or its own words.
+fn words_of(source: &Source, launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Result<Program, String> {
     // A value that is not known here may be one that the engine does not need.
     let known =
         launch.environment.iter().filter_map(|(name, value)| Some((name.clone(), value.value.known()?.to_owned())));

@@ -313,6 +313,14 @@ fn the_winner_is_written_into_the_launch() {
 }
 
 #[test]
+fn the_image_of_a_dockerfile_is_said_not_to_be_built() {
+    let text = "FROM vllm/vllm-openai:v0.26.0\nCMD [\"--model\", \"m\", \"--speculative-config\", \
+                \"{\\\"method\\\": \\\"eagle3\\\", \\\"model\\\": \\\"d\\\", \\\"num_speculative_tokens\\\": 3}\"]\n";
+    let sweep = sweep("Dockerfile", text, &wanted()).expect("a sweep");
+    assert_eq!(treatment(&sweep, "the image that this file builds").measured, "vllm serve");
+}
+
+#[test]
 fn a_value_that_comes_from_outside_is_not_written_over() {
     let text = "python3 -m sglang.launch_server --model-path m --speculative-algorithm EAGLE3 \
                 --speculative-draft-model-path d --speculative-num-steps $STEPS --speculative-eagle-topk 1\n";
