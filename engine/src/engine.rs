@@ -14,7 +14,7 @@ use crate::{
     identity::Identity,
     load::{Loaded, hashes, load},
     options::{EngineOptions, ShapePolicy},
-    replay::{self, Acceptance, KeepStates, Keeping, ReplayProgress, ReplayText},
+    replay::{self, Acceptance, KeepStates, Keeping, PositionTrace, ReplayProgress, ReplayText},
     request::{Completion, Event, FinishReason, Request, RequestId},
     scheduler::{ModelEnds, Reuse, Scheduler, SchedulerOptions, Statistics},
     spec::ModelCost,
@@ -263,6 +263,30 @@ impl Engine {
         }
         let keeping = Keeping { keep, identity: &self.identity, options: &self.options };
         replay::run(self.scheduler.lend()?, texts, shapes, Some(keeping), progress)
+    }
+
+    /// What the draft would propose at every position of texts: one [`PositionTrace`] for each limit, from which the
+    /// acceptance of every shape within it follows, wherever rounds start. Only while idle; the prefix cache is cleared.
+    /// `progress` may cancel it; the result is then `None`.
+    ///
+    /// # Errors
+    /// As [`replay`](Self::replay), and for drafts that are looked up in texts: what they find depends on the requests
+    /// before, so they are replayed in order.
+    pub fn trace_positions(
+        &mut self,
+        texts: &[ReplayText],
+        limits: &[TreeShape],
+        progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
+    ) -> Result<Option<Vec<PositionTrace>>, EngineError> {
+        if let Some(rule) = self.options.text_draft() {
+            return Err(EngineError::Configuration(format!(
+                "{} has no trace by position: what it looks up depends on the requests before; its texts are replayed \
+                 in order instead",
+                rule.algorithm()
+            )));
+        }
+        let source = self.options.algorithm.clone().unwrap_or_else(|| "draft".into());
+        replay::positions::run(self.scheduler.lend()?, &source, texts, limits, progress)
     }
 
     /// Replaces the weights, of both models or of the draft alone, with those of other folders, whose models must have

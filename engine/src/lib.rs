@@ -42,7 +42,8 @@ pub use identity::Identity;
 pub use model_files::ModelFiles;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
 pub use replay::{
-    Acceptance, KeepStates, KnownText, ReplayProgress, ReplayText, TextAcceptance, TextHistory, replay_texts,
+    Acceptance, KeepStates, KnownText, PositionTrace, ReplayProgress, ReplayText, TextAcceptance, TextHistory,
+    replay_texts,
 };
 pub use request::{
     Completion, Event, FinishReason, OutputText, PromptLogprobs, Request, RequestId, SamplingParams, StopConditions,

@@ -13,7 +13,9 @@ mod expected;
 mod family;
 mod group;
 mod kept;
+pub(crate) mod positions;
 pub(crate) mod texts;
+pub mod trace;
 
 use std::ops::ControlFlow;
 
@@ -24,6 +26,7 @@ use self::{group::Group, kept::Kept};
 pub use self::{
     kept::KeepStates,
     texts::{KnownText, TextAcceptance, TextHistory, replay_texts},
+    trace::PositionTrace,
 };
 use crate::{
     backend::Backend,

@@ -46,6 +46,7 @@ pub mod sweep;
 mod synthetic;
 pub mod system;
 pub mod text_drafts;
+pub mod traces;
 pub mod workload;
 
 pub use error::TunerError;

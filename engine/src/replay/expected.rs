@@ -28,7 +28,7 @@ impl Chances {
         offers: impl Fn(&ReplayPlace<'_>, &Pool) -> Vec<Vec<Vec<u32>>>,
     ) -> Result<(), EngineError> {
         let mut unknown: BTreeMap<(Slot, usize), BTreeSet<u32>> = BTreeMap::new();
-        for (place, pool) in places.iter().zip(pools).filter(|(place, _)| place.wanted == Wanted::Offered) {
+        for (place, pool) in places.iter().zip(pools).filter(|(place, _)| place.wanted != Wanted::Accepted) {
             for offers in offers(place, pool) {
                 for (position, tokens) in (place.position..).zip(offers) {
                     let at = (place.slot, position);
@@ -49,9 +49,14 @@ impl Chances {
         Ok(())
     }
 
+    /// The target's probability of a token at a position of a slot's text, if it is known.
+    pub fn of(&self, slot: Slot, position: usize, token: u32) -> Option<f64> {
+        self.0.get(&(slot, position))?.get(&token).copied()
+    }
+
     /// The expected number of accepted drafts in a round that offers these tokens, depth by depth.
     pub fn sum(&self, place: &ReplayPlace<'_>, offers: &[Vec<u32>]) -> f64 {
-        let chance = |position: usize, token: &u32| self.0.get(&(place.slot, position))?.get(token).copied();
+        let chance = |position: usize, token: &u32| self.of(place.slot, position, *token);
         (place.position..)
             .zip(offers)
             .flat_map(|(position, tokens)| tokens.iter().filter_map(move |token| chance(position, token)))

@@ -58,7 +58,7 @@ impl Family {
         let outcome = |shape: &TreeShape| Outcome {
             accepted: accepted(pool, *shape, place.text),
             expected: match place.wanted {
-                Wanted::Accepted => 0.0,
+                Wanted::Accepted | Wanted::Whole => 0.0,
                 Wanted::Offered => chances.sum(place, &offered(pool, *shape, place.text)),
             },
         };

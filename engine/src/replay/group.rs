@@ -1,5 +1,7 @@
 //! Texts that are on the device together, and the walks of all shapes along them.
 
+mod positions;
+
 use std::{
     collections::{BTreeSet, HashMap},
     ops::{ControlFlow, Range},
@@ -239,14 +241,9 @@ impl<'a> Group<'a> {
     /// Computes the outcomes of all shapes of a family at these places.
     fn expand(&mut self, family: usize, places: &BTreeSet<(usize, usize)>) -> Result<(), EngineError> {
         let family = &mut self.families[family];
+        let wanted = |text: &ReplayText| if text.sampling.is_greedy() { Wanted::Accepted } else { Wanted::Offered };
         let asked: Vec<ReplayPlace<'_>> = (places.iter())
-            .map(|(text, position)| ReplayPlace {
-                slot: Slot(*text as u32),
-                position: *position,
-                root: self.texts[*text].tokens[*position],
-                text: &self.texts[*text].tokens[position + 1..],
-                wanted: if self.texts[*text].sampling.is_greedy() { Wanted::Accepted } else { Wanted::Offered },
-            })
+            .map(|(text, position)| place(*text, &self.texts[*text], *position, wanted(&self.texts[*text])))
             .collect();
         let pools = self.backend.pools(&asked, family.shapes())?;
         self.chances.ask(self.backend, &asked, &pools, |place, pool| family.offers(place, pool))?;
@@ -255,6 +252,12 @@ impl<'a> Group<'a> {
         }
         Ok(())
     }
+}
+
+/// A position of the text in a slot, as the root of a round.
+fn place(at: usize, text: &ReplayText, position: usize, wanted: Wanted) -> ReplayPlace<'_> {
+    let (root, after) = (text.tokens[position], &text.tokens[position + 1..]);
+    ReplayPlace { slot: Slot(at as u32), position, root, text: after, wanted }
 }
 
 /// A chunk of the text in a slot; the text continues after it.

@@ -15,6 +15,8 @@ pub enum Wanted {
     Accepted,
     /// Also the other tokens that it offers along the text.
     Offered,
+    /// The whole tree, wherever it leads.
+    Whole,
 }
 
 /// Number of tokens of `text`, which follows the root, that the tree of a shape accepts.
@@ -78,6 +80,7 @@ impl Expansion {
         let goes_on = trail.len() == steps && steps < text.len() && trail.last().is_some_and(runs);
         let lowest = match wanted {
             _ if goes_on => f32::NEG_INFINITY,
+            Wanted::Whole => f32::NEG_INFINITY,
             Wanted::Accepted => trail.last().map_or(f32::INFINITY, |place| pool[*place].score),
             Wanted::Offered => {
                 let followed = &trail[..trail.len().min(text.len().saturating_sub(1))];
@@ -88,7 +91,7 @@ impl Expansion {
             }
         };
         let needed: Vec<bool> = (self.beams().iter())
-            .map(|beam| kept[beam.place] && (goes_on || pool[beam.place].score > lowest))
+            .map(|beam| kept[beam.place] && (goes_on || wanted == Wanted::Whole || pool[beam.place].score > lowest))
             .collect();
         self.retain_beams(&needed);
     }
@@ -144,7 +147,8 @@ mod tests {
             let text = text(seed, topk, coarse, &choices);
             let (pruned, rows) = expand(largest, seed, coarse, |tree| tree.prune(&text, Wanted::Accepted));
             let (wider, more) = expand(largest, seed, coarse, |tree| tree.prune(&text, Wanted::Offered));
-            prop_assert!(rows <= more && more <= (steps - 1) * topk);
+            let (all, most) = expand(largest, seed, coarse, |tree| tree.prune(&text, Wanted::Whole));
+            prop_assert!(rows <= more && more <= most && most <= (steps - 1) * topk);
             let shapes = smaller.iter().map(|(less, size)| sized((*less).min(steps), *size, largest.num_draft_tokens));
             for shape in shapes.chain([largest]) {
                 let (whole, _) = expand(shape, seed, coarse, |_| {});
@@ -160,6 +164,7 @@ mod tests {
                 };
                 let expected: Vec<Vec<u32>> = path.iter().take(text.len()).map(|node| children(*node)).collect();
                 prop_assert_eq!(offered(wider.pool(), shape, &text), expected, "{}", shape);
+                prop_assert_eq!(all.pool().tree(shape, 99), tree, "{}", shape);
             }
         }
     }

@@ -1,0 +1,82 @@
+//! Every position of the texts, for traces.
+
+use schemas::tree::TreeShape;
+
+use super::{Group, place};
+use crate::{
+    backend::Wanted,
+    error::EngineError,
+    replay::{
+        Told,
+        trace::{Marked, Nodes, TextTrace},
+    },
+};
+
+/// Maximum number of positions that are expanded together.
+const TOGETHER: usize = 256;
+
+impl Group<'_> {
+    /// Prefills the texts and expands each of their positions, for each list of shapes of one family. Returns
+    /// `[list][text]`; `None` if it was cancelled.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn positions(
+        &mut self,
+        lists: &[Vec<TreeShape>],
+        told: &mut Told<'_>,
+    ) -> Result<Option<Vec<Vec<TextTrace>>>, EngineError> {
+        if self.read(None, told)?.is_break() {
+            return Ok(None);
+        }
+        let places: Vec<(usize, usize)> = (self.texts.iter().enumerate())
+            .flat_map(|(at, text)| (text.prompt_tokens..text.tokens.len() - 1).map(move |position| (at, position)))
+            .collect();
+        let mut done = 0;
+        let mut traces = Vec::with_capacity(lists.len());
+        for shapes in lists {
+            let mut of_texts: Vec<TextTrace> = self.texts.iter().map(TextTrace::new).collect();
+            for places in places.chunks(TOGETHER) {
+                for ((text, _), nodes) in places.iter().zip(self.nodes(shapes, places)?) {
+                    of_texts[*text].positions.push(nodes);
+                }
+                done += places.len();
+                if told.tell(done).is_break() {
+                    return Ok(None);
+                }
+            }
+            traces.push(of_texts);
+        }
+        told.done += done;
+        Ok(Some(traces))
+    }
+
+    /// The nodes at some positions.
+    fn nodes(&mut self, shapes: &[TreeShape], places: &[(usize, usize)]) -> Result<Vec<Nodes>, EngineError> {
+        let asked: Vec<_> =
+            places.iter().map(|(text, at)| place(*text, &self.texts[*text], *at, Wanted::Whole)).collect();
+        let pools = self.backend.pools(&asked, shapes)?;
+        let marked: Vec<Marked<'_>> =
+            pools.iter().zip(&asked).map(|(pool, place)| Marked::new(pool, shapes, place.text)).collect();
+        // A greedy target takes the text's token for certain: only of sampled texts it is asked.
+        let sampled: Vec<bool> = places.iter().map(|(text, _)| !self.texts[*text].sampling.is_greedy()).collect();
+        let of_sampled = |at: &usize| sampled[*at];
+        let indices: Vec<usize> = (0..asked.len()).filter(of_sampled).collect();
+        let offers: std::collections::HashMap<(u32, usize), Vec<Vec<u32>>> = indices
+            .iter()
+            .map(|at| ((asked[*at].slot.0, asked[*at].position), marked[*at].offered(asked[*at].text.len())))
+            .collect();
+        let (some, some_pools): (Vec<_>, Vec<_>) = indices.iter().map(|at| (asked[*at], pools[*at].clone())).unzip();
+        self.chances.ask(self.backend, &some, &some_pools, |place, _| {
+            offers.get(&(place.slot.0, place.position)).cloned().into_iter().collect()
+        })?;
+        let chances = &self.chances;
+        Ok((marked.iter().zip(&asked).zip(&sampled))
+            .map(|((marked, place), sampled)| {
+                marked.nodes(place.text, |depth, token| {
+                    sampled.then(|| chances.of(place.slot, place.position + depth, token))?
+                })
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,131 @@
+//! Makes traces by position.
+
+use std::ops::ControlFlow;
+
+use schemas::tree::{NodeSource, TreeShape};
+
+use super::{
+    ReplayProgress, ReplayText, Told, check,
+    group::Group,
+    trace::{FORMAT, PositionTrace},
+};
+use crate::{backend::Backend, error::EngineError};
+
+/// The largest tree of each depth up to a limit, of the limit's family.
+///
+/// # Errors
+/// When the source cannot fill a tree of the limit.
+fn largest(limit: TreeShape, nodes: NodeSource) -> Result<Vec<TreeShape>, EngineError> {
+    nodes.check(limit).map_err(|error| {
+        EngineError::Configuration(format!("the tree shape {limit} cannot be the limit of a trace: {error}"))
+    })?;
+    if limit.is_off() {
+        return Err(EngineError::Configuration("a trace needs a limit with at least one draft step".into()));
+    }
+    let of_depth = |steps: usize| {
+        let most = if limit.topk == 1 { steps + 1 } else { nodes.most_nodes(steps, limit.topk) };
+        nodes.shape(steps, limit.topk, limit.num_draft_tokens.min(most)).ok()
+    };
+    let same = |shape: &TreeShape| nodes.family(*shape) == nodes.family(limit);
+    Ok((1..=limit.num_steps).filter_map(of_depth).filter(same).collect())
+}
+
+/// Implements [`Engine::trace_positions`](crate::Engine::trace_positions).
+pub(crate) fn run(
+    backend: &mut dyn Backend,
+    source: &str,
+    texts: &[ReplayText],
+    limits: &[TreeShape],
+    progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
+) -> Result<Option<Vec<PositionTrace>>, EngineError> {
+    let nodes = backend.cost().nodes;
+    let lists = limits.iter().map(|limit| largest(*limit, nodes)).collect::<Result<Vec<_>, _>>()?;
+    texts.iter().enumerate().try_for_each(|(at, text)| check(backend, at, text))?;
+    let positions: usize = texts.iter().map(ReplayText::round_tokens).sum();
+    let mut told = Told { progress, done: 0, total: positions * limits.len() };
+    let record = |(limit, largest): (&TreeShape, &Vec<TreeShape>)| PositionTrace {
+        format: FORMAT,
+        source: source.to_owned(),
+        limit: *limit,
+        largest: largest.clone(),
+        texts: Vec::new(),
+    };
+    let mut traces: Vec<PositionTrace> = limits.iter().zip(&lists).map(record).collect();
+    let mut first = 0;
+    while first < texts.len() {
+        let mut group = Group::open(backend, texts, first, limits)?;
+        let found = group.positions(&lists, &mut told);
+        group.close();
+        let Some(found) = found? else { return Ok(None) };
+        first += found.first().map_or(texts.len(), Vec::len);
+        traces.iter_mut().zip(found).for_each(|(trace, texts)| trace.texts.extend(texts));
+    }
+    Ok(Some(traces))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{
+        Acceptance, Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions, options::DeviceChoice,
+        replay::trace::Nodes,
+    };
+
+    fn texts(engine: &mut Engine) -> Vec<ReplayText> {
+        let request = |number: u32| Request {
+            input_ids: (0..6 + number).map(|at| 20 + (at * 37 + number * 11) % 900).collect(),
+            sampling: SamplingParams {
+                temperature: if number % 2 == 0 { 0.0 } else { 0.8 },
+                ..SamplingParams::default()
+            },
+            stop: StopConditions { max_new_tokens: Some(24), ignore_eos: true, ..StopConditions::default() },
+        };
+        let requests: Vec<Request> = (0..4).map(request).collect();
+        let completions = engine.run(requests.clone()).expect("they run");
+        requests.iter().zip(&completions).map(|(request, completion)| ReplayText::new(request, completion)).collect()
+    }
+
+    #[test]
+    fn every_shape_within_a_trace_accepts_what_a_replay_counts() {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+        let mut engine = Engine::load(EngineOptions {
+            model_path: models.join("target"),
+            draft_model_path: Some(models.join("eagle3")),
+            policy: ShapePolicy::fixed(TreeShape::OFF),
+            context_length: Some(128),
+            device: DeviceChoice::Cpu,
+            ..EngineOptions::default()
+        })
+        .expect("the demo pair loads");
+        let texts = texts(&mut engine);
+        let limits: Vec<TreeShape> = ["5,1,6", "4,3,12"].iter().map(|text| text.parse().expect("a shape")).collect();
+        let traces = engine.trace_positions(&texts, &limits, &mut |_| ControlFlow::Continue(()));
+        let traces = traces.expect("they are traced").expect("no one cancelled");
+        let shapes = ["1,1,2", "3,1,4", "5,1,6", "1,3,4", "2,3,4", "3,3,9", "4,3,12"];
+        let shapes: Vec<TreeShape> = shapes.iter().map(|text| text.parse().expect("a shape")).collect();
+        let replayed = engine.replay(&texts, &shapes, &mut |_| ControlFlow::Continue(()));
+        let replayed = replayed.expect("they are replayed").expect("no one cancelled");
+        let mut accepted = 0;
+        for (at, shape) in shapes.iter().enumerate() {
+            let trace = traces.iter().find(|trace| trace.contains(*shape)).expect("a trace contains it");
+            let found = trace.acceptance(*shape).expect("it is contained");
+            for (found, text) in found.iter().zip(&replayed) {
+                let expected = &text[at];
+                accepted += expected.accepted_drafts();
+                let near = |(one, other): (f64, f64)| (one - other).abs() < 1e-4;
+                assert_eq!(found.expected_drafts.is_some(), expected.expected_drafts.is_some());
+                assert!(found.expected_drafts.zip(expected.expected_drafts).is_none_or(near), "{found:?} {expected:?}");
+                let exact = |one: &Acceptance| Acceptance { expected_drafts: None, ..one.clone() };
+                assert_eq!(exact(found), exact(expected), "{shape}");
+            }
+        }
+        assert!(accepted > 0, "a test of nothing");
+        assert!(!traces.iter().any(|trace| trace.contains(TreeShape::chain(6))));
+        // What was written is read.
+        let text = serde_json::to_string(&traces).expect("it is written");
+        assert!(text.len() > 1000 && traces[1].texts.iter().all(|text| text.positions.iter().all(Nodes::is_sound)));
+        assert_eq!(serde_json::from_str::<Vec<PositionTrace>>(&text).expect("it is read"), traces);
+    }
+}
