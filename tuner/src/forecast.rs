@@ -1,16 +1,34 @@
 //! Forecasts the duration of a workload from the rounds that its requests need and the time of a round.
 //!
-//! The rounds of each request under a tree are known from a replay; the time of a round is known from a model of
-//! [`latency`](crate::latency). [`simulate`] runs the engine's scheduler on them, step by step: which requests are
-//! admitted, which chunks of prompts are prefilled, which batch runs. All figures are predicted.
+//! The scheduler of an engine runs step by step: which requests are admitted, which chunks of prompts are prefilled,
+//! which batch runs. How requests proceed in rounds has two forms:
+//! - [`simulate`]: one tree for all rounds. The rounds of each request are known from a replay, the time of a round from
+//!   a model of [`latency`](crate::latency).
+//! - [`simulate_policy`]: a [`policy`] chooses what each round runs. The acceptance at every position is known from
+//!   [`drafts`], and the time of a round is a sum of [`costs`]. [`rollout`] draws the requests of a rollout, and [`study`]
+//!   chooses a policy on some draws and judges it on others.
+//!
+//! All figures are predicted.
 
+pub mod costs;
+pub mod drafts;
+pub mod exported;
+mod needs;
+pub mod plan;
 mod play;
+pub mod policy;
+pub mod rollout;
+pub mod study;
+pub mod tables;
 #[cfg(test)]
 mod tests;
+mod traced;
 
+use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
-use self::play::Play;
+pub use self::traced::{Job, Simulation, simulate_policy};
+use self::{needs::Needs, play::Play};
 use crate::{TunerError, record::Spread};
 
 /// The work of a request under a tree.
@@ -53,6 +71,9 @@ pub struct Setup {
     /// Rounds that are launched before the host knows that a request has ended: for this many rounds its slot still
     /// runs, and the next request waits. See [`rounds_behind`].
     pub rounds_behind: usize,
+    /// Whether prompts are prefilled in the steps of running requests, as vLLM does, and not in steps of their own
+    /// before the rounds.
+    pub mixed_prefill: bool,
 }
 
 /// The predicted figures of a workload.
@@ -79,6 +100,29 @@ pub struct Forecast {
     pub time_to_first_token_ms: Spread,
     /// Entry b is the number of rounds with b requests (slots of ended requests included), before padding.
     pub batches: Vec<u64>,
+    /// When each request ended, in s since the start, ascending.
+    pub ends_s: Vec<f64>,
+    /// The rounds in their order; consecutive ones with the same batch and tree are together.
+    pub stretches: Vec<Stretch>,
+}
+
+/// Consecutive rounds of the same batch and tree.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// Start of the first one, in ms since the start.
+    pub from_ms: f64,
+    /// Requests (slots of ended requests included), before padding.
+    pub batch: usize,
+    /// The tree, or the limit of a budget's trees.
+    pub shape: TreeShape,
+    /// Number of rounds.
+    pub rounds: u64,
+    /// Rows that the target verified in them, without padding.
+    pub rows: u64,
+    /// Tokens that they yielded; 0 where only the number of rounds of a request is known.
+    pub tokens: u64,
+    /// Their time in ms, without steps that only prefill.
+    pub ms: f64,
 }
 
 /// The value of [`Setup::rounds_behind`]: without speculation the host knows in advance which round is a request's
@@ -101,20 +145,22 @@ pub fn simulate(
     round_ms: impl Fn(usize, f64) -> Result<f64, TunerError>,
     prefill_ms: impl Fn(usize) -> f64,
 ) -> Result<Forecast, TunerError> {
-    check(needs, arrivals, setup)?;
-    let mut play = Play::new(needs, arrivals, setup);
-    play.run(&round_ms, &prefill_ms)?;
+    let impossible = |need: &&Need| need.prompt_tokens == 0 || need.output_tokens <= need.rounds;
+    if let Some(need) = needs.iter().find(impossible) {
+        let reason = format!("{need:?}: expected a prompt, a first token, and at least one token of each round");
+        return Err(TunerError::Configuration(format!("forecast: {reason}")));
+    }
+    check(needs.len(), arrivals, setup)?;
+    let course = Needs { needs, round_ms: &round_ms, prefill_ms: &prefill_ms };
+    let mut play = Play::new(course, needs.len(), arrivals, setup);
+    play.run()?;
     play.forecast()
 }
 
-fn check(needs: &[Need], arrivals: &Arrivals, setup: &Setup) -> Result<(), TunerError> {
+fn check(requests: usize, arrivals: &Arrivals, setup: &Setup) -> Result<(), TunerError> {
     let wrong = |reason: String| Err(TunerError::Configuration(format!("forecast: {reason}")));
-    if needs.is_empty() {
+    if requests == 0 {
         return wrong("the workload has no request".into());
-    }
-    let impossible = |need: &&Need| need.prompt_tokens == 0 || need.output_tokens <= need.rounds;
-    if let Some(need) = needs.iter().find(impossible) {
-        return wrong(format!("{need:?}: expected a prompt, a first token, and at least one token of each round"));
     }
     if setup.max_running_requests == 0 || setup.prefill_budget == 0 || setup.prefill_chunk == 0 {
         return wrong("max_running_requests, prefill_budget and prefill_chunk must be at least 1".into());
@@ -128,8 +174,8 @@ fn check(needs: &[Need], arrivals: &Arrivals, setup: &Setup) -> Result<(), Tuner
             "batch size {batch_size} is not in 1..={} (max_running_requests)",
             setup.max_running_requests
         )),
-        Arrivals::Open { at_ms } if at_ms.len() != needs.len() => {
-            wrong(format!("{} arrival times for {} requests", at_ms.len(), needs.len()))
+        Arrivals::Open { at_ms } if at_ms.len() != requests => {
+            wrong(format!("{} arrival times for {} requests", at_ms.len(), requests))
         }
         Arrivals::Open { at_ms } if !at_ms.iter().all(|at| at.is_finite() && *at >= 0.0) || !at_ms.is_sorted() => {
             wrong("arrival times must be ascending numbers of at least 0".into())

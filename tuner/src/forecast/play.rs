@@ -3,15 +3,93 @@
 use std::collections::VecDeque;
 
 use engine::options::padded;
+use schemas::tree::TreeShape;
 
-use super::{Arrivals, Forecast, Need, Setup};
+use super::{Arrivals, Forecast, Setup, Stretch};
 use crate::{TunerError, record::Spread};
 
+/// How requests proceed in rounds.
+pub trait Course {
+    /// Tokens of a request's prompt.
+    fn prompt_tokens(&self, request: usize) -> usize;
+
+    /// Tokens of its whole output, including the first one, which comes from the prefill.
+    fn output_tokens(&self, request: usize) -> usize;
+
+    /// Whether a request has ended after these rounds.
+    fn has_ended(&self, request: usize, progress: Progress) -> bool;
+
+    /// Tokens of a request in the cache at its next round.
+    fn context(&self, request: usize, progress: Progress) -> f64;
+
+    /// Runs a round.
+    ///
+    /// # Errors
+    /// When its time is unknown.
+    fn round(&mut self, step: &Step<'_>) -> Result<Ran, TunerError>;
+
+    /// The time in ms of a step that only prefills this many prompt tokens.
+    fn prefill_ms(&self, tokens: usize) -> f64;
+}
+
+/// What a request has done since its first token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Rounds that it took part in.
+    pub rounds: usize,
+    /// Tokens that they yielded.
+    pub tokens: usize,
+}
+
+/// A request of a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Member {
+    /// Its index.
+    pub request: usize,
+    /// What it has done.
+    pub progress: Progress,
+    /// Tokens in the cache.
+    pub context: f64,
+}
+
+/// A round that is about to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// Running requests whose prompts are prefilled.
+    pub members: &'a [Member],
+    /// Slots that run after the end of their request.
+    pub riders: usize,
+    /// The batch, padded to the next capture size.
+    pub padded: usize,
+    /// Tokens in the cache, all slots together / `padded`.
+    pub context: f64,
+    /// Requests whose prompts are prefilled in the same step.
+    pub prefilling: usize,
+    /// Tokens of these prompts.
+    pub prefilled: usize,
+}
+
+/// A round that has run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ran {
+    /// Its time in ms.
+    pub ms: f64,
+    /// The tree, or the limit of a budget's trees.
+    pub shape: TreeShape,
+    /// Rows that the target verified.
+    pub rows: usize,
+    /// The tokens that each member received, in their order.
+    pub tokens: Vec<usize>,
+}
+
 /// The state of a simulated workload.
-pub struct Play<'a> {
-    needs: &'a [Need],
+pub struct Play<'a, C> {
+    course: C,
+    requests: usize,
     arrivals: &'a Arrivals,
     setup: &'a Setup,
+    /// The simulation ends when this many requests have ended.
+    until: usize,
     now_ms: f64,
     prefill_ms: f64,
     /// The next request to be sent.
@@ -21,6 +99,7 @@ pub struct Play<'a> {
     /// Slots that still run after the end of their request.
     riders: Vec<Rider>,
     batches: Vec<u64>,
+    stretches: Vec<Stretch>,
     ended: Vec<Ended>,
 }
 
@@ -35,7 +114,7 @@ struct Running {
     request: usize,
     sent_ms: f64,
     unread: usize,
-    rounds_left: usize,
+    progress: Progress,
     first_token_ms: Option<f64>,
 }
 
@@ -45,18 +124,29 @@ struct Rider {
 }
 
 struct Ended {
-    request: usize,
+    tokens: usize,
+    rounds: usize,
     first_token_ms: f64,
     latency_ms: f64,
+    at_ms: f64,
 }
 
-impl<'a> Play<'a> {
+/// The prompts that a step prefills.
+#[derive(Clone, Copy, Default)]
+struct Read {
+    tokens: usize,
+    requests: usize,
+}
+
+impl<'a, C: Course> Play<'a, C> {
     /// The state before the first request.
-    pub fn new(needs: &'a [Need], arrivals: &'a Arrivals, setup: &'a Setup) -> Self {
+    pub fn new(course: C, requests: usize, arrivals: &'a Arrivals, setup: &'a Setup) -> Self {
         Self {
-            needs,
+            course,
+            requests,
             arrivals,
             setup,
+            until: requests,
             now_ms: 0.0,
             prefill_ms: 0.0,
             next: 0,
@@ -64,33 +154,45 @@ impl<'a> Play<'a> {
             running: Vec::new(),
             riders: Vec::new(),
             batches: Vec::new(),
+            stretches: Vec::new(),
             ended: Vec::new(),
         }
     }
 
-    /// Runs until the last request has ended.
-    pub fn run(
-        &mut self,
-        round_ms: &dyn Fn(usize, f64) -> Result<f64, TunerError>,
-        prefill_ms: &dyn Fn(usize) -> f64,
-    ) -> Result<(), TunerError> {
-        while self.ended.len() < self.needs.len() {
+    /// Ends the simulation when this many requests have ended; the others are aborted.
+    pub fn until(mut self, requests: usize) -> Self {
+        self.until = requests.clamp(1, self.requests);
+        self
+    }
+
+    /// Runs until enough requests have ended.
+    pub fn run(&mut self) -> Result<(), TunerError> {
+        while self.ended.len() < self.until {
             self.send();
             self.admit();
-            self.prefill(prefill_ms)?;
+            let decoding = self.running.iter().any(|one| self.decodes(one));
+            let read = if self.setup.mixed_prefill && decoding { self.read() } else { Read::default() };
+            if read.tokens == 0 {
+                self.prefill()?;
+            }
             // Requests that ended with their first token free their slots before the next round.
-            if self.ended.len() < self.needs.len() {
-                self.round(round_ms)?;
+            if self.ended.len() < self.until {
+                self.round(read)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether a request takes part in rounds.
+    fn decodes(&self, one: &Running) -> bool {
+        one.unread == 0 && one.first_token_ms.is_some()
     }
 
     /// Sends the next requests of a closed loop, or the ones that have arrived.
     fn send(&mut self) {
         match self.arrivals {
             Arrivals::Closed { batch_size } => {
-                while self.next < self.needs.len() && self.next - self.ended.len() < *batch_size {
+                while self.next < self.requests && self.next - self.ended.len() < *batch_size {
                     self.enqueue(self.now_ms);
                 }
             }
@@ -123,54 +225,85 @@ impl<'a> Play<'a> {
             && self.waiting.front().is_some_and(|sent| sent.behind == 0)
             && let Some(sent) = self.waiting.pop_front()
         {
-            let need = self.needs[sent.request];
             self.running.push(Running {
                 request: sent.request,
                 sent_ms: sent.at_ms,
-                unread: need.prompt_tokens,
-                rounds_left: need.rounds,
+                unread: self.course.prompt_tokens(sent.request),
+                progress: Progress::default(),
                 first_token_ms: None,
             });
         }
     }
 
-    /// Prefills the prompt chunks of one step, first come, first served.
-    fn prefill(&mut self, prefill_ms: &dyn Fn(usize) -> f64) -> Result<(), TunerError> {
+    /// Takes the prompt chunks of one step, first come, first served.
+    fn read(&mut self) -> Read {
         let mut budget = self.setup.prefill_budget;
+        let mut requests = 0;
         for one in &mut self.running {
             let count = one.unread.min(self.setup.prefill_chunk).min(budget);
             one.unread -= count;
             budget -= count;
+            requests += usize::from(count > 0);
         }
-        let read = self.setup.prefill_budget - budget;
+        Read { tokens: self.setup.prefill_budget - budget, requests }
+    }
+
+    /// Prefills the prompt chunks of one step on their own.
+    fn prefill(&mut self) -> Result<(), TunerError> {
+        let read = self.read().tokens;
         if read == 0 {
             return Ok(());
         }
-        let milliseconds = checked(prefill_ms(read), || format!("prefill of {read} tokens"))?;
+        let milliseconds = checked(self.course.prefill_ms(read), || format!("prefill of {read} tokens"))?;
         self.prefill_ms += milliseconds;
         self.now_ms += milliseconds;
-        for one in self.running.iter_mut().filter(|one| one.unread == 0) {
-            one.first_token_ms.get_or_insert(self.now_ms - one.sent_ms);
-        }
+        self.first_tokens();
         self.end();
         Ok(())
     }
 
-    fn round(&mut self, round_ms: &dyn Fn(usize, f64) -> Result<f64, TunerError>) -> Result<(), TunerError> {
-        let members = self.running.iter().filter(|one| one.unread == 0);
-        let contexts = members.map(|one| self.context(one)).chain(self.riders.iter().map(|rider| rider.context));
-        let (batch, tokens) = contexts.fold((0, 0.0), |(batch, tokens), context| (batch + 1, tokens + context));
+    /// Hands out the first tokens of prompts that are prefilled.
+    fn first_tokens(&mut self) {
+        for one in self.running.iter_mut().filter(|one| one.unread == 0) {
+            one.first_token_ms.get_or_insert(self.now_ms - one.sent_ms);
+        }
+    }
+
+    fn round(&mut self, read: Read) -> Result<(), TunerError> {
+        let member = |one: &Running| Member {
+            request: one.request,
+            progress: one.progress,
+            context: self.course.context(one.request, one.progress),
+        };
+        let members: Vec<Member> = self.running.iter().filter(|one| self.decodes(one)).map(member).collect();
+        let batch = members.len() + self.riders.len();
         if batch == 0 {
             return Ok(());
         }
+        let tokens: f64 = members.iter().map(|one| one.context).sum();
+        let tokens = self.riders.iter().fold(tokens, |sum, rider| sum + rider.context);
         let padded = padded(&self.setup.capture_sizes, batch);
-        let milliseconds = round_ms(padded, tokens / padded as f64)?;
-        self.now_ms += checked(milliseconds, || format!("a round of {padded}"))?;
-        if self.batches.len() <= batch {
-            self.batches.resize(batch + 1, 0);
+        let ran = self.course.round(&Step {
+            members: &members,
+            riders: self.riders.len(),
+            padded,
+            context: tokens / padded as f64,
+            prefilling: read.requests,
+            prefilled: read.tokens,
+        })?;
+        let milliseconds = checked(ran.ms, || format!("a round of {padded}"))?;
+        self.note(batch, &ran);
+        self.now_ms += milliseconds;
+        let mut yields = members.iter().zip(&ran.tokens);
+        for one in self.running.iter_mut().filter(|one| one.unread == 0 && one.first_token_ms.is_some()) {
+            if let Some((_, tokens)) = yields.next() {
+                one.progress.rounds += 1;
+                one.progress.tokens += tokens;
+            }
         }
-        self.batches[batch] += 1;
-        self.running.iter_mut().filter(|one| one.unread == 0).for_each(|one| one.rounds_left -= 1);
+        if read.tokens > 0 {
+            self.first_tokens();
+        }
         self.waiting.iter_mut().for_each(|sent| sent.behind = sent.behind.saturating_sub(1));
         self.riders.iter_mut().for_each(|rider| rider.rounds_left -= 1);
         self.riders.retain(|rider| rider.rounds_left > 0);
@@ -178,41 +311,67 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
+    /// Counts a round.
+    fn note(&mut self, batch: usize, ran: &Ran) {
+        if self.batches.len() <= batch {
+            self.batches.resize(batch + 1, 0);
+        }
+        self.batches[batch] += 1;
+        let tokens: u64 = ran.tokens.iter().map(|tokens| *tokens as u64).sum();
+        match self.stretches.last_mut() {
+            Some(last) if (last.batch, last.shape) == (batch, ran.shape) => {
+                last.rounds += 1;
+                last.rows += ran.rows as u64;
+                last.tokens += tokens;
+                last.ms += ran.ms;
+            }
+            _ => self.stretches.push(Stretch {
+                from_ms: self.now_ms,
+                batch,
+                shape: ran.shape,
+                rounds: 1,
+                rows: ran.rows as u64,
+                tokens,
+                ms: ran.ms,
+            }),
+        }
+    }
+
     /// Removes the requests whose last round has run.
     fn end(&mut self) {
-        let (needs, behind, now_ms) = (self.needs, self.setup.rounds_behind, self.now_ms);
-        for one in self.running.extract_if(.., |one| one.unread == 0 && one.rounds_left == 0) {
-            let need = needs[one.request];
+        let (course, behind, now_ms) = (&self.course, self.setup.rounds_behind, self.now_ms);
+        let done = |one: &mut Running| one.first_token_ms.is_some() && course.has_ended(one.request, one.progress);
+        for one in self.running.extract_if(.., done) {
+            let (request, rounds) = (one.request, one.progress.rounds);
             // The host knows about a request that ends with its first token before it launches a round.
-            if behind > 0 && need.rounds > 0 {
-                let context = (need.prompt_tokens + need.output_tokens) as f64;
+            if behind > 0 && rounds > 0 {
+                let context = (course.prompt_tokens(request) + course.output_tokens(request)) as f64;
                 self.riders.push(Rider { context, rounds_left: behind });
             }
             self.ended.push(Ended {
-                request: one.request,
+                tokens: course.output_tokens(request),
+                rounds,
                 first_token_ms: one.first_token_ms.unwrap_or_default(),
                 latency_ms: now_ms - one.sent_ms,
+                at_ms: now_ms,
             });
         }
     }
 
-    /// Tokens of a request in the cache at its next round, assuming that every round adds the same number.
-    fn context(&self, one: &Running) -> f64 {
-        let need = self.needs[one.request];
-        let done = (need.rounds - one.rounds_left) as f64 / need.rounds.max(1) as f64;
-        need.prompt_tokens as f64 + done * (need.output_tokens - 1) as f64
-    }
-
-    /// The figures, after all requests have ended.
-    pub fn forecast(&self) -> Result<Forecast, TunerError> {
+    /// The figures, after [`run`](Self::run).
+    pub fn forecast(self) -> Result<Forecast, TunerError> {
         let spread = |of: fn(&Ended) -> f64| {
             let nothing = || TunerError::Configuration("forecast: no request has ended".into());
             Spread::of(self.ended.iter().map(of)).ok_or_else(nothing)
         };
-        let output_tokens: u64 = self.needs.iter().map(|need| need.output_tokens as u64).sum();
-        let rounds: usize = self.needs.iter().map(|need| need.rounds).sum();
+        let aborted = self.running.iter().filter(|one| one.first_token_ms.is_some());
+        let aborted: Vec<Progress> = aborted.map(|one| one.progress).collect();
+        let output_tokens = self.ended.iter().map(|one| one.tokens as u64).sum::<u64>()
+            + aborted.iter().map(|one| 1 + one.tokens as u64).sum::<u64>();
+        let rounds = self.ended.iter().map(|one| one.rounds).sum::<usize>()
+            + aborted.iter().map(|one| one.rounds).sum::<usize>();
         let rate = |one: &Ended| {
-            let after_first = self.needs[one.request].output_tokens - 1;
+            let after_first = one.tokens - 1;
             (after_first > 0).then(|| after_first as f64 / (one.latency_ms - one.first_token_ms) * 1e3)
         };
         let elapsed_s = self.now_ms / 1e3;
@@ -226,7 +385,9 @@ impl<'a> Play<'a> {
             mean_latency_ms: self.ended.iter().map(|one| one.latency_ms).sum::<f64>() / self.ended.len() as f64,
             latency_ms: spread(|one| one.latency_ms)?,
             time_to_first_token_ms: spread(|one| one.first_token_ms)?,
-            batches: self.batches.clone(),
+            ends_s: self.ended.iter().map(|one| one.at_ms / 1e3).collect(),
+            batches: self.batches,
+            stretches: self.stretches,
         })
     }
 }

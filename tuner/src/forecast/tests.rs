@@ -32,6 +32,7 @@ fn setup() -> Setup {
         prefill_budget: 1000,
         prefill_chunk: 1000,
         rounds_behind: 0,
+        mixed_prefill: false,
     }
 }
 
@@ -226,6 +227,7 @@ fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64,
         prefill_budget: 16,
         prefill_chunk: capacity.prefill_chunk,
         rounds_behind: rounds_behind(capacity.rounds_in_flight, !shape.is_off()),
+        mixed_prefill: false,
     };
     let forecast = play(&needs, &closed(batch_size), &setup);
     (engine.statistics().rounds - before, forecast.batches.iter().sum())

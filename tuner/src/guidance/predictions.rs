@@ -66,6 +66,7 @@ fn predict(
         prefill_budget: engine.options().chunked_prefill_size,
         prefill_chunk: capacity.prefill_chunk,
         rounds_behind: rounds_behind(capacity.rounds_in_flight, !shape.is_off()),
+        mixed_prefill: false,
     };
     let arrivals = match load {
         Load::BatchSize(batch_size) => Arrivals::Closed { batch_size: batch_size.min(setup.max_running_requests) },

@@ -1,0 +1,197 @@
+//! What drafts would accept at every position, for a simulation in which a policy decides where rounds start.
+
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
+
+use engine::replay::trace::{Nodes, PositionTrace};
+use schemas::tree::TreeShape;
+
+use crate::TunerError;
+
+/// A source of acceptance.
+#[derive(Debug)]
+pub struct Drafts {
+    source: Source,
+    /// Accepted drafts by shape, text and position.
+    accepted: RefCell<HashMap<TreeShape, Accepted>>,
+}
+
+/// `[text][position]`.
+type Accepted = Rc<Vec<Vec<u16>>>;
+
+#[derive(Debug)]
+enum Source {
+    Traced(Vec<PositionTrace>),
+    /// Entry d: the probability that at least d + 1 drafts of a chain are accepted.
+    Survival(Vec<f64>),
+}
+
+/// A place in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The text, modulo their number.
+    pub text: usize,
+    /// The position in its output, modulo their number.
+    pub position: usize,
+}
+
+impl Drafts {
+    /// Traces of the same texts, one for each source and limit.
+    ///
+    /// # Errors
+    /// Without positions, when the traces belong to different texts, or one is damaged.
+    pub fn traced(traces: Vec<PositionTrace>) -> Result<Self, TunerError> {
+        let wrong = |reason: &str| Err(TunerError::Configuration(format!("traces: {reason}")));
+        let lengths = |trace: &PositionTrace| {
+            trace.texts.iter().map(|text| (text.prompt_tokens, text.positions.len())).collect::<Vec<_>>()
+        };
+        let Some(first) = traces.first() else { return wrong("there is none") };
+        if lengths(first).iter().all(|(_, positions)| *positions == 0) {
+            return wrong("no text has a position; outputs need at least two tokens");
+        }
+        if traces.iter().any(|trace| lengths(trace) != lengths(first)) {
+            return wrong("they are of different texts");
+        }
+        let sound = |trace: &PositionTrace| trace.texts.iter().flat_map(|text| &text.positions).all(Nodes::is_sound);
+        if !traces.iter().all(sound) {
+            return wrong("a position has lists of different lengths");
+        }
+        // Texts without a position have no round.
+        let keep = |mut trace: PositionTrace| {
+            trace.texts.retain(|text| !text.positions.is_empty());
+            trace
+        };
+        let traces = traces.into_iter().map(keep).collect();
+        Ok(Self { source: Source::Traced(traces), accepted: RefCell::default() })
+    }
+
+    /// Accept lengths of chains of 1, 2, … drafts, measured elsewhere: tokens per round, bonus token included. Each
+    /// position is independent of the others. The drafts of a chain must be a prefix of those of a longer one, as those
+    /// of causal drafts are.
+    ///
+    /// # Errors
+    /// Without a length, or when lengths fall, or a draft would be accepted more often than the one before it.
+    pub fn golden(lengths: &[f64]) -> Result<Self, TunerError> {
+        let before = std::iter::once(1.0).chain(lengths.iter().copied());
+        let survival: Vec<f64> = lengths.iter().zip(before).map(|(length, before)| length - before).collect();
+        let falling = survival.windows(2).all(|pair| pair[1] <= pair[0] + 1e-9);
+        let within = survival.iter().all(|chance| (0.0..=1.0).contains(chance));
+        if survival.is_empty() || !within || !falling {
+            return Err(TunerError::Configuration(format!(
+                "accept lengths {lengths:?}: expected those of chains of 1, 2, … drafts, bonus token included, each \
+                 larger than the one before by no more than that was, from 1 to 2 for one draft"
+            )));
+        }
+        Ok(Self { source: Source::Survival(survival), accepted: RefCell::default() })
+    }
+
+    /// Number of texts; 1 without texts.
+    pub fn texts(&self) -> usize {
+        match &self.source {
+            Source::Traced(traces) => traces.first().map_or(1, |trace| trace.texts.len()),
+            Source::Survival(_) => 1,
+        }
+    }
+
+    /// Whether the acceptance of a shape is known.
+    pub fn knows(&self, shape: TreeShape) -> bool {
+        match &self.source {
+            Source::Traced(traces) => traces.iter().any(|trace| trace.contains(shape)),
+            Source::Survival(survival) => shape.topk == 1 && shape.num_steps <= survival.len(),
+        }
+    }
+
+    /// Drafts that a round of a shape accepts at a place; `chance` is a random number of 0 to 1 for sources without
+    /// texts, the same for all shapes.
+    ///
+    /// # Errors
+    /// When the shape is unknown.
+    pub fn accepted(&self, shape: TreeShape, place: Place, chance: f64) -> Result<usize, TunerError> {
+        if shape.is_off() {
+            return Ok(0);
+        }
+        if !self.knows(shape) {
+            return Err(TunerError::Configuration(format!(
+                "the acceptance of the tree shape {shape} is unknown: trace it, or leave it out"
+            )));
+        }
+        if let Source::Survival(survival) = &self.source {
+            return Ok(survival[..shape.num_steps].iter().take_while(|survival| chance < **survival).count());
+        }
+        let table = self.table(shape);
+        let text = &table[place.text % table.len()];
+        Ok(usize::from(text[place.position % text.len()]))
+    }
+
+    /// The nodes at a place, of the first trace whose limit is this; `None` if there is none.
+    pub fn nodes(&self, limit: TreeShape, place: Place) -> Option<&Nodes> {
+        let Source::Traced(traces) = &self.source else { return None };
+        let trace = traces.iter().find(|trace| trace.limit == limit)?;
+        let text = &trace.texts[place.text % trace.texts.len()];
+        Some(&text.positions[place.position % text.positions.len()])
+    }
+
+    /// The positions of every second text, for calibration; all if there is one text. Empty without such a trace.
+    pub fn every_second(&self, limit: TreeShape) -> Vec<&Nodes> {
+        let Source::Traced(traces) = &self.source else { return Vec::new() };
+        let trace = traces.iter().find(|trace| trace.limit == limit);
+        trace.into_iter().flat_map(|trace| trace.texts.iter().step_by(2)).flat_map(|text| &text.positions).collect()
+    }
+
+    /// Tokens per round of a shape, bonus token included: of rounds one after the other along the texts.
+    ///
+    /// # Errors
+    /// When the shape is unknown.
+    pub fn accept_length(&self, shape: TreeShape) -> Result<f64, TunerError> {
+        if let (Source::Survival(survival), true) = (&self.source, self.knows(shape)) {
+            return Ok(1.0 + survival[..shape.num_steps].iter().sum::<f64>());
+        }
+        self.accepted(shape, Place { text: 0, position: 0 }, 0.0)?;
+        if shape.is_off() {
+            return Ok(1.0);
+        }
+        let (mut rounds, mut tokens) = (0_usize, 0_usize);
+        for text in self.table(shape).iter() {
+            let mut at = 0;
+            while at < text.len() {
+                let kept = (usize::from(text[at]) + 1).min(text.len() - at);
+                at += kept;
+                tokens += kept;
+                rounds += 1;
+            }
+        }
+        Ok(tokens as f64 / rounds.max(1) as f64)
+    }
+
+    /// The accepted drafts of a shape that is traced; computed on first use.
+    fn table(&self, shape: TreeShape) -> Accepted {
+        let mut tables = self.accepted.borrow_mut();
+        let make = || {
+            let Source::Traced(traces) = &self.source else { return Rc::default() };
+            let trace = traces.iter().find(|trace| trace.contains(shape));
+            let texts = trace.map(|trace| trace.texts.as_slice()).unwrap_or_default();
+            let accepted = |nodes: &Nodes| nodes.accepted(&nodes.kept(shape)) as u16;
+            Rc::new(texts.iter().map(|text| text.positions.iter().map(accepted).collect()).collect())
+        };
+        Rc::clone(tables.entry(shape).or_insert_with(make))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_lengths_are_survivals_of_positions() {
+        let drafts = Drafts::golden(&[1.8, 2.3, 2.6]).expect("they fall");
+        let place = Place { text: 0, position: 0 };
+        let accepted = |steps, chance| drafts.accepted(TreeShape::chain(steps), place, chance).expect("it is known");
+        assert_eq!([0.1, 0.4, 0.7, 0.9].map(|chance| accepted(3, chance)), [3, 2, 1, 0]);
+        assert_eq!((accepted(1, 0.1), accepted(0, 0.1)), (1, 0));
+        assert!((drafts.accept_length(TreeShape::chain(2)).expect("known") - 2.3).abs() < 1e-9);
+        let unknown = drafts.accepted(TreeShape::chain(4), place, 0.0).expect_err("too long").to_string();
+        assert!(unknown.contains("4,1,5"), "{unknown}");
+        for wrong in [&[][..], &[2.5], &[1.2, 1.9], &[1.5, 1.4]] {
+            assert!(Drafts::golden(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

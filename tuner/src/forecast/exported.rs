@@ -1,0 +1,98 @@
+//! A simulated policy as flags of slime.
+
+use schemas::{adaptive, tree::TreeShape};
+
+use super::plan::TableRow;
+
+/// slime's flags for the engines that it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlimeFlags {
+    /// The flags, in order; empty for no speculation.
+    pub flags: Vec<String>,
+    /// Contents of the file that `--sglang-speculative-adaptive-config` names, if there is one.
+    pub file: Option<String>,
+    /// What the flags cannot express.
+    pub warnings: Vec<String>,
+}
+
+/// The flags of a policy with this table. `file` is the path of the adaptive file, if one is needed.
+///
+/// # Errors
+/// A message, when SGLang cannot run the policy.
+pub fn slime(algorithm: &str, table: &[TableRow], file: &str) -> Result<SlimeFlags, String> {
+    let mut warnings = Vec::new();
+    let smallest = table.iter().filter_map(|row| row.context).reduce(f64::min);
+    if smallest.is_some() {
+        warnings.push(
+            "SGLang's tables have no context: the rows of the smallest contexts are exported, and contexts above them \
+             run what was not chosen for them"
+                .into(),
+        );
+    }
+    let rows: Vec<&TableRow> = table.iter().filter(|row| row.context == smallest).collect();
+    let mut steps: Vec<(usize, TreeShape)> = Vec::new();
+    let mut first = 1;
+    for row in rows {
+        if steps.last().is_none_or(|(_, shape)| *shape != row.shape) {
+            steps.push((first, row.shape));
+        }
+        first = row.batch.saturating_add(1);
+    }
+    let shape = |shape: TreeShape| {
+        [
+            format!("--sglang-speculative-algorithm {algorithm}"),
+            format!("--sglang-speculative-num-steps {}", shape.num_steps),
+            format!("--sglang-speculative-eagle-topk {}", shape.topk),
+            format!("--sglang-speculative-num-draft-tokens {}", shape.num_draft_tokens),
+        ]
+    };
+    match steps.as_slice() {
+        [] => Err("the policy has no table that SGLang could run".into()),
+        [(_, one)] if one.is_off() => Ok(SlimeFlags { flags: Vec::new(), file: None, warnings }),
+        [(_, one)] => Ok(SlimeFlags { flags: shape(*one).to_vec(), file: None, warnings }),
+        several => {
+            if let Some((_, tree)) = several.iter().find(|(_, shape)| shape.topk > 1) {
+                return Err(format!(
+                    "SGLang changes between chains only, and the table has the tree {tree}: simulate with --shapes that are \
+                     chains"
+                ));
+            }
+            let longest = several.iter().map(|(_, shape)| shape.num_steps).max().unwrap_or_default();
+            let mut flags = shape(TreeShape::chain(longest)).to_vec();
+            flags.push("--sglang-speculative-adaptive".into());
+            flags.push(format!("--sglang-speculative-adaptive-config {file}"));
+            let bounds: Vec<String> = several.iter().skip(1).map(|(first, _)| (first - 1).to_string()).collect();
+            warnings.push(format!(
+                "SGLang looks a batch up by the capture size to which it pads: capture {} as well",
+                bounds.join(", ")
+            ));
+            let slots = several.iter().map(|(first, shape)| (*first, shape.num_steps));
+            Ok(SlimeFlags { flags, file: Some(adaptive::write(slots)), warnings })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_chains_become_a_file_and_trees_are_refused() {
+        let row = |batch, context, steps| TableRow { batch, context, shape: TreeShape::chain(steps) };
+        let table = [row(1, None, 3), row(8, None, 3), row(32, None, 1), row(256, None, 0)];
+        let found = slime("EAGLE3", &table, "tiers.json").expect("chains");
+        assert_eq!(found.flags[1], "--sglang-speculative-num-steps 3");
+        assert_eq!(found.flags[5], "--sglang-speculative-adaptive-config tiers.json");
+        let expected = vec![(8, TreeShape::chain(3)), (32, TreeShape::chain(1)), (usize::MAX, TreeShape::OFF)];
+        assert_eq!(adaptive::read(&found.file.expect("a file")), Ok(expected));
+        assert!(found.warnings[0].contains("capture 8, 32"), "{:?}", found.warnings);
+        let contexts = [row(8, Some(1000.0), 2), row(8, None, 4)];
+        let found = slime("EAGLE3", &contexts, "tiers.json").expect("one chain");
+        assert_eq!((found.flags.len(), found.file), (4, None));
+        assert!(found.warnings[0].contains("no context"));
+        assert_eq!(slime("EAGLE3", &[row(8, None, 0)], "").map(|one| one.flags.len()), Ok(0));
+        let tree = TableRow { batch: 1, context: None, shape: "3,2,6".parse().expect("a shape") };
+        assert!(slime("EAGLE3", &[tree, row(8, None, 0)], "").expect_err("a tree").contains("3,2,6"));
+        assert!(slime("EAGLE3", &[], "").is_err());
+    }
+}

@@ -1,0 +1,51 @@
+//! Requests whose numbers of rounds are known.
+
+use schemas::tree::TreeShape;
+
+use super::{
+    Need,
+    play::{Course, Progress, Ran, Step},
+};
+use crate::TunerError;
+
+/// Requests with one tree for all rounds.
+pub struct Needs<'a> {
+    /// The requests.
+    pub needs: &'a [Need],
+    /// Time in ms of a round of a padded batch at a mean context.
+    pub round_ms: &'a dyn Fn(usize, f64) -> Result<f64, TunerError>,
+    /// Time in ms of a step that prefills this many tokens.
+    pub prefill_ms: &'a dyn Fn(usize) -> f64,
+}
+
+impl Course for Needs<'_> {
+    fn prompt_tokens(&self, request: usize) -> usize {
+        self.needs[request].prompt_tokens
+    }
+
+    fn output_tokens(&self, request: usize) -> usize {
+        self.needs[request].output_tokens
+    }
+
+    fn has_ended(&self, request: usize, progress: Progress) -> bool {
+        progress.rounds >= self.needs[request].rounds
+    }
+
+    /// Assumes that every round adds the same number of tokens.
+    fn context(&self, request: usize, progress: Progress) -> f64 {
+        let need = self.needs[request];
+        let done = progress.rounds as f64 / need.rounds.max(1) as f64;
+        need.prompt_tokens as f64 + done * (need.output_tokens - 1) as f64
+    }
+
+    fn round(&mut self, step: &Step<'_>) -> Result<Ran, TunerError> {
+        let ms = (self.round_ms)(step.padded, step.context)?;
+        let batch = step.members.len() + step.riders;
+        // The tree and the tokens of single rounds are unknown here.
+        Ok(Ran { ms, shape: TreeShape::OFF, rows: batch, tokens: vec![0; step.members.len()] })
+    }
+
+    fn prefill_ms(&self, tokens: usize) -> f64 {
+        (self.prefill_ms)(tokens)
+    }
+}

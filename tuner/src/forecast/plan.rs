@@ -1,0 +1,507 @@
+//! A simulation as a user asks for it: a load, policies by name, and what is known about drafts and times.
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use schemas::tree::TreeShape;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Arrivals, Forecast, Job, Setup, Simulation,
+    costs::StepCosts,
+    drafts::Drafts,
+    policy::{
+        Policy, Row, Table,
+        budget::Budget,
+        calibration::Calibration,
+        sglang::{Adaptive, Settings},
+        vllm::Schedule,
+    },
+    rollout::{Lengths, Rollout},
+    simulate_policy,
+    study::{Candidate, Study, study},
+    tables,
+};
+use crate::TunerError;
+
+/// What is simulated.
+#[derive(Debug)]
+pub struct Plan {
+    /// What drafts would accept.
+    pub drafts: Drafts,
+    /// The time of steps.
+    pub costs: StepCosts,
+    /// Trees that policies choose among; no speculation is always among them.
+    pub shapes: Vec<TreeShape>,
+    /// Limits of the traces: what budgets draft.
+    pub limits: Vec<TreeShape>,
+    /// The load.
+    pub load: Load,
+    /// How the engine is set up.
+    pub setup: Setup,
+    /// Largest contexts of the buckets of a table by batch and context, but the last.
+    pub contexts: Vec<f64>,
+    /// Draws on which policies are chosen, and as many on which they are judged.
+    pub draws: usize,
+    /// Policies by the names of [`POLICIES`]; all if it is empty.
+    pub policies: Vec<String>,
+}
+
+/// The requests, and when they are sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// How many requests, and how long they are.
+    pub requests: Rollout,
+    /// When they are sent.
+    pub sent: Sent,
+}
+
+/// When requests are sent, and what counts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sent {
+    /// All at once; what counts is the time until this share of them is done. Stragglers run on, or are aborted.
+    AtOnce {
+        /// 1 for all.
+        share: f64,
+        /// Whether the rest is aborted then, so that the tokens of the draw differ.
+        abort: bool,
+    },
+    /// This many are kept unfinished; what counts is the time until all are done.
+    Closed(usize),
+    /// At random times with a mean rate; what counts is the mean latency.
+    Open {
+        /// Requests per second.
+        rate: f64,
+        /// Requests that arrive together.
+        burst: usize,
+    },
+    /// At recorded times in ms, ascending, one per request; what counts is the mean latency.
+    Recorded(Vec<f64>),
+}
+
+/// The result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Simulated {
+    /// Always true: nothing was measured.
+    pub simulated: bool,
+    /// Where the time of steps comes from.
+    pub times: String,
+    /// What counts, in words.
+    pub objective: String,
+    /// The policies.
+    pub study: Study,
+    /// The chosen policy's table, if it is one.
+    pub table: Option<Vec<TableRow>>,
+    /// The batch over time of the chosen policy, on the first draw on which policies are judged.
+    pub timeline: Vec<Slice>,
+    /// What was left out and why, and assumptions of rules.
+    pub notes: Vec<String>,
+}
+
+/// A row of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TableRow {
+    /// Largest batch.
+    pub batch: usize,
+    /// Largest mean context in tokens; `None` for the last bucket.
+    pub context: Option<f64>,
+    /// What runs.
+    pub shape: TreeShape,
+}
+
+/// A part of the time of a draw.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Slice {
+    /// Start in s.
+    pub from_s: f64,
+    /// Mean batch of its rounds, by time.
+    pub batch: f64,
+    /// Share of the time of its rounds with speculation.
+    pub speculating: f64,
+    /// Tokens per round of a request.
+    pub accept_length: f64,
+    /// Rows that the target verified for each request.
+    pub rows: f64,
+}
+
+/// Names of policies, each with what it is.
+pub const POLICIES: [(&str, &str); 8] = [
+    ("none", "no speculation"),
+    ("fixed", "each tree for all rounds"),
+    ("batch", "the fastest tree at each batch"),
+    ("batch-context", "the fastest tree at each batch and context"),
+    ("sglang", "SGLang 0.5.23's adaptive tiers"),
+    ("vllm-schedule", "the best schedule of chains for vLLM 0.33"),
+    ("vllm-adaptive", "vLLM 0.33's adaptive verification"),
+    ("budget", "rows of all requests by probability, chains and trees"),
+];
+
+/// Parts of a timeline.
+const SLICES: usize = 20;
+
+impl Plan {
+    /// Runs all policies.
+    ///
+    /// # Errors
+    /// When the plan is impossible.
+    pub fn run(&self) -> Result<Simulated, TunerError> {
+        let mut notes = Vec::new();
+        let tables = self.tables()?;
+        let candidates = self.candidates(&tables, &mut notes)?;
+        let study = study(
+            &candidates,
+            self.draws,
+            |seed| self.load.requests.draw(&self.drafts, seed),
+            |jobs, policy| self.simulate(jobs, policy),
+            |forecast| self.seconds(forecast),
+        )?;
+        let chosen = &candidates[study.chosen];
+        let jobs = self.load.requests.draw(&self.drafts, self.draws as u64);
+        let forecast = self.simulate(&jobs, &mut *(chosen.make)())?;
+        Ok(Simulated {
+            simulated: true,
+            times: self.costs.source.clone(),
+            objective: self.objective(),
+            table: chosen.table.as_ref().map(rows),
+            timeline: timeline(&forecast),
+            study,
+            notes,
+        })
+    }
+
+    /// Whether a policy is wanted.
+    fn wants(&self, name: &str) -> bool {
+        self.policies.is_empty() || self.policies.iter().any(|wanted| wanted == name)
+    }
+
+    /// Shapes with no speculation, without duplicates.
+    fn all_shapes(&self) -> Vec<TreeShape> {
+        let mut shapes: Vec<TreeShape> = self.shapes.iter().copied().chain([TreeShape::OFF]).collect();
+        shapes.sort_unstable();
+        shapes.dedup();
+        shapes
+    }
+
+    /// Batches at which tables may change.
+    fn batches(&self) -> Vec<usize> {
+        let most = self.setup.max_running_requests;
+        let powers = (0..usize::BITS).map(|bit| 1 << bit).take_while(|size| *size < most);
+        let sizes = self.setup.capture_sizes.iter().copied().filter(|size| *size <= most);
+        let mut all: Vec<usize> = if self.setup.capture_sizes.is_empty() { powers.collect() } else { sizes.collect() };
+        all.push(most);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The tables, by the names of their policies. One by batch alone is judged at the mean context of the load.
+    fn tables(&self) -> Result<Vec<(&'static str, Table)>, TunerError> {
+        let (shapes, batches) = (self.all_shapes(), self.batches());
+        let chains: Vec<TreeShape> = shapes.iter().copied().filter(|shape| shape.topk == 1).collect();
+        let jobs = self.load.requests.draw(&self.drafts, 0);
+        let tokens: f64 = jobs.iter().map(|job| job.output_tokens as f64).sum();
+        let halfway =
+            |job: &Job| (job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0) * job.output_tokens as f64;
+        let context = jobs.iter().map(halfway).sum::<f64>() / tokens.max(1.0);
+        let mut tables = vec![("batch", tables::by_batch(&self.drafts, &self.costs, &shapes, &batches, context)?)];
+        if !self.contexts.is_empty() {
+            let table = tables::by_batch_and_context(&self.drafts, &self.costs, &shapes, &batches, &self.contexts)?;
+            tables.push(("batch-context", table));
+        }
+        tables.push(("vllm-schedule", tables::by_batch(&self.drafts, &self.costs, &chains, &batches, context)?));
+        tables.retain(|(name, _)| self.wants(name));
+        Ok(tables)
+    }
+
+    fn candidates<'a>(
+        &'a self,
+        tables: &'a [(&'static str, Table)],
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<Candidate<'a>>, TunerError> {
+        let most = self.setup.max_running_requests;
+        let fixed = |name: &str, shape: TreeShape| {
+            let row = Row { batch: most, context: f64::INFINITY, shape };
+            let table = Table::new(vec![row]);
+            Candidate { table, ..candidate(name, move || Table::fixed(shape)) }
+        };
+        let mut all = vec![fixed("none", TreeShape::OFF)];
+        if self.wants("fixed") {
+            let fixed = |shape: TreeShape| fixed(&format!("fixed {shape}"), shape);
+            all.extend(self.all_shapes().into_iter().filter(|shape| !shape.is_off()).map(fixed));
+        }
+        for (name, table) in tables {
+            match *name {
+                "vllm-schedule" => {
+                    let ranges = ranges(table);
+                    let schedule = Schedule::new(ranges)
+                        .ok_or_else(|| TunerError::Configuration("the schedule has no range".into()))?;
+                    let policy = candidate(name, move || schedule.clone());
+                    all.push(Candidate { table: Some(table.clone()), ..policy });
+                }
+                _ => all.push(Candidate { table: Some(table.clone()), ..candidate(name, || table.clone()) }),
+            }
+        }
+        if self.wants("sglang") {
+            self.sglang(&mut all, notes);
+        }
+        self.budgets(&mut all, notes)?;
+        Ok(all)
+    }
+
+    /// SGLang's rule over those of its candidates whose acceptance is known.
+    fn sglang<'a>(&'a self, all: &mut Vec<Candidate<'a>>, notes: &mut Vec<String>) {
+        let mut settings = Settings::default();
+        let before = settings.slots.clone();
+        for (_, steps) in &mut settings.slots {
+            steps.retain(|steps| self.drafts.knows(TreeShape::chain(*steps)));
+        }
+        settings.slots.retain(|(_, steps)| !steps.is_empty());
+        let start = Adaptive::default_start(&settings);
+        let Some(rule) = Adaptive::new(settings.clone(), start) else {
+            notes.push("sglang: left out, no chain's acceptance is known".into());
+            return;
+        };
+        if settings.slots != before {
+            notes.push(format!(
+                "sglang: only candidates of known acceptance take part ({:?} steps)",
+                Adaptive::candidates(&settings)
+            ));
+        }
+        notes.push(
+            "sglang: the rule of 0.5.23 with hysteresis 0 up and −0.25 down; its ceiling_coeff is not simulated".into(),
+        );
+        all.push(candidate("sglang", move || rule.clone()));
+    }
+
+    fn budgets<'a>(&'a self, all: &mut Vec<Candidate<'a>>, notes: &mut Vec<String>) -> Result<(), TunerError> {
+        let asked = |name: &str| self.policies.iter().any(|wanted| wanted == name);
+        if self.limits.is_empty() {
+            if asked("budget") || asked("vllm-adaptive") {
+                notes.push("budgets are left out: they need node scores, which only a trace has".into());
+            }
+            return Ok(());
+        }
+        let lengths = self.all_shapes().into_iter().map(|shape| Ok((shape, self.drafts.accept_length(shape)?)));
+        let lengths: Vec<(TreeShape, f64)> = lengths.collect::<Result<_, TunerError>>()?;
+        for limit in &self.limits {
+            let calibration = Calibration::fit(&self.drafts.every_second(*limit));
+            let costs = self.costs.clone();
+            if limit.topk == 1 && self.wants("vllm-adaptive") {
+                let captured: Vec<usize> =
+                    self.setup.capture_sizes.iter().map(|size| size * limit.num_draft_tokens).collect();
+                let (steps, costs) = (limit.num_steps, costs.clone());
+                let make = move || Budget::vllm(steps, costs.clone(), calibration, captured.clone());
+                all.push(candidate(&format!("vllm-adaptive {steps}"), make));
+            }
+            if self.wants("budget") {
+                let lengths = lengths.clone();
+                let make = move || Budget::new(*limit, costs.clone(), calibration, lengths.clone());
+                all.push(candidate(&format!("budget {limit}"), make));
+            }
+        }
+        notes.push("budgets: probabilities are calibrated on every second text of the trace".into());
+        Ok(())
+    }
+
+    fn simulate(&self, jobs: &[Job], policy: &mut dyn Policy) -> Result<Forecast, TunerError> {
+        let arrivals = self.load.sent.arrivals(jobs.len());
+        let until = match self.load.sent {
+            Sent::AtOnce { share, abort: true } => Some(done(share, jobs.len())),
+            _ => None,
+        };
+        let Self { setup, drafts, costs, .. } = self;
+        simulate_policy(&Simulation { jobs, arrivals: &arrivals, setup, drafts, costs, until }, policy)
+    }
+
+    /// The objective.
+    fn seconds(&self, forecast: &Forecast) -> f64 {
+        match self.load.sent {
+            Sent::AtOnce { share, .. } => {
+                let jobs = self.load.requests.prompts * self.load.requests.samples;
+                forecast.ends_s.get(done(share, jobs) - 1).copied().unwrap_or(forecast.elapsed_s)
+            }
+            Sent::Closed(_) => forecast.elapsed_s,
+            Sent::Open { .. } | Sent::Recorded(_) => forecast.mean_latency_ms / 1e3,
+        }
+    }
+
+    fn objective(&self) -> String {
+        match self.load.sent {
+            Sent::AtOnce { share, abort } if share < 1.0 => format!(
+                "seconds until {}% of the requests are done; the others {}",
+                share * 100.0,
+                if abort { "are aborted" } else { "run on" }
+            ),
+            Sent::AtOnce { .. } | Sent::Closed(_) => "seconds until all requests are done".into(),
+            Sent::Open { .. } | Sent::Recorded(_) => "mean latency of a request in seconds".into(),
+        }
+    }
+}
+
+impl Sent {
+    /// The arrivals of some requests.
+    fn arrivals(&self, requests: usize) -> Arrivals {
+        match self {
+            Self::AtOnce { .. } => Arrivals::Open { at_ms: vec![0.0; requests] },
+            Self::Closed(batch_size) => Arrivals::Closed { batch_size: *batch_size },
+            Self::Recorded(at_ms) => Arrivals::Open { at_ms: at_ms.clone() },
+            Self::Open { rate, burst } => {
+                let mut random = StdRng::seed_from_u64(0xA11);
+                let mut now = 0.0;
+                let mut at_ms = Vec::with_capacity(requests);
+                while at_ms.len() < requests {
+                    let chance: f64 = random.random();
+                    now -= (1.0 - chance).ln() * 1e3 * *burst as f64 / rate;
+                    at_ms.extend(std::iter::repeat_n(now, (*burst).min(requests - at_ms.len())));
+                }
+                Arrivals::Open { at_ms }
+            }
+        }
+    }
+}
+
+fn candidate<'a, P: Policy + 'static>(name: &str, make: impl Fn() -> P + 'a) -> Candidate<'a> {
+    Candidate { name: name.to_owned(), table: None, make: Box::new(move || Box::new(make()) as Box<dyn Policy>) }
+}
+
+/// Number of requests in a share of them, at least one.
+fn done(share: f64, requests: usize) -> usize {
+    ((share * requests as f64).ceil() as usize).clamp(1, requests.max(1))
+}
+
+/// The rows of a table, for a reader.
+fn rows(table: &Table) -> Vec<TableRow> {
+    let row = |row: &Row| TableRow {
+        batch: row.batch,
+        context: row.context.is_finite().then_some(row.context),
+        shape: row.shape,
+    };
+    table.rows().iter().map(row).collect()
+}
+
+/// A table of chains as ranges of batches: (first, last, drafts). The last range has no end.
+pub fn ranges(table: &Table) -> Vec<(usize, usize, usize)> {
+    let mut ranges: Vec<(usize, usize, usize)> = Vec::new();
+    for row in table.rows() {
+        let drafts = row.shape.num_steps;
+        match ranges.last_mut() {
+            Some(last) if last.2 == drafts => last.1 = row.batch,
+            last => {
+                let first = last.map_or(1, |last| last.1 + 1);
+                ranges.push((first, row.batch, drafts));
+            }
+        }
+    }
+    ranges
+}
+
+/// The rounds of a forecast in parts of equal time.
+fn timeline(forecast: &Forecast) -> Vec<Slice> {
+    let width = forecast.elapsed_s * 1e3 / SLICES as f64;
+    let slice = |number: usize| {
+        let within = |at: f64| (at / width) as usize == number;
+        let of = forecast.stretches.iter().filter(|stretch| within(stretch.from_ms + stretch.ms / 2.0));
+        let sum = |value: &dyn Fn(&super::Stretch) -> f64| of.clone().map(value).sum::<f64>();
+        let (ms, requests) = (sum(&|one| one.ms), sum(&|one| (one.batch as u64 * one.rounds) as f64));
+        (ms > 0.0).then(|| Slice {
+            from_s: number as f64 * width / 1e3,
+            batch: sum(&|one| one.batch as f64 * one.ms) / ms,
+            speculating: sum(&|one| if one.shape.is_off() { 0.0 } else { one.ms }) / ms,
+            accept_length: sum(&|one| one.tokens as f64) / requests,
+            rows: sum(&|one| one.rows as f64) / requests,
+        })
+    };
+    (0..SLICES).filter_map(slice).collect()
+}
+
+impl Plan {
+    /// A load for [`Load::requests`]: lengths from a file of one number of tokens per line.
+    ///
+    /// # Errors
+    /// A message with the line that is not such a number.
+    pub fn lengths(text: &str) -> Result<Lengths, String> {
+        let number = |(at, line): (usize, &str)| {
+            let wrong = || format!("line {}: expected a number of tokens, found {line:?}", at + 1);
+            line.trim().parse::<usize>().ok().filter(|tokens| *tokens > 0).ok_or_else(wrong)
+        };
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let lengths: Vec<usize> = lines.map(number).collect::<Result<_, _>>()?;
+        if lengths.is_empty() { Err("it contains no length".into()) } else { Ok(Lengths::Recorded(lengths)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(sent: Sent) -> Plan {
+        let lengths = Lengths::LongTail { median: 40.0, sigma: 1.0, most: 500 };
+        Plan {
+            drafts: Drafts::golden(&[1.7, 2.2, 2.5]).expect("lengths"),
+            costs: StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name"),
+            shapes: (1..=3).map(TreeShape::chain).collect(),
+            limits: Vec::new(),
+            load: Load { requests: Rollout { prompts: 16, samples: 4, prompt_tokens: 50, lengths }, sent },
+            setup: Setup {
+                capture_sizes: vec![1, 2, 4, 8, 16, 32, 64],
+                max_running_requests: 64,
+                prefill_budget: 8192,
+                prefill_chunk: 8192,
+                rounds_behind: 1,
+                mixed_prefill: false,
+            },
+            contexts: vec![100.0],
+            draws: 3,
+            policies: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_load_runs_under_every_policy_that_is_known() {
+        for (sent, objective) in [
+            (Sent::AtOnce { share: 1.0, abort: false }, "until all"),
+            (Sent::AtOnce { share: 0.9, abort: true }, "until 90% of the requests are done; the others are aborted"),
+            (Sent::Closed(8), "until all"),
+            (Sent::Open { rate: 50.0, burst: 4 }, "mean latency"),
+            (Sent::Recorded((0..64).map(|at| f64::from(at) * 10.0).collect()), "mean latency"),
+        ] {
+            let found = plan(sent).run().expect("it runs");
+            let names: Vec<&str> = found.study.policies.iter().map(|one| one.name.as_str()).collect();
+            let expected = [
+                "none",
+                "fixed 1,1,2",
+                "fixed 2,1,3",
+                "fixed 3,1,4",
+                "batch",
+                "batch-context",
+                "vllm-schedule",
+                "sglang",
+            ];
+            assert_eq!(names, expected);
+            assert!(found.simulated && found.objective.contains(objective), "{}", found.objective);
+            assert!(found.notes.iter().any(|note| note.contains("[0, 1, 3] steps")), "{:?}", found.notes);
+            assert!(!found.timeline.is_empty() && found.study.policies.iter().all(|one| one.judged_on_s > 0.0));
+        }
+    }
+
+    #[test]
+    fn the_batch_of_a_rollout_shrinks_and_aborting_is_no_slower() {
+        let found = plan(Sent::AtOnce { share: 1.0, abort: false }).run().expect("it runs");
+        let (first, last) = (found.timeline[0], found.timeline[found.timeline.len() - 1]);
+        assert!(first.batch > 20.0 && last.batch < 5.0 && last.speculating > 0.99, "{:?}", found.timeline);
+        let seconds = |abort| {
+            let found = plan(Sent::AtOnce { share: 0.9, abort }).run().expect("it runs");
+            found.study.policies[0].judged_on_s
+        };
+        assert!((seconds(true) - seconds(false)).abs() < 1e-9);
+        assert!(seconds(true) < found.study.policies[0].judged_on_s);
+    }
+
+    #[test]
+    fn tables_are_ranges_and_lengths_are_lines() {
+        let row = |batch, steps| Row { batch, context: f64::INFINITY, shape: TreeShape::chain(steps) };
+        let table = Table::new(vec![row(1, 3), row(2, 3), row(8, 1), row(64, 0)]).expect("rows");
+        assert_eq!(ranges(&table), [(1, 2, 3), (3, 8, 1), (9, 64, 0)]);
+        assert_eq!(Plan::lengths("5\n\n 7\n"), Ok(Lengths::Recorded(vec![5, 7])));
+        assert!(Plan::lengths("5\nx\n").expect_err("a word").contains("line 2"));
+        assert!(Plan::lengths("").is_err());
+    }
+}

@@ -1,0 +1,217 @@
+//! Budgets of verified rows over all requests: the drafts with the largest probabilities are verified, whichever request
+//! they belong to.
+//!
+//! The number of drafts maximises expected tokens / time. The host chooses it before the draft runs, from the
+//! probabilities of the round before; a new request counts as certain. The device then splits it by those of this round.
+//! A draft is never less probable than its children, so the best drafts always contain their parents.
+//!
+//! [`Budget::vllm`] is vLLM's adaptive verification as described for 0.33: a chain of K drafts, any number of rows, and
+//! step times at one context (8,192) that are a step function of the captured sizes up to the largest one. Its online
+//! fit of confidences is not simulated: they are fitted to the trace, or stay as they start. [`Budget::new`] has any tree, a
+//! grid of numbers of rows, the context of the batch, and more candidates: fixed trees, and no speculation.
+
+use std::collections::HashMap;
+
+use engine::replay::trace::Nodes;
+use schemas::tree::TreeShape;
+
+use super::{Choice, Policy, View, calibration::Calibration};
+use crate::forecast::costs::StepCosts;
+
+/// The context at which vLLM times its steps.
+const VLLM_CONTEXT: f64 = 8192.0;
+/// Rounds without speculation before it is tried again; doubled each time, up to [`LONGEST_PAUSE`].
+const PAUSE: usize = 16;
+const LONGEST_PAUSE: usize = 1024;
+/// Verified rows for each request among which a budget chooses.
+const GRID: [f64; 11] = [1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0];
+
+/// A budget.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    limit: TreeShape,
+    costs: StepCosts,
+    calibration: Calibration,
+    rule: Rule,
+    /// The probabilities of each request's drafts in its last round, descending.
+    known: HashMap<usize, Vec<f64>>,
+    /// Rounds without speculation that are left, and the length of the next pause.
+    pause: (usize, usize),
+}
+
+#[derive(Clone, Debug)]
+enum Rule {
+    Ours { fixed: Vec<(TreeShape, f64)> },
+    Vllm { captured: Vec<usize> },
+}
+
+impl Budget {
+    /// A budget over trees up to a limit. `fixed` are trees with their accept lengths that are candidates of every round.
+    pub fn new(limit: TreeShape, costs: StepCosts, calibration: Calibration, fixed: Vec<(TreeShape, f64)>) -> Self {
+        let pause = (0, PAUSE);
+        Self { limit, costs, calibration, rule: Rule::Ours { fixed }, known: HashMap::new(), pause }
+    }
+
+    /// vLLM's adaptive verification of chains of K drafts. `captured` are the captured numbers of rows, ascending.
+    pub fn vllm(drafts: usize, costs: StepCosts, calibration: Calibration, captured: Vec<usize>) -> Self {
+        let limit = TreeShape::chain(drafts);
+        Self { limit, costs, calibration, rule: Rule::Vllm { captured }, known: HashMap::new(), pause: (0, PAUSE) }
+    }
+
+    /// The known probabilities of all requests of a view, descending.
+    fn expected(&self, view: &View<'_>) -> Vec<f64> {
+        let most = self.limit.num_draft_tokens - 1;
+        let certain = vec![1.0; self.limit.num_steps.min(most)];
+        let of = |request: &usize| self.known.get(request).unwrap_or(&certain).iter().copied();
+        let mut values: Vec<f64> = view.requests.iter().flat_map(of).collect();
+        values.sort_unstable_by(|a, b| b.total_cmp(a));
+        values
+    }
+
+    /// The time of a round that verifies this many drafts.
+    fn time(&self, view: &View<'_>, drafts: usize) -> f64 {
+        let rows = view.batch + drafts;
+        match &self.rule {
+            Rule::Ours { .. } => self.costs.round(self.limit, view.padded, rows, view.context, view.prefilled),
+            Rule::Vllm { captured } => {
+                let rows = rows + view.prefilled;
+                let at = captured.get(captured.partition_point(|size| *size < rows)).copied().unwrap_or(rows);
+                self.costs.round(self.limit, view.padded, at, VLLM_CONTEXT, 0)
+            }
+        }
+    }
+}
+
+impl Policy for Budget {
+    fn choose(&mut self, view: &View<'_>) -> Choice {
+        if self.pause.0 > 0 {
+            self.pause.0 -= 1;
+            return Choice::Shape(TreeShape::OFF);
+        }
+        let expected = self.expected(view);
+        let requests = view.requests.len() as f64;
+        let mut sums = vec![requests];
+        for value in &expected {
+            sums.push(sums[sums.len() - 1] + value);
+        }
+        let numbers: Vec<usize> = match &self.rule {
+            Rule::Vllm { .. } => (0..sums.len()).collect(),
+            Rule::Ours { .. } => {
+                let rows = |times: &f64| ((view.batch as f64 * times).round() as usize).saturating_sub(view.batch);
+                GRID.iter().map(rows).chain([1, expected.len()]).filter(|drafts| *drafts < sums.len()).collect()
+            }
+        };
+        let rate = |drafts: &usize| sums[*drafts] / self.time(view, *drafts);
+        let best = numbers.into_iter().map(|drafts| (rate(&drafts), drafts)).max_by(|a, b| {
+            // Of equal rates, the fewest drafts.
+            a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))
+        });
+        let (rate, drafts) = best.unwrap_or((0.0, 0));
+        let choice = Choice::Rows { limit: self.limit, drafts };
+        let Rule::Ours { fixed } = &self.rule else { return choice };
+        let of_shape = |shape: TreeShape, length: f64| {
+            let rows = view.batch * shape.num_draft_tokens;
+            requests * length / self.costs.round(shape, view.padded, rows, view.context, view.prefilled)
+        };
+        let fixed = fixed.iter().map(|(shape, length)| (of_shape(*shape, *length), *shape));
+        let (of_fixed, shape) = fixed.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, TreeShape::OFF));
+        if of_shape(TreeShape::OFF, 1.0) > rate.max(of_fixed) {
+            self.pause = (self.pause.1, (2 * self.pause.1).min(LONGEST_PAUSE));
+            return Choice::Shape(TreeShape::OFF);
+        }
+        self.pause.1 = PAUSE;
+        if of_fixed > rate { Choice::Shape(shape) } else { choice }
+    }
+
+    fn allocate(&mut self, view: &View<'_>, nodes: &[&Nodes], drafts: usize) -> Vec<Vec<usize>> {
+        let values: Vec<Vec<f64>> = nodes.iter().map(|nodes| self.calibration.values(nodes)).collect();
+        let mut all: Vec<(f64, usize, usize)> = Vec::new();
+        for (request, (nodes, values)) in nodes.iter().zip(&values).enumerate() {
+            all.extend(nodes.kept(self.limit).into_iter().map(|at| (values[at], request, at)));
+        }
+        // Ties: by request and place, so that parents come before their children.
+        all.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        let mut kept = vec![Vec::new(); nodes.len()];
+        for (_, request, at) in all.iter().take(drafts) {
+            kept[*request].push(*at);
+        }
+        kept.iter_mut().for_each(|kept: &mut Vec<usize>| kept.sort_unstable());
+        let mut known: Vec<Vec<f64>> = vec![Vec::new(); nodes.len()];
+        all.iter().for_each(|(value, request, _)| known[*request].push(*value));
+        self.known.extend(view.requests.iter().copied().zip(known));
+        kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::replay::trace::ROOT;
+
+    use super::*;
+
+    fn chain(scores: [f32; 3]) -> Nodes {
+        Nodes {
+            score: scores.to_vec(),
+            parent: vec![ROOT, 0, 1],
+            rank: vec![0; 3],
+            depth: vec![1, 2, 3],
+            chance: vec![None; 3],
+            on_text: vec![],
+        }
+    }
+
+    fn costs(row_ms: f64) -> StepCosts {
+        let costs = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name");
+        StepCosts { verify_ms: vec![[1.0, 10.0 + row_ms], [2.0, 10.0 + 2.0 * row_ms]], request_ms: 0.0, ..costs }
+    }
+
+    #[test]
+    fn rows_go_to_the_most_probable_drafts_of_all_requests() {
+        let view = View { requests: &[7, 9], batch: 2, padded: 2, context: 0.0, prefilling: 0, prefilled: 0 };
+        let nodes = [chain([-0.1, -0.2, -0.3]), chain([-1.0, -1.1, -3.0])];
+        let nodes: Vec<&Nodes> = nodes.iter().collect();
+        let mut budget = Budget::vllm(3, costs(0.5), Calibration::NONE, Vec::new());
+        assert_eq!(budget.allocate(&view, &nodes, 4), [vec![0, 1, 2], vec![0]]);
+        assert_eq!(budget.allocate(&view, &nodes, 5), [vec![0, 1, 2], vec![0, 1]]);
+        assert!(budget.allocate(&view, &nodes, 0).iter().all(Vec::is_empty));
+    }
+
+    /// Decisions by hand. A step of these two requests at the profiled context takes 12.21 ms, and 0.5 ms for each draft.
+    #[test]
+    fn the_number_of_rows_maximises_tokens_per_time_with_last_rounds_confidences() {
+        let view = View { requests: &[7, 9], batch: 2, padded: 2, context: 0.0, prefilling: 0, prefilled: 0 };
+        let mut budget = Budget::vllm(3, costs(0.5), Calibration::NONE, Vec::new());
+        // New requests are certain of all drafts: each row adds a token, (2 + n)/(12.21 + 0.5 n) rises to n = 6.
+        assert_eq!(budget.choose(&view), Choice::Rows { limit: TreeShape::chain(3), drafts: 6 });
+        let nodes = [chain([-0.1, -0.2, -0.3]), chain([-1.0, -1.1, -3.0])];
+        budget.allocate(&view, &nodes.iter().collect::<Vec<_>>(), 6);
+        // 0.905 0.819 0.741 0.368 0.333 0.050. A row pays while its value is above 0.5 × the rate, which is at most
+        // 5.166 / 14.71 = 0.351: 0.176. So five rows, not the last one.
+        assert_eq!(budget.choose(&view), Choice::Rows { limit: TreeShape::chain(3), drafts: 5 });
+        // Captured sizes make rows up to the next one free: eight rows are six drafts.
+        budget.rule = Rule::Vllm { captured: vec![4, 8] };
+        assert_eq!(budget.choose(&view), Choice::Rows { limit: TreeShape::chain(3), drafts: 6 });
+        // Another request has no value yet, and counts as certain.
+        let other = View { requests: &[11, 9], ..view };
+        budget.rule = Rule::Vllm { captured: Vec::new() };
+        assert_eq!(budget.choose(&other), Choice::Rows { limit: TreeShape::chain(3), drafts: 5 });
+    }
+
+    #[test]
+    fn a_budget_pauses_where_no_speculation_is_faster_and_tries_again() {
+        let view = View { requests: &[1], batch: 1, padded: 1, context: 0.0, prefilling: 0, prefilled: 0 };
+        let mut budget = Budget::new(TreeShape::chain(3), costs(8.0), Calibration::NONE, Vec::new());
+        let nodes = chain([-2.0, -3.0, -4.0]);
+        assert!(matches!(budget.choose(&view), Choice::Rows { .. }));
+        budget.allocate(&view, &[&nodes], 3);
+        for pause in [16, 32] {
+            for _ in 0..=pause {
+                assert_eq!(budget.choose(&view), Choice::Shape(TreeShape::OFF));
+            }
+        }
+        let fixed = vec![(TreeShape::chain(1), 1.9)];
+        let mut budget = Budget::new(TreeShape::chain(3), costs(0.1), Calibration::NONE, fixed);
+        budget.allocate(&view, &[&nodes], 3);
+        assert_eq!(budget.choose(&view), Choice::Shape(TreeShape::chain(1)));
+    }
+}

@@ -1,0 +1,91 @@
+//! Rollouts: the requests of a step of reinforcement learning, all sent at once.
+
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use serde::{Deserialize, Serialize};
+
+use super::{Job, drafts::Drafts};
+
+/// A rollout.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rollout {
+    /// Number of prompts.
+    pub prompts: usize,
+    /// Samples of each prompt.
+    pub samples: usize,
+    /// Tokens of a prompt.
+    pub prompt_tokens: usize,
+    /// How long outputs are.
+    pub lengths: Lengths,
+}
+
+/// How long outputs are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lengths {
+    /// Drawn from lengths that were recorded.
+    Recorded(Vec<usize>),
+    /// A log-normal distribution: most outputs are short, a few are many times longer.
+    LongTail {
+        /// Half of the outputs are shorter, in tokens.
+        median: f64,
+        /// Standard deviation of the logarithm: 1 means that one output in 44 is more than seven times the median.
+        sigma: f64,
+        /// Outputs are cut off here.
+        most: usize,
+    },
+}
+
+impl Rollout {
+    /// The requests of one draw. Samples of a prompt have the text of the prompt, at different positions.
+    pub fn draw(&self, drafts: &Drafts, seed: u64) -> Vec<Job> {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut jobs = Vec::with_capacity(self.prompts * self.samples);
+        for _ in 0..self.prompts {
+            let text = random.random_range(0..drafts.texts().max(1));
+            for _ in 0..self.samples {
+                let start = random.random_range(0..1 << 20);
+                let output_tokens = self.lengths.draw(&mut random);
+                jobs.push(Job { prompt_tokens: self.prompt_tokens.max(1), output_tokens, text, start });
+            }
+        }
+        jobs
+    }
+}
+
+impl Lengths {
+    /// One length, at least 1.
+    fn draw(&self, random: &mut StdRng) -> usize {
+        match self {
+            Self::Recorded(lengths) if lengths.is_empty() => 1,
+            Self::Recorded(lengths) => lengths[random.random_range(0..lengths.len())].max(1),
+            Self::LongTail { median, sigma, most } => {
+                let (one, two): (f64, f64) = (random.random(), random.random());
+                // Box and Muller's normal variate.
+                let normal = (-2.0 * (1.0 - one).ln()).sqrt() * (std::f64::consts::TAU * two).cos();
+                ((median * (sigma * normal).exp()).round() as usize).clamp(1, (*most).max(1))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_have_their_median_and_a_long_tail() {
+        let drafts = Drafts::golden(&[1.5]).expect("a length");
+        let lengths = Lengths::LongTail { median: 1000.0, sigma: 1.0, most: 20_000 };
+        let rollout = Rollout { prompts: 500, samples: 8, prompt_tokens: 100, lengths };
+        let jobs = rollout.draw(&drafts, 1);
+        let mut tokens: Vec<usize> = jobs.iter().map(|job| job.output_tokens).collect();
+        tokens.sort_unstable();
+        assert!((900..1100).contains(&tokens[2000]), "{}", tokens[2000]);
+        let share = tokens.iter().filter(|tokens| **tokens as f64 > 7.39 * 1000.0).count() as f64 / 4000.0;
+        assert!((share - 0.0228).abs() < 0.01 && tokens[3999] <= 20_000, "{share}");
+        assert_eq!((jobs.clone(), jobs.len()), (rollout.draw(&drafts, 1), 4000));
+        assert_ne!(jobs, rollout.draw(&drafts, 2));
+        let recorded = Rollout { lengths: Lengths::Recorded(vec![5, 9]), ..rollout };
+        assert!(recorded.draw(&drafts, 3).iter().all(|job| [5, 9].contains(&job.output_tokens)));
+    }
+}

@@ -1,0 +1,322 @@
+//! Requests that follow known acceptance under a policy.
+
+use engine::replay::trace::Nodes;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Arrivals, Forecast, Setup, check,
+    costs::StepCosts,
+    drafts::{Drafts, Place},
+    play::{Course, Play, Progress, Ran, Step},
+    policy::{Choice, Policy, View},
+};
+use crate::TunerError;
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Tokens of its prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of its output, including the first one.
+    pub output_tokens: usize,
+    /// The text whose acceptance it has, modulo their number.
+    pub text: usize,
+    /// The position of the text at which it starts; after the end, the text starts again.
+    pub start: usize,
+}
+
+/// A workload with what is known about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Simulation<'a> {
+    /// The requests.
+    pub jobs: &'a [Job],
+    /// When they are sent.
+    pub arrivals: &'a Arrivals,
+    /// How the engine is set up.
+    pub setup: &'a Setup,
+    /// What drafts would accept.
+    pub drafts: &'a Drafts,
+    /// The time of steps.
+    pub costs: &'a StepCosts,
+    /// Ends the simulation when this many requests have ended, and aborts the others; `None` for all.
+    pub until: Option<usize>,
+}
+
+/// Simulates a workload under a policy. Equal inputs yield an equal forecast, and two policies accept the same drafts at
+/// the same position of the same request, so their forecasts can be compared in pairs.
+///
+/// # Errors
+/// When the workload is empty or cannot run, or a policy chooses a tree whose acceptance is unknown.
+pub fn simulate_policy(simulation: &Simulation<'_>, policy: &mut dyn Policy) -> Result<Forecast, TunerError> {
+    let Simulation { jobs, arrivals, setup, until, .. } = *simulation;
+    let impossible = |job: &&Job| job.prompt_tokens == 0 || job.output_tokens == 0;
+    if let Some(job) = jobs.iter().find(impossible) {
+        return Err(TunerError::Configuration(format!("forecast: {job:?}: expected a prompt and an output")));
+    }
+    check(jobs.len(), arrivals, setup)?;
+    let course = Traced { simulation, policy, batch: Vec::new() };
+    let mut play = Play::new(course, jobs.len(), arrivals, setup).until(until.unwrap_or(jobs.len()));
+    play.run()?;
+    play.forecast()
+}
+
+struct Traced<'a> {
+    simulation: &'a Simulation<'a>,
+    policy: &'a mut dyn Policy,
+    /// The requests of the current round.
+    batch: Vec<usize>,
+}
+
+impl Traced<'_> {
+    fn place(&self, request: usize, progress: Progress) -> Place {
+        let job = self.simulation.jobs[request];
+        Place { text: job.text, position: job.start + progress.tokens }
+    }
+
+    /// Verified rows and accepted drafts of each member.
+    fn accepted(
+        &mut self,
+        step: &Step<'_>,
+        view: &View<'_>,
+        choice: &Choice,
+    ) -> Result<(usize, Vec<usize>), TunerError> {
+        let drafts = self.simulation.drafts;
+        let place = |member: &super::play::Member| self.place(member.request, member.progress);
+        match choice {
+            Choice::Shape(shape) => {
+                let accepted = step.members.iter().map(|member| {
+                    let chance = uniform(member.request, member.progress.tokens);
+                    drafts.accepted(*shape, place(member), chance)
+                });
+                let rows = (step.members.len() + step.riders) * shape.num_draft_tokens;
+                Ok((rows, accepted.collect::<Result<_, _>>()?))
+            }
+            Choice::Rows { limit, drafts: count } => {
+                let unknown = || {
+                    TunerError::Configuration(format!(
+                        "a budget needs a trace with the limit {limit}: accept lengths alone have no scores"
+                    ))
+                };
+                let nodes = step.members.iter().map(|member| drafts.nodes(*limit, place(member)).ok_or_else(unknown));
+                let nodes: Vec<&Nodes> = nodes.collect::<Result<_, _>>()?;
+                let kept = self.policy.allocate(view, &nodes, *count);
+                let rows = step.members.len() + step.riders + kept.iter().map(Vec::len).sum::<usize>();
+                Ok((rows, nodes.iter().zip(&kept).map(|(nodes, kept)| nodes.accepted(kept)).collect()))
+            }
+        }
+    }
+}
+
+impl Course for Traced<'_> {
+    fn prompt_tokens(&self, request: usize) -> usize {
+        self.simulation.jobs[request].prompt_tokens
+    }
+
+    fn output_tokens(&self, request: usize) -> usize {
+        self.simulation.jobs[request].output_tokens
+    }
+
+    fn has_ended(&self, request: usize, progress: Progress) -> bool {
+        progress.tokens + 1 >= self.simulation.jobs[request].output_tokens
+    }
+
+    fn context(&self, request: usize, progress: Progress) -> f64 {
+        (self.simulation.jobs[request].prompt_tokens + progress.tokens) as f64
+    }
+
+    fn round(&mut self, step: &Step<'_>) -> Result<Ran, TunerError> {
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
+        batch.extend(step.members.iter().map(|member| member.request));
+        let view = View {
+            requests: &batch,
+            batch: step.members.len() + step.riders,
+            padded: step.padded,
+            context: step.context,
+            prefilling: step.prefilling,
+            prefilled: step.prefilled,
+        };
+        let choice = self.policy.choose(&view);
+        let (rows, accepted) = self.accepted(step, &view, &choice)?;
+        self.policy.learn(&view, &accepted);
+        let shape = match choice {
+            Choice::Shape(shape) | Choice::Rows { limit: shape, .. } => shape,
+        };
+        // A shape pads each request, a budget only the rows.
+        let padded = match choice {
+            Choice::Shape(shape) => step.padded * shape.num_draft_tokens,
+            Choice::Rows { .. } => rows.max(step.padded),
+        };
+        let ms = self.simulation.costs.round(shape, step.padded, padded, step.context, step.prefilled);
+        let left = |member: &super::play::Member| {
+            self.simulation.jobs[member.request].output_tokens - 1 - member.progress.tokens
+        };
+        let tokens = step.members.iter().zip(&accepted).map(|(member, drafts)| (drafts + 1).min(left(member)));
+        let tokens = tokens.collect();
+        self.batch = batch;
+        Ok(Ran { ms, shape, rows, tokens })
+    }
+
+    fn prefill_ms(&self, tokens: usize) -> f64 {
+        self.simulation.costs.prefill(tokens)
+    }
+}
+
+/// A number of 0 to 1 that depends on a request and a position alone, so that every policy meets the same one.
+fn uniform(request: usize, position: usize) -> f64 {
+    let mut state = (request as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (position as u64).wrapping_add(0x5EED);
+    // SplitMix64's finaliser.
+    state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    state = (state ^ (state >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((state ^ (state >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::replay::trace::{FORMAT, PositionTrace, ROOT, TextTrace};
+    use schemas::tree::TreeShape;
+
+    use super::*;
+    use crate::forecast::policy::{
+        Row, Table,
+        budget::Budget,
+        calibration::Calibration,
+        sglang::{Adaptive, Settings},
+        vllm::Schedule,
+    };
+
+    /// A text of chains of two drafts whose accepted drafts repeat.
+    fn trace(accepted: &[usize]) -> PositionTrace {
+        let position = |accepted: &usize| Nodes {
+            score: vec![-0.2 - 2.0 * (2 - *accepted) as f32, -0.3 - 4.0 * (2 - *accepted) as f32],
+            parent: vec![ROOT, 0],
+            rank: vec![0; 2],
+            depth: vec![1, 2],
+            chance: vec![Some(if *accepted > 0 { 1.0 } else { 0.0 }), None],
+            on_text: (0..*accepted as u16).collect(),
+        };
+        let positions: Vec<Nodes> = accepted.iter().map(position).collect();
+        PositionTrace {
+            format: FORMAT,
+            source: "EAGLE3".into(),
+            limit: TreeShape::chain(2),
+            largest: vec![TreeShape::chain(1), TreeShape::chain(2)],
+            texts: vec![TextTrace { prompt_tokens: 10, output_tokens: accepted.len() + 1, sampled: false, positions }],
+        }
+    }
+
+    fn setup() -> Setup {
+        Setup {
+            capture_sizes: Vec::new(),
+            max_running_requests: 8,
+            prefill_budget: 1000,
+            prefill_chunk: 1000,
+            rounds_behind: 0,
+            mixed_prefill: false,
+        }
+    }
+
+    /// A step takes 10 ms, 1 ms a row, and 2 ms for a draft pass; a prefill step 5 ms.
+    fn costs() -> StepCosts {
+        let text = r#"{"format": 1, "source": "by hand", "verify_ms": [[1, 11], [2, 12]], "request_ms": 0, "context_ms": 0,
+            "draft": {"pass_ms": 2, "row_ms": 0, "context_ms": 0}, "prefill_step_ms": 5, "prefill_token_ms": 0}"#;
+        serde_json::from_str(text).expect("costs")
+    }
+
+    fn run(jobs: &[Job], setup: &Setup, until: Option<usize>, policy: &mut dyn Policy) -> Forecast {
+        let drafts = Drafts::traced(vec![trace(&[2, 0, 1, 2, 2, 0])]).expect("a trace");
+        let arrivals = Arrivals::Open { at_ms: vec![0.0; jobs.len()] };
+        let costs = costs();
+        let simulation = Simulation { jobs, arrivals: &arrivals, setup, drafts: &drafts, costs: &costs, until };
+        simulate_policy(&simulation, policy).expect("it is played")
+    }
+
+    fn job(output_tokens: usize, start: usize) -> Job {
+        Job { prompt_tokens: 10, output_tokens, text: 0, start }
+    }
+
+    #[test]
+    fn a_request_follows_its_text_and_a_policy_decides_where_rounds_start() {
+        // Chains of two from position 0: 3 tokens, then 3 from position 3, then position 6, which is 0 again: 1 left.
+        let forecast = run(&[job(8, 0)], &setup(), None, &mut Table::fixed(TreeShape::chain(2)));
+        assert_eq!((forecast.batches.clone(), forecast.output_tokens), (vec![0, 3], 8));
+        assert!((forecast.elapsed_s - (5.0 + 3.0 * (13.0 + 4.0)) / 1e3).abs() < 1e-9, "{forecast:?}");
+        assert_eq!(forecast.stretches.len(), 1);
+        assert_eq!((forecast.stretches[0].rows, forecast.stretches[0].tokens), (9, 7));
+        // Without speculation: seven rounds of one row.
+        let forecast = run(&[job(8, 0)], &setup(), None, &mut Table::fixed(TreeShape::OFF));
+        assert!((forecast.elapsed_s - (5.0 + 7.0 * 11.0) / 1e3).abs() < 1e-9);
+        // Chains of one from 0: 2, from 2: 2, from 4: 2, from 6 = 0: the last one.
+        let forecast = run(&[job(8, 0)], &setup(), None, &mut Table::fixed(TreeShape::chain(1)));
+        assert_eq!(forecast.batches, [0, 4]);
+    }
+
+    #[test]
+    fn a_table_switches_as_requests_end_and_stragglers_can_be_aborted() {
+        let row = |batch, steps| Row { batch, context: f64::INFINITY, shape: TreeShape::chain(steps) };
+        let mut table = Table::new(vec![row(1, 2), row(8, 0)]).expect("rows");
+        let jobs = [job(3, 0), job(12, 0)];
+        let forecast = run(&jobs, &setup(), None, &mut table);
+        // Two rounds of both without speculation, then the second alone from position 2: 2 tokens, 4: 3, 7 = 1: 1, 8 = 2: 2,
+        // and the last one of 11.
+        let stretches: Vec<_> = forecast.stretches.iter().map(|one| (one.batch, one.rounds, one.tokens)).collect();
+        assert_eq!(stretches, [(2, 2, 4), (1, 5, 9)]);
+        assert_eq!(forecast.ends_s.len(), 2);
+        assert!((forecast.ends_s[0] - (5.0 + 2.0 * 12.0) / 1e3).abs() < 1e-9);
+        let aborted = run(&jobs, &setup(), Some(1), &mut table);
+        assert_eq!((aborted.ends_s.len(), aborted.output_tokens), (1, 3 + 3));
+        assert!((aborted.elapsed_s - forecast.ends_s[0]).abs() < 1e-12);
+    }
+
+    #[test]
+    fn prompts_in_the_steps_of_rounds_cost_their_tokens_there() {
+        let setup = Setup { mixed_prefill: true, max_running_requests: 2, ..setup() };
+        let costs = StepCosts { prefill_token_ms: 0.1, ..costs() };
+        let drafts = Drafts::traced(vec![trace(&[2, 0, 1, 2, 2, 0])]).expect("a trace");
+        let arrivals = Arrivals::Open { at_ms: vec![0.0, 7.0] };
+        let jobs = [job(3, 0), job(2, 0)];
+        let simulation =
+            Simulation { jobs: &jobs, arrivals: &arrivals, setup: &setup, drafts: &drafts, costs: &costs, until: None };
+        // A step of 5 + 1 ms for the first prompt alone. The first round of 11 ends at 17; the second request has come, its
+        // prompt costs 1 ms in the round until 29, its only round 11.
+        let mut schedule = Schedule::new(vec![(1, 8, 0)]).expect("a range");
+        let forecast = simulate_policy(&simulation, &mut schedule).expect("it is played");
+        assert!((forecast.elapsed_s - 0.040).abs() < 1e-9, "{forecast:?}");
+        assert!((forecast.time_to_first_token_ms.max - 22.0).abs() < 1e-9);
+        assert_eq!(forecast.batches, [0, 3]);
+    }
+
+    #[test]
+    fn every_policy_yields_each_request_its_tokens() {
+        let jobs: Vec<Job> = (0..20).map(|at| job(5 + at * 7 % 90, at)).collect();
+        let total: usize = jobs.iter().map(|job| job.output_tokens).sum();
+        let policies: Vec<Box<dyn Policy>> = vec![
+            Box::new(Table::fixed(TreeShape::chain(2))),
+            Box::new(Schedule::new(vec![(1, 4, 2), (5, 99, 0)]).expect("ranges")),
+            Box::new(
+                Adaptive::new(Settings { slots: vec![(1, vec![1, 2]), (4, vec![0, 1])], ..Settings::default() }, 2)
+                    .expect("slots"),
+            ),
+            Box::new(Budget::vllm(2, costs(), Calibration::VLLM_START, vec![8, 16])),
+            Box::new(Budget::new(TreeShape::chain(2), costs(), Calibration::NONE, Vec::new())),
+        ];
+        for mut policy in policies {
+            let forecast = run(&jobs, &setup(), None, &mut *policy);
+            assert_eq!((forecast.output_tokens, forecast.ends_s.len()), (total as u64, 20));
+            let rounds: u64 = forecast.stretches.iter().map(|stretch| stretch.rounds).sum();
+            assert_eq!(rounds, forecast.batches.iter().sum::<u64>());
+        }
+    }
+
+    /// Positions decide, not only their mean: an order in which acceptance comes in runs yields other rounds.
+    #[test]
+    fn shuffled_positions_change_the_forecast() {
+        let rounds = |accepted: &[usize]| {
+            let drafts = Drafts::traced(vec![trace(accepted)]).expect("a trace");
+            drafts.accept_length(TreeShape::chain(2)).expect("it is known")
+        };
+        assert!((rounds(&[2, 0, 0, 2, 0, 0]) - 3.0).abs() < 1e-9);
+        assert!((rounds(&[0, 0, 2, 0, 0, 2]) - 1.5).abs() < 1e-9);
+    }
+}
