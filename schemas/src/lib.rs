@@ -13,6 +13,7 @@ pub mod algorithm;
 pub mod chain_tables;
 pub mod defaults;
 pub mod diagnostic;
+pub mod drafting;
 pub mod engines;
 pub mod export;
 pub mod field_reference;

@@ -17,6 +17,7 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use engine::spec::TextSpec;
 use launch::{Launch, Options, Parsed, Variables, parse};
 use schemas::{
     engines::Engine,
@@ -25,7 +26,7 @@ use schemas::{
         SystemKind, SystemSettings, Workload,
     },
     text::Source,
-    tree::TreeShape,
+    tree::{NodeSource, TreeShape},
 };
 
 pub use choose::choose;
@@ -40,6 +41,12 @@ const LONGEST_START_S: f64 = 1_800.0;
 const STEPS: [usize; 5] = [1, 2, 3, 5, 7];
 const BRANCHES: [usize; 1] = [4];
 const NODES: [usize; 2] = [8, 16];
+/// Chains of a block, as far as the block reaches, and of look-ups, which cost no pass of a draft.
+const BLOCK_STEPS: [usize; 6] = [2, 3, 5, 7, 11, 15];
+const LOOKUP_STEPS: [usize; 6] = [2, 3, 5, 8, 16, 24];
+/// Verified rows and breadths of SGLang's trie.
+const TRIE_ROWS: [usize; 4] = [4, 8, 12, 16];
+const TRIE_BREADTHS: [usize; 2] = [1, 10];
 
 /// What the user asks for.
 #[derive(Clone, Debug)]
@@ -141,6 +148,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
     if !wrong.is_empty() {
         return Err(wrong);
     }
+    let space = space(launch.engine, &speculation);
     let file = SweepFile {
         models: Models {
             target,
@@ -172,7 +180,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
         workload: wanted.workload.clone(),
         batch: Batch { sizes: Some(wanted.concurrency.clone()) },
         arrivals: Arrivals::default(),
-        space: space(launch.engine, speculation.own),
+        space,
         knobs: KnobLists::default(),
         capture: Capture::default(),
         search: Search {
@@ -203,16 +211,28 @@ fn kind(engine: Engine) -> SystemKind {
     }
 }
 
-/// The launch's own shape, and those around what engines use.
-fn space(engine: Engine, own: Option<TreeShape>) -> Space {
-    let is_chain = engine == Engine::Vllm;
-    let mut shapes: Vec<TreeShape> = STEPS.map(TreeShape::chain).to_vec();
-    let trees = STEPS.iter().flat_map(|steps| BRANCHES.map(|topk| (*steps, topk)));
-    let trees = trees.flat_map(|(steps, topk)| NODES.map(|nodes| TreeShape::new(steps, topk, nodes)));
-    shapes.extend(trees.filter_map(Result::ok).filter(|_| !is_chain));
+/// The launch's own shape, and those around what engines use with such a draft.
+fn space(engine: Engine, speculation: &speculation::Speculation) -> Space {
+    let nodes = speculation::nodes(&speculation.draft);
+    let shapes: Vec<TreeShape> = match nodes {
+        NodeSource::Beams => {
+            let trees = STEPS.iter().flat_map(|steps| BRANCHES.map(|topk| (*steps, topk)));
+            let trees = trees.flat_map(|(steps, topk)| NODES.map(|nodes| TreeShape::new(steps, topk, nodes)));
+            let trees = trees.filter_map(Result::ok).filter(|_| engine != Engine::Vllm);
+            STEPS.map(TreeShape::chain).into_iter().chain(trees).collect()
+        }
+        NodeSource::Block(_) => BLOCK_STEPS.map(TreeShape::chain).to_vec(),
+        NodeSource::Text(text) if text.branches => {
+            let rule = TextSpec::named(&speculation.draft.algorithm);
+            let each = TRIE_ROWS.iter().flat_map(|rows| TRIE_BREADTHS.map(|breadth| (*rows, breadth)));
+            each.filter_map(|(rows, breadth)| Some(rule?.of_rows(rows, breadth))).collect()
+        }
+        NodeSource::Text(_) => LOOKUP_STEPS.map(TreeShape::chain).to_vec(),
+    };
+    let shapes = shapes.iter().filter(|shape| nodes.check(**shape).is_ok());
     Space {
-        shapes: shapes.iter().map(ToString::to_string).collect(),
-        current: own.map(|own| own.to_string()),
+        shapes: shapes.map(ToString::to_string).collect(),
+        current: speculation.own.map(|own| own.to_string()),
         ..Space::default()
     }
 }

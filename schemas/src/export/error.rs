@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Form, row::Span};
-use crate::{chain_tables::NoTable, tree::TreeShape, version::EngineVersion};
+use crate::{chain_tables::NoTable, drafting::vllm_algorithms, tree::TreeShape, version::EngineVersion};
 
 /// Why the launch cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,9 +62,7 @@ pub enum ExportError {
     )]
     TensorRtSchedule(usize, usize),
     /// vLLM has no such algorithm.
-    #[error(
-        "vLLM has no counterpart of the algorithm {0} (known: EAGLE, EAGLE3, NEXTN, STANDALONE, PROMPT_LOOKUP, SUFFIX)"
-    )]
+    #[error("vLLM has no counterpart of the algorithm {0} (known: {known})", known = vllm_algorithms())]
     Algorithm(String),
     /// TensorRT-LLM has no such algorithm in its PyTorch backend.
     #[error("TensorRT-LLM has no counterpart of the algorithm {0} (known: EAGLE3, NEXTN, STANDALONE)")]

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{ExportError, ExportRequest, Exported, Remarks, Row, Tuning, adaptive_table, words, words::Flag};
 use crate::{
+    drafting::sglang_flags,
     engines::SLIME_PIN,
     flags::{Key, SGLANG_ATTENTION_BACKENDS},
     launch_file::EngineName,
@@ -220,31 +221,11 @@ fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<Flag>) -> Resu
     if needs_draft && tuning.launch.speculative_draft_model_path.is_none() {
         return Err(ExportError::NoDraft(algorithm.clone()));
     }
-    if is_block && shape.topk > 1 {
-        return Err(ExportError::BlockTree(shape));
-    }
-    let texts = match NodeSource::named(algorithm) {
-        NodeSource::Text(texts) => Some(texts),
-        _ => None,
-    };
-    if texts.is_some_and(|texts| !texts.branches) {
-        return Err(ExportError::TextChain(algorithm.clone()));
-    }
-    // SGLang overwrites steps and topk of NGRAM, whose breadth has its own flag.
-    let branches = if texts.is_some() { Key::SpeculativeNgramMaxBfsBreadth } else { Key::SpeculativeEagleTopk };
-    let triple = [
-        (Key::SpeculativeNumSteps, shape.num_steps),
-        (branches, shape.topk),
-        (Key::SpeculativeNumDraftTokens, shape.num_draft_tokens),
-    ];
-    // SGLang overwrites steps and topk of a block, whose size is the number of draft tokens.
-    let written = |key: &Key| match key {
-        Key::SpeculativeNumSteps => !is_block && texts.is_none(),
-        Key::SpeculativeEagleTopk => !is_block,
-        _ => true,
-    };
-    let triple = triple.into_iter().filter(|(key, _)| written(key));
-    flags.extend(triple.map(|(key, number)| Flag { key, words: vec![number.to_string()] }));
+    let numbers = sglang_flags(algorithm, shape).ok_or_else(|| match is_block {
+        true => ExportError::BlockTree(shape),
+        false => ExportError::TextChain(algorithm.clone()),
+    })?;
+    flags.extend(numbers.into_iter().map(|(key, number)| Flag { key, words: vec![number.to_string()] }));
     Ok(())
 }
 

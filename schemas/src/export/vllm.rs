@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     chain_tables::{self, VLLM_SCHEDULE},
+    drafting::{VllmMethod, vllm_method},
     flags::{Key, vllm},
     quoting::quoted,
 };
@@ -178,15 +179,10 @@ fn speculative_config(row: &Row, tuning: &Tuning, schedule: Option<&Schedule>) -
     }
     let Some(algorithm) = &launch.speculative_algorithm else { return Err(ExportError::NoAlgorithm(row.shape)) };
     let own = launch.speculative_draft_model_path.is_some();
-    let (method, needs_draft) = match algorithm.as_str() {
-        "EAGLE" if own => ("eagle", true),
-        "EAGLE3" => ("eagle3", true),
-        // Without a separate draft EAGLE means the target's MTP layer, as NEXTN does.
-        "EAGLE" | "NEXTN" => ("mtp", false),
-        "STANDALONE" => ("draft_model", true),
-        "PROMPT_LOOKUP" => ("ngram", false),
-        "SUFFIX" => ("suffix", false),
-        _ => return Err(ExportError::Algorithm(algorithm.clone())),
+    // Without a separate draft EAGLE means the target's MTP layer, as NEXTN does.
+    let name = if algorithm == "EAGLE" && !own { "NEXTN" } else { algorithm };
+    let Some(VllmMethod { name: method, needs_draft, .. }) = vllm_method(name) else {
+        return Err(ExportError::Algorithm(algorithm.clone()));
     };
     let mut config = Map::new();
     config.insert("method".into(), method.into());

@@ -155,6 +155,9 @@ fn set_by_the_sweep(key: Key) -> Option<(&'static str, &'static str)> {
         | Key::SpeculativeNumSteps
         | Key::SpeculativeEagleTopk
         | Key::SpeculativeNumDraftTokens
+        | Key::SpeculativeDflashBlockSize
+        | Key::SpeculativeDsparkBlockSize
+        | Key::SpeculativeNgramMaxBfsBreadth
         | Key::SpeculativeAdaptive
         | Key::SpeculativeAdaptiveConfig => Some(VARIED),
         Key::DisableRadixCache => Some(CACHE_OFF),

@@ -3,6 +3,7 @@
 use launch::{Launch, Options, Syntax, parse, resolve::version_of};
 use schemas::{
     diagnostic::Edit,
+    drafting::{sglang_flags, vllm_method},
     engines::Engine,
     flags::Key,
     quoting::quoted,
@@ -13,18 +14,7 @@ use schemas::{
 use serde_json::{Map, Value};
 
 use super::{Draft, speculation};
-use crate::{configuration::Configuration, system::server::vllm_method};
-
-/// Flags that a launch without speculation does not have.
-const SPECULATION: [Key; 7] = [
-    Key::SpeculativeAlgorithm,
-    Key::SpeculativeDraftModelPath,
-    Key::SpeculativeNumSteps,
-    Key::SpeculativeEagleTopk,
-    Key::SpeculativeNumDraftTokens,
-    Key::SpeculativeAdaptive,
-    Key::SpeculativeAdaptiveConfig,
-];
+use crate::configuration::Configuration;
 
 /// A changed launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,9 +48,10 @@ fn as_written(source: &Source, launch: &Launch) -> Option<Launch> {
 /// The edits of flags; `None` if the value of one comes from outside the text.
 fn edits_of_flags(launch: &Launch, draft: &Draft, to: &Configuration) -> Option<Vec<Edit>> {
     let (version, _) = version_of(launch, None);
-    let removed = SPECULATION.iter().filter(|_| to.shape.is_off()).filter_map(|key| launch.remove(*key));
+    let speculative = Key::ALL.iter().filter(|key| is_of_speculation(**key));
+    let removed = speculative.filter(|_| to.shape.is_off()).filter_map(|key| launch.remove(*key));
     let is_drafts = |key: Key| matches!(key, Key::SpeculativeAlgorithm | Key::SpeculativeDraftModelPath);
-    let values = values(draft, to).filter(|(key, _)| !(is_drafts(*key) && launch.has(*key)));
+    let values = values(launch, draft, to).filter(|(key, _)| !(is_drafts(*key) && launch.has(*key)));
     let edit = |(key, value): (Key, String)| {
         let is_known = || if key == Key::CudaGraphBs { are_written(launch) } else { launch.text(key).is_some() };
         (!launch.has(key) || is_known()).then(|| launch.set(key, version, &value))
@@ -73,16 +64,23 @@ fn are_written(launch: &Launch) -> bool {
     launch.integers(Key::CudaGraphBs).is_some()
 }
 
+/// Whether a launch without speculation does not have a flag.
+pub fn is_of_speculation(key: Key) -> bool {
+    key.flag().name.starts_with("speculative-")
+}
+
 /// The flags of a draft and a shape, and of capture sizes.
-fn values(draft: &Draft, to: &Configuration) -> impl Iterator<Item = (Key, String)> {
+fn values(launch: &Launch, draft: &Draft, to: &Configuration) -> impl Iterator<Item = (Key, String)> {
     let shape = to.shape;
-    let of_shape = [
+    let mut of_shape = vec![
         (Key::SpeculativeAlgorithm, draft.algorithm.clone()),
         (Key::SpeculativeDraftModelPath, draft.path.clone()),
-        (Key::SpeculativeNumSteps, shape.num_steps.to_string()),
-        (Key::SpeculativeEagleTopk, shape.topk.to_string()),
-        (Key::SpeculativeNumDraftTokens, shape.num_draft_tokens.to_string()),
     ];
+    let numbers = sglang_flags(&draft.algorithm, shape).unwrap_or_default();
+    of_shape.extend(numbers.into_iter().map(|(key, number)| (key, number.to_string())));
+    // Another number than that of the verified rows is refused.
+    let has_block = launch.has(Key::SpeculativeDflashBlockSize);
+    of_shape.extend(has_block.then(|| (Key::SpeculativeDflashBlockSize, shape.num_draft_tokens.to_string())));
     let sizes = to.knobs.capture_sizes.iter();
     let sizes =
         sizes.map(|sizes| (Key::CudaGraphBs, sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")));
@@ -132,7 +130,7 @@ fn flags(launch: &Launch, draft: &Draft, to: &Configuration) -> String {
         if shape.is_off() {
             return String::new();
         }
-        let method = vllm_method(&draft.algorithm).unwrap_or(&draft.algorithm);
+        let method = vllm_method(&draft.algorithm).map_or(draft.algorithm.as_str(), |method| method.name);
         let mut keys = Map::new();
         keys.insert("method".into(), method.into());
         if !draft.path.is_empty() {
@@ -143,7 +141,7 @@ fn flags(launch: &Launch, draft: &Draft, to: &Configuration) -> String {
         return format!("--speculative-config {}", quoted(&json));
     }
     let (version, _) = version_of(launch, None);
-    let flags = values(draft, to).map(|(key, value)| line(launch, key, version, &value));
+    let flags = values(launch, draft, to).map(|(key, value)| line(launch, key, version, &value));
     flags.collect::<Vec<_>>().join(" ")
 }
 

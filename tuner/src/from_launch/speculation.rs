@@ -1,16 +1,24 @@
 //! The speculation of a launch.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
+use engine::{
+    options::nodes_of,
+    spec::{TextSpec, TrieRule},
+};
 use launch::Launch;
-use schemas::{chain_tables, engines::Engine, flags::Key, tree::TreeShape};
+use schemas::{
+    algorithm::parse_algorithm,
+    chain_tables,
+    drafting::{algorithm_of_vllm, sglang_flags, vllm_method},
+    engines::{Engine, NEWEST_SGLANG},
+    flags::Key,
+    tree::{NodeSource, TreeShape},
+};
 use serde_json::Value;
 
 use super::Draft;
-use crate::system::server::vllm_method;
 
-/// Algorithms whose shapes a sweep varies.
-const VARIED: [&str; 4] = ["EAGLE", "EAGLE3", "NEXTN", "STANDALONE"];
 /// Keys of vLLM's configuration that the sweep sets.
 const SET_BY_SWEEP: [&str; 4] = ["method", "model", "num_speculative_tokens", chain_tables::VLLM_SCHEDULE];
 
@@ -46,41 +54,91 @@ pub fn of(launch: &Launch, given: Option<&Draft>) -> Result<Speculation, String>
                 .into(),
         );
     };
-    if !VARIED.contains(&own.draft.algorithm.as_str()) {
+    if !is_varied(launch.engine, &own.draft.algorithm) {
         return Err(format!(
-            "{} is not varied yet (only {}): measure the launch as it is with `spectune tune --url URL --launch FILE`, or \
-             give another draft with --draft DIR",
-            own.draft.algorithm,
-            VARIED.join(", ")
+            "what {} drafts with {} is not varied: measure the launch as it is with `spectune tune --url URL --launch \
+             FILE`, or give another draft with --draft DIR",
+            launch.engine, own.draft.algorithm
         ));
     }
     Ok(own)
 }
 
+/// Whether the sweep knows how an engine is told a shape of an algorithm.
+fn is_varied(engine: Engine, algorithm: &str) -> bool {
+    if engine == Engine::Vllm {
+        return vllm_method(algorithm).is_some();
+    }
+    let is_known = parse_algorithm(algorithm, NEWEST_SGLANG)
+        .is_some_and(|(known, _)| known.drafts_trees() || NodeSource::of_algorithm(known) != NodeSource::Beams);
+    is_known && sglang_flags(algorithm, TreeShape::chain(1)).is_some()
+}
+
+/// What a draft makes of a shape; the block of a head that is not on this machine may have any size.
+pub fn nodes(draft: &Draft) -> NodeSource {
+    match NodeSource::named(&draft.algorithm) {
+        NodeSource::Block(unknown) => nodes_of(Path::new(&draft.path)).unwrap_or(NodeSource::Block(unknown)),
+        known => known,
+    }
+}
+
+/// The chain of a head's own block; `None` if the head is not on this machine.
+fn own_block(draft: &Draft) -> Option<TreeShape> {
+    match nodes_of(Path::new(&draft.path))? {
+        NodeSource::Block(block) => Some(block.chain()),
+        NodeSource::Beams | NodeSource::Text(_) => None,
+    }
+}
+
 fn of_flags(launch: &Launch) -> Option<Speculation> {
     let algorithm = launch.text(Key::SpeculativeAlgorithm)?.value.to_ascii_uppercase();
     let path = launch.text(Key::SpeculativeDraftModelPath).map(|path| path.value.to_owned()).unwrap_or_default();
+    let draft = Draft { path, algorithm };
+    let own = shape_of_flags(launch, &draft);
+    Some(Speculation { draft, own, keys: BTreeMap::new() })
+}
+
+/// The shape that the flags of SGLang mean; `None` if it is not known.
+fn shape_of_flags(launch: &Launch, draft: &Draft) -> Option<TreeShape> {
     let number = |key| launch.count(key).map(|count| count.value);
-    let steps = number(Key::SpeculativeNumSteps);
-    let topk = number(Key::SpeculativeEagleTopk).unwrap_or(1);
-    let own = steps.and_then(|steps| {
-        let nodes = if topk == 1 { Some(steps + 1) } else { number(Key::SpeculativeNumDraftTokens) };
-        TreeShape::new(steps, topk, nodes?).ok()
-    });
-    Some(Speculation { draft: Draft { path, algorithm }, own, keys: BTreeMap::new() })
+    let rows = number(Key::SpeculativeNumDraftTokens);
+    match NodeSource::named(&draft.algorithm) {
+        NodeSource::Beams => {
+            let topk = number(Key::SpeculativeEagleTopk).unwrap_or(1);
+            let steps = number(Key::SpeculativeNumSteps)?;
+            let nodes = if topk == 1 { steps + 1 } else { rows? };
+            TreeShape::new(steps, topk, nodes).ok()
+        }
+        NodeSource::Block(block) => {
+            let size = if block.sized_by_drafts {
+                number(Key::SpeculativeDsparkBlockSize).map(|drafts| drafts + 1)
+            } else {
+                number(Key::SpeculativeDflashBlockSize)
+            };
+            let chain = |rows: usize| TreeShape::chain(rows.saturating_sub(1));
+            rows.or(size).map(chain).or_else(|| own_block(draft)).filter(|shape| !shape.is_off())
+        }
+        NodeSource::Text(text) => {
+            let rule = TextSpec::named(&draft.algorithm).filter(|_| text.branches)?;
+            let breadth = number(Key::SpeculativeNgramMaxBfsBreadth).unwrap_or(TrieRule::BREADTH);
+            let shape = rule.of_rows(rows.unwrap_or(TrieRule::ROWS), breadth);
+            rule.nodes().check(shape).is_ok().then_some(shape)
+        }
+    }
 }
 
 fn of_vllm(launch: &Launch) -> Option<Speculation> {
     let speculation = launch.vllm_speculation()?;
     let method = speculation.method.clone()?;
-    let algorithm = match VARIED.iter().find(|algorithm| vllm_method(algorithm) == Some(&method)) {
-        Some(algorithm) => algorithm,
-        None if method.ends_with("_mtp") => "NEXTN",
-        None => method.as_str(),
-    };
+    let algorithm = algorithm_of_vllm(&method).unwrap_or(&method);
     let draft = Draft { path: speculation.model.unwrap_or_default(), algorithm: algorithm.to_owned() };
     let steps = speculation.num_speculative_tokens.and_then(|count| usize::try_from(count).ok());
-    let own = steps.filter(|steps| (1..=TreeShape::LARGEST).contains(steps)).map(TreeShape::chain);
+    let own = match steps {
+        Some(steps) => Some(steps).filter(|steps| (1..=TreeShape::LARGEST).contains(steps)).map(TreeShape::chain),
+        // Its own number of drafts.
+        None if algorithm == "SUFFIX" => TextSpec::named(algorithm).map(|rule| rule.default_shape()),
+        None => own_block(&draft),
+    };
     let keys = speculation.keys.iter().filter(|(name, _)| !SET_BY_SWEEP.contains(&name.as_str()));
     let keys =
         keys.filter_map(|(name, key)| Some((name.clone(), key.value.clone()?))).filter(|(_, value)| !value.is_null());

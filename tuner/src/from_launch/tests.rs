@@ -4,7 +4,7 @@ use launch::{Options, Parsed, parse};
 use schemas::{
     sweep::{RandomPrompts, SystemKind, Workload},
     text::Source,
-    tree::TreeShape,
+    tree::{NodeSource, TreeShape},
 };
 
 use super::{Draft, LaunchSweep, Rewritten, Start, Treated, Wanted, choose, read_to_run, rewrite, sweep_of, variables};
@@ -174,14 +174,14 @@ fn flags_alone_and_abbreviations_are_understood() {
 #[test]
 fn every_reason_against_a_launch_is_told_at_once() {
     let text = "srun python3 -m sglang.launch_server --model-path $NOWHERE_SET --disaggregation-mode prefill --nnodes 2 \
-                --max-running-requests 4 --speculative-algorithm NGRAM\n";
+                --max-running-requests 4 --speculative-algorithm UNO\n";
     let told = sweep("run.sh", text, &wanted()).expect_err("refused").join("\n");
     for expected in [
         "disaggregated",
         "several nodes",
         "--set NOWHERE_SET=VALUE",
         "srun starts the engine elsewhere",
-        "NGRAM is not varied",
+        "with UNO is not varied",
         "at most 4 requests together, but --concurrency asks for 8",
     ] {
         assert!(told.contains(expected), "{expected}: {told}");
@@ -318,6 +318,55 @@ fn the_image_of_a_dockerfile_is_said_not_to_be_built() {
                 \"{\\\"method\\\": \\\"eagle3\\\", \\\"model\\\": \\\"d\\\", \\\"num_speculative_tokens\\\": 3}\"]\n";
     let sweep = sweep("Dockerfile", text, &wanted()).expect("a sweep");
     assert_eq!(treatment(&sweep, "the image that this file builds").measured, "vllm serve");
+}
+
+/// A launch, the shape that it runs, the shapes that are tried beside it, and the launch with one of them.
+fn check_draft(text: &str, own: &str, tried: &str, to: &str, written: &str) {
+    let (source, parsed) = read("run.sh", text);
+    let sweep = sweep_of(&source, &parsed.launches[0], &wanted()).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}"));
+    assert_eq!(sweep.own.map(|own| own.to_string()).unwrap_or_default(), own, "{text}");
+    assert_eq!(sweep.file.space.shapes.join(" "), tried, "{text}");
+    let file = sweep.file.write().expect("TOML");
+    schemas::sweep::SweepFile::read(&Source::new("s", file)).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+    let shape = NodeSource::named(&sweep.draft.algorithm).parse(to).expect("a shape");
+    let changed = rewrite(&source, &parsed.launches[0], &sweep.draft, &Configuration::of(shape));
+    assert_eq!(changed.text.as_deref(), Some(written), "{text}");
+    let off = rewrite(&source, &parsed.launches[0], &sweep.draft, &Configuration::of(TreeShape::OFF)).text;
+    assert!(off.is_some_and(|off| !off.contains("speculative")), "{text}");
+}
+
+#[test]
+fn blocks_and_look_ups_are_varied_as_their_engine_is_told_them() {
+    let blocks = "2,1,3 3,1,4 5,1,6 7,1,8 11,1,12 15,1,16";
+    let lookups = "2,1,3 3,1,4 5,1,6 8,1,9 16,1,17 24,1,25";
+    let sglang = "python3 -m sglang.launch_server --model-path m ";
+    let dflash = format!(
+        "{sglang}--speculative-algorithm DFLASH --speculative-draft-model-path d --speculative-num-draft-tokens 16\n"
+    );
+    check_draft(&dflash, "15,1,16", blocks, "7,1,8", &dflash.replace("tokens 16", "tokens 8"));
+    let both = dflash.replace("tokens 16", "tokens 16 --speculative-dflash-block-size 16");
+    check_draft(&both, "15,1,16", blocks, "7,1,8", &both.replace(" 16", " 8"));
+    let dspark = format!(
+        "{sglang}--speculative-algorithm DSPARK --speculative-draft-model-path d --speculative-dspark-block-size 7 \
+         --speculative-num-draft-tokens 8\n"
+    );
+    let shorter = dspark.replace("size 7", "size 5").replace("tokens 8", "tokens 6");
+    check_draft(&dspark, "7,1,8", blocks, "5,1,6", &shorter);
+    let ngram = format!(
+        "{sglang}--speculative-algorithm NGRAM --speculative-num-draft-tokens 16 --speculative-ngram-max-bfs-breadth 8\n"
+    );
+    let tries = "3,1,4 3,10,4 7,1,8 7,10,8 11,1,12 11,10,12 15,1,16 15,10,16";
+    check_draft(
+        &ngram,
+        "15,8,16",
+        tries,
+        "7,1,8",
+        &ngram.replace("tokens 16", "tokens 8").replace("breadth 8", "breadth 1"),
+    );
+    let vllm = "vllm serve m --speculative-config '{\"method\": \"dflash\", \"model\": \"d\", \"num_speculative_tokens\": 15}'\n";
+    check_draft(vllm, "15,1,16", blocks, "7,1,8", &vllm.replace(": 15}", ": 7}"));
+    let lookup = "vllm serve m --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_max\": 3}'\n";
+    check_draft(lookup, "4,1,5", lookups, "8,1,9", &lookup.replace("tokens\": 4", "tokens\": 8"));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use engine::{
     spec::TextSpec,
 };
 use schemas::{
+    drafting::vllm_method,
     sweep::{SweepFile, SystemKind},
     tree::{NodeSource, TreeShape},
 };
@@ -131,11 +132,10 @@ pub fn space(request: &SweepRequest<'_>, imported: Option<&AcceptanceTable>) -> 
     Ok(space)
 }
 
-/// Keeps what vLLM can run: it drafts only chains, and has a default number of tokens only for a target's own MTP
-/// layers.
+/// Keeps what vLLM can run: it drafts only chains, and has a default number of tokens for some methods only.
 fn only_chains(space: &mut Expanded, algorithm: &str) {
     space.entrants.retain(|one| one.configuration.shape.topk <= 1);
-    if !algorithm.eq_ignore_ascii_case("NEXTN") {
+    if vllm_method(algorithm).is_none_or(|method| !method.has_default) {
         let defaults = space.entrants.iter_mut().filter(|one| one.role == Role::EngineDefault);
         defaults.for_each(|one| one.role = Role::Candidate);
     }
@@ -300,8 +300,8 @@ fn default(request: &SweepRequest<'_>, nodes: NodeSource) -> Result<TreeShape, T
         return Ok(block.chain());
     }
     let models = &request.file.models;
-    if let Some(rule) = TextSpec::named(&models.algorithm).filter(|_| request.file.system.kind == SystemKind::Spectune)
-    {
+    // Our defaults of look-ups are those of the engine that has them.
+    if let Some(rule) = TextSpec::named(&models.algorithm) {
         return Ok(rule.default_shape());
     }
     if request.file.system.kind == SystemKind::Vllm {

@@ -41,7 +41,6 @@ use schemas::sweep::{SystemKind, SystemSettings};
 pub use self::container::refusal;
 pub use self::files::{Lookup, State, look_up};
 pub use self::host::Host;
-pub(crate) use self::launch::method as vllm_method;
 pub use self::launch::{LaunchPlan, words};
 pub(crate) use self::observed::generate;
 use self::{gpu_memory::GpuMemory, observed::Rounds};

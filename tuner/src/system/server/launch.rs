@@ -8,10 +8,10 @@ use external::{
     process::Launch,
 };
 use schemas::{
+    drafting::{sglang_flags, vllm_method},
     flags::vllm,
     secrets,
     sweep::{SIMULATED_LENGTH, SweepFile, SystemKind, SystemSettings},
-    tree::TreeShape,
     version::EngineVersion,
 };
 use serde_json::json;
@@ -151,8 +151,11 @@ impl LaunchPlan {
         if self.kind == SystemKind::Vllm && shape.topk > 1 {
             return refuse(format!("vLLM drafts chains, not trees: {shape} has topk {}", shape.topk));
         }
-        if self.kind == SystemKind::Vllm && !shape.is_off() && method(&self.algorithm).is_none() {
+        if self.kind == SystemKind::Vllm && !shape.is_off() && vllm_method(&self.algorithm).is_none() {
             return refuse(format!("vLLM has no counterpart of the algorithm {}", self.algorithm));
+        }
+        if self.kind != SystemKind::Vllm && !shape.is_off() && sglang_flags(&self.algorithm, shape).is_none() {
+            return refuse(format!("SGLang does not draft {shape} with {}", self.algorithm));
         }
         Ok(())
     }
@@ -206,15 +209,16 @@ impl LaunchPlan {
     fn sglang(&self, settings: &SystemSettings, configuration: &Configuration, log: &Path) -> Vec<String> {
         let mut flags = Flags::default();
         flags.add("model-path", &self.target);
-        let TreeShape { num_steps, topk, num_draft_tokens } = adaptive::largest(configuration);
+        let shape = adaptive::largest(configuration);
         if !configuration.is_off() {
             flags.add("speculative-algorithm", &self.algorithm);
             if !self.draft.is_empty() {
                 flags.add("speculative-draft-model-path", &self.draft);
             }
-            flags.add("speculative-num-steps", num_steps);
-            flags.add("speculative-eagle-topk", topk);
-            flags.add("speculative-num-draft-tokens", num_draft_tokens);
+            // What SGLang does not draft was refused before.
+            for (key, number) in sglang_flags(&self.algorithm, shape).unwrap_or_default() {
+                flags.add(self.version.map_or(key.flag().name, |version| key.name_in(version)), number);
+            }
         }
         if !configuration.table.is_empty() {
             flags.0.push("--speculative-adaptive".into());
@@ -248,7 +252,7 @@ impl LaunchPlan {
         let mut flags = Flags(vec![self.target.clone()]);
         if !configuration.is_off() {
             let mut speculation = json!({
-                "method": method(&self.algorithm).unwrap_or_default(),
+                "method": vllm_method(&self.algorithm).map(|method| method.name).unwrap_or_default(),
                 "num_speculative_tokens": adaptive::largest(configuration).num_steps,
             });
             if !configuration.table.is_empty() {
@@ -346,17 +350,6 @@ pub fn words(launch: &Launch) -> String {
     launch.env.iter().map(shown).chain(command).collect::<Vec<_>>().join(" ")
 }
 
-/// vLLM's name of an algorithm.
-pub fn method(algorithm: &str) -> Option<&'static str> {
-    match algorithm {
-        "EAGLE" => Some("eagle"),
-        "EAGLE3" => Some("eagle3"),
-        "NEXTN" => Some("mtp"),
-        "STANDALONE" => Some("draft_model"),
-        _ => None,
-    }
-}
-
 /// Flags of a command line.
 #[derive(Default)]
 struct Flags(Vec<String>);
@@ -375,6 +368,8 @@ impl Flags {
 
 #[cfg(test)]
 mod tests {
+    use schemas::tree::TreeShape;
+
     use super::*;
     use crate::{
         configuration::TableRow,

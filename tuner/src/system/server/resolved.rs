@@ -8,6 +8,7 @@ use launch::{
     resolve::{resolve, running, version_of},
 };
 use schemas::{
+    drafting::runs_as_requested,
     engines::Engine,
     model::{ModelConfig, ModelFacts},
     text::Source,
@@ -37,7 +38,7 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
         if !speculates && !asked.is_off() {
             return Err(format!("{asked} was requested, but the server turned speculation off"));
         }
-        if speculates && !asked.is_off() && runs != asked {
+        if speculates && !asked.is_off() && !runs_as_requested(&plan.algorithm, runs, asked) {
             return Err(format!(
                 "the server runs the tree {runs} instead of the requested {asked}: it rewrites its flags"
             ));
