@@ -636,3 +636,31 @@ fn the_version_names_its_commit_and_features() {
         assert!(long.contains(word), "no {word} in\n{long}");
     }
 }
+
+#[test]
+fn policies_are_simulated_from_accept_lengths_and_from_a_trace() {
+    let folder = TempDir::new().expect("a folder");
+    let tiers = folder.path().join("tiers.json").display().to_string();
+    let load = ["--rollout", "8x4", "--median-len", "30", "--max-len", "400", "--draws", "2"];
+    let lengths = ["simulate", "--accept-lengths", "1.7,2.2,2.5", "--policy", "fixed,batch"];
+    let ran =
+        check(&[&lengths[..], &load, &["--export", "slime", "--export-file", &tiers]].concat(), 0, &["simulated"]);
+    for words in ["simulated: seconds until all", "batch over time", "chosen", "--sglang-speculative-num-steps"] {
+        assert!(ran.stdout.contains(words), "no {words:?} in\n{}", ran.stdout);
+    }
+    let trace = folder.path().join("trace.jsonl").display().to_string();
+    let models = ["--model-path", "models/tiny/target", "--speculative-draft-model-path", "models/tiny/eagle3"];
+    let generate = ["generate", "--speculative-algorithm", "EAGLE3", "--device", "cpu", "--prompt", "def read(self"];
+    let limits = ["--max-new-tokens", "24", "--trace", &trace, "--trace-limits", "3,1,4;2,3,6"];
+    check(&[&generate[..], &models, &limits].concat(), 0, &["trace of 23 positions"]);
+    let ran = check(&[&["simulate", "--trace", &trace, "--json"][..], &load].concat(), 0, &[]);
+    let found: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let policies = found["study"]["policies"].as_array().expect("policies");
+    let names: Vec<&str> = policies.iter().filter_map(|one| one["name"].as_str()).collect();
+    for name in ["none", "fixed 2,3,6", "sglang", "vllm-adaptive 3", "budget 3,1,4", "budget 2,3,6"] {
+        assert!(names.contains(&name), "{name} of {names:?}");
+    }
+    assert_eq!(found["simulated"], true);
+    check(&["simulate", "--accept-lengths", "1.7,2.9", "--batch-size", "4"], 2, &["accept lengths"]);
+    check(&["simulate", "--accept-lengths", "1.7"], 2, &["give a load"]);
+}

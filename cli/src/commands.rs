@@ -25,6 +25,8 @@ mod selftest;
 #[cfg(feature = "engine")]
 mod serve;
 #[cfg(feature = "engine")]
+mod simulate;
+#[cfg(feature = "engine")]
 mod supervise;
 #[cfg(feature = "engine")]
 mod sweep;
@@ -100,6 +102,9 @@ pub enum Command {
     /// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth floor
     #[cfg(feature = "engine")]
     Bench(bench::Arguments),
+    /// Compare policies (which tree runs when) on simulated requests, before anything is measured
+    #[cfg(feature = "engine")]
+    Simulate(Box<simulate::Arguments>),
     /// Adapt a draft head to prompts, so that more of its drafts are accepted
     #[cfg(feature = "engine")]
     Train(train::Arguments),
@@ -147,6 +152,8 @@ impl Command {
             Self::Serve(arguments) => serve::run(arguments),
             #[cfg(feature = "engine")]
             Self::Bench(arguments) => bench::run(arguments),
+            #[cfg(feature = "engine")]
+            Self::Simulate(arguments) => simulate::run(*arguments),
             #[cfg(feature = "engine")]
             Self::Train(arguments) => train::run(arguments),
             #[cfg(feature = "engine")]

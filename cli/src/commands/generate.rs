@@ -1,16 +1,20 @@
 //! `spectune generate`: completes prompts.
 
 use std::{
+    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::atomic::Ordering,
 };
 
 use anyhow::{Context, bail};
 use engine::{
-    Completion, Engine, Request, SamplingParams, StopConditions,
+    Completion, Engine, ReplayText, Request, SamplingParams, StopConditions,
     text::{ChatMessage, TemplateVariables},
 };
-use schemas::sweep::{LARGEST, Workload};
+use schemas::{
+    sweep::{LARGEST, Workload},
+    tree::{NodeSource, TreeShape},
+};
 use serde::Serialize;
 use tuner::workload::ModelText;
 
@@ -75,6 +79,12 @@ pub struct Arguments {
     /// Print one JSON object per request instead of the text
     #[arg(long)]
     json: bool,
+    /// Also write what the draft would propose at every position of the outputs, for `spectune simulate`
+    #[arg(long, value_name = "FILE", requires = "trace_limits")]
+    trace: Option<PathBuf>,
+    /// Largest trees of the trace, as steps,topk,draft-tokens: smaller ones with the same topk are within them
+    #[arg(long, value_name = "SHAPE;…", value_delimiter = ';', requires = "trace")]
+    trace_limits: Vec<String>,
 }
 
 /// One line of `--json`. Accept length = completion_tokens / rounds, the first token and bonus tokens included.
@@ -111,7 +121,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let requests =
         prompts.into_iter().zip(arguments.seed..).map(|(input_ids, seed)| request(&arguments, input_ids, seed));
     let interrupted = interrupt::polled();
-    let ended = engine.run_while(requests.collect(), &mut || !interrupted.load(Ordering::Relaxed))?;
+    let requests: Vec<Request> = requests.collect();
+    let ended = engine.run_while(requests.clone(), &mut || !interrupted.load(Ordering::Relaxed))?;
     let unfinished: Vec<usize> = (1..).zip(&ended).filter(|(_, one)| one.is_none()).map(|(at, _)| at).collect();
     let all = ended.len();
     let completions: Vec<Completion> = ended.into_iter().flatten().collect();
@@ -127,12 +138,42 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if !arguments.json {
         summarise(&completions, simulated);
     }
+    if let (Some(path), true) = (&arguments.trace, unfinished.is_empty()) {
+        trace(&mut engine, path, &arguments.trace_limits, &requests, &completions)?;
+    }
     if unfinished.is_empty() {
         return Ok(Exit::Fine);
     }
     let missing: Vec<String> = unfinished.iter().map(ToString::to_string).collect();
     terminal::note(&format!("interrupted; not finished, of {all} requests: {}", missing.join(", ")));
     Ok(Exit::Interrupted)
+}
+
+/// Writes the traces of completed requests.
+fn trace(
+    engine: &mut Engine,
+    path: &Path,
+    limits: &[String],
+    requests: &[Request],
+    completions: &[Completion],
+) -> anyhow::Result<()> {
+    if engine.options().makes_up_acceptance() {
+        bail!("--trace needs real acceptance, not a simulated accept length");
+    }
+    let limits: Vec<TreeShape> = limits
+        .iter()
+        .map(|text| NodeSource::parse_any(text).with_context(|| format!("--trace-limits {text}")))
+        .collect::<Result<_, _>>()?;
+    let texts = requests.iter().zip(completions).map(|(request, completion)| ReplayText::new(request, completion));
+    let texts: Vec<ReplayText> = texts.filter(|text| text.output_tokens() > 1).collect();
+    if texts.is_empty() {
+        bail!("--trace: no output has a second token");
+    }
+    let traces = engine.trace_positions(&texts, &limits, &mut |_| ControlFlow::Continue(()))?;
+    tuner::traces::write(path, &traces.unwrap_or_default())?;
+    let positions: usize = texts.iter().map(|text| text.output_tokens() - 1).sum();
+    terminal::note(&format!("trace of {positions} positions of {} outputs: {}", texts.len(), path.display()));
+    Ok(())
 }
 
 fn request(arguments: &Arguments, input_ids: Vec<u32>, seed: u64) -> Request {

@@ -1,0 +1,309 @@
+//! `spectune simulate`: compares policies on simulated requests.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use schemas::tree::{NodeSource, TreeShape};
+use tuner::{
+    forecast::{
+        Setup,
+        costs::{NAMES, StepCosts},
+        drafts::Drafts,
+        exported,
+        plan::{Load, POLICIES, Plan, Sent, Simulated},
+        rollout::{Lengths, Rollout},
+    },
+    traces,
+};
+
+use crate::{exit::Exit, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  A rollout of 64 prompts with 8 samples each; accept lengths of chains of 1, 2, 3 and 4 drafts:
+    spectune simulate --accept-lengths 1.8,2.4,2.8,3.1 --rollout 64x8 --median-len 1000
+  The same, until 95% of the samples are done, with the flags for slime:
+    spectune simulate --accept-lengths 1.8,2.4,2.8,3.1 --rollout 64x8 --finish 95 --abort --export slime
+  From what a draft head proposed along real texts, with trees and budgets:
+    spectune generate --model-path TARGET --speculative-algorithm EAGLE3 \\
+        --speculative-draft-model-path HEAD --prompts prompts.txt --trace trace.jsonl \\
+        --trace-limits '5,1,6;4,4,16'
+    spectune simulate --trace trace.jsonl --batch-size 32 --times step-costs.json
+  Requests that come in bursts of 8, with prompts in the steps of running requests:
+    spectune simulate --trace trace.jsonl --request-rate 20 --burst 8 --mixed-prefill
+
+Nothing is loaded or measured: every figure is simulated. The seconds of a step are a sum of costs \
+(--times), and what a round accepts comes from --trace or --accept-lengths. Each policy runs the \
+same requests. The fastest is chosen on one half of the draws and judged on the other half; \
+speed-ups are medians over pairs, with quartiles.
+
+Policies:
+";
+
+/// Compare policies (which tree runs when) on simulated requests, before anything is measured.
+#[derive(Debug, clap::Args)]
+#[command(after_help = after_help())]
+pub struct Arguments {
+    /// Traces by position, from `spectune generate --trace`
+    #[arg(long, value_name = "FILE", required_unless_present = "accept_lengths", conflicts_with = "accept_lengths")]
+    trace: Option<PathBuf>,
+    /// Tokens per round of chains of 1, 2, … drafts, bonus token included, as published for a model and its draft
+    #[arg(long, value_name = "L,…", value_delimiter = ',')]
+    accept_lengths: Vec<f64>,
+    /// Time of steps: a JSON file of costs, or the name of a machine
+    #[arg(long, value_name = "FILE|NAME", default_value = NAMES[0].0)]
+    times: String,
+    /// Rollout of this many prompts × samples, all sent at once
+    #[arg(long, value_name = "PROMPTSxSAMPLES", group = "load")]
+    rollout: Option<String>,
+    /// Keep this many requests running
+    #[arg(long, value_name = "N", group = "load")]
+    batch_size: Option<usize>,
+    /// Requests per second, at random times
+    #[arg(long, value_name = "R", group = "load")]
+    request_rate: Option<f64>,
+    /// File of arrival times in seconds, one per line, ascending
+    #[arg(long, value_name = "FILE", group = "load")]
+    arrivals: Option<PathBuf>,
+    /// Requests that arrive together
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "request_rate")]
+    burst: usize,
+    /// Number of requests of a load that is no rollout
+    #[arg(long, value_name = "N", default_value_t = 256, conflicts_with = "rollout")]
+    requests: usize,
+    /// Tokens of each prompt
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    prompt_len: usize,
+    /// File of output lengths in tokens, one per line, to draw from
+    #[arg(long, value_name = "FILE")]
+    lengths: Option<PathBuf>,
+    /// Median output length in tokens, if no file gives them
+    #[arg(long, value_name = "N", default_value_t = 1000.0, conflicts_with = "lengths")]
+    median_len: f64,
+    /// Tail of output lengths: standard deviation of their logarithm; 0 for equal lengths
+    #[arg(long, value_name = "S", default_value_t = 1.0, conflicts_with = "lengths")]
+    tail: f64,
+    /// Largest output length in tokens
+    #[arg(long, value_name = "N", default_value_t = 16384, conflicts_with = "lengths")]
+    max_len: usize,
+    /// Percentage of a rollout that must be done
+    #[arg(long, value_name = "P", default_value_t = 100.0, requires = "rollout")]
+    finish: f64,
+    /// Abort the rest of a rollout then, instead of letting it run on
+    #[arg(long, requires = "rollout")]
+    abort: bool,
+    /// Trees to choose among, as steps,topk,draft-tokens; default: chains and trees of known acceptance
+    #[arg(long, value_name = "SHAPE;…", value_delimiter = ';')]
+    shapes: Vec<String>,
+    /// Policies to compare with no speculation; default: all that what is known allows
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = POLICIES.map(|(name, _)| name))]
+    policy: Vec<String>,
+    /// Largest contexts in tokens of the buckets of a table by batch and context
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2048,8192,32768")]
+    contexts: Vec<f64>,
+    /// Maximum number of running requests
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    max_running_requests: usize,
+    /// Batch sizes with graphs: batches are padded to the next one; default: those of SGLang
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    cuda_graph_bs: Vec<usize>,
+    /// Prefill prompts in the steps of running requests, as vLLM does
+    #[arg(long)]
+    mixed_prefill: bool,
+    /// Draws on which policies are judged; as many choose among them
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    draws: usize,
+    /// Print the flags of the chosen policy for slime
+    #[arg(long, value_name = "ENGINE", value_parser = ["slime"])]
+    export: Option<String>,
+    /// Where to write the file that exported flags name
+    #[arg(long, value_name = "FILE", default_value = "speculative-tiers.json", requires = "export")]
+    export_file: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn after_help() -> String {
+    let policies = POLICIES.map(|(name, what)| format!("  {name:<14} {what}\n")).concat();
+    let machines = NAMES.map(|(name, source, _)| format!("  {name}\n      {source}\n")).concat();
+    format!("{EXAMPLES}{policies}\nMachines:\n{machines}")
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let (plan, algorithm) = plan(&arguments)?;
+    let found = plan.run()?;
+    if arguments.json {
+        terminal::print(&format!("{}\n", serde_json::to_string(&found)?))?;
+    } else {
+        terminal::print(&report(&found))?;
+    }
+    if arguments.export.is_some() {
+        export(&arguments, &found, &algorithm)?;
+    }
+    Ok(Exit::Fine)
+}
+
+/// The plan, and the draft's algorithm.
+fn plan(arguments: &Arguments) -> anyhow::Result<(Plan, String)> {
+    let costs = match StepCosts::named(&arguments.times) {
+        Some(costs) => costs,
+        None => StepCosts::read(Path::new(&arguments.times))
+            .with_context(|| format!("--times {}: not the name of a machine", arguments.times))?,
+    };
+    let traced = arguments.trace.as_deref().map(traces::read).transpose()?;
+    let limits: Vec<TreeShape> = traced.iter().flatten().map(|trace| trace.limit).collect();
+    let algorithm = traced.iter().flatten().next().map_or_else(|| "EAGLE3".to_owned(), |trace| trace.source.clone());
+    let mut shapes: Vec<TreeShape> = arguments
+        .shapes
+        .iter()
+        .map(|text| NodeSource::parse_any(text).with_context(|| format!("--shapes {text}")))
+        .collect::<Result<_, _>>()?;
+    if shapes.is_empty() {
+        shapes = match &traced {
+            Some(traces) => traces.iter().flat_map(|trace| trace.largest.iter().copied()).collect(),
+            None => (1..=arguments.accept_lengths.len()).map(TreeShape::chain).collect(),
+        };
+    }
+    let drafts = match traced {
+        Some(traces) => Drafts::traced(traces)?,
+        None => Drafts::golden(&arguments.accept_lengths)?,
+    };
+    let load = load(arguments)?;
+    if arguments.draws == 0 || arguments.max_running_requests == 0 {
+        bail!("--draws and --max-running-requests must be at least 1");
+    }
+    let most = arguments.max_running_requests;
+    let capture_sizes = match arguments.cuda_graph_bs.as_slice() {
+        [] => schemas::defaults::default_capture_sizes(most),
+        given => given.to_vec(),
+    };
+    let setup = Setup {
+        capture_sizes,
+        max_running_requests: most,
+        prefill_budget: 8192,
+        prefill_chunk: 8192,
+        rounds_behind: 1,
+        mixed_prefill: arguments.mixed_prefill,
+    };
+    let mut contexts = arguments.contexts.clone();
+    contexts.retain(|bound| bound.is_finite() && *bound > 0.0);
+    contexts.sort_by(f64::total_cmp);
+    let plan = Plan {
+        drafts,
+        costs,
+        shapes,
+        limits,
+        load,
+        setup,
+        contexts,
+        draws: arguments.draws,
+        policies: arguments.policy.clone(),
+    };
+    Ok((plan, algorithm))
+}
+
+fn load(arguments: &Arguments) -> anyhow::Result<Load> {
+    let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let lengths = match &arguments.lengths {
+        Some(path) => Plan::lengths(&read(path)?).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?,
+        None => {
+            let (median, sigma) = (arguments.median_len, arguments.tail);
+            if !(median >= 1.0 && median.is_finite() && sigma >= 0.0 && sigma.is_finite()) {
+                bail!("--median-len must be at least 1 and --tail at least 0");
+            }
+            Lengths::LongTail { median, sigma, most: arguments.max_len }
+        }
+    };
+    let (mut prompts, mut samples) = (arguments.requests.max(1), 1);
+    let sent = if let Some(rollout) = &arguments.rollout {
+        let parts =
+            rollout.split_once('x').and_then(|(prompts, samples)| Some((prompts.parse().ok()?, samples.parse().ok()?)));
+        (prompts, samples) = parts
+            .filter(|(prompts, samples)| *prompts > 0 && *samples > 0)
+            .with_context(|| format!("--rollout {rollout}: expected prompts x samples, such as 64x8"))?;
+        if !(arguments.finish > 0.0 && arguments.finish <= 100.0) {
+            bail!("--finish {}: expected a percentage above 0 and up to 100", arguments.finish);
+        }
+        Sent::AtOnce { share: arguments.finish / 100.0, abort: arguments.abort }
+    } else if let Some(rate) = arguments.request_rate {
+        if !(rate.is_finite() && rate > 0.0) || arguments.burst == 0 {
+            bail!("--request-rate must be above 0 and --burst at least 1");
+        }
+        Sent::Open { rate, burst: arguments.burst }
+    } else if let Some(path) = &arguments.arrivals {
+        let text = read(path)?;
+        let seconds = text.split_whitespace().map(str::parse::<f64>).collect::<Result<Vec<f64>, _>>();
+        let seconds = seconds.with_context(|| format!("{}: expected seconds, one per line", path.display()))?;
+        prompts = seconds.len();
+        Sent::Recorded(seconds.into_iter().map(|at| at * 1e3).collect())
+    } else {
+        Sent::Closed(
+            arguments.batch_size.context("give a load: --rollout, --batch-size, --request-rate or --arrivals")?,
+        )
+    };
+    let requests = Rollout { prompts, samples, prompt_tokens: arguments.prompt_len, lengths };
+    Ok(Load { requests, sent })
+}
+
+/// The result for a reader.
+fn report(found: &Simulated) -> String {
+    let Simulated { study, .. } = found;
+    let mut text = format!("simulated: {}, median of {} draws\n\n", found.objective, study.draws);
+    text += "policy                seconds  speed-up  quartiles\n";
+    for (at, policy) in study.policies.iter().enumerate() {
+        let [median, low, high] = policy.speedup;
+        let mark = if at == study.chosen { "  chosen" } else { "" };
+        text +=
+            &format!("{:<20} {:>8.2}  {median:>7.3}x  {low:.3} to {high:.3}{mark}\n", policy.name, policy.judged_on_s);
+    }
+    text += &format!("\nregret of the choice on other draws: {:.2}%\n", study.regret * 100.0);
+    if let Some(table) = found.table.as_ref().filter(|table| table.len() > 1) {
+        text += "\nbatch up to  context up to  tree\n";
+        for row in table {
+            let context = row.context.map_or_else(|| "any".to_owned(), |context| format!("{context:.0}"));
+            let shape = if row.shape.is_off() { "none".to_owned() } else { row.shape.to_string() };
+            text += &format!("{:>11}  {context:>13}  {shape}\n", row.batch);
+        }
+    }
+    text += "\nbatch over time under the chosen policy, one draw\n";
+    text += " from s    batch  speculating  accept length  rows per request\n";
+    for slice in &found.timeline {
+        text += &format!(
+            "{:>7.2} {:>8.1} {:>11.0}% {:>14.2} {:>17.2}\n",
+            slice.from_s,
+            slice.batch,
+            slice.speculating * 100.0,
+            slice.accept_length,
+            slice.rows
+        );
+    }
+    text += &format!("\ntime of steps: {}\n", found.times);
+    found.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
+    text
+}
+
+/// Prints slime's flags, and writes the file that they name.
+fn export(arguments: &Arguments, found: &Simulated, algorithm: &str) -> anyhow::Result<()> {
+    let chosen = &found.study.policies[found.study.chosen].name;
+    let Some(table) = &found.table else {
+        bail!("the chosen policy, {chosen}, has no table that slime's engines could run; leave it out with --policy");
+    };
+    let file = arguments.export_file.display().to_string();
+    let flags = exported::slime(algorithm, table, &file).map_err(|reason| anyhow::anyhow!("{chosen}: {reason}"))?;
+    if let Some(text) = &flags.file {
+        fs::write(&arguments.export_file, text).with_context(|| format!("cannot write {file}"))?;
+        terminal::note(&format!("written: {file}"));
+    }
+    flags.warnings.iter().for_each(|warning| terminal::note(&format!("warning: {warning}")));
+    terminal::note("simulated: measure the chosen policy before you rely on it");
+    if flags.flags.is_empty() {
+        terminal::note("no speculation is the fastest: leave slime's flags of speculation out");
+        return Ok(());
+    }
+    terminal::print(&format!("SGLANG_ARGS=(\n  {}\n)\n", flags.flags.join("\n  ")))
+}
