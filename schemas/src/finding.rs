@@ -61,6 +61,8 @@ pub struct Depends {
     pub lines: bool,
     /// How quotes are read.
     pub quoting: bool,
+    /// Which names plugins have registered.
+    pub plugin: bool,
 }
 
 /// Why a text may not be run as it was read.
@@ -212,6 +214,12 @@ impl Finding {
     /// Marks the finding as dependent on how quotes are read.
     pub fn by_quoting(mut self) -> Self {
         self.depends.quoting = true;
+        self
+    }
+
+    /// Marks the finding as one about a name that a plugin could register, and that is no slip of a known name.
+    pub fn by_plugin(mut self) -> Self {
+        self.depends.plugin = true;
         self
     }
 

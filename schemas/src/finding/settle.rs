@@ -31,6 +31,7 @@ fn effect(doubt: Doubt, depends: Depends) -> Effect {
     const WARNING: Effect = Effect::AtMost(Severity::Warning, None);
     match doubt {
         Doubt::OtherEngine => Effect::AtMost(Severity::Info, None),
+        Doubt::Shown if depends.plugin => Effect::AtMost(Severity::Info, None),
         Doubt::Fork if depends.engine => WARNING,
         Doubt::FlagOfFork => Effect::Drops,
         Doubt::OtherRelease | Doubt::SetElsewhere | Doubt::OtherRuntime | Doubt::OtherImage => WARNING,
@@ -140,7 +141,7 @@ mod tests {
     ];
 
     /// Rows are doubts, columns what the finding depends on: nothing of these, the engine's flags, an unknown name, lines,
-    /// quoting.
+    /// quoting, names of plugins.
     #[test]
     fn each_doubt_lowers_what_depends_on_it() {
         let none = Depends::default();
@@ -150,21 +151,22 @@ mod tests {
             Depends { unknown_name: true, ..none },
             Depends { lines: true, ..none },
             Depends { quoting: true, ..none },
+            Depends { plugin: true, ..none },
         ];
         let table = [
-            "info    info    info    info    info",
-            "error   warning error   error   error",
-            "-       -       -       -       -",
-            "warning warning warning warning warning",
-            "warning warning warning warning warning",
-            "error   error   error   warning error",
-            "error   error   error   error   -",
-            "error   error   -       error   error",
-            "warning warning warning warning warning",
-            "warning warning warning warning warning",
-            "warning warning -       error   warning",
-            "warning warning warning warning warning",
-            "warning warning warning warning warning",
+            "info    info    info    info    info    info",
+            "error   warning error   error   error   error",
+            "-       -       -       -       -       -",
+            "warning warning warning warning warning warning",
+            "warning warning warning warning warning warning",
+            "error   error   error   warning error   error",
+            "error   error   error   error   -       error",
+            "error   error   -       error   error   error",
+            "warning warning warning warning warning warning",
+            "warning warning warning warning warning warning",
+            "warning warning -       error   warning warning",
+            "warning warning warning warning warning warning",
+            "warning warning warning warning warning info",
         ];
         for (doubt, row) in ALL.iter().zip(table) {
             let expected: Vec<&str> = row.split_whitespace().collect();

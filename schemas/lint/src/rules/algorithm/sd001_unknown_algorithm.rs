@@ -104,7 +104,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             Some((_, known)) => finding
                 .help(format!("write `{}`", context.line(Key::SpeculativeAlgorithm, known)))
                 .fix(Safety::Unsafe, "write the intended algorithm", vec![spell(known)]),
-            None => finding.help(format!("write one of {}", NAMES.join(", "))),
+            None => finding.by_plugin().help(format!("write one of {}", NAMES.join(", "))),
         });
     };
     // The rest is about versions of SGLang.

@@ -46,7 +46,7 @@
 //!
 //! sglang `arg_groups/speculative_hook.py` of 0.5.22 and 0.5.23, `server_args.py` of older versions.
 
-use launch::Argument;
+use launch::{Argument, Syntax};
 use schemas::{
     diagnostic::Severity,
     engines::Engine,
@@ -76,8 +76,10 @@ const MOST_RELATED: usize = 3;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let launch = context.launch;
-    // Flags without a model are a part of a launch.
-    let is_whole = launch.engine == Engine::Slime || launch.has(Key::ModelPath);
+    // Flags without a model are a part of a launch. slime gives the model elsewhere, so flags that are neither in an array
+    // nor behind a program may be an addition to others.
+    let is_listed = launch.syntax == Syntax::CommandLine && launch.program.is_empty();
+    let is_whole = if launch.engine == Engine::Slime { !is_listed } else { launch.has(Key::ModelPath) };
     if launch.engine == Engine::Spectune || !is_whole || !context.is_absent(Key::SpeculativeAlgorithm) {
         return None;
     }

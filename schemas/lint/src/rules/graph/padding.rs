@@ -1,7 +1,12 @@
 //! Batches and the capture sizes that they pad up to.
 
+use std::fmt::Display;
+
 use launch::Syntax;
-use schemas::flags::Key;
+use schemas::{
+    defaults::{MOST_SIZES, default_capture_sizes},
+    flags::Key,
+};
 
 use crate::rules::Context;
 
@@ -67,13 +72,66 @@ impl<'a> Captured<'a> {
     }
 }
 
-/// The flag with a list of sizes without gaps, as this launch's user would write it.
-pub(super) fn dense_line(context: &Context<'_>, largest: usize) -> String {
+/// The flag with the capture sizes that every rule recommends, as this launch's user would write it: SGLang's own list for
+/// speculation up to `largest`, or every size if the backend must not pad. The list stays within the requests that can
+/// run together, and contains only sizes that can be spread over the GPUs of each attention.
+pub(super) fn advised_line(context: &Context<'_>, largest: usize, may_pad: bool) -> String {
+    let largest = largest.min(context.requests_per_worker().unwrap_or(usize::MAX)).clamp(1, MOST_SIZES);
+    let ranks = context.launch.attention_ranks().filter(|ranks| *ranks > 1);
+    let share = ranks.and_then(|ranks| Some(context.resolved.tp_size.as_ref()?.value / ranks)).unwrap_or(1).max(1);
+    // The engine rounds the limit of requests up to what can be spread.
+    let largest = largest.checked_next_multiple_of(share).unwrap_or(largest);
+    let mut sizes = if may_pad { default_capture_sizes(largest) } else { (1..=largest).collect() };
+    sizes.retain(|size| size.is_multiple_of(share));
     let flag = context.flag(Key::CudaGraphBs);
     match context.launch.syntax {
-        Syntax::Toml => format!("{flag} = [1, 2, …, {largest}]"),
-        Syntax::YamlConfig | Syntax::YamlOverrides => format!("{flag}: [1, 2, …, {largest}]"),
-        Syntax::YamlWords => format!("{flag} 1 2 … {largest}"),
-        Syntax::CommandLine | Syntax::ShellArray | Syntax::Composed => format!("{flag} $(seq 1 {largest})"),
+        Syntax::Toml => format!("{flag} = [{}]", shown(&sizes, ", ", dotted)),
+        Syntax::YamlConfig | Syntax::YamlOverrides => format!("{flag}: [{}]", shown(&sizes, ", ", dotted)),
+        Syntax::YamlWords => format!("{flag} {}", shown(&sizes, " ", dotted)),
+        Syntax::CommandLine | Syntax::ShellArray | Syntax::Composed => {
+            format!(
+                "{flag} {}",
+                shown(&sizes, " ", |first, step, last, _| match step {
+                    1 => format!("$(seq {first} {last})"),
+                    _ => format!("$(seq {first} {step} {last})"),
+                })
+            )
+        }
+    }
+}
+
+/// Sizes as text. A run of four or more with a constant step is written by `run`, from its first size, step and last size.
+fn shown(sizes: &[usize], separator: &str, run: impl Fn(usize, usize, usize, &str) -> String) -> String {
+    let mut parts = Vec::new();
+    let mut rest = sizes;
+    while let Some((&first, after)) = rest.split_first() {
+        let step = after.first().map_or(1, |second| second - first);
+        let length = rest.windows(2).take_while(|pair| pair[1] - pair[0] == step).count() + 1;
+        let length = if length < 4 { 1 } else { length };
+        let (taken, left) = rest.split_at(length);
+        parts.push(match taken.last() {
+            Some(&last) if length > 1 => run(first, step, last, separator),
+            _ => first.to_string(),
+        });
+        rest = left;
+    }
+    parts.join(separator)
+}
+
+/// A run of sizes in languages without ranges: `1, 2, …, 8`.
+fn dotted(first: usize, step: usize, last: usize, separator: &str) -> String {
+    [&first as &dyn Display, &(first + step), &"…", &last].map(ToString::to_string).join(separator)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_sizes_are_short_texts() {
+        let text = shown(&default_capture_sizes(48), ", ", dotted);
+        assert_eq!(text, "1, 2, …, 8, 10, 12, …, 32, 40, 44, 48");
+        assert_eq!(shown(&[2, 4, 6], " ", dotted), "2 4 6");
+        assert_eq!(shown(&[], " ", dotted), "");
     }
 }

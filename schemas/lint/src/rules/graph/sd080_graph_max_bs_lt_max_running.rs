@@ -5,7 +5,8 @@
 //! ## What it does
 //!
 //! Compares the largest batch size with a CUDA graph (`--cuda-graph-bs`, `--cuda-graph-max-bs`, or the default of a GPU
-//! whose memory is known) with the number of requests that can run together on one worker.
+//! whose memory is known) with the number of requests that can run together on one worker. If that number is only the
+//! default and no expected concurrency exceeds the largest graph, the finding is information.
 //!
 //! ## Why is this bad?
 //!
@@ -58,10 +59,11 @@
 use launch::resolve::Origin;
 use schemas::{
     diagnostic::{Safety, Severity},
+    engines::Engine,
     flags::Key,
 };
 
-use super::padding::{Captured, dense_line};
+use super::padding::{Captured, advised_line};
 use crate::rules::{Applies, Check, Context, Definition, Finding};
 
 pub(in crate::rules) const RULE: Definition = Definition {
@@ -92,7 +94,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         }
     };
     let more = match list {
-        Some(_) => dense_line(context, requests),
+        Some(_) => advised_line(context, requests, true),
         None => context.line(Key::CudaGraphMaxBs, &requests.to_string()),
     };
     let finding = Finding::new(place, message, format!("up to {largest}"))
@@ -113,6 +115,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         ),
         None => finding,
     };
-    let enough = context.expected_concurrency.is_some_and(|expected| expected <= largest);
-    Some(if enough { finding.at_most(Severity::Info) } else { finding })
+    // A limit that is only the default says nothing about how many requests come; slime fills it in every rollout.
+    let is_default = matches!(context.resolved.max_running_requests.as_ref()?.origin, Origin::Default { .. });
+    let may_come = match context.expected_concurrency {
+        Some(expected) => expected > largest,
+        None => !is_default || context.launch.engine == Engine::Slime,
+    };
+    Some(if may_come { finding } else { finding.at_most(Severity::Info) })
 }

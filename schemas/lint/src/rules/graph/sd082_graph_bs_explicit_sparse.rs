@@ -5,7 +5,8 @@
 //! ## What it does
 //!
 //! In an explicit `--cuda-graph-bs`, looks for the batch of up to 32 requests with the most padding, and reports it if
-//! it runs at 1.5 times its size or more.
+//! it runs at 1.5 times its size or more. If all batches of up to 32 requests together lose less than 25%, the finding
+//! is information.
 //!
 //! ## Why is this bad?
 //!
@@ -41,10 +42,9 @@
 //!
 //! sglang `arg_groups/cuda_graph_hook.py`; slime's recipes.
 
-use launch::Syntax;
 use schemas::{diagnostic::Severity, flags::Key};
 
-use super::padding::Captured;
+use super::padding::{Captured, advised_line};
 use crate::rules::{Applies, Check, Context, Definition, Finding};
 
 pub(in crate::rules) const RULE: Definition = Definition {
@@ -57,6 +57,10 @@ pub(in crate::rules) const RULE: Definition = Definition {
 
 /// Larger batches have little relative padding in any realistic list.
 const SMALL: usize = 32;
+
+/// Rows computed in vain, in percent of the needed ones and on average over batches, from which the finding is more than
+/// information.
+const MUCH: f64 = 25.0;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let key = Key::CudaGraphBs;
@@ -80,13 +84,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Some(tokens) => finding.note(format!("each padded request costs {tokens} rows of verify")),
         None => finding,
     };
-    let finer = match context.launch.syntax {
-        Syntax::Toml | Syntax::YamlWords | Syntax::YamlConfig | Syntax::YamlOverrides => {
-            "every size up to 8, every second up to 32, every fourth up to 64 and every eighth beyond".into()
-        }
-        Syntax::CommandLine | Syntax::ShellArray | Syntax::Composed => {
-            format!("`{} $(seq 1 8) $(seq 10 2 32) $(seq 40 4 64) $(seq 72 8 256)`", context.flag(key))
-        }
-    };
-    Some(finding.help(format!("write {finer}, or leave the list to sglang: remove `{}`", context.flag(key))))
+    let finer = advised_line(context, captured.largest(), true);
+    let finding = finding.help(format!("write `{finer}`, or leave the list to sglang: remove `{}`", context.flag(key)));
+    Some(if waste < MUCH { finding.at_most(Severity::Info) } else { finding })
 }

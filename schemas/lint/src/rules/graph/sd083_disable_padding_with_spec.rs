@@ -54,7 +54,7 @@ use schemas::{
     flags::Key,
 };
 
-use super::padding::{Captured, dense_line};
+use super::padding::{Captured, advised_line};
 use crate::rules::{Applies, Check, Context, Definition, Finding, support::count, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
@@ -103,7 +103,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .help(format!(
                 "remove `{flag}`; against crashes with padded batches use `{}` or `{}`",
                 context.line(Key::AttentionBackend, "fa3"),
-                dense_line(context, captured.largest())
+                advised_line(context, captured.largest(), false)
             ))
             .fix(Safety::Unsafe, "let batches be padded", context.remove(key)),
     )

@@ -43,6 +43,7 @@
 use launch::resolve::Origin;
 use schemas::{diagnostic::Severity, flags::Key};
 
+use super::padding::advised_line;
 use crate::rules::{Applies, Check, Context, Definition, Finding, support::count};
 
 pub(in crate::rules) const RULE: Definition = Definition {
@@ -68,6 +69,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(context.span(Key::DpSize), format!("each attention is spread over {}", count(share, "GPU")))
             .sglang_says("AssertionError: capture_bs=[]")
             .by_version()
-            .help(format!("list multiples of {share}, such as {share} and {}", share.saturating_mul(2))),
+            .help(format!(
+                "list multiples of {share}, such as `{}`",
+                advised_line(context, share.saturating_mul(8), true)
+            )),
     )
 }

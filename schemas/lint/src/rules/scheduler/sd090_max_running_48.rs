@@ -5,8 +5,9 @@
 //! ## What it does
 //!
 //! Looks for a missing `--max-running-requests` if speculation is on. If the expected concurrency is known
-//! (`--expected-concurrency`, slime's `--sglang-server-concurrency`) and 48 or less, nothing is reported. A text with several
-//! such launches is reported once.
+//! (`--expected-concurrency`, slime's `--sglang-server-concurrency`) and 48 or less, nothing is reported; if it is not
+//! known, the finding is a warning for slime, which fills its engines, and else information. One GPU of less than 36 GiB
+//! or a DGX Spark serves few users, and is not reported. A text with several such launches is reported once.
 //!
 //! ## Why is this bad?
 //!
@@ -53,6 +54,7 @@ use schemas::{
     diagnostic::{Safety, Severity},
     engines::Engine,
     flags::Key,
+    gpu::Architecture,
 };
 
 use crate::rules::{Applies, Check, Context, Definition, Finding};
@@ -68,6 +70,17 @@ pub(in crate::rules) const RULE: Definition = Definition {
 /// The limit that SGLang sets by default.
 const RESET: usize = 48;
 
+/// Memory in MiB of one GPU, below which a machine with one such GPU serves few requests.
+const SMALL: u64 = 36 * 1024;
+
+/// Whether the launch is for the few users of a workstation: one GPU, which is a DGX Spark or has little memory.
+fn is_for_few(context: &Context<'_>) -> bool {
+    let one = context.resolved.tp_size.as_ref().is_some_and(|size| size.value == 1);
+    let is_spark = context.architecture() == Some(Architecture::Sm(12, 1));
+    one && context.launch.engine != Engine::Slime
+        && (is_spark || context.gpu_memory.is_some_and(|memory| memory < SMALL))
+}
+
 fn check(context: &Context<'_>) -> Option<Finding> {
     let key = Key::MaxRunningRequests;
     let limit = context.resolved.max_running_requests.as_ref()?;
@@ -77,7 +90,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let slime = context.launch.engine == Engine::Slime;
     let concurrency = context.launch.count(Key::ServerConcurrency).filter(|_| slime).map(|requests| requests.value);
     let expected = context.expected_concurrency.or(concurrency);
-    if expected.is_some_and(|expected| expected <= RESET) {
+    if expected.map_or_else(|| is_for_few(context), |expected| expected <= RESET) {
         return None;
     }
     let message = match expected {
@@ -93,6 +106,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         )
         .maybe_note(ranks.map(|ranks| format!("{ranks} attention ranks share them: {} each", (RESET / ranks).max(1))))
         .maybe_note((slime && expected.is_none()).then(|| "slime sends up to 512 requests to an engine".to_owned()));
+    // A limit matters only to those who have more requests. slime has; of other launches it is not known.
+    let finding = if expected.is_some() || slime { finding } else { finding.at_most(Severity::Info) };
     Some(match expected {
         Some(expected) => finding.help(format!("add `{}`", context.line(key, &expected.to_string()))).fix(
             Safety::Unsafe,

@@ -117,7 +117,7 @@ fn tensor_parallel(context: &Context<'_>, argument: &Argument, setter: &str) -> 
     Some(
         Finding::new(argument.flag.span, message, "overwritten, or not read")
             .related(gpus.map(|gpus| gpus.span), "this decides")
-            .at_most(Severity::Warning)
+            .at_most(if own.is_some() { Severity::Warning } else { Severity::Info })
             .note("slime does not register it; miles does, and overwrites it")
             .help(format!("take it out; it is set by {setter}")),
     )
