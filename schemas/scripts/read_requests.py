@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Reads the request types that openai-python, SGLang and vLLM publish, and writes `server/src/neutral/published.tsv`.
+"""Reads the request types that openai-python, SGLang and vLLM publish, and writes `server/src/http/neutral/published.tsv`.
 
     pip download --no-deps --dest wheels openai==3.57.0      # and so on; several versions of a package are merged
-    python3 read_requests.py wheels --into ../../server/src/neutral/published.tsv
+    python3 read_requests.py wheels --into ../../server/src/http/neutral/published.tsv
 
 The folder contains wheels, or unpacked wheels in folders named PACKAGE-VERSION. As in `read_flags.py`, no code is run or copied:
 the types are read as syntax trees, and only names of fields and their neutral values are written.

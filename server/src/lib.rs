@@ -1,45 +1,21 @@
 //! An OpenAI-compatible HTTP server over an [`Engine`].
 //!
-//! One thread owns the engine and loops (see `worker`). Handlers talk to it over channels, and never wait for it while
-//! holding anything that it needs.
+//! It has four parts, each of which uses only those above it in this list:
+//! - `http`: connections, memory limits, request bodies and errors.
+//! - `worker`: the thread that owns the engine and loops. Handlers talk to it over channels, and never wait for it while
+//!   holding anything that it needs.
+//! - `output`: reads reasoning, function calls and structured output in generated text, and streams it.
+//! - `api`: the endpoints, by the API that defines them.
+//!
+//! `metrics` are the counters of `worker` under the names that dashboards read. `state` is what all handlers share.
 #![forbid(unsafe_code)]
 
-mod acceptance;
-mod access;
-mod chat;
-mod completions;
-mod connections;
-mod control;
-mod cors;
-mod error;
-mod fields;
-mod generate;
-mod grammar;
-mod health;
-mod info;
-mod lanes;
-mod latency;
-mod memory;
-mod messages;
+mod api;
+mod http;
 mod metrics;
-mod neutral;
-mod parameters;
-mod prompt_logprobs;
-mod prompts;
-mod reading;
-mod reasoning;
-mod replies;
-mod request_log;
-mod responses;
-mod routes;
+mod output;
 mod shutdown;
 mod state;
-mod stream;
-mod throughput;
-mod tokenize;
-mod tools;
-mod updates;
-mod weights;
 mod worker;
 
 #[cfg(test)]
@@ -50,7 +26,12 @@ use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, thread::JoinHandle, tim
 use engine::{Engine, Identity};
 use tokio::net::TcpListener;
 
-use self::{latency::Latencies, metrics::Metrics, request_log::RequestLog, state::State, worker::Worker};
+use self::{
+    metrics::Metrics,
+    output::{reasoning, tools},
+    state::State,
+    worker::{Worker, latency::Latencies, request_log::RequestLog},
+};
 
 /// Options of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]

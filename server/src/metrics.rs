@@ -19,12 +19,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{
-    acceptance::AcceptLengths,
-    latency::Latencies,
-    state::State,
-    worker::{Published, Worker},
-};
+use crate::worker::{Published, Worker, acceptance::AcceptLengths, latency::Latencies};
 
 /// The metrics of a server.
 pub struct Metrics {
@@ -57,6 +52,16 @@ impl Metrics {
         let labels = |path: &str, status| vec![(path.to_owned(), page.clone()), ("status".to_owned(), status)];
         self.answers.get_or_create(&labels("path", status.to_string())).inc();
         self.classes.get_or_create(&labels("handler", format!("{}xx", status / 100))).inc();
+    }
+
+    /// The page in the format that the client prefers.
+    ///
+    /// # Errors
+    /// When a metric cannot be written.
+    pub fn page(&self, headers: &HeaderMap) -> Result<Response, fmt::Error> {
+        let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let (kind, text) = text::encode(&self.registry, accepts.contains("application/openmetrics-text"))?;
+        Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
     }
 }
 
@@ -145,16 +150,6 @@ fn histograms(registry: &mut Registry, latencies: Latencies) {
             "vllm:request_max_num_generation_tokens",
         ],
     );
-}
-
-/// The page in the format that the client prefers.
-///
-/// # Errors
-/// When a metric cannot be written.
-pub fn page(state: &State, headers: &HeaderMap) -> Result<Response, fmt::Error> {
-    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let (kind, text) = text::encode(&state.metrics.registry, accepts.contains("application/openmetrics-text"))?;
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
 /// The engine's counters.

@@ -10,7 +10,7 @@ use tokio::{
     },
 };
 
-use super::{connections, routes::router, state::State};
+use crate::{api::routes::router, http::connections, state::State};
 
 /// Time to send responses after the engine has ended their requests.
 const LAST_WORDS: Duration = Duration::from_secs(2);

@@ -9,15 +9,15 @@ use std::{
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
-use super::{
+use crate::{
     ServeOptions,
-    error::ApiError,
-    grammar::Grammars,
-    lanes::Lanes,
-    memory::{Held, Memory},
+    http::{
+        error::ApiError,
+        lanes::Lanes,
+        memory::{Held, Memory},
+    },
     metrics::Metrics,
-    reasoning::Thinking,
-    tools::Family,
+    output::{grammar::Grammars, reasoning::Thinking, tools::Family},
     worker::{Named, Running, Worker},
 };
 

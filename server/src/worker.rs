@@ -1,6 +1,11 @@
 //! The thread that owns the engine.
 
+pub mod acceptance;
+pub mod latency;
 mod listeners;
+pub mod request_log;
+mod throughput;
+pub mod weights;
 
 use std::{
     collections::VecDeque,
@@ -13,7 +18,7 @@ use std::{
 };
 
 use engine::{
-    Engine, EngineError, EngineOptions, Event, Identity, Request, RequestId,
+    Engine, EngineError, EngineOptions, Identity, Request, RequestId,
     backend::{Capacity, DeviceInfo},
     checkpoint::GenerationConfig,
     scheduler::Statistics,
@@ -24,16 +29,16 @@ use tokio::sync::{
     oneshot, watch,
 };
 
-use self::listeners::Listeners;
-use super::{
+pub use self::latency::Delivery;
+use self::{
     acceptance::{AcceptLengths, Acceptance},
-    error::ApiError,
     latency::{Latencies, Listener},
-    memory::Held,
+    listeners::Listeners,
     request_log::RequestLog,
     throughput::Throughput,
     weights::{LoadedWeights, Update},
 };
+use crate::http::{error::ApiError, memory::Held};
 
 /// Interval at which a paused engine checks whether clients have disconnected.
 const PAUSE_CHECK: Duration = Duration::from_millis(50);
@@ -91,9 +96,6 @@ pub struct Running {
     /// The memory reserved for it.
     pub held: Option<Arc<Held>>,
 }
-
-/// An event of a request, or its error.
-pub type Delivery = Result<Event, ApiError>;
 
 /// A request and the name by which it can be aborted.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 //! every endpoint. An endpoint accepts the values of one row, or only values without an effect, and refuses all others.
 
 use super::{
-    super::neutral::{self, Endpoint},
+    super::http::neutral::{self, Endpoint},
     *,
 };
 

@@ -6,13 +6,10 @@ use engine::{Event, Request, RequestId};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
-    super::{
-        error::ApiError,
-        latency::{Latencies, Listener},
-        request_log::RequestLog,
-    },
-    Delivery,
+    latency::{Delivery, Latencies, Listener},
+    request_log::RequestLog,
 };
+use crate::http::error::ApiError;
 
 /// The listeners of running requests, and what is recorded of the events that they receive.
 pub struct Listeners {

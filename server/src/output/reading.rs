@@ -1,0 +1,151 @@
+//! Parses a chat response into reasoning, content and tool calls.
+
+use super::{
+    reasoning::{self, ReasoningStream, Thinking},
+    tools::{Call, CallPiece, Shown, ToolStream, Tools},
+};
+use crate::http::{error::ApiError, fields::Fields};
+
+/// How the responses to a request are parsed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// The tools that may be called.
+    pub tools: Option<Tools>,
+    /// How separated reasoning is returned.
+    reasoning: Option<Reasoning>,
+    /// Whether the model thinks from its first token on.
+    thinks: bool,
+}
+
+/// How reasoning that is separated from the content is returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reasoning {
+    /// Whether it is part of the response.
+    shown: bool,
+    /// Whether it is streamed as it grows, or sent once complete.
+    grows: bool,
+    /// Whether the model thinks from its first token on, regardless of how the prompt ends.
+    from_start: bool,
+}
+
+/// A complete response.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parts {
+    /// `None` if it is not separated.
+    pub reasoning: Option<String>,
+    pub content: String,
+    pub calls: Vec<Call>,
+}
+
+/// The response of one choice while it is streamed.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    reasoning: Option<ReasoningStream>,
+    /// Reasoning that is held until it is complete.
+    waiting: String,
+    tools: ToolStream,
+}
+
+/// The parts that can be sent now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    pub reasoning: String,
+    pub content: String,
+    pub calls: Vec<CallPiece>,
+}
+
+impl Reasoning {
+    /// Reads `separate_reasoning`, `stream_reasoning` and vLLM's `include_reasoning`; `None` if the model does not
+    /// think, or if reasoning stays in the content.
+    ///
+    /// # Errors
+    /// When one has the wrong type.
+    pub fn read(fields: &mut Fields, thinking: Thinking) -> Result<Option<Self>, ApiError> {
+        let separate = fields.flag_or("separate_reasoning", true)?;
+        let grows = fields.flag_or("stream_reasoning", true)?;
+        let shown = fields.flag_or("include_reasoning", true)?;
+        let from_start = thinking == Thinking::FromStart;
+        Ok((separate && thinking != Thinking::Off).then_some(Self { shown, grows, from_start }))
+    }
+}
+
+impl Reading {
+    /// `thinks` says whether the prompt ends inside reasoning. An output that `has_form` follows it from its first
+    /// token on, and so has no reasoning.
+    pub fn new(tools: Option<Tools>, reasoning: Option<Reasoning>, thinks: bool, has_form: bool) -> Self {
+        let from_start = reasoning.is_some_and(|reasoning| reasoning.from_start);
+        Self { tools, reasoning, thinks: (thinks || from_start) && !has_form }
+    }
+
+    /// Parses a complete response.
+    pub fn whole(&self, answer: &str) -> Parts {
+        let (thoughts, rest) = match self.reasoning {
+            None => (None, answer.to_owned()),
+            Some(Reasoning { shown, .. }) => {
+                let (thoughts, rest) = reasoning::split(answer, self.thinks);
+                (shown.then_some(thoughts), rest)
+            }
+        };
+        let (content, calls) = match &self.tools {
+            Some(tools) => tools.parse(&rest),
+            None => (rest, Vec::new()),
+        };
+        Parts { reasoning: thoughts, content, calls }
+    }
+
+    /// Parses a response piece by piece.
+    pub fn stream(&self) -> Reader {
+        Reader {
+            reasoning: self.reasoning.map(|_| ReasoningStream::new(self.thinks)),
+            waiting: String::new(),
+            tools: ToolStream::default(),
+        }
+    }
+}
+
+impl Reader {
+    /// Processes further text.
+    pub fn push(&mut self, text: &str, reading: &Reading) -> Piece {
+        let (thoughts, rest) = match &mut self.reasoning {
+            Some(stream) => stream.push(text),
+            None => (String::new(), text.to_owned()),
+        };
+        let shown = match &reading.tools {
+            Some(tools) => self.tools.push(&rest, tools),
+            None => Shown { content: rest, calls: Vec::new() },
+        };
+        self.piece(thoughts, shown, reading, false)
+    }
+
+    /// Returns the rest at the end.
+    pub fn finish(&mut self, reading: &Reading) -> Piece {
+        let (thoughts, rest) = self.reasoning.as_mut().map(ReasoningStream::finish).unwrap_or_default();
+        let mut shown = Shown { content: rest, calls: Vec::new() };
+        if let Some(tools) = &reading.tools {
+            shown = self.tools.push(&shown.content, tools);
+            let last = self.tools.finish(tools);
+            shown.content.push_str(&last.content);
+            shown.calls.extend(last.calls);
+        }
+        self.piece(thoughts, shown, reading, true)
+    }
+
+    /// Whether a function has been called.
+    pub fn has_calls(&self) -> bool {
+        self.tools.has_calls()
+    }
+
+    fn piece(&mut self, thoughts: String, shown: Shown, reading: &Reading, ends: bool) -> Piece {
+        let mut piece = Piece { reasoning: thoughts, content: shown.content, calls: shown.calls };
+        match reading.reasoning {
+            Some(Reasoning { shown: false, .. }) => piece.reasoning.clear(),
+            Some(Reasoning { grows: false, .. }) => {
+                self.waiting.push_str(&piece.reasoning);
+                let is_whole = ends || !piece.content.is_empty() || !piece.calls.is_empty();
+                piece.reasoning = if is_whole { std::mem::take(&mut self.waiting) } else { String::new() };
+            }
+            _ => {}
+        }
+        piece
+    }
+}
