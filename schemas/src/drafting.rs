@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_is_told_to_sglang_by_the_flags_that_it_reads() {
+    fn sglang_gets_a_shape_in_the_flags_that_it_reads() {
         let words = |algorithm: &str, shape: &str| {
             let shape = NodeSource::named(algorithm).parse(shape).expect("a shape");
             sglang_flags(algorithm, shape).map(|flags| {
