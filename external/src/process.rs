@@ -104,12 +104,12 @@ impl Server {
         self.ended
     }
 
-    /// The end of its log of this start, at most [`READ_LOG_BYTES`].
+    /// The end of its log of this start, at most `READ_LOG_BYTES`.
     pub fn log(&self) -> String {
         self.log_from(self.log_start)
     }
 
-    /// The end of its log after an offset, at most [`READ_LOG_BYTES`].
+    /// The end of its log after an offset, at most `READ_LOG_BYTES`.
     pub fn log_from(&self, start: u64) -> String {
         read_end(&self.log, start).unwrap_or_default()
     }

@@ -2,7 +2,7 @@
 //!
 //! The time of a round depends on its tree, batch and context, not on its text. [`design`] chooses the points,
 //! [`engine::Engine::time_rounds`] times them, and [`RoundModel::fit`] fits a model of the machine ([`physics`]) to
-//! them, and a Gaussian process to its residuals ([`residual`]). [`RoundModel::predict`] says for every point whether
+//! them, and a Gaussian process to its residuals (`residual`). [`RoundModel::predict`] says for every point whether
 //! it is within the measured range.
 
 pub mod additive;

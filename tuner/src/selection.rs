@@ -326,7 +326,7 @@ impl Uncertainty {
 /// Ranks records of one fingerprint, load by load. To rank a single load, pass only its records.
 ///
 /// Comparisons are paired: two configurations are compared within the repeats that one host measured for both without a
-/// long pause in between ([`blocks`]). Each ratio to no speculation has an interval that holds, for all contenders
+/// long pause in between (`blocks`). Each ratio to no speculation has an interval that holds, for all contenders
 /// together, in 98.5% of races. Speculation pays if the interval of the chosen configuration is above 1. Of the
 /// configurations with such an interval, the simplest that ties with the best of them is chosen; each is compared
 /// directly with that best one. With [`Looks::Every`] the level holds for all looks at a growing journal together, also if

@@ -157,7 +157,7 @@ pub fn search(
     settle::run(search, experiment, ended, bench)
 }
 
-/// Runs a guided search on servers to its end, as [`few_starts::run`].
+/// Runs a guided search on servers to its end, as `few_starts::run`.
 ///
 /// # Errors
 /// As [`TrialRunner::measure`].

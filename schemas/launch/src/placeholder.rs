@@ -50,7 +50,7 @@ fn is_word_of_page(text: &str) -> bool {
 }
 
 /// Whether a word is not the value itself: a shell's pattern (`{1..8}`), a placeholder (`N`, `[N]`, `0.xx`, a
-/// [word](is_word_of_page)), something that a program fills in (`%d`, `%PORT%`, `@port@`), several alternatives
+/// word of a page in another script), something that a program fills in (`%d`, `%PORT%`, `@port@`), several alternatives
 /// (`1/2/4`), or what is left of an escape that another program reads first.
 pub fn may_replace_value(text: &str) -> bool {
     is_word_of_page(text)

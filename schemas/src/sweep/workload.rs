@@ -90,7 +90,7 @@ pub struct RandomPrompts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Batch {
-    /// Batch sizes, each a separate race. Default: [1], or none with `[arrivals]`.
+    /// Batch sizes, each a separate race. Default: `[1]`, or none with `[arrivals]`.
     pub sizes: Option<Vec<usize>>,
 }
 
