@@ -5,10 +5,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use schemas::quoting::quoted;
+use tuner::{jobs::place, strategy::Shard};
 
 /// The folder of results with this name, if no other is given.
 pub fn named(name: &str) -> PathBuf {
     PathBuf::from("results").join(name)
+}
+
+/// The folder of results with this name; a shard has one of its own beside it.
+pub fn of_shard(name: &str, shard: Option<Shard>) -> PathBuf {
+    let whole = named(name);
+    shard.map_or(whole.clone(), |shard| place::folder(&whole, shard))
 }
 
 /// What results are named after: the file's name without its ending, or `otherwise`.

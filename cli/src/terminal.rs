@@ -29,9 +29,9 @@ pub fn print_error(error: &anyhow::Error) {
         return lines(wrong.shown(stderr_is_coloured()).trim_end());
     }
     let (start, end) = if stderr_is_coloured() { ("\u{1b}[1;31m", "\u{1b}[0m") } else { ("", "") };
-    let mut text = format!("{start}error{end}: {error}\n");
-    let mut shown = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
+    let mut shown = printable(&error.to_string());
+    let mut text = format!("{start}error{end}: {shown}\n");
+    for cause in error.chain().skip(1).map(|cause| printable(&cause.to_string())) {
         // Many errors include their source in their message, which is not repeated.
         if !shown.contains(&cause) {
             text.push_str(&format!("  caused by: {cause}\n"));
@@ -44,6 +44,16 @@ pub fn print_error(error: &anyhow::Error) {
 /// Prints a remark for the user; on a terminal its lines wrap between words.
 pub fn note(text: &str) {
     lines(&wrapped_for_stderr(text));
+}
+
+/// A text that may hold what a server or a file says, without characters that a terminal would obey.
+fn printable(text: &str) -> String {
+    let shown = |character: char| match character {
+        '\n' | '\t' => character.to_string(),
+        control if control.is_control() => control.escape_default().to_string(),
+        other => other.to_string(),
+    };
+    text.chars().map(shown).collect()
 }
 
 /// Prints lines without wrapping: excerpts of files, diagrams.

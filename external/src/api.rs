@@ -162,6 +162,12 @@ impl Api {
         }
         let vllm = Self { kind: Kind::Vllm, ..sglang };
         let info = vllm.info()?;
+        if info.models.is_empty() {
+            return Err(ServerError::Request {
+                url: base.to_owned(),
+                reason: "it answers neither as SGLang nor as vLLM: /v1/models lists no model".into(),
+            });
+        }
         Ok((vllm, info))
     }
 

@@ -1,8 +1,8 @@
 //! Secret values of commands and environments: what counts as one, and how they are hidden wherever a command, an
 //! environment or a server's answer is shown or stored.
 //!
-//! Names decide: environment variables whose name contains KEY, TOKEN, SECRET or PASSWORD, and flags such as
-//! `--api-key` and `--hf-token`. Where a text comes from elsewhere, such as a server's log, the [`Secrets`] of its
+//! Names decide: environment variables whose name contains KEY, TOKEN, SECRET or PASSWORD, or the word PASS, PAT or CRED,
+//! and flags such as `--api-key` and `--hf-token`; also passwords in URLs. Where a text comes from elsewhere, such as a server's log, the [`Secrets`] of its
 //! command are searched for by value.
 
 use serde_json::Value;
@@ -14,6 +14,8 @@ pub const HIDDEN: &str = "***";
 
 /// Parts of the name of an environment variable that holds a secret.
 const PARTS: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"];
+/// Words of the name of an environment variable that holds a secret.
+const WORDS: [&str; 5] = ["PASS", "PAT", "CRED", "CREDS", "PASSPHRASE"];
 /// Last words of the name of a flag whose value is a secret.
 const LAST_WORDS: [&str; 9] =
     ["key", "keys", "apikey", "token", "secret", "password", "passwd", "passphrase", "credentials"];
@@ -28,6 +30,8 @@ pub fn is_secret_variable(name: &str, value: &str) -> bool {
     let is_plain = value.parse::<f64>().is_ok() || matches!(value, "true" | "false" | "True" | "False");
     let searched = if is_plain { &counts } else { &name };
     PARTS.iter().any(|part| searched.contains(part))
+        || searched.split('_').any(|word| WORDS.contains(&word))
+        || without_password(value, &mut Vec::new()) != value
 }
 
 /// Whether the value of a flag, or of the key of a JSON object, is a secret. Leading dashes do not matter.
@@ -52,6 +56,18 @@ pub fn masked_words(words: &[String]) -> Vec<String> {
 pub fn masked_text(text: &str) -> String {
     let mut found = Vec::new();
     scan_text(text, &mut found)
+}
+
+/// Lines of a file as they may be shown, each byte of a secret replaced by a star: places in the text stay what they are.
+pub fn starred(text: &str) -> String {
+    let lines = text.split_inclusive('\n').map(|line| {
+        let mut found = Vec::new();
+        scan_text(line, &mut found);
+        // A variable is not a secret, only its value is.
+        found.retain(|value| value.len() >= SHORTEST && !value.starts_with('$') && value != HIDDEN);
+        found.iter().fold(line.to_owned(), |line, value| line.replace(value, &"*".repeat(value.len())))
+    });
+    lines.collect()
 }
 
 /// A JSON value as it may be shown: values of secret keys are hidden, and texts are read as commands.
@@ -249,6 +265,33 @@ mod tests {
 
     fn words(text: &[&str]) -> Vec<String> {
         text.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn starred_lines_hide_values_and_keep_every_place() {
+        let check = |line: &str, expected: &str| {
+            let starred = starred(line);
+            assert_eq!((starred.as_str(), starred.len()), (expected, line.len()));
+        };
+        check("  --api-key sk-very-secret --port 3\n", "  --api-key ************** --port 3\n");
+        check("export HF_TOKEN=hf_secret\npython3 x --tp 2\n", "export HF_TOKEN=*********\npython3 x --tp 2\n");
+        check("x --api-key $KEY_OF_MINE\n", "x --api-key $KEY_OF_MINE\n");
+        check("-H 'Authorization: Bearer sk-four'\n", "-H 'Authorization: Bearer *******'\n");
+        check("--model-path m --max-tokens 12\n", "--model-path m --max-tokens 12\n");
+    }
+
+    #[test]
+    fn names_with_a_telling_word_and_passwords_in_addresses_are_secrets() {
+        for (name, value) in
+            [("DB_PASS", "x"), ("GITHUB_PAT", "x"), ("CRED", "x"), ("HTTPS_PROXY", "http://u:pw@proxy:3128")]
+        {
+            assert!(is_secret_variable(name, value), "{name}");
+        }
+        for (name, value) in
+            [("PATTERN", "x"), ("PWD", "/home"), ("HTTPS_PROXY", "http://proxy:3128"), ("PATH", "/bin")]
+        {
+            assert!(!is_secret_variable(name, value), "{name}");
+        }
     }
 
     #[test]

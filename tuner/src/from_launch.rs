@@ -193,6 +193,11 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
     };
     let mut treated = program.treated;
     treated.extend(arguments.treated);
+    treated.extend(arguments.max_running_requests.is_none().then(|| Treated {
+        launch: "no limit of running requests".into(),
+        measured: wanted.concurrency.iter().max().map_or_else(String::new, ToString::to_string),
+        why: "as many as are measured together; a limit in the launch is kept",
+    }));
     if file.system.simulates_acceptance() {
         treated.push(Treated {
             launch: "simulated acceptance".into(),

@@ -21,7 +21,7 @@ use schemas::{
 };
 use tuner::{
     TunerError,
-    jobs::{Scheduler, place},
+    jobs::Scheduler,
     record::{Outcome, Record},
     running::record::RunningSettings,
     strategy::Shard,
@@ -386,6 +386,5 @@ fn again(arguments: &Arguments, out: &Path, shard: Option<Shard>) -> String {
 
 /// Shards on one file system have separate folders.
 fn default_out(sweep: &Path, shard: Option<Shard>) -> PathBuf {
-    let whole = results_folder::named(&results_folder::stem(sweep, "sweep"));
-    shard.map_or(whole.clone(), |shard| place::folder(&whole, shard))
+    results_folder::of_shard(&results_folder::stem(sweep, "sweep"), shard)
 }

@@ -200,6 +200,10 @@ fn of_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Inputs>
         (.., true) => launch::Mode::PrintSweep,
         _ => launch::Mode::Measure,
     };
+    let is_address = |address: &String| ["http://", "https://"].iter().any(|scheme| address.starts_with(scheme));
+    if let Some(address) = arguments.address.as_ref().filter(|address| !is_address(address)) {
+        bail!("--address takes a URL such as http://node-1:30000, but got {address}");
+    }
     let asked = asked(arguments)?;
     Ok(launch::Inputs {
         file: file.to_owned(),

@@ -73,6 +73,24 @@ fn entries(source: &Source) -> Vec<UnitEntry<'_>> {
     entries
 }
 
+/// The words of a value, which may be quoted as a whole or in part (systemd.syntax, "Quoting").
+fn unquoted_words(value: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for character in value.chars() {
+        match (quote, character) {
+            (Some(open), _) if open == character => quote = None,
+            (None, '"' | '\'') => {
+                quote = Some(character);
+                word.get_or_insert_default();
+            }
+            (None, _) if character.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(character),
+        }
+    }
+    words.extend(word);
+    words
+}
+
 fn surroundings(entries: &[UnitEntry<'_>]) -> Surroundings {
     let mut surroundings = Surroundings::default();
     for entry in entries {
@@ -80,15 +98,9 @@ fn surroundings(entries: &[UnitEntry<'_>]) -> Surroundings {
             "EnvironmentFile" | "PassEnvironment" => surroundings.is_open = true,
             "Environment" => {
                 let environment = Arc::make_mut(&mut surroundings.environment);
-                // Each variable may be quoted separately.
-                let quote = entry.value.chars().next().filter(|quote| matches!(quote, '"' | '\''));
-                let pairs: Vec<&str> = match quote {
-                    Some(quote) => entry.value.split(quote).filter(|pair| !pair.trim().is_empty()).collect(),
-                    None => entry.value.split_whitespace().collect(),
-                };
+                let pairs = unquoted_words(entry.value);
                 let room = MOST_VARIABLES.saturating_sub(environment.len());
-                for (name, value) in pairs.into_iter().filter_map(|pair| pair.split_once('=')).take(room) {
-                    let value = value.trim_matches(['"', '\'']);
+                for (name, value) in pairs.iter().filter_map(|pair| pair.split_once('=')).take(room) {
                     environment.insert(name.to_owned(), Located::new(Value::Known(value.to_owned()), entry.place));
                 }
             }
@@ -96,4 +108,17 @@ fn surroundings(entries: &[UnitEntry<'_>]) -> Surroundings {
         }
     }
     surroundings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_variable_of_a_unit_may_be_quoted_as_a_whole_or_in_part() {
+        let words = unquoted_words("\"API_KEY=a b\" FOO=\"c d\" 'X=1' BAR=e");
+        assert_eq!(words, ["API_KEY=a b", "FOO=c d", "X=1", "BAR=e"]);
+        assert_eq!(unquoted_words("MODEL=x \"T=y\""), ["MODEL=x", "T=y"]);
+        assert_eq!(unquoted_words("\"A=\"").len(), 1);
+    }
 }

@@ -3,7 +3,10 @@
 use annotate_snippets::{Annotation, AnnotationKind, Element, Group, Level, Origin, Patch, Renderer, Snippet};
 
 use super::{Diagnostic, Findings, Safety, Severity};
-use crate::text::{Source, Span};
+use crate::{
+    secrets::starred,
+    text::{Source, Span},
+};
 
 /// Number of lines shown before and after a place.
 const AROUND: usize = 1;
@@ -46,7 +49,7 @@ fn groups<'a>(source: &'a Source, diagnostic: &'a Diagnostic) -> Vec<Group<'a>> 
         if label.is_empty() { annotation } else { annotation.label(label) }
     };
     let place: Element<'a> = if is_excerpt(window) {
-        Snippet::source(source.slice(window))
+        Snippet::source(starred(source.slice(window)))
             .path(source.name())
             .line_start(line)
             .annotation(annotation(AnnotationKind::Primary, primary, &diagnostic.label))
@@ -84,7 +87,7 @@ fn patch<'a>(source: &'a Source, diagnostic: &'a Diagnostic) -> Option<Group<'a>
     let patches = edits.into_iter().map(|(span, replacement)| {
         Patch::new(span.start.saturating_sub(window.start)..span.end.saturating_sub(window.start), replacement)
     });
-    let snippet = Snippet::source(source.slice(window)).path(source.name()).line_start(line).patches(patches);
+    let snippet = Snippet::source(starred(source.slice(window))).path(source.name()).line_start(line).patches(patches);
     let how = match fix.safety {
         Safety::Safe => "safe fix",
         Safety::Unsafe => "unsafe fix",

@@ -1,6 +1,6 @@
 //! What becomes of each argument of a launch.
 
-use launch::{Argument, Launch};
+use launch::{Argument, Launch, Syntax};
 use schemas::{engines::Engine, flags::Key, quoting::quoted, secrets};
 
 use super::{Treated, Wanted, missing::Missing, speculation};
@@ -9,6 +9,7 @@ const VARIED: (&str, &str) = ("varied", "what the sweep tries");
 const OWN_ADDRESS: (&str, &str) =
     ("127.0.0.1 and a free port", "the measured server is reached from this machine only");
 const NO_KEY: (&str, &str) = ("none", OWN_ADDRESS.1);
+const NO_LOG: (&str, &str) = ("left out", "its requests are not the users'");
 const OWN_NAME: (&str, &str) = ("a name for each start", "so that no other server is measured by mistake");
 const SET_BY_SWEEP: (&str, &str) = ("set by the sweep", "its figures come from there");
 const BY_START: (&str, &str) = ("left out", "the start command sets it");
@@ -48,9 +49,13 @@ pub fn of(launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Arguments 
         let shown = shown(argument);
         let by_start = (wanted.start.is_some() && is_of_several(&name)).then_some(BY_START);
         if let Some((measured, why)) =
-            by_start.or_else(|| argument.key.and_then(set_by_the_sweep)).or_else(|| replaced(&name))
+            by_start.or_else(|| argument.key.and_then(set_by_the_sweep)).or_else(|| replaced(&name, launch.engine))
         {
             caches &= !(argument.key == Some(Key::DisableRadixCache) || name == "no-enable-prefix-caching");
+            // What the launch runs now cannot be measured without it.
+            if (measured, why) == VARIED && wanted.draft.is_none() && !argument.in_branch {
+                argument.values.iter().for_each(|value| _ = missing.word(&value.value));
+            }
             // Named once, below.
             if name != "enable-prefix-caching" {
                 found.treated.push(Treated { launch: shown, measured: measured.into(), why });
@@ -95,7 +100,8 @@ pub fn of(launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Arguments 
                 found.max_running_requests = count(&values);
             }
             (_, name) => {
-                if !argument.is_positional() {
+                // The keys of TOML have no dashes.
+                if !argument.is_positional() || launch.syntax == Syntax::Toml {
                     found.kept.push(format!("--{name}"));
                 }
                 found.kept.extend(values);
@@ -166,8 +172,9 @@ fn set_by_the_sweep(key: Key) -> Option<(&'static str, &'static str)> {
 }
 
 /// The same for flags that spectune has no meaning for.
-fn replaced(name: &str) -> Option<(&'static str, &'static str)> {
+fn replaced(name: &str, engine: Engine) -> Option<(&'static str, &'static str)> {
     match name {
+        "log-requests" if engine == Engine::Spectune => Some(NO_LOG),
         "api-key" | "admin-api-key" => Some(NO_KEY),
         "host" | "port" | "uds" | "root-path" | "nccl-port" | "dist-init-addr" => Some(OWN_ADDRESS),
         "served-model-name" => Some(OWN_NAME),

@@ -320,6 +320,31 @@ fn the_image_of_a_dockerfile_is_said_not_to_be_built() {
     assert_eq!(treatment(&sweep, "the image that this file builds").measured, "vllm serve");
 }
 
+#[test]
+fn keys_of_toml_are_flags_and_a_log_of_requests_is_left_out() {
+    let text = "model_path = \"m\"\ndevice = \"cpu\"\ntrust_remote_code = true\nspeculative_algorithm = \"EAGLE3\"\n\
+                speculative_draft_model_path = \"d\"\nspeculative_num_steps = 3\n";
+    let sweep = sweep("s.toml", text, &wanted()).expect("a sweep");
+    assert_eq!(sweep.file.system.extra_args, ["--device", "cpu", "--trust-remote-code"]);
+    assert_eq!(treatment(&sweep, "no limit of running requests").measured, "8");
+    let text = "spectune serve --model-path m --log-requests=l.jsonl --speculative-algorithm EAGLE3 \
+                --speculative-draft-model-path d --speculative-num-steps 3\n";
+    let sweep = self::sweep("run.sh", text, &wanted()).expect("a sweep");
+    assert!(sweep.file.system.extra_args.is_empty(), "{:?}", sweep.file.system.extra_args);
+}
+
+#[test]
+fn variables_in_speculative_flags_are_asked_for() {
+    let text = "python3 -m sglang.launch_server --model-path m --speculative-algorithm EAGLE3 \
+                --speculative-draft-model-path $NO_DRAFT --speculative-num-steps $((1+2)) --speculative-eagle-topk $NO_TOPK\n";
+    let told = sweep("run.sh", text, &wanted()).expect_err("variables").join("\n");
+    for part in ["--set NO_DRAFT=VALUE", "--set NO_TOPK=VALUE", "$((1+2))"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let draft = Draft { path: "d".into(), algorithm: "EAGLE3".into() };
+    assert!(sweep("run.sh", text, &Wanted { draft: Some(draft), ..wanted() }).is_ok(), "another draft replaces them");
+}
+
 /// A launch, the shape that it runs, the shapes that are tried beside it, and the launch with one of them.
 fn check_draft(text: &str, own: &str, tried: &str, to: &str, written: &str) {
     let (source, parsed) = read("run.sh", text);

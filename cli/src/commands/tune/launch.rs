@@ -115,7 +115,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
     }
     terminal::note(&plan::table(&source, launch, &plan, &refused, &needs));
     found?;
-    let out = inputs.out.clone().unwrap_or_else(|| default_out(&inputs.file));
+    let out = inputs.out.clone().unwrap_or_else(|| default_out(&inputs.file, inputs.shard));
     let measured = sweep::measure(sweep::Job {
         file: plan.file.clone(),
         folder: std::env::current_dir()?,
@@ -212,8 +212,8 @@ fn given_draft(launch: &Launch) -> Option<String> {
     Some(launch.text(Key::SpeculativeDraftModelPath)?.value.to_owned())
 }
 
-fn default_out(file: &Path) -> PathBuf {
-    results_folder::named(&format!("tune-{}", results_folder::stem(file, "launch")))
+fn default_out(file: &Path, shard: Option<Shard>) -> PathBuf {
+    results_folder::of_shard(&format!("tune-{}", results_folder::stem(file, "launch")), shard)
 }
 
 fn word(path: &Path) -> String {

@@ -8,6 +8,7 @@ use schemas::{
     export::{Form, Tuning, export},
     flags::Key,
     quoting::quoted,
+    secrets::starred,
     text::Source,
     tree::TreeShape,
 };
@@ -98,8 +99,13 @@ impl Conclusion<'_> {
                 terminal::note(&format!("{name} is changed: {why}"));
             }
             (Some(text), _) => {
-                terminal::print(&lint::difference(self.source, text))?;
-                terminal::note(&format!("{why}; to write this into {name}: the same command with --write --resume"));
+                let difference = lint::difference(self.source, text);
+                let shown = starred(&difference);
+                terminal::print(&shown)?;
+                let hidden = if shown == difference { "" } else { " (secrets are shown as stars)" };
+                terminal::note(&format!(
+                    "{why}; to write this into {name}: the same command with --write --resume{hidden}"
+                ));
             }
             (None, _) if changed.flags.is_empty() => {
                 terminal::note(&format!(
