@@ -131,7 +131,7 @@ impl Command {
     /// Runs the command.
     ///
     /// # Errors
-    /// The error that stopped the command; `exit::of` converts it to an exit code.
+    /// The error that stopped the command; `exit::from_error` converts it to an exit code.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self {
             Self::Lint(arguments) => lint::run(arguments),

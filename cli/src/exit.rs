@@ -73,7 +73,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
 
 /// The exit code of an error: 3 for device failures, 2 for wrong input.
 #[cfg(feature = "engine")]
-pub fn of(error: &anyhow::Error) -> Exit {
+pub fn from_error(error: &anyhow::Error) -> Exit {
     let device = error.chain().any(|cause| {
         matches!(
             cause.downcast_ref::<EngineError>(),
@@ -88,6 +88,6 @@ pub fn of(error: &anyhow::Error) -> Exit {
 
 /// The exit code of an error: without an engine, the input is wrong.
 #[cfg(not(feature = "engine"))]
-pub fn of(_error: &anyhow::Error) -> Exit {
+pub fn from_error(_error: &anyhow::Error) -> Exit {
     Exit::Usage
 }

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Err(message) => {
             let error = anyhow::anyhow!(message);
             terminal::print_error(&error);
-            return exit::of(&error).into();
+            return exit::from_error(&error).into();
         }
     };
     let arguments = match Arguments::try_parse_from(words) {
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         Err(error) if terminal::is_broken_pipe(&error) => Exit::Fine.into(),
         Err(error) => {
             terminal::print_error(&error);
-            exit::of(&error).into()
+            exit::from_error(&error).into()
         }
     }
 }

@@ -136,7 +136,7 @@ pub enum Ended {
 /// Classifies the failure of a server that ended by itself.
 ///
 /// `was_ready` says whether it had been serving before.
-pub fn of_end(ended: Ended, was_ready: bool, log: &str) -> Failure {
+pub fn from_end(ended: Ended, was_ready: bool, log: &str) -> Failure {
     let log_tail = tail(log);
     if let Some((class, line)) = told(log) {
         let capturing = class == FailureClass::OutOfMemoryWhileRunning && !was_ready;
@@ -170,7 +170,7 @@ pub fn of_end(ended: Ended, was_ready: bool, log: &str) -> Failure {
 }
 
 /// Classifies the failure of a server that still runs but does not work as it should.
-pub fn of_silence(what: &str, log: &str) -> Failure {
+pub fn from_silence(what: &str, log: &str) -> Failure {
     // A cause in the log takes precedence: some parents keep waiting for a dead child.
     match told(log) {
         Some((class, line)) => Failure { class, evidence: line.trim().to_owned(), log_tail: tail(log) },
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     fn check(log: &str, ended: Ended, was_ready: bool, expected: FailureClass) {
-        let failure = of_end(ended, was_ready, log);
+        let failure = from_end(ended, was_ready, log);
         assert_eq!(failure.class, expected, "{log}\n{failure}");
     }
 
@@ -380,11 +380,11 @@ mod tests {
             ("ready\nthe GPU is on fire\n\n", 1, "exit code 1: the GPU is on fire"),
             ("\n", 1, "exit code 1, and its log is empty"),
         ] {
-            assert_eq!(of_end(Ended::Code(code), false, log).evidence, expected, "{log}");
+            assert_eq!(from_end(Ended::Code(code), false, log).evidence, expected, "{log}");
         }
         // Words of a long log that look like an error do not hide what came last.
         let long = "x".repeat(1 << 16);
-        assert!(of_end(Ended::Code(1), false, &long).evidence.len() <= 1 << 11);
+        assert!(from_end(Ended::Code(1), false, &long).evidence.len() <= 1 << 11);
     }
 
     #[test]

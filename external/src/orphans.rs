@@ -70,7 +70,7 @@ impl Handle {
 
 impl ServerFile {
     /// The file of a run's folder.
-    pub fn of(folder: &Path) -> Self {
+    pub fn in_folder(folder: &Path) -> Self {
         Self { path: folder.join(NAME) }
     }
 
@@ -136,7 +136,7 @@ mod tests {
             };
             Server::start(&launch, mark.clone()).expect("it starts")
         };
-        let file = ServerFile::of(folder.path());
+        let file = ServerFile::in_folder(folder.path());
         let (left, other) = (Mark::new(), Mark::new());
         file.add(&Handle { mark: left.clone(), container: None }).expect("written");
         let (mut left_server, mut other_server) = (start(&left), start(&other));

@@ -12,7 +12,7 @@ use std::{
 use crate::{
     ServerError,
     api::Api,
-    failure::{Failure, FailureClass, of_end, of_silence},
+    failure::{Failure, FailureClass, from_end, from_silence},
     process::Server,
 };
 
@@ -38,14 +38,14 @@ pub fn wait_until_ready(
             return Err(ServerError::Interrupted);
         }
         if let Some(ended) = server.ended() {
-            return Err(ServerError::Failed(of_end(ended, false, &server.log())));
+            return Err(ServerError::Failed(from_end(ended, false, &server.log())));
         }
         let answered = match answers.recv_timeout(LOOK.min(longest)) {
             Ok(own) => own?,
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
                 let words = "the thread that asks the server whether it is ready has ended";
-                return Err(ServerError::Failed(of_silence(words, &server.log())));
+                return Err(ServerError::Failed(from_silence(words, &server.log())));
             }
         };
         match answered {
@@ -62,7 +62,7 @@ pub fn wait_until_ready(
             }
             None if server.started().elapsed() >= longest => {
                 let words = format!("not ready after {:.0} s", longest.as_secs_f64());
-                return Err(ServerError::Failed(of_silence(&words, &server.log())));
+                return Err(ServerError::Failed(from_silence(&words, &server.log())));
             }
             None => {}
         }
@@ -94,9 +94,9 @@ pub fn failure_while_serving(server: &mut Server, error: &ServerError) -> Failur
     let deadline = Instant::now() + Duration::from_secs(2);
     while Instant::now() < deadline {
         if let Some(ended) = server.ended() {
-            return of_end(ended, true, &server.log());
+            return from_end(ended, true, &server.log());
         }
         thread::sleep(Duration::from_millis(50));
     }
-    of_silence(&error.to_string(), &server.log())
+    from_silence(&error.to_string(), &server.log())
 }

@@ -38,10 +38,10 @@ const OF_0_33: Answers = Answers {
 };
 
 /// Path and body of each received request.
-type Asked = Arc<Mutex<Vec<(String, String)>>>;
+type ReceivedRequests = Arc<Mutex<Vec<(String, String)>>>;
 
 /// Serves the responses and records the requests.
-fn serve(answers: Answers) -> (Api, Asked) {
+fn serve(answers: Answers) -> (Api, ReceivedRequests) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let base = format!("http://{}", listener.local_addr().expect("an address"));
     let asked = Arc::new(Mutex::new(Vec::new()));

@@ -86,12 +86,15 @@ fn shapes(section: &Section<'_>) -> Vec<Acceptance> {
         *simulated |= figures.simulated;
     }
     counts.sort_by_key(|(shape, ..)| *shape);
-    counts.into_iter().filter_map(|(shape, counts, simulated)| Acceptance::of(shape, &counts, simulated)).collect()
+    counts
+        .into_iter()
+        .filter_map(|(shape, counts, simulated)| Acceptance::from_counts(shape, &counts, simulated))
+        .collect()
 }
 
 impl Acceptance {
     /// Computes the figures from the number of rounds that accepted 0, 1, … drafts; `None` without a round.
-    fn of(shape: TreeShape, counts: &[u64], simulated: bool) -> Option<Self> {
+    fn from_counts(shape: TreeShape, counts: &[u64], simulated: bool) -> Option<Self> {
         let at_least = race::at_least(counts);
         let rounds = at_least.first().copied().filter(|rounds| *rounds > 0)?;
         let accepted_by_position = race::positions(counts);
@@ -116,12 +119,12 @@ mod tests {
     #[test]
     fn shares_are_counted_from_the_rounds_that_accepted_so_many() {
         // Of ten rounds, four accept no draft, three one, two two, and one three.
-        let one = Acceptance::of(TreeShape::chain(3), &[4, 3, 2, 1], false).expect("rounds");
+        let one = Acceptance::from_counts(TreeShape::chain(3), &[4, 3, 2, 1], false).expect("rounds");
         assert_eq!(one.rounds, 10);
         assert_eq!(one.accepted_by_position, [0.6, 0.3, 0.1]);
         assert_eq!(one.conditional_by_position, [0.6, 0.5, 1.0 / 3.0]);
         assert!((one.accepted_per_round - 1.0).abs() < 1e-12);
-        assert!(Acceptance::of(TreeShape::chain(3), &[0, 0], false).is_none());
-        assert!(Acceptance::of(TreeShape::chain(3), &[], false).is_none());
+        assert!(Acceptance::from_counts(TreeShape::chain(3), &[0, 0], false).is_none());
+        assert!(Acceptance::from_counts(TreeShape::chain(3), &[], false).is_none());
     }
 }

@@ -39,7 +39,7 @@ pub enum Compared {
 }
 
 /// The predictions of a guide under the load of a race; `None` if there are none.
-pub fn of<'a>(guide: &'a Guide, race: &Race, metric: Metric) -> Option<Agreement<'a>> {
+pub fn compute<'a>(guide: &'a Guide, race: &Race, metric: Metric) -> Option<Agreement<'a>> {
     let figure = match metric {
         Metric::Latency => Compared::Latency,
         Metric::Throughput | Metric::Goodput | Metric::Pareto => Compared::Throughput,
@@ -50,7 +50,7 @@ pub fn of<'a>(guide: &'a Guide, race: &Race, metric: Metric) -> Option<Agreement
             Compared::Throughput => entry.ranked.output_tokens_per_s,
             Compared::Latency => entry.ranked.latency_ms,
         });
-        Predicted { prediction, predicted: figure.of(prediction), measured }
+        Predicted { prediction, predicted: figure.value_in(prediction), measured }
     };
     let mut rows: Vec<Predicted<'a>> =
         guide.predictions.iter().filter(|prediction| prediction.load == race.load).map(row).collect();
@@ -85,7 +85,7 @@ impl Predicted<'_> {
 }
 
 impl Compared {
-    fn of(self, prediction: &Prediction) -> f64 {
+    fn value_in(self, prediction: &Prediction) -> f64 {
         match self {
             Self::Throughput => prediction.output_tokens_per_s,
             Self::Latency => prediction.latency_ms,

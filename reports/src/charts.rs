@@ -62,7 +62,7 @@ impl Format {
 ///
 /// # Errors
 /// When the drawing library fails.
-pub fn of_section(section: &Section<'_>) -> Result<Vec<Chart>, ReportError> {
+pub fn for_section(section: &Section<'_>) -> Result<Vec<Chart>, ReportError> {
     let mut charts = Vec::new();
     add(&mut charts, "pareto", "Throughput against speed for one user", &pareto::caption(section), |format| {
         pareto::draw(section, format)
@@ -74,7 +74,7 @@ pub fn of_section(section: &Section<'_>) -> Result<Vec<Chart>, ReportError> {
 ///
 /// # Errors
 /// When the drawing library fails.
-pub fn of_race(race: &Race, agreement: Option<&Agreement<'_>>) -> Result<Vec<Chart>, ReportError> {
+pub fn for_race(race: &Race, agreement: Option<&Agreement<'_>>) -> Result<Vec<Chart>, ReportError> {
     let mut charts = Vec::new();
     let name = |chart: &str| format!("{}-{chart}", names::anchor(race.load));
     add(&mut charts, &name("ranking"), "Ranking with intervals", &forest::caption(race), |format| {

@@ -181,7 +181,7 @@ pub const COLUMNS: &[Column] = &[
 ];
 
 /// The columns of a race: all except optional ones without a measurement.
-pub fn of(race: &Race) -> Vec<&'static Column> {
+pub fn for_race(race: &Race) -> Vec<&'static Column> {
     let entries = || race.measured().chain(race.measured_probes());
     let known = |column: &Column| entries().any(|entry| (column.figure)(entry).value().is_some());
     COLUMNS.iter().filter(|column| !column.optional || known(column)).collect()

@@ -56,7 +56,7 @@ pub struct Summary {
 
 /// Compares two sweeps if requested, or if they differ in exactly one respect. `None` unless there are exactly two
 /// sweeps with trials.
-pub fn of(sweeps: &[Sweep], asked: bool) -> Option<Comparison<'_>> {
+pub fn compute(sweeps: &[Sweep], asked: bool) -> Option<Comparison<'_>> {
     let [first, second] = sweeps else { return None };
     let differing = print(first)?.differences(print(second)?);
     if !asked && differing.len() != 1 {

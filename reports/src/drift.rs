@@ -33,7 +33,7 @@ pub struct Deviation<'a> {
 }
 
 /// The deviations of some trials; `None` if nothing ran twice.
-pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric) -> Option<Drift<'a>> {
+pub fn compute<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric) -> Option<Drift<'a>> {
     let mut order: Vec<&Record> = records.into_iter().collect();
     // A stable sort: trials that ended in the same second keep the journal's order.
     order.sort_by_key(|record| record.finished_at);

@@ -26,7 +26,7 @@ impl Failures {
 }
 
 /// All failures of a race, in the order of its entries; probes last.
-pub fn of(race: &Race) -> Vec<Failures> {
+pub fn in_race(race: &Race) -> Vec<Failures> {
     let mut all: Vec<Failures> = Vec::new();
     let mut add = |what: String, reason: &str| match all.iter_mut().find(|one| one.reason == reason) {
         Some(failures) => failures.what.push(what),

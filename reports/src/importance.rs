@@ -23,7 +23,7 @@ pub struct Importance {
 
 /// The importance under the load of a race: over its predictions if there are any, else over the measurements. Only
 /// speculating configurations with a single tree count. `None` with too few of them, or if nothing differs.
-pub fn of(guide: Option<&Guide>, race: &Race, metric: Metric) -> Option<Importance> {
+pub fn compute(guide: Option<&Guide>, race: &Race, metric: Metric) -> Option<Importance> {
     let better = |throughput: Option<f64>, latency: Option<f64>| match metric {
         Metric::Latency => latency.map(|latency| 1.0 / latency),
         Metric::Throughput | Metric::Goodput | Metric::Pareto => throughput,

@@ -46,7 +46,7 @@ pub use terminal::table as terminal_table;
 /// When the folder cannot be created, a file cannot be written, or a table or chart cannot be built.
 pub fn write(input: &ReportInput, out_dir: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let sections = section::sections(&input.sweeps);
-    let comparison = comparison::of(&input.sweeps, input.compare);
+    let comparison = comparison::compute(&input.sweeps, input.compare);
     let page = page::Page::new(&sections, &input.sweeps, comparison.as_ref())?;
     let data = data::json(&sections, comparison.as_ref())?;
     let mut contents: Vec<(PathBuf, Vec<u8>)> = vec![

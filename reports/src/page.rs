@@ -304,7 +304,7 @@ impl SectionPage {
                     failed: table::failed(race),
                     probes: race.measured_probes().next().map(|_| definitions::PROBES),
                     tails: tails::table(race),
-                    charts: charts::of_race(race, section.agreement(race).as_ref())?,
+                    charts: charts::for_race(race, section.agreement(race).as_ref())?,
                     noise: table::noise(race),
                 })
             })
@@ -321,9 +321,9 @@ impl SectionPage {
             fingerprint,
             sweeps: section.sweeps.iter().map(|sweep| SweepFacts::new(sweep)).collect(),
             trials: section.counted(),
-            charts: charts::of_section(section)?,
+            charts: charts::for_section(section)?,
             races: races?,
-            parts: parts::of(section, &format!("section-{number}-"))?,
+            parts: parts::for_section(section, &format!("section-{number}-"))?,
         })
     }
 }

@@ -100,12 +100,12 @@ impl<'a> Section<'a> {
 
     /// The predictions under the load of a race.
     pub fn agreement(&self, race: &Race) -> Option<Agreement<'_>> {
-        agreement::of(self.guide?, race, race.metric)
+        agreement::compute(self.guide?, race, race.metric)
     }
 
     /// Parameter importance by load.
     pub fn importances(&self) -> Vec<(&Race, Importance)> {
-        let of = |race: &'_ Race| importance::of(self.guide, race, race.metric);
+        let of = |race: &'_ Race| importance::compute(self.guide, race, race.metric);
         self.races.iter().filter_map(|race| Some((race, of(race)?))).collect()
     }
 

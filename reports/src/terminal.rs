@@ -30,7 +30,7 @@ pub fn table(input: &ReportInput, width: usize) -> String {
         text.push_str("no trial has finished yet: there is nothing to rank\n");
         return text;
     }
-    if let Some(comparison) = comparison::of(&input.sweeps, input.compare) {
+    if let Some(comparison) = comparison::compute(&input.sweeps, input.compare) {
         let [first, second] = comparison.names;
         let _ = writeln!(text, "{} against {}", one_line(second), one_line(first));
         for (what, before, after) in &comparison.differing {
@@ -101,7 +101,7 @@ fn write_race(text: &mut String, race: &Race, width: usize) {
         })
         .collect();
     if !listed.is_empty() {
-        let mut shown: Vec<&Column> = columns::of(race);
+        let mut shown: Vec<&Column> = columns::for_race(race);
         let mut lines = lines(&listed, &shown);
         while lines.first().is_some_and(|line| length(line) > width) {
             // The figure that the ranking is about stays.
@@ -137,7 +137,7 @@ fn write_race(text: &mut String, race: &Race, width: usize) {
         let line = format!("probe {}: {rate} tok/s, measured to learn costs, not ranked", columns::name(entry));
         write_wrapped(text, &one_line(&line), width);
     }
-    for failures in failures::of(race) {
+    for failures in failures::in_race(race) {
         let line = format!("failed {}: {}", failures.what.join(", "), failures.summary());
         write_wrapped(text, &one_line(&line), width);
         let lines: Vec<&str> = failures.lines().collect();

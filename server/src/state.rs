@@ -14,11 +14,11 @@ use crate::{
     http::{
         error::ApiError,
         lanes::Lanes,
-        memory::{Held, Memory},
+        memory::{Memory, Permit},
     },
     metrics::Metrics,
     output::{grammar::Grammars, reasoning::Thinking, tools::Family},
-    worker::{Named, Running, Worker},
+    worker::{Named, RunningRequest, Worker},
 };
 
 /// Shared by all handlers.
@@ -101,7 +101,7 @@ impl State {
     ///
     /// # Errors
     /// When not enough is free.
-    fn hold(&self, requests: &[Named]) -> Result<Held, ApiError> {
+    fn hold(&self, requests: &[Named]) -> Result<Permit, ApiError> {
         /// Bytes per request: its fields, its channel, its entry in the scheduler.
         const REQUEST: usize = 4 << 10;
         /// Bytes per prompt token: the token itself, and at worst a separate page with a key.
@@ -114,7 +114,7 @@ impl State {
     ///
     /// # Errors
     /// When there are too many, they would need too much memory, one can never run, or the engine has failed or ended.
-    pub async fn submit(&self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<Running>, ApiError> {
+    pub async fn submit(&self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<RunningRequest>, ApiError> {
         let held = Arc::new(self.hold(&requests)?);
         let mut running = self.worker.submit(requests, arrived).await?;
         running.iter_mut().for_each(|one| one.held = Some(held.clone()));

@@ -36,13 +36,13 @@ struct Server {
     ended: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
-struct Answer {
+struct TestResponse {
     status: u16,
     head: String,
     body: String,
 }
 
-impl Answer {
+impl TestResponse {
     fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
@@ -92,11 +92,11 @@ async fn start_with(engine: Engine, options: ServeOptions) -> Server {
 }
 
 impl Server {
-    async fn get(&self, path: &str) -> Answer {
+    async fn get(&self, path: &str) -> TestResponse {
         self.raw(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await
     }
 
-    async fn post(&self, path: &str, body: Value) -> Answer {
+    async fn post(&self, path: &str, body: Value) -> TestResponse {
         let body = body.to_string();
         let length = body.len();
         self.raw(&format!(
@@ -105,7 +105,7 @@ impl Server {
         .await
     }
 
-    async fn raw(&self, request: &str) -> Answer {
+    async fn raw(&self, request: &str) -> TestResponse {
         let mut socket = TcpStream::connect(self.address).await.expect("the server listens");
         socket.write_all(request.as_bytes()).await.expect("it is sent");
         let mut answer = Vec::new();
@@ -113,7 +113,7 @@ impl Server {
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-        Answer { status, head: head.to_owned(), body: body.to_owned() }
+        TestResponse { status, head: head.to_owned(), body: body.to_owned() }
     }
 
     /// Waits until no request runs or waits.
@@ -482,7 +482,7 @@ async fn what_is_asked_for_is_done_or_refused() {
         body.as_object_mut().expect("an object").extend(further.as_object().cloned().expect("an object"));
         server.post("/v1/chat/completions", body)
     };
-    let prompt_tokens = |answer: Answer| answer.json()["usage"]["prompt_tokens"].as_u64().expect("a count");
+    let prompt_tokens = |answer: TestResponse| answer.json()["usage"]["prompt_tokens"].as_u64().expect("a count");
     let plain = prompt_tokens(chat(json!({})).await);
     assert!(prompt_tokens(chat(json!({"add_generation_prompt": false})).await) < plain);
     assert_eq!(prompt_tokens(chat(json!({"add_generation_prompt": true})).await), plain);

@@ -38,7 +38,7 @@ use self::{
     throughput::Throughput,
     weights::{LoadedWeights, Update},
 };
-use crate::http::{error::ApiError, memory::Held};
+use crate::http::{error::ApiError, memory::Permit};
 
 /// Interval at which a paused engine checks whether clients have disconnected.
 const PAUSE_CHECK: Duration = Duration::from_millis(50);
@@ -90,11 +90,11 @@ pub struct Facts {
 ///
 /// The engine never waits for a reader: unread events wait here, at most the output of the request, and no longer than
 /// `stream` tolerates a stalled connection.
-pub struct Running {
+pub struct RunningRequest {
     /// Tokens as they are generated, then the completion or an error. Ends without either if the engine fails.
     pub events: UnboundedReceiver<Delivery>,
     /// The memory reserved for it.
-    pub held: Option<Arc<Held>>,
+    pub held: Option<Arc<Permit>>,
 }
 
 /// A request and the name by which it can be aborted.
@@ -127,7 +127,7 @@ pub enum Pause {
 }
 
 enum Command {
-    Submit(Vec<Named>, Instant, oneshot::Sender<Result<Vec<Running>, ApiError>>),
+    Submit(Vec<Named>, Instant, oneshot::Sender<Result<Vec<RunningRequest>, ApiError>>),
     Abort(Abort),
     Flush(oneshot::Sender<Result<(), ApiError>>),
     Pause(Pause, oneshot::Sender<()>),
@@ -160,7 +160,7 @@ impl Worker {
             end_tokens: engine.end_tokens().to_vec(),
         };
         let (holder, alive) = watch::channel(());
-        let weights = Arc::new(LoadedWeights::of(&engine));
+        let weights = Arc::new(LoadedWeights::from_engine(&engine));
         let published =
             Published { statistics: engine.statistics().clone(), weights: weights.clone(), ..Published::default() };
         let published = Arc::new(Mutex::new(published));
@@ -187,7 +187,7 @@ impl Worker {
     ///
     /// # Errors
     /// When there are too many, one can never run, or the engine has failed or ended.
-    pub async fn submit(&self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<Running>, ApiError> {
+    pub async fn submit(&self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<RunningRequest>, ApiError> {
         self.ask(|reply| Command::Submit(requests, arrived, reply)).await?
     }
 
@@ -441,7 +441,7 @@ impl Loop {
         meant.for_each(|id| self.engine.cancel(id));
     }
 
-    fn submit(&mut self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<Running>, ApiError> {
+    fn submit(&mut self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<RunningRequest>, ApiError> {
         let most = self.most_requests;
         if requests.len() > most {
             let count = requests.len();
@@ -465,7 +465,7 @@ impl Loop {
         let listen = |(id, name, logged): (RequestId, _, Option<Request>)| {
             let (sender, events) = unbounded_channel();
             self.listeners.add(id, sender, name, arrived, logged);
-            Running { events, held: None }
+            RunningRequest { events, held: None }
         };
         Ok(ids.into_iter().map(listen).collect())
     }

@@ -109,7 +109,7 @@ impl Left {
     ///
     /// # Errors
     /// When their numbers of positions differ.
-    pub fn of(seen: Tensor, last: Tensor) -> Result<Self> {
+    pub fn from_tensors(seen: Tensor, last: Tensor) -> Result<Self> {
         if seen.dim(0)? != last.dim(0)? {
             candle_core::bail!("{:?} and {:?} have different numbers of positions", seen.shape(), last.shape());
         }

@@ -140,7 +140,7 @@ fn texts(timed: &Timed<'_>, target: &TargetSpec, draft: &RecurrentSpec, compute:
         let captured = draft.captured().len() * target.hidden;
         let seen = if captured == 0 { last.clone() } else { states(captured)? };
         let tokens = (0..=positions).map(|_| random.below(target.vocabulary) as u32).collect();
-        Ok(Known { tokens, prompt_tokens: 1, left: Left::of(seen, last)? })
+        Ok(Known { tokens, prompt_tokens: 1, left: Left::from_tensors(seen, last)? })
     };
     (0..timed.batch_size).map(text).collect()
 }

@@ -32,12 +32,12 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor> {
     let (dims, dtype) = (x.dims().to_vec(), x.dtype());
     let rows = x.reshape(((), weight.dim(0)?))?;
     #[cfg(feature = "cuda")]
-    if let Some(fused) = fused::Fused::of(&rows)? {
+    if let Some(fused) = fused::Fused::from_tensor(&rows)? {
         return fused.rms_norm(&rows, weight, epsilon)?.reshape(dims);
     }
     let normed = normed_rows(&widened(&rows)?, epsilon)?.0.to_dtype(dtype)?;
     let value = normed.broadcast_mul(&weight.detach().to_dtype(dtype)?)?;
-    gradient::of_both(&rows, weight, value, move |x, weight, gradient| {
+    gradient::for_both(&rows, weight, value, move |x, weight, gradient| {
         let (normed, scale) = normed_rows(&widened(x)?, epsilon)?;
         let gradient = widened(gradient)?;
         let of_weight = (&gradient * &normed)?.sum(0)?.to_dtype(weight.dtype())?;
@@ -61,7 +61,7 @@ pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
     let (dims, dtype) = (scores.dims().to_vec(), scores.dtype());
     let (rows, keys) = (scores.dim(D::Minus2)?, scores.dim(D::Minus1)?);
     #[cfg(feature = "cuda")]
-    if let Some(fused) = fused::Fused::of(scores)? {
+    if let Some(fused) = fused::Fused::from_tensor(scores)? {
         return fused.causal_softmax(&scores.reshape(((), rows, keys))?)?.reshape(dims);
     }
     let places = |count: usize| Tensor::arange(0, count as u32, scores.device());
@@ -84,7 +84,7 @@ pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
 /// The index of the largest value of each row of `[rows, columns]`.
 pub fn largest(x: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
-    if let Some(fused) = fused::Fused::of(x)? {
+    if let Some(fused) = fused::Fused::from_tensor(x)? {
         return fused.largest(x);
     }
     x.argmax(D::Minus1)
@@ -96,7 +96,7 @@ pub fn distribution(logits: &Tensor) -> Result<(Tensor, Tensor)> {
     /// Lower bound for logarithms of probabilities; finite, so that 0 · log 0 is 0.
     const LEAST: f64 = -1e4;
     #[cfg(feature = "cuda")]
-    if let Some(fused) = fused::Fused::of(logits)? {
+    if let Some(fused) = fused::Fused::from_tensor(logits)? {
         return fused.softmax(logits);
     }
     let logits = widened(logits)?;
@@ -147,7 +147,7 @@ fn shifted(x: &Tensor) -> Result<Tensor> {
 /// log p`, `[rows, 1]`.
 pub fn divergence(logits: &Tensor, p: &Tensor, negative_entropy: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
-    if let Some(fused) = fused::Fused::of(logits)? {
+    if let Some(fused) = fused::Fused::from_tensor(logits)? {
         return fused.divergence(logits, p, negative_entropy);
     }
     let (value, log_sum) = {

@@ -72,7 +72,7 @@ impl Objective {
         for k in 0..self.depth {
             let labels = batch.step(k)?;
             let Step { state, logits } = head.step(&labels.tokens, &features, &batch.rows, &mut history)?;
-            let counted = (self.loss.of_rows(&logits, &labels)? * &labels.counts)?.sum_all()?;
+            let counted = (self.loss.for_rows(&logits, &labels)? * &labels.counts)?.sum_all()?;
             steps.push(figures(&counted, &logits, &labels)?);
             let mut step = counted;
             if self.feature_weight > 0.0 {
@@ -94,7 +94,7 @@ impl Objective {
 
 impl Loss {
     /// The loss of each row.
-    fn of_rows(self, logits: &Tensor, labels: &StepLabels) -> Result<Tensor> {
+    fn for_rows(self, logits: &Tensor, labels: &StepLabels) -> Result<Tensor> {
         let log_q = || math::log_softmax(&logits.to_dtype(math::wide(logits.dtype()))?);
         match self {
             Self::Kl => math::divergence(logits, &labels.probabilities, &labels.negative_entropy),

@@ -101,7 +101,7 @@ impl AdamW {
             };
             let decay = if variable.rank() > 1 { 1.0 - learning_rate * weight_decay } else { 1.0 };
             #[cfg(feature = "cuda")]
-            if let Some(fused) = Fused::of(variable)? {
+            if let Some(fused) = Fused::from_tensor(variable)? {
                 let rate = learning_rate / correct1;
                 let step =
                     AdamStep { scale, betas: (beta1, beta2), rate, root: 1.0 / correct2.sqrt(), epsilon, kept: decay };
@@ -138,7 +138,7 @@ fn norm(trained: &BTreeMap<String, Var>, gradients: &GradStore) -> Result<f64> {
 
 fn sum_of_squares(x: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
-    if let Some(fused) = Fused::of(x)? {
+    if let Some(fused) = Fused::from_tensor(x)? {
         return fused.squares(x);
     }
     x.sqr()?.sum_all()

@@ -128,7 +128,7 @@ impl Placements {
 
 /// A line of the file of answers.
 #[derive(Serialize, Deserialize)]
-struct Answer {
+struct AnswerLine {
     at: usize,
     output_ids: Vec<u32>,
 }
@@ -164,7 +164,7 @@ pub fn answer(
         let mut lines = String::new();
         for (at, completion) in places.iter().zip(engine.run(requests)?) {
             tokens += completion.output_ids.len();
-            let answer = Answer { at: *at, output_ids: completion.output_ids };
+            let answer = AnswerLine { at: *at, output_ids: completion.output_ids };
             lines.push_str(&serde_json::to_string(&answer).unwrap_or_default());
             lines.push('\n');
             answers.insert(*at, answer.output_ids);
@@ -209,7 +209,7 @@ fn read(path: &Path) -> Result<BTreeMap<usize, Vec<u32>>, TrainingError> {
     loop {
         line.clear();
         let count = reader.read_until(b'\n', &mut line).map_err(TrainingError::read(path))?;
-        let parsed = line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice::<Answer>(line).ok());
+        let parsed = line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice::<AnswerLine>(line).ok());
         let Some(answer) = parsed else { break };
         whole += count as u64;
         answers.insert(answer.at, answer.output_ids);

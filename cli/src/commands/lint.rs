@@ -26,7 +26,7 @@ use schemas::{
 
 use crate::{exit::Exit, setup, terminal};
 use check::{Checked, Linter};
-use server::{Held, Running};
+use server::{RunningServer, ServerComparison};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -155,8 +155,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         anyhow::bail!("--url supports --format full, concise and json, not {}", arguments.format);
     }
     let key = setup::api_key(arguments.api_key_env.as_deref())?;
-    let running = arguments.url.as_deref().map(|url| Running::ask(url, key)).transpose()?;
-    let linter = Linter::new(&arguments, running.as_ref().and_then(Running::version))?;
+    let running = arguments.url.as_deref().map(|url| RunningServer::ask(url, key)).transpose()?;
+    let linter = Linter::new(&arguments, running.as_ref().and_then(RunningServer::version))?;
     let (mut all, mut unreadable) = (Vec::new(), 0);
     let mut failed = |error: anyhow::Error| {
         // Continue with the other files.
@@ -164,7 +164,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         unreadable += 1;
     };
     let mut files = Vec::new();
-    arguments.files.iter().for_each(|file| match files::of(file) {
+    arguments.files.iter().for_each(|file| match files::in_path(file) {
         Ok(found) => files.extend(found),
         Err(error) => failed(error),
     });
@@ -219,7 +219,11 @@ fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow
     Ok(FileResult { checked: linter.check(source, &settings), mended })
 }
 
-fn print(arguments: &Arguments, all: &[FileResult], running: Option<(&Running, &[Held])>) -> anyhow::Result<()> {
+fn print(
+    arguments: &Arguments,
+    all: &[FileResult],
+    running: Option<(&RunningServer, &[ServerComparison])>,
+) -> anyhow::Result<()> {
     let findings: Vec<Findings<'_>> = all.iter().map(|done| done.checked.findings()).collect();
     let changes = |done: &FileResult| Some(apply_fixes::diff(&done.checked.source, &done.mended.as_ref()?.text));
     let diff = || all.iter().filter_map(changes).collect::<String>();
@@ -261,7 +265,7 @@ fn resolved(all: &[FileResult], format: Format, rendered: &str) -> anyhow::Resul
         let both = serde_json::json!({ "resolved": objects, "findings": findings });
         return Ok(serde_json::to_string_pretty(&both)? + "\n");
     }
-    let table = |(one, (way, resolved)): (&Checked, &(check::Way, launch::resolve::Resolved))| {
+    let table = |(one, (way, resolved)): (&Checked, &(check::Branch, launch::resolve::Resolved))| {
         format!("{}{}: {}", one.source.name(), way.in_words(), resolved.table(&one.source))
     };
     let mut tables: Vec<String> = each.map(table).collect();

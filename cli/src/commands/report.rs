@@ -58,7 +58,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if let [folder] = arguments.folders.as_slice()
         && folder.join("training.json").exists()
     {
-        return of_training(folder, arguments.out.as_deref().unwrap_or(folder));
+        return report_training(folder, arguments.out.as_deref().unwrap_or(folder));
     }
     if let Some(folder) = arguments.folders.iter().find(|folder| tuner::running::journal::is_running(folder)) {
         if arguments.folders.len() > 1 {
@@ -83,7 +83,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 /// The report of a training run.
-fn of_training(folder: &Path, out: &Path) -> anyhow::Result<Exit> {
+fn report_training(folder: &Path, out: &Path) -> anyhow::Result<Exit> {
     let record = drift::read_record(folder)?;
     let files = reports::training::write(&record, out)?;
     terminal::print(&reports::training::summary(&record))?;

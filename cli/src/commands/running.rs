@@ -120,7 +120,7 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
             let error = error.into();
             terminal::print_error(&error);
             terminal::note(&format!("{} finished trials are kept; {}", bar.done, go_on()));
-            Ok(exit::of(&error))
+            Ok(exit::from_error(&error))
         }
         Err(error) => Err(error.into()),
     }

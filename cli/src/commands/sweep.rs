@@ -231,7 +231,7 @@ pub(super) fn measure(job: Job<'_>) -> anyhow::Result<Measured> {
             let error = error.into();
             terminal::print_error(&error);
             terminal::note(&format!("{} finished trials are kept; {again}", bar.done()));
-            Ok(exit::of(&error).into())
+            Ok(exit::from_error(&error).into())
         }
         Err(error) => Err(at_its_place(error)),
     }

@@ -91,7 +91,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             if out.join("checkpoint.safetensors").exists() {
                 terminal::note(&format!("the newest checkpoint is kept; {}", go_on(&arguments, &out)));
             }
-            Ok(exit::of(&error))
+            Ok(exit::from_error(&error))
         }
     }
 }

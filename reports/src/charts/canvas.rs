@@ -190,7 +190,7 @@ impl Area {
     }
 
     /// The estimated area of a text.
-    pub fn of_text((x, y): (i32, i32), text: &str, font: Font) -> Self {
+    pub fn around_text((x, y): (i32, i32), text: &str, font: Font) -> Self {
         let width = text_width(text, font.size);
         let left = match font.align {
             Align::Left => x,

@@ -179,7 +179,7 @@ fn label(
         let find = |bars: &[Area]| {
             offsets.into_iter().find_map(|(right, down, align)| {
                 let (at, font) = ((x + right, y + down), font.align(align));
-                let ground = Area::of_text(at, &text, font);
+                let ground = Area::around_text(at, &text, font);
                 let covers = taken.iter().chain(bars).any(|other| other.meets(ground));
                 (area.holds(ground) && !covers).then_some((at, font, ground))
             })

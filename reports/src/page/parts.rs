@@ -18,7 +18,7 @@ use super::part::Part;
 ///
 /// # Errors
 /// When a chart cannot be drawn.
-pub fn of(section: &Section<'_>, prefix: &str) -> Result<Vec<Part>, ReportError> {
+pub fn for_section(section: &Section<'_>, prefix: &str) -> Result<Vec<Part>, ReportError> {
     let mut parts = Vec::new();
     parts.extend(predictions::part(section)?);
     if let Some(guide) = section.guide {

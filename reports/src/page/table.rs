@@ -72,7 +72,7 @@ const FIRST: usize = 5;
 
 /// All measured configurations with all figures, best first, then the probes.
 pub fn whole(race: &Race) -> Option<Ranking> {
-    ranking(race.measured().chain(race.measured_probes()).collect(), &columns::of(race))
+    ranking(race.measured().chain(race.measured_probes()).collect(), &columns::for_race(race))
 }
 
 /// The best configurations, and always the chosen one, no speculation, the engine's default and probes, with the main
@@ -81,7 +81,8 @@ pub fn first(race: &Race) -> Option<Ranking> {
     let is_shown = |entry: &&Entry| {
         entry.rank.is_some_and(|rank| rank <= FIRST) || entry.chosen || entry.ranked.role != Role::Candidate
     };
-    let columns: Vec<&Column> = columns::of(race).into_iter().filter(|column| column.is_main(race.metric)).collect();
+    let columns: Vec<&Column> =
+        columns::for_race(race).into_iter().filter(|column| column.is_main(race.metric)).collect();
     ranking(race.measured().filter(is_shown).chain(race.measured_probes()).collect(), &columns)
 }
 
@@ -119,7 +120,7 @@ pub fn failed(race: &Race) -> Vec<Failed> {
         summary: printable(one.summary()),
         lines: one.lines().map(printable).collect::<Vec<_>>().join("\n"),
     };
-    failures::of(race).into_iter().map(failed).collect()
+    failures::in_race(race).into_iter().map(failed).collect()
 }
 
 /// The differences between repeats, and what they mean.

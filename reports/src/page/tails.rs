@@ -18,8 +18,10 @@ pub fn table(race: &Race) -> Option<Table> {
     if in_time {
         headings.push("#requests in time".to_owned());
     }
-    let (first_token, inter_token) =
-        (Shown::of(&entries, |entry| entry.ranked.first_token), Shown::of(&entries, |entry| entry.ranked.inter_token));
+    let (first_token, inter_token) = (
+        Shown::from_entries(&entries, |entry| entry.ranked.first_token),
+        Shown::from_entries(&entries, |entry| entry.ranked.inter_token),
+    );
     headings.extend(first_token.headings("first token"));
     headings.extend(inter_token.headings("inter-token"));
     if open {
@@ -59,7 +61,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(entries: &[&Entry], tail: fn(&Entry) -> Option<Tail>) -> Self {
+    fn from_entries(entries: &[&Entry], tail: fn(&Entry) -> Option<Tail>) -> Self {
         let tails = || entries.iter().filter_map(|entry| tail(entry));
         let counts = || tails().filter(|tail| tail.p99.is_none()).map(|tail| tail.count);
         Self {

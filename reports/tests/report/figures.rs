@@ -21,7 +21,7 @@ struct Written {
 }
 
 impl Written {
-    fn of(input: &ReportInput) -> Self {
+    fn from_report(input: &ReportInput) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         reports::write(input, folder.path()).expect("written");
         let html = fs::read_to_string(folder.path().join("report.html")).expect("a page");
@@ -75,7 +75,7 @@ fn the_throughput_of_the_tables_is_the_median_of_the_trials_that_count() {
     let mut sweep = small().sweep("runs/one");
     sweep.records = disturbed();
     let report = input(sweep);
-    let written = Written::of(&report);
+    let written = Written::from_report(&report);
     let (trials, ranking) = (written.table("trials"), written.table("ranking"));
     let mut of: BTreeMap<(String, String), Vec<f64>> = BTreeMap::new();
     let excluded = words(&trials, "excluded");
@@ -111,7 +111,7 @@ fn the_throughput_of_the_tables_is_the_median_of_the_trials_that_count() {
 fn the_order_is_that_of_the_speed_ups_and_the_page_says_so() {
     for seed in 0..4 {
         let noisy = Synthetic { noise: 0.08, seed, ..small() };
-        let written = Written::of(&input(noisy.sweep("runs/one")));
+        let written = Written::from_report(&input(noisy.sweep("runs/one")));
         assert!(written.html.contains("Ranked by speed-up, highest first: throughput relative to no speculation"));
         let ranking = written.table("ranking");
         let (ratios, rates) = (numbers(&ranking, "speedup"), numbers(&ranking, "output_tokens_per_s"));
@@ -139,7 +139,7 @@ fn no_percentile_is_shown_that_is_the_largest_value() {
             }
             figures.inter_token_ms.iter_mut().for_each(|spread| spread.count = requests);
         }
-        Written::of(&input(sweep))
+        Written::from_report(&input(sweep))
     };
     for (requests, has_p90, has_p99) in [(9, false, false), (99, true, false), (100, true, true)] {
         let written = with(requests);
@@ -180,7 +180,7 @@ fn probes_are_rows_and_a_load_with_nothing_else_is_on_the_page() {
     sweep.records.extend(probes);
     let report = input(sweep);
     check(&report);
-    let written = Written::of(&report);
+    let written = Written::from_report(&report);
     let page = written.html.split("<script type=\"application").next().expect("a page");
     assert_eq!(
         page.matches("table ≤1: 7,1,8; ≤8: 3,1,4 <span class=\"badge\">probe</span>").count(),
@@ -210,7 +210,7 @@ fn requests_are_never_served_faster_than_they_are_sent() {
                 Some(ArrivalFigures { offered_per_s: 10.0, offered_tokens_per_s: 100.0, unserved_at_last: 3 });
         }
     }
-    let written = Written::of(&input(sweep));
+    let written = Written::from_report(&input(sweep));
     let trials = written.table("trials");
     let rates = numbers(&trials, "served_per_s").into_iter().zip(numbers(&trials, "offered_per_s"));
     // Of eleven requests after the first, nine were served when the last one arrived.
@@ -232,7 +232,7 @@ fn what_limits_all_answers_is_said_where_they_are() {
         header.file.workload.random = Some(serde_json::from_str("{\"input_length\": 8}").expect("lengths"));
     }
     let report = input(sweep);
-    let written = Written::of(&report);
+    let written = Written::from_report(&report);
     let answers = written.html.find("class=\"answers\"").expect("the answers");
     for caution in ["Weights are quantised.", "say nothing about text."] {
         assert!(written.html.find(caution).is_some_and(|place| place < answers), "{caution}");
@@ -252,7 +252,7 @@ fn a_servers_last_lines_are_shown_once_for_all_that_it_rejected() {
         }
     }
     let report = input(sweep);
-    let written = Written::of(&report);
+    let written = Written::from_report(&report);
     let lines = "<pre>launch_server.py: error: no such option: --nope</pre>";
     assert_eq!(written.html.matches(lines).count(), 2, "once per load");
     assert!(written.html.contains("<b>1,1,2, 3,1,4, 3,4,16, 5,4,8, 5,8,64</b>"), "{}", written.html);
@@ -261,7 +261,7 @@ fn a_servers_last_lines_are_shown_once_for_all_that_it_rejected() {
 
 #[test]
 fn remarks_on_flags_are_made_once_and_the_first_rows_are_in_sight() {
-    let written = Written::of(&input(small().sweep("runs/one")));
+    let written = Written::from_report(&input(small().sweep("runs/one")));
     let remark = "follows the whole table: the tree shape changes with the running batch";
     assert_eq!(written.html.matches(remark).count(), 1);
     assert!(!written.html.contains("best choice"));

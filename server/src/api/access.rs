@@ -21,8 +21,8 @@ use crate::{
         connections::Crowded,
         error::ApiError,
         fields::Fields,
-        lanes::{SPOT, Wanted},
-        memory::{Held, Memory},
+        lanes::{Cancellation, SPOT},
+        memory::{Memory, Permit},
     },
     state::State,
 };
@@ -39,7 +39,7 @@ const BODY_PATIENCE: Duration = Duration::from_secs(20);
 const THROW_AWAY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The fields of a JSON body, and the memory accounted for them.
-pub struct JsonBody(pub Fields, pub Held);
+pub struct JsonBody(pub Fields, pub Permit);
 
 impl FromRequest<Arc<State>> for JsonBody {
     type Rejection = ApiError;
@@ -61,7 +61,7 @@ impl FromRequest<Arc<State>> for JsonBody {
             return Fields::parse(&body).map(|fields| Self(fields.that_arrived(arrived), held));
         }
         let (memory, length) = (state.memory.clone(), body.len());
-        let parse = move |_: &Wanted| {
+        let parse = move |_: &Cancellation| {
             if is_compressed {
                 body = decompressed(&body, &mut held, &memory)?;
             }
@@ -93,7 +93,7 @@ fn compression(headers: &HeaderMap) -> Result<bool, ApiError> {
 }
 
 /// Decompresses a body within the limits of size and memory.
-fn decompressed(body: &[u8], held: &mut Held, memory: &Memory) -> Result<Vec<u8>, ApiError> {
+fn decompressed(body: &[u8], held: &mut Permit, memory: &Memory) -> Result<Vec<u8>, ApiError> {
     const PIECE: usize = 64 << 10;
     let mut decoder = MultiGzDecoder::new(body);
     let mut bytes = Vec::new();
@@ -112,7 +112,7 @@ fn decompressed(body: &[u8], held: &mut Held, memory: &Memory) -> Result<Vec<u8>
 }
 
 /// Reads a body within the limits of size, memory and time.
-async fn read_body(request: Request, state: &State) -> Result<(Vec<u8>, Held), ApiError> {
+async fn read_body(request: Request, state: &State) -> Result<(Vec<u8>, Permit), ApiError> {
     let mut accounted = announced(request.headers()).unwrap_or_default();
     let too_large = || ApiError::too_large(LARGEST_BODY);
     if accounted > LARGEST_BODY {

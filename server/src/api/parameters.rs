@@ -4,7 +4,7 @@ use engine::{Adjustments, OutputText, Request, SamplingParams, StopConditions, c
 use serde_json::Value;
 
 use crate::{
-    http::{error::ApiError, fields::Fields, lanes::Wanted},
+    http::{error::ApiError, fields::Fields, lanes::Cancellation},
     output::grammar::Form,
     state::State,
     worker::{Facts, Named},
@@ -97,7 +97,7 @@ impl Parameters {
         if let Some((parameter, form)) = self.form.take() {
             let grammars = state.grammars.clone();
             let bytes = form.bytes();
-            let compile = move |_: &Wanted| grammars.compile(parameter, &form);
+            let compile = move |_: &Cancellation| grammars.compile(parameter, &form);
             self.sampling.adjustments.grammar = Some(state.lanes.run(bytes, compile).await?);
         }
         Ok(())

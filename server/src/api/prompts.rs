@@ -7,7 +7,7 @@ use crate::{
     http::{
         error::ApiError,
         fields::{Fields, token, tokens},
-        lanes::Wanted,
+        lanes::Cancellation,
         memory::footprint,
     },
     output::reasoning,
@@ -145,7 +145,7 @@ pub async fn encode(
     let text = state.worker.facts().text.clone();
     let most = most_tokens(state, truncation);
     let bytes = written.iter().map(Written::bytes).sum();
-    let one = move |written, wanted: &Wanted| {
+    let one = move |written, wanted: &Cancellation| {
         let (mut tokens, mut prompt) = match written {
             Written::Tokens(tokens) => (tokens, None),
             Written::Text(prompt) => match &text {
@@ -163,7 +163,7 @@ pub async fn encode(
         }
         Ok(Prompt { tokens, text: prompt.filter(|_| with_text).unwrap_or_default() })
     };
-    let all = move |wanted: &Wanted| written.into_iter().map(|written| one(written, wanted)).collect();
+    let all = move |wanted: &Cancellation| written.into_iter().map(|written| one(written, wanted)).collect();
     state.lanes.run(bytes, all).await
 }
 
@@ -195,7 +195,7 @@ pub async fn encode_chat(
         return Err(ApiError::far_too_long(name, most, messages.len()));
     }
     let bytes = messages.iter().chain(&options.tools).map(footprint).sum();
-    let all = move |wanted: &Wanted| {
+    let all = move |wanted: &Cancellation| {
         let rendered = text.render_chat(&messages, &options)?;
         drop(messages);
         let thinks = reasoning::begins_inside(&rendered);
@@ -214,7 +214,7 @@ fn within(
     special: bool,
     most: usize,
     name: &str,
-    wanted: &Wanted,
+    wanted: &Cancellation,
 ) -> Result<Vec<u32>, ApiError> {
     match text.encode_within(prompt, special, most, &|| wanted.is())? {
         Encoded::Tokens(tokens) => Ok(tokens),

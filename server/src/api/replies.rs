@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     http::{error::ApiError, fields::Fields},
     state::{State, now},
-    worker::Running,
+    worker::RunningRequest,
 };
 
 /// A finished choice.
@@ -107,14 +107,14 @@ impl TokenIds {
     /// Adds ids to a complete response to these prompts, whose choices are in order. With one prompt, its ids are also
     /// in the response itself.
     pub fn write_all(self, object: &mut Value, prompts: &[&[u32]], choices: &[Choice]) {
-        let of_prompt = choices.len().div_ceil(prompts.len().max(1)).max(1);
+        let prompt_parameters = choices.len().div_ceil(prompts.len().max(1)).max(1);
         for (at, choice) in choices.iter().enumerate() {
             let written = &mut object["choices"][at];
             if self.output {
                 written["token_ids"] = json!(choice.completion.output_ids);
             }
             if self.prompt {
-                written["prompt_token_ids"] = json!(prompts.get(at / of_prompt));
+                written["prompt_token_ids"] = json!(prompts.get(at / prompt_parameters));
             }
         }
         if let (true, [prompt]) = (self.prompt, prompts) {
@@ -204,7 +204,7 @@ pub fn last_chunk(
 ///
 /// # Errors
 /// When the engine fails, or the server ends before they are finished.
-pub async fn wait(running: Vec<Running>) -> Result<Vec<Choice>, ApiError> {
+pub async fn wait(running: Vec<RunningRequest>) -> Result<Vec<Choice>, ApiError> {
     let mut choices = Vec::new();
     for mut one in running {
         let mut all = Vec::new();

@@ -66,7 +66,7 @@ struct Connection {
 }
 
 /// A place among the connections, released when dropped.
-struct Place {
+struct ConnectionPermit {
     all: Arc<Connections>,
     number: u64,
     connection: Arc<Connection>,
@@ -129,7 +129,7 @@ pub async fn serve(listener: TcpListener, router: Router, most: usize, mut stopp
     gone.recv().await;
 }
 
-async fn connection(socket: TcpStream, router: Router, place: Place, mut stopping: watch::Receiver<bool>) {
+async fn connection(socket: TcpStream, router: Router, place: ConnectionPermit, mut stopping: watch::Receiver<bool>) {
     let inner = TowerToHyperService::new(router);
     let (all, own) = (place.all.clone(), place.connection.clone());
     let service = service_fn(|mut request: Request<Incoming>| {
@@ -183,7 +183,7 @@ async fn connection(socket: TcpStream, router: Router, place: Place, mut stoppin
 impl Connections {
     /// A place for a new connection, if necessary that of an idle one; `None` if even the places for refused
     /// connections are taken.
-    fn enter(self: &Arc<Self>, number: u64) -> Option<Place> {
+    fn enter(self: &Arc<Self>, number: u64) -> Option<ConnectionPermit> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let crowd = open.values().filter(|one| one.crowded).count();
         let full = open.len() - crowd >= self.most;
@@ -202,7 +202,7 @@ impl Connections {
             leave: Notify::new(),
         });
         open.insert(number, connection.clone());
-        Some(Place { all: self.clone(), number, connection })
+        Some(ConnectionPermit { all: self.clone(), number, connection })
     }
 
     async fn cannot_accept(&self, error: &io::Error) {
@@ -234,7 +234,7 @@ impl Connection {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.all.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
     }

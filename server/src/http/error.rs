@@ -165,7 +165,7 @@ impl ApiError {
 
     /// The error for a choice with this finish reason, if any. `stopping` says whether the server is shutting down: a
     /// partial response must not look complete, unless the client requested the abort.
-    pub fn of_end(reason: &FinishReason, stopping: bool) -> Option<Self> {
+    pub fn from_end(reason: &FinishReason, stopping: bool) -> Option<Self> {
         match reason {
             FinishReason::Cancelled if stopping => Some(Self::stopping()),
             FinishReason::Cancelled => None,

@@ -34,14 +34,14 @@ impl Fields {
             ));
         }
         match serde_json::from_slice(body) {
-            Ok(Value::Object(fields)) => Ok(Self::of(fields)),
+            Ok(Value::Object(fields)) => Ok(Self::new(fields)),
             Ok(other) => Err(ApiError::invalid(format!("expected a JSON object, found {}", kind(&other)))),
             Err(error) => Err(ApiError::invalid(format!("the body is not valid JSON: {error}"))),
         }
     }
 
     /// The fields of an object.
-    pub fn of(fields: Map<String, Value>) -> Self {
+    pub fn new(fields: Map<String, Value>) -> Self {
         Self { fields, place: String::new(), endpoint: Endpoint::default(), arrived: Instant::now() }
     }
 
@@ -56,7 +56,7 @@ impl Fields {
     }
 
     /// Sets the endpoint, which decides which fields can be ignored.
-    pub fn of_endpoint(self, endpoint: Endpoint) -> Self {
+    pub fn for_endpoint(self, endpoint: Endpoint) -> Self {
         Self { endpoint, ..self }
     }
 

@@ -24,10 +24,10 @@ pub struct Lanes {
 
 /// Whether the result of a job is still needed.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted(Arc<AtomicBool>);
+pub struct Cancellation(Arc<AtomicBool>);
 
 /// Held by the caller; dropped when it gives up.
-struct Waits(Wanted);
+struct Waits(Cancellation);
 
 impl Default for Lanes {
     fn default() -> Self {
@@ -45,12 +45,12 @@ impl Lanes {
     pub async fn run<T: Send + 'static>(
         &self,
         bytes: usize,
-        work: impl FnOnce(&Wanted) -> Result<T, ApiError> + Send + 'static,
+        work: impl FnOnce(&Cancellation) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let lane = if bytes >= LONG { &self.long } else { &self.short };
         let failed = || ApiError::failed("the server failed on this input");
         let permit = lane.clone().acquire_owned().await.map_err(|_| failed())?;
-        let waits = Waits(Wanted::default());
+        let waits = Waits(Cancellation::default());
         let wanted = waits.0.clone();
         let done = tokio::task::spawn_blocking(move || {
             // The lane is occupied until the job ends, even if its client has left.
@@ -63,7 +63,7 @@ impl Lanes {
     }
 }
 
-impl Wanted {
+impl Cancellation {
     /// Whether the result is still needed.
     pub fn is(&self) -> bool {
         !self.0.load(Ordering::Relaxed)
@@ -106,7 +106,7 @@ mod tests {
         let lanes = Lanes::default();
         let (started, starts) = mpsc::channel();
         let (ended, ends) = mpsc::channel();
-        let work = move |wanted: &Wanted| {
+        let work = move |wanted: &Cancellation| {
             let _ = started.send(wanted.is());
             while wanted.is() {
                 std::thread::sleep(Duration::from_millis(1));

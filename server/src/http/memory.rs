@@ -17,7 +17,7 @@ pub struct Memory(Arc<Semaphore>);
 
 /// A reserved part, released when dropped.
 #[derive(Debug)]
-pub struct Held(OwnedSemaphorePermit);
+pub struct Permit(OwnedSemaphorePermit);
 
 impl Memory {
     /// Memory of this many bytes.
@@ -29,9 +29,9 @@ impl Memory {
     ///
     /// # Errors
     /// When not enough is free.
-    pub fn hold(&self, bytes: usize) -> Result<Held, ApiError> {
+    pub fn hold(&self, bytes: usize) -> Result<Permit, ApiError> {
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        self.0.clone().try_acquire_many_owned(units).map(Held).map_err(|_| ApiError::no_memory())
+        self.0.clone().try_acquire_many_owned(units).map(Permit).map_err(|_| ApiError::no_memory())
     }
 
     /// Bytes that are free.
@@ -40,7 +40,7 @@ impl Memory {
     }
 }
 
-impl Held {
+impl Permit {
     /// Merges another part into this one.
     pub fn join(&mut self, other: Self) {
         self.0.merge(other.0);

@@ -77,7 +77,7 @@ impl Form {
         }
         let choices = fields.texts("guided_choice", 1024)?;
         if !choices.is_empty() {
-            found.push(("guided_choice", Self::of_choices(&choices)));
+            found.push(("guided_choice", Self::from_choices(&choices)));
         }
         let mut structured = fields.object("structured_outputs")?;
         if let Some(schema) = structured.value("json") {
@@ -88,7 +88,7 @@ impl Form {
         }
         let choices = structured.texts("choice", 1024)?;
         if !choices.is_empty() {
-            found.push(("structured_outputs", Self::of_choices(&choices)));
+            found.push(("structured_outputs", Self::from_choices(&choices)));
         }
         if structured.flag("json_object")? {
             found.push(("structured_outputs", Self::any_object()));
@@ -107,7 +107,7 @@ impl Form {
     }
 
     /// One of several texts.
-    fn of_choices(choices: &[String]) -> Self {
+    fn from_choices(choices: &[String]) -> Self {
         let quoted: Vec<String> = choices.iter().map(|choice| Value::from(choice.as_str()).to_string()).collect();
         Self::Lark(format!("start: {}", quoted.join(" | ")))
     }

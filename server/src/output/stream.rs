@@ -11,7 +11,7 @@ use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 
 use crate::{
     http::error::ApiError,
-    worker::{Delivery, Running},
+    worker::{Delivery, RunningRequest},
 };
 
 /// If a client reads nothing for this long, its requests are cancelled.
@@ -37,7 +37,7 @@ pub trait Chunks: Send + 'static {
 }
 
 /// Streams the response. The requests are cancelled if the client disconnects.
-pub fn respond(running: Vec<Running>, chunks: impl Chunks) -> Response {
+pub fn respond(running: Vec<RunningRequest>, chunks: impl Chunks) -> Response {
     let (sender, events) = tokio::sync::mpsc::channel(READY_EVENTS);
     tokio::spawn(async move {
         // Dropping the requests cancels the ones that still run.
@@ -52,9 +52,13 @@ pub fn respond(running: Vec<Running>, chunks: impl Chunks) -> Response {
 }
 
 /// The connection is closed or stalled.
-pub struct Gone;
+pub struct Disconnected;
 
-async fn pump(running: Vec<Running>, mut chunks: impl Chunks, sender: &Sender<String>) -> Result<(), Gone> {
+async fn pump(
+    running: Vec<RunningRequest>,
+    mut chunks: impl Chunks,
+    sender: &Sender<String>,
+) -> Result<(), Disconnected> {
     let mut completions: Vec<Option<Completion>> = vec![None; running.len()];
     let mut events = merge(running);
     let mut begun = vec![false; completions.len()];
@@ -87,18 +91,18 @@ async fn pump(running: Vec<Running>, mut chunks: impl Chunks, sender: &Sender<St
     send_text(sender, "[DONE]".into()).await
 }
 
-async fn send(sender: &Sender<String>, value: &Value) -> Result<(), Gone> {
+async fn send(sender: &Sender<String>, value: &Value) -> Result<(), Disconnected> {
     send_text(sender, value.to_string()).await
 }
 
-async fn send_text(sender: &Sender<String>, text: String) -> Result<(), Gone> {
-    sender.send_timeout(text, LONGEST_STALL).await.map_err(|_| Gone)
+async fn send_text(sender: &Sender<String>, text: String) -> Result<(), Disconnected> {
+    sender.send_timeout(text, LONGEST_STALL).await.map_err(|_| Disconnected)
 }
 
 /// The events of all choices as they arrive; each choice ends with its completion or with an error.
-fn merge(running: Vec<Running>) -> impl Stream<Item = (usize, Delivery)> + Send + Unpin {
-    let one = |(index, running): (usize, Running)| {
-        let Running { events, held } = running;
+fn merge(running: Vec<RunningRequest>) -> impl Stream<Item = (usize, Delivery)> + Send + Unpin {
+    let one = |(index, running): (usize, RunningRequest)| {
+        let RunningRequest { events, held } = running;
         let failed = stream::once(std::future::ready(Err(ApiError::cut_off())));
         let events = UnboundedReceiverStream::new(events).chain(failed);
         // Nothing follows a completion; a stream that ends without one has failed.
@@ -149,7 +153,7 @@ mod tests {
     async fn nothing_is_sent_before_the_first_token() {
         let (engine, events) = tokio::sync::mpsc::unbounded_channel();
         let (sender, mut sent) = tokio::sync::mpsc::channel(8);
-        let running = vec![Running { events, held: None }];
+        let running = vec![RunningRequest { events, held: None }];
         let pumping = tokio::spawn(async move { pump(running, Names, &sender).await.is_ok() });
         tokio::task::yield_now().await;
         assert!(sent.try_recv().is_err());

@@ -32,7 +32,7 @@ impl Numbers {
         (self.0 >> 33) as usize % most
     }
 
-    fn of<T: Clone>(&mut self, list: &[T]) -> T {
+    fn pick<T: Clone>(&mut self, list: &[T]) -> T {
         list[self.below(list.len())].clone()
     }
 
@@ -70,13 +70,13 @@ impl Numbers {
         ];
         let mut body = self.body(page);
         for _ in 0..=self.below(3) {
-            body[self.of(&FIELDS)] = self.of(&odd);
+            body[self.pick(&FIELDS)] = self.pick(&odd);
         }
         body
     }
 
     fn request(&mut self) -> Vec<u8> {
-        let page = self.of(&PAGES);
+        let page = self.pick(&PAGES);
         let is_plain = self.below(3) == 0;
         let body = if is_plain { self.body(page) } else { self.odd_body(page) };
         let mut body = body.to_string().into_bytes();

@@ -187,7 +187,7 @@ async fn fields_of_vllm_name_requests_and_show_and_cut_their_tokens() {
 }
 
 /// A request whose body is not text.
-async fn send(server: &Server, head: &str, body: &[u8]) -> Answer {
+async fn send(server: &Server, head: &str, body: &[u8]) -> TestResponse {
     let head = format!(
         "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{head}Content-Length: {}\r\n\r\n",
         body.len()
@@ -200,7 +200,7 @@ async fn send(server: &Server, head: &str, body: &[u8]) -> Answer {
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    Answer { status, head: head.to_owned(), body: body.to_owned() }
+    TestResponse { status, head: head.to_owned(), body: body.to_owned() }
 }
 
 fn compressed(bytes: &[u8]) -> Vec<u8> {
@@ -232,7 +232,7 @@ async fn compressed_bodies_are_read_within_the_same_limits() {
 #[tokio::test]
 async fn requests_have_ids_and_responses_a_fingerprint() {
     let server = start(ServeOptions::default()).await;
-    let id = |answer: &Answer| {
+    let id = |answer: &TestResponse| {
         let line = answer.head.lines().find_map(|line| line.strip_prefix("x-request-id: "));
         line.map(ToOwned::to_owned).unwrap_or_default()
     };

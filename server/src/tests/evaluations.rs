@@ -158,7 +158,7 @@ async fn requests_are_aborted_by_name_and_by_a_pause() {
     };
     let (aborted, whole, ()) =
         tokio::join!(server.post("/generate", body("long-1")), server.post("/generate", body("other")), steers);
-    let last = |answer: &Answer| -> Value {
+    let last = |answer: &TestResponse| -> Value {
         let events = answer.events();
         serde_json::from_str(&events[events.len() - 2]).expect("an event")
     };

@@ -46,7 +46,7 @@ async fn post_ok(server: &Server, path: &str, body: Value) {
 }
 
 /// Starts a request and waits until it runs.
-async fn begun(server: &Arc<Server>, path: &'static str, body: Value) -> tokio::task::JoinHandle<Answer> {
+async fn begun(server: &Arc<Server>, path: &'static str, body: Value) -> tokio::task::JoinHandle<TestResponse> {
     // The last published statistics may still be of the previous request.
     server.idle().await;
     let own = server.clone();

@@ -20,7 +20,7 @@ fn asked(further: Value) -> Value {
     body
 }
 
-fn content(answer: &Answer) -> String {
+fn content(answer: &TestResponse) -> String {
     let answer = answer.json();
     assert_eq!(answer["choices"][0]["finish_reason"], "stop", "{answer}");
     answer["choices"][0]["message"]["content"].as_str().expect("content").to_owned()

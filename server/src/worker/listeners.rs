@@ -73,7 +73,7 @@ impl Listeners {
         if let Some(listener) = self.open.get_mut(&id) {
             self.latencies.observe(listener, &event);
             let failure = match &event {
-                Event::Finished { completion, .. } => ApiError::of_end(&completion.finish_reason, self.cut_off),
+                Event::Finished { completion, .. } => ApiError::from_end(&completion.finish_reason, self.cut_off),
                 Event::Tokens { .. } => None,
             };
             listener.send(failure.map_or(Ok(event), Err));

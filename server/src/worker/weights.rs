@@ -35,7 +35,7 @@ pub struct LoadedWeights {
 
 impl LoadedWeights {
     /// The weights of an engine that has just been loaded.
-    pub fn of(engine: &Engine) -> Self {
+    pub fn from_engine(engine: &Engine) -> Self {
         let (options, identity) = (engine.options(), engine.identity());
         Self {
             model_path: options.model_path.clone(),
@@ -47,6 +47,6 @@ impl LoadedWeights {
 
     /// The weights after an update. They keep the previous version unless a new one is given.
     pub fn after(before: &Self, engine: &Engine, version: Option<String>) -> Self {
-        Self { version: version.unwrap_or_else(|| before.version.clone()), ..Self::of(engine) }
+        Self { version: version.unwrap_or_else(|| before.version.clone()), ..Self::from_engine(engine) }
     }
 }

@@ -13,7 +13,7 @@ use kernels::{
     launch::{AdamStep, Kernels},
 };
 
-use super::gradient::{of_both, with_gradient};
+use super::gradient::{for_both, with_gradient};
 
 /// The kernels for tensors of one type on one device.
 #[derive(Clone)]
@@ -30,7 +30,7 @@ impl Fused {
     ///
     /// # Errors
     /// When the device cannot be opened.
-    pub fn of(x: &Tensor) -> Result<Option<Self>> {
+    pub fn from_tensor(x: &Tensor) -> Result<Option<Self>> {
         let element = match x.dtype() {
             DType::F32 => Element::F32,
             DType::BF16 => Element::BF16,
@@ -59,7 +59,7 @@ impl Fused {
         let (x, factors) = (plain(rows)?, plain(weight)?);
         let y = x.zeros_like()?;
         self.run([&y, &x, &factors], |[y, x, weight]| self.kernels.norm_to_train(y, x, (weight, epsilon), size))?;
-        of_both(rows, weight, y, move |x, weight, gradient| {
+        for_both(rows, weight, y, move |x, weight, gradient| {
             let (x, weight, gradient) = (plain(x)?, plain(weight)?, plain(gradient)?);
             let of_x = x.zeros_like()?;
             let of_weight = Tensor::zeros((Kernels::TRAINING_BLOCKS, size[1]), DType::F32, x.device())?;

@@ -34,24 +34,24 @@ pub fn with_gradient(
     value: Tensor,
     backward: impl Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
 ) -> Result<Tensor> {
-    argument.apply_op1(OfOne { value: Value::of(&value)?, backward: Box::new(backward) })
+    argument.apply_op1(OfOne { value: Value::from_tensor(&value)?, backward: Box::new(backward) })
 }
 
 /// A value that depends on two arguments, with its gradients: `backward(first, second, gradient of value)`.
 ///
 /// # Errors
 /// As [`with_gradient`].
-pub fn of_both(
+pub fn for_both(
     first: &Tensor,
     second: &Tensor,
     value: Tensor,
     backward: impl Fn(&Tensor, &Tensor, &Tensor) -> Result<(Tensor, Tensor)> + Send + Sync + 'static,
 ) -> Result<Tensor> {
-    first.apply_op2(second, OfBoth { value: Value::of(&value)?, backward: Box::new(backward) })
+    first.apply_op2(second, OfBoth { value: Value::from_tensor(&value)?, backward: Box::new(backward) })
 }
 
 impl Value {
-    fn of(value: &Tensor) -> Result<Self> {
+    fn from_tensor(value: &Tensor) -> Result<Self> {
         Ok(Self(Mutex::new(Some(value.detach().contiguous()?))))
     }
 

@@ -30,7 +30,7 @@ struct Both {
 pub fn judge(trainer: &mut Trainer<'_>, watch: &mut Watch<'_>) -> Result<Option<Finished>, TrainingError> {
     let begin = Instant::now();
     let best = trainer.progress.best;
-    let (judging, general) = (trainer.of(Role::Judging), trainer.of(Role::General));
+    let (judging, general) = (trainer.with_role(Role::Judging), trainer.with_role(Role::General));
     let start = trainer.work.start();
     let chosen = best.map_or_else(|| start.clone(), |step| trainer.work.head_at(step));
     let mut both = |texts: &[usize]| {

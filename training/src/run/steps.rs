@@ -176,7 +176,7 @@ impl Trainer<'_> {
             let values = checkpoint::values(self.head.trained())?;
             folder::write_head(&self.models, &self.tensors, &values, &head)?;
         }
-        let (choosing, general) = (self.of(Role::Choosing), self.of(Role::General));
+        let (choosing, general) = (self.with_role(Role::Choosing), self.with_role(Role::General));
         let Some(accepted) = self.replay(&head, &choosing)? else { return Ok(ControlFlow::Break(())) };
         let Some(of_general) = self.replay(&head, &general)? else { return Ok(ControlFlow::Break(())) };
         let accept_length = evaluation::length_of(&accepted, |_| true).unwrap_or_default();
@@ -214,7 +214,7 @@ impl Trainer<'_> {
     }
 
     /// The texts of a role, by index.
-    pub fn of(&self, role: Role) -> Vec<usize> {
+    pub fn with_role(&self, role: Role) -> Vec<usize> {
         let prompts = self.placements.prompts.iter().enumerate();
         let of_role = prompts.filter(|(at, placed)| placed.role == role && self.texts[*at].is_some());
         of_role.map(|(at, _)| at).collect()

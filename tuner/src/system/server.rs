@@ -77,7 +77,7 @@ const LONGEST_FLUSH: Duration = Duration::from_secs(10);
 /// # Errors
 /// When one does not end.
 pub fn end_left(out: &Path) -> Result<usize, TunerError> {
-    ServerFile::of(&out.join(LOGS)).end_left().map_err(failed)
+    ServerFile::in_folder(&out.join(LOGS)).end_left().map_err(failed)
 }
 
 /// Servers of one engine, one after the other.
@@ -148,7 +148,7 @@ impl<'a> Servers<'a> {
     ) -> Result<Self, TunerError> {
         let logs = out.join(LOGS);
         fs::create_dir_all(&logs).map_err(|source| TunerError::Write { path: logs.clone(), source })?;
-        let file = ServerFile::of(&logs);
+        let file = ServerFile::in_folder(&logs);
         let mut notes = Vec::new();
         match file.end_left().map_err(failed)? {
             0 => {}

@@ -41,10 +41,10 @@ pub(super) struct CheckSettings {
 }
 
 /// The branches of a script that lead to a launch: the flags that they add to it, each with its line.
-pub(super) struct Way(Vec<(String, usize)>);
+pub(super) struct Branch(Vec<(String, usize)>);
 
-impl Way {
-    fn of(launch: &Launch, source: &Source) -> Self {
+impl Branch {
+    fn from_launch(launch: &Launch, source: &Source) -> Self {
         let added = launch.arguments.iter().filter(|argument| argument.in_branch && !argument.is_positional());
         let place = |argument: &launch::Argument| source.position(argument.span.start).line;
         Self(added.map(|argument| (argument.flag.value.clone(), place(argument))).collect())
@@ -66,7 +66,7 @@ pub(super) struct Checked {
     pub diagnostics: Vec<Diagnostic>,
     /// What its SGLang launches resolve to, each with its branches of the script. Resolution is not implemented for
     /// vLLM.
-    pub resolved: Vec<(Way, Resolved)>,
+    pub resolved: Vec<(Branch, Resolved)>,
     /// The rules that could not be checked in each launch, if they are listed.
     pub unchecked: Vec<(Span, Vec<Unchecked>)>,
     /// Whether there is a launch that cannot be edited.
@@ -108,7 +108,7 @@ impl<'a> Linter<'a> {
     /// The settings from the command line, else from the file's settings.
     pub fn settings_of(&self, file: &Path) -> anyhow::Result<CheckSettings> {
         let Arguments { select, ignore, engine, engine_version, gpu_memory, expected_concurrency, .. } = self.arguments;
-        let lint = self.settings.of(file)?;
+        let lint = self.settings.for_file(file)?;
         let select = if select.is_empty() { &lint.select } else { select };
         let ignore: Vec<&String> = lint.ignore.iter().chain(ignore).collect();
         let select: Vec<&String> = select.iter().collect();
@@ -137,12 +137,12 @@ impl<'a> Linter<'a> {
         }
         checked.has_composed = parsed.launches.iter().any(|launch| !launch.is_editable());
         checked.has_vllm = parsed.launches.iter().any(|launch| launch.engine == Engine::Vllm);
-        let branches: Vec<Option<Way>> = parsed
+        let branches: Vec<Option<Branch>> = parsed
             .launches
             .iter()
-            .map(|launch| (launch.engine != Engine::Vllm).then(|| Way::of(launch, &checked.source)))
+            .map(|launch| (launch.engine != Engine::Vllm).then(|| Branch::from_launch(launch, &checked.source)))
             .collect();
-        let facts = |launch: &Launch| self.known.lock().unwrap_or_else(PoisonError::into_inner).of(launch);
+        let facts = |launch: &Launch| self.known.lock().unwrap_or_else(PoisonError::into_inner).for_launch(launch);
         let options = report::Options {
             selection: settings.selection.clone(),
             version: settings.engine_version,

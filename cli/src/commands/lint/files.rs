@@ -33,7 +33,7 @@ const DEEPEST: usize = 32;
 ///
 /// # Errors
 /// When a folder cannot be read, or contains too many files.
-pub(super) fn of(named: &Path) -> anyhow::Result<Vec<File>> {
+pub(super) fn in_path(named: &Path) -> anyhow::Result<Vec<File>> {
     if !named.is_dir() {
         return Ok(vec![File { path: named.to_owned(), found: false }]);
     }
@@ -98,12 +98,12 @@ mod tests {
             fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
             fs::write(path, "").expect("a file");
         }
-        let found = of(folder.path()).expect("it is read");
+        let found = in_path(folder.path()).expect("it is read");
         let names: Vec<_> = found.iter().map(|file| file.path.strip_prefix(folder.path()).expect("inside")).collect();
         let expected =
             ["Dockerfile", "a.yaml", "b/d/e.yml", "b/run.sh", "c.toml", "f/Dockerfile.rocm", "f/g.py", "f/h.service"];
         assert_eq!(names, expected.map(Path::new));
         assert!(found.iter().all(|file| file.found));
-        assert_eq!(of(Path::new("none")).expect("told later"), [File { path: "none".into(), found: false }]);
+        assert_eq!(in_path(Path::new("none")).expect("told later"), [File { path: "none".into(), found: false }]);
     }
 }

@@ -48,7 +48,7 @@ impl ModelFactsCache {
 
     /// Facts of a launch's target and draft: of the folder named by the user, else of the launch's own model if it can
     /// be read, else the published facts about it.
-    pub fn of(&mut self, launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
+    pub fn for_launch(&mut self, launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
         let (target, draft) = published_models::facts_of(launch);
         let target = self.target.clone().or_else(|| self.find(launch, Key::ModelPath)).or(target);
         let draft = self.draft.clone().or_else(|| self.find(launch, Key::SpeculativeDraftModelPath)).or(draft);

@@ -3,14 +3,14 @@
 use schemas::{diagnostic::Severity, secrets, text::Source};
 use tuner::running::{Connected, record::Finding};
 
-use super::{check_alone, server::Running};
+use super::{check_alone, server::RunningServer};
 
 /// Checks the launch of a server with the linter's default settings, and compares a launch file with what runs.
 ///
 /// # Errors
 /// When a settings file of the linter is wrong.
 pub fn check(connected: &Connected, launch: Option<&Source>) -> anyhow::Result<Checked> {
-    let running = Running::of(&connected.server.url, connected.info.clone());
+    let running = RunningServer::new(&connected.server.url, connected.info.clone());
     let source = match launch {
         Some(source) => source.clone(),
         None => match running.source() {

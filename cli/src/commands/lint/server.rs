@@ -17,7 +17,7 @@ use super::FileResult;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server's description of itself.
-pub(super) struct Running {
+pub(super) struct RunningServer {
     url: String,
     /// The engine's name, and its version if reported.
     engine: String,
@@ -29,22 +29,22 @@ pub(super) struct Running {
 }
 
 /// A comparison of what a launch resolves to with what the server runs.
-pub(super) struct Held {
+pub(super) struct ServerComparison {
     /// Name of the text that contains the launch.
     name: String,
     compared: Vec<running::Compared>,
 }
 
-impl Running {
+impl RunningServer {
     /// Queries an SGLang, spectune or vLLM server.
     pub fn ask(url: &str, key: Option<Key>) -> anyhow::Result<Self> {
         let (_, info) = Api::recognise(url, key, TIMEOUT)
             .with_context(|| format!("{url} does not respond like an SGLang or vLLM server"))?;
-        Ok(Self::of(url, info))
+        Ok(Self::new(url, info))
     }
 
     /// A server that has described itself. Keys in its answer are hidden.
-    pub fn of(url: &str, info: ServerInfo) -> Self {
+    pub fn new(url: &str, info: ServerInfo) -> Self {
         let engine = match &info.resolved {
             _ if info.is_spectune() => "spectune",
             Some(answer) if answer.get("model_path").is_some() => "SGLang",
@@ -95,11 +95,11 @@ impl Running {
     }
 
     /// Compares each SGLang launch with the server.
-    pub fn held(&self, all: &[FileResult]) -> Vec<Held> {
+    pub fn held(&self, all: &[FileResult]) -> Vec<ServerComparison> {
         let Some(answer) = &self.answer else { return Vec::new() };
         let launches =
             all.iter().flat_map(|done| done.checked.resolved.iter().map(move |(_, one)| (&done.checked.source, one)));
-        let held = |(source, resolved): (&Source, _)| Held {
+        let held = |(source, resolved): (&Source, _)| ServerComparison {
             name: source.name().to_owned(),
             compared: running::compare(resolved, source, answer),
         };
@@ -107,7 +107,7 @@ impl Running {
     }
 
     /// The comparison as text.
-    pub fn table(&self, held: &[Held]) -> String {
+    pub fn table(&self, held: &[ServerComparison]) -> String {
         let models =
             if self.models.is_empty() { String::new() } else { format!(", serves {}", self.models.join(", ")) };
         let mut text = format!("{} runs {}{models}\n", self.url, self.engine);
@@ -133,13 +133,13 @@ impl Running {
     }
 
     /// The comparison as JSON.
-    pub fn to_json(&self, held: &[Held]) -> Value {
+    pub fn to_json(&self, held: &[ServerComparison]) -> Value {
         let launches = held.iter().map(|one| json!({ "file": one.name, "values": running::to_json(&one.compared) }));
         json!({ "url": self.url, "engine": self.engine, "models": self.models, "launches": launches.collect::<Vec<_>>() })
     }
 }
 
-impl Held {
+impl ServerComparison {
     /// Number of values that differ.
     pub fn differing(&self) -> usize {
         self.compared.iter().filter(|one| one.differs).count()

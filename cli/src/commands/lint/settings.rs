@@ -29,7 +29,7 @@ impl Settings {
     }
 
     /// The settings for a launch file; for standard input, those of the current folder.
-    pub fn of(&self, file: &Path) -> anyhow::Result<Arc<LintSettings>> {
+    pub fn for_file(&self, file: &Path) -> anyhow::Result<Arc<LintSettings>> {
         if let Some(fixed) = &self.fixed {
             return Ok(Arc::clone(fixed));
         }

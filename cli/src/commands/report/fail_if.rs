@@ -20,8 +20,8 @@ use crate::{exit::Exit, terminal};
 /// When a folder cannot be read, or there is nothing to check.
 pub fn run(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> anyhow::Result<Exit> {
     let checks = match folders {
-        [one] => of_servers(one, load, condition)?,
-        [_, _, ..] => of_runs(folders, load, condition)?,
+        [one] => check_servers(one, load, condition)?,
+        [_, _, ..] => check_runs(folders, load, condition)?,
         [] => Vec::new(),
     };
     if checks.is_empty() {
@@ -38,7 +38,7 @@ pub fn run(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> any
     })
 }
 
-fn of_runs(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> anyhow::Result<Vec<Check>> {
+fn check_runs(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> anyhow::Result<Vec<Check>> {
     let sweeps = folders.iter().map(|folder| Sweep::read(folder)).collect::<Result<Vec<_>, _>>()?;
     sweeps.iter().flat_map(Sweep::named_notices).for_each(|notice| terminal::note(&notice));
     let runs: Vec<Run<'_>> = sweeps.iter().map(|sweep| Run { name: &sweep.name, records: &sweep.records }).collect();
@@ -55,7 +55,7 @@ fn of_runs(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> any
     Ok(check(&older, *newer, comparison, load, condition))
 }
 
-fn of_servers(folder: &Path, load: Option<&str>, condition: Condition) -> anyhow::Result<Vec<Check>> {
+fn check_servers(folder: &Path, load: Option<&str>, condition: Condition) -> anyhow::Result<Vec<Check>> {
     if !journal::is_running(folder) {
         bail!(
             "{} is one run: give an older and a newer one, and further older ones, or a folder of two servers that were \

@@ -13,7 +13,7 @@ use crate::{
 const FELT: f64 = 0.01;
 
 pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
-    let Some(drift) = drift::of(section.records.iter().map(|(_, record)| *record), section.metric) else {
+    let Some(drift) = drift::compute(section.records.iter().map(|(_, record)| *record), section.metric) else {
         return Ok(None);
     };
     let loads = section.races.len();

@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// A parsed request.
-struct Asked {
+struct ChatRequest {
     parameters: Parameters,
     messages: Vec<Value>,
     options: ChatOptions,
@@ -61,7 +61,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
     let asked = read(fields, &state, &text)?;
-    let Asked {
+    let ChatRequest {
         mut parameters,
         messages,
         options,
@@ -106,8 +106,8 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     Ok(stream::respond(running, chunks))
 }
 
-fn read(fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiError> {
-    let mut fields = fields.of_endpoint(Endpoint::Chat);
+fn read(fields: Fields, state: &State, text: &Text) -> Result<ChatRequest, ApiError> {
+    let mut fields = fields.for_endpoint(Endpoint::Chat);
     check_model(&mut fields, state)?;
     let facts = state.worker.facts();
     let lengths = Lengths { names: &["max_completion_tokens", "max_tokens"], least: 1 };
@@ -131,7 +131,7 @@ fn read(fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiError> {
     let truncation = Truncation::read(&mut fields, state, parameters.stop.max_new_tokens)?;
     let token_ids = TokenIds::read(&mut fields)?;
     fields.finish()?;
-    Ok(Asked {
+    Ok(ChatRequest {
         parameters,
         messages,
         options,

@@ -28,7 +28,7 @@ use crate::{
 const DEFAULT_TOKENS: usize = 16;
 
 /// A parsed request.
-struct Asked {
+struct CompletionRequest {
     parameters: Parameters,
     prompts: Vec<Written>,
     /// Whether the tokenizer's special tokens are added around each prompt.
@@ -57,7 +57,7 @@ struct Wishes {
 }
 
 /// What all parts of a response have in common.
-struct Answer {
+struct ResponseContext {
     state: Arc<State>,
     head: Head,
     text: Option<Text>,
@@ -76,7 +76,8 @@ struct Answer {
 /// When it is invalid, cannot be accepted now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
     let arrived = fields.arrived();
-    let Asked { mut parameters, prompts, special, echo, stream, wishes, name, truncation } = read(fields, &state)?;
+    let CompletionRequest { mut parameters, prompts, special, echo, stream, wishes, name, truncation } =
+        read(fields, &state)?;
     let prompts = prompts::encode(&state, "prompt", prompts, special, echo, truncation).await?;
     for prompt in &prompts {
         prompts::check_length(&state, "prompt", prompt.tokens.len(), parameters.stop.max_new_tokens)?;
@@ -94,7 +95,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let running = state.submit(named(requests, name.as_deref()), arrived).await?;
     let head = Head::new(&state, "cmpl", "text_completion", name);
     let text = state.worker.facts().text.clone();
-    let answer = Answer { state, head, text, choices, echoed, prompts: kept, wishes };
+    let answer = ResponseContext { state, head, text, choices, echoed, prompts: kept, wishes };
     let Some(mode) = stream else {
         return Ok(Json(answer.whole(&replies::wait(running).await?)).into_response());
     };
@@ -102,8 +103,8 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     Ok(stream::respond(running, TextChunks { answer, mode, usage: UsageSoFar::new(mode, lengths), offsets }))
 }
 
-fn read(fields: Fields, state: &State) -> Result<Asked, ApiError> {
-    let mut fields = fields.of_endpoint(Endpoint::Completions);
+fn read(fields: Fields, state: &State) -> Result<CompletionRequest, ApiError> {
+    let mut fields = fields.for_endpoint(Endpoint::Completions);
     check_model(&mut fields, state)?;
     let facts = state.worker.facts();
     let lengths = Lengths { names: &["max_tokens"], least: 0 };
@@ -131,10 +132,10 @@ fn read(fields: Fields, state: &State) -> Result<Asked, ApiError> {
     let name = replies::name(&mut fields, "cmpl")?;
     let truncation = Truncation::read(&mut fields, state, parameters.stop.max_new_tokens)?;
     fields.finish()?;
-    Ok(Asked { parameters, prompts, special, echo, stream, wishes, name, truncation })
+    Ok(CompletionRequest { parameters, prompts, special, echo, stream, wishes, name, truncation })
 }
 
-impl Answer {
+impl ResponseContext {
     fn whole(&self, choices: &[Choice]) -> Value {
         let list = choices.iter().zip(&self.echoed).enumerate().map(|(index, (choice, echoed))| {
             let Choice { completion, tokens } = choice;
@@ -177,7 +178,7 @@ impl Answer {
 }
 
 struct TextChunks {
-    answer: Answer,
+    answer: ResponseContext,
     mode: StreamUsage,
     usage: UsageSoFar,
     /// Offset of the next token's text in each choice.
@@ -223,7 +224,7 @@ impl Chunks for TextChunks {
     }
 
     fn last(&mut self, completions: &[Completion]) -> Option<Value> {
-        let Answer { head, choices, state, wishes, .. } = &self.answer;
+        let ResponseContext { head, choices, state, wishes, .. } = &self.answer;
         let further = wishes.cache_details.then(|| replies::cache_details(completions.iter()));
         replies::last_chunk(head, self.mode, completions, *choices, further, state)
     }

@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// A parsed request.
-struct Asked {
+struct ResponsesRequest {
     parameters: Parameters,
     messages: Vec<Value>,
     options: ChatOptions,
@@ -59,7 +59,8 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
     let asked = read(fields, &state, &text)?;
-    let Asked { mut parameters, messages, options, tools, reasoning, repeated, truncates, stream, id } = asked;
+    let ResponsesRequest { mut parameters, messages, options, tools, reasoning, repeated, truncates, stream, id } =
+        asked;
     let output = parameters.stop.max_new_tokens;
     let ChatPrompt { tokens: prompt, thinks } =
         fitting::encode(&state, &text, messages, options, output, truncates).await?;
@@ -83,8 +84,8 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     Ok(Sse::new(ReceiverStream::new(events).map(Ok::<_, std::convert::Infallible>)).into_response())
 }
 
-fn read(fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiError> {
-    let mut fields = fields.of_endpoint(Endpoint::Responses);
+fn read(fields: Fields, state: &State, text: &Text) -> Result<ResponsesRequest, ApiError> {
+    let mut fields = fields.for_endpoint(Endpoint::Responses);
     let source = text.template_source().unwrap_or_default();
     check_model(&mut fields, state)?;
     let facts = state.worker.facts();
@@ -144,7 +145,7 @@ fn read(fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiError> {
         "parallel_tool_calls": tools.as_ref().is_none_or(|tools| tools.parallel),
     });
     fields.finish()?;
-    Ok(Asked { parameters, messages, options, tools, reasoning, repeated, truncates, stream, id })
+    Ok(ResponsesRequest { parameters, messages, options, tools, reasoning, repeated, truncates, stream, id })
 }
 
 /// The requested form of the text.

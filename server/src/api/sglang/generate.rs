@@ -30,7 +30,7 @@ use crate::{
 const DEFAULT_TOKENS: usize = 128;
 
 /// A parsed request.
-struct Asked {
+struct GenerateRequest {
     /// One for each prompt.
     parameters: Vec<Parameters>,
     /// The parameter that contains the prompts.
@@ -56,7 +56,7 @@ enum Ids {
 }
 
 /// What all parts of a response have in common.
-struct Answer {
+struct ResponseContext {
     state: Arc<State>,
     /// One for each choice.
     ids: Vec<String>,
@@ -77,7 +77,7 @@ struct Answer {
 /// When it is invalid, cannot be accepted now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
     let arrived = fields.arrived();
-    let Asked { mut parameters, name, prompts, several, stream, ids, with_token_text, cache_details } =
+    let GenerateRequest { mut parameters, name, prompts, several, stream, ids, with_token_text, cache_details } =
         read(fields, &state)?;
     let prompts = prompts::encode(&state, name, prompts, true, false, None).await?;
     let mut requests = Vec::new();
@@ -92,7 +92,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         let from = named.request.sampling.prompt_logprobs?.from;
         Some(named.request.input_ids.get(from..).unwrap_or_default().to_vec())
     };
-    let answer = Answer {
+    let answer = ResponseContext {
         state: state.clone(),
         ids: requests.iter().map(|one| one.name.clone().unwrap_or_else(|| state.new_id("gen-"))).collect(),
         several,
@@ -112,8 +112,8 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     Ok(Json(if answer.several { objects.into() } else { objects.pop().unwrap_or_default() }).into_response())
 }
 
-fn read(fields: Fields, state: &State) -> Result<Asked, ApiError> {
-    let mut fields = fields.of_endpoint(Endpoint::Generate);
+fn read(fields: Fields, state: &State) -> Result<GenerateRequest, ApiError> {
+    let mut fields = fields.for_endpoint(Endpoint::Generate);
     let (name, (prompts, listed)) =
         match (prompts::read(&mut fields, "text")?, prompts::read(&mut fields, "input_ids")?) {
             (Some(prompts), None) => ("text", prompts),
@@ -125,7 +125,7 @@ fn read(fields: Fields, state: &State) -> Result<Asked, ApiError> {
     let stream = fields.flag("stream")?;
     let count = prompts.len();
     let parameters = each(&mut fields, count, listed, |mut one| {
-        let mut parameters = of_prompt(&mut one, state, stream)?;
+        let mut parameters = prompt_parameters(&mut one, state, stream)?;
         if !text {
             parameters.stop.text = OutputText::Off;
         }
@@ -136,7 +136,7 @@ fn read(fields: Fields, state: &State) -> Result<Asked, ApiError> {
         let message = format!("n is {} for one prompt and {} for another", parameters[0].choices, other.choices);
         return Err(fields.complain("sampling_params", message));
     }
-    let asked = Asked {
+    let asked = GenerateRequest {
         several: listed || parameters[0].choices > 1,
         parameters,
         name,
@@ -190,7 +190,7 @@ fn each(
     Ok(all)
 }
 
-fn of_prompt(fields: &mut Fields, state: &State, stream: bool) -> Result<Parameters, ApiError> {
+fn prompt_parameters(fields: &mut Fields, state: &State, stream: bool) -> Result<Parameters, ApiError> {
     let mut sampling = fields.object("sampling_params")?;
     let lengths = Lengths { names: &["max_new_tokens"], least: 0 };
     // SGLang's own API does not read the model's generation_config.json.
@@ -243,7 +243,7 @@ impl Ids {
     }
 }
 
-impl Answer {
+impl ResponseContext {
     fn object(&self, index: usize, Choice { completion, tokens }: &Choice) -> Value {
         let mut meta = self.meta(index, completion);
         self.add_prompt_logprobs(&mut meta, index, completion);
@@ -346,7 +346,7 @@ impl SoFar {
 }
 
 struct GenerateChunks {
-    answer: Answer,
+    answer: ResponseContext,
     so_far: Vec<SoFar>,
 }
 

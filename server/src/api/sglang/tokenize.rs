@@ -19,7 +19,7 @@ use crate::{
 /// The tokens of a `prompt`, of several prompts, or of `messages`.
 pub async fn tokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let JsonBody(fields, _held) = body;
-    let mut fields = fields.of_endpoint(Endpoint::Tokenize);
+    let mut fields = fields.for_endpoint(Endpoint::Tokenize);
     check_model(&mut fields, &state)?;
     let with_text = fields.flag("return_token_strs")?;
     let (lists, several): (Vec<Vec<u32>>, bool) = match prompts::read(&mut fields, "prompt")? {
@@ -57,7 +57,7 @@ pub async fn tokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Resu
 /// The text of `tokens`, or of several lists of tokens.
 pub async fn detokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let JsonBody(fields, _held) = body;
-    let mut fields = fields.of_endpoint(Endpoint::Detokenize);
+    let mut fields = fields.for_endpoint(Endpoint::Detokenize);
     check_model(&mut fields, &state)?;
     let special = !fields.flag_or("skip_special_tokens", true)?;
     let lists = prompts::read(&mut fields, "tokens")?;
@@ -66,7 +66,7 @@ pub async fn detokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Re
     let text = text(&state)?;
     let vocabulary = state.worker.facts().capacity.vocab_size;
     let bytes = 4 * written.iter().map(prompts::Written::bytes).sum::<usize>();
-    let decode = move |_: &crate::http::lanes::Wanted| {
+    let decode = move |_: &crate::http::lanes::Cancellation| {
         let one = |written: prompts::Written| match written {
             prompts::Written::Tokens(tokens) => match tokens.iter().find(|token| **token as usize >= vocabulary) {
                 None => Ok(text.decode_with(&tokens, special)),

@@ -12,10 +12,10 @@ use crate::{
     http::error::ApiError,
     output::{
         reading::{Parts, Piece, Reading},
-        stream::{Gone, LONGEST_STALL},
+        stream::{Disconnected, LONGEST_STALL},
     },
     state::State,
-    worker::Running,
+    worker::RunningRequest,
 };
 
 /// What all objects of a response have in common.
@@ -82,7 +82,7 @@ impl Assigned {
 ///
 /// # Errors
 /// When the engine fails, or the server ends before it is finished.
-pub async fn whole(mut running: Running, head: &Head) -> Result<Value, ApiError> {
+pub async fn whole(mut running: RunningRequest, head: &Head) -> Result<Value, ApiError> {
     let (mut reader, mut assigned, mut logprobs) = (head.reading.stream(), Assigned::default(), Vec::new());
     loop {
         match running.events.recv().await.unwrap_or_else(|| Err(ApiError::cut_off()))? {
@@ -125,10 +125,10 @@ impl Head {
         for (number, call) in calls.into_iter().enumerate() {
             items.push(Item { name: call.name, ..self.item(Kind::Call(number), call.arguments) });
         }
-        self.of_items(items.iter(), completion)
+        self.with_items(items.iter(), completion)
     }
 
-    fn of_items<'a>(&self, items: impl Iterator<Item = &'a Item>, completion: &Completion) -> Value {
+    fn with_items<'a>(&self, items: impl Iterator<Item = &'a Item>, completion: &Completion) -> Value {
         let cut = match completion.finish_reason {
             FinishReason::Length => Some("max_output_tokens"),
             FinishReason::Cancelled => Some("aborted"),
@@ -221,7 +221,7 @@ struct Growing<'a> {
 ///
 /// # Errors
 /// When the client has disconnected.
-pub async fn pump(mut running: Running, head: Head, sender: &Sender<SseEvent>) -> Result<(), Gone> {
+pub async fn pump(mut running: RunningRequest, head: Head, sender: &Sender<SseEvent>) -> Result<(), Disconnected> {
     let mut growing = Growing { head: &head, sender, next: 0, items: BTreeMap::new(), open: None };
     let (mut reader, mut assigned) = (head.reading.stream(), Assigned::default());
     let begun = head.object("in_progress", json!([]), Value::Null);
@@ -250,15 +250,15 @@ pub async fn pump(mut running: Running, head: Head, sender: &Sender<SseEvent>) -
 }
 
 impl Growing<'_> {
-    async fn send(&mut self, kind: &str, mut value: Value) -> Result<(), Gone> {
+    async fn send(&mut self, kind: &str, mut value: Value) -> Result<(), Disconnected> {
         value["type"] = kind.into();
         value["sequence_number"] = self.next.into();
         self.next += 1;
         let event = SseEvent::default().event(kind).data(value.to_string());
-        self.sender.send_timeout(event, LONGEST_STALL).await.map_err(|_| Gone)
+        self.sender.send_timeout(event, LONGEST_STALL).await.map_err(|_| Disconnected)
     }
 
-    async fn take(&mut self, piece: Piece, logprobs: Vec<Value>) -> Result<(), Gone> {
+    async fn take(&mut self, piece: Piece, logprobs: Vec<Value>) -> Result<(), Disconnected> {
         if !piece.reasoning.is_empty() {
             self.grow(Kind::Reasoning, None, &piece.reasoning, Vec::new()).await?;
         }
@@ -272,7 +272,13 @@ impl Growing<'_> {
     }
 
     /// Adds text to an item. If another one is open it is closed, and this one is opened.
-    async fn grow(&mut self, kind: Kind, name: Option<String>, text: &str, logprobs: Vec<Value>) -> Result<(), Gone> {
+    async fn grow(
+        &mut self,
+        kind: Kind,
+        name: Option<String>,
+        text: &str,
+        logprobs: Vec<Value>,
+    ) -> Result<(), Disconnected> {
         if self.open != Some(kind) {
             self.close("completed").await?;
             let index = self.items.len();
@@ -303,7 +309,7 @@ impl Growing<'_> {
         self.send(event, delta).await
     }
 
-    async fn close(&mut self, status: &str) -> Result<(), Gone> {
+    async fn close(&mut self, status: &str) -> Result<(), Disconnected> {
         let Some(item) = self.open.take().and_then(|kind| self.items.get(&kind)) else { return Ok(()) };
         let Item { text, name, logprobs, .. } = item;
         let (event, done) = match item.kind {
@@ -327,7 +333,7 @@ impl Growing<'_> {
     }
 
     /// `logprobs` are those of the last tokens, which have no text.
-    async fn finish(&mut self, completion: &Completion, logprobs: Vec<Value>) -> Result<(), Gone> {
+    async fn finish(&mut self, completion: &Completion, logprobs: Vec<Value>) -> Result<(), Disconnected> {
         if self.items.is_empty() {
             // A response always has a message, even if empty.
             self.grow(Kind::Message, None, "", Vec::new()).await?;
@@ -337,7 +343,7 @@ impl Growing<'_> {
         }
         let mut items: Vec<&Item> = self.items.values().collect();
         items.sort_by_key(|item| item.index);
-        let finished = self.head.of_items(items.into_iter(), completion);
+        let finished = self.head.with_items(items.into_iter(), completion);
         let status = finished["status"].as_str().unwrap_or_default().to_owned();
         self.close(&status).await?;
         self.send(&format!("response.{status}"), json!({"response": finished})).await
