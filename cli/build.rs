@@ -1,7 +1,7 @@
 //! Passes the commit and the target to `spectune --version`.
 //!
-//! A debug build records no commit, because it would have to be linked again after every commit. `SPECTUNE_COMMIT`
-//! overrides git, for builds from an archive.
+//! A debug build records no commit, because it would have to be linked again after every commit.
+//! `SPECTUNE_COMMIT` overrides git, for builds from an archive.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,8 +19,8 @@ fn main() {
     println!("cargo::rustc-env=SPECTUNE_BUILD_TARGET={}", variable("TARGET").unwrap_or_default());
 }
 
-/// The commit of this repository, with `-modified` if tracked files differ from it; `None` without git, or if the
-/// sources were unpacked inside another repository.
+/// The commit of this repository, with `-modified` if tracked files differ from it; `None` without
+/// git, or if the sources were unpacked inside another repository.
 fn commit() -> Option<String> {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?).parent()?.canonicalize().ok()?;
     if PathBuf::from(git(&root, &["rev-parse", "--show-toplevel"])?).canonicalize().ok()? != root {

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use facts::{Cache, Hub, is_id};
 
-/// The folder of a checkpoint. A name that is a folder relative to `from`, or that cannot be a hub id, is returned
-/// unchanged; a hub id is looked up in the local cache. Nothing is downloaded.
+/// The folder of a checkpoint. A name that is a folder relative to `from`, or that cannot be a hub
+/// id, is returned unchanged; a hub id is looked up in the local cache. Nothing is downloaded.
 ///
 /// # Errors
 /// When the name may be a hub id and is not in the cache.

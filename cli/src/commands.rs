@@ -99,7 +99,8 @@ pub enum Command {
     /// Serve the OpenAI API
     #[cfg(feature = "engine")]
     Serve(serve::Arguments),
-    /// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth floor
+    /// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth
+    /// floor
     #[cfg(feature = "engine")]
     Bench(bench::Arguments),
     /// Compare policies (which tree runs when) on simulated requests, before anything is measured

@@ -8,8 +8,9 @@ use schemas::quoting::quoted;
 
 use crate::terminal;
 
-/// The file of prompts with this name. A name that is a file relative to `from`, or that no data set in the local cache
-/// has, is returned unchanged. Which file of a data set is read is said on standard error. Nothing is downloaded.
+/// The file of prompts with this name. A name that is a file relative to `from`, or that no data
+/// set in the local cache has, is returned unchanged. Which file of a data set is read is said on
+/// standard error. Nothing is downloaded.
 ///
 /// # Errors
 /// When the data set has no file that can be read; for Parquet, with the command that converts it.

@@ -1,4 +1,5 @@
-//! The engine flags of `serve`, `generate` and `bench`, generated from the flag table, with SGLang's names and aliases.
+//! The engine flags of `serve`, `generate` and `bench`, generated from the flag table, with
+//! SGLang's names and aliases.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use schemas::flags::{FLAGS, Flag, Takes};

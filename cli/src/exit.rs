@@ -20,7 +20,8 @@ pub enum Exit {
     /// A comparison cannot tell: the runs differ, or scatter too much.
     #[cfg(feature = "engine")]
     Unknown = 4,
-    /// Interrupted by Ctrl-C or SIGTERM, with all finished work kept: 128 + SIGINT, by the convention of shells.
+    /// Interrupted by Ctrl-C or SIGTERM, with all finished work kept: 128 + SIGINT, by the
+    /// convention of shells.
     #[cfg(feature = "engine")]
     Interrupted = 130,
 }

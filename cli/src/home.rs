@@ -16,8 +16,8 @@ pub fn expand(path: &str) -> Result<String, String> {
     Ok(with_home(path, home.as_deref())?.unwrap_or_else(|| path.to_owned()))
 }
 
-/// The arguments with the home folder in place of `~`, for programs that start this one without a shell and for
-/// `--name=~/…`, which shells leave as it is.
+/// The arguments with the home folder in place of `~`, for programs that start this one without a
+/// shell and for `--name=~/…`, which shells leave as it is.
 ///
 /// # Errors
 /// As [`expand`].

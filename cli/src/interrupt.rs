@@ -1,9 +1,9 @@
 //! SIGINT, SIGTERM and SIGHUP, from the first moment of a command to its end.
 //!
-//! Until a command polls [`polled`], a signal ends the process with exit code 130: nothing is half done then, since files
-//! are written atomically. After that the first signal sets the flag, and the command ends by itself with what it has
-//! finished. A later signal ends the process at once, and so does the end of a time that the command may set; the
-//! supervisor then ends its servers.
+//! Until a command polls [`polled`], a signal ends the process with exit code 130: nothing is half
+//! done then, since files are written atomically. After that the first signal sets the flag, and
+//! the command ends by itself with what it has finished. A later signal ends the process at once,
+//! and so does the end of a time that the command may set; the supervisor then ends its servers.
 
 use std::{
     sync::{
@@ -24,7 +24,8 @@ use signal_hook::{
 
 use crate::{exit::Exit, terminal};
 
-/// Two signals within this time are one request: `timeout` and some service managers signal a process and then its group.
+/// Two signals within this time are one request: `timeout` and some service managers signal a
+/// process and then its group.
 const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// Set by the first signal.
@@ -37,7 +38,8 @@ struct State {
     reaction: Reaction,
     /// What the user can do next.
     advice: Option<String>,
-    /// Time after the first signal until the process is ended, if the command has not ended by itself.
+    /// Time after the first signal until the process is ended, if the command has not ended by
+    /// itself.
     patience: Option<Duration>,
 }
 
@@ -105,7 +107,8 @@ fn wait(patience: Option<Duration>) {
     end(&STATE.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
-/// The flag that the first signal sets. The caller polls it, so that signals no longer end the process at once.
+/// The flag that the first signal sets. The caller polls it, so that signals no longer end the
+/// process at once.
 pub fn polled() -> &'static AtomicBool {
     react(Reaction::SetFlag);
     &INTERRUPTED
@@ -128,8 +131,8 @@ pub fn advise(advice: String) {
     STATE.lock().unwrap_or_else(PoisonError::into_inner).advice = Some(advice);
 }
 
-/// Ends the process this long after the first signal, if the command has not ended by itself: it may wait for something that
-/// does not answer.
+/// Ends the process this long after the first signal, if the command has not ended by itself: it
+/// may wait for something that does not answer.
 pub fn wait_at_most(patience: Duration) {
     STATE.lock().unwrap_or_else(PoisonError::into_inner).patience = Some(patience);
 }

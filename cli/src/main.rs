@@ -1,4 +1,5 @@
-//! The spectune command line, without logic of its own: it reads files, calls the crates and prints what they return.
+//! The spectune command line, without logic of its own: it reads files, calls the crates and prints
+//! what they return.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "engine")]
@@ -60,8 +61,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Handles signals from now on, so that none ends a command with another exit code. The supervisor closes inherited files
-/// before it does.
+/// Handles signals from now on, so that none ends a command with another exit code. The supervisor
+/// closes inherited files before it does.
 #[cfg(feature = "engine")]
 fn listen() -> anyhow::Result<()> {
     if commands::is_supervisor() { Ok(()) } else { interrupt::listen() }

@@ -1,5 +1,5 @@
-//! The folder of results: its name, and that a sweep and a training run never share one, since both write reports of the
-//! same names.
+//! The folder of results: its name, and that a sweep and a training run never share one, since both
+//! write reports of the same names.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
-//! Checks the inputs of a sweep file before anything is loaded: the files and models that it names, and what the sweep
-//! would refuse about them. `lint` and `sweep` share these checks; errors point to the line that names the input.
+//! Checks the inputs of a sweep file before anything is loaded: the files and models that it names,
+//! and what the sweep would refuse about them. `lint` and `sweep` share these checks; errors point
+//! to the line that names the input.
 
 use std::{ffi::OsString, fs, path::Path};
 
@@ -25,8 +26,8 @@ pub fn resolve(file: SweepFile, folder: &Path, source: &Source) -> Result<SweepF
     check(file, folder, source, Models::Needed)
 }
 
-/// The findings of [`resolve`]. Models that may be on another machine (ids, absolute paths) may be missing; then nothing
-/// is said of what depends on them.
+/// The findings of [`resolve`]. Models that may be on another machine (ids, absolute paths) may be
+/// missing; then nothing is said of what depends on them.
 pub fn findings(file: SweepFile, folder: &Path, source: &Source) -> Vec<Diagnostic> {
     check(file, folder, source, Models::MayBeElsewhere).err().unwrap_or_default()
 }

@@ -46,7 +46,8 @@ pub fn note(text: &str) {
     lines(&wrapped_for_stderr(text));
 }
 
-/// A text that may hold what a server or a file says, without characters that a terminal would obey.
+/// A text that may hold what a server or a file says, without characters that a terminal would
+/// obey.
 fn printable(text: &str) -> String {
     let shown = |character: char| match character {
         '\n' | '\t' => character.to_string(),
@@ -69,8 +70,8 @@ pub fn wrapped_for_stderr(text: &str) -> String {
     }
 }
 
-/// Text wrapped at `width` characters; a longer word gets its own line. Continuation lines have the indentation of the
-/// first.
+/// Text wrapped at `width` characters; a longer word gets its own line. Continuation lines have the
+/// indentation of the first.
 fn wrapped(text: &str, width: usize) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {

@@ -7,8 +7,8 @@ use schemas::{
     text::Source,
 };
 
-/// The error for a configuration file that cannot be used. [`print_error`](crate::terminal::print_error) shows the
-/// position in the user's text.
+/// The error for a configuration file that cannot be used.
+/// [`print_error`](crate::terminal::print_error) shows the position in the user's text.
 #[derive(Debug)]
 pub struct WrongFile {
     source: Source,

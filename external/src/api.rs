@@ -52,7 +52,8 @@ pub struct ServerInfo {
     pub root: Option<String>,
     /// Maximum number of tokens of a sequence, if the list of models reports it.
     pub context_length: Option<u64>,
-    /// The configuration in effect, after the engine's defaults and rewrites; `None` if the server does not report it.
+    /// The configuration in effect, after the engine's defaults and rewrites; `None` if the server
+    /// does not report it.
     pub resolved: Option<Value>,
 }
 
@@ -132,8 +133,9 @@ pub struct Generated {
 }
 
 impl Api {
-    /// A server at a URL. `served_name` is the model name that identifies a server started by us. Generating requests wait
-    /// for `timeout` at most for the next bytes, others for at most half a minute.
+    /// A server at a URL. `served_name` is the model name that identifies a server started by us.
+    /// Generating requests wait for `timeout` at most for the next bytes, others for at most half a
+    /// minute.
     pub fn new(kind: Kind, base: &str, served_name: Option<String>, timeout: Duration) -> Self {
         let (address, short) = (Address::new(base, timeout), Address::new(base, timeout.min(LONGEST_SHORT)));
         Self { kind, address, short, base: base.to_owned(), served_name }
@@ -149,7 +151,8 @@ impl Api {
         Self { served_name: Some(name), ..self }
     }
 
-    /// A running server at a URL, whose API is recognised by its answers, and its description of itself.
+    /// A running server at a URL, whose API is recognised by its answers, and its description of
+    /// itself.
     ///
     /// # Errors
     /// When nothing answers there, or neither SGLang's nor vLLM's endpoints do.
@@ -242,8 +245,9 @@ impl Api {
         })
     }
 
-    /// Flushes its prefix cache, so that a repeat of a workload does not find its own prompts. Works only while no
-    /// request runs. Returns whether it was flushed: some servers refuse, or have no endpoint for it.
+    /// Flushes its prefix cache, so that a repeat of a workload does not find its own prompts.
+    /// Works only while no request runs. Returns whether it was flushed: some servers refuse, or
+    /// have no endpoint for it.
     ///
     /// # Errors
     /// When it does not respond.

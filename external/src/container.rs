@@ -1,5 +1,6 @@
-//! A container that a server runs in. Its processes are children of the container runtime, so neither the mark nor the process
-//! group of the client that started it reaches them: it is ended by its name.
+//! A container that a server runs in. Its processes are children of the container runtime, so
+//! neither the mark nor the process group of the client that started it reaches them: it is ended
+//! by its name.
 
 use std::{
     process::{Command, Stdio},
@@ -40,7 +41,8 @@ impl Container {
             return Ok(());
         }
         self.call(&["rm", "-f"], LONGEST_CALL);
-        // A container that was started with `--rm` may be removed twice, and the second one fails: only the result counts.
+        // A container that was started with `--rm` may be removed twice, and the second one fails:
+        // only the result counts.
         match wait(LONGEST_CALL, || !self.exists()) {
             true => Ok(()),
             false => Err(ServerError::Container { command: self.words(&["rm", "-f"]).join(" ") }),
@@ -61,7 +63,8 @@ impl Container {
         call(&["version"]).then(|| call(&["image", "inspect", image]))
     }
 
-    /// Calls the runtime with the container's name as the last word; returns whether that succeeds in time.
+    /// Calls the runtime with the container's name as the last word; returns whether that succeeds
+    /// in time.
     fn call(&self, arguments: &[&str], longest: Duration) -> bool {
         let words = self.words(arguments);
         succeeds(&words, longest)

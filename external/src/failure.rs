@@ -1,7 +1,8 @@
 //! Classifies the failure of a server from its log.
 //!
-//! The messages are those of SGLang 0.5.9 to 0.5.23 and vLLM 0.10 to 0.33. The class determines the remedy: a run that
-//! failed because of its configuration is never repeated; one that lost a race for a port is.
+//! The messages are those of SGLang 0.5.9 to 0.5.23 and vLLM 0.10 to 0.33. The class determines the
+//! remedy: a run that failed because of its configuration is never repeated; one that lost a race
+//! for a port is.
 
 use std::fmt;
 
@@ -67,8 +68,8 @@ pub struct Failure {
     pub log_tail: String,
 }
 
-/// Texts that identify a failure in a log. The first matching entry decides, so specific texts come first, and messages
-/// that only report a child's death come last.
+/// Texts that identify a failure in a log. The first matching entry decides, so specific texts come
+/// first, and messages that only report a child's death come last.
 struct Signature {
     /// Texts that must all be on one line.
     texts: &'static [&'static str],
@@ -120,8 +121,8 @@ const SIGNATURES: &[Signature] = &[
     signature(&["ModuleNotFoundError"], FailureClass::Configuration),
 ];
 
-/// Messages at the start of graph capture: running out of memory after one of them and before readiness is a failed
-/// capture.
+/// Messages at the start of graph capture: running out of memory after one of them and before
+/// readiness is a failed capture.
 const CAPTURE_BEGINS: &[&str] = &["Capturing CUDA graphs", "Capturing batches", "Capture cuda graph begin"];
 
 /// How a server's main process ended.
@@ -186,13 +187,14 @@ fn told(log: &str) -> Option<(FailureClass, &str)> {
     })
 }
 
-/// What a server said last: the message of an argument parser or the last line of a traceback with the lines that continue
-/// it, else its last line. `None` if it said nothing.
+/// What a server said last: the message of an argument parser or the last line of a traceback with
+/// the lines that continue it, else its last line. `None` if it said nothing.
 fn last_words(log: &str) -> Option<String> {
     let plain = without_colour(log);
     let lines: Vec<&str> = plain.lines().filter(|line| !line.trim().is_empty()).collect();
     let is_message = |line: &&str| {
-        // `error: …` of a parser, with the program's name or without; `NameError: …` and the like at the end of a traceback.
+        // `error: …` of a parser, with the program's name or without; `NameError: …` and the like
+        // at the end of a traceback.
         let (head, message) = line.split_once(':').unwrap_or_default();
         let name = head.rsplit(['.', ' ']).next().unwrap_or_default();
         let is_error = head == "error" || name.ends_with("Error") || name.ends_with("Exception");
@@ -271,7 +273,8 @@ impl FailureClass {
         }
     }
 
-    /// Whether the cause is outside the server and its configuration, so that a later start may succeed.
+    /// Whether the cause is outside the server and its configuration, so that a later start may
+    /// succeed.
     pub fn is_elsewhere(self) -> bool {
         matches!(self, Self::GpuNotFree | Self::PortInUse | Self::ForeignServer)
     }

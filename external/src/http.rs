@@ -17,7 +17,8 @@ use crate::ServerError;
 
 /// Maximum size of a whole response, in bytes.
 const LONGEST_ANSWER: u64 = 16 << 20;
-/// Variable that names a PEM file of certificate authorities to trust instead of the public ones, as for OpenSSL.
+/// Variable that names a PEM file of certificate authorities to trust instead of the public ones,
+/// as for OpenSSL.
 pub const AUTHORITIES: &str = "SSL_CERT_FILE";
 /// Largest such file, in bytes.
 const LARGEST_AUTHORITIES: u64 = 16 << 20;
@@ -113,8 +114,8 @@ impl Address {
         self.whole(path, request.send(body.to_string()))
     }
 
-    /// Posts JSON to a path whose response is a stream of server-sent events; `each` receives the JSON of every event
-    /// and returns whether to continue.
+    /// Posts JSON to a path whose response is a stream of server-sent events; `each` receives the
+    /// JSON of every event and returns whether to continue.
     ///
     /// # Errors
     /// When there is no response in time, the status is not 200, an event is not JSON, or the stream ends before

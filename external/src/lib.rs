@@ -1,5 +1,6 @@
-//! Drives inference servers of other engines (SGLang, vLLM, or spectune's own `serve`): starts one as a process, waits
-//! until it is ready, sends it a load, reads its counters, and stops it without leaving anything behind.
+//! Drives inference servers of other engines (SGLang, vLLM, or spectune's own `serve`): starts one
+//! as a process, waits until it is ready, sends it a load, reads its counters, and stops it without
+//! leaving anything behind.
 //!
 //! - [`process`] owns a server's process group and its log; [`mark`] finds its processes, [`container`] its container.
 //! - [`supervisor`] is a process that ends servers as soon as this one is killed. [`orphans`] ends servers that a killed

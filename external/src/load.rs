@@ -1,4 +1,5 @@
-//! Puts a load on a server: a closed loop with a constant number of requests, or an open loop with given arrival times.
+//! Puts a load on a server: a closed loop with a constant number of requests, or an open loop with
+//! given arrival times.
 
 use std::{
     sync::{
@@ -50,8 +51,8 @@ const NAP: Duration = Duration::from_millis(5);
 /// Maximum number of concurrent requests of an open loop, with one thread each.
 const MOST_UNDER_WAY: usize = 1 << 10;
 
-/// Sends all requests and waits for their responses. After the first failure no further request is sent; after an
-/// interrupt, running ones are given up at their next token.
+/// Sends all requests and waits for their responses. After the first failure no further request is
+/// sent; after an interrupt, running ones are given up at their next token.
 ///
 /// # Errors
 /// When a request fails; when `interrupted` is set.

@@ -1,4 +1,5 @@
-//! The mark of a server: a variable in its environment, by which it and all processes that it starts are found.
+//! The mark of a server: a variable in its environment, by which it and all processes that it
+//! starts are found.
 
 use std::{
     collections::HashSet,
@@ -15,7 +16,8 @@ use crate::{
 
 /// The variable that marks a server and its descendants.
 pub(crate) const MARK: &str = "SPECTUNE_SERVER";
-/// Python programs that set their title write it over their environment, and so over the mark, unless this variable is set.
+/// Python programs that set their title write it over their environment, and so over the mark,
+/// unless this variable is set.
 pub(crate) const KEEP_ENVIRONMENT: (&str, &str) = ("SPT_NOENV", "1");
 /// Polling interval while processes end.
 const LOOK: Duration = Duration::from_millis(20);
@@ -60,7 +62,8 @@ impl Mark {
         if marked.is_empty() { Vec::new() } else { with_descendants(marked, &others) }
     }
 
-    /// Whether no marked process is left. One look may miss a process whose parent ends after it has listed them.
+    /// Whether no marked process is left. One look may miss a process whose parent ends after it
+    /// has listed them.
     pub(crate) fn has_ended(&self) -> bool {
         let none = || self.processes().is_empty();
         none() && {
@@ -97,8 +100,9 @@ impl Mark {
     }
 }
 
-/// The environment of a process; empty if it has ended, or is another user's. A process that is replacing its program
-/// shows none for a moment, and is waited for until `deadline`: it may be marked.
+/// The environment of a process; empty if it has ended, or is another user's. A process that is
+/// replacing its program shows none for a moment, and is waited for until `deadline`: it may be
+/// marked.
 fn environment(pid: u32, deadline: Instant) -> Vec<u8> {
     let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let look = || Look {
@@ -109,8 +113,8 @@ fn environment(pid: u32, deadline: Instant) -> Vec<u8> {
     settled(look, deadline)
 }
 
-/// What a process shows at one moment. Threads of the kernel and ended processes have no program; within `exec` there is a
-/// program, and neither arguments nor an environment yet.
+/// What a process shows at one moment. Threads of the kernel and ended processes have no program;
+/// within `exec` there is a program, and neither arguments nor an environment yet.
 struct Look {
     environment: Vec<u8>,
     has_arguments: bool,
@@ -125,7 +129,8 @@ fn settled(mut look: impl FnMut() -> Look, deadline: Instant) -> Vec<u8> {
         if !now.environment.is_empty() || !now.has_program {
             return now.environment;
         }
-        // One look is not at one moment: the environment may have been read within `exec` and the arguments after it.
+        // One look is not at one moment: the environment may have been read within `exec` and the
+        // arguments after it.
         bare = if now.has_arguments { bare + 1 } else { 0 };
         if bare == LOOKS_AT_BARE || Instant::now() > deadline {
             return Vec::new();

@@ -11,7 +11,8 @@ use std::{
 
 use crate::{ServerError, container::Container, mark::Mark};
 
-/// The file with a run's servers, one per line. A server that was stopped properly is removed from it.
+/// The file with a run's servers, one per line. A server that was stopped properly is removed from
+/// it.
 #[derive(Clone, Debug)]
 pub struct ServerFile {
     path: PathBuf,
@@ -47,7 +48,8 @@ impl Handle {
         container.map_or_else(|| self.mark.as_str().to_owned(), |json| format!("{} {json}", self.mark.as_str()))
     }
 
-    /// Ends the server: SIGTERM, `grace`, SIGKILL. Returns the number of processes and containers that were there.
+    /// Ends the server: SIGTERM, `grace`, SIGKILL. Returns the number of processes and containers
+    /// that were there.
     ///
     /// # Errors
     /// When a process or the container does not end.
@@ -95,7 +97,8 @@ impl ServerFile {
         }
     }
 
-    /// Ends the servers that an earlier run left, and nothing else. Returns the number of processes and containers.
+    /// Ends the servers that an earlier run left, and nothing else. Returns the number of processes
+    /// and containers.
     ///
     /// # Errors
     /// When the file cannot be read, or a process does not end.
@@ -141,7 +144,8 @@ mod tests {
         file.add(&Handle { mark: left.clone(), container: None }).expect("written");
         let (mut left_server, mut other_server) = (start(&left), start(&other));
         assert!(wait(Duration::from_secs(20), || !left.processes().is_empty() && !other.processes().is_empty()));
-        // In this test the parent still lives and has to reap its child; in another run the child's new parent does.
+        // In this test the parent still lives and has to reap its child; in another run the child's
+        // new parent does.
         let reaper = std::thread::spawn(move || {
             assert!(wait(Duration::from_secs(20), || left_server.ended().is_some()));
         });

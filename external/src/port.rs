@@ -6,8 +6,8 @@ use std::{
     net::{Ipv4Addr, TcpListener},
 };
 
-/// Hands out ports of the loopback address. No port is returned twice: a server that has just ended may still hold its
-/// connections, and a client that retries must not reach the next server.
+/// Hands out ports of the loopback address. No port is returned twice: a server that has just ended
+/// may still hold its connections, and a client that retries must not reach the next server.
 #[derive(Debug, Default)]
 pub struct Ports {
     given: HashSet<u16>,

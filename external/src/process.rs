@@ -1,9 +1,10 @@
 //! A server as a process group with a log. Stopping it leaves no process behind.
 //!
-//! Engines start children (schedulers, workers, detokenizers) that outlive a dead parent and hold GPU memory. So the
-//! server is the leader of a separate process group, and a variable in its environment marks it and all its
-//! descendants ([`mark`](crate::mark)): processes that leave the group are still found by the mark, and only marked
-//! processes are ended, and containers by their name.
+//! Engines start children (schedulers, workers, detokenizers) that outlive a dead parent and hold
+//! GPU memory. So the server is the leader of a separate process group, and a variable in its
+//! environment marks it and all its descendants ([`mark`](crate::mark)): processes that leave the
+//! group are still found by the mark, and only marked processes are ended, and containers by their
+//! name.
 
 use std::{
     ffi::OsString,
@@ -119,8 +120,8 @@ impl Server {
         std::fs::metadata(&self.log).map_or(self.log_start, |metadata| metadata.len())
     }
 
-    /// Stops it: SIGTERM to the group, `grace` to finish its work, then SIGKILL. Returns once none of its processes is
-    /// left.
+    /// Stops it: SIGTERM to the group, `grace` to finish its work, then SIGKILL. Returns once none
+    /// of its processes is left.
     ///
     /// # Errors
     /// When some do not end after SIGKILL, or its container cannot be removed.
@@ -137,7 +138,8 @@ impl Server {
         }
     }
 
-    /// Kills it without waiting for its end, so that requests to it fail at once. [`stop`](Self::stop) waits for the end.
+    /// Kills it without waiting for its end, so that requests to it fail at once.
+    /// [`stop`](Self::stop) waits for the end.
     pub fn abort(&self) {
         if let Some(container) = &self.container {
             container.stop(Duration::ZERO);
@@ -152,8 +154,8 @@ impl Server {
     }
 
     fn signal_group(&self, signal: Signal) {
-        // Once the leader is reaped, its number may belong to another process; the rest of the group is found by the
-        // mark.
+        // Once the leader is reaped, its number may belong to another process; the rest of the
+        // group is found by the mark.
         if self.ended.is_none()
             && let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
         {

@@ -21,7 +21,8 @@ const ASK: Duration = Duration::from_millis(200);
 /// Longest time in which neither an interrupt nor the end of the server is noticed.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Waits until a server started by us responds and is identified as ours. Returns the time that its start took.
+/// Waits until a server started by us responds and is identified as ours. Returns the time that its
+/// start took.
 ///
 /// # Errors
 /// When it ends, does not become ready within `longest`, or another server responds on its port; when `interrupted` is
@@ -69,14 +70,16 @@ pub fn wait_until_ready(
     }
 }
 
-/// Asks a server until it is ready, and then whether it is our own; `None` while it is not ready. In a thread, because a server that is still starting
-/// may accept a connection and not respond for long. The thread ends once its answer is not wanted any more.
+/// Asks a server until it is ready, and then whether it is our own; `None` while it is not ready.
+/// In a thread, because a server that is still starting may accept a connection and not respond for
+/// long. The thread ends once its answer is not wanted any more.
 fn asking(api: Api) -> Receiver<Result<Option<bool>, ServerError>> {
     let (sender, answers) = mpsc::sync_channel(0);
     thread::spawn(move || {
         loop {
-            // A server that has just bound its port may respond with errors for a while. Whose it is is checked only once it
-            // is ready: a foreign server on the port would be ready at once.
+            // A server that has just bound its port may respond with errors for a while. Whose it
+            // is is checked only once it is ready: a foreign server on the port would be ready at
+            // once.
             let is_ready = api.is_ready().unwrap_or(false);
             let answer = if is_ready { api.is_own().map(Some) } else { Ok(None) };
             if sender.send(answer).is_err() || is_ready {
@@ -88,7 +91,8 @@ fn asking(api: Api) -> Receiver<Result<Option<bool>, ServerError>> {
     answers
 }
 
-/// The failure of a server when a request fails: its end if it has ended, else that it does not respond.
+/// The failure of a server when a request fails: its end if it has ended, else that it does not
+/// respond.
 pub fn failure_while_serving(server: &mut Server, error: &ServerError) -> Failure {
     // A dying process closes its connections slightly before its end can be observed.
     let deadline = Instant::now() + Duration::from_secs(2);

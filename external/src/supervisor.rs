@@ -1,9 +1,10 @@
 //! A process that outlives the one that starts servers, and ends them if that one is killed.
 //!
-//! The supervisor reads a pipe whose only writing end is in the process that it watches. Before a server starts, it is
-//! written there; once it has been stopped, it is taken back. At the end of the file, whatever caused it, the supervisor
-//! ends the servers that are left, and itself. It has a session of its own, so signals to the group or the terminal of the
-//! watched process do not reach it, and it keeps none of that process's files open.
+//! The supervisor reads a pipe whose only writing end is in the process that it watches. Before a
+//! server starts, it is written there; once it has been stopped, it is taken back. At the end of
+//! the file, whatever caused it, the supervisor ends the servers that are left, and itself. It has
+//! a session of its own, so signals to the group or the terminal of the watched process do not
+//! reach it, and it keeps none of that process's files open.
 
 use std::{
     fs,
@@ -20,7 +21,8 @@ use crate::{
     orphans::{GRACE, Handle},
 };
 
-/// How the supervisor is started: a program that calls [`detach`] and then [`supervise`] on its standard input and output.
+/// How the supervisor is started: a program that calls [`detach`] and then [`supervise`] on its
+/// standard input and output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// The program.
@@ -53,7 +55,8 @@ const READY: &str = "ready";
 /// What comes before a server that starts, and before the mark of one that has ended.
 const ADD: char = '+';
 const TAKE: char = '-';
-/// Number of starts of a supervisor that ends before it is ready: a signal to the group may hit it in its first moments.
+/// Number of starts of a supervisor that ends before it is ready: a signal to the group may hit it
+/// in its first moments.
 const TRIES: usize = 3;
 /// Time for a supervisor without servers to end.
 const LONGEST_END: Duration = Duration::from_secs(5);
@@ -134,7 +137,8 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Closes the pipe. With servers left the supervisor needs a while and is not waited for: it is then a process of its own.
+    /// Closes the pipe. With servers left the supervisor needs a while and is not waited for: it is
+    /// then a process of its own.
     fn drop(&mut self) {
         self.input = None;
         wait(LONGEST_END, || self.child.try_wait().is_ok_and(|status| status.is_some()));
@@ -145,8 +149,9 @@ fn not_ready(program: &Program) -> ServerError {
     ServerError::Supervisor { program: program.path.display().to_string() }
 }
 
-/// Makes this process independent of the one that started it: a session of its own, and none of its inherited files but
-/// standard input, output and error. Call it first, before this process opens files.
+/// Makes this process independent of the one that started it: a session of its own, and none of its
+/// inherited files but standard input, output and error. Call it first, before this process opens
+/// files.
 pub fn detach() {
     let descriptors = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let inherited: Vec<i32> =

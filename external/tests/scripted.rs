@@ -1,5 +1,5 @@
-//! A server with SGLang's API that follows a script, as a real process over real HTTP: every kind of failure is
-//! recognised, and none leaves anything behind.
+//! A server with SGLang's API that follows a script, as a real process over real HTTP: every kind
+//! of failure is recognised, and none leaves anything behind.
 //!
 //! The server is this test program, started again with a variable in its environment.
 
@@ -247,7 +247,8 @@ fn supervising_process() {
     supervise(std::io::stdin().lock(), std::io::stdout()).expect("everything ends");
 }
 
-/// A process that starts a server under a supervisor and waits to be killed. Run as an ordinary test it does nothing.
+/// A process that starts a server under a supervisor and waits to be killed. Run as an ordinary
+/// test it does nothing.
 #[test]
 fn watched_process() {
     let Ok(folder) = env::var(WATCHED) else { return };
@@ -308,10 +309,12 @@ fn comes(mut condition: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Whatever ends the process that has started a server, a signal to its whole group included: server and supervisor end.
+/// Whatever ends the process that has started a server, a signal to its whole group included:
+/// server and supervisor end.
 #[test]
 fn many_kills_leave_nothing() {
-    // What starts the tests may ignore some (nohup, a shell's background jobs), and then so do these processes.
+    // What starts the tests may ignore some (nohup, a shell's background jobs), and then so do
+    // these processes.
     let signals = [("-KILL", 9), ("-INT", 2), ("-TERM", 15), ("-HUP", 1)];
     let signals: Vec<(&str, u32)> = signals.into_iter().filter(|(_, number)| !is_ignored(*number)).collect();
     for kill in 0..100 {

@@ -19,8 +19,9 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cache that huggingface_hub would use: `HF_HUB_CACHE`, else `HUGGINGFACE_HUB_CACHE`, else `hub` in `HF_HOME`,
-    /// else in `huggingface` in `XDG_CACHE_HOME`, else in `~/.cache/huggingface`. `None` if no home folder is known.
+    /// The cache that huggingface_hub would use: `HF_HUB_CACHE`, else `HUGGINGFACE_HUB_CACHE`, else
+    /// `hub` in `HF_HOME`, else in `huggingface` in `XDG_CACHE_HOME`, else in
+    /// `~/.cache/huggingface`. `None` if no home folder is known.
     pub fn from_environment() -> Option<Self> {
         Self::located(variable)
     }
@@ -41,7 +42,8 @@ impl Cache {
         &self.root
     }
 
-    /// The folder of a model's files at a revision (a branch, a tag or a commit), if it was downloaded and has a config.
+    /// The folder of a model's files at a revision (a branch, a tag or a commit), if it was
+    /// downloaded and has a config.
     pub fn find(&self, id: &str, revision: &str) -> Option<PathBuf> {
         if !is_id(id) || !is_revision(revision) {
             return None;

@@ -25,16 +25,16 @@ pub struct DataSet {
     pub id: String,
     /// The folder with its files.
     pub folder: PathBuf,
-    /// The files that can be read, relative to the folder; the one to read first. Training splits come first, test splits
-    /// last.
+    /// The files that can be read, relative to the folder; the one to read first. Training splits
+    /// come first, test splits last.
     pub readable: Vec<PathBuf>,
     /// Its Parquet files, relative to the folder.
     pub parquet: Vec<PathBuf>,
 }
 
 impl Cache {
-    /// A data set by a name of the form `org/name` or `org/name/path/of/file`, if it was downloaded. With a path, only
-    /// that file is listed, if it exists.
+    /// A data set by a name of the form `org/name` or `org/name/path/of/file`, if it was
+    /// downloaded. With a path, only that file is listed, if it exists.
     pub fn data_set(&self, name: &str) -> Option<DataSet> {
         let mut parts = name.splitn(3, '/');
         let id = format!("{}/{}", parts.next()?, parts.next()?);

@@ -24,7 +24,8 @@ pub struct Gathered {
     pub notes: Vec<String>,
 }
 
-/// Reads a checkpoint. A missing or malformed part is skipped with a note; only config.json is required.
+/// Reads a checkpoint. A missing or malformed part is skipped with a note; only config.json is
+/// required.
 ///
 /// # Errors
 /// When config.json is missing or invalid.

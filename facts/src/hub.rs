@@ -35,8 +35,9 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// The hub of the environment: `HF_ENDPOINT`, and the token in `HF_TOKEN`, or else in the file that
-    /// `huggingface-cli login` writes (`HF_TOKEN_PATH`, or else `token` in the folder that also contains the cache).
+    /// The hub of the environment: `HF_ENDPOINT`, and the token in `HF_TOKEN`, or else in the file
+    /// that `huggingface-cli login` writes (`HF_TOKEN_PATH`, or else `token` in the folder that
+    /// also contains the cache).
     pub fn from_environment() -> Self {
         let text = |name: &str| variable(name)?.into_string().ok().filter(|value| !value.trim().is_empty());
         let file = || short_text(&token_file(variable)?);
@@ -51,7 +52,8 @@ impl Hub {
 
     /// The hub at an address, with a token for gated models.
     pub fn new(endpoint: &str, token: Option<&str>) -> Self {
-        // The token is only for the hub: redirects to other hosts are sent without it, which is this client's default.
+        // The token is only for the hub: redirects to other hosts are sent without it, which is
+        // this client's default.
         let config = Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -69,7 +71,8 @@ impl Hub {
         }
     }
 
-    /// The files of a model at a revision (a branch, a tag or a commit); `None` if the id or the revision is invalid.
+    /// The files of a model at a revision (a branch, a tag or a commit); `None` if the id or the
+    /// revision is invalid.
     pub fn model(&self, id: &str, revision: &str) -> Option<Remote> {
         // In a URL a revision is one path segment, so slashes in it are encoded.
         let revision = is_revision(revision).then(|| revision.replace('/', "%2F"))?;
@@ -91,7 +94,8 @@ impl Hub {
             200 | 206 => Ok(Some(response)),
             // 416: the file is shorter than the start of the range.
             404 | 416 => Ok(None),
-            // Without a token, the hub gives the same response for a missing model as for a private one.
+            // Without a token, the hub gives the same response for a missing model as for a private
+            // one.
             status @ (401 | 403) => {
                 Err(refused(status, ": no such model, or it is gated; set HF_TOKEN to a token that may read it"))
             }
@@ -128,8 +132,8 @@ pub struct Remote {
 
 impl Remote {
     fn read(&self, url: &str, response: Response<Body>, limit: u64) -> Result<Vec<u8>, Error> {
-        // One extra byte: the client reports its limit as exceeded if a body has exactly this length and its end
-        // arrives later.
+        // One extra byte: the client reports its limit as exceeded if a body has exactly this
+        // length and its end arrives later.
         match response.into_body().into_with_config().limit(limit.saturating_add(1)).read_to_vec() {
             Ok(bytes) if bytes.len() as u64 > limit => Err(Error::TooLarge { place: url.to_owned(), limit }),
             Ok(bytes) => Ok(bytes),
@@ -167,7 +171,8 @@ impl Files for Remote {
             let bytes = self.read(&url, response, length)?;
             return Ok(Some(Part { bytes, size }));
         }
-        // A server without range requests sends the whole file, of which only the start is cheap to read.
+        // A server without range requests sends the whole file, of which only the start is cheap to
+        // read.
         if range.start > 0 {
             return Err(malformed("the server does not support range requests"));
         }

@@ -1,7 +1,9 @@
-//! Facts about a checkpoint, read from its folder, from the local Hugging Face cache, or from the hub.
+//! Facts about a checkpoint, read from its folder, from the local Hugging Face cache, or from the
+//! hub.
 //!
-//! The linter gets its facts from this crate. File contents are validated before use, every read has a size limit, and
-//! the network is used only if a hub is given. Without the feature `hub` there is none.
+//! The linter gets its facts from this crate. File contents are validated before use, every read
+//! has a size limit, and the network is used only if a hub is given. Without the feature `hub`
+//! there is none.
 #![forbid(unsafe_code)]
 
 mod cache;

@@ -9,8 +9,8 @@ pub fn is_id(text: &str) -> bool {
     third.is_none() && first.is_some_and(is_plain_name) && second.is_none_or(is_plain_name)
 }
 
-/// Whether a text can be a revision (a branch such as `refs/pr/1`, a tag or a commit), and cannot lead out of the
-/// folder.
+/// Whether a text can be a revision (a branch such as `refs/pr/1`, a tag or a commit), and cannot
+/// lead out of the folder.
 pub(crate) fn is_revision(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'/');
     !text.is_empty()

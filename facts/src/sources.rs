@@ -16,7 +16,8 @@ pub struct Sources {
 
 /// A server from which files of models can be read.
 pub trait ModelSource: fmt::Debug + Send {
-    /// The files of a model at a revision, if the names can be those of one. Nothing is requested yet.
+    /// The files of a model at a revision, if the names can be those of one. Nothing is requested
+    /// yet.
     fn files(&self, id: &str, revision: &str) -> Option<Box<dyn Files>>;
 }
 
@@ -35,7 +36,8 @@ impl Sources {
         Self { cache, hub, found: HashMap::new() }
     }
 
-    /// The checkpoint for a name in a launch: a folder, or the id of a model at a revision. `None` if there is none.
+    /// The checkpoint for a name in a launch: a folder, or the id of a model at a revision. `None`
+    /// if there is none.
     pub fn find(&mut self, name: &str, revision: &str, wanted: Wanted) -> Option<&Found> {
         let key = (name.to_owned(), revision.to_owned(), wanted);
         if !self.found.contains_key(&key) {
@@ -45,8 +47,8 @@ impl Sources {
         self.found.get(&key)?.as_ref()
     }
 
-    /// The facts of a model at a place, a folder or an id, without its tokenizer; where there are none, those that are
-    /// published under its name.
+    /// The facts of a model at a place, a folder or an id, without its tokenizer; where there are
+    /// none, those that are published under its name.
     pub fn find_or_published(&mut self, place: &str, name: &str) -> Found {
         let Found { facts, notes } = self.find(place, "main", Wanted::default()).cloned().unwrap_or_default();
         Found { facts: facts.or_else(|| published::find(name).map(|row| row.facts(name))), notes }

@@ -7,7 +7,8 @@ use crate::{Error, Files};
 /// Maximum size of an index in bytes; those of the largest checkpoints have a few MiB.
 const LONGEST_INDEX: u64 = 64 << 20;
 
-/// Maximum size of a header in bytes. The format allows 100 MB; published headers stay below 1 MiB per file.
+/// Maximum size of a header in bytes. The format allows 100 MB; published headers stay below 1 MiB
+/// per file.
 const LONGEST_HEADER: u64 = 32 << 20;
 
 /// Size of the first read, so that most headers need only one.
@@ -36,7 +37,8 @@ pub(crate) fn read(files: &dyn Files, facts: &mut ModelFacts, notes: &mut Vec<St
         match header(files, name).and_then(|json| add(files, name, &json, &mut all)) {
             Ok(()) => {}
             Err(error) => {
-                // With only half of the tensors, it would look as if the others had been dropped from the checkpoint.
+                // With only half of the tensors, it would look as if the others had been dropped
+                // from the checkpoint.
                 notes.push(error.to_string());
                 return;
             }
@@ -45,8 +47,8 @@ pub(crate) fn read(files: &dyn Files, facts: &mut ModelFacts, notes: &mut Vec<St
     facts.tensors = Some(all);
 }
 
-/// The files with the tensors: the single file, else those of the index, else whatever safetensors files exist (some
-/// heads are published under other names).
+/// The files with the tensors: the single file, else those of the index, else whatever safetensors
+/// files exist (some heads are published under other names).
 fn names(files: &dyn Files, facts: &mut ModelFacts) -> Result<Vec<String>, Error> {
     const SINGLE: &str = "model.safetensors";
     const INDEX: &str = "model.safetensors.index.json";
@@ -66,7 +68,8 @@ fn names(files: &dyn Files, facts: &mut ModelFacts) -> Result<Vec<String>, Error
     Ok(files.safetensors()?.into_iter().filter(own).collect())
 }
 
-/// Whether the MTP layers that the config declares are in a separate file that the index does not list.
+/// Whether the MTP layers that the config declares are in a separate file that the index does not
+/// list.
 fn has_loose_mtp(files: &dyn Files, facts: &ModelFacts, indexed: &[String]) -> Result<bool, Error> {
     const LOOSE: &str = "mtp.safetensors";
     if facts.dropped_mtp_layers().is_none() || indexed.iter().any(|name| name == LOOSE) {

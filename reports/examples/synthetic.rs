@@ -1,4 +1,5 @@
-//! Writes reports of synthetic trials, to inspect their layout: `cargo run -p reports --example synthetic -- FOLDER`.
+//! Writes reports of synthetic trials, to inspect their layout:
+//! `cargo run -p reports --example synthetic -- FOLDER`.
 
 use std::{error::Error, path::PathBuf};
 

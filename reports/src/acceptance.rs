@@ -1,7 +1,8 @@
-//! Writes `acceptance.json`: acceptance of each tree by position, for planners that take it as input.
+//! Writes `acceptance.json`: acceptance of each tree by position, for planners that take it as
+//! input.
 //!
-//! Acceptance depends on models and prompts, not on the machine or the batch, so trials of all loads of a section are
-//! counted together.
+//! Acceptance depends on models and prompts, not on the machine or the batch, so trials of all
+//! loads of a section are counted together.
 
 use schemas::tree::TreeShape;
 use serde::Serialize;
@@ -93,7 +94,8 @@ fn shapes(section: &Section<'_>) -> Vec<Acceptance> {
 }
 
 impl Acceptance {
-    /// Computes the figures from the number of rounds that accepted 0, 1, … drafts; `None` without a round.
+    /// Computes the figures from the number of rounds that accepted 0, 1, … drafts; `None` without
+    /// a round.
     fn from_counts(shape: TreeShape, counts: &[u64], simulated: bool) -> Option<Self> {
         let at_least = race::at_least(counts);
         let rounds = at_least.first().copied().filter(|rounds| *rounds > 0)?;

@@ -48,7 +48,8 @@ impl Format {
     fn width(self) -> i32 {
         match self {
             Self::Wide => 860,
-            // Fits a card on a phone of 390 pixels without scaling, so that 12 pixels stay 12 pixels.
+            // Fits a card on a phone of 390 pixels without scaling, so that 12 pixels stay 12
+            // pixels.
             Self::Narrow => 340,
         }
     }

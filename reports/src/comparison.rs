@@ -1,6 +1,7 @@
 //! Compares two runs on every configuration and load that both measured.
 //!
-//! Runs of different fingerprints are never ranked together; here each configuration is compared only with itself.
+//! Runs of different fingerprints are never ranked together; here each configuration is compared
+//! only with itself.
 
 use std::collections::BTreeSet;
 
@@ -35,8 +36,8 @@ pub struct Row {
     pub configuration: Configuration,
     /// Output tokens per second in each run.
     pub throughput: [Option<Interval>; 2],
-    /// The objective in the second run relative to the first, higher is better. Unpaired, since the runs happened at
-    /// different times.
+    /// The objective in the second run relative to the first, higher is better. Unpaired, since the
+    /// runs happened at different times.
     pub ratio: Interval,
     /// Number of repeats in the run with fewer.
     pub repeats: usize,
@@ -50,12 +51,13 @@ pub struct Summary {
     pub load: Load,
     /// Median of the ratios.
     pub ratio: f64,
-    /// Number of configurations that are better in the second run, worse, not significantly different, and too noisy.
+    /// Number of configurations that are better in the second run, worse, not significantly
+    /// different, and too noisy.
     pub counts: [usize; 4],
 }
 
-/// Compares two sweeps if requested, or if they differ in exactly one respect. `None` unless there are exactly two
-/// sweeps with trials.
+/// Compares two sweeps if requested, or if they differ in exactly one respect. `None` unless there
+/// are exactly two sweeps with trials.
 pub fn compute(sweeps: &[Sweep], asked: bool) -> Option<Comparison<'_>> {
     let [first, second] = sweeps else { return None };
     let differing = print(first)?.differences(print(second)?);

@@ -55,7 +55,8 @@ struct SectionData<'a> {
 struct TrialData<'a> {
     #[serde(flatten)]
     record: &'a Record,
-    /// The throughput that is compared, without stalls; the record's `outcome` has the one by the wall clock.
+    /// The throughput that is compared, without stalls; the record's `outcome` has the one by the
+    /// wall clock.
     output_tokens_per_s: Option<f64>,
     wall_output_tokens_per_s: Option<f64>,
     excluded: Option<Exclusion>,

@@ -1,4 +1,5 @@
-//! Scatter and drift of the trials: deviations from the mean of their configuration, in the order in which they ran.
+//! Scatter and drift of the trials: deviations from the mean of their configuration, in the order
+//! in which they ran.
 
 use std::collections::HashMap;
 
@@ -18,7 +19,8 @@ pub struct Drift<'a> {
     pub half: f64,
     /// Nine of ten trials deviate by less than this share.
     pub most: f64,
-    /// The median of the last third relative to that of the first third; `None` with too few trials.
+    /// The median of the last third relative to that of the first third; `None` with too few
+    /// trials.
     pub trend: Option<f64>,
 }
 
@@ -28,7 +30,8 @@ pub struct Deviation<'a> {
     pub record: &'a Record,
     /// Its position in the order, from one, including failed trials.
     pub place: usize,
-    /// Its objective relative to the geometric mean of its configuration under its load: 1.02 is 2% better.
+    /// Its objective relative to the geometric mean of its configuration under its load: 1.02 is 2%
+    /// better.
     pub ratio: f64,
 }
 

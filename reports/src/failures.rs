@@ -1,4 +1,5 @@
-//! Failed trials of a load, grouped by their reason: a server that rejects a flag rejects it in every configuration.
+//! Failed trials of a load, grouped by their reason: a server that rejects a flag rejects it in
+//! every configuration.
 
 use crate::{
     columns,

@@ -5,7 +5,8 @@ use tuner::selection::{Interval, IntervalKind};
 /// Placeholder for a missing figure.
 pub const MISSING: &str = "—";
 
-/// A quantity with three significant digits and at most three decimals: `12,345`, `612`, `61.2`, `6.12`, `0.061`.
+/// A quantity with three significant digits and at most three decimals: `12,345`, `612`, `61.2`,
+/// `6.12`, `0.061`.
 pub fn quantity(value: f64) -> String {
     if !value.is_finite() {
         return MISSING.into();

@@ -16,8 +16,8 @@ pub fn folder(path: &Path) -> Result<(), ReportError> {
     fs::create_dir_all(path).map_err(|source| ReportError::Folder { path: path.to_owned(), source })
 }
 
-/// Writes a temporary file and renames it once it is on disk, so that a reader never sees a partial file and an older
-/// one survives a failure.
+/// Writes a temporary file and renames it once it is on disk, so that a reader never sees a partial
+/// file and an older one survives a failure.
 ///
 /// # Errors
 /// When it cannot be written; the temporary file is then removed.
@@ -26,7 +26,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<PathBuf, ReportError> {
     let unfinished = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
     let written = write_through(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, path));
     written.map(|()| path.to_owned()).map_err(|source| {
-        // The first error is the one to report, not that the temporary file could not be removed either.
+        // The first error is the one to report, not that the temporary file could not be removed
+        // either.
         let _ = fs::remove_file(&unfinished);
         ReportError::Write { path: path.to_owned(), source }
     })

@@ -1,4 +1,5 @@
-//! Parameter importance: the share of the variance between configurations that each parameter explains on its own.
+//! Parameter importance: the share of the variance between configurations that each parameter
+//! explains on its own.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +17,15 @@ pub struct Importance {
     pub predicted: bool,
     /// Number of configurations.
     pub configurations: usize,
-    /// Share of the variance of the objective's logarithm that a parameter's main effect explains, minus what the same
-    /// number of groups would explain by chance. Only parameters with more than one value are listed.
+    /// Share of the variance of the objective's logarithm that a parameter's main effect explains,
+    /// minus what the same number of groups would explain by chance. Only parameters with more than
+    /// one value are listed.
     pub shares: Vec<(String, f64)>,
 }
 
-/// The importance under the load of a race: over its predictions if there are any, else over the measurements. Only
-/// speculating configurations with a single tree count. `None` with too few of them, or if nothing differs.
+/// The importance under the load of a race: over its predictions if there are any, else over the
+/// measurements. Only speculating configurations with a single tree count. `None` with too few of
+/// them, or if nothing differs.
 pub fn compute(guide: Option<&Guide>, race: &Race, metric: Metric) -> Option<Importance> {
     let better = |throughput: Option<f64>, latency: Option<f64>| match metric {
         Metric::Latency => latency.map(|latency| 1.0 / latency),
@@ -80,8 +83,9 @@ fn settings(configuration: &Configuration) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The share of the variance of `scores` between groups of equal `levels`, corrected for chance (epsilon squared), at
-/// least 0. `None` with one group, without variance, or with a group for nearly every score.
+/// The share of the variance of `scores` between groups of equal `levels`, corrected for chance
+/// (epsilon squared), at least 0. `None` with one group, without variance, or with a group for
+/// nearly every score.
 fn explained(levels: &[String], scores: &[f64]) -> Option<f64> {
     let mut groups: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (level, score) in levels.iter().zip(scores) {
@@ -115,7 +119,8 @@ mod tests {
 
     #[test]
     fn a_parameter_explains_what_lies_between_its_groups() {
-        // All of it, none of it, and corrected for chance: 4/6 between, 2/6 within on 2 degrees of freedom.
+        // All of it, none of it, and corrected for chance: 4/6 between, 2/6 within on 2 degrees of
+        // freedom.
         check(&[1, 1, 2, 2], &[1.0, 1.0, 3.0, 3.0], Some(1.0));
         check(&[1, 2, 1, 2], &[1.0, 1.0, 3.0, 3.0], Some(0.0));
         check(&[1, 1, 2, 2], &[0.0, 1.0, 1.0, 2.0], Some(0.25));

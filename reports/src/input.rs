@@ -9,13 +9,14 @@ use schemas::{
 };
 use tuner::{guide::Guide, journal::Header, record::Record};
 
-/// One or several sweeps. Shards and resumed parts of one sweep may be several entries: equal trials count once.
+/// One or several sweeps. Shards and resumed parts of one sweep may be several entries: equal
+/// trials count once.
 #[derive(Clone, Debug, Default)]
 pub struct ReportInput {
     /// In display order.
     pub sweeps: Vec<Sweep>,
-    /// Whether to compare two sweeps regardless of their differences; two that differ in one respect are always
-    /// compared.
+    /// Whether to compare two sweeps regardless of their differences; two that differ in one
+    /// respect are always compared.
     pub compare: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Turns trials into ranked reports: a self-contained web page, Markdown, tables for programs, charts, and a table for
-//! the terminal.
+//! Turns trials into ranked reports: a self-contained web page, Markdown, tables for programs,
+//! charts, and a table for the terminal.
 //!
-//! A report shows what selection has decided. Trials are ranked together only if their fingerprints agree. Every figure
-//! is measured, and figures that were not measured stay missing.
+//! A report shows what selection has decided. Trials are ranked together only if their fingerprints
+//! agree. Every figure is measured, and figures that were not measured stay missing.
 #![forbid(unsafe_code)]
 
 mod acceptance;
@@ -39,8 +39,9 @@ pub use figures::{duration, quantity};
 pub use input::{ReportInput, Sweep};
 pub use terminal::table as terminal_table;
 
-/// Writes the whole report into a folder, which is created if necessary, and returns the files written, `report.html`
-/// first. Files of an earlier report are replaced atomically; other files are not touched.
+/// Writes the whole report into a folder, which is created if necessary, and returns the files
+/// written, `report.html` first. Files of an earlier report are replaced atomically; other files
+/// are not touched.
 ///
 /// # Errors
 /// When the folder cannot be created, a file cannot be written, or a table or chart cannot be built.
@@ -69,7 +70,8 @@ pub fn write(input: &ReportInput, out_dir: &Path) -> Result<Vec<PathBuf>, Report
         contents.push((file("png"), charts::picture::png(&name, svg)?));
     }
 
-    // Everything is computed before anything is written, so a failure leaves an older report unchanged.
+    // Everything is computed before anything is written, so a failure leaves an older report
+    // unchanged.
     files::folder(&out_dir.join("charts"))?;
     contents.into_iter().map(|(name, bytes)| files::write(&out_dir.join(name), &bytes)).collect()
 }

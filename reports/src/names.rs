@@ -1,8 +1,10 @@
-//! Short names of configurations and loads for places where the full names do not fit or are not allowed.
+//! Short names of configurations and loads for places where the full names do not fit or are not
+//! allowed.
 
 use tuner::configuration::{Configuration, Load};
 
-/// A short label of a configuration for charts: its tree, and the number of other settings that differ.
+/// A short label of a configuration for charts: its tree, and the number of other settings that
+/// differ.
 pub fn short(configuration: &Configuration) -> String {
     let tree = match configuration.table.len() {
         0 if configuration.shape.is_off() => "off".to_owned(),
@@ -15,7 +17,8 @@ pub fn short(configuration: &Configuration) -> String {
     }
 }
 
-/// What a short name omits: the rows of a table and the settings that differ; empty if it omits nothing.
+/// What a short name omits: the rows of a table and the settings that differ; empty if it omits
+/// nothing.
 pub fn rest(configuration: &Configuration) -> String {
     let rows = configuration.table.iter().map(|row| format!("≤{}: {}", row.max_running_batch, row.shape));
     rows.chain(configuration.knobs.words()).collect::<Vec<_>>().join("; ")

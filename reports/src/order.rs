@@ -4,7 +4,8 @@ use schemas::sweep::Metric;
 
 use crate::race::{Entry, Race};
 
-/// Figure, basis and direction of the ranking, and why the median of that figure may be in another order.
+/// Figure, basis and direction of the ranking, and why the median of that figure may be in another
+/// order.
 pub fn words(race: &Race) -> String {
     let (figure, short, best) = match race.metric {
         Metric::Throughput | Metric::Pareto => ("throughput", "throughput", "highest"),

@@ -24,7 +24,8 @@ pub struct Race {
     pub chosen: Option<Configuration>,
     /// Selection's verdict on speculation.
     pub verdict: Verdict,
-    /// The metric of the ranking: the objective, or latency if every configuration keeps up with the load.
+    /// The metric of the ranking: the objective, or latency if every configuration keeps up with
+    /// the load.
     pub metric: Metric,
     /// Whether every configuration keeps up with the load, so that latency was compared.
     pub keeps_up: bool,
@@ -34,12 +35,13 @@ pub struct Race {
     pub excluded: Vec<ExcludedTrial>,
     /// Whether consecutive repeats resemble each other, which widens intervals.
     pub serial: Option<SerialCorrelation>,
-    /// The starts that the verdict rests on, on servers with a number of repeats that was decided beforehand.
+    /// The starts that the verdict rests on, on servers with a number of repeats that was decided
+    /// beforehand.
     pub starts: Option<Starts>,
     /// Whether intervals hold at every look or once.
     pub looks: Looks,
-    /// Gain of the chosen configuration over the engine's default under the metric, paired by repeat; `None` if they
-    /// are the same or one is missing.
+    /// Gain of the chosen configuration over the engine's default under the metric, paired by
+    /// repeat; `None` if they are the same or one is missing.
     pub over_default: Option<Interval>,
 }
 
@@ -51,11 +53,13 @@ pub struct Entry {
     pub ranked: Ranked,
     /// Whether it is the chosen one.
     pub chosen: bool,
-    /// Whether it is chosen only because nothing is shown to be faster: it is unknown whether speculation pays.
+    /// Whether it is chosen only because nothing is shown to be faster: it is unknown whether
+    /// speculation pays.
     pub kept: bool,
     /// Whether acceptance was simulated; then times are real but texts are not.
     pub simulated: bool,
-    /// Mean time between a request's output tokens after its first one, in ms: median over requests, then over repeats.
+    /// Mean time between a request's output tokens after its first one, in ms: median over
+    /// requests, then over repeats.
     pub inter_token_ms: Option<f64>,
     /// Parts of a round in ms, if they were measured.
     pub split: Option<Split>,
@@ -101,7 +105,8 @@ pub struct Repeat {
 }
 
 impl Noise {
-    /// Output tokens per second of the repeats that count: their median is the throughput of the configuration.
+    /// Output tokens per second of the repeats that count: their median is the throughput of the
+    /// configuration.
     pub fn counted(&self) -> Vec<f64> {
         let all_excluded = self.repeats.iter().all(|one| one.excluded.is_some());
         let counted = self.repeats.iter().filter(|one| all_excluded || one.excluded.is_none());

@@ -33,7 +33,8 @@ pub const RUNNING: Template = Template {
     markdown: ("running.md", concat!(include_str!("templates/macros.md"), include_str!("templates/running.md"))),
 };
 
-/// The self-contained web page: it contains style, script, charts and the raw rows, and loads nothing.
+/// The self-contained web page: it contains style, script, charts and the raw rows, and loads
+/// nothing.
 ///
 /// # Errors
 /// When the template cannot be rendered.
@@ -102,7 +103,8 @@ fn sentence(phrase: String) -> String {
     first.chain(characters).chain(['.']).collect()
 }
 
-/// Text in a code block of a language (`sh` by default), with a fence that does not occur in the text.
+/// Text in a code block of a language (`sh` by default), with a fence that does not occur in the
+/// text.
 fn fenced(text: String, language: Option<String>) -> String {
     let mut fence = String::from("```");
     while text.contains(&fence) {

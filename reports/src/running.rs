@@ -1,5 +1,6 @@
-//! The report of running servers: what each does under the loads asked for, its configuration as far as it is told, what
-//! the linter says of it, and for two servers their paired ratios. Nothing is ranked.
+//! The report of running servers: what each does under the loads asked for, its configuration as
+//! far as it is told, what the linter says of it, and for two servers their paired ratios. Nothing
+//! is ranked.
 
 mod tables;
 mod text;
@@ -83,8 +84,8 @@ struct DataTrial<'a> {
 /// Version of the data's format.
 const VERSION: u32 = 1;
 
-/// Writes the report of a measurement into a folder and returns the files written, `report.html` first. Each is replaced
-/// atomically.
+/// Writes the report of a measurement into a folder and returns the files written, `report.html`
+/// first. Each is replaced atomically.
 ///
 /// # Errors
 /// When a file cannot be written.

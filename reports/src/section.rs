@@ -29,7 +29,8 @@ pub struct Section<'a> {
     pub fingerprint: &'a Fingerprint,
     /// The sweeps that it comes from.
     pub sweeps: Vec<&'a Sweep>,
-    /// Finished trials without duplicates, with the index of their sweep in [`sweeps`](Self::sweeps).
+    /// Finished trials without duplicates, with the index of their sweep in
+    /// [`sweeps`](Self::sweeps).
     pub records: Vec<(usize, &'a Record)>,
     /// The metric, from the first sweep.
     pub metric: Metric,
@@ -41,8 +42,8 @@ pub struct Section<'a> {
     pub plans: Vec<Plan<'a>>,
 }
 
-/// Groups the trials of all sweeps by fingerprint, in order of first appearance. Trials are pooled by the same rule as
-/// in merging, so a report of shards equals that of the merged sweep.
+/// Groups the trials of all sweeps by fingerprint, in order of first appearance. Trials are pooled
+/// by the same rule as in merging, so a report of shards equals that of the merged sweep.
 pub fn sections(sweeps: &[Sweep]) -> Vec<Section<'_>> {
     let all: Vec<(usize, &Record)> = sweeps
         .iter()
@@ -134,7 +135,8 @@ impl<'a> Section<'a> {
         (measured, self.records.len() - measured)
     }
 
-    /// The same in words, with the number of excluded ones: `51 trials, 1 of them excluded, 2 failed`.
+    /// The same in words, with the number of excluded ones:
+    /// `51 trials, 1 of them excluded, 2 failed`.
     pub fn counted(&self) -> String {
         let (measured, failed) = self.counts();
         let excluded = self.records.iter().filter(|(_, record)| self.exclusion(record).is_some()).count();

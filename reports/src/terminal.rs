@@ -22,7 +22,8 @@ const FAILURE_LINES: usize = 6;
 /// Gap between columns.
 const GAP: &str = "  ";
 
-/// The ranking of all sweeps for a terminal of `width` columns: as many figures as fit, the most important first.
+/// The ranking of all sweeps for a terminal of `width` columns: as many figures as fit, the most
+/// important first.
 pub fn table(input: &ReportInput, width: usize) -> String {
     let sections = section::sections(&input.sweeps);
     let mut text = String::new();

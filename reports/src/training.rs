@@ -1,5 +1,5 @@
-//! The report of a training run: acceptance before and after, by position and by kind of prompts, the course of
-//! training, and its cost.
+//! The report of a training run: acceptance before and after, by position and by kind of prompts,
+//! the course of training, and its cost.
 
 mod parts;
 
@@ -34,8 +34,8 @@ struct Fact {
     value: String,
 }
 
-/// Writes `report.html` and `report.md` of a run into a folder, with the charts, and returns the files written. Each is
-/// replaced atomically.
+/// Writes `report.html` and `report.md` of a run into a folder, with the charts, and returns the
+/// files written. Each is replaced atomically.
 ///
 /// # Errors
 /// When a file cannot be written, or a chart cannot be drawn.

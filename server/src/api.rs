@@ -1,4 +1,5 @@
-//! The endpoints: those of OpenAI in `openai`, those of SGLang in `sglang`. The other modules are shared by both.
+//! The endpoints: those of OpenAI in `openai`, those of SGLang in `sglang`. The other modules are
+//! shared by both.
 
 mod access;
 mod cors;

@@ -1,4 +1,5 @@
-//! HTTP without any endpoint: limits on connections, memory and slow work, the fields of JSON bodies, and errors.
+//! HTTP without any endpoint: limits on connections, memory and slow work, the fields of JSON
+//! bodies, and errors.
 
 pub mod connections;
 pub mod error;

@@ -7,7 +7,8 @@
 //! - `output`: reads reasoning, function calls and structured output in generated text, and streams it.
 //! - `api`: the endpoints, by the API that defines them.
 //!
-//! `metrics` are the counters of `worker` under the names that dashboards read. `state` is what all handlers share.
+//! `metrics` are the counters of `worker` under the names that dashboards read. `state` is what all
+//! handlers share.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -48,22 +49,24 @@ pub struct ServeOptions {
     pub max_queued_requests: usize,
     /// Maximum number of connections; lower if the process may not open as many files.
     pub max_connections: usize,
-    /// Maximum memory of all requests together, in bytes: bodies, their parsed form, prompts that wait or run.
+    /// Maximum memory of all requests together, in bytes: bodies, their parsed form, prompts that
+    /// wait or run.
     pub max_request_memory: usize,
-    /// Origins of web pages that may use the server, `*` for all. By default all with a key, else pages of this
-    /// machine.
+    /// Origins of web pages that may use the server, `*` for all. By default all with a key, else
+    /// pages of this machine.
     pub allowed_origins: Vec<String>,
     /// Whether responses include figures of speculation (vLLM's `metrics.speculative_decoding`).
     pub request_metrics: bool,
     /// Time for running requests to finish after a signal to stop.
     pub shutdown_grace: Duration,
-    /// The format of function calls, by the name of a parser ([`tool_call_parsers`]) (default: detected from the chat
-    /// template).
+    /// The format of function calls, by the name of a parser ([`tool_call_parsers`]) (default:
+    /// detected from the chat template).
     pub tool_call_parser: Option<String>,
-    /// How reasoning is separated, by the name of a parser ([`reasoning_parsers`]) (default: detected from the chat
-    /// template).
+    /// How reasoning is separated, by the name of a parser ([`reasoning_parsers`]) (default:
+    /// detected from the chat template).
     pub reasoning_parser: Option<String>,
-    /// A file to which every finished request is appended, prompt and output as tokens; `None` for no log.
+    /// A file to which every finished request is appended, prompt and output as tokens; `None` for
+    /// no log.
     pub log_requests: Option<PathBuf>,
 }
 

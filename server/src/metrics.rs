@@ -1,5 +1,5 @@
-//! `GET /metrics`: the engine's counters under spectune's names, and under the names that dashboards for SGLang and vLLM
-//! read. All carry the label `model_name`.
+//! `GET /metrics`: the engine's counters under spectune's names, and under the names that
+//! dashboards for SGLang and vLLM read. All carry the label `model_name`.
 
 mod text;
 

@@ -1,4 +1,5 @@
-//! Graceful shutdown: new requests are refused, running ones may finish, and a time limit ends open streams.
+//! Graceful shutdown: new requests are refused, running ones may finish, and a time limit ends open
+//! streams.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -15,7 +16,8 @@ use crate::{api::routes::router, http::connections, state::State};
 /// Time to send responses after the engine has ended their requests.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Serves until a signal, or until the engine fails. A second signal ends the grace period of the first.
+/// Serves until a signal, or until the engine fails. A second signal ends the grace period of the
+/// first.
 pub async fn run(listener: TcpListener, state: Arc<State>, mut signals: Receiver<()>) -> io::Result<()> {
     let (stop, stopping) = watch::channel(false);
     let most = connections::most_connections(state.options.max_connections);

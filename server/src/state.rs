@@ -76,8 +76,8 @@ impl State {
         self.options.model_name(&self.worker.facts().identity)
     }
 
-    /// Whether a client may use this name: the model's name, its path (the name in SGLang), or `default`, which
-    /// SGLang's clients send.
+    /// Whether a client may use this name: the model's name, its path (the name in SGLang), or
+    /// `default`, which SGLang's clients send.
     pub fn is_served(&self, asked: &str) -> bool {
         let path = |path: &std::path::Path| path.to_str() == Some(asked);
         [self.model(), "default", ""].contains(&asked)
@@ -90,7 +90,8 @@ impl State {
         format!("{prefix}{:016x}", self.random_number())
     }
 
-    /// OpenAI's `system_fingerprint`: what the output of a seed depends on, which are the program and the weights.
+    /// OpenAI's `system_fingerprint`: what the output of a seed depends on, which are the program
+    /// and the weights.
     pub fn fingerprint(&self) -> String {
         let weights = self.worker.published().weights;
         let hash = blake3::hash(format!("{} {}", env!("CARGO_PKG_VERSION"), weights.fingerprint.0).as_bytes());

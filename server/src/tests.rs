@@ -190,7 +190,8 @@ async fn chat_streams_roles_text_and_reason_for_several_choices() {
     let rounds: u64 =
         figures["acceptance_histogram"].as_array().expect("a list").iter().filter_map(Value::as_u64).sum();
     assert_eq!(figures["num_spec_steps"], rounds);
-    // One bucket for each number of drafts from 0 to the maximum, even if no round accepted that many.
+    // One bucket for each number of drafts from 0 to the maximum, even if no round accepted that
+    // many.
     let buckets = figures["acceptance_histogram"].as_array().map_or(0, Vec::len) as u64;
     assert_eq!(figures["num_spec_tokens"], buckets - 1);
     assert_eq!(figures["num_draft_tokens"], rounds * 5);

@@ -88,10 +88,11 @@ pub struct Facts {
 
 /// A running request; dropping it cancels the request.
 ///
-/// The engine never waits for a reader: unread events wait here, at most the output of the request, and no longer than
-/// `stream` tolerates a stalled connection.
+/// The engine never waits for a reader: unread events wait here, at most the output of the request,
+/// and no longer than `stream` tolerates a stalled connection.
 pub struct RunningRequest {
-    /// Tokens as they are generated, then the completion or an error. Ends without either if the engine fails.
+    /// Tokens as they are generated, then the completion or an error. Ends without either if the
+    /// engine fails.
     pub events: UnboundedReceiver<Delivery>,
     /// The memory reserved for it.
     pub held: Option<Arc<Permit>>,
@@ -111,7 +112,8 @@ pub struct Named {
 pub enum Abort {
     /// All.
     All,
-    /// Requests whose names start with this, as in SGLang: the choices of a request have names that start with its own.
+    /// Requests whose names start with this, as in SGLang: the choices of a request have names that
+    /// start with its own.
     Named(String),
 }
 
@@ -120,7 +122,8 @@ pub enum Abort {
 pub enum Pause {
     /// Running and waiting requests end with their output so far.
     Abort,
-    /// Running requests return to the queue, and prefill their tokens again when generation continues.
+    /// Running requests return to the queue, and prefill their tokens again when generation
+    /// continues.
     Retract,
     /// Running requests keep their slots, and continue when generation does.
     InPlace,
@@ -140,8 +143,8 @@ enum Command {
 }
 
 impl Worker {
-    /// Starts the thread. At most `most_requests` run or wait at a time. The thread returns the reason if the engine
-    /// failed.
+    /// Starts the thread. At most `most_requests` run or wait at a time. The thread returns the
+    /// reason if the engine failed.
     pub fn start(
         engine: Engine,
         most_requests: usize,
@@ -221,8 +224,8 @@ impl Worker {
         self.ask(Command::Continue).await
     }
 
-    /// Replaces the weights: at once while generation is paused, else when no request runs; until then no request
-    /// leaves the queue.
+    /// Replaces the weights: at once while generation is paused, else when no request runs; until
+    /// then no request leaves the queue.
     ///
     /// # Errors
     /// When they do not fit, in which case the old ones stay, or the engine has failed or ended.
@@ -327,8 +330,8 @@ impl Loop {
         }
     }
 
-    /// Waits for a command while there is nothing to do. During a pause it returns periodically without one, because
-    /// clients may disconnect.
+    /// Waits for a command while there is nothing to do. During a pause it returns periodically
+    /// without one, because clients may disconnect.
     fn wait(&self, commands: &Receiver<Command>) -> Result<Option<Command>, RecvTimeoutError> {
         if self.engine.is_idle() {
             return commands.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);

@@ -2,9 +2,9 @@
 //!
 //!     cargo run --example damage -- TARGET DRAFT OUT STRENGTH SEED
 //!
-//! Each value of a matrix gets normal noise with STRENGTH times the root mean square of the matrix; norms are not
-//! changed. DRAFT is a folder, or `own` for the MTP layer of the target: then OUT is a copy of the target with a
-//! damaged layer.
+//! Each value of a matrix gets normal noise with STRENGTH times the root mean square of the matrix;
+//! norms are not changed. DRAFT is a folder, or `own` for the MTP layer of the target: then OUT is
+//! a copy of the target with a damaged layer.
 
 use std::{error::Error, path::PathBuf, process::ExitCode};
 

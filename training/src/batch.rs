@@ -43,7 +43,8 @@ pub struct Batch {
     pub rows: Rows,
     /// Number of rows that are rows of texts; the others are padding.
     pub real: usize,
-    /// The target's output at each row, `[batch · rows, width]`: captured layers, or its final state.
+    /// The target's output at each row, `[batch · rows, width]`: captured layers, or its final
+    /// state.
     pub of_target: Tensor,
     /// Tokens after the rows, `[batch, rows + depth]`.
     tokens: Tensor,
@@ -55,8 +56,8 @@ pub struct Batch {
     negative_entropy: Tensor,
     /// The target's probability of the draft's vocabulary as a whole, `[batch, rows + depth, 1]`.
     mass: Tensor,
-    /// The draft's token for the target's most likely token, or `u32::MAX` for positions that do not count; `[batch ·
-    /// (rows + depth)]`.
+    /// The draft's token for the target's most likely token, or `u32::MAX` for positions that do
+    /// not count; `[batch · (rows + depth)]`.
     best: Vec<u32>,
 }
 
@@ -74,15 +75,16 @@ pub struct StepLabels {
     pub last: Tensor,
     /// 1 for rows that count, 0 for others: `[batch · rows]`.
     pub counts: Tensor,
-    /// The draft's token for the target's most likely token of each row; `None` if the row does not count.
+    /// The draft's token for the target's most likely token of each row; `None` if the row does not
+    /// count.
     pub best: Vec<Option<u32>>,
 }
 
 /// Marks positions that do not count.
 const NONE: u32 = u32::MAX;
 
-/// The rows of a text of `tokens` tokens, in windows of at most `most` rows. A row needs a label: the state after the
-/// token that it reads. Windows without a labelled row are omitted.
+/// The rows of a text of `tokens` tokens, in windows of at most `most` rows. A row needs a label:
+/// the state after the token that it reads. Windows without a labelled row are omitted.
 pub fn windows(tokens: usize, prompt_tokens: usize, most: usize) -> Vec<Window> {
     let (rows, most) = (tokens.saturating_sub(2), most.max(1));
     // Rows before the answer have no label, but labelled rows attend to them.
@@ -140,8 +142,8 @@ impl Batch {
         let (mut tokens, mut counted) = (Vec::new(), Vec::new());
         for (known, window) in windows {
             seen.push(rows_of(&known.left.seen, window.start, each)?);
-            // Position p has token p and, after it, state p: row i reads token i + 1, and its label follows from the
-            // state at i + 1.
+            // Position p has token p and, after it, state p: row i reads token i + 1, and its label
+            // follows from the state at i + 1.
             last.push(rows_of(&known.left.last, window.start + 1, ahead)?);
             let positions = known.left.positions();
             for position in window.start + 1..window.start + 1 + ahead {
@@ -169,8 +171,8 @@ impl Batch {
         })
     }
 
-    /// Inputs and labels of step `k`. Padding rows, rows before the answer, rows whose text has ended, and rows whose
-    /// token the draft cannot propose do not count.
+    /// Inputs and labels of step `k`. Padding rows, rows before the answer, rows whose text has
+    /// ended, and rows whose token the draft cannot propose do not count.
     ///
     /// # Errors
     /// When tensors do not fit together.

@@ -47,12 +47,14 @@ pub struct Speed {
     pub parts_s: [f64; 4],
     /// Rows of texts per second.
     pub tokens_per_s: f64,
-    /// Floating-point operations (multiplications and additions) per row, computed from the matrices.
+    /// Floating-point operations (multiplications and additions) per row, computed from the
+    /// matrices.
     pub flops_of_a_row: f64,
-    /// Floating-point operations per second of one plain product by the library, with the size of the head's largest
-    /// layer.
+    /// Floating-point operations per second of one plain product by the library, with the size of
+    /// the head's largest layer.
     pub product_flops: f64,
-    /// Used device memory in bytes before and after, including memory that steps have freed but the library keeps.
+    /// Used device memory in bytes before and after, including memory that steps have freed but the
+    /// library keeps.
     pub memory: Option<(usize, usize)>,
     /// The last loss, which is finite if all went well.
     pub loss: f32,
@@ -125,7 +127,8 @@ fn matrix(target: &TargetSpec, compute: &Compute) -> Result<Tensor> {
 fn value(tensor: &TensorSpec, random: &mut Random) -> f32 {
     match tensor.role {
         Role::Norm => 1.0,
-        // Uniform numbers with that deviation: normal ones would take the host longer than the steps.
+        // Uniform numbers with that deviation: normal ones would take the host longer than the
+        // steps.
         _ => ((random.unit() - 0.5) * 0.04 * 3_f64.sqrt()) as f32,
     }
 }

@@ -1,4 +1,5 @@
-//! Checkpoints: everything that a run needs to continue exactly, in one file that is replaced atomically.
+//! Checkpoints: everything that a run needs to continue exactly, in one file that is replaced
+//! atomically.
 
 use std::{
     collections::{BTreeMap, HashMap},

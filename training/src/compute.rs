@@ -71,8 +71,8 @@ impl Compute {
         (self.dtype, &self.device)
     }
 
-    /// Used device memory in bytes, by all processes, and total memory; `None` on the CPU. Memory that steps have freed
-    /// counts as used, since it stays reserved for later steps.
+    /// Used device memory in bytes, by all processes, and total memory; `None` on the CPU. Memory
+    /// that steps have freed counts as used, since it stays reserved for later steps.
     pub fn memory(&self) -> Option<(usize, usize)> {
         #[cfg(feature = "cuda")]
         if let Ok(device) = self.device.as_cuda_device() {

@@ -4,9 +4,9 @@ use engine::spec::{RecurrentSpec, TargetSpec, TensorSpec, VocabularySource};
 
 use crate::head::trained_tensors;
 
-/// Floating-point operations (multiplications and additions) of a trained row, computed from the matrices: for each
-/// trained value two in the forward pass and four in the backward pass; two fewer for frozen values; and the target's
-/// vocabulary head for the labels.
+/// Floating-point operations (multiplications and additions) of a trained row, computed from the
+/// matrices: for each trained value two in the forward pass and four in the backward pass; two
+/// fewer for frozen values; and the target's vocabulary head for the labels.
 pub fn flops_of_a_row(draft: &RecurrentSpec, target: &TargetSpec, depth: usize) -> f64 {
     let depth = depth as f64;
     let reduce = draft.tensors(target.vocabulary).reduce.map_or(0, |reduce| reduce.weight.values());

@@ -71,8 +71,8 @@ impl Drift {
 pub fn drift(log: &Path, baseline: &Baseline<'_>) -> Result<Drift, TrainingError> {
     let mut requests = read_log(log)?;
     requests.sort_by(|a, b| a.time.total_cmp(&b.time));
-    // Different heads or trees cannot be compared: only requests count that used the ones of the last request, or the
-    // trained ones.
+    // Different heads or trees cannot be compared: only requests count that used the ones of the
+    // last request, or the trained ones.
     let wanted = requests
         .iter()
         .rev()
@@ -148,7 +148,8 @@ fn parts(requests: &[LoggedRequest], counted: &[Counted]) -> Vec<DriftPart> {
     requests.chunks(size).zip(counted.chunks(size)).filter_map(part).collect()
 }
 
-/// The requests of a log. An incomplete last line, as left by a server that is still writing, is skipped.
+/// The requests of a log. An incomplete last line, as left by a server that is still writing, is
+/// skipped.
 ///
 /// # Errors
 /// When it cannot be read, or contains an invalid line.

@@ -99,7 +99,8 @@ pub struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// The mean token loss over texts, summed over the unrolled steps with their weights. `None` if no row counts.
+    /// The mean token loss over texts, summed over the unrolled steps with their weights. `None` if
+    /// no row counts.
     ///
     /// # Errors
     /// When the engine or tensors fail.

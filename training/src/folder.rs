@@ -33,8 +33,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainingError> {
     })
 }
 
-/// Creates a folder atomically: `fill` fills a temporary folder, which replaces an existing one only when it is
-/// complete.
+/// Creates a folder atomically: `fill` fills a temporary folder, which replaces an existing one
+/// only when it is complete.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -80,7 +80,8 @@ pub fn copy_head(from: &Path, to: &Path) -> Result<(), TrainingError> {
     })
 }
 
-/// Writes the MTP layer of a target's checkpoint to a separate folder, from which it is loaded like a head.
+/// Writes the MTP layer of a target's checkpoint to a separate folder, from which it is loaded like
+/// a head.
 ///
 /// # Errors
 /// When a file cannot be read or written.
@@ -122,8 +123,8 @@ pub fn write_head(
     })
 }
 
-/// Writes a copy of a target's folder with new values for its MTP layer. Shards without a changed tensor are links to
-/// the original files.
+/// Writes a copy of a target's folder with new values for its MTP layer. Shards without a changed
+/// tensor are links to the original files.
 ///
 /// # Errors
 /// As [`write_head`].

@@ -1,6 +1,6 @@
-//! A draft head with gradients, built from its [`RecurrentSpec`] alone, which gives names and shapes of tensors, the
-//! features of the target, how they are joined with embeddings, and what is fed back. The computation is the same as in
-//! `engine::backend::cpu`; tests compare the two.
+//! A draft head with gradients, built from its [`RecurrentSpec`] alone, which gives names and
+//! shapes of tensors, the features of the target, how they are joined with embeddings, and what is
+//! fed back. The computation is the same as in `engine::backend::cpu`; tests compare the two.
 
 mod attention;
 mod parts;
@@ -67,8 +67,8 @@ pub struct Head {
     device: Device,
 }
 
-/// The tensors of a draft that are trained: all in its checkpoint except its embedding, which published heads copy from
-/// the target and keep.
+/// The tensors of a draft that are trained: all in its checkpoint except its embedding, which
+/// published heads copy from the target and keep.
 pub fn trained_tensors(spec: &RecurrentSpec, target_vocabulary: usize) -> Vec<TensorSpec> {
     let tensors = spec.tensors(target_vocabulary);
     let embedding = tensors.embedding.as_ref().map(|tensor| tensor.name.clone());
@@ -163,7 +163,8 @@ impl Head {
         &self.trained
     }
 
-    /// Features `[batch · rows, hidden]` from the target's outputs: captured layers, concatenated, or its final state.
+    /// Features `[batch · rows, hidden]` from the target's outputs: captured layers, concatenated,
+    /// or its final state.
     pub fn features(&self, of_target: &Tensor) -> Result<Tensor> {
         let Features::Captured(captured) = &self.spec.features else { return Ok(of_target.clone()) };
         let mut x = of_target.clone();
@@ -180,9 +181,9 @@ impl Head {
         self.reduce.as_ref().map_or(Ok(x.clone()), |reduce| reduce.forward(&x))
     }
 
-    /// Runs the next step. Row i of step k reads `tokens[i]`, the text's token at i + 1 + k, is rotated at position i +
-    /// k, and predicts the token at i + 2 + k. `features` are those of [`features`](Self::features) in step 0, then the
-    /// state of the previous step.
+    /// Runs the next step. Row i of step k reads `tokens[i]`, the text's token at i + 1 + k, is
+    /// rotated at position i + k, and predicts the token at i + 2 + k. `features` are those of
+    /// [`features`](Self::features) in step 0, then the state of the previous step.
     pub fn step(&self, tokens: &Tensor, features: &Tensor, rows: &Rows, history: &mut History) -> Result<Step> {
         let mut embedded = self.embedding.index_select(tokens, 0)?;
         if let Join::NormedLinear { zero_first_embedding: true, .. } = self.spec.join

@@ -16,8 +16,8 @@ use crate::{
     texts::{Prompt, PromptSet},
 };
 
-/// The options of the engine that answers, computes states and replays. Relative paths are relative to `folder`;
-/// `device` takes precedence over the file.
+/// The options of the engine that answers, computes states and replays. Relative paths are relative
+/// to `folder`; `device` takes precedence over the file.
 ///
 /// # Errors
 /// When the device in the file is invalid.
@@ -96,7 +96,8 @@ fn read(workload: &Workload, folder: &Path, model: &ModelText) -> Result<Vec<Pro
     Ok(requests.map(|request| Prompt { request, answer: None }).collect())
 }
 
-/// The newest prompts of a log, with their answers if this target generated them, neither adjusted nor simulated.
+/// The newest prompts of a log, with their answers if this target generated them, neither adjusted
+/// nor simulated.
 fn logged(
     log: &Path,
     most: usize,

@@ -1,8 +1,9 @@
 //! Adapts a draft head to prompts, so that more of its drafts are accepted.
 //!
-//! The data come from the engine: the target answers the prompts, and one pass over each text computes the states that
-//! the draft reads. Only the texts are stored. Gradients come from candle. A head is chosen by the replayed accept
-//! length of the tree that will run, on prompts that were not trained on; a head that is not better is not written.
+//! The data come from the engine: the target answers the prompts, and one pass over each text
+//! computes the states that the draft reads. Only the texts are stored. Gradients come from candle.
+//! A head is chosen by the replayed accept length of the tree that will run, on prompts that were
+//! not trained on; a head that is not better is not written.
 #![forbid(unsafe_code)]
 
 pub mod batch;

@@ -1,5 +1,6 @@
-//! Operations with custom gradients. Candle's fused kernels have none, and a chain of its basic operations keeps every
-//! intermediate tensor in memory. These keep only what their gradient needs, and recompute the rest.
+//! Operations with custom gradients. Candle's fused kernels have none, and a chain of its basic
+//! operations keeps every intermediate tensor in memory. These keep only what their gradient needs,
+//! and recompute the rest.
 //!
 //! 16-bit numbers are multiplied as they are and summed in 32 bits.
 
@@ -55,8 +56,8 @@ fn normed_rows(x: &Tensor, epsilon: f64) -> Result<(Tensor, Tensor)> {
     Ok((x.broadcast_div(&scale)?, scale))
 }
 
-/// Softmax over the last dimension of scores `[.., rows, keys]`. Row i attends to keys 0 to i, and to all keys from
-/// index `rows` on.
+/// Softmax over the last dimension of scores `[.., rows, keys]`. Row i attends to keys 0 to i, and
+/// to all keys from index `rows` on.
 pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
     let (dims, dtype) = (scores.dims().to_vec(), scores.dtype());
     let (rows, keys) = (scores.dim(D::Minus2)?, scores.dim(D::Minus1)?);
@@ -90,8 +91,8 @@ pub fn largest(x: &Tensor) -> Result<Tensor> {
     x.argmax(D::Minus1)
 }
 
-/// Softmax of logits `[rows, columns]` in the type for sums, and `Σ p · log p` of each row, `[rows, 1]`; without
-/// gradients.
+/// Softmax of logits `[rows, columns]` in the type for sums, and `Σ p · log p` of each row,
+/// `[rows, 1]`; without gradients.
 pub fn distribution(logits: &Tensor) -> Result<(Tensor, Tensor)> {
     /// Lower bound for logarithms of probabilities; finite, so that 0 · log 0 is 0.
     const LEAST: f64 = -1e4;
@@ -124,8 +125,8 @@ pub fn log_sum_exp(x: &Tensor) -> Result<Tensor> {
     sum_of_rows(&x.broadcast_sub(&largest)?.exp()?)?.log()? + largest
 }
 
-/// Sums over the last dimension, which is kept with size 1. On a GPU this is a product with ones: cuBLAS reads memory
-/// at full speed, which candle's sums do not.
+/// Sums over the last dimension, which is kept with size 1. On a GPU this is a product with ones:
+/// cuBLAS reads memory at full speed, which candle's sums do not.
 fn sum_of_rows(x: &Tensor) -> Result<Tensor> {
     if !x.device().is_cuda() {
         return x.sum_keepdim(D::Minus1);
@@ -143,8 +144,8 @@ fn shifted(x: &Tensor) -> Result<Tensor> {
     x.broadcast_sub(&x.max_keepdim(D::Minus1)?.detach())
 }
 
-/// `Σ p · (log p − log q)` of each row, where q is the softmax of its logits: `[rows]`. `negative_entropy` is `Σ p ·
-/// log p`, `[rows, 1]`.
+/// `Σ p · (log p − log q)` of each row, where q is the softmax of its logits: `[rows]`.
+/// `negative_entropy` is `Σ p · log p`, `[rows, 1]`.
 pub fn divergence(logits: &Tensor, p: &Tensor, negative_entropy: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if let Some(fused) = fused::Fused::from_tensor(logits)? {

@@ -1,9 +1,9 @@
 //! The training objective: the loss of an unrolled draft (EAGLE-3's training-time test, arXiv 2503.01840).
 //!
-//! A round runs the draft on its own output. So does training: step 0 reads the target's features, each later step the
-//! state of the previous one, with the tokens of the text. Step k has the weight `decay^k`. The divisor is the number
-//! of rows, including those without a label, as in the published trainers: a mean over labelled tokens alone lowers
-//! accept lengths.
+//! A round runs the draft on its own output. So does training: step 0 reads the target's features,
+//! each later step the state of the previous one, with the tokens of the text. Step k has the
+//! weight `decay^k`. The divisor is the number of rows, including those without a label, as in the
+//! published trainers: a mean over labelled tokens alone lowers accept lengths.
 
 use candle_core::{D, DType, Result, Tensor};
 
@@ -20,7 +20,8 @@ pub enum Loss {
     Kl,
     /// Cross-entropy with the target's most likely token.
     CrossEntropy,
-    /// `−log Σ min(p, q)`, the probability that speculative sampling accepts, with p over the whole vocabulary (arXiv
+    /// `−log Σ min(p, q)`, the probability that speculative sampling accepts, with p over the whole
+    /// vocabulary (arXiv
     /// 2602.23881).
     Acceptance,
 }
@@ -34,8 +35,8 @@ pub struct Objective {
     pub decay: f64,
     /// The loss of tokens.
     pub loss: Loss,
-    /// Weight of the distance (smooth L1) between the draft's state and the target's final state, for drafts that read
-    /// the latter: EAGLE-1/2.
+    /// Weight of the distance (smooth L1) between the draft's state and the target's final state,
+    /// for drafts that read the latter: EAGLE-1/2.
     pub feature_weight: f64,
 }
 
@@ -43,8 +44,8 @@ pub struct Objective {
 pub struct Unrolled {
     /// The loss to minimise; a scalar with gradients.
     pub total: Tensor,
-    /// For each step: token loss over rows that count, their number, and the number of rows in which draft and target
-    /// agree on the most likely token.
+    /// For each step: token loss over rows that count, their number, and the number of rows in
+    /// which draft and target agree on the most likely token.
     pub steps: Vec<StepFigures>,
 }
 

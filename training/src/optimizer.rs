@@ -1,5 +1,5 @@
-//! AdamW with a learning-rate schedule and clipping. Candle's optimizer does not expose its moments, which a checkpoint
-//! needs so that a killed run can resume exactly.
+//! AdamW with a learning-rate schedule and clipping. Candle's optimizer does not expose its
+//! moments, which a checkpoint needs so that a killed run can resume exactly.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,8 @@ impl AdamW {
         &self.moments
     }
 
-    /// Updates the variables with their gradients; returns the norm of the gradients before clipping.
+    /// Updates the variables with their gradients; returns the norm of the gradients before
+    /// clipping.
     ///
     /// # Errors
     /// When tensors do not fit together.
@@ -109,7 +110,8 @@ impl AdamW {
                 self.moments.insert(name.clone(), (first, second));
                 continue;
             }
-            // Each of these operations goes through memory once; factors are combined if that saves one.
+            // Each of these operations goes through memory once; factors are combined if that saves
+            // one.
             let first = ((first * beta1)? + (gradient * (scale * (1.0 - beta1)))?)?.detach();
             let squares = (gradient * (scale * (1.0 - beta2).sqrt()))?.sqr()?;
             let second = ((second * beta2)? + squares)?.detach();

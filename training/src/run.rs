@@ -1,8 +1,8 @@
 //! A training run, from prompts to the final comparison.
 //!
-//! Its folder contains the target's answers, the initial head, the newest checkpoint, the best head so far, and at the end
-//! the trained head, if it is better. Each of these is written atomically, so a run can be killed at any moment and
-//! continues from its newest checkpoint.
+//! Its folder contains the target's answers, the initial head, the newest checkpoint, the best head
+//! so far, and at the end the trained head, if it is better. Each of these is written atomically,
+//! so a run can be killed at any moment and continues from its newest checkpoint.
 
 mod engines;
 mod judge;
@@ -73,7 +73,8 @@ pub enum Outcome {
 pub struct Finished {
     /// The result; also in `training.json`.
     pub record: TrainingRecord,
-    /// The folder of the written head; `None` if the previous one is kept. For an MTP layer it is a copy of the target.
+    /// The folder of the written head; `None` if the previous one is kept. For an MTP layer it is a
+    /// copy of the target.
     pub head: Option<PathBuf>,
 }
 
@@ -144,7 +145,8 @@ pub fn run(mut request: TrainRequest<'_>, engine: Engine, watch: &mut Watch<'_>)
     }
 }
 
-/// Refuses, before the target answers anything, what cannot be trained or could not be written at the end.
+/// Refuses, before the target answers anything, what cannot be trained or could not be written at
+/// the end.
 fn check(request: &TrainRequest<'_>) -> Result<(), TrainingError> {
     request.steps_on.open(request.file.training.precision)?;
     if request.file.models.start == train::Start::Random {

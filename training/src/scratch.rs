@@ -57,7 +57,8 @@ pub fn write(
     })
 }
 
-/// The most frequent tokens of texts, ascending; if there are too few, the lowest unused tokens are added.
+/// The most frequent tokens of texts, ascending; if there are too few, the lowest unused tokens are
+/// added.
 fn hot_tokens(vocabulary: usize, wanted: Option<usize>, texts: &[&ReplayText]) -> Result<Vec<u32>, TrainingError> {
     let wanted = wanted.unwrap_or(vocabulary);
     if wanted > vocabulary {

@@ -1,4 +1,5 @@
-//! Intervals of accept lengths, bootstrapped over prompts: tokens of one text are correlated, so whole texts are resampled.
+//! Intervals of accept lengths, bootstrapped over prompts: tokens of one text are correlated, so
+//! whole texts are resampled.
 
 use schemas::training_record::RatioInterval;
 
@@ -67,8 +68,8 @@ pub fn accept_length(counted: &[Counted]) -> Option<f64> {
     (rounds > 0).then(|| tokens as f64 / rounds as f64)
 }
 
-/// The ratio of accept lengths, after / before, on the same texts (paired), with a percentile-bootstrap interval. With
-/// fewer than five texts the interval is infinite.
+/// The ratio of accept lengths, after / before, on the same texts (paired), with a
+/// percentile-bootstrap interval. With fewer than five texts the interval is infinite.
 pub fn paired_ratio(before: &[Counted], after: &[Counted]) -> Option<RatioInterval> {
     let ratio = accept_length(after)? / accept_length(before)?;
     let count = before.len().min(after.len());

@@ -26,15 +26,16 @@ pub struct Labels {
     pub probabilities: Tensor,
     /// `Σ p · log p` of these: `[rows, 1]`.
     pub negative_entropy: Tensor,
-    /// The target's probability of the draft's vocabulary as a whole: `[rows, 1]`. 1 if not requested.
+    /// The target's probability of the draft's vocabulary as a whole: `[rows, 1]`. 1 if not
+    /// requested.
     pub mass: Tensor,
     /// The draft's token for the target's most likely token; `None` if the draft cannot propose it.
     pub best: Vec<Option<u32>>,
 }
 
 impl Teacher {
-    /// A teacher with a target's vocabulary head, for a draft. The mass of the draft's vocabulary is computed only if
-    /// `wants_mass`.
+    /// A teacher with a target's vocabulary head, for a draft. The mass of the draft's vocabulary
+    /// is computed only if `wants_mass`.
     ///
     /// # Errors
     /// When tensors cannot be created.

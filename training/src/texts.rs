@@ -71,8 +71,8 @@ pub struct Placements {
 }
 
 impl Placements {
-    /// Assigns a role to each prompt. A prompt that occurs twice, in any set, counts once: judging prompts must not be
-    /// trained on.
+    /// Assigns a role to each prompt. A prompt that occurs twice, in any set, counts once: judging
+    /// prompts must not be trained on.
     ///
     /// # Errors
     /// When a set has too few prompts to hold some out.
@@ -133,9 +133,9 @@ struct AnswerLine {
     output_ids: Vec<u32>,
 }
 
-/// Answers all prompts, except those already answered in the file, and appends each new answer to the file. A prompt
-/// whose answer is too short to train on has no text. `watch` receives the progress, and may stop: then the result is
-/// `None`.
+/// Answers all prompts, except those already answered in the file, and appends each new answer to
+/// the file. A prompt whose answer is too short to train on has no text. `watch` receives the
+/// progress, and may stop: then the result is `None`.
 ///
 /// # Errors
 /// When the file cannot be read or written, or the engine fails.

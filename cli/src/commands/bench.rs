@@ -1,4 +1,5 @@
-//! `spectune bench`: benchmarks the engine on random prompts, and compares it with the memory-bandwidth floor.
+//! `spectune bench`: benchmarks the engine on random prompts, and compares it with the
+//! memory-bandwidth floor.
 
 use std::{str::FromStr, time::Instant};
 
@@ -33,14 +34,15 @@ times the round without measuring the draft. \
 The floor is the time to read a round's bytes at the memory bandwidth measured in the same run. \
 It is omitted where rounds are faster, because a small model fits into the CPU's caches.";
 
-/// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth floor.
+/// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth
+/// floor.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     engine: EngineFlags,
-    /// Tree shapes to measure in turn, as none or steps,topk,draft-tokens, each with @accept-length to simulate
-    /// acceptance; default: the shape of the engine flags
+    /// Tree shapes to measure in turn, as none or steps,topk,draft-tokens, each with @accept-length
+    /// to simulate acceptance; default: the shape of the engine flags
     #[arg(long, value_name = "SHAPE;…", value_delimiter = ';')]
     shapes: Vec<Trial>,
     /// Requests that run together; several sizes are measured in turn

@@ -1,4 +1,5 @@
-//! `spectune demo`: writes the demo models and sweeps, for users who have the binary but not the repository.
+//! `spectune demo`: writes the demo models and sweeps, for users who have the binary but not the
+//! repository.
 
 use std::{
     fs,
@@ -24,7 +25,8 @@ pub struct Arguments {
     out: PathBuf,
 }
 
-/// A file of the repository. It gets the same path in the folder, since sweep files name models by relative paths.
+/// A file of the repository. It gets the same path in the folder, since sweep files name models by
+/// relative paths.
 struct DemoFile {
     path: &'static str,
     bytes: &'static [u8],

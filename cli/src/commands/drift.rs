@@ -22,7 +22,8 @@ Exits with 0 if acceptance has not moved beyond noise, and with 1 if it has.";
 pub struct Arguments {
     /// A log written by `spectune serve --log-requests`
     log: PathBuf,
-    /// Folder of the training run whose head is served (default baseline: the first third of the log)
+    /// Folder of the training run whose head is served (default baseline: the first third of the
+    /// log)
     #[arg(long, value_name = "DIR")]
     since: Option<PathBuf>,
     /// Print the result as JSON

@@ -37,11 +37,12 @@ pub struct Arguments {
     /// speculative part of its --config file)
     #[arg(long, value_name = "ENGINE")]
     to: Form,
-    /// Running batch whose row is exported. Default: the whole table, if the engine supports one or its rows agree
+    /// Running batch whose row is exported. Default: the whole table, if the engine supports one or
+    /// its rows agree
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
-    /// Version of the engine, which decides the spelling of flags and the form of tables. Default: the measured
-    /// engine's, else the newest known
+    /// Version of the engine, which decides the spelling of flags and the form of tables. Default:
+    /// the measured engine's, else the newest known
     #[arg(long, value_name = "V")]
     engine_version: Option<EngineVersion>,
     /// Write the launch even if the linter finds errors in it
@@ -91,8 +92,9 @@ fn show(checked: &Checked) {
     terminal::lines(render(&findings, Format::Full, terminal::stderr_is_coloured()).trim_end());
 }
 
-/// What is known of a model of a tuned file: from its folder, which is relative to the file's own, else from the local
-/// cache, else the published facts. Notes on what could not be read are printed.
+/// What is known of a model of a tuned file: from its folder, which is relative to the file's own,
+/// else from the local cache, else the published facts. Notes on what could not be read are
+/// printed.
 fn facts_of(sources: &mut Sources, tuned: &Path, name: &str) -> Option<ModelFacts> {
     if name.is_empty() {
         return None;

@@ -42,8 +42,8 @@ pub struct Arguments {
     /// Prompt; may be given several times for several requests
     #[arg(long, value_name = "TEXT", required_unless_present_any = ["input_ids", "prompts"])]
     prompt: Vec<String>,
-    /// File of prompts, as in sweep files: plain text with one prompt per line, JSON or CSV, or the id of a data set in the
-    /// local Hugging Face cache
+    /// File of prompts, as in sweep files: plain text with one prompt per line, JSON or CSV, or the
+    /// id of a data set in the local Hugging Face cache
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "input_ids"])]
     prompts: Option<PathBuf>,
     /// JSON file with a list of token-id lists, one per request
@@ -79,15 +79,18 @@ pub struct Arguments {
     /// Print one JSON object per request instead of the text
     #[arg(long)]
     json: bool,
-    /// Also write what the draft would propose at every position of the outputs, for `spectune simulate`
+    /// Also write what the draft would propose at every position of the outputs, for
+    /// `spectune simulate`
     #[arg(long, value_name = "FILE", requires = "trace_limits")]
     trace: Option<PathBuf>,
-    /// Largest trees of the trace, as steps,topk,draft-tokens: smaller ones with the same topk are within them
+    /// Largest trees of the trace, as steps,topk,draft-tokens: smaller ones with the same topk are
+    /// within them
     #[arg(long, value_name = "SHAPE;…", value_delimiter = ';', requires = "trace")]
     trace_limits: Vec<String>,
 }
 
-/// One line of `--json`. Accept length = completion_tokens / rounds, the first token and bonus tokens included.
+/// One line of `--json`. Accept length = completion_tokens / rounds, the first token and bonus
+/// tokens included.
 #[derive(Serialize)]
 struct Line<'a> {
     output_ids: &'a [u32],

@@ -57,12 +57,13 @@ Findings of severity info never change the exit code.";
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Launch lines, shell scripts, TOML, YAML, Python, Dockerfiles, systemd units, Markdown with such blocks, sweep
-    /// and tuned files; a folder means all such files in it that contain a launch, except Markdown; - is standard input
+    /// Launch lines, shell scripts, TOML, YAML, Python, Dockerfiles, systemd units, Markdown with
+    /// such blocks, sweep and tuned files; a folder means all such files in it that contain a
+    /// launch, except Markdown; - is standard input
     #[arg(required_unless_present = "url", value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
-    /// URL of a running SGLang, vLLM or spectune server: compare what it runs with what the launches resolve to;
-    /// without files, check the server's own launch
+    /// URL of a running SGLang, vLLM or spectune server: compare what it runs with what the
+    /// launches resolve to; without files, check the server's own launch
     #[arg(long, value_name = "URL", conflicts_with_all = ["fix", "diff", "statistics"])]
     url: Option<String>,
     /// With --url: environment variable that holds the server's API key
@@ -80,7 +81,8 @@ pub struct Arguments {
     /// Version of the engine (default: the newest known; for slime, the one it pins)
     #[arg(long, value_name = "V")]
     engine_version: Option<EngineVersion>,
-    /// Ask the Hugging Face hub (HF_ENDPOINT, HF_TOKEN) for config and tensor headers of models that are not on this machine
+    /// Ask the Hugging Face hub (HF_ENDPOINT, HF_TOKEN) for config and tensor headers of models
+    /// that are not on this machine
     #[cfg(feature = "hub")]
     #[arg(long)]
     hub: bool,
@@ -123,10 +125,12 @@ pub struct Arguments {
     /// Exit with 0 even if there are findings
     #[arg(long)]
     exit_zero: bool,
-    /// Print the configuration that SGLang will run, with the reason for every value; with json, in addition to the findings
+    /// Print the configuration that SGLang will run, with the reason for every value; with json, in
+    /// addition to the findings
     #[arg(long, conflicts_with_all = ["fix", "diff", "statistics"])]
     resolved: bool,
-    /// Print the rules that could not be checked in each launch, and what each lacks; with json, in addition to the findings
+    /// Print the rules that could not be checked in each launch, and what each lacks; with json, in
+    /// addition to the findings
     #[arg(long, conflicts_with_all = ["fix", "diff", "statistics", "resolved"])]
     unchecked: bool,
 }
@@ -276,7 +280,8 @@ fn resolved(all: &[FileResult], format: Format, rendered: &str) -> anyhow::Resul
     Ok(format!("{}\n{rendered}", tables.join("\n")))
 }
 
-/// Checks a text with the settings of the folder that it is in. `runs` is the version of the engine that runs it.
+/// Checks a text with the settings of the folder that it is in. `runs` is the version of the engine
+/// that runs it.
 ///
 /// # Errors
 /// When a settings file of the linter is wrong.

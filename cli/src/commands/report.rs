@@ -35,8 +35,8 @@ pub struct Arguments {
     /// Compare two sweeps by configuration, even if their fingerprints differ
     #[arg(long)]
     compare: bool,
-    /// Fail if this holds for the second folder relative to the others: METRIC < RATIO or METRIC > RATIO, with throughput,
-    /// latency, ttft, itl or accept_length
+    /// Fail if this holds for the second folder relative to the others: METRIC < RATIO or METRIC >
+    /// RATIO, with throughput, latency, ttft, itl or accept_length
     #[arg(long, value_name = "CONDITION")]
     fail_if: Option<Condition>,
     /// With --fail-if: only under this load, such as 8 (batch size) or "4 requests/s"

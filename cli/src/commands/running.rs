@@ -1,4 +1,5 @@
-//! Measures running servers as they are: the common part of `tune --url` and of a sweep file with `[system] url`.
+//! Measures running servers as they are: the common part of `tune --url` and of a sweep file with
+//! `[system] url`.
 
 use std::{
     path::{Path, PathBuf},
@@ -49,7 +50,8 @@ pub struct Inputs {
     pub dry_run: bool,
 }
 
-/// Measures servers and writes the report. `again` is the command that continues, without the program.
+/// Measures servers and writes the report. `again` is the command that continues, without the
+/// program.
 ///
 /// # Errors
 /// When a server cannot be used, or nothing could be measured.

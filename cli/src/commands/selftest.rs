@@ -19,7 +19,8 @@ pub struct Arguments {
     /// Device to run on: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     device: engine::DeviceChoice,
-    /// Check a model split over this many GPUs, starting at the device, and the communication between them
+    /// Check a model split over this many GPUs, starting at the device, and the communication
+    /// between them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8), conflicts_with = "kernel")]
     tp_size: u8,
     /// Run all kernel checks and a few engine checks

@@ -45,10 +45,12 @@ pub struct Arguments {
     /// Maximum memory of all requests in MiB: bodies, and prompts of waiting and running requests
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..))]
     max_request_memory: u32,
-    /// Origins of web pages that may use the server, or * (default: all with --api-key, else pages of this machine)
+    /// Origins of web pages that may use the server, or * (default: all with --api-key, else pages
+    /// of this machine)
     #[arg(long, value_name = "ORIGIN", num_args = 1.., value_delimiter = ',')]
     allowed_origins: Vec<String>,
-    /// No effect, as Prometheus metrics are always served at /metrics; accepted for SGLang's command lines
+    /// No effect, as Prometheus metrics are always served at /metrics; accepted for SGLang's
+    /// command lines
     #[arg(long)]
     enable_metrics: bool,
     /// Add speculation statistics to every response
@@ -64,8 +66,9 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 10, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(0..=86_400))]
     shutdown_grace: u64,
-    /// Append every finished request to a file, prompt and answer as token ids, for `spectune train` and `spectune drift`.
-    /// It contains what clients sent: off by default, readable only by its owner, never rotated or deleted
+    /// Append every finished request to a file, prompt and answer as token ids, for
+    /// `spectune train` and `spectune drift`. It contains what clients sent: off by default,
+    /// readable only by its owner, never rotated or deleted
     #[arg(long, value_name = "FILE")]
     log_requests: Option<PathBuf>,
 }

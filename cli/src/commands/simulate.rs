@@ -50,7 +50,8 @@ pub struct Arguments {
     /// Traces by position, from `spectune generate --trace`
     #[arg(long, value_name = "FILE", required_unless_present = "accept_lengths", conflicts_with = "accept_lengths")]
     trace: Option<PathBuf>,
-    /// Tokens per round of chains of 1, 2, … drafts, bonus token included, as published for a model and its draft
+    /// Tokens per round of chains of 1, 2, … drafts, bonus token included, as published for a model
+    /// and its draft
     #[arg(long, value_name = "L,…", value_delimiter = ',')]
     accept_lengths: Vec<f64>,
     /// Time of steps: a JSON file of costs, or the name of a machine
@@ -95,7 +96,8 @@ pub struct Arguments {
     /// Abort the rest of a rollout then, instead of letting it run on
     #[arg(long, requires = "rollout")]
     abort: bool,
-    /// Trees to choose among, as steps,topk,draft-tokens; default: chains and trees of known acceptance
+    /// Trees to choose among, as steps,topk,draft-tokens; default: chains and trees of known
+    /// acceptance
     #[arg(long, value_name = "SHAPE;…", value_delimiter = ';')]
     shapes: Vec<String>,
     /// Policies to compare with no speculation; default: all that what is known allows

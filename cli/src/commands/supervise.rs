@@ -1,4 +1,5 @@
-//! `spectune supervise`, hidden: ends servers if the process that started it is killed. Only other commands start it.
+//! `spectune supervise`, hidden: ends servers if the process that started it is killed. Only other
+//! commands start it.
 
 use std::{
     io::{stdin, stdout},
@@ -14,8 +15,8 @@ pub const NAME: &str = "supervise";
 
 /// How it is started; `None` if this program's file is unknown.
 pub fn program() -> Option<Program> {
-    // By this name the system does not list it as `spectune`, so a kill of all processes of that name leaves it. It also works
-    // if the program's file has been replaced meanwhile.
+    // By this name the system does not list it as `spectune`, so a kill of all processes of that
+    // name leaves it. It also works if the program's file has been replaced meanwhile.
     let own = PathBuf::from("/proc/self/exe");
     let path = if own.exists() { own } else { std::env::current_exe().ok()? };
     Some(Program { path, name: "spectune-supervisor".into(), args: vec![NAME.into()], env: Vec::new() })

@@ -93,8 +93,8 @@ fn take_output(event: &Value, tokens: usize, output: &mut Vec<u32>) {
     output.extend(ids);
 }
 
-/// Figures of the request so far. `spec_accept_length` is ignored, because it counts the token of the prefill as one of
-/// a round.
+/// Figures of the request so far. `spec_accept_length` is ignored, because it counts the token of
+/// the prefill as one of a round.
 fn take_speculation(meta: &Value, generated: &mut Generated) {
     let rounds = whole(&meta["spec_verify_ct"]).filter(|rounds| *rounds > 0);
     generated.rounds = rounds.or(generated.rounds);

@@ -15,8 +15,8 @@ pub(super) fn info(address: &Address, listed: ServerInfo) -> Result<ServerInfo, 
     Ok(ServerInfo { version, resolved, ..listed })
 }
 
-/// Available in development mode; responds with 200 and `false` while an ended request still holds blocks. Versions
-/// before 0.12 have an empty response.
+/// Available in development mode; responds with 200 and `false` while an ended request still holds
+/// blocks. Versions before 0.12 have an empty response.
 pub(super) fn reset_prefix_cache(address: &Address) -> Result<bool, ServerError> {
     let answer = address.post("/reset_prefix_cache", &json!({}))?;
     let said = serde_json::from_str::<Value>(&answer.body).ok();

@@ -38,8 +38,8 @@ pub enum Mark {
 }
 
 impl Scale {
-    /// Maps values from `from` to `to` to the pixels between two ends. An empty range is widened, so that a single
-    /// value has a place.
+    /// Maps values from `from` to `to` to the pixels between two ends. An empty range is widened,
+    /// so that a single value has a place.
     pub fn new((from, to): (f64, f64), (start, end): (i32, i32)) -> Self {
         let (from, to) = if to - from > f64::EPSILON * to.abs().max(from.abs()) {
             (from, to)
@@ -66,7 +66,8 @@ impl Scale {
         self.start.saturating_add((share * f64::from(self.end - self.start)).round() as i32)
     }
 
-    /// Round values in the range, at most `most` steps, and the number of decimals that distinguishes them.
+    /// Round values in the range, at most `most` steps, and the number of decimals that
+    /// distinguishes them.
     pub fn ticks(self, most: usize) -> (Vec<f64>, usize) {
         if self.logarithmic {
             return self.round_ratios(most);
@@ -101,13 +102,15 @@ impl Scale {
 }
 
 impl Scale {
-    /// A tick with the decimals that its scale needs; on a logarithmic scale whole numbers need none.
+    /// A tick with the decimals that its scale needs; on a logarithmic scale whole numbers need
+    /// none.
     fn written(self, tick: f64, decimals: usize) -> String {
         figures::with_decimals(tick, if self.logarithmic && tick >= 1.0 { 0 } else { decimals })
     }
 }
 
-/// The range of positive values, widened on both sides by a share of its ratio; `None` without values.
+/// The range of positive values, widened on both sides by a share of its ratio; `None` without
+/// values.
 pub fn span_of_ratios(values: impl Iterator<Item = f64>, margin: f64) -> Option<(f64, f64)> {
     let logarithms = values.filter(|value| *value > 0.0).map(f64::ln);
     span(logarithms, margin).map(|(low, high)| (low.exp(), high.exp()))
@@ -145,7 +148,8 @@ pub fn horizontal(
     canvas.text(((area.left + area.right) / 2, area.bottom + 32), name, font)
 }
 
-/// Horizontal grid lines, with values (and a suffix) to the left of the area, and the axis label to the left of them.
+/// Horizontal grid lines, with values (and a suffix) to the left of the area, and the axis label to
+/// the left of them.
 pub fn vertical(canvas: &mut Canvas<'_>, area: Area, scale: Scale, name: &str, suffix: &str) -> Result<(), DrawError> {
     let (ticks, decimals) = scale.ticks((area.height() / 45).max(2) as usize);
     for tick in ticks {

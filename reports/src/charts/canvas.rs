@@ -1,4 +1,5 @@
-//! A drawing in pixels whose colours are roles. The SVG backend has no fonts, so text widths are estimated.
+//! A drawing in pixels whose colours are roles. The SVG backend has no fonts, so text widths are
+//! estimated.
 
 use std::{error::Error, fmt::Write};
 
@@ -69,7 +70,8 @@ pub struct Canvas<'a> {
     pub format: Format,
 }
 
-/// Draws something as wide as the format and `height` pixels high; `title` is the text for screen readers.
+/// Draws something as wide as the format and `height` pixels high; `title` is the text for screen
+/// readers.
 pub fn drawing(
     format: Format,
     height: i32,

@@ -66,8 +66,8 @@ pub fn measured(race: &Race) -> Grid {
     Grid { title, relative, predicted: false, cells }
 }
 
-/// The predictions under a load: output tokens per second, relative to the prediction without speculation if there is
-/// one. `chosen` is outlined.
+/// The predictions under a load: output tokens per second, relative to the prediction without
+/// speculation if there is one. `chosen` is outlined.
 pub fn predicted(predictions: &[&Prediction], chosen: Option<&Entry>, title: String) -> Grid {
     let rate = |one: &Prediction| one.output_tokens_per_s;
     let plain = |one: &&&Prediction| one.configuration.is_off() && one.configuration.is_plain();

@@ -1,8 +1,9 @@
 //! Colours by role. A drawing uses roles, and the page's theme defines their colours.
 //!
-//! The drawing library writes fixed colours. So each role has a unique light colour, by which it is recognised in the
-//! drawing and given a class. Viewers without style sheets show the light colours. Hues follow Okabe and Ito
-//! (distinguishable under the common colour-vision deficiencies), and no two roles differ in hue alone.
+//! The drawing library writes fixed colours. So each role has a unique light colour, by which it is
+//! recognised in the drawing and given a class. Viewers without style sheets show the light
+//! colours. Hues follow Okabe and Ito (distinguishable under the common colour-vision
+//! deficiencies), and no two roles differ in hue alone.
 
 use std::fmt::Write;
 
@@ -94,7 +95,8 @@ const TABLE: &[(Role, &str, u32, u32)] = &[
 ];
 
 impl Role {
-    /// The colour of the load at this index out of `count`: as far from the others as the palette allows.
+    /// The colour of the load at this index out of `count`: as far from the others as the palette
+    /// allows.
     pub fn load(place: usize, count: usize) -> Self {
         let last = LOAD_COLOURS - 1;
         Self::Load(if count <= 1 { 0 } else { (place * last / (count - 1)).min(last) })

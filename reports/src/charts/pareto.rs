@@ -55,7 +55,8 @@ pub fn draw(section: &Section<'_>, format: Format) -> Drawn {
     let top = axes::legend_height(format.width(), &legend) + 12;
     let bottom = top + if format.is_narrow() { 330 } else { 420 };
     let area = Area { left: if format.is_narrow() { 64 } else { 76 }, top, right: format.width() - 12, bottom };
-    // Logarithmic: loads differ by factors, and with equal lengths for equal ratios each has room for its labels.
+    // Logarithmic: loads differ by factors, and with equal lengths for equal ratios each has room
+    // for its labels.
     let across = Scale::new(across, (area.left, area.right)).logarithmic();
     let up = Scale::new(up, (area.bottom, area.top)).logarithmic();
     let drawn = canvas::drawing(format, bottom + 44, "Throughput against speed for one user", |canvas| {
@@ -144,8 +145,8 @@ fn mark(canvas: &mut Canvas<'_>, point: &Point<'_>, place: (i32, i32)) -> Result
     if point.chosen { canvas.ring(place, 9, Role::Ink) } else { Ok(()) }
 }
 
-/// Labels the points of the frontier and the chosen ones where the label covers no mark and no other label; otherwise
-/// omits it.
+/// Labels the points of the frontier and the chosen ones where the label covers no mark and no
+/// other label; otherwise omits it.
 fn label(
     canvas: &mut Canvas<'_>,
     area: Area,

@@ -107,8 +107,8 @@ fn row(
     canvas.text((scale.pixel(until) + 8, middle), &words, Font::new(SMALL, Role::Ink).bold())
 }
 
-/// Label, ms, colour and text colour of each part. Medians of parts need not add up to the median of the whole, so a
-/// small difference is omitted.
+/// Label, ms, colour and text colour of each part. Medians of parts need not add up to the median
+/// of the whole, so a small difference is omitted.
 fn parts(entry: &Entry, total: f64) -> Vec<(&'static str, f64, Role, Role)> {
     let Some(split) = entry.split else { return vec![("round", total, Role::Rest, Role::Ink)] };
     let mut parts = Vec::new();

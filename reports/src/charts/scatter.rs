@@ -24,7 +24,8 @@ pub struct Point {
     pub tip: String,
 }
 
-/// Draws points on two axes with the same scale, logarithmic if they are far apart; `unit` is that of both.
+/// Draws points on two axes with the same scale, logarithmic if they are far apart; `unit` is that
+/// of both.
 pub fn draw(points: &[Point], title: &str, unit: &str, legend: &[(Mark, String)], format: Format) -> Drawn {
     let ends = || points.iter().flat_map(|point| [point.predicted, point.measured]).filter(|value| value.is_finite());
     let (smallest, largest) = (ends().fold(f64::INFINITY, f64::min), ends().fold(0.0, f64::max));

@@ -21,8 +21,8 @@ fn damaged(lines: &[usize]) -> String {
 }
 
 impl Sweep {
-    /// Reads journal and tuned file of a sweep's folder. Damaged lines in the journal, and a missing or broken tuned
-    /// file, result in notices; the sweep may still be running.
+    /// Reads journal and tuned file of a sweep's folder. Damaged lines in the journal, and a
+    /// missing or broken tuned file, result in notices; the sweep may still be running.
     ///
     /// # Errors
     /// When the journal is missing or cannot be read.

@@ -1,5 +1,5 @@
-//! A part of the page: a heading, how to read it, remarks, tables and charts. All parts have the same layout, in every
-//! format.
+//! A part of the page: a heading, how to read it, remarks, tables and charts. All parts have the
+//! same layout, in every format.
 
 use serde::Serialize;
 

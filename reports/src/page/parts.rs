@@ -1,4 +1,5 @@
-//! The parts of a section after its races: predictions, their basis, and how far figures can be trusted.
+//! The parts of a section after its races: predictions, their basis, and how far figures can be
+//! trusted.
 
 mod acceptance;
 mod captures;

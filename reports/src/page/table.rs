@@ -75,8 +75,8 @@ pub fn whole(race: &Race) -> Option<Ranking> {
     ranking(race.measured().chain(race.measured_probes()).collect(), &columns::for_race(race))
 }
 
-/// The best configurations, and always the chosen one, no speculation, the engine's default and probes, with the main
-/// figures.
+/// The best configurations, and always the chosen one, no speculation, the engine's default and
+/// probes, with the main figures.
 pub fn first(race: &Race) -> Option<Ranking> {
     let is_shown = |entry: &&Entry| {
         entry.rank.is_some_and(|rank| rank <= FIRST) || entry.chosen || entry.ranked.role != Role::Candidate

@@ -52,7 +52,8 @@ pub fn table(race: &Race) -> Option<Table> {
     Some(if in_time || is_open_loop { table } else { table.folded() })
 }
 
-/// The percentiles that the numbers of values suffice for, and the largest value where there is no p99.
+/// The percentiles that the numbers of values suffice for, and the largest value where there is no
+/// p99.
 struct Shown {
     p90: bool,
     p99: bool,

@@ -16,7 +16,8 @@ pub struct Plan<'a> {
     pub planned: usize,
 }
 
-/// The plans of all sweeps with a fingerprint, in the order of the sweeps; sweeps without a fixed plan are omitted.
+/// The plans of all sweeps with a fingerprint, in the order of the sweeps; sweeps without a fixed
+/// plan are omitted.
 pub fn plans<'a>(sweeps: &'a [Sweep], fingerprint: &Fingerprint) -> Vec<Plan<'a>> {
     let headed = |sweep: &'a Sweep| Some((sweep, sweep.header.as_ref()?));
     let mut groups: Vec<Vec<(&Sweep, &Header)>> = Vec::new();

@@ -57,8 +57,8 @@ impl Section<'_> {
         }
     }
 
-    /// What limits the meaning of the answers under all loads, in a sentence each: warnings of the tuned files that are not
-    /// about a single load, and what the workload says about itself.
+    /// What limits the meaning of the answers under all loads, in a sentence each: warnings of the
+    /// tuned files that are not about a single load, and what the workload says about itself.
     pub fn cautions(&self) -> Vec<String> {
         let loads: Vec<String> = self.races.iter().map(|race| format!("{}: ", race.load)).collect();
         let of_load = |warning: &str| loads.iter().any(|load| warning.starts_with(load.as_str()));
@@ -82,8 +82,8 @@ impl Section<'_> {
     }
 }
 
-/// Labels that distinguish sections: the differing ones of machine, models, workload and engine, and if these do not
-/// suffice, other parts of the fingerprint.
+/// Labels that distinguish sections: the differing ones of machine, models, workload and engine,
+/// and if these do not suffice, other parts of the fingerprint.
 pub fn labels(sections: &[Section<'_>]) -> Vec<String> {
     let mut labels: Vec<Vec<String>> = vec![Vec::new(); sections.len()];
     let all_differ = |labels: &[Vec<String>]| labels.iter().collect::<BTreeSet<_>>().len() == labels.len();

@@ -16,8 +16,8 @@ pub fn sweep(folder: &Path, header: &Header, records: &[Record]) {
     records.iter().for_each(|record| journal.append(record).expect("it is written"));
 }
 
-/// Writes the folders `shard-1` and `shard-2` of a sweep. Each has its own measurement of the baselines; those of the
-/// second are earlier.
+/// Writes the folders `shard-1` and `shard-2` of a sweep. Each has its own measurement of the
+/// baselines; those of the second are earlier.
 pub fn two_shards(folder: &Path, trials: &Synthetic) -> [PathBuf; 2] {
     let again = Synthetic { seed: trials.seed + 1, ..trials.clone() }.records();
     let (mut parts, mut candidates) = ([Vec::new(), Vec::new()], 0);

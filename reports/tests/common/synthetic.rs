@@ -1,4 +1,5 @@
-//! Synthetic trials with the structure of real ones. Nothing here was measured; the device's name says so.
+//! Synthetic trials with the structure of real ones. Nothing here was measured; the device's name
+//! says so.
 
 use reports::Sweep;
 use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile};
@@ -139,7 +140,8 @@ impl Synthetic {
         let extend = if shape.is_off() { 0.0 } else { 0.5 + 0.01 * batch_size as f64 };
         let round = verify + draft + extend + 0.3;
 
-        // The probability that one of the drafts at a depth is right grows with the number of nodes at that depth.
+        // The probability that one of the drafts at a depth is right grows with the number of nodes
+        // at that depth.
         let width = (shape.num_draft_tokens - 1) as f64 / shape.num_steps.max(1) as f64;
         let rounds = 40_000_u64;
         let mut reached = 1.0;

@@ -1,4 +1,5 @@
-//! Checks before a request reaches a handler: the key, the type and size of the body, and that the server is not shutting down.
+//! Checks before a request reaches a handler: the key, the type and size of the body, and that the
+//! server is not shutting down.
 
 use std::{
     io::Read,
@@ -30,8 +31,8 @@ use crate::{
 /// Largest body in bytes.
 pub const LARGEST_BODY: usize = 8 << 20;
 
-/// Bodies up to this size are read and discarded before the client receives the error that they are too large: most
-/// clients read no response before they have sent everything.
+/// Bodies up to this size are read and discarded before the client receives the error that they are
+/// too large: most clients read no response before they have sent everything.
 const LARGEST_THROWN_AWAY: usize = 64 << 20;
 /// Maximum time to wait for the next bytes of a body.
 const BODY_PATIENCE: Duration = Duration::from_secs(20);
@@ -154,8 +155,8 @@ async fn read_body(request: Request, state: &State) -> Result<(Vec<u8>, Permit),
     }
 }
 
-/// Refuses a request whose body has not been read. A client that is still sending would otherwise not see the reason,
-/// unless it waits for `100 Continue`.
+/// Refuses a request whose body has not been read. A client that is still sending would otherwise
+/// not see the reason, unless it waits for `100 Continue`.
 async fn refuse(request: Request, error: ApiError) -> ApiError {
     let waits_for_leave = request.headers().contains_key(header::EXPECT);
     if !waits_for_leave && announced(request.headers()).is_none_or(|announced| announced <= LARGEST_THROWN_AWAY) {
@@ -191,8 +192,8 @@ pub async fn check_crowd(request: Request, next: Next) -> Response {
     if refused { refuse(request, ApiError::crowded()).await.into_response() } else { next.run(request).await }
 }
 
-/// Refuses types other than JSON, which also keeps pages of other sites, opened in a browser on this machine, from
-/// sending requests. A missing type counts as JSON.
+/// Refuses types other than JSON, which also keeps pages of other sites, opened in a browser on
+/// this machine, from sending requests. A missing type counts as JSON.
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(given) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let given = String::from_utf8_lossy(given.as_bytes());

@@ -1,7 +1,8 @@
 //! Decides which web pages may use the server from a browser (CORS).
 //!
-//! A page of any site can be open in a browser on this machine. Without a key it could use a server that is only
-//! reachable from this machine. So by default a server without a key allows only pages from this machine.
+//! A page of any site can be open in a browser on this machine. Without a key it could use a server
+//! that is only reachable from this machine. So by default a server without a key allows only pages
+//! from this machine.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use axum::{
 
 use crate::{ServeOptions, state::State};
 
-/// Answers preflight requests, and sets the headers that name the origins allowed to read a response.
+/// Answers preflight requests, and sets the headers that name the origins allowed to read a
+/// response.
 pub async fn tell(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
     let Some(origin) = request.headers().get(header::ORIGIN).cloned() else { return next.run(request).await };
     let asks =

@@ -23,7 +23,8 @@ pub async fn health(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, Api
     }
 }
 
-/// Healthy if the engine generates a token: for a request of this check, or, with a long queue, for others.
+/// Healthy if the engine generates a token: for a request of this check, or, with a long queue, for
+/// others.
 pub async fn generate(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, ApiError> {
     health(Shared(state.clone())).await?;
     let own = async {

@@ -34,15 +34,16 @@ pub async fn model_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
     }))
 }
 
-/// `GET /server_info`: the configuration, the device, and how well drafts are accepted. Uses SGLang's names where they
-/// exist.
+/// `GET /server_info`: the configuration, the device, and how well drafts are accepted. Uses
+/// SGLang's names where they exist.
 pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
     let facts = state.worker.facts();
     let options = &facts.options;
     let shapes: Vec<String> = options.policy.shapes().map(|shape| shape.to_string()).collect();
     let now = state.worker.published();
     let statistics = &now.statistics;
-    // A table of shapes has no single triple, so the current one is reported, as SGLang does for its adaptive steps.
+    // A table of shapes has no single triple, so the current one is reported, as SGLang does for
+    // its adaptive steps.
     let runs = Some(options.policy.shape(statistics.running.max(1))).filter(|_| options.algorithm.is_some());
     let shape = options.policy.shapes().next().filter(|_| shapes.len() == 1 && options.algorithm.is_some());
     let accept_length = now.accept_lengths.since_flush.filter(|_| options.algorithm.is_some());

@@ -23,7 +23,8 @@ pub fn read(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
     }
 }
 
-/// Refuses roles that neither the API nor the chat template knows. `name` is the parameter that contains the messages.
+/// Refuses roles that neither the API nor the chat template knows. `name` is the parameter that
+/// contains the messages.
 ///
 /// # Errors
 /// When there is one.
@@ -41,8 +42,8 @@ pub fn check_roles(messages: &[Value], name: &str, template: &str) -> Result<(),
     }
 }
 
-/// A message in the form of the chat template: text in one piece, arguments of tool calls as objects. Other fields are
-/// passed to the template.
+/// A message in the form of the chat template: text in one piece, arguments of tool calls as
+/// objects. Other fields are passed to the template.
 ///
 /// # Errors
 /// When it is not a message.
@@ -76,7 +77,8 @@ pub fn message(place: &str, value: Value) -> Result<Value, ApiError> {
     Ok(Value::Object(message))
 }
 
-/// Converts arguments of a tool call from OpenAI's JSON in a string to the object that templates expect.
+/// Converts arguments of a tool call from OpenAI's JSON in a string to the object that templates
+/// expect.
 fn read_arguments(call: &mut Value) {
     let Some(arguments) = call.pointer_mut("/function/arguments") else { return };
     let object = arguments.as_str().and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());

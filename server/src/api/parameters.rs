@@ -37,17 +37,20 @@ pub struct Parameters {
     pub form: Option<(&'static str, Form)>,
 }
 
-/// How an API specifies the number of tokens to generate: the first of these names that is present counts.
+/// How an API specifies the number of tokens to generate: the first of these names that is present
+/// counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Lengths {
     /// The names.
     pub names: &'static [&'static str],
-    /// The minimum number of tokens: 0 if a response may consist of the prompt's log-probabilities only.
+    /// The minimum number of tokens: 0 if a response may consist of the prompt's log-probabilities
+    /// only.
     pub least: i64,
 }
 
 impl Parameters {
-    /// Reads the parameters. Absent ones are taken from `defaults`, else they are neutral: temperature and top_p are 1.
+    /// Reads the parameters. Absent ones are taken from `defaults`, else they are neutral:
+    /// temperature and top_p are 1.
     ///
     /// # Errors
     /// When one has the wrong type or is out of range.
@@ -103,8 +106,8 @@ impl Parameters {
         Ok(())
     }
 
-    /// The requests of a prompt, one per choice. With a seed, choice i uses the seed + i, regardless of the other
-    /// prompts in the request.
+    /// The requests of a prompt, one per choice. With a seed, choice i uses the seed + i,
+    /// regardless of the other prompts in the request.
     pub fn requests(&self, prompt: &[u32], state: &State) -> Vec<Request> {
         let seed = |choice: usize| match self.seed {
             Some(seed) => seed.wrapping_add(choice as u64),

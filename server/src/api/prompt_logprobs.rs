@@ -25,7 +25,8 @@ pub fn asked(counts: [Option<usize>; 2]) -> Option<PromptLogprobs> {
     Some(PromptLogprobs { from: 0, alternatives })
 }
 
-/// vLLM's list: null for the first token, then for each token itself and the `count` best, by token id.
+/// vLLM's list: null for the first token, then for each token itself and the `count` best, by token
+/// id.
 pub fn list(prompt: &[u32], logprobs: &[TokenLogprobs], count: usize, text: Option<&Text>) -> Value {
     let entry = |id: u32, logprob: f32, rank: Option<usize>| {
         let decoded = text.map(|text| text.token(id).text);

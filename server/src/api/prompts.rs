@@ -45,11 +45,12 @@ pub struct Truncation {
 }
 
 impl Truncation {
-    /// A prompt of this many contexts is tokenised in order to be truncated; a longer one is refused.
+    /// A prompt of this many contexts is tokenised in order to be truncated; a longer one is
+    /// refused.
     const LONGEST: usize = 8;
 
-    /// Reads `truncate_prompt_tokens` and `truncation_side`. -1 keeps as many tokens as leave room for the requested
-    /// output.
+    /// Reads `truncate_prompt_tokens` and `truncation_side`. -1 keeps as many tokens as leave room
+    /// for the requested output.
     ///
     /// # Errors
     /// When one is invalid.
@@ -100,8 +101,8 @@ impl Written {
     }
 }
 
-/// Reads a string, a list of strings, a list of token ids, or a list of such lists. The boolean is false for a single
-/// prompt that is not in a list. `None` if the field is absent.
+/// Reads a string, a list of strings, a list of token ids, or a list of such lists. The boolean is
+/// false for a single prompt that is not in a list. `None` if the field is absent.
 ///
 /// # Errors
 /// When it is anything else, or there are too many.
@@ -129,8 +130,9 @@ pub fn read(fields: &mut Fields, name: &str) -> Result<Option<(Vec<Written>, boo
     Ok(Some((list.iter().map(read).collect::<Result<_, _>>()?, true)))
 }
 
-/// Tokenises prompts, with the tokenizer's special tokens around each if `special`. `name` is the parameter that
-/// contained them; `with_text` also decodes token ids. Long prompts are truncated as requested.
+/// Tokenises prompts, with the tokenizer's special tokens around each if `special`. `name` is the
+/// parameter that contained them; `with_text` also decodes token ids. Long prompts are truncated as
+/// requested.
 ///
 /// # Errors
 /// When the model has no tokenizer, the tokenizer rejects a prompt, or one is longer than the context.

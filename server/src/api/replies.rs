@@ -27,7 +27,8 @@ pub struct StreamUsage {
     pub in_every_chunk: bool,
 }
 
-/// Which token ids a response includes: `return_token_ids` (vLLM, SGLang) and `return_prompt_token_ids` (SGLang).
+/// Which token ids a response includes: `return_token_ids` (vLLM, SGLang) and
+/// `return_prompt_token_ids` (SGLang).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenIds {
     /// Those of the prompt.
@@ -77,8 +78,8 @@ impl StreamUsage {
     }
 }
 
-/// Reads the client's name for its request: SGLang's `rid`, which is the response's id, or vLLM's `request_id`, which
-/// is the id after a prefix.
+/// Reads the client's name for its request: SGLang's `rid`, which is the response's id, or vLLM's
+/// `request_id`, which is the id after a prefix.
 ///
 /// # Errors
 /// When one has the wrong type.
@@ -104,8 +105,8 @@ impl TokenIds {
         }
     }
 
-    /// Adds ids to a complete response to these prompts, whose choices are in order. With one prompt, its ids are also
-    /// in the response itself.
+    /// Adds ids to a complete response to these prompts, whose choices are in order. With one
+    /// prompt, its ids are also in the response itself.
     pub fn write_all(self, object: &mut Value, prompts: &[&[u32]], choices: &[Choice]) {
         let prompt_parameters = choices.len().div_ceil(prompts.len().max(1)).max(1);
         for (at, choice) in choices.iter().enumerate() {

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{http::error::ApiError, state::State};
 
-/// All endpoints. As in SGLang, health and metrics need no key: monitoring a server does not require the right to use
-/// it.
+/// All endpoints. As in SGLang, health and metrics need no key: monitoring a server does not
+/// require the right to use it.
 pub fn router(state: Arc<State>) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(chat_completions))

@@ -1,7 +1,7 @@
 //! Limits on connections: their number, and how long each may keep the server waiting.
 //!
-//! When the limit is reached, the connection that has been idle longest is closed. If none is idle, a few more are accepted so
-//! that they receive an error or the server's health.
+//! When the limit is reached, the connection that has been idle longest is closed. If none is idle,
+//! a few more are accepted so that they receive an error or the server's health.
 
 use std::{
     collections::BTreeMap,
@@ -78,7 +78,8 @@ struct Busy {
     connection: Arc<Connection>,
 }
 
-/// Maximum number of connections: the requested one, limited by the number of files that the process may open.
+/// Maximum number of connections: the requested one, limited by the number of files that the
+/// process may open.
 pub fn most_connections(asked: usize) -> usize {
     let files = open_files().map_or(usize::MAX, |files| files.saturating_sub(OTHER_FILES + CROWD).max(1));
     if files < asked {
@@ -114,7 +115,8 @@ pub async fn serve(listener: TcpListener, router: Router, most: usize, mut stopp
                 continue;
             }
         };
-        // Events of a stream must be sent when they are written, not when the previous one has been acknowledged.
+        // Events of a stream must be sent when they are written, not when the previous one has been
+        // acknowledged.
         if let Err(error) = socket.set_nodelay(true) {
             tracing::debug!("TCP_NODELAY: {error}");
         }
@@ -181,8 +183,8 @@ async fn connection(socket: TcpStream, router: Router, place: ConnectionPermit, 
 }
 
 impl Connections {
-    /// A place for a new connection, if necessary that of an idle one; `None` if even the places for refused
-    /// connections are taken.
+    /// A place for a new connection, if necessary that of an idle one; `None` if even the places
+    /// for refused connections are taken.
     fn enter(self: &Arc<Self>, number: u64) -> Option<ConnectionPermit> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let crowd = open.values().filter(|one| one.crowded).count();
@@ -220,7 +222,8 @@ impl Connections {
     }
 }
 
-/// Closes the connection that has been idle longest, and frees its place at once; returns whether there is one.
+/// Closes the connection that has been idle longest, and frees its place at once; returns whether
+/// there is one.
 fn leave(open: &mut BTreeMap<u64, Arc<Connection>>, crowded: bool) -> bool {
     let idle = open.iter().filter(|(_, one)| one.crowded == crowded && one.is_idle());
     let longest = idle.min_by_key(|(_, one)| one.idle_since.load(Ordering::Relaxed)).map(|(number, _)| *number);

@@ -47,8 +47,8 @@ impl ApiError {
         }
     }
 
-    /// Prompt and output exceed the context. `parameter` contains the prompt; `asked` is the requested number of output
-    /// tokens, if given.
+    /// Prompt and output exceed the context. `parameter` contains the prompt; `asked` is the
+    /// requested number of output tokens, if given.
     pub fn context_length(parameter: &str, most: usize, prompt: usize, asked: Option<usize>) -> Self {
         // OpenAI's wording, which clients search for.
         let (verb, details) = match asked {
@@ -66,7 +66,8 @@ impl ApiError {
         Self { code: Some("context_length_exceeded"), ..Self::parameter(parameter, message) }
     }
 
-    /// The prompt alone exceeds the context: it has at least this many tokens, and not all were counted.
+    /// The prompt alone exceeds the context: it has at least this many tokens, and not all were
+    /// counted.
     pub fn far_too_long(parameter: &str, most: usize, least: usize) -> Self {
         let message = format!(
             "This model's maximum context length is {most} tokens. However, your {parameter} resulted in at least {least} \
@@ -163,8 +164,9 @@ impl ApiError {
         }
     }
 
-    /// The error for a choice with this finish reason, if any. `stopping` says whether the server is shutting down: a
-    /// partial response must not look complete, unless the client requested the abort.
+    /// The error for a choice with this finish reason, if any. `stopping` says whether the server
+    /// is shutting down: a partial response must not look complete, unless the client requested the
+    /// abort.
     pub fn from_end(reason: &FinishReason, stopping: bool) -> Option<Self> {
         match reason {
             FinishReason::Cancelled if stopping => Some(Self::stopping()),

@@ -1,5 +1,5 @@
-//! The fields of a JSON body. Each is removed when it is read, so the remaining ones at the end would be ignored.
-//! Errors name the parameter.
+//! The fields of a JSON body. Each is removed when it is read, so the remaining ones at the end
+//! would be ignored. Errors name the parameter.
 
 use std::{ops::RangeInclusive, time::Instant};
 

@@ -1,5 +1,6 @@
-//! Runs slow work (parsing bodies, rendering chats, tokenising) off the I/O threads, a bounded number of jobs at a time.
-//! Long jobs queue after long jobs only, so short ones do not wait for them.
+//! Runs slow work (parsing bodies, rendering chats, tokenising) off the I/O threads, a bounded
+//! number of jobs at a time. Long jobs queue after long jobs only, so short ones do not wait for
+//! them.
 
 use std::sync::{
     Arc,
@@ -12,7 +13,8 @@ use super::error::ApiError;
 
 /// Input from this size on counts as long, in bytes.
 const LONG: usize = 256 << 10;
-/// Input up to this size, in bytes, is parsed on the I/O thread: that is faster than handing it over.
+/// Input up to this size, in bytes, is parsed on the I/O thread: that is faster than handing it
+/// over.
 pub const SPOT: usize = 16 << 10;
 
 /// Queues for short and long jobs. Clones share them.
@@ -37,8 +39,8 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    /// Runs a job on input of this many bytes when its turn comes. If the caller gives up, a waiting job is not
-    /// started, and a running one can check whether it is still needed.
+    /// Runs a job on input of this many bytes when its turn comes. If the caller gives up, a
+    /// waiting job is not started, and a running one can check whether it is still needed.
     ///
     /// # Errors
     /// When the job fails.

@@ -1,5 +1,6 @@
-//! The memory limit of all requests: bodies, their parsed form, and prompts that wait or run. Responses are bounded
-//! elsewhere: by the context length, and by how long a client may leave them unread.
+//! The memory limit of all requests: bodies, their parsed form, and prompts that wait or run.
+//! Responses are bounded elsewhere: by the context length, and by how long a client may leave them
+//! unread.
 
 use std::sync::Arc;
 

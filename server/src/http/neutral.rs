@@ -1,9 +1,10 @@
-//! Values of unsupported fields that have no effect, by endpoint and field; clients write defaults out. Any other value,
-//! or a value of another type, is refused.
+//! Values of unsupported fields that have no effect, by endpoint and field; clients write defaults
+//! out. Any other value, or a value of another type, is refused.
 //!
-//! `neutral/published.tsv` has the fields and defaults of the request types that OpenAI, SGLang and vLLM publish
-//! (`schemas/scripts/read_requests.py` reads them). [`FURTHER`] and [`ASKING`] are what the types do not say. A field
-//! that a handler reads never gets here: which fields are supported is what the handlers read.
+//! `neutral/published.tsv` has the fields and defaults of the request types that OpenAI, SGLang and
+//! vLLM publish (`schemas/scripts/read_requests.py` reads them). [`FURTHER`] and [`ASKING`] are
+//! what the types do not say. A field that a handler reads never gets here: which fields are
+//! supported is what the handlers read.
 
 use std::{collections::HashMap, sync::OnceLock};
 
@@ -75,7 +76,8 @@ const FURTHER: [(&str, Neutral); 25] = [
     ("verbosity", Words(&["medium"])),
     // Where the template knows no effort, there is none.
     ("reasoning_effort", Words(&["none"])),
-    // The client's request for a summary of reasoning is a wish: the whole reasoning is part of the response.
+    // The client's request for a summary of reasoning is a wish: the whole reasoning is part of the
+    // response.
     ("reasoning.generate_summary", Words(&["auto"])),
     ("reasoning.summary", Words(&["auto"])),
     // Reasoning is separated by the model's marks only.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use prometheus_client::{encoding::text, registry::Registry};
 
-/// Content type and text of a registry: OpenMetrics, or the older format for clients that do not request it.
+/// Content type and text of a registry: OpenMetrics, or the older format for clients that do not
+/// request it.
 ///
 /// # Errors
 /// When a metric cannot be written.

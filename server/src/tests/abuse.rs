@@ -1,5 +1,6 @@
-//! Malformed, truncated and cancelled requests at the same time: none may break the server or leak anything. Time and
-//! memory under tens of thousands of them are measured by `tests/clients/abuse.py`.
+//! Malformed, truncated and cancelled requests at the same time: none may break the server or leak
+//! anything. Time and memory under tens of thousands of them are measured by
+//! `tests/clients/abuse.py`.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! The names that published dashboards read: SGLang's (examples/monitoring, earlier and current versions) and vLLM's
-//! (examples/observability and examples/online_serving).
+//! The names that published dashboards read: SGLang's (examples/monitoring, earlier and current
+//! versions) and vLLM's (examples/observability and examples/online_serving).
 
 use std::collections::HashMap;
 

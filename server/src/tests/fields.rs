@@ -1,13 +1,14 @@
-//! No field is ignored silently: every documented field of OpenAI, SGLang and vLLM is sent with values of every type to
-//! every endpoint. An endpoint accepts the values of one row, or only values without an effect, and refuses all others.
+//! No field is ignored silently: every documented field of OpenAI, SGLang and vLLM is sent with
+//! values of every type to every endpoint. An endpoint accepts the values of one row, or only
+//! values without an effect, and refuses all others.
 
 use super::{
     super::http::neutral::{self, Endpoint},
     *,
 };
 
-/// JSON values, and the fields that accept exactly these. A field whose type depends on the endpoint is in several
-/// rows.
+/// JSON values, and the fields that accept exactly these. A field whose type depends on the
+/// endpoint is in several rows.
 type Row = (&'static str, &'static [&'static str]);
 
 const ACCEPTED: [Row; 22] = [
@@ -166,8 +167,8 @@ async fn every_published_default_is_accepted() {
     let mut count = 0;
     for (page, endpoint, _) in &PAGES[..4] {
         for (field, defaults) in neutral::published(*endpoint) {
-            // Parts of an object that is incomplete without required ones, which have no default, or whose presence asks
-            // for something.
+            // Parts of an object that is incomplete without required ones, which have no default,
+            // or whose presence asks for something.
             let objects = ["response_format.", "tool_choice.", "moderation.", "web_search_options."];
             if objects.iter().any(|object| field.starts_with(object)) {
                 continue;

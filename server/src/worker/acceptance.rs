@@ -1,11 +1,12 @@
-//! How many tokens rounds yield: since the start, recently, and since the last flush of the prefix cache.
+//! How many tokens rounds yield: since the start, recently, and since the last flush of the prefix
+//! cache.
 
 use std::collections::VecDeque;
 
 use engine::scheduler::Statistics;
 
-/// Number of the batch's rounds that count as recent: SGLang's default of `--decode-log-interval`, after which it
-/// updates its gauges.
+/// Number of the batch's rounds that count as recent: SGLang's default of `--decode-log-interval`,
+/// after which it updates its gauges.
 const WINDOW: u64 = 40;
 
 /// Follows the engine's counters of rounds.
@@ -14,11 +15,13 @@ pub struct Acceptance {
     now: Counts,
     /// At the last flush.
     flushed: Counts,
-    /// Earlier counts, oldest first: one of at least [`WINDOW`] rounds ago, if there is one, and all since.
+    /// Earlier counts, oldest first: one of at least [`WINDOW`] rounds ago, if there is one, and
+    /// all since.
     earlier: VecDeque<Counts>,
 }
 
-/// Tokens per round and request, bonus token included (SGLang's accept length); `None` without a round.
+/// Tokens per round and request, bonus token included (SGLang's accept length); `None` without a
+/// round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AcceptLengths {
     /// Since the start.
@@ -96,7 +99,8 @@ impl Counts {
 mod tests {
     use super::*;
 
-    /// After this many further rounds of one request, in each of which this many of 3 drafts were accepted.
+    /// After this many further rounds of one request, in each of which this many of 3 drafts were
+    /// accepted.
     fn run(statistics: &mut Statistics, rounds: u64, accepted: usize) {
         statistics.rounds += rounds;
         statistics.request_rounds += rounds;

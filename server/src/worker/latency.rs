@@ -24,8 +24,8 @@ const TOKENS: [f64; 18] =
 pub struct Latencies {
     /// From submission to the start of prefill.
     pub queue: Histogram,
-    /// From a request's arrival to its first token, as clients measure it: parsing, tokenising and waiting for the
-    /// current step are included.
+    /// From a request's arrival to its first token, as clients measure it: parsing, tokenising and
+    /// waiting for the current step are included.
     pub first_token: Histogram,
     /// Between tokens: the time between two rounds, divided among the tokens of the later one.
     pub between_tokens: Histogram,
@@ -77,8 +77,8 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Records an event that a listener is about to receive. Requests that are cancelled or fail are counted until
-    /// then.
+    /// Records an event that a listener is about to receive. Requests that are cancelled or fail
+    /// are counted until then.
     pub fn observe(&self, listener: &mut Listener, event: &Event) {
         match event {
             Event::Tokens { tokens, .. } => {

@@ -1,5 +1,5 @@
-//! The log of finished requests, which `spectune train` and `spectune drift` read. Off by default, since it contains
-//! prompts and outputs.
+//! The log of finished requests, which `spectune train` and `spectune drift` read. Off by default,
+//! since it contains prompts and outputs.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,8 @@ use std::{
 use engine::{Adjustments, Completion, Engine, Request, RequestId, ShapePolicy};
 use schemas::request_log::{FORMAT, LoggedRequest};
 
-/// Maximum number of lines that wait for the disk; further ones are dropped, so that the engine never waits.
+/// Maximum number of lines that wait for the disk; further ones are dropped, so that the engine
+/// never waits.
 const WAITING: usize = 1024;
 
 /// Writes finished requests to a file, on a separate thread.
@@ -68,7 +69,8 @@ impl RequestLog {
         })
     }
 
-    /// Records that the weights changed. Requests in progress are not logged, since they ran with both.
+    /// Records that the weights changed. Requests in progress are not logged, since they ran with
+    /// both.
     pub fn weights_changed(&mut self, engine: &Engine) {
         self.open.clear();
         self.target = engine.identity().target.clone();

@@ -14,8 +14,8 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// Updates with the current count and returns tokens per second: of the last full window, of the current one as
-    /// long as there is no full one, and 0 while idle.
+    /// Updates with the current count and returns tokens per second: of the last full window, of
+    /// the current one as long as there is no full one, and 0 while idle.
     pub fn update(&mut self, tokens: u64, idle: bool) -> f64 {
         if idle {
             *self = Self::default();

@@ -1,6 +1,8 @@
-//! `spectune-train`: `spectune train` with its steps on a GPU, and `bench`, which measures their speed.
+//! `spectune-train`: `spectune train` with its steps on a GPU, and `bench`, which measures their
+//! speed.
 //!
-//! It uses the same code and files as `spectune train`; `spectune report DIR` renders the page of a run.
+//! It uses the same code and files as `spectune train`; `spectune report DIR` renders the page of a
+//! run.
 #![forbid(unsafe_code)]
 
 mod bench;

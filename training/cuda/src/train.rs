@@ -35,7 +35,8 @@ pub struct Arguments {
     processor: bool,
 }
 
-/// Runs the command. Returns 0 if a head was written, 1 if the previous one is kept, 130 if it was stopped.
+/// Runs the command. Returns 0 if a head was written, 1 if the previous one is kept, 130 if it was
+/// stopped.
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let path = &arguments.train;
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

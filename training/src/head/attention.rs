@@ -1,8 +1,9 @@
 //! Attention of an unrolled draft.
 //!
-//! Step 0 runs over all rows of a text with a causal mask. Step k runs the same rows k tokens further: row i is then
-//! the k-th draft after position i. It attends to the keys of step 0 up to its own row, and in each later step only to
-//! its own row, that is, to the tokens drafted before it.
+//! Step 0 runs over all rows of a text with a causal mask. Step k runs the same rows k tokens
+//! further: row i is then the k-th draft after position i. It attends to the keys of step 0 up to
+//! its own row, and in each later step only to its own row, that is, to the tokens drafted before
+//! it.
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use engine::spec::{GroupedQuery, GroupedTensors, Pairing};
@@ -66,7 +67,8 @@ impl Attention {
         })
     }
 
-    /// Runs the next step over rows `[batch · rows, input]`, and appends their keys and values to `history`.
+    /// Runs the next step over rows `[batch · rows, input]`, and appends their keys and values to
+    /// `history`.
     pub fn forward(&self, x: &Tensor, rows: &Rows, history: &mut History) -> Result<Tensor> {
         let GroupedQuery { heads, key_value_heads, head_dim, .. } = self.spec;
         let (batch, rows) = (rows.batch(), rows.each);
@@ -95,7 +97,8 @@ impl Attention {
         Ok((part(0)?, part(1)?))
     }
 
-    /// Rotates the heads of rows, `[batch, heads, rows, head_dim]`. Its gradient is the inverse rotation.
+    /// Rotates the heads of rows, `[batch, heads, rows, head_dim]`. Its gradient is the inverse
+    /// rotation.
     fn rotate(&self, x: &Tensor, (cosine, sine): &(Tensor, Tensor)) -> Result<Tensor> {
         let (rope, head_dim) = (self.spec.rope, self.spec.head_dim);
         if rope.dims == 0 {

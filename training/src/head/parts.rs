@@ -10,8 +10,8 @@ use crate::{error::TrainingError, math};
 /// Returns the values of a tensor.
 pub type Values<'a> = dyn Fn(&TensorSpec) -> std::result::Result<Vec<f32>, TrainingError> + 'a;
 
-/// Builds layers, and collects the trained variables. These have 32 bits, or more if layers compute in more: updates
-/// are far smaller than values, and 16 bits would lose them.
+/// Builds layers, and collects the trained variables. These have 32 bits, or more if layers compute
+/// in more: updates are far smaller than values, and 16 bits would lose them.
 pub struct Builder<'a> {
     values: &'a Values<'a>,
     /// The type in which layers compute.

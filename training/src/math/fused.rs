@@ -1,6 +1,6 @@
-//! Row operations and optimiser steps on a GPU with the kernels of the crate `kernels`. These read memory once or
-//! twice, where candle's chains of elementwise operations read it six to ten times. They run on candle's stream and
-//! memory.
+//! Row operations and optimiser steps on a GPU with the kernels of the crate `kernels`. These read
+//! memory once or twice, where candle's chains of elementwise operations read it six to ten times.
+//! They run on candle's stream and memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -105,7 +105,8 @@ impl Fused {
         })
     }
 
-    /// Softmax of logits `[rows, columns]` in float32, and `Σ p log p`, `[rows, 1]`. Without gradients.
+    /// Softmax of logits `[rows, columns]` in float32, and `Σ p log p`, `[rows, 1]`. Without
+    /// gradients.
     pub fn softmax(&self, logits: &Tensor) -> Result<(Tensor, Tensor)> {
         let (rows, columns) = logits.dims2()?;
         let logits = plain(logits)?;

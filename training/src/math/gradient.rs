@@ -25,7 +25,8 @@ struct OfBoth {
     backward: Box<BackwardOfBoth>,
 }
 
-/// A value that depends on an argument, with its gradient: `backward(argument, value, gradient of value)`.
+/// A value that depends on an argument, with its gradient:
+/// `backward(argument, value, gradient of value)`.
 ///
 /// # Errors
 /// When the value cannot be copied.
@@ -37,7 +38,8 @@ pub fn with_gradient(
     argument.apply_op1(OfOne { value: Value::from_tensor(&value)?, backward: Box::new(backward) })
 }
 
-/// A value that depends on two arguments, with its gradients: `backward(first, second, gradient of value)`.
+/// A value that depends on two arguments, with its gradients:
+/// `backward(first, second, gradient of value)`.
 ///
 /// # Errors
 /// As [`with_gradient`].

@@ -1,5 +1,5 @@
-//! Products with weights. Candle computes the gradient of `x · wᵀ` for `wᵀ` and then transposes it element by element,
-//! and it computes gradients of frozen weights too.
+//! Products with weights. Candle computes the gradient of `x · wᵀ` for `wᵀ` and then transposes it
+//! element by element, and it computes gradients of frozen weights too.
 
 use candle_core::{CpuStorage, CudaStorage, CustomOp2, Layout, Result, Shape, Tensor, backend::BackendStorage};
 
@@ -7,8 +7,8 @@ struct Product {
     trains: bool,
 }
 
-/// `x · wᵀ`: `[rows, inputs]` and `[outputs, inputs]` to `[rows, outputs]`. Weights that are not trained have no
-/// gradient.
+/// `x · wᵀ`: `[rows, inputs]` and `[outputs, inputs]` to `[rows, outputs]`. Weights that are not
+/// trained have no gradient.
 ///
 /// # Errors
 /// When the shapes do not fit together.

@@ -1,4 +1,5 @@
-//! The final comparison of the chosen checkpoint with the previous head, on prompts that did not choose the checkpoint.
+//! The final comparison of the chosen checkpoint with the previous head, on prompts that did not
+//! choose the checkpoint.
 
 use std::time::{Instant, SystemTime};
 

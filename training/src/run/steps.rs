@@ -23,7 +23,8 @@ use crate::{
     texts::{Placements, Role},
 };
 
-/// Number of batches whose texts are sorted by length together: texts of similar length fill a batch best.
+/// Number of batches whose texts are sorted by length together: texts of similar length fill a
+/// batch best.
 const SORTED_BATCHES: usize = 16;
 
 /// A training run.

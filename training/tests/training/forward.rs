@@ -1,5 +1,5 @@
-//! The trainer computes the same as the engine: a chain that the engine drafts has the same log-probabilities in the
-//! trainer's unrolled pass over the text with that chain.
+//! The trainer computes the same as the engine: a chain that the engine drafts has the same
+//! log-probabilities in the trainer's unrolled pass over the text with that chain.
 
 use candle_core::{D, DType, Device, Tensor};
 use engine::{
@@ -44,7 +44,8 @@ fn check(pair: &str) {
         }
         assert_eq!(drafted.len(), STEPS, "{pair}");
 
-        // The same with the trainer: rows up to the place, the last of which reads the root and then the chain.
+        // The same with the trainer: rows up to the place, the last of which reads the root and
+        // then the chain.
         let rows = Rows { each: position, starts: vec![0] };
         let whole: Vec<u32> =
             text[..=position].iter().copied().chain(drafted.iter().map(|(token, _)| *token)).collect();

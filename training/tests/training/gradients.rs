@@ -120,7 +120,8 @@ fn gradients(pair: &str, dtype: DType) -> (f64, Vec<f64>) {
     (wide(&unrolled.total)[0], all.collect())
 }
 
-/// Results of layers in 16 bits are close to those in 32. (The CPU supports products in float16, but not in bfloat16.)
+/// Results of layers in 16 bits are close to those in 32. (The CPU supports products in float16,
+/// but not in bfloat16.)
 #[test]
 fn sixteen_bits_are_near_thirty_two() {
     for pair in ["tiny/eagle3", "mimo"] {

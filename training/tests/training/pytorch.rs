@@ -1,5 +1,5 @@
-//! Compares the demo's EAGLE-3 head with the PyTorch script that trained it: the same loss and gradients on one batch
-//! (`training/scripts/eagle3_reference.py`).
+//! Compares the demo's EAGLE-3 head with the PyTorch script that trained it: the same loss and
+//! gradients on one batch (`training/scripts/eagle3_reference.py`).
 
 use std::{collections::BTreeMap, fs};
 

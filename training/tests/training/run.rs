@@ -1,5 +1,5 @@
-//! Whole runs on the demo pair: a damaged head recovers, a killed run continues exactly, and a head that is not better
-//! is not written.
+//! Whole runs on the demo pair: a damaged head recovers, a killed run continues exactly, and a head
+//! that is not better is not written.
 
 use std::{
     fs,
@@ -132,7 +132,8 @@ fn a_damaged_head_recovers_and_is_written_in_its_published_format() {
     let first = &record.evaluations[0];
     assert!(record.evaluations[2].loss < first.loss && record.evaluations[2].accept_length > first.accept_length);
 
-    // The written head loads, has the reported acceptance, and differs from the damaged one only in trained tensors.
+    // The written head loads, has the reported acceptance, and differs from the damaged one only in
+    // trained tensors.
     let written = written.expect("a head");
     let read = fs::read_to_string(out.path().join("training.json")).expect("a record");
     assert_eq!(TrainingRecord::parse(&read).as_ref(), Ok(&record));

@@ -1,5 +1,5 @@
-//! MTP layers written back into a copy of their target: everything else stays byte for byte the same, wherever the
-//! layer is stored.
+//! MTP layers written back into a copy of their target: everything else stays byte for byte the
+//! same, wherever the layer is stored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -192,7 +192,8 @@ fn refused(folder: &Path) -> String {
 
 #[test]
 fn a_layer_in_fp8_is_refused_before_anything_is_answered() {
-    // The layer's matrices in FP8 with block scales, as the quantisers of MiMo's family write them; all scales are one.
+    // The layer's matrices in FP8 with block scales, as the quantisers of MiMo's family write them;
+    // all scales are one.
     let folder = tempfile::tempdir().expect("a folder");
     let source = repository("tests/data/families/mimo");
     let mut tensors = read(&source.join("model.safetensors"));

@@ -59,7 +59,8 @@ pub(super) fn write(fixed: &str, file: &Path, source: &Source) -> anyhow::Result
     replace(&place, fixed).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Replaces a file by renaming a new one, so that either the complete old or the complete new text exists at any time.
+/// Replaces a file by renaming a new one, so that either the complete old or the complete new text
+/// exists at any time.
 fn replace(place: &Path, text: &str) -> std::io::Result<()> {
     let folder = place.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
     let mut new = tempfile::Builder::new().prefix(".spectune-").tempfile_in(folder)?;

@@ -40,7 +40,8 @@ pub(super) struct CheckSettings {
     pub found: bool,
 }
 
-/// The branches of a script that lead to a launch: the flags that they add to it, each with its line.
+/// The branches of a script that lead to a launch: the flags that they add to it, each with its
+/// line.
 pub(super) struct Branch(Vec<(String, usize)>);
 
 impl Branch {
@@ -64,8 +65,8 @@ impl Branch {
 pub(super) struct Checked {
     pub source: Source,
     pub diagnostics: Vec<Diagnostic>,
-    /// What its SGLang launches resolve to, each with its branches of the script. Resolution is not implemented for
-    /// vLLM.
+    /// What its SGLang launches resolve to, each with its branches of the script. Resolution is not
+    /// implemented for vLLM.
     pub resolved: Vec<(Branch, Resolved)>,
     /// The rules that could not be checked in each launch, if they are listed.
     pub unchecked: Vec<(Span, Vec<Unchecked>)>,

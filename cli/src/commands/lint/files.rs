@@ -29,7 +29,8 @@ const MOST_FILES: usize = 10_000;
 /// Maximum depth of folders.
 const DEEPEST: usize = 32;
 
-/// The file itself, or the files of a folder in the order of names. Links and hidden folders are not followed.
+/// The file itself, or the files of a folder in the order of names. Links and hidden folders are
+/// not followed.
 ///
 /// # Errors
 /// When a folder cannot be read, or contains too many files.

@@ -16,7 +16,8 @@ pub(super) struct ModelFactsCache {
     target: Option<ModelFacts>,
     draft: Option<ModelFacts>,
     sources: Sources,
-    /// Notes already printed: a broken file is reported once, regardless of the number of launches that name it.
+    /// Notes already printed: a broken file is reported once, regardless of the number of launches
+    /// that name it.
     said: BTreeSet<String>,
 }
 
@@ -46,8 +47,8 @@ impl ModelFactsCache {
         Ok(Some(facts))
     }
 
-    /// Facts of a launch's target and draft: of the folder named by the user, else of the launch's own model if it can
-    /// be read, else the published facts about it.
+    /// Facts of a launch's target and draft: of the folder named by the user, else of the launch's
+    /// own model if it can be read, else the published facts about it.
     pub fn for_launch(&mut self, launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
         let (target, draft) = published_models::facts_of(launch);
         let target = self.target.clone().or_else(|| self.find(launch, Key::ModelPath)).or(target);

@@ -1,11 +1,13 @@
-//! What the linter says of a running server: of its own launch, or of the launch file that the user gives.
+//! What the linter says of a running server: of its own launch, or of the launch file that the user
+//! gives.
 
 use schemas::{diagnostic::Severity, secrets, text::Source};
 use tuner::running::{Connected, record::Finding};
 
 use super::{check_alone, server::RunningServer};
 
-/// Checks the launch of a server with the linter's default settings, and compares a launch file with what runs.
+/// Checks the launch of a server with the linter's default settings, and compares a launch file
+/// with what runs.
 ///
 /// # Errors
 /// When a settings file of the linter is wrong.

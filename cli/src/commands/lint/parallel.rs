@@ -11,7 +11,8 @@ use super::files::File;
 /// Minimum number of files for using several threads.
 const FILES_FOR_THREADS: usize = 8;
 
-/// Applies a function to each file on all processors. Duplicates are skipped; results are in the order of the files.
+/// Applies a function to each file on all processors. Duplicates are skipped; results are in the
+/// order of the files.
 pub(super) fn map<T: Send>(files: &[File], work: impl Fn(&File) -> T + Sync) -> Vec<T> {
     let mut seen = HashSet::new();
     let files: Vec<&File> = files.iter().filter(|file| seen.insert(&file.path)).collect();

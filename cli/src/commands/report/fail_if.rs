@@ -13,8 +13,8 @@ use tuner::{
 
 use crate::{exit::Exit, terminal};
 
-/// Checks a condition. Of several folders the second is the newer run, all others are older ones; a single folder holds two
-/// servers that were measured in turns.
+/// Checks a condition. Of several folders the second is the newer run, all others are older ones; a
+/// single folder holds two servers that were measured in turns.
 ///
 /// # Errors
 /// When a folder cannot be read, or there is nothing to check.

@@ -70,7 +70,8 @@ impl Launch {
     }
 }
 
-/// The launch commands: complete ones if a tuned file names the models, else only the shape's flags.
+/// The launch commands: complete ones if a tuned file names the models, else only the shape's
+/// flags.
 pub fn launches(configuration: &Configuration, load: Load, section: &Section<'_>) -> Vec<Launch> {
     let tuned = section.sweeps.iter().find_map(|sweep| Some((sweep, sweep.tuned.as_ref()?)));
     let Some((sweep, tuned)) = tuned else {

@@ -196,7 +196,8 @@ pub const LARGEST_END: f64 = 20.0;
 /// Largest bound of a speed-up that is reported.
 const LARGEST_BOUND: f64 = 3.0;
 
-/// The largest gain that the intervals of an undecided race leave possible; empty if one of them is unknown.
+/// The largest gain that the intervals of an undecided race leave possible; empty if one of them is
+/// unknown.
 fn at_most(race: &Race) -> String {
     let ends = race.measured().filter(|entry| !entry.is_off()).map(|entry| entry.ranked.speedup);
     let highest = ends.map(|ends| ends.filter(|ends| ends.kind == IntervalKind::Confidence).map(|ends| ends.high));
@@ -288,10 +289,12 @@ fn not_compared(race: &Race) -> String {
     "No speculating configuration was measured, so it is unknown whether speculation pays.".into()
 }
 
-/// A difference from the engine's default is called insignificant only if it is known to be below this, in logarithms.
+/// A difference from the engine's default is called insignificant only if it is known to be below
+/// this, in logarithms.
 const SMALL: f64 = 0.15;
 
-/// States that the default does equally well, if the interval of the winner against it includes 1 and is narrow.
+/// States that the default does equally well, if the interval of the winner against it includes 1
+/// and is narrow.
 fn no_difference_from_default(race: &Race) -> Option<String> {
     let default = race.engine_default().filter(|default| !default.chosen)?;
     let Interval { low, high, kind, .. } = race.over_default?;

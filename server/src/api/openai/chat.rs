@@ -173,8 +173,8 @@ pub fn conversation(
     Ok((messages, options, tools))
 }
 
-/// Restricts the output by a grammar: to calls if functions must be called, and to calls or the requested form if the
-/// model decides.
+/// Restricts the output by a grammar: to calls if functions must be called, and to calls or the
+/// requested form if the model decides.
 pub fn call_by_grammar(parameters: &mut Parameters, tools: Option<&Tools>, text: &Text) {
     if let Some(tools) = tools {
         parameters.form = tools.form(parameters.form.take(), text);
@@ -209,8 +209,9 @@ pub fn chat_options(fields: &mut Fields, template: &str) -> Result<ChatOptions, 
     Ok(ChatOptions { variables, tools: Vec::new(), add_generation_prompt, continue_final_message })
 }
 
-/// OpenAI's `reasoning_effort`, as far as the template supports it; `none` disables thinking in models that can do
-/// without. An effort that the template does not know stays in the fields, and is refused there.
+/// OpenAI's `reasoning_effort`, as far as the template supports it; `none` disables thinking in
+/// models that can do without. An effort that the template does not know stays in the fields, and
+/// is refused there.
 fn set_effort(fields: &mut Fields, template: &str, variables: &mut TemplateVariables) -> Result<(), ApiError> {
     const NAME: &str = "reasoning_effort";
     let Some(effort) = fields.text(NAME)? else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! `POST /v1/responses`: OpenAI's newer API, for text and functions. Responses are not stored: `previous_response_id`
-//! is refused.
+//! `POST /v1/responses`: OpenAI's newer API, for text and functions. Responses are not stored:
+//! `previous_response_id` is refused.
 
 mod fitting;
 mod input;

@@ -1,4 +1,5 @@
-//! Endpoints that control the server, with SGLang's names: flush the prefix cache, abort requests, pause generation.
+//! Endpoints that control the server, with SGLang's names: flush the prefix cache, abort requests,
+//! pause generation.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,8 +21,8 @@ const LONGEST_WAIT: f64 = 3600.0;
 /// Interval between attempts.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// `GET` and `POST /flush_cache`, and vLLM's `POST /reset_prefix_cache`: drops everything in the prefix cache. Waits
-/// `timeout` seconds for running requests to end, by default not at all.
+/// `GET` and `POST /flush_cache`, and vLLM's `POST /reset_prefix_cache`: drops everything in the
+/// prefix cache. Waits `timeout` seconds for running requests to end, by default not at all.
 pub async fn flush_cache(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Result<String, ApiError> {
     let query = query.unwrap_or_default();
     let timeout = query.split('&').find_map(|part| part.strip_prefix("timeout="));
@@ -41,8 +42,8 @@ pub async fn flush_cache(Shared(state): Shared<Arc<State>>, RawQuery(query): Raw
     }
 }
 
-/// `POST /abort_request`: ends the requests whose `rid` starts with the given text, or all. Their clients receive the
-/// output so far.
+/// `POST /abort_request`: ends the requests whose `rid` starts with the given text, or all. Their
+/// clients receive the output so far.
 pub async fn abort_request(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let JsonBody(mut fields, _held) = body;
     let (name, all) = (fields.text("rid")?, fields.flag("abort_all")?);
@@ -58,9 +59,10 @@ pub async fn abort_request(Shared(state): Shared<Arc<State>>, body: JsonBody) ->
     Ok(Json(json!({"status": "ok"})))
 }
 
-/// `POST /pause_generation`: no token is generated until `/continue_generation`. By default running requests end with
-/// their output so far. With `mode` `in_place` they wait; with `retract` they return to the queue, release their pages
-/// of the KV cache, and prefill prompt and output again when they continue.
+/// `POST /pause_generation`: no token is generated until `/continue_generation`. By default running
+/// requests end with their output so far. With `mode` `in_place` they wait; with `retract` they
+/// return to the queue, release their pages of the KV cache, and prefill prompt and output again
+/// when they continue.
 pub async fn pause_generation(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let JsonBody(mut fields, _held) = body;
     let how = match fields.text("mode")?.as_deref() {

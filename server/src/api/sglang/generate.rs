@@ -65,8 +65,8 @@ struct ResponseContext {
     simulated: bool,
     /// Decodes tokens, if log-probabilities include their text.
     text: Option<Text>,
-    /// For each choice whose prompt log-probabilities are requested: the prompt's tokens from the first requested
-    /// position.
+    /// For each choice whose prompt log-probabilities are requested: the prompt's tokens from the
+    /// first requested position.
     told: Vec<Option<Vec<u32>>>,
     cache_details: bool,
 }
@@ -150,7 +150,8 @@ fn read(fields: Fields, state: &State) -> Result<GenerateRequest, ApiError> {
     Ok(asked)
 }
 
-/// Fields that a request with several prompts may give once for all of them, or as a list with one entry each.
+/// Fields that a request with several prompts may give once for all of them, or as a list with one
+/// entry each.
 const OF_EACH: [&str; 4] = ["sampling_params", "return_logprob", "logprob_start_len", "top_logprobs_num"];
 
 /// Reads the parameters of each prompt.
@@ -283,7 +284,8 @@ impl ResponseContext {
         meta
     }
 
-    /// Adds log-probabilities of the prompt from the requested position; as in SGLang, the first token there has none.
+    /// Adds log-probabilities of the prompt from the requested position; as in SGLang, the first
+    /// token there has none.
     fn add_prompt_logprobs(&self, meta: &mut Value, index: usize, completion: &Completion) {
         let Some(told) = &self.told[index] else { return };
         // The engine has none for position 0.

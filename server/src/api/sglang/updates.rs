@@ -1,4 +1,5 @@
-//! Weight updates while the server runs: `POST /update_weights_from_disk` and related endpoints, with SGLang's fields.
+//! Weight updates while the server runs: `POST /update_weights_from_disk` and related endpoints,
+//! with SGLang's fields.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -18,9 +19,10 @@ use crate::{
     worker::{Abort, weights::Update},
 };
 
-/// `POST /update_weights_from_disk`: loads the weights of a folder. `model_path` is a folder with weights of the target
-/// or of the draft, detected from its contents; `draft_model_path`, an extension, is a folder of the draft, alone or
-/// together with it. Weights that do not fit are refused, and the old ones stay in use.
+/// `POST /update_weights_from_disk`: loads the weights of a folder. `model_path` is a folder with
+/// weights of the target or of the draft, detected from its contents; `draft_model_path`, an
+/// extension, is a folder of the draft, alone or together with it. Weights that do not fit are
+/// refused, and the old ones stay in use.
 pub async fn update_from_disk(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Response, ApiError> {
     let JsonBody(mut fields, _held) = body;
     let mut folder = |name: &str| {
@@ -45,8 +47,8 @@ pub async fn update_from_disk(Shared(state): Shared<Arc<State>>, body: JsonBody)
         flush: fields.flag_or("flush_cache", true)?,
         version: version.clone(),
     };
-    // These have no effect here: there is no caching allocator, graphs hold addresses that do not change, and a pause
-    // lasts until it is ended.
+    // These have no effect here: there is no caching allocator, graphs hold addresses that do not
+    // change, and a pause lasts until it is ended.
     for name in ["is_async", "torch_empty_cache", "keep_pause", "recapture_cuda_graph"] {
         let _ = fields.flag(name)?;
     }

@@ -36,8 +36,9 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// Adds the tokens of a prompt, of which `echoed` is the text at the start of the choice. The first one has no
-    /// log-probability, and the others have as many alternatives as the output's tokens.
+    /// Adds the tokens of a prompt, of which `echoed` is the text at the start of the choice. The
+    /// first one has no log-probability, and the others have as many alternatives as the output's
+    /// tokens.
     pub fn add_prompt(&mut self, prompt: &[u32], echoed: &str, logprobs: &[TokenLogprobs], output: &[ProducedToken]) {
         let count = output.iter().filter_map(|token| Some(token.logprobs.as_ref()?.top.len())).max();
         let after = std::iter::once(None).chain(logprobs.iter().map(Some));
@@ -90,8 +91,8 @@ fn continues(byte: u8) -> bool {
     byte & 0b1100_0000 == 0b1000_0000
 }
 
-/// The part of a token that is at the start of a text. A special token that the tokenizer added is not part of the
-/// text, nor is the space that some tokenizers put before it.
+/// The part of a token that is at the start of a text. A special token that the tokenizer added is
+/// not part of the text, nor is the space that some tokenizers put before it.
 fn shown<'a>(bytes: &'a [u8], rest: &[u8], is_special: bool) -> &'a [u8] {
     match bytes.split_first() {
         _ if rest.starts_with(bytes) => bytes,

@@ -1,4 +1,5 @@
-//! The prompt of a conversation, without its oldest messages if it is too long (`truncation: "auto"`).
+//! The prompt of a conversation, without its oldest messages if it is too long
+//! (`truncation: "auto"`).
 
 use engine::text::{ChatOptions, Text};
 use serde_json::Value;
@@ -9,8 +10,9 @@ use crate::{
     state::State,
 };
 
-/// Renders and tokenises a conversation that must leave room for `output` tokens, or for one. If `truncates`, as few of
-/// the oldest messages as necessary are left out; messages of the system before them stay.
+/// Renders and tokenises a conversation that must leave room for `output` tokens, or for one. If
+/// `truncates`, as few of the oldest messages as necessary are left out; messages of the system
+/// before them stay.
 ///
 /// # Errors
 /// When it is too long, or the template rejects it.
@@ -54,8 +56,9 @@ pub async fn encode(
     found
 }
 
-/// Places at which a shortened conversation can start: after the messages of the system, and at each later message of
-/// the user, since templates expect one there and results of tools need their calls.
+/// Places at which a shortened conversation can start: after the messages of the system, and at
+/// each later message of the user, since templates expect one there and results of tools need their
+/// calls.
 fn starts(messages: &[Value]) -> Vec<usize> {
     let system = messages.iter().take_while(|message| message["role"] == "system").count();
     let of_user = (system + 1..messages.len()).filter(|at| messages[*at]["role"] == "user");

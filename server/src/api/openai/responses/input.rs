@@ -27,7 +27,8 @@ pub fn messages(fields: &mut Fields) -> Result<(Option<String>, Vec<Value>), Api
     Ok((instructions, messages))
 }
 
-/// What a response can include, of which this server has log-probabilities only; the rest is absent.
+/// What a response can include, of which this server has log-probabilities only; the rest is
+/// absent.
 const INCLUDABLE: [&str; 8] = [
     LOGPROBS,
     "code_interpreter_call.outputs",
@@ -57,7 +58,8 @@ pub fn includes_logprobs(fields: &mut Fields) -> Result<bool, ApiError> {
     }
 }
 
-/// Reads `reasoning`: an effort that the template knows, or `none`, becomes the chat API's `reasoning_effort`.
+/// Reads `reasoning`: an effort that the template knows, or `none`, becomes the chat API's
+/// `reasoning_effort`.
 ///
 /// # Errors
 /// When a part of it is not supported.
@@ -144,8 +146,8 @@ fn with_plain_parts(mut content: Value) -> Value {
     content
 }
 
-/// Converts `tools` and `tool_choice` to the older API, where functions are nested objects. Returns both as the client
-/// wrote them, to be repeated in the response.
+/// Converts `tools` and `tool_choice` to the older API, where functions are nested objects. Returns
+/// both as the client wrote them, to be repeated in the response.
 pub fn nest_tools(fields: &mut Fields) -> (Value, Value) {
     let (tools, choice) = (fields.value("tools"), fields.value("tool_choice"));
     let nested = |tool: &Value| match tool.as_object() {
