@@ -1,5 +1,7 @@
 //! Checkpoints in the layouts of other tools: the same weights in another layout must give the same output, and a
 //! broken folder must end in an error that says what is wrong and where.
+//!
+//! Run by the crate `engine`: `cargo test -p engine --test checkpoints`.
 
 use std::{
     fs,

@@ -1,4 +1,6 @@
 //! Runs the binary like a user: checks stdout, stderr and the exit code.
+//!
+//! Run by the crate `cli`: `cargo test -p cli --test commands`.
 
 use std::{
     fs,

@@ -7,6 +7,8 @@
 //! (a folder of `NAME/{target,reference.json}`, with `NAME/eagle3` if the family drafts with a head instead of its own
 //! MTP layer) these checkpoints are run too. `SPECTUNE_SECONDS` makes the load longer. `SPECTUNE_TP` sets the number of
 //! GPUs that share the target, starting with that one.
+//!
+//! Run by the crate `engine`: `cargo test -p engine --test device`.
 
 use std::{
     collections::HashMap,

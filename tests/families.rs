@@ -1,5 +1,7 @@
 //! Published checkpoints of other families: MTP layers in any layout, settings that are refused rather than ignored,
 //! and broken files that end in an error and never in a panic.
+//!
+//! Run by the crate `engine`: `cargo test -p engine --test families`.
 
 use std::{
     collections::BTreeMap,

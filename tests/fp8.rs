@@ -1,5 +1,7 @@
 //! FP8 weights, as published and as quantised at load: outputs equal those of a checkpoint with the same values in
 //! float32, regardless of the layout of the scales. Broken and unsupported formats are refused by name.
+//!
+//! Run by the crate `engine`: `cargo test -p engine --test fp8`.
 
 use std::{
     fs,

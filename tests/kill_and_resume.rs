@@ -1,4 +1,6 @@
 //! Sweeps that are stopped early: `--resume` finishes them with each trial exactly once.
+//!
+//! Run by the crate `cli`: `cargo test -p cli --test kill_and_resume`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,6 +1,8 @@
 //! Modules of a crate do not import each other in a cycle, except parent and child.
 //!
 //! The check reads the sources: `use` declarations, and paths that start with `crate`, `self` or `super`. A module is a file.
+//!
+//! Run by the crate `cli`: `cargo test -p cli --test module_cycles`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

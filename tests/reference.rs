@@ -13,6 +13,8 @@
 //! they run in that type and in the default mode, where text may deviate from the reference at near ties, and accept
 //! lengths must be within 5% of the float32 replay's (deviations of more than 3% from that or from SGLang's are
 //! printed). `SPECTUNE_TP=2` sets the number of GPUs that share the target, starting with that one.
+//!
+//! Run by the crate `engine`: `cargo test -p engine --test reference`.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,7 @@
 //! Checks of the repository itself: its pages and their links, generated pages, dependencies and their licences, and
 //! phrases that are not used.
+//!
+//! Run by the crate `cli`: `cargo test -p cli --test repository`.
 
 #[path = "repository/book.rs"]
 mod book;

@@ -1,5 +1,7 @@
 //! Servers that are already running are measured as they are: `spectune serve`, and a scripted vLLM without development
 //! mode, as real processes and over real HTTP.
+//!
+//! Run by the crate `cli`: `cargo test -p cli --test running`.
 
 use std::{
     fs,

@@ -1,5 +1,7 @@
 //! Sweeps over servers, with `spectune serve` in place of SGLang, whose API it implements, as real processes over real
 //! HTTP.
+//!
+//! Run by the crate `cli`: `cargo test -p cli --test servers`.
 
 #[path = "support/sglang.rs"]
 mod sglang;

@@ -1,4 +1,6 @@
 //! Sweeps in parts: shards from a scheduler's variables, job files that are run, and merged folders.
+//!
+//! Run by the crate `cli`: `cargo test -p cli --test shards`.
 #![cfg(unix)]
 
 use std::{fs, path::PathBuf, process::Command};

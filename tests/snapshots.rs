@@ -1,4 +1,6 @@
 //! Exact output and exit codes of commands: merged folders, job files, compared runs.
+//!
+//! Run by the crate `cli`: `cargo test -p cli --test snapshots`.
 #![cfg(unix)]
 
 use std::{fs, path::Path, process::Command};

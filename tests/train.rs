@@ -1,4 +1,6 @@
 //! Exact output and exit codes of `train` and `drift`, and a whole run of `train` that is killed.
+//!
+//! Run by the crate `cli`: `cargo test -p cli --test train`.
 #![cfg(unix)]
 
 use std::{
