@@ -173,7 +173,31 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "engine")]
+    use schemas::flags::{self, Arity};
+
     use super::*;
+
+    /// The linter and `tune` read command lines of `spectune serve` by this list.
+    #[cfg(feature = "engine")]
+    #[test]
+    fn the_flags_of_serve_are_those_that_the_linter_knows() {
+        let command = Arguments::command();
+        let serve = command.find_subcommand("serve").expect("a command");
+        let is_engines = |name: &str| flags::by_name(name).is_some_and(|flag| flag.ours);
+        let arity = |argument: &clap::Arg| match argument.get_num_args() {
+            _ if !argument.get_action().takes_values() => Arity::None,
+            Some(range) if range.max_values() > 1 => Arity::Several,
+            _ => Arity::One,
+        };
+        let mut own: Vec<(&str, Arity)> = serve
+            .get_arguments()
+            .filter_map(|argument| Some((argument.get_long()?, arity(argument))))
+            .filter(|(name, _)| !is_engines(name))
+            .collect();
+        own.sort_by_key(|(name, _)| *name);
+        assert_eq!(own, flags::all_of_serve().collect::<Vec<_>>());
+    }
 
     #[test]
     fn help_is_wrapped_by_the_terminal_and_not_by_hand() {

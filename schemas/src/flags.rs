@@ -4,6 +4,7 @@ mod accepted;
 mod key;
 mod list;
 mod registered;
+mod serve;
 mod speculative;
 mod table;
 
@@ -11,6 +12,7 @@ pub use accepted::{Accepted, Kind, Word};
 pub use key::Key;
 pub(crate) use list::with_flags;
 pub use registered::{Arity, Lookup, Registered, Spelling, lookup, sglang, spelling, spellings, vllm};
+pub use serve::{all_of_serve, of_serve};
 pub use speculative::Speculative;
 pub use table::FLAGS;
 

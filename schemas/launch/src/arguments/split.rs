@@ -197,9 +197,10 @@ pub(crate) fn meaning(spelling: &str, engine: Engine, version: Option<EngineVers
                 None => (None, None),
             },
         },
-        Engine::Spectune => match flags::by_name(name) {
-            Some(flag) => (Some(flag.key), Some(flag.arity())),
-            None => sglang(name, version),
+        Engine::Spectune => match (flags::by_name(name), flags::of_serve(name)) {
+            (Some(flag), _) => (Some(flag.key), Some(flag.arity())),
+            (None, Some(arity)) => (None, Some(arity)),
+            (None, None) => sglang(name, version),
         },
         Engine::Sglang => sglang(name, version),
     }
