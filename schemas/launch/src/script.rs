@@ -3,6 +3,7 @@
 mod blocks;
 mod conditions;
 mod control_flow;
+mod copies;
 mod destination;
 mod env_file;
 mod execute;
@@ -25,6 +26,7 @@ use std::{
 use self::{
     blocks::Arms,
     control_flow::{Branch, Conditional, Elements},
+    copies::Copies,
 };
 use schemas::text::{Located, Source, Span};
 
@@ -59,6 +61,7 @@ struct ShellVariable<'a> {
 struct Interpreter<'a> {
     source: &'a Source,
     scalars: HashMap<Cow<'a, str>, ShellVariable<'a>>,
+    copies: Copies<'a>,
     /// Every array that was ever assigned; a name that is assigned twice without use keeps both.
     arrays: Vec<Elements<'a>>,
     /// Which of them a name means now.
@@ -136,6 +139,7 @@ impl<'a> Interpreter<'a> {
         Self {
             source,
             scalars: HashMap::new(),
+            copies: HashMap::new(),
             arrays: Vec::new(),
             current: HashMap::new(),
             pinned: None,

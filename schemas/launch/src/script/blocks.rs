@@ -7,7 +7,7 @@ use super::{
     super::{
         command::Text,
         compose::Composed,
-        condition::{Condition, Refined},
+        condition::{Condition, Fact, Refined, Tested},
         shell::{Block, Command, ShellWord},
     },
     Interpreter, ShellVariable, anything,
@@ -306,17 +306,26 @@ impl<'a> Interpreter<'a> {
             if self.given.is_some_and(|given| given.fixed.contains_key(name)) {
                 continue;
             }
-            // A variable that nothing in the text sets is empty, unless something else sets it.
-            let value = match self.scalars.get(name) {
-                Some(_) => self.value_of(&fact.variable),
-                None => Some(fact.variable.default.clone().unwrap_or_default()),
-            };
-            let refined = match fact.refine(value.as_deref()) {
-                Refined::Same => continue,
-                Refined::Is(text) => Text::Known(text.into()),
-                Refined::Another => anything(name),
-            };
-            self.refine(name, refined);
+            for copy in self.same_as(name) {
+                let variable = Tested { name: copy.to_owned(), default: fact.variable.default.clone() };
+                self.narrow_one(&fact, &variable);
+            }
+            self.narrow_one(&fact, &fact.variable);
+        }
+    }
+
+    /// Takes what a fact says of a variable that has the value of the fact's own.
+    fn narrow_one(&mut self, fact: &Fact, variable: &Tested) {
+        let name = variable.name.as_str();
+        // A variable that nothing in the text sets is empty, unless something else sets it.
+        let value = match self.scalars.get(name) {
+            Some(_) => self.value_of(variable),
+            None => Some(variable.default.clone().unwrap_or_default()),
+        };
+        match fact.refine(value.as_deref()) {
+            Refined::Same => {}
+            Refined::Is(text) => self.refine(name, Text::Known(text.into())),
+            Refined::Another => self.refine(name, anything(name)),
         }
     }
 

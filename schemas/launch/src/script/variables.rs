@@ -72,6 +72,7 @@ impl<'a> Interpreter<'a> {
                 }
             }
         }
+        self.note_copy(assignment);
         Located::new(value, assignment.value.span)
     }
 

@@ -14,11 +14,13 @@ pub struct Hardware {
 }
 
 /// Names of accelerators, in lower case and without blanks and signs between their parts.
-const NAMES: [(&str, Platform, Option<Architecture>); 46] = [
+const NAMES: [(&str, Platform, Option<Architecture>); 49] = [
     ("910b", Platform::Ascend, None),
     ("910c", Platform::Ascend, None),
     ("a100", Platform::Cuda, Some(Sm(8, 0))),
     ("a800", Platform::Cuda, Some(Sm(8, 0))),
+    ("arcprob60", Platform::Xpu, None),
+    ("arcprob70", Platform::Xpu, None),
     ("ascend", Platform::Ascend, None),
     ("b200", Platform::Cuda, Some(Sm(10, 0))),
     ("b300", Platform::Cuda, Some(Sm(10, 3))),
@@ -61,6 +63,7 @@ const NAMES: [(&str, Platform, Option<Architecture>); 46] = [
     ("sm86", Platform::Cuda, Some(Sm(8, 6))),
     ("sm89", Platform::Cuda, Some(Sm(8, 9))),
     ("sm90", Platform::Cuda, Some(Sm(9, 0))),
+    ("xpu", Platform::Xpu, None),
 ];
 
 /// Maximum number of words between the first and the last part of a name, `RTX PRO 6000`.
@@ -76,7 +79,7 @@ impl Hardware {
             text.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|part| !part.is_empty()).collect();
         let (mut architectures, mut platforms) = (Vec::new(), Vec::new());
         let may_begin = |part: &&str| {
-            part.bytes().next().is_some_and(|byte| b"abdghlmrs0123456789".contains(&byte.to_ascii_lowercase()))
+            part.bytes().next().is_some_and(|byte| b"abdghlmrsx0123456789".contains(&byte.to_ascii_lowercase()))
         };
         for at in (0..parts.len()).filter(|at| parts.get(*at).is_some_and(may_begin)) {
             let mut name = String::new();
@@ -123,6 +126,7 @@ mod tests {
             ("8xH200 and H100", Some(Platform::Cuda), Some(Sm(9, 0))),
             ("MI300X with ROCm 7", Some(Platform::Rocm), Some(Cdna(3))),
             ("Ascend 910B", Some(Platform::Ascend), None),
+            ("Intel Arc Pro B70", Some(Platform::Xpu), None),
             ("H200 or MI355X", None, None),
             ("--port 30000 a1000 ch100", None, None),
         ] {

@@ -84,9 +84,15 @@ pub(super) struct Fault {
     tokens: Vec<u64>,
     /// Minimum number of draft tokens.
     tokens_at_least: Option<u64>,
-    /// Architectures of the GPU as printed (`SM 12.0`), any of them.
+    /// Architectures of the GPU as printed (`SM 12.0`, `CDNA 3`), any of them.
     #[serde(default)]
     gpus: Vec<String>,
+    /// The platforms that have the fault, any of them; the launch or the text around it must name one.
+    #[serde(default)]
+    platforms: Vec<Platform>,
+    /// Environment variables that must not be set.
+    #[serde(default)]
+    no_variables: Vec<String>,
     /// What happens, in one sentence.
     message: String,
     /// A short label for the place.
@@ -169,6 +175,9 @@ impl Fault {
         if !self.has_keys(context) || !self.is_image(context) {
             return None;
         }
+        if !self.no_variables.iter().all(|name| context.launch.lacks_variable(name)) {
+            return None;
+        }
         let mut causes = Vec::new();
         for given in &self.with {
             causes.push(given.find(context)?);
@@ -184,7 +193,8 @@ impl Fault {
             Some(words) => finding.engine_says(context.launch.engine.reference(), words),
             None => finding,
         };
-        let finding = finding.note(self.stated(context)).help(self.help.clone());
+        // A modified engine may have the fix.
+        let finding = finding.note(self.stated(context)).help(self.help.clone()).by_engine();
         let sure = self.certain && is_stated && method == ModelEvidence::Surely && target == ModelEvidence::Surely;
         Some(if sure { finding } else { finding.at_most(schemas::diagnostic::Severity::Warning) })
     }
@@ -282,14 +292,18 @@ impl Fault {
         self.images.is_empty() || self.images.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// Ascend's plugin has its own kernels and its own rows; rows about NVIDIA's architectures are for its GPUs.
+    /// Ascend's plugin has its own kernels and its own rows; rows about architectures are for the GPUs that have them.
     fn is_platform(&self, context: &Context<'_>) -> bool {
+        let named = platform_of(context);
+        if !self.platforms.is_empty() {
+            return named.is_some_and(|named| self.platforms.contains(&named));
+        }
         let values = self.with.iter().flat_map(|given| given.values.iter().chain(&given.parts));
         let mut names = self.images.iter().chain(&self.sources).chain(values);
         let mut is_ascend = || names.any(|text| text.contains("ascend"));
-        match platform_of(context) {
+        match named {
             Some(Platform::Ascend) => is_ascend(),
-            Some(Platform::Rocm | Platform::Other) => self.gpus.is_empty(),
+            Some(Platform::Rocm | Platform::Xpu | Platform::Other) => self.gpus.is_empty(),
             Some(Platform::Cuda) | None => true,
         }
     }

@@ -2,21 +2,25 @@
 
 use launch::Launch;
 use schemas::flags::Key;
+use serde::Deserialize;
 
 use super::Context;
 
 /// A kind of accelerator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Platform {
     Cuda,
     Rocm,
     /// Ascend NPUs, which a plugin of vLLM and a device of SGLang serve.
     Ascend,
+    /// Intel's GPUs.
+    Xpu,
     Other,
 }
 
 /// Substrings of words of a launch, its image and its variables, each of one platform.
-const MARKS: [(&str, Platform); 8] = [
+const MARKS: [(&str, Platform); 9] = [
     ("ascend", Platform::Ascend),
     ("hccl", Platform::Ascend),
     ("npu", Platform::Ascend),
@@ -25,6 +29,7 @@ const MARKS: [(&str, Platform); 8] = [
     ("hip_visible_devices", Platform::Rocm),
     ("mi300x", Platform::Rocm),
     ("mi355x", Platform::Rocm),
+    ("xpu", Platform::Xpu),
 ];
 
 /// The platform that a launch names: by `--device`, by its image, its variables, its program or its backends, or else the
@@ -36,10 +41,12 @@ pub(super) fn platform_of(context: &Context<'_>) -> Option<Platform> {
             "cuda" if is_marked(launch, Platform::Rocm) => Platform::Rocm,
             "cuda" => Platform::Cuda,
             "npu" => Platform::Ascend,
+            "xpu" => Platform::Xpu,
             _ => Platform::Other,
         });
     }
-    let marked = [Platform::Ascend, Platform::Rocm].into_iter().find(|platform| is_marked(launch, *platform));
+    let marked =
+        [Platform::Ascend, Platform::Rocm, Platform::Xpu].into_iter().find(|platform| is_marked(launch, *platform));
     marked.or(context.hardware.platform)
 }
 
@@ -78,6 +85,7 @@ mod tests {
             ("npu:0", "npu", true),
             ("waiter", "aiter", false),
             ("sgl-dev:sglang-0.5.14-rocm720", "rocm", true),
+            ("vllm-openai-xpu:nightly", "xpu", true),
         ] {
             assert_eq!(is_word(text, mark), expected, "{text}");
         }

@@ -5,7 +5,7 @@
 //! ## What it does
 //!
 //! Compares the attention backends with the GPU that `--gpu-memory` gives, by model or by an amount of memory that only
-//! GPUs of one architecture have.
+//! GPUs of one architecture have, or else with the only GPU that the text around the launch names (a warning).
 //!
 //! ## Why is this bad?
 //!
@@ -93,19 +93,24 @@ const NVIDIA: [&str; 11] = [
 ];
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
-    let Some(memory) = context.gpu_memory else { return Vec::new() };
-    let Some(architecture) = architecture_of(memory) else { return Vec::new() };
+    // A memory that no known architecture has says nothing, whatever the text names.
+    let given = context.gpu_memory;
+    let Some(architecture) = given.map_or(context.architecture(), architecture_of) else { return Vec::new() };
+    let gpus = given.map_or_else(|| "the GPU that the text names".to_owned(), models_of);
     let latent = context.target_config().is_some_and(uses_mla);
     let look = |key: Key| {
         let backend = context.launch.text(key)?;
         let needs = needs(backend.value, architecture, latent, context.version())?;
-        let models = models_of(memory);
-        let message = format!("{} needs {needs}, and {models} has {architecture}", backend.value);
+        let message = format!("{} needs {needs}, and {gpus} has {architecture}", backend.value);
+        let finding = Finding::new(backend.span, message, "not on this GPU");
+        // The launch may be for another GPU than the one that the text names.
+        let finding = if given.is_some() { finding } else { finding.at_most(Severity::Warning) };
         Some(
-            Finding::new(backend.span, message, "not on this GPU")
-                .by_version()
-                .help(format!("write `{}`, which runs on every GPU", context.line(key, "triton")))
-                .fix(Safety::Unsafe, "use triton, which runs on every GPU", context.set(key, "triton")),
+            finding.by_version().help(format!("write `{}`, which runs on every GPU", context.line(key, "triton"))).fix(
+                Safety::Unsafe,
+                "use triton, which runs on every GPU",
+                context.set(key, "triton"),
+            ),
         )
     };
     KEYS.into_iter().filter_map(look).collect()

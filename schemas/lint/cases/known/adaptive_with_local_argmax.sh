@@ -1,0 +1,3 @@
+# expect: VL24 error
+pip install vllm==0.33.0
+vllm serve org/target --speculative-config '{"method": "eagle3", "model": "org/draft", "num_speculative_tokens": 5, "enable_adaptive_verification": true, "use_local_argmax_reduction": true}'
