@@ -259,11 +259,6 @@ fn settings_that_change_the_meaning_are_refused() {
         (&["qwen3"], json!({"rope_parameters": {"rope_type": "longrope", "factor": 2}}), "longrope"),
         (&["qwen3"], json!({"rope_parameters": {"rope_theta": 1e6, "mrope_section": [1, 1, 2]}}), "mrope_section"),
         (&["qwen3"], json!({"rope_parameters": "yarn"}), "rope_parameters cannot be read"),
-        (
-            &["qwen3"],
-            json!({"rope_parameters": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 64, "truncate": false}}),
-            "truncate",
-        ),
         (&["mimo"], json!({"use_mrope": true}), "use_mrope = true"),
         (&moe, json!({"scoring_func": "sqrtsoftplus"}), "scoring_func = sqrtsoftplus"),
         (&moe, json!({"topk_method": "group_limited_greedy"}), "topk_method = group_limited_greedy"),
@@ -306,6 +301,23 @@ fn settings_that_change_the_meaning_are_refused() {
             "mscale_all_dim",
         ),
         (&latent, json!({"architectures": ["DeepseekV32ForCausalLM"]}), "DeepseekV32ForCausalLM"),
+        (&["gpt_oss"], json!({"layer_types": ["full_attention"]}), "layer_types names 1 layers"),
+        (
+            &["gpt_oss"],
+            json!({"layer_types": ["full_attention", "chunked", "full_attention"]}),
+            "layers of type chunked",
+        ),
+        (&["gpt_oss"], json!({"sliding_window": null}), "sliding_window is missing"),
+        (&["gpt_oss"], json!({"swiglu_limit": -1}), "swiglu_limit is -1"),
+        (&["gpt_oss"], json!({"attention_bias": false}), "attention_bias is false"),
+        (&["gpt_oss"], json!({"num_local_experts": 5}), "[6, 64], expected [5, 64]"),
+        (&["gpt_oss"], json!({"intermediate_size": 64}), "expected [64, 64]"),
+        (
+            &["gpt_oss"],
+            json!({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}),
+            "quant_algo = NVFP4",
+        ),
+        (&["qwen3_moe"], json!({"quantization_config": {"quant_method": "mxfp4"}}), "quant_method = mxfp4"),
     ] {
         for name in names {
             let target = copy(name);

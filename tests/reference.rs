@@ -119,7 +119,8 @@ fn families_agree_with_their_references() {
         let text = std::fs::read_to_string(models.join("reference.json")).expect("the reference file");
         let FamilyReference { max_new_tokens, prompts, shapes } = serde_json::from_str(&text).expect("a reference");
         let config = std::fs::read_to_string(models.join("target/config.json")).expect("the target's config.json");
-        let has_experts = ["\"num_experts\"", "\"n_routed_experts\""].iter().any(|key| config.contains(key));
+        let has_experts =
+            ["\"num_experts\"", "\"n_routed_experts\"", "\"num_local_experts\""].iter().any(|key| config.contains(key));
         let reference =
             Reference { max_new_tokens, prompts, eagle3: BTreeMap::new(), eagle2: BTreeMap::new(), has_experts };
         let draft = if models.join("eagle3").exists() { EAGLE3 } else { MTP };

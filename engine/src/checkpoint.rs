@@ -4,6 +4,8 @@ mod dtype;
 mod folder;
 mod fp8;
 mod hash;
+mod mxfp4;
+mod packed;
 mod read;
 mod safetensors;
 mod tensors;

@@ -9,6 +9,7 @@ mod corrected;
 mod deepseek_v3;
 mod dense;
 mod glm4_moe;
+mod gpt_oss;
 mod mimo;
 mod quantised;
 mod qwen3_moe;
@@ -39,6 +40,8 @@ pub struct Family {
     pub mtp: Option<MtpFamily>,
     /// How EAGLE-3 heads for this family number the target's layers.
     pub captured_ids: CapturedIds,
+    /// Settings that other families refuse and this one reads.
+    pub reads: &'static [&'static str],
 }
 
 /// The layout of a family's MTP layer.
@@ -73,7 +76,7 @@ impl CapturedIds {
     }
 }
 
-static FAMILIES: [&Family; 7] = [
+static FAMILIES: [&Family; 8] = [
     &dense::LLAMA,
     &dense::QWEN2,
     &dense::QWEN3,
@@ -81,6 +84,7 @@ static FAMILIES: [&Family; 7] = [
     &glm4_moe::FAMILY,
     &mimo::FAMILY,
     &deepseek_v3::FAMILY,
+    &gpt_oss::FAMILY,
 ];
 
 /// The family of a checkpoint.
@@ -105,7 +109,7 @@ pub fn family(folder: &Folder) -> Result<&'static Family, EngineError> {
 pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, EngineError> {
     let family = family(folder)?;
     let config = Config::new(folder, weights);
-    settings::check(&config)?;
+    settings::check(&config, family.reads)?;
     let spec = (family.target)(&config)?;
     unread::check(&config, family, &spec)?;
     quantised::warn(&config);

@@ -1,5 +1,5 @@
 //! Decides which layers are kept in FP8: the ones that a checkpoint stores in FP8, and the ones that are quantised at
-//! load time.
+//! load time. Experts that a checkpoint stores in MXFP4 are kept in it.
 //!
 //! The matrices of attention and of feed-forward blocks, including experts, are quantised, in the target and in its
 //! draft. Embeddings, vocabulary heads, norms, routers and the projection that joins a draft's inputs keep their type,
@@ -144,6 +144,14 @@ fn format<'t>(
     by: Option<Quantization>,
     aligned: bool,
 ) -> Result<WeightFormat, EngineError> {
+    let matrices: Vec<&TensorSpec> = matrices.into_iter().collect();
+    let is_mxfp4 = |matrix: &&TensorSpec| match stored {
+        StoredIn::Checkpoint(tensors) => tensors.is_mxfp4(&matrix.name),
+        StoredIn::Nowhere => matrix.format == WeightFormat::Mxfp4,
+    };
+    if !matrices.is_empty() && matrices.iter().all(is_mxfp4) {
+        return Ok(WeightFormat::Mxfp4);
+    }
     let mut common = None;
     for matrix in matrices {
         let scales = match stored {
@@ -185,20 +193,26 @@ fn cuts_blocks(ffn: &FfnSpec) -> bool {
     })
 }
 
-/// A note on a target's or a draft's weights if some are in FP8: which parts of how many layers.
+/// A note on a target's or a draft's weights if some are in FP8 or MXFP4: which parts of how many layers.
 pub fn described<'l>(layers: impl IntoIterator<Item = &'l LayerSpec>) -> Option<String> {
-    let (mut all, mut attention, mut ffn) = (0, 0, 0);
+    let (mut all, mut attention, mut ffn, mut packed) = (0, 0, 0, 0);
     for layer in layers {
         all += 1;
+        packed += usize::from(layer.formats.ffn == WeightFormat::Mxfp4);
         attention += usize::from(layer.formats.attention.fp8().is_some());
         ffn += usize::from(layer.formats.ffn.fp8().is_some());
     }
-    match (attention, ffn) {
+    let packed = (packed > 0).then(|| format!("mxfp4 experts in {packed} of {all} layers"));
+    let fp8 = match (attention, ffn) {
         (0, 0) => None,
         (some, other) if some == all && other == all => Some("fp8 weights (e4m3)".into()),
         _ => Some(format!(
             "fp8 weights (e4m3) in the attention of {attention} and the feed-forward part of {ffn} of {all} layers"
         )),
+    };
+    match (packed, fp8) {
+        (Some(packed), Some(fp8)) => Some(format!("{packed}, {fp8}")),
+        (packed, fp8) => packed.or(fp8),
     }
 }
 

@@ -23,10 +23,10 @@ mod text;
 pub use self::{
     attention::{AttentionSpec, GroupedQuery, KvLayout, MultiHeadLatent},
     block::{BlockLayer, BlockSpec, BlockTensorLayout, ConfidenceSpec, MarkovKind, MarkovSpec, default_layers},
-    cost::{Cost, ExpertCost, ModelCost, PassCost},
+    cost::{Cost, ExpertCost, ModelCost, PassCost, WindowedCache},
     draft::DraftSpec,
     features::{CaptureNorms, CapturedFeatures, DraftSource, EmbeddingSource, Features, LinearSpec, VocabularySource},
-    ffn::{DenseSpec, ExpertsSpec, FfnSpec, RouterPrecision, RouterScore, RouterSpec},
+    ffn::{DenseSpec, ExpertsLayout, ExpertsSpec, FfnSpec, RouterPrecision, RouterScore, RouterSpec},
     format::{LayerFormats, WeightFormat},
     layer::LayerSpec,
     published::{PUBLISHED, PublishedModel, published},

@@ -104,6 +104,8 @@ fn describe(target: &TargetSpec, hot: &[u32]) -> Result<(RecurrentSpec, GroupedQ
         qkv_bias: false,
         output_bias: false,
         head_norms: false,
+        sinks: false,
+        window: None,
         ..*heads
     };
     let spec = RecurrentSpec {

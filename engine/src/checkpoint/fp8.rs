@@ -123,7 +123,7 @@ impl Weights {
             // E8M0: powers of two, stored as an exponent only.
             Some("F8_E8M0") => Ok(bytes.iter().map(|exponent| power_of_two(*exponent)).collect()),
             dtype => match dtype.and_then(element) {
-                Some(element) => Ok(element.decode(bytes)),
+                Some(element) => Ok(element.decode(&bytes)),
                 None => Err(self.dtype_error(name, "F32, BF16, F16 or F8_E8M0")),
             },
         }

@@ -9,7 +9,10 @@ use kernels::{
 
 use schemas::model::TensorList;
 
-use super::{TensorPlace, Weights, dtype::element};
+use super::{
+    TensorPlace, Weights,
+    dtype::{MXFP4, element},
+};
 use crate::{
     error::EngineError,
     spec::{LinearTensors, TensorSpec},
@@ -58,7 +61,7 @@ impl<'a> Tensors<'a> {
         self.0.names().map(|name| name.strip_prefix("model.").unwrap_or(name))
     }
 
-    /// A matrix in float32. A matrix stored in FP8 is dequantised; a matrix that is quantised to FP8 at load time has
+    /// A matrix in float32. A matrix stored in FP8 or MXFP4 is dequantised; a matrix that is quantised to FP8 at load time has
     /// its quantised values, though the CPU keeps it in float32.
     ///
     /// # Errors
@@ -100,6 +103,16 @@ impl<'a> Tensors<'a> {
     /// Whether any matrix is stored in FP8.
     pub fn has_fp8(&self) -> bool {
         self.0.has_fp8()
+    }
+
+    /// Whether a matrix is stored in MXFP4.
+    pub fn is_mxfp4(&self, name: &str) -> bool {
+        self.0.dtype(&self.full(name)) == Some(MXFP4)
+    }
+
+    /// Whether any matrix is stored in MXFP4.
+    pub fn has_mxfp4(&self) -> bool {
+        self.0.has_mxfp4()
     }
 
     /// A vector: norm weights, a bias, or correction biases.

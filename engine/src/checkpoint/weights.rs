@@ -11,7 +11,8 @@ use kernels::{device::Element, memory::MappedFile, reference::Matrix};
 use schemas::model::TensorHeader;
 
 use super::{
-    dtype::{E4M3, element},
+    dtype::{E4M3, MXFP4, element},
+    packed::{self, Every},
     read::open,
     safetensors,
 };
@@ -52,6 +53,8 @@ struct Tensor {
     dtype: String,
     shape: Vec<usize>,
     bytes: Range<usize>,
+    /// Which rows of these bytes are the tensor's, if not all.
+    rows: Option<Every>,
 }
 
 impl Weights {
@@ -95,11 +98,14 @@ impl Weights {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// A matrix of a known shape, as f32; a matrix in FP8 is multiplied by its scales.
+    /// A matrix of a known shape, as f32; a matrix in FP8 or MXFP4 is multiplied by its scales.
     ///
     /// # Errors
     /// When it or its scales are missing, have another shape, or have a dtype that is not floating-point.
     pub fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Matrix, EngineError> {
+        if let Some(matrix) = self.mxfp4(name, outputs, inputs)? {
+            return Ok(matrix.matrix());
+        }
         match self.fp8(name, outputs, inputs)? {
             Some(matrix) => Ok(matrix.matrix()),
             None => Ok(Matrix::new(outputs, inputs, self.floats(name, &[outputs, inputs])?)),
@@ -134,7 +140,7 @@ impl Weights {
         for (name, TensorHeader { dtype, shape }, bytes) in
             safetensors::header(path, &file, file.len() as u64)?.tensors()
         {
-            let tensor = Tensor { file: self.files.len(), dtype, shape, bytes };
+            let tensor = Tensor { file: self.files.len(), dtype, shape, bytes, rows: None };
             for (name, tensor) in experts_apart(renamed(name), tensor) {
                 let other = self.tensors.get(&name).and_then(|tensor| self.files.get(tensor.file));
                 if let Some((other, _)) = other {
@@ -160,7 +166,7 @@ impl Weights {
         Ok(())
     }
 
-    /// The bytes of a floating-point tensor of a known shape, and their type. A matrix in FP8 is dequantised to
+    /// The bytes of a floating-point tensor of a known shape, and their type. A matrix in FP8 or MXFP4 is dequantised to
     /// float32.
     ///
     /// # Errors
@@ -168,9 +174,13 @@ impl Weights {
     pub fn tensor_bytes(&self, name: &str, expected: &[usize]) -> Result<(Cow<'_, [u8]>, Element), EngineError> {
         let tensor = self.tensor(name, expected)?;
         match (element(&tensor.dtype), tensor.dtype.as_str(), expected) {
-            (Some(element), ..) => Ok((Cow::Borrowed(self.bytes(tensor)), element)),
+            (Some(element), ..) => Ok((self.bytes(tensor), element)),
             (None, E4M3, [outputs, inputs]) => {
                 let values = self.fp8(name, *outputs, *inputs)?.map(|matrix| matrix.values()).unwrap_or_default();
+                Ok((Element::F32.encode(&values).into(), Element::F32))
+            }
+            (None, MXFP4, [outputs, inputs]) => {
+                let values = self.mxfp4(name, *outputs, *inputs)?.map(|matrix| matrix.values()).unwrap_or_default();
                 Ok((Element::F32.encode(&values).into(), Element::F32))
             }
             _ => Err(self
@@ -186,6 +196,10 @@ impl Weights {
         let tensor = self.tensor(name, expected)?;
         if element(&tensor.dtype).is_none() {
             return Err(self.dtype_error(name, "F32, F16 or BF16"));
+        }
+        if tensor.rows.is_some() {
+            let reason = format!("the values of tensor {name} are not in one piece");
+            return Err(EngineError::Malformed { path: self.file_of(name).to_owned(), reason });
         }
         let path = self.files[tensor.file].0.clone();
         Ok(TensorPlace { path, dtype: tensor.dtype.clone(), bytes: tensor.bytes.clone() })
@@ -215,13 +229,17 @@ impl Weights {
         Ok(tensor)
     }
 
-    fn bytes(&self, tensor: &Tensor) -> &[u8] {
-        &self.files[tensor.file].1[tensor.bytes.clone()]
+    fn bytes(&self, tensor: &Tensor) -> Cow<'_, [u8]> {
+        let bytes = &self.files[tensor.file].1[tensor.bytes.clone()];
+        match tensor.rows {
+            None => Cow::Borrowed(bytes),
+            Some(rows) => Cow::Owned(rows.gather(bytes, tensor.shape.first().copied().unwrap_or_default())),
+        }
     }
 
     /// The stored bytes of a tensor, if it exists.
-    pub(super) fn raw(&self, name: &str) -> &[u8] {
-        self.tensors.get(name).map_or(&[], |tensor| self.bytes(tensor))
+    pub(super) fn raw(&self, name: &str) -> Cow<'_, [u8]> {
+        self.tensors.get(name).map_or_else(Cow::default, |tensor| self.bytes(tensor))
     }
 
     /// The safetensors dtype of a tensor; `None` if it does not exist.
@@ -253,7 +271,12 @@ fn renamed(name: String) -> String {
 /// The tensor itself, or, if it holds all experts of a layer as transformers 5 stores them (`gate_up_proj` `[experts, 2
 /// · intermediate, hidden]` with the rows of gate first, `down_proj` `[experts, hidden, intermediate]`), one tensor per
 /// expert and projection under its published name. Nothing is copied, since experts are contiguous.
+///
+/// So it is with experts in MXFP4 ([`packed`]), of which rows are gathered when they are read.
 fn experts_apart(name: String, tensor: Tensor) -> Vec<(String, Tensor)> {
+    if let Some(parts) = packed::parts(&name, &tensor.dtype, &tensor.shape, MOST_EXPERTS / 2) {
+        return shared_apart(&tensor, parts);
+    }
     // Block scales are laid out like the matrices.
     let (plain, end) = match name.strip_suffix("_scale_inv") {
         Some(plain) => (plain, "weight_scale_inv"),
@@ -281,7 +304,20 @@ fn experts_apart(name: String, tensor: Tensor) -> Vec<(String, Tensor)> {
         let start = tensor.bytes.start + at * bytes;
         let name = format!("{layer}.{}.{}.{end}", at / parts.len(), parts[at % parts.len()]);
         let shape = vec![outputs / parts.len(), inputs];
-        (name, Tensor { file: tensor.file, dtype: tensor.dtype.clone(), shape, bytes: start..start + bytes })
+        let dtype = tensor.dtype.clone();
+        (name, Tensor { file: tensor.file, dtype, shape, bytes: start..start + bytes, rows: None })
     };
     (0..count).map(one).collect()
+}
+
+/// The parts of a tensor that all experts share.
+fn shared_apart(tensor: &Tensor, parts: Vec<packed::Part>) -> Vec<(String, Tensor)> {
+    let experts = parts.last().map_or(1, |part| part.expert + 1);
+    let bytes = tensor.bytes.len() / experts;
+    let part = |packed::Part { name, shape, dtype, expert, rows }| {
+        let start = tensor.bytes.start + expert * bytes;
+        let dtype = dtype.map_or_else(|| tensor.dtype.clone(), ToOwned::to_owned);
+        (name, Tensor { file: tensor.file, dtype, shape, bytes: start..start + bytes, rows })
+    };
+    parts.into_iter().map(part).collect()
 }

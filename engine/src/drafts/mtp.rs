@@ -40,7 +40,7 @@ pub fn in_folder(
     layout: RecurrentTensorLayout,
     target: DraftTarget<'_>,
 ) -> Result<RecurrentSpec, EngineError> {
-    families::check_settings(config)?;
+    families::check_settings(config, &[])?;
     let hidden = config.hidden()?;
     if hidden != target.spec.hidden {
         let expected = target.spec.hidden;

@@ -178,6 +178,8 @@ impl<'a> Config<'a> {
             output_bias: has("o_proj.bias"),
             head_norms: head_norms || family.head_norms == Some(true),
             rope: rope::read(self, head_dim, family.rotated)?,
+            sinks: false,
+            window: None,
         })
     }
 

@@ -1,10 +1,12 @@
 //! Experts that a sigmoid router chooses with a correction bias (`noaux_tc`), from groups if there are several: GLM-4.5
 //! and DeepSeek-V3.
 
+use kernels::reference::GateActivation;
+
 use super::Config;
 use crate::{
     error::EngineError,
-    spec::{ExpertsSpec, RouterPrecision, RouterScore, RouterSpec},
+    spec::{ExpertsLayout, ExpertsSpec, RouterPrecision, RouterScore, RouterSpec},
 };
 
 /// Defaults of a family's published code for values that are missing from config.json.
@@ -49,6 +51,9 @@ pub fn experts(config: &Config<'_>, defaults: Defaults) -> Result<ExpertsSpec, E
         per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,
         intermediate,
         shared,
+        activation: GateActivation::Silu,
+        bias: false,
+        layout: ExpertsLayout::Separate,
     };
     config.check_router(&spec)?;
     Ok(spec)

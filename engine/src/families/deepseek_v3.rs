@@ -26,6 +26,7 @@ pub static FAMILY: Family = Family {
         join: Join::NormedLinear { hidden_first: false, zero_first_embedding: false },
     }),
     captured_ids: CapturedIds::DeepSeek,
+    reads: &[],
 };
 
 fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {

@@ -10,6 +10,7 @@ pub static LLAMA: Family = Family {
     target: |config| read(config, Attention::PLAIN),
     mtp: None,
     captured_ids: CapturedIds::Outputs,
+    reads: &[],
 };
 
 /// Qwen2, Qwen2.5.
@@ -18,6 +19,7 @@ pub static QWEN2: Family = Family {
     target: |config| read(config, Attention { qkv_bias: true, ..Attention::PLAIN }),
     mtp: None,
     captured_ids: CapturedIds::Outputs,
+    reads: &[],
 };
 
 /// Qwen3, dense.
@@ -26,6 +28,7 @@ pub static QWEN3: Family = Family {
     target: |config| read(config, Attention { head_norms: Some(true), ..Attention::PLAIN }),
     mtp: None,
     captured_ids: CapturedIds::Outputs,
+    reads: &[],
 };
 
 fn read(config: &Config<'_>, attention: Attention) -> Result<TargetSpec, EngineError> {

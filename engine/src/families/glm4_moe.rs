@@ -22,6 +22,7 @@ pub static FAMILY: Family = Family {
         join: Join::NormedLinear { hidden_first: false, zero_first_embedding: false },
     }),
     captured_ids: CapturedIds::Outputs,
+    reads: &[],
 };
 
 fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {

@@ -17,6 +17,7 @@ pub static FAMILY: Family = Family {
         join: Join::NormedLinear { hidden_first: true, zero_first_embedding: true },
     }),
     captured_ids: CapturedIds::Outputs,
+    reads: &[],
 };
 
 fn layer(config: &Config<'_>, prefix: &str) -> Result<LayerSpec, EngineError> {

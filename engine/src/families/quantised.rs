@@ -11,7 +11,7 @@ use crate::{checkpoint::is_unused_scale, error::EngineError};
 /// Side length of the blocks that share a scale.
 const BLOCK: u64 = 128;
 
-const READ: &str = "the supported quantised format is FP8 (e4m3) with scales per block of 128 × 128, per row or per tensor: use such a release, or the 16-bit release (--quantization fp8 quantises it at load time)";
+const READ: &str = "the supported quantised format is FP8 (e4m3) with scales per block of 128 × 128, per row or per tensor, and for the experts of gpt-oss MXFP4: use such a release, or the 16-bit release (--quantization fp8 quantises it at load time)";
 
 /// Refuses unsupported quantised weights, and a config.json that declares quantisation which the tensors do not have.
 ///
@@ -39,6 +39,7 @@ pub fn check_method(config: &Config<'_>) -> Result<(), EngineError> {
     let method = settings.get("quant_method").unwrap_or(&Json::Null);
     match method.as_str() {
         Some("fp8" | "fbgemm_fp8") => check_blocks(settings, &refused)?,
+        Some("mxfp4") if config.fields().architecture() == Some("GptOssForCausalLM") => {}
         Some("compressed-tensors") => check_groups(settings, &refused)?,
         Some("modelopt" | "modelopt_fp8") => {
             match settings.get("quant_algo").or(settings.pointer("/quantization/quant_algo")) {
@@ -130,11 +131,11 @@ fn check_file_beside(config: &Config<'_>) -> Result<(), EngineError> {
 /// Refuses a config.json that declares quantised weights while no tensor is quantised.
 fn check_stored(config: &Config<'_>) -> Result<(), EngineError> {
     let says = config.fields().quantization_config.as_ref().is_some_and(|value| !value.is_null());
-    if !says || config.tensors.has_fp8() {
+    if !says || config.tensors.has_fp8() || config.tensors.has_mxfp4() {
         return Ok(());
     }
     Err(config.malformed(
-        "quantization_config declares quantised weights, but no tensor in this folder is FP8 (F8_E4M3): remove it, \
+        "quantization_config declares quantised weights, but no tensor in this folder is FP8 (F8_E4M3) or MXFP4: remove it, \
          or use the quantised tensors"
             .into(),
     ))

@@ -1,14 +1,21 @@
 //! Qwen3-MoE: Qwen3's attention, and a softmax router over experts, without a shared expert.
 
+use kernels::reference::GateActivation;
+
 use super::{CapturedIds, Config, Family, config::Attention};
 use crate::{
     error::EngineError,
-    spec::{ExpertsSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec},
+    spec::{ExpertsLayout, ExpertsSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec},
 };
 
 /// 30B-A3B, 235B-A22B, Coder.
-pub static FAMILY: Family =
-    Family { architectures: &["Qwen3MoeForCausalLM"], target: read, mtp: None, captured_ids: CapturedIds::Outputs };
+pub static FAMILY: Family = Family {
+    architectures: &["Qwen3MoeForCausalLM"],
+    target: read,
+    mtp: None,
+    captured_ids: CapturedIds::Outputs,
+    reads: &[],
+};
 
 fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
     let fields = config.fields();
@@ -45,6 +52,9 @@ fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
         per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,
         intermediate: config.size(fields.moe_intermediate_size, "moe_intermediate_size")?,
         shared: None,
+        activation: GateActivation::Silu,
+        bias: false,
+        layout: ExpertsLayout::Separate,
     };
     config.check_router(&spec)?;
     Ok(spec)

@@ -2,6 +2,7 @@
 
 use kernels::reference::{Pairing, RopeScaling};
 use schemas::model::RopeScaling as Parameters;
+use serde_json::Value as Json;
 
 use super::Config;
 use crate::{error::EngineError, spec::RopeSpec};
@@ -84,6 +85,7 @@ fn scaling(config: &Config<'_>, parameters: &Parameters) -> Result<RopeScaling, 
                 beta_fast: parameters.beta_fast.unwrap_or(32.0) as f32,
                 beta_slow: parameters.beta_slow.unwrap_or(1.0) as f32,
                 attention_factor,
+                truncate: parameters.other.get("truncate") != Some(&Json::Bool(false)),
             }
         }
         other => {

@@ -125,13 +125,15 @@ const READ: &[&str] = &[
     "rope_interleave",
 ];
 
-/// Refuses settings that change the model and are not implemented.
+/// Refuses settings that change the model and are not implemented, except those that the family `reads`.
 ///
 /// # Errors
 /// An error with the setting and its value.
-pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
-    check_windows(config)?;
-    check_but_windows(config)
+pub fn check(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
+    if !reads.contains(&"sliding_window") {
+        check_windows(config)?;
+    }
+    check_but(config, reads)
 }
 
 /// The same for models that read the windows of attention.
@@ -139,11 +141,15 @@ pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
 /// # Errors
 /// As [`check`].
 pub fn check_but_windows(config: &Config<'_>) -> Result<(), EngineError> {
+    check_but(config, &[])
+}
+
+fn check_but(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
     check_readable(config)?;
     check_activation(config)?;
     let fields = config.fields();
     quantised::check(config)?;
-    for (name, neutral) in SETTINGS {
+    for (name, neutral) in SETTINGS.iter().filter(|(name, _)| !reads.contains(name)) {
         if let Some(value) = fields.other.get(*name).filter(|value| !neutral.is(value)) {
             return Err(config.unsupported(
                 format!("{name} = {value} in config.json"),
@@ -159,10 +165,6 @@ pub fn check_but_windows(config: &Config<'_>) -> Result<(), EngineError> {
                 "supported: default, linear, llama3 and yarn as published for text",
             ));
         }
-    }
-    // Yarn's range of dimensions is rounded to integers, unless this setting disables it (gpt-oss).
-    if rope.and_then(|rope| rope.other.get("truncate")) == Some(&Json::Bool(false)) {
-        return Err(config.unsupported("yarn with truncate = false", "only yarn as published is supported"));
     }
     Ok(())
 }

@@ -9,17 +9,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kernels::reference::RopeScaling;
+use kernels::reference::{GateActivation, RopeScaling};
 use serde_json::{Map, Value, json};
 
 use crate::{
     error::EngineError,
     sampling::uniform,
     spec::{
-        AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, ExpertsSpec, Features,
-        Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, MultiHeadLatent, Pairing,
-        RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec,
-        TensorSpec, VocabularySource,
+        AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, ExpertsLayout,
+        ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec,
+        MultiHeadLatent, Pairing, RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision, RouterScore,
+        RouterSpec, TargetSpec, TensorSpec, VocabularySource,
     },
 };
 
@@ -257,7 +257,16 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
         _ => return layer,
     };
     let (experts, per_token, intermediate) = (EXPERTS, EXPERTS_PER_TOKEN, EXPERT_INTERMEDIATE);
-    layer.ffn = FfnSpec::Experts(ExpertsSpec { router, experts, per_token, intermediate, shared });
+    layer.ffn = FfnSpec::Experts(ExpertsSpec {
+        router,
+        experts,
+        per_token,
+        intermediate,
+        shared,
+        activation: GateActivation::Silu,
+        bias: false,
+        layout: ExpertsLayout::Separate,
+    });
     layer
 }
 
@@ -351,6 +360,8 @@ fn layer(input: usize) -> LayerSpec {
             output_bias: false,
             head_norms: false,
             rope,
+            sinks: false,
+            window: None,
         }),
         ffn: FfnSpec::Dense(DenseSpec { intermediate: INTERMEDIATE, bias: false }),
         formats: LayerFormats::default(),

@@ -34,6 +34,10 @@ pub struct GroupedQuery {
     pub head_norms: bool,
     /// Position embedding of queries and keys.
     pub rope: RopeSpec,
+    /// Whether each query head has a sink: one more score in its softmax, without a value.
+    pub sinks: bool,
+    /// Number of positions that a row sees, itself included; `None` for all before it.
+    pub window: Option<usize>,
 }
 
 /// Multi-head latent attention (arXiv 2405.04434).
@@ -115,6 +119,11 @@ impl AttentionSpec {
             Self::Grouped(grouped) => KvLayout { planes: 2, width: grouped.key_value_width() },
             Self::Latent(latent) => KvLayout { planes: 1, width: latent.cache_width() },
         }
+    }
+
+    /// Number of positions that a row sees; `None` for all.
+    pub fn window(&self) -> Option<usize> {
+        self.grouped().and_then(|grouped| grouped.window)
     }
 
     /// Grouped-query attention; `None` if it is of another kind.

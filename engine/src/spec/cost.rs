@@ -58,6 +58,10 @@ pub struct ModelCost {
     pub second_pass: Option<u64>,
     /// Bytes per token of the context in the target's caches.
     pub target_cache_row: u64,
+    /// The part of these that belongs to layers with a window, of which a pass reads no more than the window; `None` if
+    /// no layer has one.
+    #[serde(default)]
+    pub target_windowed: Option<WindowedCache>,
     /// What fills the pool of the draft's trees: how many passes of how many rows a shape takes.
     #[serde(default)]
     pub nodes: NodeSource,
@@ -73,6 +77,15 @@ pub struct ModelCost {
     pub draft_cache_row: u64,
     /// Bytes of one value.
     pub element: u64,
+}
+
+/// Caches of layers with a sliding window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WindowedCache {
+    /// Bytes per token, over all such layers.
+    pub row: u64,
+    /// Number of tokens that a row sees; the mean over these layers, weighted by bytes.
+    pub window: usize,
 }
 
 impl Add for Cost {
@@ -202,6 +215,16 @@ impl TargetSpec {
     pub fn cache_row(&self, element: usize) -> u64 {
         (self.layers.len() * self.kv().values() * element) as u64
     }
+
+    /// The part of [`cache_row`](Self::cache_row) that belongs to layers with a window.
+    pub fn windowed_cache(&self, element: usize) -> Option<WindowedCache> {
+        let windows: Vec<usize> = self.layers.iter().filter_map(|layer| layer.attention.window()).collect();
+        let count = windows.len();
+        (count > 0).then(|| WindowedCache {
+            row: (count * self.kv().values() * element) as u64,
+            window: windows.iter().sum::<usize>() / count,
+        })
+    }
 }
 
 impl DraftSpec {
@@ -319,6 +342,7 @@ impl ModelCost {
             target_vocabulary: target.vocabulary_cost(element).bytes,
             second_pass: None,
             target_cache_row: target.cache_row(element),
+            target_windowed: target.windowed_cache(element),
             nodes: draft.map(DraftSpec::nodes).unwrap_or_default(),
             draft: draft.map(|draft| draft.cost(target, element)).unwrap_or_default(),
             draft_extension: draft.map(|draft| draft.extension_cost(target, element)).unwrap_or_default(),
@@ -328,11 +352,23 @@ impl ModelCost {
         }
     }
 
+    /// Bytes that a pass of the target reads per token of a context of this many tokens: less than
+    /// [`target_cache_row`](Self::target_cache_row) where layers with a window do not see all of it.
+    pub fn target_row_read(&self, context: f64) -> f64 {
+        let row = self.target_cache_row as f64;
+        match self.target_windowed {
+            Some(WindowedCache { row: part, window }) if context > window as f64 => {
+                row - part as f64 * (1.0 - window as f64 / context)
+            }
+            _ => row,
+        }
+    }
+
     /// Minimum number of bytes that a round of a batch reads, with `context` tokens per request.
     pub fn of_round(&self, shape: TreeShape, batch: usize, context: usize) -> u64 {
         let cached = (batch * context) as f64;
         let verified = if shape.is_off() { batch } else { batch * shape.num_draft_tokens };
-        let target = self.target.bytes(verified) + cached * self.target_cache_row as f64;
+        let target = self.target.bytes(verified) + cached * self.target_row_read(context as f64);
         if shape.is_off() {
             return target as u64;
         }

@@ -1,6 +1,6 @@
 //! Feed-forward block of a layer: one gated block, or routed experts.
 
-use kernels::reference::{Router, Scoring};
+use kernels::reference::{GateActivation, Router, Scoring};
 
 /// The feed-forward block of a layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +34,24 @@ pub struct ExpertsSpec {
     /// Number of outputs of gate and of up of the shared expert, which processes every row and is added with weight 1
     /// (several shared experts count as one of their total width).
     pub shared: Option<usize>,
+    /// How an expert joins gate and up.
+    pub activation: GateActivation,
+    /// Whether the router and each projection of an expert have a bias. Logits with their bias are what the router
+    /// compares and weights.
+    pub bias: bool,
+    /// How checkpoints name and store them.
+    pub layout: ExpertsLayout,
+}
+
+/// How a checkpoint stores experts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExpertsLayout {
+    /// The router is `gate`, and each expert has tensors of its own (or all share one, with the rows of gate before
+    /// those of up).
+    #[default]
+    Separate,
+    /// gpt-oss: the router is `router`, and all experts share tensors in which rows of gate and up alternate.
+    Alternating,
 }
 
 /// How experts are chosen for a row and weighted. Ties go to the lowest expert and the lowest group.

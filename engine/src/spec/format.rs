@@ -1,6 +1,6 @@
 //! Formats of weights in memory.
 
-use kernels::reference::Fp8Scales;
+use kernels::reference::{Fp8Scales, MXFP4_BLOCK};
 
 /// Format of a tensor's values in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -12,6 +12,9 @@ pub enum WeightFormat {
     Float32,
     /// FP8 (e4m3), one byte per value, with float32 scales. The CPU computes with the same values in float32.
     Fp8(Fp8Scales),
+    /// MXFP4: four bits per value, and a power of two per 32 values of a row. The CPU computes with the same values in
+    /// float32.
+    Mxfp4,
 }
 
 /// Formats of the matrices of a layer's linear layers. Norms, biases and routers are always [`WeightFormat::Plain`], as
@@ -33,6 +36,8 @@ impl WeightFormat {
             (Self::Float32, _) => values * 4,
             (Self::Fp8(scales), [outputs, inputs]) => values + 4 * scales.count(*outputs, *inputs) as u64,
             (Self::Fp8(_), _) => values,
+            (Self::Mxfp4, [outputs, inputs]) => values.div_ceil(2) + (outputs * inputs.div_ceil(MXFP4_BLOCK)) as u64,
+            (Self::Mxfp4, _) => values.div_ceil(2),
         }
     }
 
@@ -40,7 +45,7 @@ impl WeightFormat {
     pub fn fp8(self) -> Option<Fp8Scales> {
         match self {
             Self::Fp8(scales) => Some(scales),
-            Self::Plain | Self::Float32 => None,
+            Self::Plain | Self::Float32 | Self::Mxfp4 => None,
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Published model shapes, for random weights.
 
-use kernels::reference::RopeScaling;
+use kernels::reference::{GateActivation, RopeScaling};
 
 use super::{
-    AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, ExpertsSpec, Features,
-    Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, MultiHeadLatent, Pairing,
+    AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, ExpertsLayout, ExpertsSpec,
+    Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, MultiHeadLatent, Pairing,
     RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec,
-    VocabularySource,
+    VocabularySource, WeightFormat,
 };
 use crate::error::EngineError;
 
@@ -14,6 +14,7 @@ mod block;
 mod models;
 
 pub use models::PUBLISHED;
+use models::SOFTMAX_ROUTER;
 
 /// The shape of a target, and of a draft that is published for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,6 +44,13 @@ enum Heads {
         dim: usize,
         qkv_bias: bool,
         norms: bool,
+    },
+    /// gpt-oss: grouped, with biases and sinks, and a window in every second layer, starting with the first.
+    Sinks {
+        queries: usize,
+        keys: usize,
+        dim: usize,
+        window: usize,
     },
     Latent {
         queries: usize,
@@ -77,6 +85,12 @@ enum Ffn {
         intermediate: usize,
         shared: Option<usize>,
         router: RouterSpec,
+    },
+    /// gpt-oss: experts in MXFP4 with biases.
+    Mxfp4Experts {
+        experts: usize,
+        per_token: usize,
+        intermediate: usize,
     },
 }
 
@@ -123,7 +137,7 @@ impl PublishedModel {
             head_rows: self.vocabulary,
             tied: self.tied,
             epsilon: EPSILON,
-            layers: (0..layers).map(|at| self.layer(self.ffn.of_fewer(layers, self.layers).at(at))).collect(),
+            layers: (0..layers).map(|at| self.layer(at, self.ffn.of_fewer(layers, self.layers).at(at))).collect(),
         })
     }
 
@@ -135,7 +149,7 @@ impl PublishedModel {
             tensors,
             features: Features::Final,
             join,
-            layer: self.layer(self.ffn.at(self.layers)),
+            layer: self.layer(self.layers, self.ffn.at(self.layers)),
             feedback: Feedback::Normed,
             embedding: EmbeddingSource::Target,
             head: VocabularySource::Target,
@@ -147,7 +161,7 @@ impl PublishedModel {
             Draft::Eagle2 => RecurrentSpec {
                 source: DraftSource::Folder,
                 tensors: RecurrentTensorLayout::Eagle { layer: "layers.0".into() },
-                layer: LayerSpec { input_norm: false, ..self.layer(self.ffn.at(0)) },
+                layer: LayerSpec { input_norm: false, ..self.layer(0, self.ffn.at(0)) },
                 feedback: Feedback::Output,
                 ..mtp(RecurrentTensorLayout::QwenMtp, Join::Linear { bias: true })
             },
@@ -166,7 +180,7 @@ impl PublishedModel {
     fn eagle3(&self, target: &TargetSpec, vocabulary: usize, intermediate: usize) -> RecurrentSpec {
         let layers = target.layers.len();
         let heads = match self.heads {
-            Heads::Grouped { queries, keys, dim, .. } => {
+            Heads::Grouped { queries, keys, dim, .. } | Heads::Sinks { queries, keys, dim, .. } => {
                 Heads::Grouped { queries, keys, dim, qkv_bias: false, norms: false }
             }
             latent @ Heads::Latent { .. } => latent,
@@ -202,15 +216,19 @@ impl PublishedModel {
         }
     }
 
-    fn layer(&self, ffn: FfnSpec) -> LayerSpec {
-        LayerSpec {
-            hidden: self.hidden,
-            epsilon: EPSILON,
-            input_norm: true,
-            attention: attention(self.hidden, self.hidden, self.heads, self.rope),
-            ffn,
-            formats: LayerFormats::default(),
+    fn layer(&self, at: usize, ffn: FfnSpec) -> LayerSpec {
+        let mut attention = attention(self.hidden, self.hidden, self.heads, self.rope);
+        if let AttentionSpec::Grouped(grouped) = &mut attention
+            && !at.is_multiple_of(2)
+        {
+            grouped.window = None;
         }
+        let packed = matches!(self.ffn, Ffn::Mxfp4Experts { .. });
+        let formats = LayerFormats {
+            ffn: if packed { WeightFormat::Mxfp4 } else { WeightFormat::Plain },
+            ..LayerFormats::default()
+        };
+        LayerSpec { hidden: self.hidden, epsilon: EPSILON, input_norm: true, attention, ffn, formats }
     }
 }
 
@@ -232,6 +250,21 @@ fn attention(output: usize, input: usize, heads: Heads, rope: Rotation) -> Atten
             output_bias: false,
             head_norms: norms,
             rope: rotation(dim, Pairing::Halves),
+            sinks: false,
+            window: None,
+        }),
+        Heads::Sinks { queries, keys, dim, window } => AttentionSpec::Grouped(GroupedQuery {
+            input,
+            output,
+            heads: queries,
+            key_value_heads: keys,
+            head_dim: dim,
+            qkv_bias: true,
+            output_bias: true,
+            head_norms: false,
+            rope: rotation(dim, Pairing::Halves),
+            sinks: true,
+            window: Some(window),
         }),
         Heads::Latent { queries, query_rank, latent_rank, nope, rotated, value, scale } => {
             AttentionSpec::Latent(MultiHeadLatent {
@@ -257,7 +290,7 @@ impl Ffn {
                 let dense = (dense * layers).div_ceil(all);
                 Self::Experts { dense, dense_intermediate, experts, per_token, intermediate, shared, router }
             }
-            Self::Dense(_) => self,
+            Self::Dense(_) | Self::Mxfp4Experts { .. } => self,
         }
     }
 
@@ -269,8 +302,29 @@ impl Ffn {
                 FfnSpec::Dense(DenseSpec { intermediate, bias: false })
             }
             Self::Experts { experts, per_token, intermediate, shared, router, .. } => {
-                FfnSpec::Experts(ExpertsSpec { router, experts, per_token, intermediate, shared })
+                let activation = GateActivation::Silu;
+                let (bias, layout) = (false, ExpertsLayout::Separate);
+                FfnSpec::Experts(ExpertsSpec {
+                    router,
+                    experts,
+                    per_token,
+                    intermediate,
+                    shared,
+                    activation,
+                    bias,
+                    layout,
+                })
             }
+            Self::Mxfp4Experts { experts, per_token, intermediate } => FfnSpec::Experts(ExpertsSpec {
+                router: SOFTMAX_ROUTER,
+                experts,
+                per_token,
+                intermediate,
+                shared: None,
+                activation: GateActivation::Clamped { alpha: 1.702, limit: 7.0 },
+                bias: true,
+                layout: ExpertsLayout::Alternating,
+            }),
         }
     }
 }
@@ -287,7 +341,8 @@ mod tests {
             let shape = published(name).expect("it is known");
             let target = shape.target(None).expect("all of its layers");
             let draft = shape.draft(&target);
-            let (found, drafted) = (target.weight_bytes(1) as f64 / 1e9, draft.weight_bytes(&target, 1) as f64 / 1e9);
+            let (found, drafted) =
+                (target.in_plain().weight_bytes(1) as f64 / 1e9, draft.weight_bytes(&target, 1) as f64 / 1e9);
             assert!((found / billions - 1.0).abs() < 0.005, "{name}: {found}");
             assert!((drafted / draft_billions - 1.0).abs() < 0.02, "{name}: {drafted}");
         };
@@ -305,6 +360,27 @@ mod tests {
         check("glm-4.5", 352.8, 3.99);
         check("mimo-7b", 7.61, 0.21);
         check("deepseek-v3", 671.03, 11.6);
+        check("gpt-oss-20b", 20.91, 0.308);
+        check("gpt-oss-120b", 116.83, 0.308);
+    }
+
+    #[test]
+    fn gpt_oss_has_experts_in_four_bits_and_reads_windows_in_every_second_layer() {
+        let target = published("gpt-oss-20b").expect("it is known").target(None).expect("all layers");
+        let windows: Vec<_> = target.layers.iter().take(4).map(|layer| layer.attention.window()).collect();
+        assert_eq!(windows, [Some(128), None, Some(128), None]);
+        // 13.76 GB: the size of the release's safetensors files.
+        let bytes = target.weight_bytes(2) as f64 / 1e9;
+        assert!((bytes / 13.76 - 1.0).abs() < 0.005, "{bytes}");
+        let cost = crate::spec::ModelCost::new(&target, None, 2);
+        assert_eq!(cost.target_cache_row, 24 * 2 * 512 * 2);
+        let read = |context: f64| context * cost.target_row_read(context);
+        assert_eq!(read(100.0), 100.0 * 49_152.0);
+        assert_eq!(read(4096.0), (4096.0 + 128.0) * 24_576.0);
+        let error = target.of_rank(4).expect_err("720 values are 22.5 blocks");
+        assert!(error.contains("MXFP4") && error.contains("720 are no whole blocks of 32"), "{error}");
+        let half = target.of_rank(2).expect("1440 values are 45 blocks");
+        assert_eq!(half.layers[0].ffn.experts().map(|experts| experts.intermediate), Some(1440));
     }
 
     #[test]

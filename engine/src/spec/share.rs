@@ -6,9 +6,11 @@
 
 use std::ops::Range;
 
+use kernels::reference::MXFP4_BLOCK;
+
 use super::{
     AttentionSpec, BlockLayer, BlockSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, RecurrentSpec,
-    TargetSpec,
+    TargetSpec, WeightFormat,
 };
 
 /// Rows of vocabulary heads are split in multiples of this.
@@ -125,6 +127,14 @@ impl LayerSpec {
             FfnSpec::Experts(experts) => {
                 let mut experts = experts.clone();
                 experts.intermediate = divided(experts.intermediate, ranks, "intermediate values of an expert")?;
+                let (width, is_mxfp4) = (experts.intermediate, self.formats.ffn == WeightFormat::Mxfp4);
+                if ranks > 1 && is_mxfp4 && !width.is_multiple_of(MXFP4_BLOCK) {
+                    let whole = width * ranks;
+                    return Err(format!(
+                        "{whole} intermediate values of an expert in MXFP4 cannot be divided by {ranks}: {width} are no \
+                         whole blocks of {MXFP4_BLOCK}"
+                    ));
+                }
                 let shared =
                     experts.shared.map(|width| divided(width, ranks, "intermediate values of the shared expert"));
                 experts.shared = shared.transpose()?;

@@ -262,7 +262,14 @@ pub fn check_rotation(device: &Device, element: Element) -> Result<(), String> {
         RopeScaling::None,
         RopeScaling::Linear { factor: 4.0 },
         RopeScaling::Llama3 { factor: 8.0, low_frequency_factor: 1.0, high_frequency_factor: 4.0, original: 64.0 },
-        RopeScaling::Yarn { factor: 4.0, original: 64.0, beta_fast: 32.0, beta_slow: 1.0, attention_factor: 1.1 },
+        RopeScaling::Yarn {
+            factor: 4.0,
+            original: 64.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            attention_factor: 1.1,
+            truncate: true,
+        },
     ];
     for (scaling, (head_dim, heads, kv_heads)) in
         scalings.into_iter().zip([(64, 2, 1), (96, 5, 1), (128, 8, 2), (256, 4, 4)])

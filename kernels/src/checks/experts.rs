@@ -52,11 +52,11 @@ impl Layer {
         let half = intermediate * hidden;
         let expert = |at: usize| {
             let own = &gate_up[at * 2 * half..][..2 * half];
-            Expert {
-                gate: Matrix::new(intermediate, hidden, own[..half].to_vec()),
-                up: Matrix::new(intermediate, hidden, own[half..].to_vec()),
-                down: Matrix::new(hidden, intermediate, down[at * half..][..half].to_vec()),
-            }
+            Expert::new(
+                Matrix::new(intermediate, hidden, own[..half].to_vec()),
+                Matrix::new(intermediate, hidden, own[half..].to_vec()),
+                Matrix::new(hidden, intermediate, down[at * half..][..half].to_vec()),
+            )
         };
         let upload = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
         Ok(Self {
@@ -84,10 +84,12 @@ impl Layer {
         let down = random_fp8(numbers, [count * hidden, intermediate], layout);
         let (of_gate_up, of_down) = (gate_up.values(), down.values());
         let half = intermediate * hidden;
-        let expert = |at: usize| Expert {
-            gate: Matrix::new(intermediate, hidden, of_gate_up[2 * at * half..][..half].to_vec()),
-            up: Matrix::new(intermediate, hidden, of_gate_up[(2 * at + 1) * half..][..half].to_vec()),
-            down: Matrix::new(hidden, intermediate, of_down[at * half..][..half].to_vec()),
+        let expert = |at: usize| {
+            Expert::new(
+                Matrix::new(intermediate, hidden, of_gate_up[2 * at * half..][..half].to_vec()),
+                Matrix::new(intermediate, hidden, of_gate_up[(2 * at + 1) * half..][..half].to_vec()),
+                Matrix::new(hidden, intermediate, of_down[at * half..][..half].to_vec()),
+            )
         };
         self.experts = (0..count).map(expert).collect();
         let (gate_up, gate_up_scales) = upload_fp8(kernels.device(), &gate_up)?;

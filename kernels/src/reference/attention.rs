@@ -37,6 +37,16 @@ pub struct Visible<'a> {
     pub own: &'a [u32],
 }
 
+impl Visible<'_> {
+    /// Only the last `window` rows: what a sliding window leaves, which includes the row itself.
+    #[must_use]
+    pub fn last(self, window: usize) -> Self {
+        let outside = (self.prefix.len() + self.own.len()).saturating_sub(window);
+        let (prefix, own) = (outside.min(self.prefix.len()), outside.saturating_sub(self.prefix.len()));
+        Self { prefix: &self.prefix[prefix..], own: &self.own[own..] }
+    }
+}
+
 impl KeyValues {
     /// An empty cache.
     pub fn new(rows: usize, heads: usize, head_dim: usize) -> Self {
@@ -88,8 +98,24 @@ impl KeyValues {
 /// Softmax attention. `queries` is `[visible.len(), query_heads, head_dim]`; query head h reads key/value head
 /// `h / (query_heads / heads)`. The result has the shape of `queries`.
 pub fn attention(queries: &[f32], query_heads: usize, visible: &[Visible<'_>], cache: &KeyValues) -> Vec<f32> {
+    attention_with_sinks(queries, query_heads, visible, cache, None)
+}
+
+/// The same with a sink for each query head, if given: one more score in its softmax, without a value. Sinks are not
+/// scaled.
+///
+/// # Panics
+/// When the number of sinks is not that of query heads.
+pub fn attention_with_sinks(
+    queries: &[f32],
+    query_heads: usize,
+    visible: &[Visible<'_>],
+    cache: &KeyValues,
+    sinks: Option<&[f32]>,
+) -> Vec<f32> {
     let KeyValues { keys, values, heads, head_dim } = cache;
     assert!(query_heads.is_multiple_of(*heads), "query heads come in groups a key/value head");
+    assert!(sinks.is_none_or(|sinks| sinks.len() == query_heads), "a sink for each query head");
     let planes = Planes {
         keys,
         values,
@@ -98,6 +124,7 @@ pub fn attention(queries: &[f32], query_heads: usize, visible: &[Visible<'_>], c
         value_dim: *head_dim,
         group: query_heads / heads,
         scale: 1.0 / (*head_dim as f32).sqrt(),
+        sinks,
     };
     attend(queries, query_heads, visible, planes)
 }
@@ -119,6 +146,8 @@ pub(super) struct Planes<'a> {
     pub group: usize,
     /// Factor on the scores.
     pub scale: f32,
+    /// A further score of each query head, without a value.
+    pub sinks: Option<&'a [f32]>,
 }
 
 /// Attention over planes: `queries` is `[visible.len(), query_heads, key_dim]`, the result `[visible.len(),
@@ -158,13 +187,13 @@ impl WithSimd for Row<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { queries, visible, planes, output } = self;
-        let Planes { keys, values, width, key_dim, value_dim, group, scale } = planes;
+        let Planes { keys, values, width, key_dim, value_dim, group, scale, sinks } = planes;
         let starts: Vec<usize> = visible.prefix.iter().chain(visible.own).map(|row| *row as usize * width).collect();
         let mut weights = vec![0.0; starts.len()];
         let heads = queries.chunks_exact(key_dim).zip(output.chunks_exact_mut(value_dim));
         for (head, (query, output)) in heads.enumerate() {
             score(simd, query, &keys[head / group * key_dim..], &starts, scale, &mut weights);
-            let sum = softmax_weights(&mut weights);
+            let sum = softmax_weights(&mut weights, sinks.map(|sinks| sinks[head]));
             let values = &values[head / group * value_dim..];
             let mut at = 0;
             while at + WIDE <= output.len() {
@@ -195,16 +224,17 @@ fn score<S: Simd>(simd: S, query: &[f32], keys: &[f32], starts: &[usize], scale:
     scores.iter_mut().for_each(|score| *score *= scale);
 }
 
-/// Turns scores into weights relative to the largest; returns their sum, taken in the order of the `dot` module.
+/// Turns scores into weights relative to the largest; returns their sum, taken in the order of the `dot` module, with
+/// the weight of a sink added last.
 #[inline(always)]
-fn softmax_weights(weights: &mut [f32]) -> f32 {
-    let largest = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+fn softmax_weights(weights: &mut [f32], sink: Option<f32>) -> f32 {
+    let largest = weights.iter().copied().fold(sink.unwrap_or(f32::NEG_INFINITY), f32::max);
     weights.iter_mut().for_each(|weight| *weight = exp(*weight - largest));
     let mut sums = [0.0; LANES];
     for weights in weights.chunks(LANES) {
         sums.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += weight);
     }
-    fold(&sums)
+    fold(&sums) + sink.map_or(0.0, |sink| exp(sink - largest))
 }
 
 /// The weighted mean of `WIDTH` dimensions of the values at `starts`, in order.
@@ -274,6 +304,39 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_sink_takes_its_share_and_adds_no_value() {
+        let cache = cache(12, 2, 8);
+        let queries = numbers(4 * 8, 3);
+        let visible = [Visible { prefix: &[5, 3, 9], own: &[11] }];
+        let sinks = [-30.0, 0.4, 1.5, 40.0];
+        let plain = attention(&queries, 4, &visible, &cache);
+        let output = attention_with_sinks(&queries, 4, &visible, &cache, Some(&sinks));
+        for head in 0..4 {
+            let range = head * 8..(head + 1) * 8;
+            let scale = 1.0 / 8_f64.sqrt();
+            let score = |row: &u32| -> f64 {
+                let key = cache.key(*row, head / 2);
+                queries[range.clone()].iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>() * scale
+            };
+            let sum: f64 = [5, 3, 9, 11].iter().map(|row| score(row).exp()).sum();
+            let share = sum / (sum + f64::from(sinks[head]).exp());
+            for (found, plain) in output[range.clone()].iter().zip(&plain[range]) {
+                assert!((f64::from(*found) - f64::from(*plain) * share).abs() < 1e-6, "head {head}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_keeps_the_last_rows() {
+        let visible = Visible { prefix: &[5, 3, 9], own: &[11, 12] };
+        let of = |window| {
+            let Visible { prefix, own } = visible.last(window);
+            [prefix, own].concat()
+        };
+        assert_eq!([1, 2, 3, 5, 9].map(of), [vec![12], vec![11, 12], vec![9, 11, 12], of(7), vec![5, 3, 9, 11, 12]]);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Feed-forward layers of routed experts.
 
 use super::{
-    activation::silu_gate,
+    activation::GateActivation,
     linear::{Matrix, linear},
     route::Routes,
 };
 
-/// One gated feed-forward layer: `down(silu(gate(x)) · up(x))`.
+/// One gated feed-forward layer: `down(activation(gate(x), up(x)))`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expert {
     /// `[intermediate, hidden]`.
@@ -15,12 +15,23 @@ pub struct Expert {
     pub up: Matrix,
     /// `[hidden, intermediate]`.
     pub down: Matrix,
+    /// Biases of gate, up and down, as long as their outputs.
+    pub biases: Option<[Vec<f32>; 3]>,
+    /// How gate and up are joined.
+    pub activation: GateActivation,
 }
 
 impl Expert {
+    /// An expert without biases, with SiLU.
+    pub fn new(gate: Matrix, up: Matrix, down: Matrix) -> Self {
+        Self { gate, up, down, biases: None, activation: GateActivation::Silu }
+    }
+
     /// `x` and the result are `[rows, hidden]`.
     pub fn forward(&self, x: &[f32]) -> Vec<f32> {
-        linear(&silu_gate(&linear(x, &self.gate, None), &linear(x, &self.up, None)), &self.down, None)
+        let bias = |of: usize| self.biases.as_ref().map(|biases| &*biases[of]);
+        let gated = self.activation.apply(&linear(x, &self.gate, bias(0)), &linear(x, &self.up, bias(1)));
+        linear(&gated, &self.down, bias(2))
     }
 }
 
@@ -63,10 +74,10 @@ mod tests {
 
     fn some_experts(count: u32, intermediate: usize) -> Vec<Expert> {
         let matrix = |outputs, inputs, seed| Matrix::new(outputs, inputs, numbers(outputs * inputs, seed));
-        let expert = |seed: u32| Expert {
-            gate: matrix(intermediate, HIDDEN, 7 + seed),
-            up: matrix(intermediate, HIDDEN, 1000 + seed),
-            down: matrix(HIDDEN, intermediate, 77_000 + seed),
+        let expert = |seed: u32| {
+            let gate = matrix(intermediate, HIDDEN, 7 + seed);
+            let up = matrix(intermediate, HIDDEN, 1000 + seed);
+            Expert::new(gate, up, matrix(HIDDEN, intermediate, 77_000 + seed))
         };
         (0..count).map(expert).collect()
     }

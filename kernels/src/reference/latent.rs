@@ -78,7 +78,8 @@ pub fn latent_attention(
 ) -> Vec<f32> {
     let (rows, width) = (&cache.rows, cache.width());
     let (key_dim, value_dim) = (width, cache.rank);
-    attend(queries, heads, visible, Planes { keys: rows, values: rows, width, key_dim, value_dim, group: heads, scale })
+    let planes = Planes { keys: rows, values: rows, width, key_dim, value_dim, group: heads, scale, sinks: None };
+    attend(queries, heads, visible, planes)
 }
 
 /// One product per head: `x` is `[rows, heads, inputs]`, with one matrix per head, all of the same shape; the result is

@@ -35,6 +35,8 @@ pub enum RopeScaling {
         beta_slow: f32,
         /// Factor on cosine and sine.
         attention_factor: f32,
+        /// Whether the ends of the ramp are rounded outwards to whole dimensions, as is usual; gpt-oss does not.
+        truncate: bool,
     },
 }
 
@@ -158,12 +160,14 @@ fn stretched(frequency: f32, at: usize, dims: usize, theta: f32, scaling: RopeSc
                 (1.0 - smooth) * frequency / factor + smooth * frequency
             }
         }
-        RopeScaling::Yarn { factor, original, beta_fast, beta_slow, .. } => {
+        RopeScaling::Yarn { factor, original, beta_fast, beta_slow, truncate, .. } => {
             // The dimension that makes `rotations` turns over the trained length.
             let dimension =
                 |rotations: f32| dims as f32 * (original / (rotations * 2.0 * PI)).ln() / (2.0 * theta.ln());
-            let low = dimension(beta_fast).floor().max(0.0);
-            let high = dimension(beta_slow).ceil().min(dims as f32 - 1.0).max(low + 0.001);
+            let (low, high) = (dimension(beta_fast), dimension(beta_slow));
+            let (low, high) = if truncate { (low.floor(), high.ceil()) } else { (low, high) };
+            let low = low.max(0.0);
+            let high = high.min(dims as f32 - 1.0).max(low + 0.001);
             let ramp = ((at as f32 - low) / (high - low)).clamp(0.0, 1.0);
             frequency / factor * ramp + frequency * (1.0 - ramp)
         }
@@ -235,10 +239,34 @@ mod tests {
             beta_fast: 32.0,
             beta_slow: 1.0,
             attention_factor: 1.14,
+            truncate: true,
         };
         let (plain, scaled) = (Rope::new(128, 10_000.0, RopeScaling::None), Rope::new(128, 10_000.0, scaling));
         assert_eq!(plain.inverse_frequencies[0], scaled.inverse_frequencies[0]);
         assert!((plain.inverse_frequencies[63] / scaled.inverse_frequencies[63] - 4.0).abs() < 1e-5);
         assert_eq!(scaled.scale, 1.14);
+    }
+
+    #[test]
+    fn yarn_without_rounding_has_a_ramp_that_starts_within_a_dimension() {
+        // gpt-oss: 64 dimensions, theta 150000, 4096 positions. Rotations of 32 are at dimension 8.09, one at 17.40.
+        let of = |truncate| {
+            let scaling = RopeScaling::Yarn {
+                factor: 32.0,
+                original: 4096.0,
+                beta_fast: 32.0,
+                beta_slow: 1.0,
+                attention_factor: 1.35,
+                truncate,
+            };
+            Rope::new(64, 150_000.0, scaling).inverse_frequencies
+        };
+        let plain = Rope::new(64, 150_000.0, RopeScaling::None).inverse_frequencies;
+        let (rounded, exact) = (of(true), of(false));
+        assert_eq!((exact[8], exact[20]), (plain[8], plain[20] / 32.0));
+        let ramp = (9.0 - 8.092_78) / (17.398_02 - 8.092_78);
+        let expected = plain[9] / 32.0 * ramp + plain[9] * (1.0 - ramp);
+        assert!((exact[9] / expected - 1.0).abs() < 1e-5, "{} {expected}", exact[9]);
+        assert!((rounded[9] / exact[9] - 1.0).abs() > 1e-3);
     }
 }

@@ -56,7 +56,8 @@ pub struct Parameters {
 struct Pass {
     rows: usize,
     cost: PassCost,
-    cache_row: u64,
+    /// Bytes per token of the context that it reads.
+    cache_row: f64,
     efficiency: f64,
 }
 
@@ -135,7 +136,8 @@ pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f6
     let cost = &machine.cost;
     let pass_ms = |pass: Pass| pass_ms(machine, parameters, point, &pass);
     let target = |rows: usize| {
-        let pass = Pass { rows, cost: cost.target, cache_row: cost.target_cache_row, efficiency: 1.0 };
+        let cache_row = cost.target_row_read(point.context);
+        let pass = Pass { rows, cost: cost.target, cache_row, efficiency: 1.0 };
         (parameters.round_us + parameters.row_us * rows as f64) / 1e3 + pass_ms(pass)
     };
     let (first, second) = point.target_passes(cost);
@@ -147,7 +149,7 @@ pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f6
             cache_row,
             efficiency: parameters.draft_efficiency,
         };
-        let draft = |rows, more| pass(rows, cost.draft + more, cost.draft_cache_row);
+        let draft = |rows, more| pass(rows, cost.draft + more, cost.draft_cache_row as f64);
         let accepted = point.batch.saturating_mul(point.shape.num_steps.saturating_add(1));
         let (passes, rows) = cost.nodes.passes(point.shape);
         let rows = point.batch.saturating_mul(rows);
@@ -161,8 +163,8 @@ pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f6
             NodeSource::Block(_) => {
                 let levels = point.shape.num_steps as f64;
                 let corrected = point.batch.saturating_mul(point.shape.topk);
-                pass_ms(pass(accepted, cost.draft_extension, 0))
-                    + levels * pass_ms(pass(corrected, cost.draft_level, 0))
+                pass_ms(pass(accepted, cost.draft_extension, 0.0))
+                    + levels * pass_ms(pass(corrected, cost.draft_level, 0.0))
                     + 2.0 * parameters.draft_pass_us / 1e3
             }
         };
@@ -179,7 +181,7 @@ pub(super) fn linear_share(machine: &Machine, parameters: &Parameters, point: &P
 /// The time of a pass in ms.
 fn pass_ms(machine: &Machine, parameters: &Parameters, point: &Point, pass: &Pass) -> f64 {
     let linear = linear_ms(machine, parameters, pass.rows, &pass.cost) / pass.efficiency;
-    let megabytes = point.context * pass.cache_row as f64 / 1e6;
+    let megabytes = point.context * pass.cache_row / 1e6;
     let cache = point.batch as f64 * megabytes / parameters.cache_gb_per_s;
     linear + cache + pass.rows as f64 * megabytes / parameters.attention_gb_per_s
 }

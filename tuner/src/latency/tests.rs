@@ -19,6 +19,7 @@ const MACHINE: Machine = Machine {
         target_vocabulary: 1_050_000_000,
         second_pass: None,
         target_cache_row: 131_072,
+        target_windowed: None,
         draft: dense(750_000_000),
         draft_extension: dense(100_000_000),
         draft_cache_row: 4096,

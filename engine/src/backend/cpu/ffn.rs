@@ -24,6 +24,8 @@ pub struct Experts {
     router: Router,
     /// `[experts, hidden]`.
     gate: Matrix,
+    /// `[experts]`.
+    gate_bias: Option<Vec<f32>>,
     /// Added to the scores for choosing experts only.
     correction: Option<Vec<f32>>,
     experts: Vec<Expert>,
@@ -61,11 +63,19 @@ impl Experts {
                 gate: from.matrix(&tensors.gate.weight)?,
                 up: from.matrix(&tensors.up.weight)?,
                 down: from.matrix(&tensors.down.weight)?,
+                biases: match [&tensors.gate.bias, &tensors.up.bias, &tensors.down.bias] {
+                    [Some(gate), Some(up), Some(down)] => {
+                        Some([from.vector(gate)?, from.vector(up)?, from.vector(down)?])
+                    }
+                    _ => None,
+                },
+                activation: spec.activation,
             })
         };
         Ok(Self {
             router: spec.router(),
             gate: from.matrix(&tensors.router)?,
+            gate_bias: from.optional_vector(tensors.router_bias.as_ref())?,
             correction: from.optional_vector(tensors.correction_bias.as_ref())?,
             experts: tensors.experts.iter().map(expert).collect::<Result<_, EngineError>>()?,
             shared: tensors.shared.as_ref().map(|tensors| Gated::load(from, tensors)).transpose()?,
@@ -73,7 +83,7 @@ impl Experts {
     }
 
     fn forward(&self, x: &[f32]) -> Vec<f32> {
-        let logits = linear(x, &self.gate, None);
+        let logits = linear(x, &self.gate, self.gate_bias.as_deref());
         let routes = self.router.route(&logits, self.experts.len(), self.correction.as_deref());
         let mut y = experts(x, &routes, &self.experts);
         if let Some(shared) = &self.shared {

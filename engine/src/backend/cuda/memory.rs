@@ -26,7 +26,7 @@ use crate::{
     error::EngineError,
     spec::{
         AttentionSpec, BlockSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, PassCost, Share, TargetSpec, TensorSpec,
-        VocabularySource,
+        VocabularySource, WeightFormat,
     },
 };
 
@@ -411,6 +411,9 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
     if let Some(reason) = refused_attention(&layer.attention) {
         return refused(reason);
     }
+    if layer.formats.ffn == WeightFormat::Mxfp4 {
+        return refused("weights in MXFP4, for which the GPU has no kernels".into());
+    }
     let query_rank = match &layer.attention {
         AttentionSpec::Latent(latent) => latent.query_rank,
         AttentionSpec::Grouped(_) => None,
@@ -437,6 +440,9 @@ fn refused_attention(attention: &AttentionSpec) -> Option<String> {
         AttentionSpec::Latent(latent) => return latent_dims(latent).refused(),
         AttentionSpec::Grouped(grouped) => grouped,
     };
+    if attention.sinks || attention.window.is_some() {
+        return Some("attention with sinks or a window (gpt-oss), for which the GPU has no kernels".into());
+    }
     if !HEAD_DIMS.contains(&attention.head_dim) {
         let found = attention.head_dim;
         return Some(format!("heads of {found} elements; the GPU's attention has kernels for {HEAD_DIMS:?}"));

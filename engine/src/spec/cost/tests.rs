@@ -1,11 +1,11 @@
 use std::path::Path;
 
-use kernels::reference::RopeScaling;
+use kernels::reference::{GateActivation, RopeScaling};
 
 use super::*;
 use crate::spec::{
-    AttentionSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, Pairing, RopeSpec, RouterPrecision, RouterScore,
-    RouterSpec,
+    AttentionSpec, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, Pairing, RopeSpec, RouterPrecision,
+    RouterScore, RouterSpec,
 };
 use crate::{
     checkpoint::Folder,
@@ -31,6 +31,8 @@ fn qwen3_30b() -> TargetSpec {
             output_bias: false,
             head_norms: true,
             rope,
+            sinks: false,
+            window: None,
         }),
         ffn: FfnSpec::Experts(ExpertsSpec {
             router: RouterSpec {
@@ -46,6 +48,9 @@ fn qwen3_30b() -> TargetSpec {
             per_token: 8,
             intermediate: 768,
             shared: None,
+            activation: GateActivation::Silu,
+            bias: false,
+            layout: ExpertsLayout::Separate,
         }),
         formats: LayerFormats::default(),
     };

@@ -39,6 +39,12 @@ impl PublishedModel {
         if matches!(self.heads, Heads::Latent { .. }) {
             return Err(refused("latent attention"));
         }
+        let heads = match self.heads {
+            Heads::Sinks { queries, keys, dim, .. } => {
+                Heads::Grouped { queries, keys, dim, qkv_bias: false, norms: true }
+            }
+            other => other,
+        };
         let layers = target.layers.len();
         let at = match default_layers(LAYERS, layers) {
             Some(at) => at.into_iter().map(|id| id + 1).collect(),
@@ -49,7 +55,7 @@ impl PublishedModel {
             hidden: self.hidden,
             epsilon: EPSILON,
             input_norm: true,
-            attention: attention(self.hidden, self.hidden, self.heads, self.rope),
+            attention: attention(self.hidden, self.hidden, heads, self.rope),
             ffn: FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
             formats: LayerFormats::default(),
         };

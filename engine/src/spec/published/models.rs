@@ -9,7 +9,7 @@ const fn llama3_scaling(factor: f32) -> RopeScaling {
 }
 
 /// Softmax over all experts, renormalised.
-const QWEN3_ROUTER: RouterSpec = RouterSpec {
+pub(super) const SOFTMAX_ROUTER: RouterSpec = RouterSpec {
     score: RouterScore::Softmax,
     logits: RouterPrecision::Model,
     renormalise: Some(0.0),
@@ -41,9 +41,25 @@ const fn qwen3_experts(intermediate: usize) -> Ffn {
         per_token: 8,
         intermediate,
         shared: None,
-        router: QWEN3_ROUTER,
+        router: SOFTMAX_ROUTER,
     }
 }
+
+/// gpt-oss: 0.1 · ln 32 + 1 on cosine and sine.
+const GPT_OSS_ROTATION: Rotation = Rotation {
+    theta: 150_000.0,
+    scaling: RopeScaling::Yarn {
+        factor: 32.0,
+        original: 4096.0,
+        beta_fast: 32.0,
+        beta_slow: 1.0,
+        attention_factor: 1.346_573_6,
+        truncate: false,
+    },
+    dims: None,
+};
+
+const GPT_OSS_HEADS: Heads = Heads::Sinks { queries: 64, keys: 8, dim: 64, window: 128 };
 
 /// All published shapes.
 pub const PUBLISHED: &[PublishedModel] = &[
@@ -300,6 +316,7 @@ pub const PUBLISHED: &[PublishedModel] = &[
                 beta_fast: 32.0,
                 beta_slow: 1.0,
                 attention_factor: 1.0,
+                truncate: true,
             },
             dims: None,
         },
@@ -313,5 +330,33 @@ pub const PUBLISHED: &[PublishedModel] = &[
             router: DEEPSEEK_ROUTER,
         },
         draft: Draft::NextN,
+    },
+    // openai/gpt-oss-20b with a head of SpecForge's configuration
+    PublishedModel {
+        name: "gpt-oss-20b",
+        architecture: "GptOssForCausalLM",
+        context_length: 131_072,
+        layers: 24,
+        hidden: 2880,
+        vocabulary: 201_088,
+        tied: false,
+        heads: GPT_OSS_HEADS,
+        rope: GPT_OSS_ROTATION,
+        ffn: Ffn::Mxfp4Experts { experts: 32, per_token: 4, intermediate: 2880 },
+        draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 17_280 },
+    },
+    // openai/gpt-oss-120b with lmsys/EAGLE3-gpt-oss-120b-bf16
+    PublishedModel {
+        name: "gpt-oss-120b",
+        architecture: "GptOssForCausalLM",
+        context_length: 131_072,
+        layers: 36,
+        hidden: 2880,
+        vocabulary: 201_088,
+        tied: false,
+        heads: GPT_OSS_HEADS,
+        rope: GPT_OSS_ROTATION,
+        ffn: Ffn::Mxfp4Experts { experts: 128, per_token: 4, intermediate: 2880 },
+        draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 17_280 },
     },
 ];

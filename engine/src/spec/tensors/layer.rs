@@ -1,7 +1,9 @@
 //! Tensors of a decoder layer.
 
 use super::{LinearTensors, Role, Split, TensorSpec};
-use crate::spec::{AttentionSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, WeightFormat};
+use crate::spec::{
+    AttentionSpec, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, WeightFormat,
+};
 
 /// Tensors of a decoder layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +57,8 @@ pub struct GroupedTensors {
     pub output: LinearTensors,
     /// Norms of query heads and of key heads, `[head_dim]` each.
     pub head_norms: Option<(TensorSpec, TensorSpec)>,
+    /// Scores of query heads without a value, `[heads]`.
+    pub sinks: Option<TensorSpec>,
 }
 
 /// Tensors of a feed-forward block.
@@ -82,6 +86,8 @@ pub struct GatedTensors {
 pub struct ExpertsTensors {
     /// `[experts, hidden]`.
     pub router: TensorSpec,
+    /// `[experts]`.
+    pub router_bias: Option<TensorSpec>,
     /// Float32 `[experts]`.
     pub correction_bias: Option<TensorSpec>,
     /// In the order of the experts.
@@ -128,6 +134,9 @@ impl GroupedQuery {
             value: linear("v_proj", keys, self.input, self.qkv_bias, Split::Rows),
             output: linear("o_proj", self.output, queries, self.output_bias, Split::Columns),
             head_norms: self.head_norms.then(|| (norm("q_norm"), norm("k_norm"))),
+            sinks: self
+                .sinks
+                .then(|| TensorSpec::vector(format!("{prefix}.sinks"), self.heads, Role::Attention, Split::Rows)),
         }
     }
 }
@@ -170,7 +179,11 @@ impl FfnSpec {
 
 impl ExpertsSpec {
     fn tensors(&self, prefix: &str, hidden: usize) -> ExpertsTensors {
-        let router = format!("{prefix}.gate.weight");
+        let router = match self.layout {
+            ExpertsLayout::Separate => format!("{prefix}.gate"),
+            ExpertsLayout::Alternating => format!("{prefix}.router"),
+        };
+        let router = LinearTensors::new(&router, self.experts, hidden, self.bias, Role::Router, Split::Replicated);
         let correction = || TensorSpec {
             format: WeightFormat::Float32,
             ..TensorSpec::vector(
@@ -182,14 +195,15 @@ impl ExpertsSpec {
         };
         let expert = |at: usize| {
             let (prefix, sizes) = (format!("{prefix}.experts.{at}"), (hidden, self.intermediate));
-            GatedTensors::new(&prefix, sizes, false, Role::Expert(at), (Split::Experts, Split::Experts))
+            GatedTensors::new(&prefix, sizes, self.bias, Role::Expert(at), (Split::Experts, Split::Experts))
         };
         let shared = |intermediate| {
             let (prefix, sizes) = (format!("{prefix}.shared_experts"), (hidden, intermediate));
             GatedTensors::new(&prefix, sizes, false, Role::SharedExpert, (Split::Rows, Split::Columns))
         };
         ExpertsTensors {
-            router: TensorSpec::matrix(router, self.experts, hidden, Role::Router, Split::Replicated),
+            router: router.weight,
+            router_bias: router.bias,
             correction_bias: self.router.correction_bias.then(correction),
             experts: (0..self.experts).map(expert).collect(),
             shared: self.shared.map(shared),
@@ -266,9 +280,9 @@ impl AttentionTensors {
     pub fn all(&self) -> Vec<&TensorSpec> {
         match self {
             Self::Grouped(grouped) => {
-                let GroupedTensors { query, key, value, output, head_norms } = &**grouped;
+                let GroupedTensors { query, key, value, output, head_norms, sinks } = &**grouped;
                 let norms = head_norms.iter().flat_map(|(query, key)| [query, key]);
-                [query, key, value, output].into_iter().flat_map(LinearTensors::all).chain(norms).collect()
+                [query, key, value, output].into_iter().flat_map(LinearTensors::all).chain(norms).chain(sinks).collect()
             }
             Self::Latent(latent) => {
                 let LatentTensors { compress_query, query, compress, norm, expand, output } = &**latent;
@@ -299,9 +313,9 @@ impl FfnTensors {
         match self {
             Self::Dense(dense) => dense.all().collect(),
             Self::Experts(experts) => {
-                let ExpertsTensors { router, correction_bias, experts, shared } = experts;
+                let ExpertsTensors { router, router_bias, correction_bias, experts, shared } = experts;
                 let blocks = experts.iter().chain(shared).flat_map(GatedTensors::all);
-                std::iter::once(router).chain(correction_bias).chain(blocks).collect()
+                std::iter::once(router).chain(router_bias).chain(correction_bias).chain(blocks).collect()
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Grouped-query attention.
 
-use kernels::reference::{KeyValues, Rope, attention, rms_norm};
+use kernels::reference::{KeyValues, Rope, Visible, attention_with_sinks, rms_norm};
 
 use super::{super::linear::Linear, Rows};
 use crate::{
@@ -19,6 +19,8 @@ pub struct Grouped {
     output: Linear,
     /// Norms of query heads and of key heads.
     norms: Option<(Vec<f32>, Vec<f32>)>,
+    /// Scores of query heads without a value.
+    sinks: Option<Vec<f32>>,
     epsilon: f32,
     rotation: Rope,
     /// Factor of the values.
@@ -44,6 +46,7 @@ impl Grouped {
             value: Linear::load(from, &tensors.value)?,
             output: Linear::load(from, &tensors.output)?,
             norms: tensors.head_norms.as_ref().map(norms).transpose()?,
+            sinks: from.optional_vector(tensors.sinks.as_ref())?,
             epsilon,
             rotation: shape.rope.rotation(shape.head_dim),
             value_scale: 1.0,
@@ -64,7 +67,15 @@ impl Grouped {
             queries = rms_norm(&queries, query, self.epsilon);
         }
         self.rotation.apply(&mut queries, rows.positions);
-        self.output.forward(&attention(&queries, self.shape.heads, rows.visible, cache))
+        let within: Vec<Visible<'_>>;
+        let visible = match self.shape.window {
+            None => rows.visible,
+            Some(window) => {
+                within = rows.visible.iter().map(|visible| visible.last(window)).collect();
+                &within
+            }
+        };
+        self.output.forward(&attention_with_sinks(&queries, self.shape.heads, visible, cache, self.sinks.as_deref()))
     }
 
     /// Writes keys and values of the rows to the cache.

@@ -20,7 +20,7 @@ const CLOSE: f32 = 1e-4;
 /// Minimum difference where results must differ.
 const APART: f32 = 1e-2;
 
-const FAMILIES: [&str; 10] = [
+const FAMILIES: [&str; 11] = [
     "qwen2",
     "qwen3",
     "qwen3_moe",
@@ -31,6 +31,7 @@ const FAMILIES: [&str; 10] = [
     "mimo",
     "deepseek_v3",
     "deepseek_v3_direct",
+    "gpt_oss",
 ];
 const WITH_MTP: [&str; 6] =
     ["glm4_moe", "glm4_moe_air", "glm4_moe_groups", "mimo", "deepseek_v3", "deepseek_v3_direct"];

@@ -3,7 +3,7 @@
 use kernels::{
     device::Buffer,
     launch::{ExpertsShape, Rows, Weights},
-    reference::{Fp8Matrix, Fp8Scales, Router, Scoring},
+    reference::{Fp8Matrix, Fp8Scales, GateActivation, Router, Scoring},
 };
 
 use super::{Loader, ScaleBuffer};
@@ -18,7 +18,10 @@ use crate::{
 /// # Errors
 /// The reason why no kernel supports them.
 pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Result<ExpertsShape, String> {
-    let ExpertsSpec { router, experts, per_token, intermediate, shared } = *spec;
+    let ExpertsSpec { router, experts, per_token, intermediate, shared, activation, bias, .. } = *spec;
+    if bias || activation != GateActivation::Silu {
+        return Err("experts with biases and a clamped activation (gpt-oss), for which the GPU has no kernels".into());
+    }
     let shared = shared.unwrap_or_default();
     if !shared.is_multiple_of(intermediate) {
         return Err(format!("a shared expert of width {shared} with other experts of width {intermediate}"));

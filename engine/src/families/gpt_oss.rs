@@ -1,0 +1,127 @@
+//! gpt-oss: attention with sinks and biases, a window in every second layer, and a router with a bias over experts in
+//! MXFP4 with a clamped activation.
+
+use kernels::reference::GateActivation;
+
+use super::{CapturedIds, Config, Family, config::Attention};
+use crate::{
+    error::EngineError,
+    spec::{
+        AttentionSpec, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec, RouterPrecision,
+        RouterScore, RouterSpec, TargetSpec,
+    },
+};
+
+/// 20b and 120b.
+pub static FAMILY: Family = Family {
+    architectures: &["GptOssForCausalLM"],
+    target: read,
+    mtp: None,
+    captured_ids: CapturedIds::Outputs,
+    reads: &["sliding_window", "swiglu_limit"],
+};
+
+/// The factor of gate within its sigmoid, which no setting gives.
+const ALPHA: f32 = 1.702;
+/// `swiglu_limit` if it is absent.
+const LIMIT: f64 = 7.0;
+
+/// The router: softmax over the best K logits, which equals a softmax over all experts, renormalised.
+const ROUTER: RouterSpec = RouterSpec {
+    score: RouterScore::Softmax,
+    logits: RouterPrecision::Model,
+    renormalise: Some(0.0),
+    correction_bias: false,
+    groups: 1,
+    groups_kept: 1,
+    scaling: 1.0,
+};
+
+fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
+    let experts = experts(config)?;
+    let windows = windows(config)?;
+    if config.fields().attention_bias == Some(false) {
+        return Err(config.malformed("attention_bias is false, but the attention of gpt-oss has biases".into()));
+    }
+    let properties = Attention { qkv_bias: true, head_norms: Some(false), ..Attention::PLAIN };
+    config.target(|at, prefix| {
+        let hidden = config.hidden()?;
+        config.tensors.expect(&format!("{prefix}.mlp.router.weight"), &[experts.experts, hidden])?;
+        check_packed(config, prefix)?;
+        let attention = GroupedQuery {
+            output_bias: true,
+            sinks: true,
+            window: windows.get(at).copied().flatten(),
+            ..config.attention(prefix, properties, hidden)?
+        };
+        Ok(LayerSpec {
+            hidden,
+            epsilon: config.epsilon()?,
+            input_norm: true,
+            attention: AttentionSpec::Grouped(attention),
+            ffn: FfnSpec::Experts(experts.clone()),
+            formats: LayerFormats::default(),
+        })
+    })
+}
+
+/// The window of each layer, from `layer_types`; if they are absent, every second layer has one, starting with the
+/// first.
+fn windows(config: &Config<'_>) -> Result<Vec<Option<usize>>, EngineError> {
+    let fields = config.fields();
+    let layers = config.size(fields.num_hidden_layers, "num_hidden_layers")?;
+    let window = || config.size(fields.sliding_window, "sliding_window");
+    let Some(types) = &fields.layer_types else {
+        let window = window()?;
+        return Ok((0..layers).map(|at| at.is_multiple_of(2).then_some(window)).collect());
+    };
+    if types.len() != layers {
+        let found = types.len();
+        return Err(config.malformed(format!("layer_types names {found} layers, but num_hidden_layers is {layers}")));
+    }
+    let of =
+        |kind: &String| match kind.as_str() {
+            "sliding_attention" => window().map(Some),
+            "full_attention" => Ok(None),
+            other => Err(config
+                .unsupported(format!("layers of type {other}"), "supported are full_attention and sliding_attention")),
+        };
+    types.iter().map(of).collect()
+}
+
+fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
+    let fields = config.fields();
+    let limit = match fields.other.get("swiglu_limit").filter(|limit| !limit.is_null()) {
+        None => LIMIT,
+        Some(limit) => limit
+            .as_f64()
+            .filter(|limit| *limit > 0.0 && limit.is_finite())
+            .ok_or_else(|| config.malformed(format!("swiglu_limit is {limit}, expected a number above 0")))?,
+    };
+    let spec = ExpertsSpec {
+        router: ROUTER,
+        experts: config.size(fields.routed_experts(), "num_local_experts")?,
+        per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,
+        intermediate: config.size(fields.intermediate_size, "intermediate_size")?,
+        shared: None,
+        activation: GateActivation::Clamped { alpha: ALPHA, limit: limit as f32 },
+        bias: true,
+        layout: ExpertsLayout::Alternating,
+    };
+    config.check_router(&spec)?;
+    Ok(spec)
+}
+
+/// Refuses experts that are not in MXFP4, such as those of converted releases, whose matrices are transposed.
+fn check_packed(config: &Config<'_>, prefix: &str) -> Result<(), EngineError> {
+    let stored = |name: &str| config.tensors.has(&format!("{prefix}.mlp.experts.0.{name}.weight"));
+    let packed = |name: &str| config.tensors.is_mxfp4(&format!("{prefix}.mlp.experts.0.{name}.weight"));
+    let projections = ["gate_proj", "up_proj", "down_proj"];
+    if projections.iter().any(|name| stored(name) && !packed(name)) {
+        return Err(config.unsupported(
+            format!("experts of {prefix} in another format than MXFP4"),
+            "use the published release, whose experts are in MXFP4 (gate_up_proj_blocks, gate_up_proj_scales, …)",
+        ));
+    }
+    Ok(())
+}
