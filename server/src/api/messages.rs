@@ -77,6 +77,19 @@ pub fn message(place: &str, value: Value) -> Result<Value, ApiError> {
     Ok(Value::Object(message))
 }
 
+/// Passes the reasoning of earlier answers on under the name that gpt-oss's template reads (`thinking`).
+pub fn tell_thoughts(messages: &mut [Value]) {
+    for message in messages.iter_mut().filter(|message| message["role"] == "assistant") {
+        let Some(message) = message.as_object_mut().filter(|message| !message.contains_key("thinking")) else {
+            continue;
+        };
+        let thoughts = ["reasoning_content", "reasoning"].iter().find_map(|name| message.get(*name)?.as_str());
+        if let Some(thoughts) = thoughts.map(ToOwned::to_owned) {
+            message.insert("thinking".into(), thoughts.into());
+        }
+    }
+}
+
 /// Converts arguments of a tool call from OpenAI's JSON in a string to the object that templates
 /// expect.
 fn read_arguments(call: &mut Value) {
@@ -114,6 +127,18 @@ mod tests {
         check(json!({"city": "Paris"}), json!({"city": "Paris"}));
         check(json!("[1]"), json!("[1]"));
         check(json!("Paris"), json!("Paris"));
+    }
+
+    #[test]
+    fn earlier_thoughts_have_the_name_that_the_template_reads() {
+        let mut messages = [
+            json!({"role": "user", "content": "a", "reasoning_content": "b"}),
+            json!({"role": "assistant", "content": "", "reasoning_content": "Hm."}),
+            json!({"role": "assistant", "content": "", "thinking": "x", "reasoning": "y"}),
+        ];
+        tell_thoughts(&mut messages);
+        let thoughts: Vec<&Value> = messages.iter().map(|message| &message["thinking"]).collect();
+        assert_eq!(thoughts, [&Value::Null, &json!("Hm."), &json!("x")]);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Parses a chat response into reasoning, content and tool calls.
 
 use super::{
+    harmony::{self, HarmonyStream},
     reasoning::{self, ReasoningStream, Thinking},
-    tools::{Call, CallPiece, Shown, ToolStream, Tools},
+    tools::{Call, CallPiece, Family, Shown, ToolStream, Tools},
 };
 use crate::http::{error::ApiError, fields::Fields};
 
@@ -15,6 +16,8 @@ pub struct Reading {
     reasoning: Option<Reasoning>,
     /// Whether the model thinks from its first token on.
     thinks: bool,
+    /// Whether the response is written in channels.
+    in_channels: bool,
 }
 
 /// How reasoning that is separated from the content is returned.
@@ -40,6 +43,8 @@ pub struct Parts {
 /// The response of one choice while it is streamed.
 #[derive(Clone, Debug)]
 pub struct Reader {
+    /// For a response in channels; then the other two streams are unused.
+    harmony: Option<HarmonyStream>,
     reasoning: Option<ReasoningStream>,
     /// Reasoning that is held until it is complete.
     waiting: String,
@@ -74,11 +79,33 @@ impl Reading {
     /// token on, and so has no reasoning.
     pub fn new(tools: Option<Tools>, reasoning: Option<Reasoning>, thinks: bool, has_form: bool) -> Self {
         let from_start = reasoning.is_some_and(|reasoning| reasoning.from_start);
-        Self { tools, reasoning, thinks: (thinks || from_start) && !has_form }
+        let in_channels = tools.as_ref().is_some_and(|tools| tools.family == Family::Harmony);
+        Self { tools, reasoning, thinks: (thinks || from_start) && !has_form, in_channels }
+    }
+
+    /// The same for a model that thinks like this: with [`Thinking::Harmony`], its responses are read as channels even
+    /// if reasoning is not separated, and then reasoning is part of the content.
+    #[must_use]
+    pub fn with_thinking(self, thinking: Thinking) -> Self {
+        Self { in_channels: self.in_channels || thinking == Thinking::Harmony, ..self }
+    }
+
+    /// The names of functions that may be called, and how many calls.
+    fn callable(&self) -> (Vec<String>, usize) {
+        let Some(tools) = &self.tools else { return (Vec::new(), 0) };
+        (tools.functions.iter().map(|function| function.name.clone()).collect(), tools.most_calls())
     }
 
     /// Parses a complete response.
     pub fn whole(&self, answer: &str) -> Parts {
+        if self.in_channels {
+            let (functions, most_calls) = self.callable();
+            let (thoughts, content, calls) = harmony::split(answer, functions, most_calls);
+            return match self.reasoning {
+                None => Parts { reasoning: None, content: thoughts + &content, calls },
+                Some(Reasoning { shown, .. }) => Parts { reasoning: shown.then_some(thoughts), content, calls },
+            };
+        }
         let (thoughts, rest) = match self.reasoning {
             None => (None, answer.to_owned()),
             Some(Reasoning { shown, .. }) => {
@@ -96,6 +123,10 @@ impl Reading {
     /// Parses a response piece by piece.
     pub fn stream(&self) -> Reader {
         Reader {
+            harmony: self.in_channels.then(|| {
+                let (functions, most_calls) = self.callable();
+                HarmonyStream::new(functions, most_calls)
+            }),
             reasoning: self.reasoning.map(|_| ReasoningStream::new(self.thinks)),
             waiting: String::new(),
             tools: ToolStream::default(),
@@ -106,6 +137,10 @@ impl Reading {
 impl Reader {
     /// Processes further text.
     pub fn push(&mut self, text: &str, reading: &Reading) -> Piece {
+        if let Some(stream) = &mut self.harmony {
+            let (thoughts, shown) = stream.push(text);
+            return self.piece(thoughts, shown, reading, false);
+        }
         let (thoughts, rest) = match &mut self.reasoning {
             Some(stream) => stream.push(text),
             None => (String::new(), text.to_owned()),
@@ -119,6 +154,10 @@ impl Reader {
 
     /// Returns the rest at the end.
     pub fn finish(&mut self, reading: &Reading) -> Piece {
+        if let Some(stream) = &mut self.harmony {
+            let (thoughts, shown) = stream.finish();
+            return self.piece(thoughts, shown, reading, true);
+        }
         let (thoughts, rest) = self.reasoning.as_mut().map(ReasoningStream::finish).unwrap_or_default();
         let mut shown = Shown { content: rest, calls: Vec::new() };
         if let Some(tools) = &reading.tools {
@@ -132,12 +171,13 @@ impl Reader {
 
     /// Whether a function has been called.
     pub fn has_calls(&self) -> bool {
-        self.tools.has_calls()
+        self.harmony.as_ref().map_or_else(|| self.tools.has_calls(), HarmonyStream::has_calls)
     }
 
     fn piece(&mut self, thoughts: String, shown: Shown, reading: &Reading, ends: bool) -> Piece {
         let mut piece = Piece { reasoning: thoughts, content: shown.content, calls: shown.calls };
         match reading.reasoning {
+            None => piece.content = std::mem::take(&mut piece.reasoning) + &piece.content,
             Some(Reasoning { shown: false, .. }) => piece.reasoning.clear(),
             Some(Reasoning { grows: false, .. }) => {
                 self.waiting.push_str(&piece.reasoning);

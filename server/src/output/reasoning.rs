@@ -3,7 +3,7 @@
 //! Reasoning starts with `<think>`, written by the model or by its template, and ends with `</think>`. Whether a model
 //! reasons is detected from its chat template.
 
-use super::tools::beginning;
+use super::tools::{CHANNEL, MESSAGE, beginning};
 
 const OPEN: &str = "<think>";
 /// The mark at the end of reasoning.
@@ -35,10 +35,12 @@ pub enum Thinking {
     Marked,
     /// From its first token on, whether or not the prompt ends with the mark.
     FromStart,
+    /// In a channel of its own (gpt-oss).
+    Harmony,
 }
 
 /// SGLang's and vLLM's names of parsers, and `off`.
-pub const PARSERS: [(&str, Thinking); 11] = [
+pub const PARSERS: [(&str, Thinking); 13] = [
     ("off", Thinking::Off),
     ("qwen3", Thinking::Marked),
     ("glm45", Thinking::Marked),
@@ -50,6 +52,8 @@ pub const PARSERS: [(&str, Thinking); 11] = [
     ("deepseek_r1", Thinking::FromStart),
     ("qwen3-thinking", Thinking::FromStart),
     ("step3", Thinking::FromStart),
+    ("gpt-oss", Thinking::Harmony),
+    ("openai_gptoss", Thinking::Harmony),
 ];
 
 impl Thinking {
@@ -60,7 +64,13 @@ impl Thinking {
 
     /// The thinking mode of a model, detected from its chat template.
     pub fn of_template(source: &str) -> Self {
-        if source.contains(CLOSE) { Self::Marked } else { Self::Off }
+        if [CHANNEL, MESSAGE].iter().all(|mark| source.contains(mark)) {
+            Self::Harmony
+        } else if source.contains(CLOSE) {
+            Self::Marked
+        } else {
+            Self::Off
+        }
     }
 }
 
@@ -154,5 +164,6 @@ mod tests {
         assert!(begins_inside("<|assistant|><think>\n") && !begins_inside("<think>\n\n</think>\n\n"));
         assert_eq!(Thinking::of_template("{{ '</think>' }}"), Thinking::Marked);
         assert_eq!(Thinking::of_template("{{ messages }}"), Thinking::Off);
+        assert_eq!(Thinking::of_template("{{ '<|channel|>final<|message|>' }}"), Thinking::Harmony);
     }
 }

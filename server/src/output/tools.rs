@@ -10,7 +10,7 @@ use engine::text::{ChatOptions, Text};
 use serde_json::{Value, json};
 
 pub use self::{
-    family::{Family, PARSERS},
+    family::{CHANNEL, Family, MESSAGE, PARSERS},
     legacy::convert_messages,
     stream::{CallPiece, Shown, ToolStream, beginning},
 };
@@ -139,7 +139,7 @@ impl Tools {
     }
 
     /// Maximum number of calls in a response.
-    fn most_calls(&self) -> usize {
+    pub fn most_calls(&self) -> usize {
         if self.parallel { usize::MAX } else { 1 }
     }
 

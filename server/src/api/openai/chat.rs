@@ -24,7 +24,7 @@ use crate::{
     http::{error::ApiError, fields::Fields, neutral::Endpoint},
     output::{
         reading::{Parts, Piece, Reader, Reading, Reasoning},
-        reasoning,
+        reasoning::{self, Thinking},
         stream::{self, Chunks},
         tools::{self, Tools},
     },
@@ -78,7 +78,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let ChatPrompt { tokens: prompt, thinks } =
         prompts::encode_chat(&state, text.clone(), messages, options, special, truncation, "messages").await?;
     let length = prompt.len();
-    let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some());
+    let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some()).with_thinking(state.thinking);
     prompts::check_length(&state, "messages", length, parameters.stop.max_new_tokens)?;
     parameters.compile(&state).await?;
     let running = state.submit(named(parameters.requests(&prompt, &state), name.as_deref()), arrived).await?;
@@ -121,7 +121,7 @@ fn read(fields: Fields, state: &State, text: &Text) -> Result<ChatRequest, ApiEr
     let (messages, options, tools) = conversation(&mut fields, text, state)?;
     call_by_grammar(&mut parameters, tools.as_ref(), text);
     let reasoning = Reasoning::read(&mut fields, state.thinking)?;
-    see_marks(&mut parameters, tools.as_ref(), reasoning, text);
+    see_marks(&mut parameters, tools.as_ref(), marked_by(reasoning, state), text);
     let special = fields.flag("add_special_tokens")?;
     let stream = StreamUsage::read(&mut fields)?;
     let prompt_logprobs = prompt_logprobs::read(&mut fields, stream.is_some())?;
@@ -166,6 +166,9 @@ pub fn conversation(
             message["role"] = "system".into();
         }
     }
+    if state.thinking == Thinking::Harmony {
+        messages::tell_thoughts(&mut messages);
+    }
     let tools = Tools::read(fields, text, state.family)?;
     if let Some(tools) = &tools {
         tools.tell(&mut messages, &mut options);
@@ -181,10 +184,18 @@ pub fn call_by_grammar(parameters: &mut Parameters, tools: Option<&Tools>, text:
     }
 }
 
-/// Keeps special tokens in the text if they mark calls or reasoning.
-pub fn see_marks(parameters: &mut Parameters, tools: Option<&Tools>, reasoning: Option<Reasoning>, text: &Text) {
+/// How the model thinks, if its marks are read: where reasoning is separated, and always in channels.
+pub fn marked_by(reasoning: Option<Reasoning>, state: &State) -> Option<Thinking> {
+    (reasoning.is_some() || state.thinking == Thinking::Harmony).then_some(state.thinking)
+}
+
+/// Keeps special tokens in the text if they mark calls or reasoning: that of a model that thinks like this.
+pub fn see_marks(parameters: &mut Parameters, tools: Option<&Tools>, thinking: Option<Thinking>, text: &Text) {
     let of_tools = tools.map_or(&[][..], |tools| tools.family.markers());
-    let of_reasoning = reasoning.map(|_| reasoning::CLOSE);
+    let of_reasoning = thinking.map(|thinking| match thinking {
+        Thinking::Harmony => tools::CHANNEL,
+        _ => reasoning::CLOSE,
+    });
     let is_hidden = |marker: &str| text.special_token(marker).is_some();
     let hidden = of_tools.iter().copied().chain(of_reasoning).any(is_hidden);
     if parameters.stop.text == OutputText::Plain && hidden {

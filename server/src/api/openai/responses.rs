@@ -64,7 +64,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let output = parameters.stop.max_new_tokens;
     let ChatPrompt { tokens: prompt, thinks } =
         fitting::encode(&state, &text, messages, options, output, truncates).await?;
-    let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some());
+    let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some()).with_thinking(state.thinking);
     parameters.compile(&state).await?;
     let mut running = state.submit(named(parameters.requests(&prompt, &state), id.as_deref()), arrived).await?;
     let id = id.unwrap_or_else(|| state.new_id("resp_"));
@@ -117,7 +117,7 @@ fn read(fields: Fields, state: &State, text: &Text) -> Result<ResponsesRequest, 
     }
     chat::call_by_grammar(&mut parameters, tools.as_ref(), text);
     let reasoning = Reasoning::read(&mut fields, state.thinking)?;
-    chat::see_marks(&mut parameters, tools.as_ref(), reasoning, text);
+    chat::see_marks(&mut parameters, tools.as_ref(), chat::marked_by(reasoning, state), text);
     let stream = fields.flag("stream")?;
     let metadata = match fields.value("metadata") {
         Some(other) if !other.is_object() => return Err(fields.wrong("metadata", "an object", &other)),

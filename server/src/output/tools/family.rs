@@ -23,6 +23,9 @@ pub enum Family {
     Glm,
     /// `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME` and fenced JSON: DeepSeek-V3 and R1.
     DeepSeek,
+    /// Messages to recipients `functions.NAME`: gpt-oss. The module `harmony` reads them, as one of the channels
+    /// of a response.
+    Harmony,
 }
 
 /// Opens all calls of DeepSeek.
@@ -35,12 +38,18 @@ pub const CALL_BEGIN: &str = "<｜tool▁call▁begin｜>";
 pub const CALL_END: &str = "<｜tool▁call▁end｜>";
 /// Separates the kind from the name.
 pub const SEPARATOR: &str = "<｜tool▁sep｜>";
+/// Starts the name of a channel of gpt-oss.
+pub const CHANNEL: &str = "<|channel|>";
+/// Starts the body of a message of gpt-oss, after its header.
+pub const MESSAGE: &str = "<|message|>";
+/// Separates the format of a body from the rest of a header of gpt-oss.
+pub const CONSTRAIN: &str = "<|constrain|>";
 const PYTHON_TAG: &str = "<|python_tag|>";
 /// Opens calls of Mistral.
 pub const MISTRAL: &str = "[TOOL_CALLS]";
 
 /// SGLang's and vLLM's names of parsers.
-pub const PARSERS: [(&str, Family); 17] = [
+pub const PARSERS: [(&str, Family); 19] = [
     ("hermes", Family::Hermes),
     ("qwen", Family::Hermes),
     ("qwen25", Family::Hermes),
@@ -58,6 +67,8 @@ pub const PARSERS: [(&str, Family); 17] = [
     ("deepseek_v3", Family::DeepSeek),
     ("deepseek_v31", Family::DeepSeek),
     ("deepseek-v3", Family::DeepSeek),
+    ("gpt-oss", Family::Harmony),
+    ("openai", Family::Harmony),
 ];
 
 impl Family {
@@ -69,7 +80,9 @@ impl Family {
     /// The format of a model, detected from its chat template.
     pub fn of_template(source: &str) -> Self {
         let says = |word: &str| source.contains(word);
-        if says("<arg_key>") {
+        if says(CHANNEL) && says(MESSAGE) {
+            Self::Harmony
+        } else if says("<arg_key>") {
             Self::Glm
         } else if says("tool▁call") {
             Self::DeepSeek
@@ -93,6 +106,7 @@ impl Family {
             Self::Llama => &[PYTHON_TAG, "{"],
             Self::Mistral => &[MISTRAL],
             Self::DeepSeek => &[CALLS_BEGIN],
+            Self::Harmony => &[CHANNEL],
         }
     }
 
@@ -162,6 +176,8 @@ impl Family {
             Self::Glm => pieces(text, "<tool_call>", "</tool_call>", |piece, closed| glm(piece, closed, functions)),
             Self::Tags => pieces(text, "<tool_call>", "</tool_call>", |piece, closed| tags(piece, closed, functions)),
             Self::DeepSeek => pieces(text, CALL_BEGIN, CALL_END, |piece, _| deep_seek(piece)),
+            // Not found by marks: see `harmony`.
+            Self::Harmony => Vec::new(),
         }
     }
 }
@@ -360,6 +376,7 @@ mod tests {
         check("<tool_call><function=", Family::Tags);
         check("<tool_call>", Family::Hermes);
         check("<|python_tag|>", Family::Llama);
+        check("<|channel|>final<|message|>", Family::Harmony);
         check("{{ messages }}", Family::Hermes);
     }
 }

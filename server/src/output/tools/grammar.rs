@@ -5,7 +5,9 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Function,
-    family::{CALL_BEGIN, CALL_END, CALLS_BEGIN, CALLS_END, Family, MISTRAL, SEPARATOR, is_text},
+    family::{
+        CALL_BEGIN, CALL_END, CALLS_BEGIN, CALLS_END, CHANNEL, CONSTRAIN, Family, MESSAGE, MISTRAL, SEPARATOR, is_text,
+    },
 };
 use crate::output::grammar::normalized;
 
@@ -63,6 +65,13 @@ impl Family {
                     quoted("\n```"),
                     literal(CALL_END)
                 ),
+                Self::Harmony => format!(
+                    "{} {} {} \"json\" {} {body}",
+                    literal(CHANNEL),
+                    quoted(&format!("commentary to=functions.{name} ")),
+                    literal(CONSTRAIN),
+                    literal(MESSAGE)
+                ),
             };
             rules.push_str(&format!("call_{at}: {call}\n"));
         }
@@ -72,8 +81,10 @@ impl Family {
             }
             Self::Mistral => (format!("{} \"[\"", literal(MISTRAL)), "\", \"", "\"]\"".to_owned()),
             Self::DeepSeek => (literal(CALLS_BEGIN), "\"\\n\"", literal(CALLS_END)),
+            // A call ends the response.
+            Self::Harmony => (String::new(), "", String::new()),
         };
-        let further = if several { format!(" ({between} call)*") } else { String::new() };
+        let further = if several && self != Self::Harmony { format!(" ({between} call)*") } else { String::new() };
         format!("start: {first} call{further} {last}\ncall: {}\n{rules}", names.join(" | "))
     }
 }
