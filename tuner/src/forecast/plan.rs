@@ -367,14 +367,24 @@ fn done(share: f64, requests: usize) -> usize {
     ((share * requests as f64).ceil() as usize).clamp(1, requests.max(1))
 }
 
-/// The rows of a table, for a reader.
+/// The rows of a table, for a reader: without those that the next batch or context repeats.
 fn rows(table: &Table) -> Vec<TableRow> {
-    let row = |row: &Row| TableRow {
-        batch: row.batch,
-        context: row.context.is_finite().then_some(row.context),
-        shape: row.shape,
-    };
-    table.rows().iter().map(row).collect()
+    let mut kept: Vec<Vec<TableRow>> = Vec::new();
+    for rows in table.rows().chunk_by(|a, b| a.batch == b.batch) {
+        let mut of_batch: Vec<TableRow> = Vec::new();
+        for row in rows {
+            let context = row.context.is_finite().then_some(row.context);
+            of_batch.pop_if(|last| last.shape == row.shape);
+            of_batch.push(TableRow { batch: row.batch, context, shape: row.shape });
+        }
+        let same = |last: &mut Vec<TableRow>| {
+            let without_batch = |row: &TableRow| (row.context, row.shape);
+            last.iter().map(without_batch).eq(of_batch.iter().map(without_batch))
+        };
+        kept.pop_if(same);
+        kept.push(of_batch);
+    }
+    kept.concat()
 }
 
 /// A table of chains as ranges of batches: (first, last, drafts). The last range has no end.
@@ -397,12 +407,18 @@ pub fn ranges(table: &Table) -> Vec<(usize, usize, usize)> {
 fn timeline(forecast: &Forecast) -> Vec<Slice> {
     let width = forecast.elapsed_s * 1e3 / SLICES as f64;
     let slice = |number: usize| {
-        let within = |at: f64| (at / width) as usize == number;
-        let of = forecast.stretches.iter().filter(|stretch| within(stretch.from_ms + stretch.ms / 2.0));
-        let sum = |value: &dyn Fn(&super::Stretch) -> f64| of.clone().map(value).sum::<f64>();
+        let (from, to) = (number as f64 * width, (number + 1) as f64 * width);
+        // The share of a stretch that is in this part.
+        let share = |one: &super::Stretch| {
+            let within = (one.from_ms + one.ms).min(to) - one.from_ms.max(from);
+            if one.ms > 0.0 { within.max(0.0) / one.ms } else { 0.0 }
+        };
+        let sum = |value: &dyn Fn(&super::Stretch) -> f64| {
+            forecast.stretches.iter().map(|one| share(one) * value(one)).sum::<f64>()
+        };
         let (ms, requests) = (sum(&|one| one.ms), sum(&|one| (one.batch as u64 * one.rounds) as f64));
         (ms > 0.0).then(|| Slice {
-            from_s: number as f64 * width / 1e3,
+            from_s: from / 1e3,
             batch: sum(&|one| one.batch as f64 * one.ms) / ms,
             speculating: sum(&|one| if one.shape.is_off() { 0.0 } else { one.ms }) / ms,
             accept_length: sum(&|one| one.tokens as f64) / requests,
@@ -500,6 +516,14 @@ mod tests {
         let row = |batch, steps| Row { batch, context: f64::INFINITY, shape: TreeShape::chain(steps) };
         let table = Table::new(vec![row(1, 3), row(2, 3), row(8, 1), row(64, 0)]).expect("rows");
         assert_eq!(ranges(&table), [(1, 2, 3), (3, 8, 1), (9, 64, 0)]);
+        let of = |rows: Vec<TableRow>| {
+            rows.iter().map(|row| (row.batch, row.context, row.shape.num_steps)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(rows(&table)), [(2, None, 3), (8, None, 1), (64, None, 0)]);
+        let at = |context, row: Row| Row { context, ..row };
+        let long = vec![at(9.0, row(1, 3)), row(1, 3), at(9.0, row(2, 3)), row(2, 3), at(9.0, row(8, 1)), row(8, 2)];
+        let table = Table::new(long).expect("rows");
+        assert_eq!(of(rows(&table)), [(2, None, 3), (8, Some(9.0), 1), (8, None, 2)]);
         assert_eq!(Plan::lengths("5\n\n 7\n"), Ok(Lengths::Recorded(vec![5, 7])));
         assert!(Plan::lengths("5\nx\n").expect_err("a word").contains("line 2"));
         assert!(Plan::lengths("").is_err());
