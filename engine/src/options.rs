@@ -38,11 +38,22 @@ pub enum DeviceChoice {
     Emulator,
 }
 
-/// Which tree shape runs at which batch size.
+/// Which tree shape runs at which batch size and context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapePolicy {
-    /// `(largest running batch, shape)`, ascending; the last one also holds for all larger batches. Never empty.
-    steps: Vec<(usize, TreeShape)>,
+    /// Ascending by batch, then by context. Never empty.
+    rows: Vec<ShapeRow>,
+}
+
+/// A row of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShapeRow {
+    /// Largest running batch; the last one also holds for all larger batches.
+    pub batch: usize,
+    /// Largest mean context of the running requests in tokens; the last one of a batch also holds for longer contexts.
+    pub context: usize,
+    /// What runs.
+    pub shape: TreeShape,
 }
 
 /// Source of the weights.
@@ -128,29 +139,50 @@ pub const ATTENTION_BACKENDS: [&str; 3] = ["auto", "rows", "tiles"];
 impl ShapePolicy {
     /// The same shape at every batch size.
     pub fn fixed(shape: TreeShape) -> Self {
-        Self { steps: vec![(usize::MAX, shape)] }
+        Self { rows: vec![ShapeRow { batch: usize::MAX, context: usize::MAX, shape }] }
     }
 
     /// A table of `(largest running batch, shape)`; `None` if it is empty.
-    pub fn table(mut steps: Vec<(usize, TreeShape)>) -> Option<Self> {
-        steps.sort_by_key(|(batch, _)| *batch);
-        (!steps.is_empty()).then_some(Self { steps })
+    pub fn table(steps: Vec<(usize, TreeShape)>) -> Option<Self> {
+        Self::by_context(steps.into_iter().map(|(batch, shape)| (batch, usize::MAX, shape)).collect())
     }
 
-    /// The table: `(largest running batch, shape)`, ascending. Never empty.
-    pub fn table_steps(&self) -> &[(usize, TreeShape)] {
-        &self.steps
+    /// A table of `(largest running batch, largest mean context, shape)`; `None` if it is empty.
+    pub fn by_context(rows: Vec<(usize, usize, TreeShape)>) -> Option<Self> {
+        let row = |(batch, context, shape)| ShapeRow { batch, context, shape };
+        let mut rows: Vec<ShapeRow> = rows.into_iter().map(row).collect();
+        rows.sort_by_key(|row| (row.batch, row.context));
+        (!rows.is_empty()).then_some(Self { rows })
     }
 
-    /// The shape for a running batch.
+    /// The table, ascending by batch, then by context. Never empty.
+    pub fn rows(&self) -> &[ShapeRow] {
+        &self.rows
+    }
+
+    /// The shape for a running batch with the shortest contexts.
     pub fn shape(&self, batch: usize) -> TreeShape {
-        let at = self.steps.partition_point(|(largest, _)| *largest < batch).min(self.steps.len() - 1);
-        self.steps[at].1
+        self.shape_at(batch, 0)
+    }
+
+    /// The shape for a running batch with this mean context in tokens.
+    pub fn shape_at(&self, batch: usize, context: usize) -> TreeShape {
+        let last = self.rows.len() - 1;
+        let bound = self.rows[self.rows.partition_point(|row| row.batch < batch).min(last)].batch;
+        let after = self.rows.partition_point(|row| (row.batch, row.context) < (bound, context));
+        // Beyond the last row of the batch, that row holds.
+        let within = after < self.rows.len() && self.rows[after].batch == bound;
+        self.rows[if within { after } else { after.saturating_sub(1) }].shape
+    }
+
+    /// Whether the shape depends on the context.
+    pub fn has_contexts(&self) -> bool {
+        self.rows.iter().any(|row| row.context != usize::MAX)
     }
 
     /// All shapes of the table.
     pub fn shapes(&self) -> impl Iterator<Item = TreeShape> + '_ {
-        self.steps.iter().map(|(_, shape)| *shape)
+        self.rows.iter().map(|row| row.shape)
     }
 
     /// Whether any of them speculates.
@@ -273,7 +305,7 @@ impl FromStr for DeviceChoice {
 /// The options of a tuned file. Its relative paths are relative to `folder`.
 pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, EngineError> {
     let TunedFile { models, engine, .. } = tuned;
-    let policy = ShapePolicy::table(tuned.shapes());
+    let policy = ShapePolicy::by_context(tuned.shapes_by_context());
     let defaults = EngineOptions::default();
     Ok(EngineOptions {
         model_path: folder.join(&models.target),

@@ -31,7 +31,7 @@ pub struct TunedFile {
     pub models: TunedModels,
     /// The engine settings.
     pub engine: TunedEngine,
-    /// Which tree runs at which batch, ascending.
+    /// Which tree runs at which batch, and at which context if rows have one, ascending.
     pub policy: Vec<PolicyRow>,
     /// Where the figures were measured, and on what.
     pub measured: Provenance,
@@ -92,6 +92,10 @@ pub struct TunedEngine {
 pub struct PolicyRow {
     /// Largest running batch to which the row applies; the last row also applies to all larger ones.
     pub max_running_batch: usize,
+    /// Largest mean context of the running requests, in tokens, to which the row applies; omitted for any context. Rows of
+    /// one batch are in ascending order of it, and the last one also applies to longer contexts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_context: Option<usize>,
     /// The batch at which the figures of this row were measured. If it is outside the row's range, the choice of this
     /// tree for the row is predicted from measurements at other batches.
     #[serde(default)]
@@ -220,6 +224,13 @@ impl TunedFile {
                 self.format
             ));
         }
+        if self.policy.iter().any(|row| row.max_context.is_some()) {
+            caveats.push(
+                "it has rows by context, which spectune's own engine follows: tables of other engines have no context, so \
+                 an export contains the rows for the shortest contexts"
+                    .into(),
+            );
+        }
         let batches = |rows: Vec<&PolicyRow>| {
             let batches: Vec<String> = rows.iter().map(|row| row.max_running_batch.to_string()).collect();
             (!batches.is_empty()).then(|| batches.join(", "))
@@ -237,9 +248,18 @@ impl TunedFile {
         caveats
     }
 
-    /// The policy as `(largest running batch, shape)`.
+    /// The policy as `(largest running batch, shape)`, for the shortest contexts.
     pub fn shapes(&self) -> Vec<(usize, TreeShape)> {
-        self.policy.iter().map(|row| (row.max_running_batch, row.shape())).collect()
+        let mut shapes: Vec<(usize, TreeShape)> =
+            self.policy.iter().map(|row| (row.max_running_batch, row.shape())).collect();
+        shapes.dedup_by_key(|(batch, _)| *batch);
+        shapes
+    }
+
+    /// The policy as `(largest running batch, largest mean context, shape)`.
+    pub fn shapes_by_context(&self) -> Vec<(usize, usize, TreeShape)> {
+        let context = |row: &PolicyRow| row.max_context.unwrap_or(usize::MAX);
+        self.policy.iter().map(|row| (row.max_running_batch, context(row), row.shape())).collect()
     }
 
     /// The row for a running batch; `None` only if the policy is empty.
@@ -279,9 +299,11 @@ impl TunedFile {
         if self.policy.is_empty() {
             return Err(FieldError::at(&["policy"], "expected at least one row"));
         }
-        let descends = |rows: &[PolicyRow]| rows[0].max_running_batch >= rows[1].max_running_batch;
+        let place = |row: &PolicyRow| (row.max_running_batch, row.max_context.unwrap_or(usize::MAX));
+        let descends = |rows: &[PolicyRow]| place(&rows[0]) >= place(&rows[1]);
         if let Some(at) = self.policy.windows(2).position(descends) {
-            let wrong = FieldError::at(&["policy"], "rows must be in ascending order of max_running_batch");
+            let reason = "rows must be in ascending order of max_running_batch, and those of one batch of max_context";
+            let wrong = FieldError::at(&["policy"], reason);
             return Err(wrong.element(at + 1));
         }
         for (at, row) in self.policy.iter().enumerate() {
@@ -298,6 +320,9 @@ impl PolicyRow {
     fn check(&self) -> Result<(), String> {
         if self.max_running_batch == 0 {
             return Err("max_running_batch is 0, but a batch has at least one request".into());
+        }
+        if self.max_context == Some(0) {
+            return Err("max_context is 0, but a context has at least one token".into());
         }
         let ends = self.speedup_interval.into_iter().flatten().map(|end| ("speedup_interval", end));
         let speedup = self.speedup.map(|speedup| ("speedup", speedup));
@@ -326,6 +351,7 @@ mod tests {
     fn file() -> TunedFile {
         let row = |max_running_batch, shape: TreeShape| PolicyRow {
             max_running_batch,
+            max_context: None,
             measured_batch: max_running_batch,
             num_steps: shape.num_steps,
             topk: shape.topk,
@@ -386,6 +412,24 @@ mod tests {
     fn what_is_written_is_what_is_read() {
         let text = file().text().expect("it can be written");
         assert_eq!(TunedFile::read(&Source::new("tuned.toml", text)), Ok(file()));
+    }
+
+    #[test]
+    fn rows_by_context_are_read_in_order_and_exports_have_the_shortest() {
+        let mut file = file();
+        let long = PolicyRow { max_context: None, num_steps: 5, num_draft_tokens: 6, ..file.policy[0].clone() };
+        file.policy[0].max_context = Some(4096);
+        file.policy.insert(1, long);
+        let text = file.text().expect("it can be written");
+        let read = TunedFile::read(&Source::new("tuned.toml", text)).expect("it is read");
+        let [short, long, off] = [TreeShape::chain(3), TreeShape::chain(5), TreeShape::OFF];
+        assert_eq!(read.shapes(), [(1, short), (8, off)]);
+        assert_eq!(read.shapes_by_context(), [(1, 4096, short), (1, usize::MAX, long), (8, usize::MAX, off)]);
+        assert!(read.caveats().iter().any(|caveat| caveat.contains("rows by context")));
+        file.policy.swap(0, 1);
+        let text = file.text().expect("it can be written");
+        let error = TunedFile::read(&Source::new("tuned.toml", text)).expect_err("descending").message.clone();
+        assert!(error.contains("of max_context"), "{error}");
     }
 
     #[test]

@@ -230,6 +230,7 @@ fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: 
     let repeated = speedup.filter(|ends| ends.kind != selection::IntervalKind::Single && ends.low < ends.high);
     Some(PolicyRow {
         max_running_batch,
+        max_context: None,
         measured_batch: ranking.load.batch_size().unwrap_or(max_running_batch),
         num_steps: shape.num_steps,
         topk: shape.topk,

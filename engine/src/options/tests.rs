@@ -188,3 +188,15 @@ fn flags_of_rules_for_texts_are_refused_where_they_have_no_effect() {
         assert!(found.contains(expected), "{line}: {found}");
     }
 }
+
+#[test]
+fn a_policy_is_read_by_batch_and_then_by_context() {
+    let rows = [(8, usize::MAX, 2), (2, 1000, 0), (2, 9000, 5), (8, 500, 1)];
+    let rows = rows.map(|(batch, context, steps)| (batch, context, TreeShape::chain(steps)));
+    let policy = ShapePolicy::by_context(rows.to_vec()).expect("rows");
+    let steps = |batch, context| policy.shape_at(batch, context).num_steps;
+    assert_eq!([steps(1, 10), steps(2, 1000), steps(2, 1001), steps(2, 99_999)], [0, 0, 5, 5]);
+    assert_eq!([steps(3, 500), steps(8, 501), steps(99, 1), steps(99, usize::MAX)], [1, 2, 1, 2]);
+    assert!(policy.has_contexts() && !ShapePolicy::fixed(TreeShape::OFF).has_contexts());
+    assert_eq!((policy.shape(1), policy.shape(3)), (TreeShape::OFF, TreeShape::chain(1)));
+}

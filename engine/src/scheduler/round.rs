@@ -25,9 +25,11 @@ impl Scheduler {
     pub(super) fn launch(&mut self) -> Result<bool, EngineError> {
         let mut members = Vec::new();
         let mut slots = Vec::new();
+        let mut tokens = 0;
         for running in &mut self.running {
             if let Some(slot) = running.slot().filter(|_| running.wants_round()) {
                 running.launched();
+                tokens += running.request().input_ids.len() + running.output().len();
                 if let Some(texts) = &mut self.texts {
                     texts.update(running.id().0, &running.request().input_ids, running.output());
                 }
@@ -38,7 +40,7 @@ impl Scheduler {
         if slots.is_empty() {
             return Ok(false);
         }
-        let shape = self.policy.shape(slots.len());
+        let shape = self.policy.shape_at(slots.len(), tokens / slots.len());
         let (ticket, drafts) = match self.look_up(&members, shape) {
             Some(trees) => self.launch_drafted(shape, &slots, &trees)?,
             None => {

@@ -257,6 +257,18 @@ fn a_stop_string_ends_the_text_before_it_and_the_tokens_with_it() {
 }
 
 #[test]
+fn the_tree_follows_the_mean_context() {
+    let tree = TreeShape::new(2, 2, 5).expect("a shape");
+    let policy = ShapePolicy::by_context(vec![(4, 10, tree), (4, usize::MAX, TreeShape::OFF)]).expect("not empty");
+    let (mut scheduler, world) = scheduler(CAPACITY, COUNTING, policy);
+    scheduler.submit(request(vec![3], 30)).expect("it fits");
+    drain(&mut scheduler);
+    let world = world.lock().expect("no panic while it was held");
+    let off: Vec<bool> = world.rounds.iter().map(|(_, shape)| shape.is_off()).collect();
+    assert!(off.is_sorted() && off.first() == Some(&false) && off.last() == Some(&true), "{off:?}");
+}
+
+#[test]
 fn the_tree_follows_the_running_batch() {
     let (chain, tree) = (TreeShape::chain(3), TreeShape::new(2, 2, 5).expect("a shape"));
     let policy = ShapePolicy::table(vec![(1, tree), (2, chain), (4, TreeShape::OFF)]).expect("not empty");

@@ -43,8 +43,9 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
     let now = state.worker.published();
     let statistics = &now.statistics;
     // A table of shapes has no single triple, so the current one is reported, as SGLang does for
-    // its adaptive steps.
-    let runs = Some(options.policy.shape(statistics.running.max(1))).filter(|_| options.algorithm.is_some());
+    // its adaptive steps. The mean context is not published, so a table by context reports none.
+    let known = options.algorithm.is_some() && !options.policy.has_contexts();
+    let runs = Some(options.policy.shape(statistics.running.max(1))).filter(|_| known);
     let shape = options.policy.shapes().next().filter(|_| shapes.len() == 1 && options.algorithm.is_some());
     let accept_length = now.accept_lengths.since_flush.filter(|_| options.algorithm.is_some());
     Json(json!({

@@ -11,7 +11,7 @@ use std::{
     time::SystemTime,
 };
 
-use engine::{Adjustments, Completion, Engine, Request, RequestId, ShapePolicy};
+use engine::{Adjustments, Completion, Engine, Request, RequestId, ShapePolicy, options::ShapeRow};
 use schemas::request_log::{FORMAT, LoggedRequest};
 
 /// Maximum number of lines that wait for the disk; further ones are dropped, so that the engine
@@ -131,10 +131,15 @@ fn write_all(mut file: File, lines: &std::sync::mpsc::Receiver<String>) -> io::R
     lines.iter().try_for_each(|line| file.write_all(line.as_bytes()))
 }
 
-/// A policy as text: `3,1,4`, or `8:5,4,8 64:3,1,4` for a table by running batch.
+/// A policy as text: `3,1,4`, or `8:5,4,8 64:3,1,4` for a table by running batch. A row that holds up to a mean context
+/// has it after the batch: `8@4096:5,4,8`.
 fn shapes(policy: &ShapePolicy) -> String {
-    match policy.table_steps() {
-        [(_, shape)] => shape.to_string(),
-        steps => steps.iter().map(|(batch, shape)| format!("{batch}:{shape}")).collect::<Vec<_>>().join(" "),
+    let row = |row: &ShapeRow| match row.context {
+        usize::MAX => format!("{}:{}", row.batch, row.shape),
+        context => format!("{}@{context}:{}", row.batch, row.shape),
+    };
+    match policy.rows() {
+        [one] => one.shape.to_string(),
+        rows => rows.iter().map(row).collect::<Vec<_>>().join(" "),
     }
 }

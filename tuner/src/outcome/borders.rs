@@ -75,6 +75,7 @@ mod tests {
         let shape: TreeShape = shape.parse().expect("a shape");
         PolicyRow {
             max_running_batch: batch,
+            max_context: None,
             measured_batch: batch,
             num_steps: shape.num_steps,
             topk: shape.topk,
