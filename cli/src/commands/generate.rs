@@ -13,7 +13,7 @@ use engine::{
 };
 use schemas::{
     sweep::{LARGEST, Workload},
-    tree::{NodeSource, TreeShape},
+    tree::TreeShape,
 };
 use serde::Serialize;
 use tuner::workload::ModelText;
@@ -121,6 +121,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         (None, Some(path)) => read_prompts(&path, &engine, &arguments)?,
         (None, None) => encode(&engine, &arguments)?,
     };
+    let limits = trace_limits(&engine, &arguments)?;
     let requests =
         prompts.into_iter().zip(arguments.seed..).map(|(input_ids, seed)| request(&arguments, input_ids, seed));
     let interrupted = interrupt::polled();
@@ -142,7 +143,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         summarise(&completions, simulated);
     }
     if let (Some(path), true) = (&arguments.trace, unfinished.is_empty()) {
-        trace(&mut engine, path, &arguments.trace_limits, &requests, &completions)?;
+        trace(&mut engine, path, &limits, &requests, &completions)?;
     }
     if unfinished.is_empty() {
         return Ok(Exit::Fine);
@@ -152,27 +153,30 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     Ok(Exit::Interrupted)
 }
 
+/// The limits of the requested traces, checked before anything is generated.
+fn trace_limits(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Vec<TreeShape>> {
+    if arguments.trace.is_some() && engine.options().makes_up_acceptance() {
+        bail!("--trace needs real acceptance, not a simulated accept length");
+    }
+    let nodes = engine.cost().nodes;
+    let limit = |text: &String| nodes.parse(text).with_context(|| format!("--trace-limits {text}"));
+    arguments.trace_limits.iter().map(limit).collect()
+}
+
 /// Writes the traces of completed requests.
 fn trace(
     engine: &mut Engine,
     path: &Path,
-    limits: &[String],
+    limits: &[TreeShape],
     requests: &[Request],
     completions: &[Completion],
 ) -> anyhow::Result<()> {
-    if engine.options().makes_up_acceptance() {
-        bail!("--trace needs real acceptance, not a simulated accept length");
-    }
-    let limits: Vec<TreeShape> = limits
-        .iter()
-        .map(|text| NodeSource::parse_any(text).with_context(|| format!("--trace-limits {text}")))
-        .collect::<Result<_, _>>()?;
     let texts = requests.iter().zip(completions).map(|(request, completion)| ReplayText::new(request, completion));
     let texts: Vec<ReplayText> = texts.filter(|text| text.output_tokens() > 1).collect();
     if texts.is_empty() {
         bail!("--trace: no output has a second token");
     }
-    let traces = engine.trace_positions(&texts, &limits, &mut |_| ControlFlow::Continue(()))?;
+    let traces = engine.trace_positions(&texts, limits, &mut |_| ControlFlow::Continue(()))?;
     tuner::traces::write(path, &traces.unwrap_or_default())?;
     let positions: usize = texts.iter().map(|text| text.output_tokens() - 1).sum();
     terminal::note(&format!("trace of {positions} positions of {} outputs: {}", texts.len(), path.display()));

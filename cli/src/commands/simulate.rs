@@ -43,6 +43,9 @@ speed-ups are medians over pairs, with quartiles.
 Policies:
 ";
 
+/// Policies that a report shows, besides no speculation and the chosen one.
+const SHOWN: usize = 12;
+
 /// Compare policies (which tree runs when) on simulated requests, before anything is measured.
 #[derive(Debug, clap::Args)]
 #[command(after_help = after_help())]
@@ -158,7 +161,7 @@ fn plan(arguments: &Arguments) -> anyhow::Result<(Plan, String)> {
             .with_context(|| format!("--times {}: not the name of a machine", arguments.times))?,
     };
     let traced = arguments.trace.as_deref().map(traces::read).transpose()?;
-    let limits: Vec<TreeShape> = traced.iter().flatten().map(|trace| trace.limit).collect();
+    let limits: Vec<TreeShape> = traced.iter().flatten().flat_map(|trace| trace.largest.iter().copied()).collect();
     let algorithm = traced.iter().flatten().next().map_or_else(|| "EAGLE3".to_owned(), |trace| trace.source.clone());
     let mut shapes: Vec<TreeShape> = arguments
         .shapes
@@ -167,7 +170,7 @@ fn plan(arguments: &Arguments) -> anyhow::Result<(Plan, String)> {
         .collect::<Result<_, _>>()?;
     if shapes.is_empty() {
         shapes = match &traced {
-            Some(traces) => traces.iter().flat_map(|trace| trace.largest.iter().copied()).collect(),
+            Some(_) => limits.clone(),
             None => (1..=arguments.accept_lengths.len()).map(TreeShape::chain).collect(),
         };
     }
@@ -257,11 +260,19 @@ fn report(found: &Simulated) -> String {
     let Simulated { study, .. } = found;
     let mut text = format!("simulated: {}, median of {} draws\n\n", found.objective, study.draws);
     text += "policy                seconds  speed-up  quartiles\n";
-    for (at, policy) in study.policies.iter().enumerate() {
+    let mut order: Vec<usize> = (0..study.policies.len()).collect();
+    order.sort_by(|a, b| study.policies[*a].judged_on_s.total_cmp(&study.policies[*b].judged_on_s));
+    let shown = |(place, at): &(usize, &usize)| *place < SHOWN || **at == 0 || **at == study.chosen;
+    for (_, at) in order.iter().enumerate().filter(shown) {
+        let (at, policy) = (*at, &study.policies[*at]);
         let [median, low, high] = policy.speedup;
         let mark = if at == study.chosen { "  chosen" } else { "" };
         text +=
             &format!("{:<20} {:>8.2}  {median:>7.3}x  {low:.3} to {high:.3}{mark}\n", policy.name, policy.judged_on_s);
+    }
+    let hidden = order.iter().enumerate().filter(|one| !shown(one)).count();
+    if hidden > 0 {
+        text += &format!("{hidden} slower policies are not shown; --json has them all\n");
     }
     text += &format!("\nregret of the choice on other draws: {:.2}%\n", study.regret * 100.0);
     if let Some(table) = found.table.as_ref().filter(|table| table.len() > 1) {

@@ -122,10 +122,10 @@ impl Drafts {
         Ok(usize::from(text[place.position % text.len()]))
     }
 
-    /// The nodes at a place, of the first trace whose limit is this; `None` if there is none.
+    /// The nodes at a place, of the first trace that contains this tree; `None` if there is none.
     pub fn nodes(&self, limit: TreeShape, place: Place) -> Option<&Nodes> {
         let Source::Traced(traces) = &self.source else { return None };
-        let trace = traces.iter().find(|trace| trace.limit == limit)?;
+        let trace = traces.iter().find(|trace| trace.contains(limit))?;
         let text = &trace.texts[place.text % trace.texts.len()];
         Some(&text.positions[place.position % text.positions.len()])
     }
@@ -133,7 +133,7 @@ impl Drafts {
     /// The positions of every second text, for calibration; all if there is one text. Empty without such a trace.
     pub fn every_second(&self, limit: TreeShape) -> Vec<&Nodes> {
         let Source::Traced(traces) = &self.source else { return Vec::new() };
-        let trace = traces.iter().find(|trace| trace.limit == limit);
+        let trace = traces.iter().find(|trace| trace.contains(limit));
         trace.into_iter().flat_map(|trace| trace.texts.iter().step_by(2)).flat_map(|text| &text.positions).collect()
     }
 

@@ -31,7 +31,7 @@ pub struct Plan {
     pub costs: StepCosts,
     /// Trees that policies choose among; no speculation is always among them.
     pub shapes: Vec<TreeShape>,
-    /// Limits of the traces: what budgets draft.
+    /// Largest trees that budgets draft, one policy each: a deeper one costs more draft passes.
     pub limits: Vec<TreeShape>,
     /// The load.
     pub load: Load,

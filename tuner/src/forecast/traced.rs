@@ -94,7 +94,7 @@ impl Traced<'_> {
             Choice::Rows { limit, drafts: count } => {
                 let unknown = || {
                     TunerError::Configuration(format!(
-                        "a budget needs a trace with the limit {limit}: accept lengths alone have no scores"
+                        "a budget needs a trace that contains {limit}: accept lengths alone have no scores"
                     ))
                 };
                 let nodes = step.members.iter().map(|member| drafts.nodes(*limit, place(member)).ok_or_else(unknown));
