@@ -162,6 +162,9 @@ pub struct RoundTiming {
     pub extend: Option<Duration>,
     /// The whole round.
     pub total: Duration,
+    /// Time before the round, not included in [`total`](Self::total), in which the device waits for drafts of the host:
+    /// the look-up, and the copy of the trees. A backend measures only its copy; `None` if it drafts itself.
+    pub stall: Option<Duration>,
 }
 
 /// The result of a round.

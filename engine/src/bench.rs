@@ -63,6 +63,10 @@ pub struct Bench {
     pub prefill_tokens_per_s: f64,
     /// Duration of rounds, over all repeats.
     pub round_ms: Spread,
+    /// Time before rounds in which the device waited for drafts of the host (look-up and copy of the trees), over all
+    /// repeats; `None` if the device drafts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stall_ms: Option<Spread>,
     /// Output tokens / rounds, including bonus tokens and the first token.
     pub accept_length: f64,
     /// Whether acceptance was simulated instead of measured.
@@ -152,6 +156,8 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
             engine.capacity().page_size
         )));
     };
+    let stalls = runs.iter().flat_map(|seen| &seen.rounds).filter_map(|timing| timing.stall);
+    let stall_ms = Spread::of(stalls.map(|stall| stall.as_secs_f64() * 1e3).collect());
     let rates = runs.iter().map(|seen| seen.tokens as f64 / seen.elapsed.as_secs_f64()).collect();
     let rate = Spread::of(rates).unwrap_or(round_ms);
     let prefill = runs.iter().map(|seen| (load.batch_size * load.input_len) as f64 / seen.prefill.as_secs_f64());
@@ -169,6 +175,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
         tokens_per_s_per_user: rate.median / load.batch_size as f64,
         prefill_tokens_per_s: Spread::of(prefill.collect()).map_or(f64::NAN, |spread| spread.median),
         round_ms,
+        stall_ms,
         accept_length: tokens as f64 / request_rounds as f64,
         simulated: engine.options().makes_up_acceptance(),
         quantised: engine.identity().quantised.clone(),

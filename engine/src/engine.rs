@@ -1,6 +1,8 @@
 //! The public engine: a scheduler over a backend, with tokenizer and chat template.
 
 mod states;
+#[cfg(test)]
+mod tests;
 pub mod timing;
 
 use std::{ops::ControlFlow, path::Path, time::Duration};

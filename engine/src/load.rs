@@ -135,9 +135,6 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
             check_quantization(options, element)?;
             // If the kernels compute in float32, FP8 weights are dequantised to float32 at load time.
             let plain = element == Element::F32;
-            if let Some(rule) = options.text_draft() {
-                return Err(texts_on_gpu(&rule));
-            }
             let draft = own_draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
             let spec = if plain { spec.in_plain() } else { spec };
             let models = SharedModels { target: (spec, Some(weights)), draft };
@@ -180,14 +177,6 @@ fn draft_of(
     Ok((quantised_draft(spec, stored, options.draft_quantization)?, own))
 }
 
-/// Why a GPU does not run look-ups in texts.
-pub(crate) fn texts_on_gpu(rule: &TextSpec) -> EngineError {
-    EngineError::Configuration(format!(
-        "drafts from texts run on the CPU backend only so far: give --device cpu for {}",
-        rule.algorithm()
-    ))
-}
-
 /// The hash of files, extended if their weights are quantised at load time.
 fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
     match by {
@@ -213,12 +202,14 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
             "--load-format dummy makes weights on a CUDA device; on the CPU give a checkpoint with --model-path".into(),
         ));
     }
-    if let Some(rule) = options.text_draft() {
-        return Err(texts_on_gpu(&rule));
-    }
+    let rule = options.text_draft();
+    rule.as_ref().map_or(Ok(()), TextSpec::check)?;
     let context_length = context_length(name, shape.context_length, options.context_length)?;
     let target = quantised_target(shape.target(options.num_layers)?, StoredIn::Nowhere, options.quantization)?;
-    let draft = quantised_draft(random_draft(shape, &target, options)?, StoredIn::Nowhere, options.draft_quantization)?;
+    let draft = match rule {
+        Some(rule) => DraftSpec::Text(rule),
+        None => quantised_draft(random_draft(shape, &target, options)?, StoredIn::Nowhere, options.draft_quantization)?,
+    };
     let name = match options.num_layers {
         Some(layers) => format!("{name} of {layers} layers"),
         None => name.to_owned(),
@@ -234,7 +225,10 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         identity: Identity {
             name: format!("random {name}"),
             target: quantised_hash(format!("random {name}"), options.quantization),
-            draft: Some(quantised_hash(format!("random {name} {algorithm}"), options.draft_quantization)),
+            draft: Some(match rule {
+                Some(rule) => texts(rule),
+                None => quantised_hash(format!("random {name} {algorithm}"), options.draft_quantization),
+            }),
             quantised,
         },
         context_length,

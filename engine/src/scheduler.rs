@@ -14,7 +14,10 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use schemas::tree::TreeShape;
 
@@ -85,6 +88,8 @@ pub struct Scheduler {
     submitted: u64,
     /// Texts in which drafts are looked up, if the backend does not draft.
     texts: Option<TextDrafts>,
+    /// Time of keeping texts since the last round was launched.
+    kept_texts: Duration,
     /// Whether requests stay in the queue.
     holds_queue: bool,
 }
@@ -133,6 +138,7 @@ impl Scheduler {
             cancelled: Vec::new(),
             submitted: 0,
             texts: None,
+            kept_texts: Duration::ZERO,
             holds_queue: false,
             backend,
             model,
@@ -415,6 +421,10 @@ impl Scheduler {
         self.end_cancelled(events);
         self.admit()?;
         self.prefill(events)?;
+        // Drafts are looked up after the last token, which the host has to know.
+        while self.texts.is_some() && !self.in_flight.is_empty() {
+            self.collect(events)?;
+        }
         let launched = self.launch()?;
         // Rounds stay in flight as long as there is more work.
         let keep = if launched { self.backend.capacity().rounds_in_flight.max(1) - 1 } else { 0 };

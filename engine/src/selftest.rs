@@ -1,6 +1,6 @@
 //! Checks the engine's invariants on the user's device, with small random models generated on the fly.
 
-mod adjusted;
+pub(crate) mod adjusted;
 mod batches;
 mod default_mode;
 mod kernel_checks;
@@ -8,6 +8,7 @@ mod logprobs;
 pub(crate) mod models;
 mod ranks;
 mod replays;
+mod texts;
 
 use schemas::tree::TreeShape;
 
@@ -20,6 +21,7 @@ use self::{
     models::{Pair, RandomModels},
     ranks::{check_dead_rank, check_exchanges},
     replays::same_as_rounds,
+    texts::check_texts,
 };
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
@@ -197,6 +199,7 @@ fn check_engines(
             });
         }
     }
+    check_texts(&models, choice, ranks, plan, report)?;
     check_fp8(&models, choice, plan, report)
 }
 

@@ -356,3 +356,37 @@ extern "C" __global__ void __launch_bounds__(64)
   if (group_prefix) group_prefix[request] = start;
   if (request == 0) next_output(output_place, output_places);
 }
+
+/// Lays out the rows with which the target verifies trees that the host has drafted.
+///
+/// Reads given_token and given_parent `[batch, nodes]`, parents before their children; those of node 0, the root, are
+/// not used. A node whose parent does not come before it, or that is deeper than `steps`, does not exist, and neither do
+/// the nodes below it. Reads batch_slot, length, root and page_table; writes the nodes and the rows as draft_finish does:
+/// see there. Nodes that do not exist are copies of the root, as there. The score of a node is −depth. Padding requests
+/// have a root only. Grid batch, 128 threads; 2 ≤ nodes ≤ 128.
+extern "C" __global__ void __launch_bounds__(MOST_NODES)
+    host_trees(const int* given_token, const int* given_parent, const int* batch_slot, const int* length,
+               const int* root, const int* page_table, int table_width, int page_size, int steps, int nodes,
+               int dummy_slot, VERIFY_PARAMETERS) {
+  __shared__ int parents[MOST_NODES], writes[MOST_NODES];
+  wait_for_predecessor();
+  int request = (int)blockIdx.x, node = (int)threadIdx.x, slot = batch_slot[request];
+  bool runs = slot != dummy_slot;
+  int start = runs ? length[slot] : 0;
+  u64 at = (u64)request * nodes + node;
+  if (node < nodes) {
+    int parent = given_parent[at];
+    parents[node] = runs && node > 0 && parent >= 0 && parent < node ? parent : -1;
+    writes[node] = runs ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
+  }
+  block_sync();
+  if (node >= nodes) return;
+  int depth = 0, above = node;
+#pragma unroll 1
+  for (; parents[above] >= 0; above = parents[above]) depth++;
+  bool exists = above == 0 && depth <= steps;
+  depth = exists ? depth : 0;
+  int token = exists && node > 0 ? max(given_token[at], 0) : root[slot];
+  lay_out_node(Verified{nodes, slot, start, runs}, node, token, exists ? parents[node] : -1, depth,
+               exists ? (float)-depth : -infinity(), parents, writes, VERIFY_ARGUMENTS);
+}

@@ -8,6 +8,7 @@ mod block;
 mod block_rows;
 mod elementwise;
 mod experts;
+mod host_trees;
 mod inner;
 mod latent;
 mod latent_prompt;
@@ -35,6 +36,7 @@ pub use elementwise::{
     check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
 };
 pub use experts::{check_experts, check_router_ties};
+pub use host_trees::check_host_trees;
 pub use inner::{check_inner_rows, check_pick_rows};
 pub use latent::{check_latent_attention, check_latent_heads, check_latent_write};
 pub use latent_prompt::check_latent_prompt;
@@ -89,13 +91,14 @@ pub const CHECKS: [Check; 28] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 18] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 19] = [
     ("top_k_rows", check_top_k_rows),
     ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
     ("logprob_rows", check_logprob_rows),
     ("draft_begin, draft_expand and draft_finish", check_draft_trees),
     ("decode_begin", check_decode_rows),
+    ("host_trees", check_host_trees),
     ("block_begin", check_block_rows),
     ("block_grow", check_block_trees),
     ("add_base", check_add_base),

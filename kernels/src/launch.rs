@@ -34,6 +34,7 @@ mod block_rows;
 mod elementwise;
 mod experts;
 mod fp8;
+mod host_trees;
 mod inner;
 mod latent;
 mod latent_attention;
@@ -64,6 +65,7 @@ pub use experts::{
     ExpertKernels, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork, MOST_CHOSEN, MOST_EXPERTS,
 };
 pub use fp8::{WeightScales, Weights, fp8_order};
+pub use host_trees::HostTrees;
 pub use inner::{ChosenRows, InnerNodes, Picked};
 pub use latent::{LatentDims, LatentQueries, LatentRows, LatentValues};
 pub use latent_attention::LatentAttention;

@@ -88,6 +88,7 @@ untyped! {
     logprob_rows = check_logprob_rows,
     draft_trees = check_draft_trees,
     decode_rows = check_decode_rows,
+    host_trees = check_host_trees,
     block_rows = check_block_rows,
     block_trees = check_block_trees,
     add_base = check_add_base,

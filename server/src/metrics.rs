@@ -215,7 +215,9 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Resul
     seconds("spectune_round_seconds", "Time spent in rounds", now.round_time)?;
     seconds("spectune_draft_seconds", "Time of rounds spent drafting", now.draft_time)?;
     seconds("spectune_verify_seconds", "Time of rounds spent verifying", now.verify_time)?;
-    seconds("spectune_extend_seconds", "Time of rounds spent extending the draft", now.extend_time)
+    seconds("spectune_extend_seconds", "Time of rounds spent extending the draft", now.extend_time)?;
+    let help = "Time before rounds in which the device waited for drafts that the host looks up, copies included";
+    seconds("spectune_draft_stall_seconds", help, now.stall_time)
 }
 
 fn by_position(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Result {

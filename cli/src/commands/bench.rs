@@ -173,9 +173,11 @@ fn row(figures: &Bench) -> String {
     let floor = figures.memory_floor_ms.map_or_else(|| "-".into(), |floor| format!("{floor:.3}"));
     let share = figures.share_of_floor.map_or_else(|| "-".into(), |share| format!("{:.0}%", 100.0 * share));
     let (shape, prefill) = (&figures.shape, figures.prefill_tokens_per_s);
+    let stall =
+        figures.stall_ms.map_or_else(String::new, |stall| format!("  + {:.3} ms waiting for drafts", stall.median));
     format!(
         "{shape:<9} {batch_size:>6}    {rate:<26} {tokens_per_s_per_user:>12.1} {prefill:>14.0}  {rounds:<22} {accept:>7} \
-         {floor:>9} {share:>9}"
+         {floor:>9} {share:>9}{stall}"
     )
 }
 

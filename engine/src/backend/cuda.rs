@@ -56,8 +56,8 @@ use self::{
     workspace::{Activations, RoundArrays, RowArrays, WorkspaceShape},
 };
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round,
-    RoundOutput, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
+    Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace,
+    Round, RoundOutput, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
 };
 use crate::{
     adjust::Adjuster,
@@ -186,6 +186,10 @@ impl CudaBackend {
         let padding = vec![self.machine.capacity.slots as i32; key.batch];
         self.device.write(self.round.slot.slice(), &padding)?;
         self.sent = padding;
+        if self.machine.host_nodes.is_some() {
+            // What the host has drafted for a batch of another size are no trees of this one.
+            self.device.fill(self.round.given.slice(), 0)?;
+        }
         // A whole round even if only a part is captured, since a part works on the results of the parts before it.
         self.machine.gemm.searching(|| self.run_eagerly(GraphKey { part: None, ..key }))?;
         let graph = self.recorded(key)?;
@@ -301,7 +305,7 @@ impl Backend for CudaBackend {
         shapes.iter().try_for_each(|shape| memory::check_shape(&self.machine, *shape))?;
         self.grow(WorkspaceShape::of_rounds(self.machine.nodes(), shapes, largest))?;
         self.capture_sizes = sizes;
-        self.follows = shapes.iter().any(|shape| !shape.is_off());
+        self.follows = self.machine.draft.is_some() && shapes.iter().any(|shape| !shape.is_off());
         // Graphs of parts are few, and captured on first use.
         if self.options.disable_cuda_graph || self.times_parts {
             return Ok(());
@@ -389,7 +393,11 @@ impl Backend for CudaBackend {
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
-        self.launch_round(round)
+        self.launch_round(round, None)
+    }
+
+    fn launch_drafted(&mut self, round: Round<'_>, trees: &[DraftTree]) -> Result<Ticket, EngineError> {
+        self.launch_round(round, Some(trees))
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {

@@ -2,6 +2,8 @@
 //!
 //! If drafts are looked up in texts, that happens here, between the end of one round and the launch of the next.
 
+use std::time::{Duration, Instant};
+
 use schemas::tree::TreeShape;
 
 use super::{InFlight, Running, Scheduler, no_token};
@@ -18,11 +20,14 @@ pub struct LaunchedRound {
     members: Vec<(RequestId, usize)>,
     /// Whether prefills before it have not been timed yet.
     times_prefills: bool,
+    /// Time of the look-ups before it, if drafts are looked up.
+    looked_up: Option<Duration>,
 }
 
 impl Scheduler {
     /// Launches a round for all requests that can use one; returns whether there were any.
     pub(super) fn launch(&mut self) -> Result<bool, EngineError> {
+        let begin = Instant::now();
         let mut members = Vec::new();
         let mut slots = Vec::new();
         let mut tokens = 0;
@@ -41,7 +46,9 @@ impl Scheduler {
             return Ok(false);
         }
         let shape = self.policy.shape_at(slots.len(), tokens / slots.len());
-        let (ticket, drafts) = match self.look_up(&members, shape) {
+        let trees = self.look_up(&members, shape);
+        let looked_up = trees.is_some().then(|| begin.elapsed() + std::mem::take(&mut self.kept_texts));
+        let (ticket, drafts) = match trees {
             Some(trees) => self.launch_drafted(shape, &slots, &trees)?,
             None => {
                 let drafts = vec![shape.num_draft_tokens - 1; slots.len()];
@@ -50,7 +57,7 @@ impl Scheduler {
         };
         let times_prefills = std::mem::take(&mut self.untimed_prefill);
         let members = members.into_iter().zip(drafts).collect();
-        self.in_flight.push_back(InFlight::Round(LaunchedRound { ticket, members, times_prefills }));
+        self.in_flight.push_back(InFlight::Round(LaunchedRound { ticket, members, times_prefills, looked_up }));
         Ok(true)
     }
 
@@ -95,8 +102,11 @@ impl Scheduler {
         round: LaunchedRound,
         events: &mut dyn FnMut(Event),
     ) -> Result<(), EngineError> {
-        let LaunchedRound { ticket, members, times_prefills } = round;
-        let output = self.backend.collect(ticket)?;
+        let LaunchedRound { ticket, members, times_prefills, looked_up } = round;
+        let mut output = self.backend.collect(ticket)?;
+        if let Some(looked_up) = looked_up {
+            output.timing.stall = Some(looked_up + output.timing.stall.unwrap_or_default());
+        }
         if times_prefills {
             self.time_prefills()?;
         }
@@ -105,8 +115,10 @@ impl Scheduler {
         for ((id, proposed), produced) in members.into_iter().zip(output.yields) {
             let Some(running) = self.running.iter_mut().find(|running| running.id() == id) else { continue };
             if let Some(texts) = self.texts.as_mut().filter(|_| running.finished().is_none()) {
+                let begin = Instant::now();
                 let tokens: Vec<u32> = produced.tokens.iter().map(|token| token.id).collect();
                 texts.append(id.0, &tokens);
+                self.kept_texts += begin.elapsed();
             }
             if let Some(kept) = running.take_round(produced.tokens, proposed) {
                 drafts.push(proposed);

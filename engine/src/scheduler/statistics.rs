@@ -58,6 +58,8 @@ pub struct Statistics {
     pub verify_time: Duration,
     /// The part of it for extending the draft.
     pub extend_time: Duration,
+    /// Time before rounds in which the device waited for drafts of the host; not part of the time of rounds.
+    pub stall_time: Duration,
     /// The timing of the last round.
     pub last_round: Option<RoundTiming>,
 }
@@ -90,6 +92,7 @@ impl Statistics {
         self.draft_time += timing.draft.unwrap_or_default();
         self.verify_time += timing.verify.unwrap_or_default();
         self.extend_time += timing.extend.unwrap_or_default();
+        self.stall_time += timing.stall.unwrap_or_default();
         self.last_round = Some(*timing);
     }
 

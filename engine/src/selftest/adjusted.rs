@@ -53,15 +53,20 @@ impl Follow for At {
     }
 }
 
+/// Greedy with penalties.
+pub fn penalised() -> SamplingParams {
+    let adjustments = Adjustments { presence_penalty: 1.5, frequency_penalty: 0.5, ..Adjustments::default() };
+    SamplingParams { adjustments, ..SamplingParams::default() }
+}
+
 /// Requests that run together: plain ones between ones with adjustments.
-fn requests(plan: Plan) -> Vec<Request> {
+pub fn requests(tokens: usize) -> Vec<Request> {
     let none = Adjustments::default();
     let rising = |most| Some(Grammar(Arc::new(Rising { most })));
-    let penalties = Adjustments { presence_penalty: 1.5, frequency_penalty: 0.5, ..none.clone() };
     let bias = (0..9).map(|token| (token * 7, if token % 2 == 0 { 8.0 } else { f32::NEG_INFINITY })).collect();
     let all = [
         none.clone(),
-        penalties,
+        penalised().adjustments,
         Adjustments { repetition_penalty: 1.7, bias, ..none.clone() },
         Adjustments { grammar: rising(usize::MAX), ..none.clone() },
         none.clone(),
@@ -71,14 +76,14 @@ fn requests(plan: Plan) -> Vec<Request> {
         let sampling = if at % 2 == 1 { super::sampled() } else { SamplingParams::default() };
         let prompt_logprobs = (at < 2).then_some(PromptLogprobs { from: at, alternatives: 3 });
         let logprobs = (at == 3).then_some(2);
-        request(at + 3, &SamplingParams { adjustments, prompt_logprobs, logprobs, ..sampling }, plan.tokens)
+        request(at + 3, &SamplingParams { adjustments, prompt_logprobs, logprobs, ..sampling }, tokens)
     };
     all.into_iter().enumerate().map(request).collect()
 }
 
 /// The device yields the same as the CPU.
 pub fn adjusted_as_on_cpu(engine: &mut Engine, cpu: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
-    let requests = requests(plan);
+    let requests = requests(plan.tokens);
     for_each_shape(engine, cpu, shapes(plan).chain([TreeShape::OFF]), |engine, cpu| {
         let (found, expected) = (engine.run(requests.clone())?, cpu.run(requests.clone())?);
         let differ = |(found, expected): (&Completion, &Completion)| {

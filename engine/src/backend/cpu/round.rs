@@ -59,6 +59,7 @@ impl CpuBackend {
             verify: Some(accepted - drafted),
             extend: Some(accepted.elapsed()),
             total: start.elapsed(),
+            stall: None,
         };
         Ok(RoundOutput { yields, timing })
     }

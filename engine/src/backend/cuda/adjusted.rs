@@ -209,11 +209,11 @@ impl CudaBackend {
     }
 }
 
-/// A tree from the tokens and the parents of its nodes (negative: the root).
+/// A tree from the tokens and the parents of its nodes. Those that only pad it come last and have no parent.
 fn tree(tokens: &[i32], parents: &[i32]) -> DraftTree {
     let mut tree = DraftTree::root(tokens[0] as u32);
-    for (token, parent) in tokens.iter().zip(parents).skip(1) {
-        tree.add((*parent).max(0) as usize, *token as u32);
+    for (token, parent) in tokens.iter().zip(parents).skip(1).take_while(|(_, parent)| **parent >= 0) {
+        tree.add(*parent as usize, *token as u32);
     }
     tree
 }

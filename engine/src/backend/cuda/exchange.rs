@@ -54,6 +54,8 @@ impl CudaBackend {
     fn fitting(&self, options: &EngineOptions, which: Exchange) -> Result<Fitting, EngineError> {
         let machine = &self.machine;
         let Described { folder, weights, spec, draft } = describe(options)?;
+        // Look-ups in texts have no weights.
+        let draft = draft.filter(|(spec, _)| !matches!(spec, DraftSpec::Text(_)));
         let is_float = self.options.element == Element::F32;
         let spec = if is_float { spec.in_plain() } else { spec };
         let draft = draft.map(|(spec, own)| (if is_float { spec.in_plain() } else { spec }, own));

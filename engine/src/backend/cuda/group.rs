@@ -25,8 +25,8 @@ use self::thread::RankThread;
 use super::{CudaBackend, CudaOptions, Models, WeightSource, machine::Ranks, meeting::Meeting, memory};
 use crate::{
     backend::{
-        Asked, Backend, Capacity, DeviceInfo, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round,
-        RoundOutput, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Wanted, Yield,
+        Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace,
+        Round, RoundOutput, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Wanted, Yield,
     },
     checkpoint::Weights,
     error::EngineError,
@@ -529,6 +529,11 @@ impl Backend for Group {
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
         let (shape, slots) = (round.shape, round.slots.to_vec());
         self.first(move |backend| backend.launch(Round { shape, slots: &slots }))
+    }
+
+    fn launch_drafted(&mut self, round: Round<'_>, trees: &[DraftTree]) -> Result<Ticket, EngineError> {
+        let (shape, slots, trees) = (round.shape, round.slots.to_vec(), Arc::new(trees.to_vec()));
+        self.first(move |backend| backend.launch_drafted(Round { shape, slots: &slots }, &trees))
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {

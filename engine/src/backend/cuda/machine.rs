@@ -24,6 +24,8 @@ pub struct Machine {
     pub capacity: Capacity,
     pub target: TargetWeights,
     pub draft: Option<DraftWeights>,
+    /// What fills trees that the host drafts; `None` if it drafts none.
+    pub host_nodes: Option<NodeSource>,
     /// Bytes read and products computed by passes.
     pub cost: ModelCost,
     /// `[layers, planes, cache rows, width]` of the target's [`KvLayout`].
@@ -126,7 +128,7 @@ impl Machine {
 
     /// What fills the pool of trees.
     pub(super) fn nodes(&self) -> NodeSource {
-        self.draft.as_ref().map(DraftWeights::nodes).unwrap_or_default()
+        self.draft.as_ref().map(DraftWeights::nodes).or(self.host_nodes).unwrap_or_default()
     }
 
     /// Layout of the cache of each layer of the draft.

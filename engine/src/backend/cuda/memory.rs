@@ -89,6 +89,7 @@ pub fn load(
     ranks: Option<Ranks>,
 ) -> Result<CudaBackend, EngineError> {
     let share = ranks.as_ref().map_or(Share::WHOLE, Ranks::share);
+    let (models, host_nodes) = without_texts(models);
     let splits_layers = share.is_part() && splits_draft_layers(&models, &options, share.ranks);
     let Models { target: (target_spec, target_weights), draft } = of_rank(models, share, splits_layers)?;
     check_target(&target_spec, options.element)?;
@@ -99,7 +100,7 @@ pub fn load(
         }
     }
     let draft_spec = draft.as_ref().map(|(spec, _)| spec);
-    let nodes = draft_spec.map(DraftSpec::nodes).unwrap_or_default();
+    let nodes = draft_spec.map(DraftSpec::nodes).or(host_nodes).unwrap_or_default();
     let positions = options.context_length + slack(&options, nodes);
     let element = options.element.bytes();
     let all_layers = target_spec.layers.iter().chain(draft_spec.iter().flat_map(|draft| draft.layers()));
@@ -117,7 +118,11 @@ pub fn load(
     let cost = ModelCost::new(&target_spec, draft_spec, element);
     let prefill = WorkspaceShape::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
     let extent = prefill.and(WorkspaceShape::of_rounds(nodes, &options.shapes, options.slots));
-    let capacity = agreed(capacity(&device, &options, &sizes, extent)?, ranks.as_ref())?;
+    let mut capacity = agreed(capacity(&device, &options, &sizes, extent)?, ranks.as_ref())?;
+    if host_nodes.is_some() {
+        // The host must know the tokens of a round before it drafts the next.
+        capacity.rounds_in_flight = 1;
+    }
 
     let kernels = kernels(&device, &options, ranks.as_ref())?;
     compile_in_turn(&device, &options, &sizes, ranks.as_ref())?;
@@ -171,6 +176,7 @@ pub fn load(
         capacity,
         target,
         draft,
+        host_nodes,
     };
     let table_width = machine.slots.table_width;
     let work = Activations::new(&device, &self::sizes(&machine), extent)?;
@@ -203,6 +209,14 @@ pub fn load(
         options,
         extent,
     })
+}
+
+/// The models without look-ups in texts, and what these fill a tree with: the host does them, and nothing is loaded.
+fn without_texts(models: Models<'_>) -> (Models<'_>, Option<NodeSource>) {
+    match models.draft {
+        Some((DraftSpec::Text(rule), _)) => (Models { draft: None, ..models }, Some(rule.nodes())),
+        draft => (Models { draft, ..models }, None),
+    }
 }
 
 /// Longest prompt whose latent attention is expanded, in positions: 0 in batch-invariant mode, which has a single
@@ -349,7 +363,7 @@ pub fn check_shape(machine: &Machine, shape: TreeShape) -> Result<(), EngineErro
     if shape.is_off() {
         return Ok(());
     }
-    if machine.draft.is_none() {
+    if machine.draft.is_none() && machine.host_nodes.is_none() {
         return Err(EngineError::Configuration(format!(
             "the tree shape {shape} needs a draft, but none is loaded; give --speculative-draft-model-path"
         )));
@@ -366,6 +380,14 @@ pub fn check_shape(machine: &Machine, shape: TreeShape) -> Result<(), EngineErro
             )));
         }
         return Ok(());
+    }
+    if let NodeSource::Text(_) = source {
+        if nodes > most || steps + 1 > most {
+            return Err(EngineError::Configuration(format!(
+                "the tree shape {shape} is too large for the GPU: at most {most} draft tokens"
+            )));
+        }
+        return source.check(shape).map_err(|error| EngineError::Configuration(error.to_string()));
     }
     let places = shape.pool_size();
     if nodes > most || steps + 1 > most || topk > MOST_TOPK || places > MOST_PLACES {

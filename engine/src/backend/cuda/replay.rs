@@ -136,6 +136,7 @@ impl CudaBackend {
             topk,
             ranked: topk,
             block: 0,
+            given: 0,
             branches: topk,
         };
         let together = self.make_room(halved(PLACES).map(|places| (places, extent(places))).collect())?;

@@ -4,9 +4,9 @@
 
 use kernels::{
     device::{DeviceError, Slice},
-    launch::{CachePlanes, Drafting, Groups, Proposals, Rows, Sees, TreeNodes, VerifyRows},
+    launch::{CachePlanes, Drafting, Groups, HostTrees, Proposals, Rows, Sees, TreeNodes, VerifyRows},
 };
-use schemas::tree::TreeShape;
+use schemas::tree::{NodeSource, TextNodes, TreeShape};
 
 use super::{
     machine::{Machine, Pass},
@@ -74,7 +74,7 @@ impl Machine {
         let drafting = self.draft.as_ref().filter(|_| !shape.is_off());
         let verifying = Verifying { memory, shape, batch, tree, options };
         for part in parts {
-            if drafting.is_none() && matches!(part, Part::Verify | Part::Choose) {
+            if shape.is_off() && matches!(part, Part::Verify | Part::Choose) {
                 self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?;
             }
             match (part, drafting) {
@@ -84,6 +84,7 @@ impl Machine {
                 (Part::Draft, Some(DraftWeights::Block(draft))) => {
                     self.draft_blocks(memory, draft, shape, batch, tree, verify)?;
                 }
+                (Part::Draft, None) if !shape.is_off() => self.lay_out_given(memory, shape, batch, tree, verify)?,
                 (Part::Draft, None) => {}
                 (Part::Verify, _) => self.verify(verifying)?,
                 (Part::Choose, _) => self.choose_everywhere(verifying)?,
@@ -104,8 +105,10 @@ impl Machine {
         keep_pending: bool,
     ) -> Result<(), DeviceError> {
         let most = shape.num_steps + 1;
-        // In a chain every node is already at its position, even with simulated acceptance.
-        if shape.topk > 1 && shape.num_steps > 0 {
+        // In a chain every node is already at its position, even with simulated acceptance. Look-ups in a trie may find
+        // several tokens after the root whatever the breadth.
+        let branches = shape.topk > 1 || matches!(self.nodes(), NodeSource::Text(TextNodes { branches: true, .. }));
+        if branches && shape.num_steps > 0 {
             let kv = self.target.spec.kv();
             self.kernels.compact_cache(
                 CachePlanes {
@@ -126,6 +129,28 @@ impl Machine {
             Some(draft) if keep_pending => self.keep_pending(memory, draft, batch),
             _ => Ok(()),
         }
+    }
+
+    /// Lays out the rows of the verify pass of the trees that the host has drafted.
+    fn lay_out_given(
+        &self,
+        memory: RoundMemory<'_>,
+        shape: TreeShape,
+        batch: usize,
+        tree: TreeNodes<'_>,
+        verify: VerifyRows<'_>,
+    ) -> Result<(), DeviceError> {
+        let RoundMemory { arrays, round, .. } = memory;
+        let bytes = batch * shape.num_draft_tokens * 4;
+        let trees = HostTrees {
+            batch,
+            steps: shape.num_steps,
+            batch_slot: round.slot.slice(),
+            token: round.given.range(0..bytes),
+            parent: round.given.range(bytes..2 * bytes),
+            own: self.listed_own(arrays),
+        };
+        self.kernels.host_trees(trees, self.slots.sequences(&self.capacity), tree, arrays.pass(), verify)
     }
 
     /// Grows the trees and lays out the rows of the verify pass.

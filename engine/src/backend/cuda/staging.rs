@@ -26,6 +26,10 @@ pub struct RoundStaging {
     /// Slots with pending draft tokens to process before the round, and their numbers of tokens: int32 `[2, batch]`.
     pub pending: HostBuffer,
     pub described: HostBuffer,
+    /// Tokens and parents of the nodes that the host has drafted: int32 `[2, batch, nodes]`.
+    pub trees: HostBuffer,
+    /// The begin of their copy.
+    pub copy: Event,
     pub begin: Event,
     /// The ends of the first and second part, if the round runs in parts.
     pub between: [Event; Part::ALL.len() - 1],
@@ -33,10 +37,11 @@ pub struct RoundStaging {
 }
 
 impl RoundStaging {
-    /// Times of a finished round that ran in these parts. The first and last part include the copies of a few bytes
+    /// Times of a finished round that ran in these parts, and of the copy of its trees, if the host has drafted them. The first and last part include the copies of a few bytes
     /// before and after the kernels.
-    pub fn timing(&self, parts: &[Part]) -> Result<RoundTiming, EngineError> {
-        let mut timing = RoundTiming { total: self.end.since(&self.begin)?, ..RoundTiming::default() };
+    pub fn timing(&self, parts: &[Part], has_trees: bool) -> Result<RoundTiming, EngineError> {
+        let stall = has_trees.then(|| self.begin.since(&self.copy)).transpose()?;
+        let mut timing = RoundTiming { total: self.end.since(&self.begin)?, stall, ..RoundTiming::default() };
         let mut begin = &self.begin;
         for (at, part) in parts.iter().enumerate() {
             let end = self.between.get(at).filter(|_| at + 1 < parts.len()).unwrap_or(&self.end);
@@ -61,6 +66,8 @@ pub fn staging_of(device: &Device, extent: WorkspaceShape) -> Result<Vec<RoundSt
             slots: device.host_buffer(extent.batch * 4)?,
             pending: device.host_buffer(extent.batch * 8)?,
             described: device.host_buffer(extent.described_rows() * DESCRIBED_WORDS * 4)?,
+            trees: device.host_buffer((extent.batch * extent.given * 8).max(16))?,
+            copy: device.event()?,
             begin: device.event()?,
             between: [device.event()?, device.event()?],
             end: device.event()?,

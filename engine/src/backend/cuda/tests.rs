@@ -409,7 +409,8 @@ fn a_round_in_parts_yields_what_a_whole_one_does_and_takes_what_its_parts_take()
         let (in_parts, timings) = produce(&mut backend, round, &sampling, 3);
         assert_eq!(in_parts, whole, "{round:?}");
         for timing in timings {
-            let RoundTiming { draft, verify, extend, total } = timing;
+            let RoundTiming { draft, verify, extend, total, stall } = timing;
+            assert_eq!(stall, None, "this device drafts");
             let found = (draft.is_some(), verify.is_some(), extend.is_some());
             assert_eq!(found, (drafts, true, extends), "{round:?}: {timing:?}");
             let parts: Duration = [draft, verify, extend].into_iter().flatten().sum();

@@ -42,6 +42,8 @@ pub struct WorkspaceShape {
     pub ranked: usize,
     /// Rows of a block; 0 for beams.
     pub block: usize,
+    /// Nodes per request of trees that the host drafts.
+    pub given: usize,
     /// Rows per request that attend to more than a range of positions: the nodes of a tree, or the beams of a step.
     pub branches: usize,
 }
@@ -186,6 +188,8 @@ pub struct RoundArrays {
     pub group_rows: Buffer,
     /// `[batch]`: where a round without speculation stores what the draft will process later.
     pub pending_place: Buffer,
+    /// Tokens and parents of nodes, `[2, batch, nodes]`, written by the host if it drafts.
+    pub given: Buffer,
     /// `[batch]`: number of pending draft tokens of each request, written by the host.
     pub pending: Buffer,
     /// For each place of the ring: `[batch]` counts, then `[batch, steps + 1]` tokens, which the host reads.
@@ -258,6 +262,7 @@ impl WorkspaceShape {
             topk,
             ranked,
             block,
+            given: if matches!(source, NodeSource::Text(_)) { nodes } else { 0 },
             branches: if shape.is_off() { 0 } else { branches },
         }
     }
@@ -288,6 +293,7 @@ impl WorkspaceShape {
             topk: self.topk.max(other.topk),
             ranked: self.ranked.max(other.ranked),
             block: self.block.max(other.block),
+            given: self.given.max(other.given),
             branches: self.branches.max(other.branches),
         }
     }
@@ -441,8 +447,9 @@ impl WorkspaceSizes<'_> {
         let activations = self.activations(extent).iter().chain(&self.experts(extent)).sum::<usize>();
         let words = 13 + 2 * extent.own_stride() + extent.own_mask_words();
         let rows = ((extent.rows + inner_rows(extent.rows)) * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
-        let rounds =
-            extent.batch * (3 * extent.pool + 2 * extent.ranked * extent.topk + 17 * (extent.steps + MOST_NODES)) * 4;
+        let rounds = extent.batch
+            * (3 * extent.pool + 2 * (extent.ranked * extent.topk + extent.given) + 17 * (extent.steps + MOST_NODES))
+            * 4;
         (activations + rows + rounds) as u64 + self.block_bytes(extent)
     }
 
@@ -628,6 +635,7 @@ impl RoundArrays {
             group_prefix: ints(1)?,
             group_rows: ints(1)?,
             pending_place: ints(1)?,
+            given: ints((2 * extent.given).max(4))?,
             pending: ints(1)?,
             output: device.host_buffer(STAGING_SLOTS * batch * (steps + 2) * 4)?,
             output_place: device.zeros(4)?,

@@ -4,7 +4,7 @@ use kernels::launch::Kernels;
 use schemas::tree::NodeSource;
 
 use super::{BlockWeights, RecurrentWeights, TargetWeights, WeightSource};
-use crate::{error::EngineError, load::texts_on_gpu, spec::DraftSpec};
+use crate::{error::EngineError, spec::DraftSpec};
 
 /// Weights of a draft.
 #[derive(Debug)]
@@ -29,7 +29,10 @@ impl DraftWeights {
             DraftSpec::Block(spec) => {
                 Self::Block(Box::new(BlockWeights::load(kernels, source, spec, target, splits_layers)?))
             }
-            DraftSpec::Text(rule) => return Err(texts_on_gpu(&rule)),
+            DraftSpec::Text(rule) => {
+                let rule = rule.algorithm();
+                return Err(EngineError::Device(format!("{rule} looks drafts up: there are no weights to load")));
+            }
         })
     }
 

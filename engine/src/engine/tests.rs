@@ -1,0 +1,157 @@
+//! Everything that works with EAGLE heads works with each source of drafts: penalties, biases, grammars, log-probabilities,
+//! prompts in chunks, prefix hits and cancellation, together in one batch.
+
+use std::time::Duration;
+
+use schemas::tree::TreeShape;
+
+use super::Engine;
+use crate::{
+    Completion, DeviceChoice, EngineOptions, Event, FinishReason, Request, RequestId, ShapePolicy,
+    backend::ProducedToken,
+    selftest::{
+        adjusted,
+        models::{Pair, RandomModels},
+    },
+    spec::{Occurrence, PromptLookup, SuffixRule, TextSpec, TrieRule},
+};
+
+const RULES: [TextSpec; 3] = [
+    TextSpec::PromptLookup(PromptLookup { min: 1, max: 3, occurrence: Occurrence::LatestFilled }),
+    TextSpec::Suffix(SuffixRule::DEFAULT),
+    TextSpec::Trie(TrieRule::DEFAULT),
+];
+
+fn options(models: &RandomModels, pair: Pair, device: DeviceChoice) -> EngineOptions {
+    EngineOptions {
+        model_path: models.target(pair),
+        dtype: "float32".into(),
+        device,
+        batch_invariant: true,
+        max_running_requests: 4,
+        context_length: Some(100),
+        page_size: 4,
+        chunked_prefill_size: 12,
+        // A batch of three is padded.
+        capture_sizes: vec![1, 2, 4],
+        ..EngineOptions::default()
+    }
+}
+
+fn with_head(models: &RandomModels, pair: Pair) -> (EngineOptions, TreeShape) {
+    let algorithm = Some(pair.algorithm().to_owned());
+    let options =
+        EngineOptions { draft_model_path: models.draft(pair), algorithm, ..options(models, pair, DeviceChoice::Cpu) };
+    (options, TreeShape::new(3, 2, 6).expect("a shape"))
+}
+
+fn with_texts(models: &RandomModels, rule: TextSpec, device: DeviceChoice) -> (EngineOptions, TreeShape) {
+    let algorithm = Some(rule.algorithm().to_owned());
+    let options = EngineOptions { text_rule: Some(rule), algorithm, ..options(models, Pair::Eagle3, device) };
+    (options, rule.default_shape())
+}
+
+/// What a request has produced.
+type Output = (Vec<ProducedToken>, Completion);
+
+/// Runs requests together, and cancels some of them after five steps.
+fn run(engine: &mut Engine, requests: &[Request], cancelled: &[usize]) -> Vec<Output> {
+    let ids: Vec<RequestId> = requests.iter().map(|request| engine.submit(request.clone()).expect("it fits")).collect();
+    let mut outputs: Vec<(Vec<ProducedToken>, Option<Completion>)> = vec![(Vec::new(), None); ids.len()];
+    let place = |id: RequestId| ids.iter().position(|known| *known == id).expect("a request of ours");
+    for step in 0.. {
+        if step == 5 {
+            cancelled.iter().for_each(|at| engine.cancel(ids[*at]));
+        }
+        if engine.is_idle() {
+            break;
+        }
+        let take = &mut |event| match event {
+            Event::Tokens { request, tokens, .. } => outputs[place(request)].0.extend(tokens),
+            Event::Finished { request, completion } => outputs[place(request)].1 = Some(*completion),
+        };
+        engine.step(take).expect("a step");
+    }
+    outputs.into_iter().map(|(tokens, completion)| (tokens, completion.expect("it ends"))).collect()
+}
+
+fn tokens(output: &Output) -> (&[ProducedToken], &FinishReason) {
+    (&output.0, &output.1.finish_reason)
+}
+
+/// Rounds of a shape give what plain decoding gives, whatever the requests want.
+fn check(options: EngineOptions, shape: TreeShape) {
+    let name = options.algorithm.clone().unwrap_or_default();
+    let mut engine = Engine::load(EngineOptions { policy: ShapePolicy::fixed(shape), ..options }).expect("it loads");
+    let requests = adjusted::requests(14);
+    engine.set_policy(ShapePolicy::fixed(TreeShape::OFF)).expect("no request runs");
+    let plain = run(&mut engine, &requests, &[]);
+    engine.set_policy(ShapePolicy::fixed(shape)).expect("no request runs");
+    let before = engine.statistics().accepted_drafts();
+    for is_cached in [false, true] {
+        let found = run(&mut engine, &requests, &[]);
+        for (at, (found, plain)) in found.iter().zip(&plain).enumerate() {
+            assert_eq!(tokens(found), tokens(plain), "{name}, request {at}, prefixes are cached: {is_cached}");
+        }
+        let hits = found.iter().map(|(_, completion)| completion.cached_tokens).sum::<usize>();
+        assert_eq!(hits > 0, is_cached, "{name}");
+    }
+    assert!(engine.statistics().accepted_drafts() > before, "{name}");
+    let found = run(&mut engine, &requests, &[0, 2]);
+    for (at, (found, plain)) in found.iter().zip(&plain).enumerate() {
+        match [0, 2].contains(&at) {
+            true => assert!(plain.0.starts_with(&found.0), "{name}, cancelled request {at}"),
+            false => assert_eq!(tokens(found), tokens(plain), "{name}, beside cancelled requests, request {at}"),
+        }
+    }
+    assert!(found.iter().any(|(_, one)| one.finish_reason == FinishReason::Cancelled), "{name}");
+    assert_eq!(engine.statistics().pages_used, 0, "{name}");
+}
+
+#[test]
+fn every_source_works_with_all_that_requests_may_want() {
+    let models = RandomModels::write_seeded(21).expect("a folder");
+    for pair in [Pair::Eagle3, Pair::Dflash, Pair::Dspark] {
+        let (options, shape) = with_head(&models, pair);
+        check(options, shape);
+    }
+    for rule in RULES {
+        let (options, shape) = with_texts(&models, rule, DeviceChoice::Cpu);
+        check(options, shape);
+    }
+}
+
+#[test]
+fn a_gpu_verifies_the_drafts_of_the_host_as_the_cpu_does() {
+    let models = RandomModels::write_seeded(22).expect("a folder");
+    let requests = adjusted::requests(10);
+    for (at, rule) in RULES.into_iter().enumerate() {
+        let [cpu, gpu] = [DeviceChoice::Cpu, DeviceChoice::Emulator].map(|device| {
+            let (options, shape) = with_texts(&models, rule, device);
+            let policy = ShapePolicy::fixed(shape);
+            // Once with graphs.
+            let mut engine =
+                Engine::load(EngineOptions { policy, disable_cuda_graph: at > 0, ..options }).expect("it loads");
+            assert_eq!(engine.capacity().rounds_in_flight, 1);
+            let found = [run(&mut engine, &requests, &[]), run(&mut engine, &requests, &[])].concat();
+            assert!(engine.statistics().stall_time > Duration::ZERO);
+            found
+                .into_iter()
+                .map(|(_, one)| {
+                    (one.output_ids, one.finish_reason, one.accept_histogram, one.proposed_drafts, one.cached_tokens)
+                })
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(cpu, gpu, "{}", rule.algorithm());
+        assert!(cpu.iter().any(|(_, _, _, proposed, _)| *proposed > 0), "{}", rule.algorithm());
+    }
+}
+
+#[test]
+fn a_gpu_refuses_trees_that_it_has_no_room_for() {
+    let models = RandomModels::write_seeded(22).expect("a folder");
+    let (options, _) = with_texts(&models, RULES[1], DeviceChoice::Emulator);
+    let policy = ShapePolicy::fixed(TreeShape::chain(200));
+    let error = Engine::load(EngineOptions { policy, ..options }).err().expect("too long a chain").to_string();
+    assert!(error.contains("at most"), "{error}");
+}

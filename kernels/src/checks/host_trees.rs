@@ -1,0 +1,130 @@
+//! Trees that the host has drafted, compared with their definition: the nodes that exist, and the rows that verify them.
+
+use super::{
+    Numbers,
+    layout::{RowBuffers, Situation, empty_rows, ints, poisoned, push_padding, same, same_rows, tree_operand},
+    text,
+    tree::{OwnBuffers, Turn, verified_own},
+};
+use crate::{
+    device::{Device, Element},
+    launch::{HostTrees, Kernels, VerifyRows},
+};
+
+/// (token, parent, depth, bits of the score) of the nodes of a request, from the given tokens and parents.
+fn plain(root: i32, runs: bool, steps: usize, given: &[(i32, i32)]) -> Vec<[i32; 4]> {
+    let mut nodes = vec![[root, -1, 0, 0]];
+    for (at, (token, parent)) in given.iter().enumerate().skip(1) {
+        let above = usize::try_from(*parent).ok().filter(|parent| runs && *parent < at);
+        // Copies of the root have no parent, and no children.
+        let above = above.filter(|parent| *parent == 0 || nodes[*parent][1] >= 0);
+        let depth = above.map_or(0, |parent| nodes[parent][2] + 1);
+        nodes.push(match above {
+            Some(_) if depth as usize <= steps => [(*token).max(0), *parent, depth, (-depth as f32).to_bits() as i32],
+            _ => [root, -1, 0, f32::NEG_INFINITY.to_bits() as i32],
+        });
+    }
+    nodes
+}
+
+fn check_trees(
+    device: &Device,
+    numbers: &mut Numbers,
+    [steps, nodes, batch]: [usize; 3],
+    style: usize,
+) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), Element::F32);
+    let what = format!("trees of the host, {nodes} nodes, depth {steps}, batch {batch}, style {style}");
+    let ahead = if numbers.below(6) == 0 { 0 } else { nodes };
+    let situation = Situation::new(numbers, batch, ahead);
+    let uploaded = situation.upload(device)?;
+    // Chains, trees, trees that end early, and numbers that are no trees.
+    let given: Vec<(i32, i32)> = (0..batch * nodes)
+        .map(|row| {
+            let at = row % nodes;
+            let end = if style == 2 { row / nodes % nodes + 1 } else { nodes };
+            let parent = match style {
+                0 => at as i32 - 1,
+                3 => numbers.below(3 * nodes) as i32 - nodes as i32,
+                _ if at >= end => -1,
+                _ => numbers.below(at.max(1)) as i32,
+            };
+            (numbers.below(1000) as i32 - if style == 3 { 500 } else { 0 }, parent)
+        })
+        .collect();
+    let column = |of: fn(&(i32, i32)) -> i32| device.upload(&given.iter().map(of).collect::<Vec<_>>()).map_err(text);
+    let (token, parent) = (column(|one| one.0)?, column(|one| one.1)?);
+    let own_stride = steps + 1 + numbers.below(3);
+    let node_buffer = || poisoned(device, batch * nodes);
+    let buffers = [node_buffer()?, node_buffer()?, node_buffer()?, node_buffer()?];
+    let rows = RowBuffers::new(device, batch * nodes, own_stride)?;
+    let own = OwnBuffers::new(device, batch, nodes, own_stride)?;
+    let wanted = numbers.below(4) > 0;
+    let (sample_position, group_prefix) = (node_buffer()?, poisoned(device, batch)?);
+    let turn = Turn::new(device, numbers)?;
+    let verify = VerifyRows {
+        sample_position: sample_position.slice(),
+        group_prefix: Some(group_prefix.slice()),
+        outputs: turn.operand(),
+    };
+    let trees = HostTrees {
+        batch,
+        steps,
+        batch_slot: uploaded.batch_slot.slice(),
+        token: token.slice(),
+        parent: parent.slice(),
+        own: wanted.then(|| own.operand()),
+    };
+    let tree = tree_operand(&buffers, nodes);
+    kernels.host_trees(trees, situation.sequences(&uploaded), tree, rows.operand(), verify).map_err(text)?;
+
+    let (mut columns, mut expected) = ([Vec::new(), Vec::new(), Vec::new(), Vec::new()], empty_rows());
+    for (request, given) in given.chunks_exact(nodes).enumerate() {
+        let root = situation.root[situation.batch_slot[request] as usize];
+        let slot = situation.slot(request);
+        let all = plain(root, slot.is_some(), steps, given);
+        for (at, values) in all.iter().enumerate() {
+            columns.iter_mut().zip(values).for_each(|(column, value)| column.push(*value));
+            let Some(slot) = slot else {
+                push_padding(&mut expected, &situation, root);
+                continue;
+            };
+            let length = situation.length[slot];
+            let parent = |at: &usize| usize::try_from(all[*at][1]).ok();
+            let mut path: Vec<i32> = std::iter::successors(Some(at), parent)
+                .map(|at| situation.cache_row(slot, length + at as i32).max(0))
+                .collect();
+            path.reverse();
+            expected.token.push(values[0]);
+            expected.position.push(length + values[2]);
+            expected.write.push(situation.cache_row(slot, length + at as i32));
+            expected.slot.push(slot as i32);
+            expected.prefix.push(length);
+            expected.own.push(path);
+        }
+    }
+    for (name, (buffer, expected)) in ["token", "parent", "depth", "score"].iter().zip(buffers.iter().zip(&columns)) {
+        same(&format!("{what}, node {name}"), &ints(device, buffer)?, expected)?;
+    }
+    same_rows(&what, &rows.download(device)?, &expected)?;
+    let positions: Vec<i32> = expected.position.iter().map(|position| position + 1).collect();
+    same(&format!("{what}, sample position"), &ints(device, &sample_position)?, &positions)?;
+    turn.check(device, &what)?;
+    if wanted {
+        own.check(device, &what, |request| verified_own(&situation, &columns[1], nodes, request))?;
+    }
+    Ok(())
+}
+
+/// Trees of all sizes, with fewer nodes than there is room for, and numbers that are no trees.
+pub fn check_host_trees(device: &Device) -> Result<(), String> {
+    let mut numbers = Numbers::new(39);
+    for [steps, nodes, batch] in
+        [[1, 2, 40], [3, 4, 3], [24, 25, 2], [11, 12, 5], [17, 64, 2], [127, 128, 1], [4, 128, 3]]
+    {
+        for style in 0..4 {
+            check_trees(device, &mut numbers, [steps, nodes, batch], style)?;
+        }
+    }
+    Ok(())
+}
