@@ -121,7 +121,10 @@ fn what_runs_is_printed_in_forms_that_hold_it() {
     for format in ["sarif", "github"] {
         place.check(&["run.sh", "--resolved", "--format", format], 2, &["full, concise and json"]);
     }
-    let shown = place.check(&["vllm.sh", "--resolved"], 0, &["vllm.sh: --resolved is not implemented for vLLM"]).stdout;
+    let shown = place.check(&["vllm.sh", "--resolved"], 0, &[]).stdout;
+    for part in ["vllm.sh: resolved for vllm", "num_speculative_tokens", "verified_rows_per_request"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
     assert!(!shown.contains("speculative_algorithm"), "{shown}");
 }
 

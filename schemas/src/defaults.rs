@@ -8,6 +8,29 @@ const V0_5_2: EngineVersion = EngineVersion::new(0, 5, 2);
 const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
 const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
 
+/// Values that SGLang takes if a launch does not say: the flag or variable, the first version that was read with it, and
+/// the value. What a finding says of a default is looked up here.
+const STATED: &[(&str, EngineVersion, &str)] = &[
+    ("SGLANG_RAGGED_VERIFY_MODE", EngineVersion::new(0, 5, 23), "static"),
+    // With speculation, except where an algorithm or a family of models sets its own.
+    ("max-running-requests", EngineVersion::new(0, 4, 3), "48"),
+    ("speculative-ngram-capacity", EngineVersion::new(0, 5, 12), "10000000"),
+    ("speculative-ngram-max-bfs-breadth", EngineVersion::new(0, 5, 12), "10"),
+    ("speculative-ngram-max-trie-depth", EngineVersion::new(0, 5, 12), "18"),
+    ("speculative-ngram-min-bfs-breadth", EngineVersion::new(0, 5, 12), "1"),
+];
+
+/// The default of a flag or variable of SGLang in a version, if it is one that findings state and was read in it.
+pub fn stated(name: &str, version: EngineVersion) -> Option<&'static str> {
+    let row = STATED.iter().find(|(own, since, _)| *own == name && *since <= version);
+    row.map(|(_, _, value)| *value)
+}
+
+/// The same as a number.
+pub fn stated_number(name: &str, version: EngineVersion) -> Option<usize> {
+    stated(name, version)?.parse().ok()
+}
+
 /// Limit on the number of sizes, more than any engine captures; longer lists are not computed.
 pub const MOST_SIZES: usize = 1 << 16;
 
@@ -70,4 +93,24 @@ pub fn speculative(end: usize) -> Vec<usize> {
 /// The numbers in ranges, each with its step.
 pub fn ranges(parts: &[(RangeInclusive<usize>, usize)]) -> Vec<usize> {
     parts.iter().flat_map(|(range, step)| range.clone().step_by(*step)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{engines::Engine, flags, variables};
+
+    #[test]
+    fn stated_defaults_are_of_flags_and_variables_that_the_newest_version_has() {
+        assert!(STATED.is_sorted_by_key(|(name, ..)| *name));
+        for (name, since, value) in STATED {
+            let exists = match flags::sglang().spelling(name) {
+                Some(spelling) => spelling.exists_in(NEWEST_SGLANG),
+                None => variables::nearest(Engine::Sglang, name).is_some_and(|one| one.name == *name),
+            };
+            assert!(exists, "{name}");
+            assert_eq!(stated(name, NEWEST_SGLANG), Some(*value), "{name}");
+            assert_eq!(stated(name, EngineVersion::new(0, 0, 0)), None, "{name} since {since}");
+        }
+    }
 }

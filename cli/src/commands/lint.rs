@@ -272,11 +272,7 @@ fn resolved(all: &[FileResult], format: Format, rendered: &str) -> anyhow::Resul
     let table = |(one, (way, resolved)): (&Checked, &(check::Branch, launch::resolve::Resolved))| {
         format!("{}{}: {}", one.source.name(), way.in_words(), resolved.table(&one.source))
     };
-    let mut tables: Vec<String> = each.map(table).collect();
-    let of_vllm = all.iter().filter(|done| done.checked.has_vllm);
-    tables.extend(
-        of_vllm.map(|done| format!("{}: --resolved is not implemented for vLLM\n", done.checked.source.name())),
-    );
+    let tables: Vec<String> = each.map(table).collect();
     Ok(format!("{}\n{rendered}", tables.join("\n")))
 }
 

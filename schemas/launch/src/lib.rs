@@ -53,7 +53,10 @@ pub use forks::Forks;
 pub use launcher::Launcher;
 pub use run_options::{RunOptions, is_runtime};
 pub use shell::unset_names;
-pub use vllm::{VllmKey, VllmSpeculation};
+pub use vllm::{
+    VllmKey, VllmSpeculation,
+    runner::{Lack, OLDEST_WITH_RUNNERS, RUNNER_VARIABLE},
+};
 pub use yaml::{ContainerRun, container_of};
 
 use schemas::{

@@ -9,6 +9,7 @@ mod requests;
 pub mod running;
 mod shape;
 mod view;
+mod vllm;
 mod weights;
 
 use std::borrow::Cow;
@@ -26,6 +27,7 @@ use crate::{Launch, Setting};
 
 pub use attention::uses_mla;
 pub use estimate::{MemoryEstimate, readable};
+pub use vllm::VllmResolved;
 
 /// The engine version to check a launch against, and whether it was stated. In order of precedence: `told` by the user,
 /// the launch's own, slime's pin for slime, the newest known.
@@ -71,6 +73,7 @@ pub fn resolve(
         chunked_prefill_size: memory::chunked_prefill_size(&given),
         mem_fraction_static: None,
         memory: None,
+        vllm: vllm::resolve(&given),
     };
     shape::fill(&given, &mut resolved);
     resolved.max_running_requests = shape::max_running_requests(&given, &resolved);
@@ -215,6 +218,8 @@ pub struct Resolved {
     pub mem_fraction_static: Option<Decided<f64>>,
     /// Memory needed on one GPU; `None` if the GPU is not known.
     pub memory: Option<MemoryEstimate>,
+    /// For a launch of vLLM: what it decides before run time. The other values are SGLang's and mean nothing then.
+    pub vllm: Option<VllmResolved>,
 }
 
 #[cfg(test)]

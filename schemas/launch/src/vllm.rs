@@ -3,6 +3,7 @@
 
 mod holes;
 mod keys;
+pub(super) mod runner;
 mod values;
 
 use std::collections::BTreeMap;
@@ -62,6 +63,31 @@ impl VllmSpeculation {
         values::integer(self.keys.get(key)?.value.as_ref()?)
     }
 
+    /// The method that vLLM uses: the given one, or else the one it infers from the draft's name. `None` if it may be
+    /// given elsewhere, or if the checkpoint decides.
+    pub fn method_in_use(&self) -> Option<&str> {
+        if self.may_give("method") {
+            return self.method.as_deref();
+        }
+        let Some(model) = self.model.as_deref() else {
+            return (!self.may_give("model")).then_some("draft_model");
+        };
+        let name = model.to_ascii_lowercase();
+        let is_path =
+            !name.contains('/') && name.split('.').count() > 1 && name.split('.').all(|part| !part.is_empty());
+        Some(match name.as_str() {
+            "ngram" | "[ngram]" => "ngram",
+            _ if is_path => "custom_class",
+            _ if name.contains("eagle-") => "eagle",
+            _ if name.contains("eagle3") => "eagle3",
+            _ if name.contains("dflash") => "dflash",
+            _ if name.contains("dspark") => "dspark",
+            // The checkpoint's own config precedes the default, and is unknown here.
+            _ if name.contains("mtp") || name.contains("assistant") => return None,
+            _ => "draft_model",
+        })
+    }
+
     /// The value of a key, if it is a string.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.keys.get(key)?.value.as_ref()?.as_str()
@@ -97,6 +123,11 @@ impl Launch {
         found.is_open |= !self.is_complete() && !gives_whole();
         found.gives_tokens |= found.is_open;
         Some(found)
+    }
+
+    /// Whether a flag gives a speculative configuration, or a key of one, whatever it contains.
+    pub fn has_vllm_speculation(&self) -> bool {
+        self.arguments.iter().any(|argument| named(&argument.flag.value).is_some())
     }
 
     /// The argument of a vLLM flag, by its name with dashes.

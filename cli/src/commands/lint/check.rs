@@ -65,15 +65,12 @@ impl Branch {
 pub(super) struct Checked {
     pub source: Source,
     pub diagnostics: Vec<Diagnostic>,
-    /// What its SGLang launches resolve to, each with its branches of the script. Resolution is not
-    /// implemented for vLLM.
+    /// What its launches resolve to, each with its branches of the script.
     pub resolved: Vec<(Branch, Resolved)>,
     /// The rules that could not be checked in each launch, if they are listed.
     pub unchecked: Vec<(Span, Vec<Unchecked>)>,
     /// Whether there is a launch that cannot be edited.
     pub has_composed: bool,
-    /// Whether there is a vLLM launch.
-    pub has_vllm: bool,
     /// Whether there was nothing to check: no launch, in a text that need not have one.
     pub passed_over: bool,
 }
@@ -86,7 +83,6 @@ impl Checked {
             resolved: Vec::new(),
             unchecked: Vec::new(),
             has_composed: false,
-            has_vllm: false,
             passed_over: false,
         }
     }
@@ -137,12 +133,8 @@ impl<'a> Linter<'a> {
             return Checked { passed_over: true, ..checked };
         }
         checked.has_composed = parsed.launches.iter().any(|launch| !launch.is_editable());
-        checked.has_vllm = parsed.launches.iter().any(|launch| launch.engine == Engine::Vllm);
-        let branches: Vec<Option<Branch>> = parsed
-            .launches
-            .iter()
-            .map(|launch| (launch.engine != Engine::Vllm).then(|| Branch::from_launch(launch, &checked.source)))
-            .collect();
+        let branches: Vec<Branch> =
+            parsed.launches.iter().map(|launch| Branch::from_launch(launch, &checked.source)).collect();
         let facts = |launch: &Launch| self.known.lock().unwrap_or_else(PoisonError::into_inner).for_launch(launch);
         let options = report::Options {
             selection: settings.selection.clone(),
@@ -154,8 +146,7 @@ impl<'a> Linter<'a> {
         let report = report(&checked.source, parsed, facts, &options);
         checked.diagnostics = report.findings;
         checked.unchecked = report.unchecked;
-        let resolved = branches.into_iter().zip(report.resolved);
-        checked.resolved = resolved.filter_map(|(branch, resolved)| Some((branch?, resolved))).collect();
+        checked.resolved = branches.into_iter().zip(report.resolved).collect();
         checked
     }
 }

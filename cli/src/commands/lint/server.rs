@@ -99,6 +99,7 @@ impl RunningServer {
         let Some(answer) = &self.answer else { return Vec::new() };
         let launches =
             all.iter().flat_map(|done| done.checked.resolved.iter().map(move |(_, one)| (&done.checked.source, one)));
+        let launches = launches.filter(|(_, one)| one.vllm.is_none());
         let held = |(source, resolved): (&Source, _)| ServerComparison {
             name: source.name().to_owned(),
             compared: running::compare(resolved, source, answer),

@@ -2,7 +2,7 @@
 
 use schemas::{
     algorithm::{ANY_CASE_SINCE, Algorithm, parse_algorithm},
-    defaults::auto_triple,
+    defaults::{auto_triple, stated_number},
     flags::Key,
     version::EngineVersion,
 };
@@ -200,5 +200,6 @@ pub(super) fn max_running_requests(given: &Given<'_>, resolved: &Resolved) -> Op
     if algorithm == Algorithm::Uno || given.version < V0_4_3 {
         return None;
     }
-    Some(Decided::default(48, "reset to 48 for speculative decoding", HOOK))
+    let limit = stated_number("max-running-requests", given.version)?;
+    Some(Decided::default(limit, format!("reset to {limit} for speculative decoding"), HOOK))
 }

@@ -27,12 +27,13 @@ impl Resolved {
             .collect();
         let width = |column: usize| rows.iter().map(|row| row.get(column).map_or(0, |cell| cell.chars().count())).max();
         let (names, values) = (width(0).unwrap_or_default(), width(1).unwrap_or_default().min(40));
-        let mut text =
-            format!("resolved for sglang {}{}\n", self.version, if self.version_given { "" } else { " (assumed)" });
+        let engine = if self.vllm.is_some() { "vllm" } else { "sglang" };
+        let assumed = if self.version_given { "" } else { " (assumed)" };
+        let mut text = format!("resolved for {engine} {}{assumed}\n", self.version);
         for [name, value, origin] in rows {
             text.push_str(&format!("  {name:names$}  {value:values$}  {origin}\n"));
         }
-        if let Some(memory) = &self.memory {
+        if let Some(memory) = self.memory.as_ref().filter(|_| self.vllm.is_none()) {
             text.push_str(&memory_table(memory));
         }
         text
@@ -40,7 +41,7 @@ impl Resolved {
 
     /// The same as JSON: for each name `value` (null if not known), `origin` (`written`, `default` or `rewritten`), and
     /// where applicable `line`, `column`, `reason` and `source`. `memory_of_one_gpu` is an estimate in bytes, null if the
-    /// GPU is not known.
+    /// GPU is not known. Launches of vLLM have `engine` instead of it.
     pub fn to_json(&self, source: &Source) -> Json {
         let mut object = Map::new();
         object
@@ -54,11 +55,17 @@ impl Resolved {
                 },
             );
         }
-        object.insert("memory_of_one_gpu".into(), self.memory.as_ref().map_or(Json::Null, memory_json));
+        match self.vllm {
+            Some(_) => object.insert("engine".into(), json!("vllm")),
+            None => object.insert("memory_of_one_gpu".into(), self.memory.as_ref().map_or(Json::Null, memory_json)),
+        };
         Json::Object(object)
     }
 
     pub(super) fn rows(&self) -> Vec<Row> {
+        if let Some(vllm) = &self.vllm {
+            return vllm.values().into_iter().map(|(name, value)| Row { name, value }).collect();
+        }
         let algorithm = self.algorithm.as_ref().map(|decided| (json!(decided.value.name()), decided.origin.clone()));
         let algorithm = algorithm.or_else(|| {
             let reason = "no --speculative-algorithm".to_owned();

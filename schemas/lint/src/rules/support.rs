@@ -203,26 +203,7 @@ pub(super) fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The method that vLLM uses: the given one, or else the one it infers from the draft's name. `None` if it may be given
-/// elsewhere.
+/// The method that vLLM uses, as far as the launch tells.
 pub(super) fn method_of(config: &VllmSpeculation) -> Option<&str> {
-    if config.may_give("method") {
-        return config.method.as_deref();
-    }
-    let Some(model) = config.model.as_deref() else {
-        return (!config.may_give("model")).then_some("draft_model");
-    };
-    let name = model.to_ascii_lowercase();
-    let is_path = !name.contains('/') && name.split('.').count() > 1 && name.split('.').all(|part| !part.is_empty());
-    Some(match name.as_str() {
-        "ngram" | "[ngram]" => "ngram",
-        _ if is_path => "custom_class",
-        _ if name.contains("eagle-") => "eagle",
-        _ if name.contains("eagle3") => "eagle3",
-        _ if name.contains("dflash") => "dflash",
-        _ if name.contains("dspark") => "dspark",
-        // The checkpoint's own config precedes the default, and is unknown here.
-        _ if name.contains("mtp") || name.contains("assistant") => return None,
-        _ => "draft_model",
-    })
+    config.method_in_use()
 }

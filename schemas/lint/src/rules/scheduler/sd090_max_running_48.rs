@@ -51,6 +51,7 @@
 
 use launch::resolve::Origin;
 use schemas::{
+    defaults::stated_number,
     diagnostic::{Safety, Severity},
     engines::Engine,
     flags::Key,
@@ -67,9 +68,6 @@ pub(in crate::rules) const RULE: Definition = Definition {
     check: Check::One(check),
 };
 
-/// The limit that SGLang sets by default.
-const RESET: usize = 48;
-
 /// Memory in MiB of one GPU, below which a machine with one such GPU serves few requests.
 const SMALL: u64 = 36 * 1024;
 
@@ -84,27 +82,28 @@ fn is_for_few(context: &Context<'_>) -> bool {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let key = Key::MaxRunningRequests;
     let limit = context.resolved.max_running_requests.as_ref()?;
-    if !matches!(limit.origin, Origin::Default { .. }) || limit.value != RESET || !context.is_absent(key) {
+    let reset = stated_number("max-running-requests", context.version())?;
+    if !matches!(limit.origin, Origin::Default { .. }) || limit.value != reset || !context.is_absent(key) {
         return None;
     }
     let slime = context.launch.engine == Engine::Slime;
     let concurrency = context.launch.count(Key::ServerConcurrency).filter(|_| slime).map(|requests| requests.value);
     let expected = context.expected_concurrency.or(concurrency);
-    if expected.map_or_else(|| is_for_few(context), |expected| expected <= RESET) {
+    if expected.map_or_else(|| is_for_few(context), |expected| expected <= reset) {
         return None;
     }
     let message = match expected {
-        Some(expected) => format!("at most {RESET} of the {expected} expected requests run together, the others wait"),
-        None => format!("at most {RESET} requests run together: the default under speculation"),
+        Some(expected) => format!("at most {reset} of the {expected} expected requests run together, the others wait"),
+        None => format!("at most {reset} requests run together: the default under speculation"),
     };
     let place = context.value_place(Key::SpeculativeAlgorithm);
     let ranks = context.launch.attention_ranks().filter(|ranks| *ranks > 1);
-    let finding = Finding::new(place, message, format!("sets the limit to {RESET}"))
-        .sglang_says(
-            "Max running requests is reset to 48 for speculative decoding. You can override this by explicitly setting \
-             --max-running-requests.",
-        )
-        .maybe_note(ranks.map(|ranks| format!("{ranks} attention ranks share them: {} each", (RESET / ranks).max(1))))
+    let finding = Finding::new(place, message, format!("sets the limit to {reset}"))
+        .sglang_says(format!(
+            "Max running requests is reset to {reset} for speculative decoding. You can override this by explicitly \
+                 setting --max-running-requests."
+        ))
+        .maybe_note(ranks.map(|ranks| format!("{ranks} attention ranks share them: {} each", (reset / ranks).max(1))))
         .maybe_note((slime && expected.is_none()).then(|| "slime sends up to 512 requests to an engine".to_owned()));
     // A limit matters only to those who have more requests. slime has; of other launches it is not known.
     let finding = if expected.is_some() || slime { finding } else { finding.at_most(Severity::Info) };
@@ -115,7 +114,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             context.set(key, &expected.to_string()),
         ),
         None => finding.help(format!(
-            "add `{}` with what is to run together, such as 128 for rollouts, or {RESET} to keep it",
+            "add `{}` with what is to run together, such as 128 for rollouts, or {reset} to keep it",
             context.flag(key)
         )),
     })

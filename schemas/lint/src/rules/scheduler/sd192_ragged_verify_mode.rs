@@ -36,7 +36,7 @@
 //!
 //! sglang `speculative/ragged_verify.py`, `speculative/spec_info.py`.
 
-use schemas::{diagnostic::Severity, flags::Key, text::shortened};
+use schemas::{defaults::stated, diagnostic::Severity, flags::Key, text::shortened};
 
 use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
@@ -63,6 +63,6 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(context.span(Key::SpeculativeAlgorithm), "looks at the variable")
             .sglang_says(format!("invalid {VARIABLE}='{shown}'; expected one of 'static', 'cap-accept', 'compact'"))
             .by_version()
-            .help(format!("write {VARIABLE}=static, which is the default")),
+            .help(format!("write {VARIABLE}={}, which is the default", stated(VARIABLE, context.version())?)),
     )
 }

@@ -49,7 +49,7 @@
 //!
 //! sglang `ngram_corpus/ngram.cpp`; issue #36495.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+use schemas::{algorithm::Algorithm, defaults::stated, diagnostic::Severity, flags::Key};
 
 use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
@@ -61,10 +61,10 @@ pub(in crate::rules) const RULE: Definition = Definition {
     check: Check::One(check),
 };
 
-/// The default breadths and depth.
-const LEAST: i64 = 1;
-const GREATEST: i64 = 10;
-const DEPTH: i64 = 18;
+/// The default of one of the numbers, in the launch's version.
+fn default_of(context: &Context<'_>, key: Key) -> Option<i64> {
+    stated(key.flag().name, context.version())?.parse().ok()
+}
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Ngram)?;
@@ -77,17 +77,20 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return Some(
             Finding::new(depth.span, format!("a trie of depth {} finds nothing", depth.value), "has to be above 1")
                 .sglang_says(format!("param_.max_trie_depth must be greater than 1, current value: {}", depth.value))
-                .help(format!("write `{}`, which is the default", context.line(depth_key, "18"))),
+                .help(format!(
+                    "write `{}`, which is the default",
+                    context.line(depth_key, &default_of(context, depth_key)?.to_string())
+                )),
         );
     }
     if let Some(finding) = capacity(context) {
         return Some(finding);
     }
-    let breadth = |key, default| match context.launch.has(key) {
+    let breadth = |key| match context.launch.has(key) {
         true => context.launch.integer(key).map(|breadth| breadth.value),
-        false => Some(default),
+        false => default_of(context, key),
     };
-    let (least, greatest) = (breadth(least_key, LEAST)?, breadth(greatest_key, GREATEST)?);
+    let (least, greatest) = (breadth(least_key)?, breadth(greatest_key)?);
     if least <= 0 {
         let message = format!("a minimum breadth of {least} is not possible");
         return Some(
@@ -124,7 +127,7 @@ fn capacity(context: &Context<'_>) -> Option<Finding> {
     let key = Key::SpeculativeNgramMaxTrieDepth;
     let depth = match context.launch.has(key) {
         true => context.launch.integer(key)?.value,
-        false => DEPTH,
+        false => default_of(context, key)?,
     };
     (capacity <= depth).then(|| {
         Finding::new(
@@ -134,6 +137,9 @@ fn capacity(context: &Context<'_>) -> Option<Finding> {
         )
         .related(context.span(key), "the depth")
         .sglang_says("munmap_chunk(): invalid pointer")
-        .help(format!("write more than {depth}; it is 10000000 unless given"))
+        .help(format!(
+            "write more than {depth}; it is {} unless given",
+            stated("speculative-ngram-capacity", context.version()).unwrap_or("more")
+        ))
     })
 }
