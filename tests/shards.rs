@@ -116,6 +116,44 @@ fn tasks_of_an_array_and_pods_measure_their_shards_and_merging_makes_the_whole()
 }
 
 #[test]
+fn drafts_race_on_several_prompt_files_in_shards() {
+    let folder = folder();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file");
+    write("chat.txt", "what is a list?\nwhat is a file?\n");
+    write("code.txt", "def add(a, b):\n");
+    fs::create_dir(folder.path().join("broken")).expect("a folder");
+    fs::copy(folder.path().join("models/eagle3/config.json"), folder.path().join("broken/config.json"))
+        .expect("a file");
+    write("broken/model.safetensors", "nothing");
+    write(
+        "sweep.toml",
+        "[models]\ntarget = 'models/target'\n[engine]\ndevice = 'cpu'\n\
+         [workload]\nprompt_files = ['chat.txt', 'code.txt']\nrequests = 1\noutput_length = 8\n\
+         [[drafts]]\nname = 'head'\npath = 'models/eagle3'\nalgorithm = 'EAGLE3'\nspace = { shapes = ['1,1,2'] }\n\
+         [[drafts]]\npath = 'broken'\nalgorithm = 'EAGLE3'\n\
+         [[drafts]]\nalgorithm = 'SUFFIX'\nspace = { shapes = ['4,1,5'] }\n[search]\nrepeats = 1\nremeasure = 0\n",
+    );
+    for (shard, out) in [("1/2", "one"), ("2/2", "two")] {
+        let ran = spectune(&folder, &["sweep", "sweep.toml", "--shard", shard, "--out", out], &[], 0, &["4 trials"]);
+        assert_eq!(ran.stderr.matches("draft broken takes no part").count(), 2, "once a workload: {}", ran.stderr);
+        assert!(ran.stdout.contains("which draft for which workload:\nchat.txt, batch 1: "), "{}", ran.stdout);
+    }
+    // No speculation and both defaults run in both shards.
+    spectune(&folder, &["merge", "one", "two", "--out", "both"], &[], 0, &["5 of 5 planned", "workload code"]);
+    let ran = spectune(&folder, &["report", "both"], &[], 0, &["both/report.html"]);
+    for words in ["head 1,1,2", "suffix 4,1,5", "best of each draft: ", "code.txt, batch 1: "] {
+        assert!(ran.stdout.contains(words), "{words}: {}", ran.stdout);
+    }
+    let page = fs::read_to_string(folder.path().join("both/report.md")).expect("a report");
+    assert!(page.contains("Which draft for which workload") && page.contains("The best of each draft"), "{page}");
+    let resume = ["sweep", "sweep.toml", "--out", "both", "--resume"];
+    let ran = spectune(&folder, &resume, &[], 0, &["0 trials measured, 8 kept"]);
+    assert!(ran.stderr.contains("workload chat (1 of 2)"), "{}", ran.stderr);
+    spectune(&folder, &["sweep", "sweep.toml", "--out", "both"], &[], 2, &["continue with --resume"]);
+    spectune(&folder, &["export", "both/chat/tuned.toml", "--to", "sglang", "--batch-size", "1"], &[], 0, &[]);
+}
+
+#[test]
 fn variables_without_sense_are_an_error_before_anything_is_loaded() {
     let folder = folder();
     for (variables, words) in [

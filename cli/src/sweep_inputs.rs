@@ -7,7 +7,7 @@ use std::{ffi::OsString, fs, path::Path};
 use facts::is_id;
 use schemas::{
     diagnostic::Diagnostic,
-    sweep::SweepFile,
+    sweep::{OneWorkload, SweepDraft, SweepFile},
     text::{Source, nearest},
     toml_file::FieldError,
 };
@@ -61,6 +61,33 @@ fn check(mut file: SweepFile, folder: &Path, source: &Source, models: Models) ->
             }
         }
     }
+    for (at, draft) in file.drafts.iter_mut().enumerate() {
+        let elsewhere =
+            models == Models::MayBeElsewhere && (is_id(&draft.path) || Path::new(&draft.path).is_absolute());
+        if draft.path.is_empty() {
+            continue;
+        }
+        match model_folder(&["drafts"], &draft.path, folder) {
+            // Its name in results stays that of the path as it is written.
+            Ok(path) => {
+                draft.name = draft.display_name();
+                draft.path = path;
+            }
+            Err(_) if elsewhere => missing_models = true,
+            Err(error) => {
+                missing_models = true;
+                found.push(error.element(at).locate(source));
+            }
+        }
+    }
+    for (at, name) in file.workload.prompt_files.iter_mut().enumerate() {
+        match data_set::file(folder, name) {
+            Ok(path) => *name = path,
+            Err(error) => {
+                found.push(FieldError::at(&["workload", "prompt_files"], error.to_string()).element(at).locate(source))
+            }
+        }
+    }
     if let Some(name) = &mut file.workload.prompts {
         match data_set::file(folder, name) {
             Ok(path) => *name = path,
@@ -74,7 +101,10 @@ fn check(mut file: SweepFile, folder: &Path, source: &Source, models: Models) ->
             let wrong = element.map_or(wrong.clone(), |at| wrong.element(at));
             help.map_or(wrong.clone(), |help| wrong.help(help)).locate(source)
         };
-        found.extend(refusals(&file, folder).into_iter().map(wrong));
+        for OneWorkload { file, .. } in file.each_workload() {
+            let new = refusals(&file, folder).into_iter().map(wrong).filter(|one| !found.contains(one));
+            found.extend(new.collect::<Vec<_>>());
+        }
     }
     found.sort_by_key(|finding| finding.span.start);
     if found.is_empty() { Ok(file) } else { Err(found) }
@@ -95,7 +125,10 @@ fn expand(file: &mut SweepFile) -> Vec<FieldError> {
     for (key, path) in single {
         wrong.extend(path.and_then(|path| with_home(key, path)));
     }
-    let lists: [(&'static [&'static str], &mut Vec<String>); 3] = [
+    let drafts = file.drafts.iter_mut().enumerate();
+    wrong.extend(drafts.filter_map(|(at, draft)| Some(with_home(&["drafts"], &mut draft.path)?.element(at))));
+    let lists: [(&'static [&'static str], &mut Vec<String>); 4] = [
+        (&["workload", "prompt_files"], &mut workload.prompt_files),
         (&["space", "tables"], &mut space.tables),
         (&["system", "command"], &mut system.command),
         (&["system", "extra_args"], &mut system.extra_args),
@@ -127,7 +160,12 @@ fn missing_files(file: &SweepFile, folder: &Path) -> Vec<FieldError> {
     let single = single.into_iter().filter_map(|(key, name)| missing(key, None, name?, folder));
     let tables = file.space.tables.iter().enumerate();
     let tables = tables.filter_map(|(at, name)| missing(&["space", "tables"], Some(at), name, folder));
-    single.chain(tables).collect()
+    let prompts = workload.prompt_files.iter().enumerate();
+    let prompts = prompts.filter_map(|(at, name)| missing(&["workload", "prompt_files"], Some(at), name, folder));
+    let own = |draft: &SweepDraft| draft.space.clone().unwrap_or_default().tables;
+    let own = file.drafts.iter().enumerate().flat_map(|(at, draft)| own(draft).into_iter().map(move |name| (at, name)));
+    let own = own.filter_map(|(at, name)| missing(&["drafts"], Some(at), &name, folder));
+    single.chain(tables).chain(prompts).chain(own).collect()
 }
 
 /// The folder of a model, relative to the folder of the file that names it.
@@ -140,6 +178,11 @@ pub fn model(
     folder: &Path,
     source: &Source,
 ) -> Result<String, Box<Diagnostic>> {
+    model_folder(key, name, folder).map_err(|wrong| Box::new(wrong.locate(source)))
+}
+
+/// As [`model`], without the place.
+fn model_folder(key: &'static [&'static str], name: &str, folder: &Path) -> Result<String, FieldError> {
     let wrong = match checkpoint::folder(folder, name) {
         Ok(found) if folder.join(&found).is_dir() => return Ok(found),
         Ok(_) if folder.join(name).exists() => {
@@ -153,7 +196,7 @@ pub fn model(
             near.map_or(wrong.clone(), |near| wrong.help(format!("did you mean the folder {near}?")))
         }
     };
-    Err(Box::new(wrong.locate(source)))
+    Err(wrong)
 }
 
 /// A finding if the file is missing, or a folder is in its place.

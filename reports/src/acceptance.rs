@@ -38,6 +38,9 @@ struct Measured<'a> {
 
 #[derive(Serialize)]
 struct Acceptance {
+    /// The name of the draft, of several.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    draft: String,
     num_steps: usize,
     topk: usize,
     num_draft_tokens: usize,
@@ -69,7 +72,7 @@ pub fn json(sections: &[Section<'_>]) -> Result<String, ReportError> {
 }
 
 fn shapes(section: &Section<'_>) -> Vec<Acceptance> {
-    let mut counts: Vec<(TreeShape, Vec<u64>, bool)> = Vec::new();
+    let mut counts: Vec<((String, TreeShape), Vec<u64>, bool)> = Vec::new();
     for (_, record) in &section.records {
         let configuration = &record.trial.configuration;
         // A table runs several trees, and its trial does not record which round used which.
@@ -77,8 +80,9 @@ fn shapes(section: &Section<'_>) -> Vec<Acceptance> {
         if configuration.shape.is_off() || figures.accept_histogram.is_empty() {
             continue;
         }
-        let at = counts.iter().position(|(shape, ..)| *shape == configuration.shape).unwrap_or_else(|| {
-            counts.push((configuration.shape, Vec::new(), false));
+        let key = (configuration.draft.clone(), configuration.shape);
+        let at = counts.iter().position(|(known, ..)| *known == key).unwrap_or_else(|| {
+            counts.push((key, Vec::new(), false));
             counts.len() - 1
         });
         let (_, sum, simulated) = &mut counts[at];
@@ -86,11 +90,11 @@ fn shapes(section: &Section<'_>) -> Vec<Acceptance> {
         sum.iter_mut().zip(&figures.accept_histogram).for_each(|(sum, count)| *sum += count);
         *simulated |= figures.simulated;
     }
-    counts.sort_by_key(|(shape, ..)| *shape);
-    counts
-        .into_iter()
-        .filter_map(|(shape, counts, simulated)| Acceptance::from_counts(shape, &counts, simulated))
-        .collect()
+    counts.sort_by(|a, b| a.0.cmp(&b.0));
+    let of = |((draft, shape), counts, simulated): ((String, TreeShape), Vec<u64>, bool)| {
+        Some(Acceptance { draft, ..Acceptance::from_counts(shape, &counts, simulated)? })
+    };
+    counts.into_iter().filter_map(of).collect()
 }
 
 impl Acceptance {
@@ -102,6 +106,7 @@ impl Acceptance {
         let accepted_by_position = race::positions(counts);
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         Some(Self {
+            draft: String::new(),
             num_steps: shape.num_steps,
             topk: shape.topk,
             num_draft_tokens: shape.num_draft_tokens,

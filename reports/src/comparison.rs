@@ -12,7 +12,12 @@ use tuner::{
     selection::{self, Across, Change, Interval},
 };
 
-use crate::{input::Sweep, statistics};
+use crate::{
+    drafts,
+    input::{ReportInput, Sweep},
+    section::Section,
+    statistics,
+};
 
 /// Two runs, of which the first is the baseline.
 pub struct Comparison<'a> {
@@ -56,8 +61,15 @@ pub struct Summary {
     pub counts: [usize; 4],
 }
 
-/// Compares two sweeps if requested, or if they differ in exactly one respect. `None` unless there
-/// are exactly two sweeps with trials.
+/// As [`compute`] for the input of a report. The workloads of a sweep of several drafts are compared by draft instead, unless
+/// the user asks for a comparison.
+pub fn wanted<'a>(input: &'a ReportInput, sections: &[Section<'_>]) -> Option<Comparison<'a>> {
+    let by_draft = !input.compare && drafts::across_workloads(sections).is_some();
+    compute(&input.sweeps, input.compare).filter(|_| !by_draft)
+}
+
+/// Compares two sweeps if requested, or if they differ in exactly one respect. `None` unless there are exactly two
+/// sweeps with trials.
 pub fn compute(sweeps: &[Sweep], asked: bool) -> Option<Comparison<'_>> {
     let [first, second] = sweeps else { return None };
     let differing = print(first)?.differences(print(second)?);

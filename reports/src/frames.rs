@@ -162,6 +162,9 @@ pub fn trials(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
             }
         }
     }
+    if rows.iter().any(|row| !row.record.trial.configuration.draft.is_empty()) {
+        columns.push(text("draft_name", &|record| record.trial.configuration.draft.clone()));
+    }
     columns.push(histogram("accept_histogram", |trial| &trial.accept_histogram));
     columns.push(histogram("running_batch", |trial| &trial.running_batch));
     let simulated = |row: &TrialRow<'_>| row.record.measurement().map(|trial| trial.simulated);
@@ -236,6 +239,9 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         }
     }
     columns.extend(RANKING_FIGURES.iter().map(|(name, of)| figure((*name).to_owned(), of)));
+    if rows.iter().any(|row| !row.2.ranked.configuration.draft.is_empty()) {
+        columns.push(words("draft_name", &|row| row.2.ranked.configuration.draft.clone()));
+    }
     columns.push(figure("spread".into(), &|entry| entry.noise.as_ref()?.spread));
     columns.push(Column::new(
         "accept_histogram".into(),

@@ -69,9 +69,10 @@ pub fn compute(guide: Option<&Guide>, race: &Race, metric: Metric) -> Option<Imp
 }
 
 fn settings(configuration: &Configuration) -> Vec<(&'static str, String)> {
-    let Configuration { shape, knobs, .. } = configuration;
+    let Configuration { shape, knobs, draft, .. } = configuration;
     let number = |value: Option<usize>| value.map_or_else(String::new, |value| value.to_string());
     vec![
+        ("draft", draft.clone()),
         ("num_steps", shape.num_steps.to_string()),
         ("topk", shape.topk.to_string()),
         ("num_draft_tokens", shape.num_draft_tokens.to_string()),

@@ -12,6 +12,7 @@ mod columns;
 mod comparison;
 mod data;
 mod definitions;
+mod drafts;
 mod drift;
 mod error;
 mod failures;
@@ -37,7 +38,7 @@ use tuner::statistics;
 pub use error::ReportError;
 pub use figures::{duration, quantity};
 pub use input::{ReportInput, Sweep};
-pub use terminal::table as terminal_table;
+pub use terminal::{across_workloads, table as terminal_table};
 
 /// Writes the whole report into a folder, which is created if necessary, and returns the files
 /// written, `report.html` first. Files of an earlier report are replaced atomically; other files
@@ -47,7 +48,7 @@ pub use terminal::table as terminal_table;
 /// When the folder cannot be created, a file cannot be written, or a table or chart cannot be built.
 pub fn write(input: &ReportInput, out_dir: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let sections = section::sections(&input.sweeps);
-    let comparison = comparison::compute(&input.sweeps, input.compare);
+    let comparison = comparison::wanted(input, &sections);
     let page = page::Page::new(&sections, &input.sweeps, comparison.as_ref())?;
     let data = data::json(&sections, comparison.as_ref())?;
     let mut contents: Vec<(PathBuf, Vec<u8>)> = vec![

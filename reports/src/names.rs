@@ -11,6 +11,10 @@ pub fn short(configuration: &Configuration) -> String {
         0 => configuration.shape.to_string(),
         rows => format!("table of {rows}"),
     };
+    let tree = match configuration.draft.as_str() {
+        "" => tree,
+        draft => format!("{draft} {tree}"),
+    };
     match configuration.knobs.words().len() {
         0 => tree,
         settings => format!("{tree} +{settings}"),
@@ -73,10 +77,11 @@ mod tests {
         let plain = Configuration::of(TreeShape::chain(3));
         assert_eq!((short(&plain), rest(&plain)), ("3,1,4".into(), String::new()));
         assert_eq!(short(&Configuration::of(TreeShape::OFF)), "off");
+        assert_eq!(short(&Configuration { draft: "suffix".into(), ..plain }), "suffix 3,1,4");
         let rows = [(8, TreeShape::chain(3)), (32, TreeShape::OFF)];
         let table = rows.map(|(max_running_batch, shape)| TableRow { max_running_batch, shape }).to_vec();
         let knobs = Knobs { page_size: Some(16), ..Knobs::default() };
-        let both = Configuration { shape: TreeShape::OFF, table, knobs };
+        let both = Configuration { table, knobs, ..Configuration::of(TreeShape::OFF) };
         assert_eq!((short(&both), rest(&both)), ("table of 2 +1".into(), "≤8: 3,1,4; ≤32: 0,1,1; page_size=16".into()));
     }
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::{
     charts::{self, Chart},
     comparison::Comparison,
-    definitions,
+    definitions, drafts,
     error::ReportError,
     figures,
     input::Sweep,
@@ -25,8 +25,13 @@ use crate::{
 };
 
 use self::answer::FlagRemarks;
-use self::part::{Part, Table};
-pub use self::{answer::Answer, parts::versus};
+use self::part::Part;
+pub use self::{
+    answer::Answer,
+    overview::answer as answer_in_a_line,
+    part::{Cell, Table},
+    parts::versus,
+};
 
 /// The whole page.
 #[derive(Serialize)]
@@ -43,6 +48,8 @@ pub struct Page {
     comparison: Option<Part>,
     /// A comparison of the sections, if there are several.
     overview: Option<Table>,
+    /// Which draft for which workload.
+    workloads: Option<Table>,
     definitions: Vec<Pair>,
     sections: Vec<SectionPage>,
 }
@@ -59,6 +66,8 @@ struct SectionPage {
     /// Remarks on the flags to paste, by engine.
     flag_remarks: Vec<FlagRemarks>,
     policy: Option<Table>,
+    /// The best of each draft.
+    drafts: Option<Table>,
     fingerprint: Vec<Pair>,
     sweeps: Vec<SweepFacts>,
     trials: String,
@@ -136,6 +145,7 @@ impl Page {
             },
             whose: whose(sections),
             overview: overview::table(sections, &labels),
+            workloads: drafts::across_workloads(sections),
             kind: if sections.iter().any(|section| section.guide.is_some()) {
                 definitions::KIND_WITH_PREDICTIONS
             } else {
@@ -318,6 +328,7 @@ impl SectionPage {
             flag_remarks: answer::flag_remarks(&answers),
             answers,
             policy: policy::table(section),
+            drafts: drafts::table(section),
             fingerprint,
             sweeps: section.sweeps.iter().map(|sweep| SweepFacts::new(sweep)).collect(),
             trials: section.counted(),

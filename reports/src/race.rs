@@ -119,7 +119,11 @@ impl Race {
     pub fn new(ranking: LoadRanking, records: &[&Record], looks: Looks) -> Self {
         let LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded, serial, starts } =
             ranking;
-        let default = entries.iter().find(|entry| entry.role == Role::EngineDefault).map(|entry| &entry.configuration);
+        let defaults =
+            || entries.iter().filter(|entry| entry.role == Role::EngineDefault).map(|one| &one.configuration);
+        // Of several drafts, the default for the chosen one.
+        let own = |default: &&Configuration| chosen.as_ref().is_some_and(|chosen| chosen.draft == default.draft);
+        let default = defaults().find(own).or_else(|| defaults().next());
         let over_default =
             chosen.as_ref().zip(default).filter(|(chosen, default)| chosen != default).and_then(|(chosen, default)| {
                 let comparison = Comparison { metric, looks };

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::{
     columns::{self, Column},
-    comparison, definitions, failures,
+    comparison, definitions, drafts, failures,
     figures::{self, MISSING},
     input::ReportInput,
     names, order,
@@ -31,7 +31,7 @@ pub fn table(input: &ReportInput, width: usize) -> String {
         text.push_str("no trial has finished yet: there is nothing to rank\n");
         return text;
     }
-    if let Some(comparison) = comparison::compute(&input.sweeps, input.compare) {
+    if let Some(comparison) = comparison::wanted(input, &sections) {
         let [first, second] = comparison.names;
         let _ = writeln!(text, "{} against {}", one_line(second), one_line(first));
         for (what, before, after) in &comparison.differing {
@@ -60,8 +60,17 @@ pub fn table(input: &ReportInput, width: usize) -> String {
         write_section(&mut text, section, width);
     }
     text.push('\n');
+    drafts::lines_across(&sections).iter().for_each(|line| write_wrapped(&mut text, &one_line(line), width));
     write_wrapped(&mut text, &format!("tok/s: {}", definitions::THROUGHPUT), width);
     write_wrapped(&mut text, &format!("accept length: {}", definitions::ACCEPT_LENGTH), width);
+    text
+}
+
+/// Which draft for which workload, for a terminal of `width` columns; empty if there is no such choice.
+pub fn across_workloads(input: &ReportInput, width: usize) -> String {
+    let mut text = String::new();
+    let lines = drafts::lines_across(&section::sections(&input.sweeps));
+    lines.iter().for_each(|line| write_wrapped(&mut text, &one_line(line), width));
     text
 }
 
@@ -90,6 +99,7 @@ fn write_section(text: &mut String, section: &Section<'_>, width: usize) {
             write_wrapped(text, &order::words(race), width);
         }
         write_race(text, race, width);
+        drafts::line(race).iter().for_each(|line| write_wrapped(text, &one_line(line), width));
     }
 }
 

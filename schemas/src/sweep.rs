@@ -1,5 +1,6 @@
 //! The sweep file: what to measure, on which workload, and what to optimise.
 
+mod drafts;
 mod engine;
 mod search;
 mod space;
@@ -17,6 +18,7 @@ use crate::{
 };
 
 pub use self::{
+    drafts::{OneDraft, OneWorkload, SweepDraft},
     engine::{Acceptance, EngineSettings, Models, cuda_name},
     search::{Capture, Metric, Objective, Search, StrategyName, Until},
     space::{KnobLists, Space},
@@ -30,6 +32,10 @@ pub use self::{
 pub struct SweepFile {
     /// The models.
     pub models: Models,
+    /// Several drafts that race against one another, in place of `models.draft` and `models.algorithm`. The engine is
+    /// loaded, or a server started, for one draft after the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drafts: Vec<SweepDraft>,
     /// Which engine is measured, and how it is started.
     #[serde(default)]
     pub system: SystemSettings,
@@ -80,7 +86,10 @@ impl SweepFile {
     /// # Errors
     /// At least one finding.
     pub fn read_all(source: &Source) -> Result<Self, Vec<Diagnostic>> {
-        toml_file::read_checked(source, Self::check)
+        let file = toml_file::read_checked(source, Self::check)?;
+        // A list of one says the same as the single form, which all else reads.
+        let file = if file.drafts.len() == 1 { file.of_draft("") } else { file };
+        Ok(if file.workload.prompt_files.len() == 1 { file.each_workload().swap_remove(0).file } else { file })
     }
 
     /// The text of a sweep file with these values, secrets hidden; what has its default is left out.
@@ -125,13 +134,14 @@ impl SweepFile {
     /// What is wrong with the values: an error for each table, then what holds between tables.
     fn check(&self) -> Vec<FieldError> {
         let tables = [
-            self.models.check(),
+            self.check_drafts(),
+            if self.drafts.is_empty() { self.models.check() } else { Ok(()) },
             self.system.check(),
             self.engine.check(),
             self.workload.check(),
             self.check_batch(),
             self.arrivals.check(&self.workload),
-            self.space.check(NodeSource::named(&self.models.algorithm)),
+            if self.drafts.is_empty() { self.space.check(self.nodes()) } else { Ok(()) },
             self.knobs.check(self.system.kind),
             self.capture.check(),
             self.search.check(),
@@ -142,6 +152,15 @@ impl SweepFile {
             return wrong;
         }
         [self.check_system(), self.check_all_run(), self.check_size()].into_iter().filter_map(Result::err).collect()
+    }
+
+    fn nodes(&self) -> NodeSource {
+        NodeSource::named(&self.models.algorithm)
+    }
+
+    /// Upper bound of the number of shapes of all drafts.
+    fn most_shapes(&self) -> usize {
+        self.each_draft().iter().fold(0, |sum: usize, one| sum.saturating_add(one.file.space.most_shapes()))
     }
 
     fn check_batch(&self) -> Result<(), FieldError> {
@@ -156,7 +175,7 @@ impl SweepFile {
         let loads = self.batch_sizes().len() + self.arrivals.count();
         let trials = [self.knobs.count(), loads, self.search.repeats]
             .iter()
-            .fold(self.space.most_shapes(), |product, one| product.saturating_mul(*one));
+            .fold(self.most_shapes(), |product, one| product.saturating_mul(*one));
         if trials > MOST_TRIALS {
             let reason = format!("configurations × loads × repeats are {trials} trials, more than {MOST_TRIALS}");
             return Err(FieldError::at(&["space"], reason));
@@ -186,9 +205,11 @@ impl SweepFile {
     }
 
     /// Rejects a search that predicts rounds whose number of rows depends on the text.
+    ///
+    /// Beside a draft whose rounds can be predicted, those of a text source are measured without a prediction.
     fn check_predictable(&self) -> Result<(), FieldError> {
-        let algorithm = &self.models.algorithm;
-        let looks_up = matches!(NodeSource::named(algorithm), NodeSource::Text(_));
+        let looks_up = self.each_draft().iter().all(|one| matches!(one.file.nodes(), NodeSource::Text(_)));
+        let algorithm = self.each_draft().first().map_or_else(String::new, |one| one.file.models.algorithm.clone());
         if looks_up && self.search.strategy == StrategyName::Guided {
             let reason = format!(
                 "a guided search cannot predict rounds of {algorithm}, whose rows depend on the text: use grid, random \
@@ -206,6 +227,12 @@ impl SweepFile {
                 "a server at a URL is measured as it is, so {what} cannot be varied: remove this table, or give system.command in place of system.url"
             )
         };
+        if self.workload.prompt_files.len() > 1 {
+            return Err(FieldError::at(
+                &["workload", "prompt_files"],
+                "a server at a URL is measured with one prompt file",
+            ));
+        }
         if self.space != Space::default() {
             return Err(FieldError::at(&["space"], reason("tree shapes")));
         }

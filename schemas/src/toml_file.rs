@@ -69,6 +69,11 @@ impl FieldError {
         Self { path, element: None, message: message.into(), help: None }
     }
 
+    /// What is wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Narrows the error to one element of the list, or one of the tables, at the path.
     pub fn element(self, at: usize) -> Self {
         Self { element: Some(at), ..self }

@@ -16,6 +16,10 @@ pub struct Configuration {
     /// Overrides of the engine settings in the sweep file.
     #[serde(default, skip_serializing_if = "Knobs::are_default")]
     pub knobs: Knobs,
+    /// The name of the draft in a sweep of several drafts; empty in a sweep of one, and for no speculation, which is the
+    /// same configuration for all drafts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub draft: String,
 }
 
 /// A row of a table: the tree for running batches up to this size. The last row also holds for all larger batches.
@@ -71,7 +75,13 @@ pub struct Real(pub f64);
 impl Configuration {
     /// A shape with the settings of the sweep file.
     pub fn of(shape: TreeShape) -> Self {
-        Self { shape, table: Vec::new(), knobs: Knobs::default() }
+        Self { shape, table: Vec::new(), knobs: Knobs::default(), draft: String::new() }
+    }
+
+    /// Whether it can run without a restart on an engine with these settings and this draft: no speculation runs
+    /// whichever draft is loaded.
+    pub fn runs_with(&self, knobs: &Knobs, draft: &str) -> bool {
+        self.knobs == *knobs && (self.draft.is_empty() || self.draft == draft)
     }
 
     /// Whether it never speculates.
@@ -151,6 +161,9 @@ impl Load {
 
 impl fmt::Display for Configuration {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.draft.is_empty() {
+            write!(formatter, "{} ", self.draft)?;
+        }
         match self.table.as_slice() {
             [] if self.shape.is_off() => formatter.write_str("no speculation")?,
             [] => self.shape.fmt(formatter)?,

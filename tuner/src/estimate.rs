@@ -97,7 +97,12 @@ impl Estimate {
     /// # Errors
     /// When the device fails. If a batch cannot run, its part of the estimate is `None`; its trials will report the
     /// reason.
-    pub fn measure(engine: &mut Engine, workload: &Workload, trials: &[Trial]) -> Result<Self, EngineError> {
+    pub fn measure(
+        engine: &mut Engine,
+        workload: &Workload,
+        trials: &[Trial],
+        loaded: &str,
+    ) -> Result<Self, EngineError> {
         let mut loads: Vec<Load> = trials.iter().map(|trial| trial.load).collect();
         loads.sort_unstable();
         loads.dedup();
@@ -119,7 +124,10 @@ impl Estimate {
             });
         }
         let seconds = basis.iter().map(|one| Some(one.trial_seconds? * one.trials as f64)).sum();
-        let speculation = prober.speculation(trials)?;
+        // Another draft would have to be loaded.
+        let of_loaded = |trial: &&Trial| trial.configuration.draft.is_empty() || trial.configuration.draft == loaded;
+        let drafted: Vec<Trial> = trials.iter().filter(of_loaded).cloned().collect();
+        let speculation = prober.speculation(&drafted)?;
         Ok(Self { seconds, speculation, basis })
     }
 }

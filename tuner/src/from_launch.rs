@@ -160,6 +160,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
             dtype: arguments.dtype.clone().unwrap_or_else(|| "auto".into()),
             quantization: None,
         },
+        drafts: Vec::new(),
         system: SystemSettings {
             kind: kind(launch.engine),
             command: program.command,

@@ -17,8 +17,10 @@ use schemas::tree::TreeShape;
 use self::{rounds::Timed, texts::Texts};
 use crate::{
     TunerError, acceptance,
+    configuration::Configuration,
     guide::{self, AcceptanceTable, Cost, FORMAT, Guide},
     record::Fingerprint,
+    space::Candidate,
     sweep::{
         prepare::Ready,
         request::{Progress, SweepRequest},
@@ -57,7 +59,7 @@ pub fn find(
             return Ok(Some(guide));
         }
     }
-    let Some(guide) = make(request, ready, progress)? else { return Ok(None) };
+    let Some(guide) = make_each(request, ready, progress)? else { return Ok(None) };
     guide::write(&guide, &request.out)?;
     Ok(Some(guide))
 }
@@ -67,12 +69,44 @@ fn serves(guide: &Guide, ready: &Ready) -> bool {
     let predicted = |load, configuration: &_| {
         guide.predictions.iter().any(|one| one.load == load && one.configuration == *configuration)
     };
-    let unknown = |shape: &TreeShape| guide.acceptance.length(*shape).is_none();
+    let unknown = |one: &Configuration| {
+        guide.of_draft(&one.draft).is_none_or(|guide| guide.acceptance.length(one.shape).is_none())
+    };
     guide.fingerprint == ready.fingerprint
         && ready.experiment.loads.iter().all(|load| {
             let plain = ready.experiment.entrants.iter().map(|one| &one.configuration).filter(|one| one.is_plain());
-            plain.into_iter().all(|one| predicted(*load, one) || unknown(&one.shape))
+            plain.into_iter().all(|one| predicted(*load, one) || unknown(one))
         })
+}
+
+/// The guide of each draft, one loaded after the other. Nothing is predicted of a draft that looks texts up.
+fn make_each(
+    request: &SweepRequest<'_>,
+    ready: &mut Ready,
+    progress: &mut dyn Progress,
+) -> Result<Option<Guide>, TunerError> {
+    let whole = ready.experiment.entrants.clone();
+    let several = request.file.has_several_drafts();
+    let mut guides = Vec::new();
+    for name in ready.draft_names() {
+        if several && ready.looks_texts_up(&name) {
+            continue;
+        }
+        if let Err(error) = ready.load_draft(&name) {
+            progress.note(&format!("nothing is predicted of draft {name}, which cannot be loaded: {error}"));
+            continue;
+        }
+        if several {
+            progress.note(&format!("draft {name}"));
+        }
+        let is_own = |one: &&Candidate| one.configuration.is_off() || one.configuration.draft == name;
+        ready.experiment.entrants = whole.iter().filter(is_own).cloned().collect();
+        let made = make(request, ready, progress);
+        ready.experiment.entrants.clone_from(&whole);
+        let Some(guide) = made? else { return Ok(None) };
+        guides.push(Guide { draft: name, ..guide });
+    }
+    Guide::together(guides).map(Some).ok_or_else(|| TunerError::Configuration("no draft can be predicted".into()))
 }
 
 fn make(
@@ -101,6 +135,8 @@ fn make(
         rounds_by_batch,
         captures,
         cost,
+        draft: String::new(),
+        others: Vec::new(),
     }))
 }
 
@@ -130,6 +166,7 @@ fn accepted(
     let found = match ready.imported.clone() {
         Some(table) => (table, None),
         None => {
+            let told = ready.has_texts;
             let Texts { texts, seconds } = texts::find(request, ready, progress)?;
             cost.texts_s = seconds;
             let begin = Instant::now();
@@ -137,7 +174,10 @@ fn accepted(
             cost.replay_s = begin.elapsed().as_secs_f64();
             let mut table = acceptance::replayed(&replayed.texts, shapes, &replayed.each);
             table.text_drafts = text_drafts::rows(&replayed.texts)?;
-            progress.note(&text_drafts::sentence(&table.text_drafts));
+            // The same for every draft.
+            if !told {
+                progress.note(&text_drafts::sentence(&table.text_drafts));
+            }
             (table, Some(replayed))
         }
     };
@@ -177,7 +217,9 @@ fn replay(
         if request.interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let engine = ready.engine()?;
-    let each = match request.keep_states {
+    // They are of the layers that one draft reads, so several drafts would replace each other's.
+    let keep_states = if request.file.has_several_drafts() { 0 } else { request.keep_states };
+    let each = match keep_states {
         0 => engine.replay(&texts, shapes, &mut told)?,
         most_bytes => {
             let path = request.out.join(STATES_FILE);

@@ -29,11 +29,14 @@ pub struct Guide {
     pub format: u32,
     /// Where and with what it was computed.
     pub fingerprint: Fingerprint,
+    /// The name of the draft that acceptance, round times and capture sizes are of; empty in a sweep of one draft.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub draft: String,
     /// Acceptance of each tree.
     pub acceptance: AcceptanceTable,
     /// The fitted round times.
     pub round_times: RoundTimeSummary,
-    /// Predictions for the whole space; not measured.
+    /// Predictions for the whole space, of all drafts; not measured.
     pub predictions: Vec<Prediction>,
     /// Predicted round time of each tree at every running batch.
     pub rounds_by_batch: Vec<RoundsByBatch>,
@@ -41,6 +44,33 @@ pub struct Guide {
     pub captures: Vec<CaptureChoice>,
     /// Time spent on all this, in seconds.
     pub cost: Cost,
+    /// The same for the other drafts of a sweep of several; their predictions are in the list above.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Guide>,
+}
+
+impl Guide {
+    /// Itself, then those of the other drafts.
+    pub fn each(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.others)
+    }
+
+    /// The part about a draft.
+    pub fn of_draft(&self, name: &str) -> Option<&Self> {
+        self.each().find(|one| one.draft == name)
+    }
+
+    /// The guides of several drafts as one; `None` if there is none. No speculation is predicted once, by the first.
+    pub fn together(guides: Vec<Self>) -> Option<Self> {
+        let mut guides = guides.into_iter();
+        let mut first = guides.next()?;
+        for mut other in guides {
+            let predictions = std::mem::take(&mut other.predictions);
+            first.predictions.extend(predictions.into_iter().filter(|one| !one.configuration.is_off()));
+            first.others.push(other);
+        }
+        Some(first)
+    }
 }
 
 /// Acceptance by tree shape.

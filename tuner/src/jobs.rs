@@ -174,10 +174,13 @@ fn quote(text: &str) -> String {
 fn configurations(file: &SweepFile, path: &Path) -> usize {
     // If the target is not on this machine, its default shape is unknown; it may equal one candidate of the space.
     let default = default_shape(&schemas::paths::folder_of(path).join(&file.models.target)).unwrap_or(TreeShape::OFF);
-    let nodes = NodeSource::named(&file.models.algorithm);
-    let entrants = expand(&file.space, &file.knobs, &[], nodes, default).entrants;
-    let candidates = entrants.iter().filter(|one| one.role == Role::Candidate).count();
-    candidates.saturating_add(file.space.tables.len()).max(1)
+    let of_one = |file: &SweepFile| {
+        let nodes = NodeSource::named(&file.models.algorithm);
+        let entrants = expand(&file.space, &file.knobs, &[], nodes, default).entrants;
+        let candidates = entrants.iter().filter(|one| one.role == Role::Candidate).count();
+        candidates.saturating_add(file.space.tables.len())
+    };
+    file.each_draft().iter().fold(0_usize, |sum, one| sum.saturating_add(of_one(&one.file))).max(1)
 }
 
 /// The files and folders that the sweep file names, each with its role.
@@ -192,7 +195,11 @@ fn inputs(file: &SweepFile) -> Vec<(&'static str, String)> {
         one("input_ids", workload.input_ids.as_ref()),
         one("trace", workload.trace.as_ref()),
     ];
-    named.into_iter().flatten().chain(space.tables.iter().map(|path| ("table", path.clone()))).collect()
+    let drafts = file.drafts.iter().filter_map(|draft| one("draft", Some(&draft.path)));
+    let prompts = workload.prompt_files.iter().map(|path| ("prompts", path.clone()));
+    let own_tables = file.drafts.iter().filter_map(|draft| draft.space.as_ref()).flat_map(|space| &space.tables);
+    let tables = space.tables.iter().chain(own_tables).map(|path| ("table", path.clone()));
+    named.into_iter().flatten().chain(drafts).chain(prompts).chain(tables).collect()
 }
 
 /// A name that is valid for SLURM, Kubernetes and every file system: lower-case letters, digits and hyphens, at most 40

@@ -48,5 +48,6 @@ pub mod system;
 pub mod text_drafts;
 pub mod traces;
 pub mod workload;
+pub mod workload_folders;
 
 pub use error::TunerError;

@@ -1,6 +1,8 @@
 //! The result of a sweep: the tuned file.
 
 mod borders;
+#[cfg(test)]
+mod tests;
 mod warnings;
 
 use std::{
@@ -48,10 +50,14 @@ pub fn tuned(
     if file.models.model_shape.is_some() {
         return None;
     }
-    let knobs = settings(ranking)?;
+    let start = settings(ranking)?;
     let winners: Vec<(&LoadRanking, &Ranked)> =
-        ranking.iter().filter_map(|ranking| Some((ranking, best_with(ranking, &knobs)?))).collect();
-    let policy = policy(file, &knobs, &winners, guide);
+        ranking.iter().filter_map(|ranking| Some((ranking, best_with(ranking, &start)?))).collect();
+    // An engine has one draft; without speculation everywhere, the first one is as good as any.
+    let (whole, file) = (file, &file.of_draft(&start.draft));
+    let guide = guide.and_then(|guide| guide.of_draft(&start.draft));
+    let policy = policy(file, &start, &winners, guide);
+    let knobs = &start.knobs;
     let largest = policy.last()?.max_running_batch;
     let absolute = |path: &str| {
         let path = folder.join(path);
@@ -66,6 +72,7 @@ pub fn tuned(
         warnings: (workload::warning(file, folder).into_iter())
             .chain(warnings::of_models(&file.models))
             .chain(warnings::of(ranking))
+            .chain(warnings::of_other_drafts(&winners))
             .collect(),
         models: TunedModels {
             target: absolute(&file.models.target),
@@ -96,13 +103,23 @@ pub fn tuned(
             driver: fingerprint.driver.clone(),
             engine: fingerprint.engine.clone(),
             target_hash: fingerprint.target.clone(),
-            draft_hash: fingerprint.draft.clone(),
+            draft_hash: draft_hash(whole, fingerprint, &start.draft),
             workload_hash: fingerprint.workload.clone(),
             objective: file.objective.metric.name().into(),
             // Filled in by the caller, which knows the records and why the search ended.
             ..Provenance::default()
         },
     })
+}
+
+/// The hash of a draft: of several, the fingerprint has each after its name.
+fn draft_hash(file: &SweepFile, fingerprint: &Fingerprint, draft: &str) -> String {
+    if !file.has_several_drafts() {
+        return fingerprint.draft.clone();
+    }
+    let name = if draft.is_empty() { file.each_draft().swap_remove(0).name } else { draft.to_owned() };
+    let mut each = fingerprint.draft.split(", ").filter_map(|one| one.split_once(' '));
+    each.find(|(of, _)| *of == name).map_or_else(String::new, |(_, hash)| hash.to_owned())
 }
 
 /// Adds the hosts and dates of the trials that the file is based on.
@@ -169,29 +186,48 @@ fn config(folder: &Path, path: &str) -> Option<ModelConfig> {
     Some(Folder::open(&folder.join(path)).ok()?.config)
 }
 
-/// The settings to run with. An engine has one set of settings, so the best measured one over all loads is chosen, and
-/// the sweep file's own if others gain nothing noticeable. `None` without a winner.
-fn settings(ranking: &[LoadRanking]) -> Option<Knobs> {
-    let score = |knobs: &Knobs| -> Option<f64> {
-        let logarithm = |ranking: &LoadRanking| Some(ranking.score(&best_with(ranking, knobs)?.configuration)?.ln());
-        ranking.iter().filter(|ranking| ranking.chosen.is_some()).map(logarithm).sum()
-    };
-    let mut best = (Knobs::default(), score(&Knobs::default()));
-    let tried: BTreeSet<&Knobs> =
-        ranking.iter().flat_map(|ranking| &ranking.entries).map(|entry| &entry.configuration.knobs).collect();
-    for knobs in tried {
-        let gain = FELT * ranking.len() as f64;
-        let better = score(knobs).filter(|score| best.1.is_none_or(|known| *score > known + gain));
-        if better.is_some() {
-            best = (knobs.clone(), better);
-        }
-    }
-    ranking.iter().any(|ranking| ranking.chosen.is_some()).then_some(best.0)
+/// What an engine has one of for all loads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Start {
+    knobs: Knobs,
+    /// As [`Configuration::draft`].
+    draft: String,
 }
 
-/// The choice of a load if it has these settings, else the best configuration that has them.
-fn best_with<'a>(ranking: &'a LoadRanking, knobs: &Knobs) -> Option<&'a Ranked> {
-    let has = |entry: &&Ranked| entry.configuration.knobs == *knobs && entry.may_be_chosen();
+/// The settings and the draft to run with. An engine has one of each, so the best measured ones over all loads are chosen:
+/// of the drafts, one that was chosen under a load, and of the settings, the sweep file's own if others gain nothing
+/// noticeable. `None` without a winner.
+fn settings(ranking: &[LoadRanking]) -> Option<Start> {
+    let score = |start: &Start| -> Option<f64> {
+        let logarithm = |ranking: &LoadRanking| Some(ranking.score(&best_with(ranking, start)?.configuration)?.ln());
+        ranking.iter().filter(|ranking| ranking.chosen.is_some()).map(logarithm).sum()
+    };
+    let mut drafts: BTreeSet<&str> =
+        ranking.iter().filter_map(|ranking| ranking.chosen.as_ref()).map(|chosen| chosen.draft.as_str()).collect();
+    if drafts.len() > 1 {
+        // No speculation runs with any of the others.
+        drafts.remove("");
+    }
+    let entries = || ranking.iter().flat_map(|ranking| &ranking.entries).map(|entry| &entry.configuration.knobs);
+    let knobs: BTreeSet<&Knobs> = entries().filter(|knobs| !knobs.are_default()).collect();
+    let with = |knobs: &Knobs| {
+        let starts = drafts.iter().map(|draft| Start { knobs: knobs.clone(), draft: (*draft).to_owned() });
+        let scored = starts.map(|start| (score(&start), start));
+        scored.reduce(|best, next| if next.0 > best.0 { next } else { best })
+    };
+    let mut best = with(&Knobs::default())?;
+    for (score, start) in knobs.into_iter().filter_map(with) {
+        let gain = FELT * ranking.len() as f64;
+        if score.is_some_and(|score| best.0.is_none_or(|known| score > known + gain)) {
+            best = (score, start);
+        }
+    }
+    Some(best.1)
+}
+
+/// The choice of a load if it has these settings and this draft, or none; else the best configuration that has them.
+fn best_with<'a>(ranking: &'a LoadRanking, start: &Start) -> Option<&'a Ranked> {
+    let has = |entry: &&Ranked| entry.configuration.runs_with(&start.knobs, &start.draft) && entry.may_be_chosen();
     ranking.winner().filter(has).or_else(|| ranking.entries.iter().find(has))
 }
 
@@ -199,10 +235,11 @@ fn best_with<'a>(ranking: &'a LoadRanking, knobs: &Knobs) -> Option<&'a Ranked> 
 /// Without closed loops, the winner of the highest load is used, whether a tree or a table.
 fn policy(
     file: &SweepFile,
-    knobs: &Knobs,
+    start: &Start,
     winners: &[(&LoadRanking, &Ranked)],
     guide: Option<&Guide>,
 ) -> Vec<PolicyRow> {
+    let Start { knobs, draft } = start;
     let closed: Vec<PolicyRow> = winners
         .iter()
         .filter_map(|(ranking, winner)| row(ranking, winner, ranking.load.batch_size()?, winner.configuration.shape))
@@ -210,7 +247,11 @@ fn policy(
     if !closed.is_empty() {
         let score = |batch: usize, shape: TreeShape| {
             let ranking = winners.iter().find(|(ranking, _)| ranking.load.batch_size() == Some(batch))?.0;
-            let configuration = Configuration { knobs: knobs.clone(), ..Configuration::of(shape) };
+            let configuration = Configuration {
+                knobs: knobs.clone(),
+                draft: if shape.is_off() { String::new() } else { draft.clone() },
+                ..Configuration::of(shape)
+            };
             ranking.score(&configuration)
         };
         return guide.and_then(|guide| borders::between(&closed, guide, &score)).unwrap_or(closed);

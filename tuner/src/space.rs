@@ -1,5 +1,7 @@
 //! The space of a sweep: tree shapes, tables of shapes by batch size, and settings.
 
+mod drafts;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -14,6 +16,8 @@ use crate::{
     configuration::{Configuration, Knobs, Real, TableRow},
     record::Role,
 };
+
+pub use self::drafts::{LeftOut, together};
 
 /// A configuration and why it is in the race.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub struct Expanded {
     pub same_tree: Vec<SameTree>,
     /// Configurations that an imported acceptance table does not cover: no accept length can be simulated for them.
     pub uncovered: Vec<Configuration>,
+    /// Drafts of a sweep of several that take no part, since they cannot be loaded.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// A combination of the lists that is not a valid tree.
@@ -87,7 +93,8 @@ impl Expanded {
                 ))
             }
         };
-        dropped.into_iter().chain(self.same_trees()).chain(uncovered).collect()
+        let drafts = self.drafts_left_out();
+        drafts.chain(dropped).chain(self.same_trees()).chain(uncovered).collect()
     }
 
     /// The shapes that are not measured because of an equal tree, with the shape that is measured instead.
@@ -167,13 +174,14 @@ pub fn expand(
     entrants.extend(shapes.iter().copied().map(Configuration::of).map(candidate));
     entrants.extend(tables.iter().filter_map(|rows| {
         let shape = rows.last()?.shape;
-        Some(candidate(Configuration { shape, table: rows.clone(), knobs: Knobs::default() }))
+        Some(candidate(Configuration { shape, table: rows.clone(), draft: String::new(), knobs: Knobs::default() }))
     }));
     for knobs in combinations(knobs) {
         let every = [TreeShape::OFF, default].into_iter().chain(current).chain(shapes.iter().copied());
-        entrants.extend(every.map(|shape| candidate(Configuration { shape, table: Vec::new(), knobs: knobs.clone() })));
+        entrants
+            .extend(every.map(|shape| candidate(Configuration { knobs: knobs.clone(), ..Configuration::of(shape) })));
     }
-    Expanded { entrants, dropped, same_tree, uncovered: Vec::new() }
+    Expanded { entrants, dropped, same_tree, ..Expanded::default() }
 }
 
 /// Keeps the cheapest of the sorted shapes that draft the same tree, and returns the others. The engine's default is

@@ -125,9 +125,12 @@ impl Experiment {
         self.entrants.iter().map(|one| &one.configuration.knobs).filter(|knobs| !knobs.are_default()).collect()
     }
 
-    /// A shape with each combination of other settings.
-    pub fn with_other_settings(&self, shape: TreeShape) -> Vec<Candidate> {
-        let of = |one: &&Candidate| !one.configuration.knobs.are_default() && one.configuration.shape == shape;
+    /// A draft's shape with each combination of other settings.
+    pub fn with_other_settings(&self, shape: TreeShape, draft: &str) -> Vec<Candidate> {
+        let of = |one: &&Candidate| {
+            let Configuration { knobs, .. } = &one.configuration;
+            !knobs.are_default() && one.configuration.shape == shape && one.configuration.draft == draft
+        };
         self.entrants.iter().filter(of).cloned().collect()
     }
 

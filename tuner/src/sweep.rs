@@ -154,8 +154,9 @@ pub fn plan(request: &SweepRequest<'_>) -> Result<Plan, TunerError> {
         left.retain(|trial| !done(trial));
     }
     let estimate = {
+        let loaded = ready.draft.clone();
         let (engine, workload) = ready.parts()?;
-        Estimate::measure(engine, workload, &left)?
+        Estimate::measure(engine, workload, &left, &loaded)?
     };
     let workload = &ready.workload;
     let asked = |load: &Load| Asked {

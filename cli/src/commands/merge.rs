@@ -1,6 +1,6 @@
 //! `spectune merge`: merges sweep folders into one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{exit::Exit, terminal};
 
@@ -18,7 +18,7 @@ merged: `spectune report` shows them side by side.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Folders of shards, or of the same sweep
+    /// Folders of shards, or of the same sweep; those of several prompt files are merged file by file
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
     /// Folder for the merged journal and its tuned file
@@ -28,9 +28,25 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let summary = tuner::merge::run(&arguments.folders, &arguments.out)?;
+    let Some(workloads) = tuner::workload_folders::by_name(&arguments.folders) else {
+        return merge(&arguments.folders, &arguments.out);
+    };
+    let mut exit = Exit::Fine;
+    for (name, folders) in workloads {
+        terminal::note(&format!("workload {name}"));
+        if merge(&folders, &arguments.out.join(name))? == Exit::Findings {
+            exit = Exit::Findings;
+        }
+    }
+    terminal::note(&format!("report all: spectune report {}", arguments.out.display()));
+    Ok(exit)
+}
+
+/// Merges folders with journals.
+fn merge(folders: &[PathBuf], out: &Path) -> anyhow::Result<Exit> {
+    let summary = tuner::merge::run(folders, out)?;
     summary.notes.iter().for_each(|note| terminal::note(note));
-    let out = arguments.out.display();
+    let out = out.display();
     let planned = match (summary.planned, summary.missing.is_empty()) {
         (0, _) => String::new(),
         (planned, true) => format!(" of {planned} planned"),

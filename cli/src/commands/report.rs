@@ -70,7 +70,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         }
         return super::running::report(folder, arguments.out.as_deref().unwrap_or(folder)).map(|_| Exit::Fine);
     }
-    let input = ReportInput { compare: arguments.compare, ..input(&arguments.folders)? };
+    let folders = tuner::workload_folders::expanded(&arguments.folders);
+    let input = ReportInput { compare: arguments.compare, ..input(&folders)? };
     input.sweeps.iter().flat_map(Sweep::named_notices).for_each(|notice| terminal::note(&notice));
     if input.sweeps.iter().all(|sweep| sweep.records.is_empty()) {
         bail!("no finished trial in {}", arguments.folders[0].display());

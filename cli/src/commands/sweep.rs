@@ -3,6 +3,7 @@
 mod jobs;
 mod plan;
 mod progress;
+mod workloads;
 
 use std::{
     path::{Path, PathBuf},
@@ -126,7 +127,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let shard = jobs::shard(arguments.shard)?;
     let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, shard));
     let again = again(&arguments, &out, shard);
-    measure(Job {
+    let job = Job {
         file,
         folder,
         source,
@@ -138,8 +139,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         keep_states: arguments.keep_states.saturating_mul(1 << 30),
         again,
         check_version: None,
-    })
-    .map(|measured| measured.exit)
+    };
+    match job.file.workload.prompt_files.as_slice() {
+        [] => measure(job).map(|measured| measured.exit),
+        _ => workloads::measure_each(&job),
+    }
 }
 
 /// A sweep with everything that a command line says of it.

@@ -254,6 +254,7 @@ fn asked(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
     Ok(RunningSettings {
         urls: Vec::new(),
         workload: Workload {
+            prompt_files: Vec::new(),
             prompts,
             input_ids: None,
             random,

@@ -81,7 +81,7 @@ pub fn predicted(predictions: &[&Prediction], chosen: Option<&Entry>, title: Str
         cells.entry((shape.num_steps, shape.topk)).or_insert_with(|| Cell::Figure {
             figure: rate(one) / base.unwrap_or(1.0),
             nodes: shape.num_draft_tokens,
-            outlined: chosen.is_some_and(|chosen| chosen.ranked.configuration.shape == shape),
+            outlined: chosen.is_some_and(|chosen| chosen.ranked.configuration == one.configuration),
             tip: format!(
                 "{}, predicted{}: {} output tokens/s",
                 one.configuration,

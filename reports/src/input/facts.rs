@@ -1,6 +1,6 @@
 //! Describes what a sweep measured, from its sweep file.
 
-use schemas::sweep::{Metric, Models, Objective, Workload};
+use schemas::sweep::{Metric, Models, Objective, SweepDraft, SweepFile, Workload};
 
 use super::Sweep;
 use crate::{figures, names};
@@ -11,7 +11,7 @@ impl Sweep {
         let Some(file) = self.file() else { return Vec::new() };
         let mut facts = vec![
             ("target", file.models.target.clone()),
-            ("draft", format!("{} ({})", file.models.draft, file.models.algorithm)),
+            (if file.drafts.is_empty() { "draft" } else { "drafts" }, drafts(file)),
             ("dtype", dtype(&file.models)),
             ("prompts", prompts(&file.workload)),
             ("requests", requests(&file.workload, &file.batch_sizes())),
@@ -37,6 +37,16 @@ impl Sweep {
     }
 }
 
+/// The drafts with their algorithms; of several, each after its name.
+fn drafts(file: &SweepFile) -> String {
+    let one = |name: &str, models: &Models| match (name, models.draft.as_str()) {
+        ("", path) => format!("{path} ({})", models.algorithm),
+        (name, "") => format!("{name} ({})", models.algorithm),
+        (name, path) => format!("{name}: {path} ({})", models.algorithm),
+    };
+    file.each_draft().iter().map(|each| one(&each.name, &each.file.models)).collect::<Vec<_>>().join("; ")
+}
+
 fn dtype(models: &Models) -> String {
     match &models.quantization {
         None => models.dtype.clone(),
@@ -50,16 +60,24 @@ impl Sweep {
     /// A short description of the workload; `None` without the sweep file.
     pub fn workload(&self) -> Option<String> {
         let workload = &self.file()?.workload;
-        let from = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();
-        let from = match (from, &workload.random) {
-            (Some(path), _) => path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned(),
-            (None, Some(random)) => format!("random prompts of {} tokens", figures::count(random.input_length as u64)),
-            (None, None) => return None,
-        };
+        let from = self.prompts()?;
         let length = figures::count(workload.output_length as u64);
         let requests = figures::counted(workload.requests, "request", "requests");
         let most = if workload.ignore_eos { "" } else { "at most " };
         Some(format!("{from}, {requests} of {most}{length} new tokens, {}", sampling(workload)))
+    }
+
+    /// The name of the file of its prompts, or what they are; `None` without the sweep file.
+    pub fn prompts(&self) -> Option<String> {
+        let workload = &self.file()?.workload;
+        let from = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();
+        match (from, &workload.random) {
+            (Some(path), _) => Some(path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned()),
+            (None, Some(random)) => {
+                Some(format!("random prompts of {} tokens", figures::count(random.input_length as u64)))
+            }
+            (None, None) => None,
+        }
     }
 
     /// Display names of target and draft; `None` without the sweep file.
@@ -67,6 +85,10 @@ impl Sweep {
         let models = &self.file()?.models;
         if let Some(shape) = &models.model_shape {
             return Some(format!("random weights of {shape} ({})", models.algorithm));
+        }
+        if let (false, Some(file)) = (models.target.is_empty(), self.file().filter(|file| file.has_several_drafts())) {
+            let drafts: Vec<String> = file.drafts.iter().map(SweepDraft::display_name).collect();
+            return Some(format!("{} with drafts {}", names::model(&models.target), drafts.join(", ")));
         }
         let [target, draft] = [&models.target, &models.draft].map(|path| names::model(path));
         Some(format!("{target} with {draft} ({})", models.algorithm))

@@ -26,7 +26,7 @@ pub fn table(sections: &[Section<'_>], labels: &[String]) -> Option<Table> {
 }
 
 /// What to run under a load, in one line.
-fn answer(section: &Section<'_>, load: Load) -> String {
+pub fn answer(section: &Section<'_>, load: Load) -> String {
     let Some(race) = section.races.iter().find(|race| race.load == load) else { return figures::MISSING.into() };
     let Some(winner) = race.winner() else { return race.verdict.words().into() };
     let name = names::short(&winner.ranked.configuration);

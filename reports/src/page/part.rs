@@ -53,6 +53,18 @@ pub struct Cell {
     pub value: Option<f64>,
 }
 
+impl Part {
+    /// Says whose it is, if there are several drafts.
+    pub fn of_draft(mut self, draft: &str) -> Self {
+        if !draft.is_empty() {
+            self.title = format!("{}: {draft}", self.title);
+            self.anchor = format!("{}-{draft}", self.anchor);
+            self.charts.iter_mut().for_each(|chart| chart.name = format!("{}-{draft}", chart.name));
+        }
+        self
+    }
+}
+
 impl Table {
     /// A table with these columns; columns whose heading starts with `#` contain numbers.
     pub fn new<H: AsRef<str>>(caption: impl Into<String>, headings: &[H], rows: Vec<Vec<Cell>>) -> Self {

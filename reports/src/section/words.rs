@@ -42,6 +42,12 @@ impl Section<'_> {
         named.unwrap_or_else(|| format!("workload {}", self.fingerprint.workload))
     }
 
+    /// The name of the prompts: their file's; the workload's hash if no sweep file names it.
+    pub fn prompts(&self) -> String {
+        let named = self.sweeps.iter().find_map(|sweep| sweep.prompts());
+        named.unwrap_or_else(|| format!("workload {}", self.fingerprint.workload))
+    }
+
     /// Dates of the first and last trial, in UTC.
     pub fn dates(&self) -> String {
         let times = || self.records.iter().map(|(_, record)| record.finished_at).filter(|time| *time > 0);

@@ -214,6 +214,24 @@ impl ModelFacts {
 }
 
 impl ModelConfig {
+    /// SGLang's name of the algorithm that the class and the settings of a draft name; `None` if they name none, or one that
+    /// no engine runs by this name, such as DFlash2.
+    pub fn draft_algorithm(&self) -> Option<&'static str> {
+        let is_variant = || variant(self, &TensorHeaders::default()).is_some();
+        let is_dspark = || self.architecture().is_some_and(|class| class.contains("DSpark"));
+        let kind = self.draft_kind().filter(|_| !is_variant())?;
+        Some(match kind {
+            DraftKind::Eagle => "EAGLE",
+            DraftKind::Eagle3 => "EAGLE3",
+            DraftKind::Mtp => "NEXTN",
+            DraftKind::Block if is_dspark() => "DSPARK",
+            DraftKind::Block => "DFLASH",
+            // The first EAGLE heads have the class of a whole model.
+            DraftKind::Standalone if self.num_hidden_layers == Some(1) => "EAGLE",
+            DraftKind::Standalone => "STANDALONE",
+        })
+    }
+
     /// The kind of draft that the class and the settings name; `None` if they name none.
     pub fn draft_kind(&self) -> Option<DraftKind> {
         let class = self.architecture().unwrap_or_default();

@@ -81,6 +81,16 @@ fn find_with_id(name: &str) -> Option<(&'static Published, &'static str)> {
     all().find(|(_, id)| id.eq_ignore_ascii_case(name)).or_else(|| all().find(|(_, id)| last(id) == wanted))
 }
 
+/// The drafts that were published for a target, by its id, an alias, or a path as in [`find`].
+pub fn drafts_of(target: &str) -> Vec<&'static Published> {
+    let Some(row) = find(target) else { return Vec::new() };
+    let is_of = |draft: &&Published| {
+        let target = draft.draft_for.as_ref().and_then(|target| find(target));
+        target.is_some_and(|target| target.name == row.name)
+    };
+    published().iter().filter(is_of).collect()
+}
+
 impl Published {
     /// The id and its aliases, the id first.
     fn ids(&self) -> impl Iterator<Item = &str> {
@@ -130,6 +140,25 @@ mod tests {
 
     fn check(name: &str, expected: Option<&str>) {
         assert_eq!(find(name).map(|row| row.name.as_str()), expected, "{name}");
+    }
+
+    #[test]
+    fn the_drafts_of_a_target_are_found_by_any_of_its_names() {
+        let names = |target: &str| drafts_of(target).into_iter().map(|row| row.name.as_str()).collect::<Vec<_>>();
+        let found = names("/data/Qwen3-8B");
+        assert!(
+            found.contains(&"AngelSlim/Qwen3-8B_eagle3") && found.contains(&"z-lab/Qwen3-8B-DFlash-b16"),
+            "{found:?}"
+        );
+        let algorithm = |name: &str| find(name).and_then(|row| row.config.draft_algorithm());
+        assert_eq!(algorithm("AngelSlim/Qwen3-8B_eagle3"), Some("EAGLE3"));
+        assert_eq!(algorithm("yuhuili/EAGLE-LLaMA3-Instruct-8B"), Some("EAGLE"));
+        assert_eq!(algorithm("z-lab/Qwen3-8B-DFlash-b16"), Some("DFLASH"));
+        assert_eq!(algorithm("deepseek-ai/dspark_qwen3_8b_block7"), Some("DSPARK"));
+        assert_eq!(algorithm("z-lab/Qwen3.8-27B-DFlash2"), None, "no engine runs it by this name");
+        assert_eq!(found, names("Qwen/Qwen3-8B"));
+        assert_eq!(names("org/unknown"), Vec::<&str>::new());
+        assert_eq!(names("AngelSlim/Qwen3-8B_eagle3"), Vec::<&str>::new(), "a draft has no draft");
     }
 
     #[test]

@@ -26,7 +26,8 @@ pub struct Models {
     /// A JSON file with accept lengths by tree shape, measured elsewhere: imported instead of a replay, and labelled as
     /// imported.
     pub acceptance: Option<Acceptance>,
-    /// EAGLE, EAGLE3 or NEXTN; checked against the draft's tensors.
+    /// EAGLE, EAGLE3 or NEXTN; checked against the draft's tensors. Needed unless `[[drafts]]` lists the drafts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub algorithm: String,
     /// Dtype of weights and activations: auto, float32, bfloat16, float16. The CPU computes in float32.
     #[serde(default = "auto")]

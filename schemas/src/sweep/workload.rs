@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{LARGEST, within};
 use crate::toml_file::FieldError;
 
-/// The workload. Exactly one of `prompts`, `input_ids`, `random` and `trace` must give the prompts.
+/// The workload. Exactly one of `prompts`, `prompt_files`, `input_ids`, `random` and `trace` must give the prompts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
@@ -16,6 +16,10 @@ pub struct Workload {
     /// (`instruction` and `input`), `question`, plain ones (`prompt` or `text`), or token ids (`prompt_ids`, as in the request
     /// log of `spectune serve`). CSV with a header of these names. Any other text: one plain prompt per line.
     pub prompts: Option<String>,
+    /// Several files as in `prompts`, each a workload of its own with its own results: which draft and which shape are best
+    /// may differ between them. Their results are in folders with the names of the files, which must differ.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prompt_files: Vec<String>,
     /// A JSON file with a list of token-id lists.
     pub input_ids: Option<String>,
     /// Random tokens of random lengths.
@@ -108,11 +112,21 @@ pub struct Arrivals {
 
 impl Workload {
     pub(super) fn check(&self) -> Result<(), FieldError> {
-        let sources = [self.prompts.is_some(), self.input_ids.is_some(), self.random.is_some(), self.trace.is_some()];
+        let files = !self.prompt_files.is_empty();
+        let sources =
+            [self.prompts.is_some(), files, self.input_ids.is_some(), self.random.is_some(), self.trace.is_some()];
         if sources.iter().filter(|given| **given).count() != 1 {
             return Err(FieldError::at(&["workload"], "give exactly one of prompts, input_ids, random and trace"));
         }
-        if self.turn == Some(UserTurn::Each) && self.prompts.is_none() {
+        for (at, path) in self.prompt_files.iter().enumerate() {
+            let name = name_of_file(path);
+            if self.prompt_files[..at].iter().any(|other| name_of_file(other) == name) {
+                let reason =
+                    format!("two files are called {name:?}, which is the name of a workload in results: rename one");
+                return Err(FieldError::at(&["workload", "prompt_files"], reason).element(at));
+            }
+        }
+        if self.turn == Some(UserTurn::Each) && self.prompts.is_none() && !files {
             let reason = "\"each\" needs workload.prompts: a request of a trace is one turn";
             return Err(FieldError::at(&["workload", "turn"], reason));
         }
@@ -146,6 +160,7 @@ impl Workload {
     pub fn of_prompts(prompts: Option<String>, requests: usize, output_length: usize) -> Self {
         Self {
             prompts,
+            prompt_files: Vec::new(),
             input_ids: None,
             random: None,
             trace: None,
@@ -191,6 +206,15 @@ impl Arrivals {
     pub fn count(&self) -> usize {
         self.rates.len() + usize::from(self.recorded)
     }
+}
+
+/// The name of the workload of a prompt file: the file's name without its extension, in characters that every file system
+/// has.
+pub(super) fn name_of_file(path: &str) -> String {
+    let last = path.split(['/', '\\']).rfind(|part| !part.is_empty()).unwrap_or_default();
+    let stem = last.rsplit_once('.').map_or(last, |(stem, _)| if stem.is_empty() { last } else { stem });
+    let kept = |one: char| if one.is_ascii_alphanumeric() || "_-".contains(one) { one } else { '-' };
+    stem.chars().map(kept).collect()
 }
 
 fn yes() -> bool {

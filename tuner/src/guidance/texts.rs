@@ -62,10 +62,12 @@ struct Line {
 /// When the engine fails, or the texts cannot be written.
 pub fn find(request: &SweepRequest<'_>, ready: &mut Ready, progress: &mut dyn Progress) -> Result<Texts, TunerError> {
     let requests: Vec<Request> = ready.workload.requests.iter().take(MOST).cloned().collect();
-    if request.resume {
+    if request.resume || ready.has_texts {
         match read(&request.out, &ready.fingerprint, &requests) {
             Ok(Some(texts)) => {
-                progress.note("texts without speculation are loaded from an earlier run");
+                if !ready.has_texts {
+                    progress.note("texts without speculation are loaded from an earlier run");
+                }
                 return Ok(texts);
             }
             Ok(None) => {}
@@ -76,6 +78,7 @@ pub fn find(request: &SweepRequest<'_>, ready: &mut Ready, progress: &mut dyn Pr
     }
     let texts = make(&requests, ready, progress)?;
     atomic_file::write(&request.out, FILE_NAME, text(&texts, &ready.fingerprint)?.as_bytes())?;
+    ready.has_texts = true;
     Ok(texts)
 }
 

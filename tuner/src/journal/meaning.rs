@@ -1,7 +1,7 @@
 //! The settings of a sweep file that define what its finished trials mean. A resumed sweep may change everything else:
 //! configurations, loads, repeats, the search and its budget.
 
-use schemas::sweep::{Objective, SweepFile};
+use schemas::sweep::{Objective, SweepDraft, SweepFile};
 use serde_json::{Map, Value};
 
 /// Hash of the settings that define what finished trials mean.
@@ -17,11 +17,11 @@ pub fn changes(before: &SweepFile, now: &SweepFile) -> Vec<String> {
 }
 
 fn tables(file: &SweepFile) -> Map<String, Value> {
-    let SweepFile { models, engine, workload, objective, .. } = file;
+    let SweepFile { models, drafts, engine, workload, objective, .. } = file;
     let Objective { ttft_ms, itl_ms, .. } = objective;
     let limits = serde_json::json!({ "ttft_ms": ttft_ms, "itl_ms": itl_ms });
     let value = |value: serde_json::Result<Value>| value.unwrap_or_default();
-    [
+    let mut tables: Map<String, Value> = [
         ("models", value(serde_json::to_value(models))),
         ("engine", value(serde_json::to_value(engine))),
         ("workload", value(serde_json::to_value(workload))),
@@ -29,7 +29,16 @@ fn tables(file: &SweepFile) -> Map<String, Value> {
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into_iter()
-    .collect()
+    .collect();
+    // What the name of a draft in a configuration stands for. Shapes may change, as those of `[space]`; without a list the
+    // hash is that of earlier versions.
+    let each = |draft: &SweepDraft| {
+        (draft.display_name(), serde_json::json!({ "algorithm": draft.algorithm, "path": draft.path }))
+    };
+    if !drafts.is_empty() {
+        tables.insert("drafts".into(), Value::Object(drafts.iter().map(each).collect()));
+    }
+    tables
 }
 
 fn compare(name: &str, before: &Value, now: &Value, changes: &mut Vec<String>) {

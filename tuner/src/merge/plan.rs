@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::{journal::Header, shard::Shard};
 
-/// Configurations that every shard measures: no speculation and the engine's default.
-const BASELINES: usize = 2;
 /// Maximum number of missing shards to list: a header may claim any number.
 const MOST_NAMED: usize = 1000;
 
@@ -34,7 +32,10 @@ fn trials(headers: &[&Header], absent: impl Fn(usize, &[usize]) -> usize) -> usi
         return 0;
     }
     let undivided = headers.iter().filter(|header| header.shard.is_none()).map(|header| header.planned).max();
-    let common = BASELINES.saturating_mul(headers.first().map_or(0, |header| trials_of_one(header)));
+    let common = headers
+        .first()
+        .map_or(2, |header| baselines(header))
+        .saturating_mul(headers.first().map_or(0, |header| trials_of_one(header)));
     let splits = splits(headers).into_iter().map(|(count, shards)| {
         let own: Vec<usize> = shards.values().map(|planned| planned.saturating_sub(common)).collect();
         // If shards are limited to fewer trials than the baselines, that limit counts.
@@ -65,6 +66,11 @@ fn splits(headers: &[&Header]) -> BTreeMap<usize, BTreeMap<usize, usize>> {
         *planned = header.planned.max(*planned);
     }
     splits
+}
+
+/// Configurations that every shard measures: no speculation, and the engine's default for each draft.
+fn baselines(header: &Header) -> usize {
+    header.file.drafts.len().max(1).saturating_add(1)
 }
 
 /// Trials of one configuration.

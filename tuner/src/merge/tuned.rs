@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use schemas::tuned::TunedFile;
 
 use super::Source;
-use crate::{TunerError, guide, journal::Header, outcome, record::Fingerprint, selection::LoadRanking};
+use crate::{TunerError, guide, journal::Header, outcome, selection::LoadRanking};
 
 /// Writes the tuned file; `None` if no load has a winner, or nothing on this machine describes the models. A tuned file
 /// of an earlier merge that is no longer supported by the data is removed.
@@ -44,25 +44,20 @@ fn make(sources: &[Source], header: &Header, ranking: &[LoadRanking]) -> Result<
         return Ok(outcome::tuned(file, folder, context_length, fingerprint, ranking, guide.as_ref()));
     }
     let known = sources.iter().filter_map(|source| outcome::read(&source.folder).ok().flatten());
-    let known = known.into_iter().find(|tuned| is_of(tuned, fingerprint));
-    let Some(known) = known else {
-        return Err(format!(
+    let known: Vec<TunedFile> = known.filter(|tuned| tuned.measured.target_hash == fingerprint.target).collect();
+    let unknown = || {
+        format!(
             "{} is not written: this machine has no {}, and no folder contains a tuned file that describes it",
             outcome::FILE_NAME,
             if file.models.target.is_empty() { "target" } else { &file.models.target },
-        ));
+        )
     };
-    let tuned = outcome::tuned(
-        file,
-        folder.unwrap_or(Path::new("")),
-        known.engine.context_length,
-        fingerprint,
-        ranking,
-        guide.as_ref(),
-    );
-    Ok(tuned.map(|tuned| TunedFile { models: known.models, ..tuned }))
-}
-
-fn is_of(tuned: &TunedFile, fingerprint: &Fingerprint) -> bool {
-    tuned.measured.target_hash == fingerprint.target && tuned.measured.draft_hash == fingerprint.draft
+    let context_length = known.first().ok_or_else(unknown)?.engine.context_length;
+    let tuned =
+        outcome::tuned(file, folder.unwrap_or(Path::new("")), context_length, fingerprint, ranking, guide.as_ref());
+    // Of several drafts, a shard's file describes the one that it chose.
+    let Some(tuned) = tuned else { return Ok(None) };
+    let known = known.into_iter().find(|known| known.measured.draft_hash == tuned.measured.draft_hash);
+    let TunedFile { models, .. } = known.ok_or_else(unknown)?;
+    Ok(Some(TunedFile { models, ..tuned }))
 }

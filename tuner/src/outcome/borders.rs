@@ -99,6 +99,8 @@ mod tests {
             round_ms: (1..=32).map(ms).collect(),
         };
         Guide {
+            draft: String::new(),
+            others: Vec::new(),
             format: crate::guide::FORMAT,
             fingerprint: Fingerprint::default(),
             acceptance: AcceptanceTable {

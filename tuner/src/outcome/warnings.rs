@@ -2,7 +2,7 @@
 
 use schemas::sweep::Models;
 
-use crate::selection::{Disturbance, LoadRanking};
+use crate::selection::{Disturbance, LoadRanking, Ranked};
 
 /// Share of stalled time above which there is a warning.
 const FELT_STALLS: f64 = 0.05;
@@ -18,6 +18,23 @@ pub fn of_models(models: &Models) -> Option<String> {
 /// One sentence for each load in which something disturbed the measurements or limits their meaning.
 pub fn of(ranking: &[LoadRanking]) -> Vec<String> {
     ranking.iter().flat_map(of_load).collect()
+}
+
+/// A sentence for each load whose choice has another draft than the file.
+pub fn of_other_drafts(winners: &[(&LoadRanking, &Ranked)]) -> Vec<String> {
+    let of = |(ranking, kept): &(&LoadRanking, &Ranked)| {
+        let chosen = ranking.chosen.as_ref().filter(|chosen| **chosen != kept.configuration)?;
+        let gain = ranking.score(chosen)? / ranking.score(&kept.configuration)?;
+        let differs = !chosen.draft.is_empty() && chosen.draft != kept.configuration.draft;
+        let load = ranking.load;
+        differs.then(|| {
+            format!(
+                "{load}: {chosen} was chosen, {gain:.2} times the speed of {} in this file: an engine has one draft",
+                kept.configuration
+            )
+        })
+    };
+    winners.iter().filter_map(of).collect()
 }
 
 fn of_load(ranking: &LoadRanking) -> Vec<String> {

@@ -213,12 +213,12 @@ impl Anneal for &Walk<'_, '_> {
     }
 }
 
-/// Distance of two configurations: doublings of steps, branches and nodes, plus the number of different settings.
+/// Distance of two configurations: doublings of steps, branches and nodes, plus the number of different settings, the draft among them.
 fn distance(a: &Configuration, b: &Configuration) -> f64 {
     let doublings = |a: usize, b: usize| ((a + 1) as f64 / (b + 1) as f64).log2().abs();
     let shapes = doublings(a.shape.num_steps, b.shape.num_steps)
         + doublings(a.shape.topk, b.shape.topk)
         + doublings(a.shape.num_draft_tokens, b.shape.num_draft_tokens);
-    let settings = usize::from(a.knobs != b.knobs) + usize::from(a.table != b.table);
+    let settings = usize::from(a.knobs != b.knobs) + usize::from(a.table != b.table) + usize::from(a.draft != b.draft);
     shapes + settings as f64
 }

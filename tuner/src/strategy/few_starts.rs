@@ -162,7 +162,7 @@ fn settings(experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<(), 
     };
     let shapes: BTreeSet<TreeShape> = experiment.loads.iter().filter_map(fastest).collect();
     for shape in shapes {
-        let others = experiment.with_other_settings(shape);
+        let others = experiment.with_other_settings(shape, "");
         for trial in listed::grouped(&others, &experiment.loads, experiment.repeats) {
             bench.measure(&trial)?;
         }

@@ -51,7 +51,10 @@ pub fn run(
 
 /// Maximum number of trials, over all loads.
 pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
-    let each = experiment.entrants.len().min(4 + search.candidates + MORE_CANDIDATES);
+    // Of several drafts, those that look texts up are measured with all their shapes.
+    let several = experiment.entrants.iter().any(|one| !one.configuration.draft.is_empty());
+    let most = if several { usize::MAX } else { 4 + search.candidates + MORE_CANDIDATES };
+    let each = experiment.entrants.len().min(most);
     experiment.loads.len() * (each * experiment.repeats + each.min(MOST_REPEATED) * MORE_REPEATS)
 }
 
@@ -64,8 +67,17 @@ fn field(search: &Search, experiment: &Experiment, predictions: &[Prediction], l
         one.role != Role::Candidate
             || (!one.configuration.table.is_empty() && one.configuration.knobs.are_default())
             || best.contains(&&one.configuration)
+            || is_unpredictable(&one.configuration, predictions, load)
     };
     experiment.entrants.iter().filter(chosen).cloned().collect()
+}
+
+/// Whether nothing is predicted of its draft: in a sweep of several drafts, that of a text source, whose few shapes are all
+/// measured.
+fn is_unpredictable(configuration: &Configuration, predictions: &[Prediction], load: Load) -> bool {
+    let draft = &configuration.draft;
+    let known = |one: &Prediction| one.load == load && one.configuration.draft == *draft;
+    !draft.is_empty() && configuration.knobs.are_default() && !predictions.iter().any(known)
 }
 
 /// The predictions of a load's candidates with their scores, best first.
@@ -157,10 +169,10 @@ fn hopeful(experiment: &Experiment, load: Load, field: &[Candidate], history: &[
 
 /// Tries the other settings with the best shape so far; each costs a restart.
 fn settings(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
-    let Some(shape) = experiment.standing(bench.history(), load).and_then(|ranking| Some(ranking.chosen?.shape)) else {
+    let Some(chosen) = experiment.standing(bench.history(), load).and_then(|ranking| ranking.chosen) else {
         return Ok(());
     };
-    let others = experiment.with_other_settings(shape);
+    let others = experiment.with_other_settings(chosen.shape, &chosen.draft);
     for trial in interleaved(&others, &[load], 0..1) {
         bench.measure(&trial)?;
     }

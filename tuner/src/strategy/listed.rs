@@ -5,7 +5,7 @@ use schemas::sweep::Search;
 
 use super::{Experiment, SearchStop, StopReason, TrialRunner};
 use crate::{
-    configuration::Load,
+    configuration::{Configuration, Knobs, Load},
     record::{Role, Trial},
     space::Candidate,
 };
@@ -75,16 +75,16 @@ pub fn grouped(entrants: &[Candidate], loads: &[Load], repeats: usize) -> Vec<Tr
 }
 
 /// Repeats outermost, so that a drift of the machine affects all configurations alike, and an early stop has measured
-/// each equally often. Then settings that need a restart, then loads, then shapes, which are cheap to change. From the
+/// each equally often. Then settings and drafts that need a restart, then loads, then shapes, which are cheap to change. From the
 /// second repeat on, shapes are shuffled differently each time, so that neither a drift nor a temporarily busy machine
 /// always favours the same shape.
 pub fn interleaved(entrants: &[Candidate], loads: &[Load], repeats: std::ops::Range<usize>) -> Vec<Trial> {
     let mut trials = Vec::new();
     for repeat in repeats {
         let mut order = StdRng::seed_from_u64(repeat as u64);
-        for settings in entrants.chunk_by(|a, b| a.configuration.knobs == b.configuration.knobs) {
+        for settings in by_start(entrants) {
             for load in loads {
-                let mut shapes: Vec<&Candidate> = settings.iter().collect();
+                let mut shapes: Vec<&Candidate> = settings.clone();
                 if repeat > 0 {
                     shapes.shuffle(&mut order);
                 }
@@ -94,4 +94,55 @@ pub fn interleaved(entrants: &[Candidate], loads: &[Load], repeats: std::ops::Ra
         }
     }
     trials
+}
+
+/// The entrants that run without a restart in between, in the order in which the settings and drafts first appear. No
+/// speculation runs with the first draft.
+fn by_start(entrants: &[Candidate]) -> Vec<Vec<&Candidate>> {
+    let mut starts: Vec<(&Knobs, &str, Vec<&Candidate>)> = Vec::new();
+    for one in entrants {
+        let Configuration { knobs, draft, .. } = &one.configuration;
+        let fits = |(settings, loaded, _): &&mut (&Knobs, &str, _)| {
+            *settings == knobs && (draft.is_empty() || loaded.is_empty() || *loaded == draft)
+        };
+        match starts.iter_mut().find(fits) {
+            Some((_, loaded, those)) => {
+                those.push(one);
+                *loaded = if loaded.is_empty() { draft } else { loaded };
+            }
+            None => starts.push((knobs, draft, vec![one])),
+        }
+    }
+    starts.into_iter().map(|(_, _, those)| those).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::tree::TreeShape;
+
+    use super::*;
+
+    #[test]
+    fn a_repeat_starts_each_draft_once() {
+        let of = |draft: &str, shape, role| Candidate {
+            configuration: Configuration { draft: draft.into(), ..Configuration::of(shape) },
+            role,
+        };
+        let entrants = [
+            of("", TreeShape::OFF, Role::NoSpeculation),
+            of("a", TreeShape::chain(3), Role::EngineDefault),
+            of("b", TreeShape::chain(3), Role::EngineDefault),
+            of("a", TreeShape::chain(1), Role::Candidate),
+            of("b", TreeShape::chain(1), Role::Candidate),
+        ];
+        let trials = interleaved(&entrants, &[Load::BatchSize(1)], 0..3);
+        for repeat in trials.chunk_by(|a, b| a.repeat == b.repeat) {
+            let mut drafts: Vec<&str> = repeat.iter().map(|trial| trial.configuration.draft.as_str()).collect();
+            assert_eq!(drafts.len(), 5);
+            drafts.retain(|draft| !draft.is_empty());
+            drafts.dedup();
+            assert_eq!(drafts, ["a", "b"], "{repeat:?}");
+            assert!(repeat[..3].iter().any(|trial| trial.configuration.is_off()));
+        }
+    }
 }

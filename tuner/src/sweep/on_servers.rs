@@ -108,7 +108,7 @@ fn acceptance(
 ) -> Result<Option<AcceptanceTable>, TunerError> {
     let reason = match not_replayed(request, &ready.options) {
         Some(reason) => reason,
-        None => match ready.imported.is_none().then(|| ready.load()).transpose() {
+        None => match ready.imported.is_none().then(|| ready.load(request)).transpose() {
             Ok(_) => return guidance::acceptance(request, ready, progress),
             Err(error) => format!("spectune's own engine does not run the models: {error}"),
         },
@@ -238,6 +238,8 @@ fn guide_of(fingerprint: &Fingerprint, acceptance: AcceptanceTable, found: Found
         rounds_by_batch: Vec::new(),
         captures: Vec::new(),
         cost: Cost { replay_s, ..Cost::default() },
+        draft: String::new(),
+        others: Vec::new(),
     })
 }
 
@@ -276,11 +278,12 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
         driver: host.driver,
         engine,
         target: prepare::model_hash(&request.folder, &models.target),
-        draft: prepare::model_hash(&request.folder, &models.draft),
+        draft: prepare::draft_hashes(&request.file, &request.folder),
         workload: ready.workload.hash.clone(),
         settings: format!(
             "{}, dtype {}{quantised}{running}{made_up}{cache}{keys}, started by {start}{env}",
-            models.algorithm, models.dtype
+            prepare::algorithms(&request.file),
+            models.dtype
         ),
     }
 }

@@ -66,7 +66,10 @@ pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
         Err(error) => refusals.push(Refusal::at(&["engine"], error)),
         Ok(options) => {
             if file.models.model_shape.is_none() {
-                refusals.extend(models(file, &options));
+                // Of several drafts, one that cannot be loaded only takes no part.
+                if !file.has_several_drafts() {
+                    refusals.extend(models(file, &options));
+                }
                 refusals.extend(workload(file, folder, &options));
             }
         }

@@ -1,5 +1,7 @@
 //! spectune's own engine in this process: a new shape needs graph captures, new settings a restart.
 
+use std::collections::BTreeMap;
+
 use engine::EngineError;
 
 use super::{SwitchCost, System, SystemError};
@@ -17,22 +19,29 @@ pub struct InProcess<'a> {
     ready: &'a mut Ready,
     /// Current settings of the engine.
     knobs: Knobs,
+    /// Drafts that could not be loaded, with the reason: they are not tried again.
+    unloadable: BTreeMap<String, String>,
 }
 
 impl<'a> InProcess<'a> {
     /// The engine of a sweep, with the sweep file's settings.
     pub fn new(ready: &'a mut Ready) -> Self {
-        Self { ready, knobs: Knobs::default() }
+        Self { ready, knobs: Knobs::default(), unloadable: BTreeMap::new() }
     }
 }
 
 impl System for InProcess<'_> {
-    /// Restarts the engine if the configuration needs other settings.
+    /// Restarts the engine if the configuration needs other settings or another draft.
     fn configure(&mut self, configuration: &Configuration) -> Result<(), SystemError> {
-        let knobs = &configuration.knobs;
-        if self.knobs == *knobs {
+        let Configuration { knobs, draft, .. } = configuration;
+        if configuration.runs_with(&self.knobs, &self.ready.draft) {
             return Ok(());
         }
+        if let Some(reason) = self.unloadable.get(draft) {
+            return Err(SystemError::Unsupported(reason.clone()));
+        }
+        let before = self.ready.draft.clone();
+        self.ready.choose_draft(draft);
         let options = settings::options_with(&self.ready.options, knobs);
         match self.ready.restart(options) {
             Ok(()) => {
@@ -40,6 +49,10 @@ impl System for InProcess<'_> {
                 Ok(())
             }
             Err(error) => {
+                if self.ready.draft != before && knobs.are_default() {
+                    self.unloadable.insert(draft.clone(), error.to_string());
+                }
+                self.ready.choose_draft(&before);
                 self.ready.restart(self.ready.options.clone())?;
                 self.knobs = Knobs::default();
                 Err(error.into())
@@ -71,7 +84,7 @@ impl System for InProcess<'_> {
     fn switch_cost(&self, from: &Configuration, to: &Configuration) -> SwitchCost {
         match () {
             () if from == to => SwitchCost::None,
-            () if from.knobs == to.knobs => SwitchCost::Graph,
+            () if to.runs_with(&from.knobs, &from.draft) => SwitchCost::Graph,
             () => SwitchCost::Restart,
         }
     }

@@ -238,7 +238,7 @@ impl<'a> Servers<'a> {
             let path = launch::table_file(&launch.log);
             fs::write(&path, text).map_err(|source| ServerError::File { path, source })?;
         }
-        if let Some(refusal) = room::refusal(&self.plan, &self.settings, &self.gpus) {
+        if let Some(refusal) = room::refusal(&self.plan.of_draft(configuration), &self.settings, &self.gpus) {
             return Err(refusal);
         }
         if self.interrupted.load(Ordering::Relaxed) {
@@ -408,14 +408,16 @@ impl System for Servers<'_> {
         let running = started.map_err(|error| self.refuse(configuration, error))?;
         let log = running.server.as_ref().map(Server::log).unwrap_or_default();
         let differences = adaptive::check_started(configuration, &running.info, &log)
-            .and_then(|()| resolved::differences(&running.info, &self.plan, configuration));
+            .and_then(|()| resolved::differences(&running.info, &self.plan.of_draft(configuration), configuration));
         let running = self.running.insert(running);
         match differences {
             Ok(notes) => {
                 self.notes.extend(notes);
                 if self.settings.kind == SystemKind::Sglang {
-                    let otherwise =
-                        resolved::beside_the_linter(&running.command, &running.info, &self.plan, &mut self.told);
+                    let otherwise = {
+                        let plan = self.plan.of_draft(configuration);
+                        resolved::beside_the_linter(&running.command, &running.info, &plan, &mut self.told)
+                    };
                     self.notes.extend(otherwise);
                 }
                 Ok(())

@@ -33,8 +33,8 @@ pub struct Bar<'a> {
     pace: Pace,
     /// Start of the running trial.
     begun: Option<Instant>,
-    /// Reasons that were printed, with the configuration that failed.
-    failed: HashSet<(Configuration, String)>,
+    /// Reasons that were printed, with the configuration that failed; of several drafts, once for each draft.
+    failed: HashSet<(Option<Configuration>, String, String)>,
     /// Result of the last trial, with its configuration.
     last: String,
     /// Output tokens per second of each trial of this run.
@@ -171,6 +171,12 @@ fn rounded(seconds: f64) -> String {
     }
 }
 
+/// What a printed reason is about.
+fn key(configuration: &Configuration, reason: &str) -> (Option<Configuration>, String, String) {
+    let draft = configuration.draft.clone();
+    (draft.is_empty().then(|| configuration.clone()), draft, reason.to_owned())
+}
+
 impl Progress for Bar<'_> {
     fn engine_known(&mut self, version: Option<EngineVersion>) -> Result<(), TunerError> {
         self.finish();
@@ -232,7 +238,7 @@ impl Progress for Bar<'_> {
         let Trial { configuration, load, repeat } = &record.trial;
         let head = format!("[{}] {configuration}, {load}, repeat {}", self.place(), repeat + 1);
         match (&record.outcome, &self.bar) {
-            (Outcome::Failed { reason, .. }, _) if self.failed.insert((configuration.clone(), reason.clone())) => {
+            (Outcome::Failed { reason, .. }, _) if self.failed.insert(key(configuration, reason)) => {
                 self.say(&format!("{head}: failed: {reason}"));
             }
             (Outcome::Failed { .. }, None) => self.say(&format!("{head}: failed for the same reason")),

@@ -1,15 +1,19 @@
 //! Launch commands to paste: the answer in the form of each engine.
 
+use std::path::Path;
+
 use schemas::{
     export::{Exported, Form, Tuning, export},
     quoting::quoted,
+    sweep::Models,
     tree::TreeShape,
+    tuned::TunedFile,
 };
 use serde::Serialize;
 use tuner::configuration::{Configuration, Knobs, Load};
 
 use super::Answer;
-use crate::section::Section;
+use crate::{input::Sweep, section::Section};
 
 /// A launch command to paste.
 #[derive(Serialize)]
@@ -80,6 +84,11 @@ pub fn launches(configuration: &Configuration, load: Load, section: &Section<'_>
     };
     let batch_size = load.batch_size();
     let mut tuning = Tuning::from(tuned);
+    let other = other_draft(configuration, sweep, tuned);
+    if let Some(models) = &other {
+        tuning.launch.speculative_algorithm = Some(models.algorithm.clone());
+        tuning.launch.speculative_draft_model_path = Some(models.draft.clone()).filter(|path| !path.is_empty());
+    }
     // The card is about this load only, regardless of the tuned file's rows for other loads.
     tuning.table = match configuration.table.as_slice() {
         [] => vec![(batch_size.unwrap_or(usize::MAX), configuration.shape)],
@@ -105,7 +114,20 @@ pub fn launches(configuration: &Configuration, load: Load, section: &Section<'_>
         text: format!("spectune serve {}\n", quoted(&path)),
         notes: vec!["follows the whole table: the tree shape changes with the running batch".into()],
     };
-    exports.chain([own]).collect()
+    // The tuned file has one draft: for another one, these flags are the whole answer.
+    exports.chain([own].into_iter().filter(|_| other.is_none())).collect()
+}
+
+/// The models of a configuration's draft, with an absolute path, if the tuned file has another draft.
+fn other_draft(configuration: &Configuration, sweep: &Sweep, tuned: &TunedFile) -> Option<Models> {
+    let header = sweep.header.as_ref().filter(|_| !configuration.draft.is_empty())?;
+    let mut models = header.file.of_draft(&configuration.draft).models;
+    if !models.draft.is_empty() {
+        let path = Path::new(header.folder.as_deref().unwrap_or_default()).join(&models.draft);
+        models.draft = path.canonicalize().unwrap_or(path).display().to_string();
+    }
+    let is_own = models.algorithm == tuned.models.algorithm && models.draft == tuned.models.draft;
+    (!is_own).then_some(models)
 }
 
 /// Overrides the tuned file's settings with a configuration's.

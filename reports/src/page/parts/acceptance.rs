@@ -37,7 +37,7 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
     };
     // Measured shapes first, then by accept length.
     let mut rows: Vec<(&AcceptanceRow, Option<f64>)> =
-        table.rows.iter().map(|row| (row, measured(row, section))).collect();
+        table.rows.iter().map(|row| (row, measured(row, &guide.draft, section))).collect();
     rows.sort_by(|a, b| {
         let key = |row: &(&AcceptanceRow, Option<f64>)| (row.1.is_none(), -row.0.accept_length);
         key(a).0.cmp(&key(b).0).then(key(a).1.total_cmp(&key(b).1))
@@ -81,11 +81,12 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
 }
 
 /// The measured accept length of a shape: the median over all loads, without simulated ones.
-fn measured(row: &AcceptanceRow, section: &Section<'_>) -> Option<f64> {
+fn measured(row: &AcceptanceRow, draft: &str, section: &Section<'_>) -> Option<f64> {
     let entries = section.races.iter().flat_map(|race| race.measured());
     let of_shape = entries.filter(|entry| {
         let configuration = &entry.ranked.configuration;
-        configuration.table.is_empty() && configuration.shape == row.shape && !entry.simulated
+        let is_row = configuration.shape == row.shape && configuration.draft == draft;
+        configuration.table.is_empty() && is_row && !entry.simulated
     });
     statistics::median(of_shape.filter_map(|entry| entry.ranked.accept_length).collect())
 }

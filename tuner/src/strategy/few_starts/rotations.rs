@@ -8,7 +8,7 @@ use schemas::tree::TreeShape;
 
 use super::super::Experiment;
 use crate::{
-    configuration::{Configuration, Knobs, TableRow},
+    configuration::{Configuration, TableRow},
     guide::AcceptanceTable,
     record::Role,
 };
@@ -36,7 +36,7 @@ pub fn rotations(experiment: &Experiment, acceptance: &AcceptanceTable) -> Vec<C
         };
         let table: Vec<TableRow> = batches.iter().enumerate().map(row).collect();
         let shape = table.last().map_or(TreeShape::OFF, |row| row.shape);
-        Configuration { shape, table, knobs: Knobs::default() }
+        Configuration { table, ..Configuration::of(shape) }
     };
     (0..chains.len()).map(table).collect()
 }

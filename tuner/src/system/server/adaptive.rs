@@ -209,12 +209,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::configuration::Knobs;
 
     fn table() -> Configuration {
         let row = |(batch, steps)| TableRow { max_running_batch: batch, shape: TreeShape::chain(steps) };
         let table: Vec<TableRow> = [(1, 5), (8, 3), (32, 1)].map(row).into();
-        Configuration { shape: TreeShape::chain(1), table, knobs: Knobs::default() }
+        Configuration { table, ..Configuration::of(TreeShape::chain(1)) }
     }
 
     #[test]

@@ -70,8 +70,10 @@ struct Weights {
 pub fn look_up(plan: &LaunchPlan, settings: &SystemSettings) -> Vec<Lookup> {
     let words = || settings.command.iter().chain(&settings.extra_args);
     let is_random = words().any(|word| word == "dummy" || word == "--load-format=dummy");
-    let models = [("target", &plan.target), ("draft", &plan.draft)];
-    let named = models.into_iter().filter(|(_, folder)| !folder.is_empty() && !is_random);
+    let own = plan.drafts.is_empty().then_some(("draft", &plan.draft));
+    let drafts = plan.drafts.iter().map(|one| ("draft", &one.draft)).chain(own);
+    let named =
+        std::iter::once(("target", &plan.target)).chain(drafts).filter(|(_, folder)| !folder.is_empty() && !is_random);
     let has_token = has_token(settings);
     named.map(|(what, folder)| model(what, folder, has_token)).chain(image(settings)).collect()
 }

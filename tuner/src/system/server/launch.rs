@@ -1,6 +1,9 @@
 //! The command line of a server for a configuration.
 
-use std::path::{Path, PathBuf};
+use std::{
+    borrow::Cow,
+    path::{Path, PathBuf},
+};
 
 use external::{
     api::ServerInfo,
@@ -35,6 +38,17 @@ const LOG_INTERVAL: usize = 10;
 /// vLLM's flag that makes it report the rounds of a request.
 const REQUEST_METRICS: &str = "per-request-spec-decode-metrics";
 
+/// A draft of several.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedDraft {
+    /// The name in configurations.
+    pub name: String,
+    /// As [`LaunchPlan::draft`].
+    pub draft: String,
+    /// As [`LaunchPlan::algorithm`].
+    pub algorithm: String,
+}
+
 /// What the command lines of a sweep have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaunchPlan {
@@ -46,6 +60,8 @@ pub struct LaunchPlan {
     pub draft: String,
     /// SGLang's name of the algorithm.
     pub algorithm: String,
+    /// The drafts of a sweep of several; empty for one.
+    pub drafts: Vec<NamedDraft>,
     /// Type of weights and activations; `auto` is not passed on.
     pub dtype: String,
     /// Quantisation of weights while loading.
@@ -81,11 +97,23 @@ impl LaunchPlan {
             let path = path.canonicalize().unwrap_or(path);
             if path.is_dir() { path.display().to_string() } else { name.to_owned() }
         };
+        let draft = |file: &SweepFile| match file.models.draft.as_str() {
+            "" => String::new(),
+            name => model(name),
+        };
+        let each = file.each_draft();
+        let drafts = each.iter().filter(|_| file.has_several_drafts()).map(|one| NamedDraft {
+            name: one.name.clone(),
+            draft: draft(&one.file),
+            algorithm: one.file.models.algorithm.clone(),
+        });
+        let first = each.first().map_or(file, |one| &one.file);
         Self {
             kind: file.system.kind,
             target: model(&file.models.target),
-            draft: if file.models.draft.is_empty() { String::new() } else { model(&file.models.draft) },
-            algorithm: file.models.algorithm.clone(),
+            draft: draft(first),
+            algorithm: first.models.algorithm.clone(),
+            drafts: drafts.collect(),
             dtype: file.models.dtype.clone(),
             quantization: file.models.quantization.clone(),
             context_length: engine.context_length,
@@ -105,6 +133,17 @@ impl LaunchPlan {
             is_own: false,
             capture_flag: CAPTURE_FLAG,
             tables: Err("the server's version is unknown before the first start".into()),
+        }
+    }
+
+    /// The plan of a configuration's draft: in a sweep of several, another draft is another start.
+    pub fn of_draft(&self, configuration: &Configuration) -> Cow<'_, Self> {
+        match self.drafts.iter().find(|one| one.name == configuration.draft) {
+            Some(NamedDraft { draft, algorithm, .. }) => {
+                let (draft, algorithm) = (draft.clone(), algorithm.clone());
+                Cow::Owned(Self { draft, algorithm, drafts: Vec::new(), ..self.clone() })
+            }
+            None => Cow::Borrowed(self),
         }
     }
 
@@ -139,6 +178,9 @@ impl LaunchPlan {
     /// # Errors
     /// When it cannot; with the reason.
     pub fn supports(&self, configuration: &Configuration) -> Result<(), SystemError> {
+        if let Cow::Owned(plan) = self.of_draft(configuration) {
+            return plan.supports(configuration);
+        }
         let shape = configuration.shape;
         let refuse = |words: String| Err(SystemError::Unsupported(words));
         if !configuration.table.is_empty() {
@@ -172,6 +214,9 @@ impl LaunchPlan {
         port: u16,
         log: PathBuf,
     ) -> Result<Launch, SystemError> {
+        if let Cow::Owned(plan) = self.of_draft(configuration) {
+            return plan.launch(settings, configuration, served_name, port, log);
+        }
         self.supports(configuration)?;
         let (program, first) = settings.command.split_first().ok_or_else(|| {
             SystemError::Unsupported("system.command is empty: it must be the command that starts a server".into())
@@ -378,6 +423,7 @@ mod tests {
 
     fn plan(kind: SystemKind) -> LaunchPlan {
         LaunchPlan {
+            drafts: Vec::new(),
             kind,
             target: "/m/target".into(),
             draft: "/m/draft".into(),
@@ -407,6 +453,26 @@ mod tests {
         let configuration = Configuration::of(shape.parse().expect("a shape"));
         let launch = plan(kind).launch(&settings, &configuration, "name", 7, "log".into());
         launch.map(|launch| words(&launch)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_configuration_is_started_with_its_own_draft() {
+        let text = "[models]\ntarget = 'org/t'\n[workload]\nprompts = 'p'\n[system]\nkind = 'sglang'\n\
+                    command = ['serve']\n[[drafts]]\nname = 'head'\npath = 'org/h'\nalgorithm = 'EAGLE3'\n\
+                    [[drafts]]\nname = 'own'\nalgorithm = 'NEXTN'\n";
+        let file = SweepFile::read(&schemas::text::Source::new("sweep.toml", text)).expect("a sweep");
+        let plan = LaunchPlan::of(&file, Path::new("/nowhere"), 8);
+        let line = |draft: &str, shape| {
+            let configuration = Configuration { draft: draft.into(), ..Configuration::of(shape) };
+            let launch = plan.launch(&file.system, &configuration, "name", 7, "log".into()).expect("a launch");
+            words(&launch)
+        };
+        let chain = TreeShape::chain(2);
+        let (head, own, none) = (line("head", chain), line("own", chain), line("", TreeShape::OFF));
+        let of_head = "--speculative-algorithm EAGLE3 --speculative-draft-model-path org/h ";
+        assert!(head.contains(of_head) && !own.contains("org/h"), "{head}\n{own}");
+        assert!(own.contains("--speculative-algorithm NEXTN "), "{own}");
+        assert!(!none.contains("--speculative"), "{none}");
     }
 
     #[test]
@@ -446,7 +512,7 @@ mod tests {
     fn a_table_of_chains_becomes_a_file_or_a_schedule() {
         let row = |(batch, steps)| TableRow { max_running_batch: batch, shape: TreeShape::chain(steps) };
         let table: Vec<TableRow> = [(1, 5), (8, 2)].map(row).into();
-        let configuration = Configuration { shape: TreeShape::chain(2), table, knobs: Knobs::default() };
+        let configuration = Configuration { table, ..Configuration::of(TreeShape::chain(2)) };
         let settings = SystemSettings { command: vec!["run".into()], ..SystemSettings::default() };
         let line = |plan: LaunchPlan| {
             let launch = plan.launch(&settings, &configuration, "name", 7, "/out/servers/004.log".into());

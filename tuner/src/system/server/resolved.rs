@@ -149,6 +149,7 @@ mod tests {
 
     fn plan() -> LaunchPlan {
         LaunchPlan {
+            drafts: Vec::new(),
             kind: SystemKind::Sglang,
             target: String::new(),
             draft: String::new(),

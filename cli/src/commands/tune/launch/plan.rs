@@ -1,7 +1,13 @@
 //! What is printed before a launch is measured: how its flags are measured, and what is not varied.
 
 use launch::Launch;
-use schemas::{engines::Engine, secrets, sweep::SweepFile, text::Source};
+use schemas::{
+    engines::Engine,
+    model::published::{drafts_of, id_of},
+    secrets,
+    sweep::{Models, SweepFile},
+    text::Source,
+};
 use tuner::from_launch::LaunchSweep;
 
 use super::needs::Needs;
@@ -54,7 +60,13 @@ fn shapes(launch: &Launch, plan: &LaunchSweep) -> String {
 
 fn not_varied(launch: &Launch, plan: &LaunchSweep) -> Vec<String> {
     let mut lines = vec!["all other flags: as in the launch, or the engine's default".to_owned()];
-    lines.push("the draft: try another one with --draft".into());
+    lines.push(match published(&plan.file).as_slice() {
+        [] => "the draft: try another one with --draft".into(),
+        drafts => format!(
+            "the draft: try another one with --draft; published for this target: {} (--print-sweep proposes a sweep of all)",
+            drafts.iter().map(|(name, algorithm)| format!("{name} ({algorithm})")).collect::<Vec<_>>().join(", ")
+        ),
+    });
     lines.extend((launch.engine == Engine::Vllm).then(|| "trees: vLLM drafts chains".into()));
     if plan.file.system.address.is_some() {
         lines.push("host and port: the start command sets them".into());
@@ -62,7 +74,33 @@ fn not_varied(launch: &Launch, plan: &LaunchSweep) -> Vec<String> {
     lines
 }
 
-/// The sweep file as text. Secrets are not in it: the variables that hold them are inherited.
+/// The drafts that were published for the target of a sweep, with their algorithms, without the sweep's own.
+fn published(file: &SweepFile) -> Vec<(&'static str, &'static str)> {
+    let own = id_of(&file.models.draft);
+    let others = drafts_of(&file.models.target).into_iter().filter(|row| own != Some(row.name.as_str()));
+    others.filter_map(|row| Some((row.name.as_str(), row.config.draft_algorithm()?))).collect()
+}
+
+/// The published drafts as comments of a sweep file; empty if none is known.
+fn proposal(file: &SweepFile) -> String {
+    let published = published(file);
+    if published.is_empty() {
+        return String::new();
+    }
+    let Models { draft, algorithm, .. } = &file.models;
+    let own = (draft.as_str(), algorithm.as_str());
+    let mut text =
+        "# Drafts that were published for this target. To race them, remove models.draft and models.algorithm,\n\
+                    # set search.strategy to \"grid\", and write at the end:\n"
+            .to_owned();
+    for (path, algorithm) in std::iter::once(own).chain(published) {
+        let path = if path.is_empty() { String::new() } else { format!("# path = \"{path}\"\n") };
+        text += &format!("#\n# [[drafts]]\n{path}# algorithm = \"{algorithm}\"\n");
+    }
+    text + "\n"
+}
+
+/// The sweep file as text, with the published drafts of its target as a proposal. Secrets are not in it: the variables that hold them are inherited.
 ///
 /// # Errors
 /// When a number is too large for TOML.
@@ -75,12 +113,45 @@ pub fn sweep_text(name: &str, file: &SweepFile) -> anyhow::Result<String> {
     if !hidden.is_empty() {
         text += &format!("# Set these variables before: {}\n", hidden.join(", "));
     }
-    Ok(text + &public.write()?)
+    Ok(text + &proposal(&public) + &public.write()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_published_drafts_of_the_target_are_proposed_as_a_sweep() {
+        let read = |text: &str| {
+            SweepFile::read(&Source::new("sweep.toml", text)).unwrap_or_else(|finding| panic!("{}", finding.message))
+        };
+        let of = |target: &str| {
+            read(&format!(
+                "[models]\ntarget = '{target}'\ndraft = 'Tengyunw/qwen3_8b_eagle3'\nalgorithm = 'EAGLE3'\n\
+                 [workload]\nprompts = 'p'\n"
+            ))
+        };
+        let file = of("/models/Qwen3-8B");
+        let text = sweep_text("run.sh", &file).expect("text");
+        for draft in ["AngelSlim/Qwen3-8B_eagle3", "z-lab/Qwen3-8B-DFlash-b16", "deepseek-ai/dspark_qwen3_8b_block7"] {
+            assert!(text.contains(&format!("# path = \"{draft}\"")), "{draft}: {text}");
+        }
+        assert_eq!(text.matches("# path = \"Tengyunw/qwen3_8b_eagle3\"").count(), 1, "{text}");
+        assert_eq!(read(&text), file, "they are comments");
+        // Done as the comments say, it is a sweep of all of them.
+        let raced: String = text
+            .lines()
+            .filter(|line| !line.starts_with("draft =") && !line.starts_with("algorithm ="))
+            .filter_map(|line| {
+                line.strip_prefix("# ").map_or(Some(line), |line| line.contains(['[', '=']).then_some(line))
+            })
+            .filter(|line| !line.contains("search.strategy"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let (drafts, tables) = raced.split_once("[models]").expect("tables");
+        assert_eq!(read(&format!("[models]{tables}{drafts}")).drafts.len(), published(&file).len() + 1, "{raced}");
+        assert!(!sweep_text("run.sh", &of("/models/unknown")).expect("text").contains("[[drafts]]"));
+    }
 
     #[test]
     fn a_program_in_a_list_is_shown_as_words() {
