@@ -322,6 +322,7 @@ fn the_guide_of_the_first_that_has_one_is_copied() {
     let guide = |fingerprint: Fingerprint| tuner::guide::Guide {
         format: tuner::guide::FORMAT,
         fingerprint,
+        draft: String::new(),
         acceptance: tuner::guide::AcceptanceTable {
             source: tuner::guide::AcceptanceSource::Replayed { texts: 1, tokens: 2 },
             rows: Vec::new(),
@@ -336,6 +337,7 @@ fn the_guide_of_the_first_that_has_one_is_copied() {
         rounds_by_batch: Vec::new(),
         captures: Vec::new(),
         cost: tuner::guide::Cost::default(),
+        others: Vec::new(),
     };
     let elsewhere = Fingerprint { device_name: "y".into(), ..fingerprint() };
     let texts = [elsewhere, fingerprint()].map(|of| serde_json::to_string(&guide(of)).expect("JSON"));

@@ -82,7 +82,11 @@ pub fn requests(tokens: usize) -> Vec<Request> {
 }
 
 /// The device yields the same as the CPU.
-pub fn adjusted_as_on_cpu(engine: &mut Engine, cpu: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
+pub(super) fn adjusted_as_on_cpu(
+    engine: &mut Engine,
+    cpu: &mut Engine,
+    plan: Plan,
+) -> Result<Option<String>, EngineError> {
     let requests = requests(plan.tokens);
     for_each_shape(engine, cpu, shapes(plan).chain([TreeShape::OFF]), |engine, cpu| {
         let (found, expected) = (engine.run(requests.clone())?, cpu.run(requests.clone())?);

@@ -28,6 +28,7 @@ pub fn guide(synthetic: &Synthetic) -> Guide {
     Guide {
         format: FORMAT,
         fingerprint: fingerprint(),
+        draft: String::new(),
         acceptance: AcceptanceTable {
             source: AcceptanceSource::Replayed { texts: 64, tokens: 64 * 256 },
             rows: of_first.map(acceptance).collect(),
@@ -38,6 +39,7 @@ pub fn guide(synthetic: &Synthetic) -> Guide {
         rounds_by_batch: Vec::new(),
         captures: quiet.batch_sizes.iter().map(|size| captures(*size)).collect(),
         cost: Cost { texts_s: 42.0, replay_s: 7.5, timing_s: 18.0 },
+        others: Vec::new(),
     }
 }
 
