@@ -12,12 +12,7 @@ use tuner::{
     selection::{self, Across, Change, Interval},
 };
 
-use crate::{
-    drafts,
-    input::{ReportInput, Sweep},
-    section::Section,
-    statistics,
-};
+use crate::{input::Sweep, statistics};
 
 /// Two runs, of which the first is the baseline.
 pub struct Comparison<'a> {
@@ -59,13 +54,6 @@ pub struct Summary {
     /// Number of configurations that are better in the second run, worse, not significantly
     /// different, and too noisy.
     pub counts: [usize; 4],
-}
-
-/// As [`compute`] for the input of a report. The workloads of a sweep of several drafts are compared by draft instead, unless
-/// the user asks for a comparison.
-pub fn wanted<'a>(input: &'a ReportInput, sections: &[Section<'_>]) -> Option<Comparison<'a>> {
-    let by_draft = !input.compare && drafts::across_workloads(sections).is_some();
-    compute(&input.sweeps, input.compare).filter(|_| !by_draft)
 }
 
 /// Compares two sweeps if requested, or if they differ in exactly one respect. `None` unless there are exactly two

@@ -12,7 +12,6 @@ mod columns;
 mod comparison;
 mod data;
 mod definitions;
-mod drafts;
 mod drift;
 mod error;
 mod failures;
@@ -48,7 +47,7 @@ pub use terminal::{across_workloads, table as terminal_table};
 /// When the folder cannot be created, a file cannot be written, or a table or chart cannot be built.
 pub fn write(input: &ReportInput, out_dir: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let sections = section::sections(&input.sweeps);
-    let comparison = comparison::wanted(input, &sections);
+    let comparison = page::drafts::comparison(input, &sections);
     let page = page::Page::new(&sections, &input.sweeps, comparison.as_ref())?;
     let data = data::json(&sections, comparison.as_ref())?;
     let mut contents: Vec<(PathBuf, Vec<u8>)> = vec![

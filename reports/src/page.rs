@@ -1,6 +1,7 @@
 //! The content of a report, as text in display order. The templates add no content.
 
 mod answer;
+pub mod drafts;
 mod overview;
 pub mod part;
 mod parts;
@@ -15,7 +16,7 @@ use serde::Serialize;
 use crate::{
     charts::{self, Chart},
     comparison::Comparison,
-    definitions, drafts,
+    definitions,
     error::ReportError,
     figures,
     input::Sweep,
@@ -26,12 +27,7 @@ use crate::{
 
 use self::answer::FlagRemarks;
 use self::part::Part;
-pub use self::{
-    answer::Answer,
-    overview::answer as answer_in_a_line,
-    part::{Cell, Table},
-    parts::versus,
-};
+pub use self::{answer::Answer, part::Table, parts::versus};
 
 /// The whole page.
 #[derive(Serialize)]

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use crate::{
     columns::{self, Column},
-    comparison, definitions, drafts, failures,
+    definitions, failures,
     figures::{self, MISSING},
     input::ReportInput,
     names, order,
-    page::{Answer, versus},
+    page::{Answer, drafts, versus},
     race::{Entry, Race},
     section::{self, Section},
 };
@@ -31,7 +31,7 @@ pub fn table(input: &ReportInput, width: usize) -> String {
         text.push_str("no trial has finished yet: there is nothing to rank\n");
         return text;
     }
-    if let Some(comparison) = comparison::wanted(input, &sections) {
+    if let Some(comparison) = drafts::comparison(input, &sections) {
         let [first, second] = comparison.names;
         let _ = writeln!(text, "{} against {}", one_line(second), one_line(first));
         for (what, before, after) in &comparison.differing {

@@ -132,6 +132,7 @@ fn kind(field: &Value, of: Option<&Value>) -> String {
         Some(&"array") => match kind(&field["items"], None).as_str() {
             "" => "list".into(),
             "true or false" => "list of true or false".into(),
+            one if one.starts_with("list of ") => format!("list of {}", one.replacen("list", "lists", 1)),
             one => format!("list of {one}s"),
         },
         Some(&"object") => "table".into(),

@@ -77,7 +77,7 @@ mod tests {
         let request = |number: u32| Request {
             input_ids: (0..6 + number).map(|at| 20 + (at * 37 + number * 11) % 900).collect(),
             sampling: SamplingParams {
-                temperature: if number % 2 == 0 { 0.0 } else { 0.8 },
+                temperature: if number.is_multiple_of(2) { 0.0 } else { 0.8 },
                 ..SamplingParams::default()
             },
             stop: StopConditions { max_new_tokens: Some(24), ignore_eos: true, ..StopConditions::default() },

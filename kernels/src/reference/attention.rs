@@ -314,7 +314,7 @@ mod tests {
         let sinks = [-30.0, 0.4, 1.5, 40.0];
         let plain = attention(&queries, 4, &visible, &cache);
         let output = attention_with_sinks(&queries, 4, &visible, &cache, Some(&sinks));
-        for head in 0..4 {
+        for (head, sink) in sinks.into_iter().enumerate() {
             let range = head * 8..(head + 1) * 8;
             let scale = 1.0 / 8_f64.sqrt();
             let score = |row: &u32| -> f64 {
@@ -322,7 +322,7 @@ mod tests {
                 queries[range.clone()].iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>() * scale
             };
             let sum: f64 = [5, 3, 9, 11].iter().map(|row| score(row).exp()).sum();
-            let share = sum / (sum + f64::from(sinks[head]).exp());
+            let share = sum / (sum + f64::from(sink).exp());
             for (found, plain) in output[range.clone()].iter().zip(&plain[range]) {
                 assert!((f64::from(*found) - f64::from(*plain) * share).abs() < 1e-6, "head {head}");
             }

@@ -28,7 +28,7 @@ pub struct RoundStaging {
     pub described: HostBuffer,
     /// Tokens and parents of the nodes that the host has drafted: int32 `[2, batch, nodes]`.
     pub trees: HostBuffer,
-    /// The begin of their copy.
+    /// The start of their copy.
     pub copy: Event,
     pub begin: Event,
     /// The ends of the first and second part, if the round runs in parts.

@@ -62,6 +62,7 @@ pub struct GroupedTensors {
 }
 
 /// Tensors of a feed-forward block.
+#[expect(clippy::large_enum_variant, reason = "there is one per layer, and most of its bytes are names on the heap")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FfnTensors {
     /// A dense block.

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decided_before_run_time_is_told() {
+    fn what_is_decided_before_run_time_is_stated() {
         check(
             "vllm serve m --max-num-seqs 64 -tp 2 --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 3}'",
             &[
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runner_is_told_where_the_other_one_lacks_something() {
+    fn a_runner_is_stated_where_the_other_one_lacks_something() {
         let with = |method: &str| {
             format!(
                 "vllm serve m --speculative-config '{{\"method\": \"{method}\", \"model\": \"d\", \"num_speculative_tokens\": 3}}'"

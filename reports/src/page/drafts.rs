@@ -1,11 +1,23 @@
 //! Sweeps of several drafts: the best configuration of each, and which draft for which workload.
 
+use super::{
+    overview::answer as answer_in_a_line,
+    part::{Cell, Table},
+};
 use crate::{
-    columns, figures, names,
-    page::{Cell, Table, answer_in_a_line},
+    ReportInput, columns,
+    comparison::{self, Comparison},
+    figures, names,
     race::{Entry, Race},
     section::Section,
 };
+
+/// The comparison of the two sweeps of a report, if there is one. The workloads of a sweep of several drafts are compared
+/// by draft instead, unless the user asks for a comparison.
+pub fn comparison<'a>(input: &'a ReportInput, sections: &[Section<'_>]) -> Option<Comparison<'a>> {
+    let by_draft = !input.compare && across_workloads(sections).is_some();
+    comparison::compute(&input.sweeps, input.compare).filter(|_| !by_draft)
+}
 
 /// The best measured configuration of each draft, and no speculation, best first; empty for a single draft.
 pub fn best_of_each(race: &Race) -> Vec<&Entry> {
@@ -44,7 +56,7 @@ pub fn line(race: &Race) -> Option<String> {
 
 /// The best configuration of each draft under each load; `None` for a single draft.
 pub fn table(section: &Section<'_>) -> Option<Table> {
-    let rows: Vec<Vec<Cell>> = section.races.iter().flat_map(|race| rows(race)).collect();
+    let rows: Vec<Vec<Cell>> = section.races.iter().flat_map(rows).collect();
     let headings = ["load", "draft", "best configuration", "#tok/s", "#over no speculation", "#accept length", ""];
     (!rows.is_empty()).then(|| Table::new("The best of each draft", &headings, rows))
 }
