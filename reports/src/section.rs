@@ -67,9 +67,12 @@ impl<'a> Section<'a> {
         let mut places: Vec<usize> = records.iter().map(|(place, _)| *place).collect();
         places.sort_unstable();
         places.dedup();
-        // A single journal is already ordered, and keeps its order among trials of the same second.
+        // A single journal is already ordered, and keeps its order among trials of the same second, as it does when several
+        // are merged.
         if places.len() > 1 {
-            records.sort_by_key(|(_, record)| (record.finished_at, record.id.as_str()));
+            let shard = |place: usize| input[place].header.as_ref().and_then(|header| header.shard);
+            let shard = |place: usize| shard(place).map(|shard| (shard.count, shard.index));
+            records.sort_by_key(|(place, record)| (record.finished_at, &record.origin, shard(*place)));
         }
         let records: Vec<(usize, &Record)> =
             records.into_iter().map(|(place, record)| (places.partition_point(|of| *of < place), record)).collect();
