@@ -22,7 +22,7 @@ pub use self::{
     engine::{Acceptance, EngineSettings, Models, cuda_name},
     search::{Capture, Metric, Objective, Search, StrategyName, Until},
     space::{KnobLists, Space},
-    system::{SIMULATED_LENGTH, SystemKind, SystemSettings},
+    system::{SIMULATED_LENGTH, SystemKind, SystemSettings, is_server_address},
     workload::{Arrivals, Batch, RandomPrompts, UserTurn, Workload},
 };
 

@@ -75,7 +75,7 @@ pub struct Arguments {
     /// Requests that arrive together
     #[arg(long, value_name = "N", default_value_t = 1, requires = "request_rate")]
     burst: usize,
-    /// Number of requests of a load that is no rollout
+    /// Number of requests of a load that is not a rollout
     #[arg(long, value_name = "N", default_value_t = 256, conflicts_with = "rollout")]
     requests: usize,
     /// Tokens of each prompt

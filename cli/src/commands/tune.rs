@@ -9,7 +9,7 @@ use anyhow::bail;
 use schemas::{
     quoting::quoted,
     secrets,
-    sweep::{RandomPrompts, Workload},
+    sweep::{RandomPrompts, Workload, is_server_address},
 };
 use tuner::{configuration::Load, from_launch::Start, running::record::RunningSettings, strategy::Shard};
 
@@ -200,9 +200,8 @@ fn of_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Inputs>
         (.., true) => launch::Mode::PrintSweep,
         _ => launch::Mode::Measure,
     };
-    let is_address = |address: &String| ["http://", "https://"].iter().any(|scheme| address.starts_with(scheme));
-    if let Some(address) = arguments.address.as_ref().filter(|address| !is_address(address)) {
-        bail!("--address takes a URL such as http://node-1:30000, but got {address}");
+    if let Some(address) = arguments.address.as_ref().filter(|address| !is_server_address(address)) {
+        bail!("--address takes an address such as http://node-1:30000, but got {address}");
     }
     let asked = asked(arguments)?;
     Ok(launch::Inputs {

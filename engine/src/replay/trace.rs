@@ -117,7 +117,7 @@ impl Nodes {
         self.score.len()
     }
 
-    /// Whether there is no node.
+    /// Whether it has no nodes.
     pub fn is_empty(&self) -> bool {
         self.score.is_empty()
     }

@@ -3,7 +3,9 @@
 
 use super::{
     Numbers,
-    layout::{RowBuffers, Situation, empty_rows, ints, poisoned, push_padding, same, same_rows, tree_operand},
+    layout::{
+        RowBuffers, Situation, empty_rows, ints, poisoned, push_padding, push_tree, same, same_rows, tree_operand,
+    },
     text,
     tree::{OwnBuffers, Turn, verified_own},
 };
@@ -323,28 +325,10 @@ fn check_tree(
             [token, parent.map_or(0, node), depth as i32, score.to_bits() as i32]
         }));
         all.resize(nodes, [root(request), -1, 0, f32::NEG_INFINITY.to_bits() as i32]);
-        for (at, values) in all.iter().enumerate() {
-            for (column, value) in expected_tree.iter_mut().zip(values) {
-                column.push(*value);
-            }
-            let Some(slot) = situation.slot(request) else {
-                push_padding(&mut expected, &situation, values[0]);
-                expected.position[request * nodes + at] = values[2];
-                continue;
-            };
-            let length = situation.length[slot];
-            let parent = |at: &usize| usize::try_from(all[*at][1]).ok();
-            let mut path: Vec<i32> = std::iter::successors(Some(at), parent)
-                .map(|at| situation.cache_row(slot, length + at as i32).max(0))
-                .collect();
-            path.reverse();
-            expected.token.push(values[0]);
-            expected.position.push(length + values[2]);
-            expected.write.push(situation.cache_row(slot, length + at as i32));
-            expected.slot.push(slot as i32);
-            expected.prefix.push(length);
-            expected.own.push(path);
+        for values in &all {
+            expected_tree.iter_mut().zip(values).for_each(|(column, value)| column.push(*value));
         }
+        push_tree(&mut expected, &situation, request, &all);
     }
     for (name, (buffer, expected)) in
         ["token", "parent", "depth", "score"].iter().zip(buffers.iter().zip(&expected_tree))

@@ -2,7 +2,7 @@
 
 use super::{
     Numbers,
-    layout::{RowBuffers, Situation, empty_rows, ints, poisoned, push_padding, same, same_rows, tree_operand},
+    layout::{RowBuffers, Situation, empty_rows, ints, poisoned, push_tree, same, same_rows, tree_operand},
     text,
     tree::{OwnBuffers, Turn, verified_own},
 };
@@ -81,27 +81,11 @@ fn check_trees(
     let (mut columns, mut expected) = ([Vec::new(), Vec::new(), Vec::new(), Vec::new()], empty_rows());
     for (request, given) in given.chunks_exact(nodes).enumerate() {
         let root = situation.root[situation.batch_slot[request] as usize];
-        let slot = situation.slot(request);
-        let all = plain(root, slot.is_some(), steps, given);
-        for (at, values) in all.iter().enumerate() {
+        let all = plain(root, situation.slot(request).is_some(), steps, given);
+        for values in &all {
             columns.iter_mut().zip(values).for_each(|(column, value)| column.push(*value));
-            let Some(slot) = slot else {
-                push_padding(&mut expected, &situation, root);
-                continue;
-            };
-            let length = situation.length[slot];
-            let parent = |at: &usize| usize::try_from(all[*at][1]).ok();
-            let mut path: Vec<i32> = std::iter::successors(Some(at), parent)
-                .map(|at| situation.cache_row(slot, length + at as i32).max(0))
-                .collect();
-            path.reverse();
-            expected.token.push(values[0]);
-            expected.position.push(length + values[2]);
-            expected.write.push(situation.cache_row(slot, length + at as i32));
-            expected.slot.push(slot as i32);
-            expected.prefix.push(length);
-            expected.own.push(path);
         }
+        push_tree(&mut expected, &situation, request, &all);
     }
     for (name, (buffer, expected)) in ["token", "parent", "depth", "score"].iter().zip(buffers.iter().zip(&columns)) {
         same(&format!("{what}, node {name}"), &ints(device, buffer)?, expected)?;

@@ -200,3 +200,29 @@ pub(super) fn push_padding(rows: &mut RowValues, situation: &Situation, token: i
     rows.prefix.push(0);
     rows.own.push(Vec::new());
 }
+
+/// Adds the rows that verify a tree of a request: `nodes` are (token, parent, depth, bits of the score), parents before
+/// their children.
+pub(super) fn push_tree(rows: &mut RowValues, situation: &Situation, request: usize, nodes: &[[i32; 4]]) {
+    for (node, [token, _, depth, _]) in nodes.iter().enumerate() {
+        let Some(slot) = situation.slot(request) else {
+            push_padding(rows, situation, *token);
+            // A padding request keeps its depths: only the rotary table lookup reads its positions.
+            let last = rows.position.len() - 1;
+            rows.position[last] = *depth;
+            continue;
+        };
+        let length = situation.length[slot];
+        let parent = |at: &usize| usize::try_from(nodes[*at][1]).ok();
+        let mut path: Vec<i32> = std::iter::successors(Some(node), parent)
+            .map(|at| situation.cache_row(slot, length + at as i32).max(0))
+            .collect();
+        path.reverse();
+        rows.token.push(*token);
+        rows.position.push(length + depth);
+        rows.write.push(situation.cache_row(slot, length + node as i32));
+        rows.slot.push(slot as i32);
+        rows.prefix.push(length);
+        rows.own.push(path);
+    }
+}

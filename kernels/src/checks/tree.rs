@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::{
     Numbers,
     layout::{
-        RowBuffers, RowValues, Situation, empty_rows, ints, poisoned, push_padding, same, same_rows, tree_operand,
+        RowBuffers, RowValues, Situation, empty_rows, ints, poisoned, push_padding, push_tree, same, same_rows,
+        tree_operand,
     },
     text,
 };
@@ -361,31 +362,10 @@ fn expected_verify(situation: &Situation, plain: &[Plain], nodes: usize) -> ([Ve
         let mut own = vec![[root, -1, 0, 0]];
         own.extend(plain.finish(nodes - 1));
         own.resize(nodes, [root, -1, 0, f32::NEG_INFINITY.to_bits() as i32]);
-        for (node, values) in own.iter().enumerate() {
-            let [token, _, depth, _] = values;
-            for (column, value) in tree.iter_mut().zip(values) {
-                column.push(*value);
-            }
-            let Some(slot) = situation.slot(request) else {
-                push_padding(&mut rows, situation, *token);
-                // A padding request keeps its depths: only the rotary table lookup reads its positions.
-                let last = rows.position.len() - 1;
-                rows.position[last] = *depth;
-                continue;
-            };
-            let length = situation.length[slot];
-            let mut path: Vec<i32> =
-                std::iter::successors(Some(node as i32), |at| Some(own[*at as usize][1]).filter(|at| *at >= 0))
-                    .map(|at| situation.cache_row(slot, length + at).max(0))
-                    .collect();
-            path.reverse();
-            rows.token.push(*token);
-            rows.position.push(length + depth);
-            rows.write.push(situation.cache_row(slot, length + node as i32));
-            rows.slot.push(slot as i32);
-            rows.prefix.push(length);
-            rows.own.push(path);
+        for values in &own {
+            tree.iter_mut().zip(values).for_each(|(column, value)| column.push(*value));
         }
+        push_tree(&mut rows, situation, request, &own);
     }
     (tree, rows)
 }

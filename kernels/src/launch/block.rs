@@ -242,13 +242,9 @@ impl Kernels {
             )));
         }
         sequences.check()?;
-        tree.check(batch)?;
-        check_ints(tree.score, batch * nodes)?;
         check_ints(batch_slot, batch)?;
         proposals.check(batch * rankings, topk)?;
-        rows.check(batch * nodes, steps + 1)?;
-        let own = self.own_arguments(own, batch, nodes, rows.own_stride)?;
-        verify.check(batch, batch * nodes)?;
+        let trees = self.tree_arguments(batch, steps, tree, rows, own, verify)?;
         if let Some(next) = next {
             next.check(batch)?;
             if next.rankings > 256 {
@@ -264,12 +260,7 @@ impl Kernels {
         arguments.extend([batch_slot, sequences.length, sequences.root, sequences.page_table].map(address));
         arguments.extend([sequences.table_width, sequences.page_size, sequences.dummy()].map(int));
         arguments.extend([address(next.token), address(next.source), address(next.base), int(next.rankings)]);
-        arguments.extend(tree.arguments());
-        arguments.push(address(tree.score));
-        arguments.extend(rows.causal());
-        arguments.extend([address(rows.own), int(rows.own_stride)]);
-        arguments.extend(own);
-        arguments.extend(verify.arguments()?);
+        arguments.extend(trees);
         let widest = (begin..end).map(|level| most_parents(level, topk, nodes)).max().unwrap_or(1);
         let shared = (nodes - 1 + widest * topk) * 4;
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.

@@ -43,24 +43,15 @@ impl Kernels {
             return Err(DeviceError::Shape(format!("{batch} trees of {nodes} nodes and depth {steps} have no drafts")));
         }
         sequences.check()?;
-        tree.check(batch)?;
-        check_ints(tree.score, batch * nodes)?;
         check_ints(batch_slot, batch)?;
         check_ints(token, batch * nodes)?;
         check_ints(parent, batch * nodes)?;
-        rows.check(batch * nodes, steps + 1)?;
-        let own = self.own_arguments(own, batch, nodes, rows.own_stride)?;
-        verify.check(batch, batch * nodes)?;
+        let outputs = self.tree_arguments(batch, steps, tree, rows, own, verify)?;
         let kernel = self.device.kernel(FILE, &[], "host_trees")?;
         let mut arguments =
             [token, parent, batch_slot, sequences.length, sequences.root, sequences.page_table].map(address).to_vec();
         arguments.extend([sequences.table_width, sequences.page_size, steps, nodes, sequences.dummy()].map(int));
-        arguments.extend(tree.arguments());
-        arguments.push(address(tree.score));
-        arguments.extend(rows.causal());
-        arguments.extend([address(rows.own), int(rows.own_stride)]);
-        arguments.extend(own);
-        arguments.extend(verify.arguments()?);
+        arguments.extend(outputs);
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
         unsafe { self.device.launch(&kernel, grid([batch, 1, 1], MOST_NODES as u32, 0), &arguments) }
     }

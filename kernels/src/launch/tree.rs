@@ -350,28 +350,44 @@ impl Kernels {
         drafting.check()?;
         proposals.check(if steps == 1 { batch } else { batch * topk }, topk)?;
         sequences.check()?;
-        tree.check(batch)?;
         if nodes < 2 {
             return Err(DeviceError::Shape("a tree of the root alone has no drafts".into()));
         }
-        check_ints(tree.score, batch * nodes)?;
-        rows.check(batch * nodes, steps + 1)?;
-        let own = self.own_arguments(drafting.own, batch, nodes, rows.own_stride)?;
-        verify.check(batch, batch * nodes)?;
+        let trees = self.tree_arguments(batch, steps, tree, rows, drafting.own, verify)?;
         let kernel = self.device.kernel(FILE, &[], "draft_finish")?;
         let mut arguments = drafting.pool().to_vec();
         arguments.extend([proposals.ids, proposals.logprobs, drafting.batch_slot].map(address));
         arguments.extend([sequences.length, sequences.root, sequences.page_table].map(address));
         arguments.extend([sequences.table_width, sequences.page_size].map(int));
         arguments.extend([steps, topk, nodes, drafting.width(), sequences.dummy()].map(int));
-        arguments.extend(tree.arguments());
+        arguments.extend(trees);
+        // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
+        unsafe { self.device.launch(&kernel, grid([batch, 1, 1], 256, drafting.places() * 4), &arguments) }
+    }
+
+    /// The outputs of a kernel that lays out drafted trees and the rows that verify them, checked: `VERIFY_PARAMETERS` of
+    /// `cuda/nodes.cuh`.
+    pub(super) fn tree_arguments(
+        &self,
+        batch: usize,
+        steps: usize,
+        tree: TreeNodes<'_>,
+        rows: PassRows<'_>,
+        own: Option<OwnRows<'_>>,
+        verify: VerifyRows<'_>,
+    ) -> Result<Vec<Arg>, DeviceError> {
+        let all = batch * tree.nodes;
+        tree.check(batch)?;
+        check_ints(tree.score, all)?;
+        rows.check(all, steps + 1)?;
+        verify.check(batch, all)?;
+        let mut arguments = tree.arguments().to_vec();
         arguments.push(address(tree.score));
         arguments.extend(rows.causal());
         arguments.extend([address(rows.own), int(rows.own_stride)]);
-        arguments.extend(own);
+        arguments.extend(self.own_arguments(own, batch, tree.nodes, rows.own_stride)?);
         arguments.extend(verify.arguments()?);
-        // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
-        unsafe { self.device.launch(&kernel, grid([batch, 1, 1], 256, drafting.places() * 4), &arguments) }
+        Ok(arguments)
     }
 
     /// The rows of a round without speculation, one per request; `batch_slot` is int32 `[batch]`, `tree` has one node.

@@ -28,7 +28,7 @@ impl<'a> Mxfp4Matrix<'a> {
     /// `[outputs, inputs / 32]`, each an exponent of two plus 127.
     ///
     /// # Panics
-    /// When the number of inputs is no multiple of 32, or the number of bytes does not match.
+    /// When the number of inputs is not a multiple of 32, or the number of bytes does not match.
     pub fn new(
         [outputs, inputs]: [usize; 2],
         numbers: impl Into<Cow<'a, [u8]>>,

@@ -65,6 +65,11 @@ pub const SIMULATED_LENGTH: &str = "SGLANG_SIMULATE_ACC_LEN";
 /// Maximum start timeout in seconds: one day, longer than any engine takes to start.
 const LONGEST_START_S: f64 = 86_400.0;
 
+/// Whether a text can be the address of servers that a start command starts: they are reached without encryption.
+pub fn is_server_address(address: &str) -> bool {
+    address.starts_with("http://")
+}
+
 impl SystemSettings {
     /// Whether it is spectune's own engine, in this process.
     pub fn is_in_process(&self) -> bool {
@@ -151,7 +156,7 @@ impl SystemSettings {
         if let Some((key, _)) = of_starts.into_iter().find(|(_, is_given)| *is_given && self.command.is_empty()) {
             return Err(FieldError::at(key, format!("{} has no effect without command", key[1])));
         }
-        if self.address.as_ref().is_some_and(|address| !address.starts_with("http://")) {
+        if self.address.as_ref().is_some_and(|address| !is_server_address(address)) {
             return Err(FieldError::at(&["system", "address"], "expected an address such as \"http://node-1:30000\""));
         }
         if self.url.is_none() && self.flush {

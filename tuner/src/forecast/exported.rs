@@ -1,6 +1,6 @@
 //! A simulated policy as flags of slime.
 
-use schemas::{adaptive, tree::TreeShape};
+use schemas::{adaptive, drafting, tree::TreeShape};
 
 use super::plan::TableRow;
 
@@ -38,18 +38,16 @@ pub fn slime(algorithm: &str, table: &[TableRow], file: &str) -> Result<SlimeFla
         }
         first = row.batch.saturating_add(1);
     }
-    let shape = |shape: TreeShape| {
-        [
-            format!("--sglang-speculative-algorithm {algorithm}"),
-            format!("--sglang-speculative-num-steps {}", shape.num_steps),
-            format!("--sglang-speculative-eagle-topk {}", shape.topk),
-            format!("--sglang-speculative-num-draft-tokens {}", shape.num_draft_tokens),
-        ]
+    let shape = |shape: TreeShape| -> Result<Vec<String>, String> {
+        let numbers = drafting::sglang_flags(algorithm, shape)
+            .ok_or_else(|| format!("SGLang does not draft {shape} with {algorithm}"))?;
+        let numbers = numbers.into_iter().map(|(key, number)| format!("--sglang-{} {number}", key.flag().name));
+        Ok(std::iter::once(format!("--sglang-speculative-algorithm {algorithm}")).chain(numbers).collect())
     };
     match steps.as_slice() {
         [] => Err("the policy has no table that SGLang could run".into()),
         [(_, one)] if one.is_off() => Ok(SlimeFlags { flags: Vec::new(), file: None, warnings }),
-        [(_, one)] => Ok(SlimeFlags { flags: shape(*one).to_vec(), file: None, warnings }),
+        [(_, one)] => Ok(SlimeFlags { flags: shape(*one)?, file: None, warnings }),
         several => {
             if let Some((_, tree)) = several.iter().find(|(_, shape)| shape.topk > 1) {
                 return Err(format!(
@@ -58,7 +56,7 @@ pub fn slime(algorithm: &str, table: &[TableRow], file: &str) -> Result<SlimeFla
                 ));
             }
             let longest = several.iter().map(|(_, shape)| shape.num_steps).max().unwrap_or_default();
-            let mut flags = shape(TreeShape::chain(longest)).to_vec();
+            let mut flags = shape(TreeShape::chain(longest))?;
             flags.push("--sglang-speculative-adaptive".into());
             flags.push(format!("--sglang-speculative-adaptive-config {file}"));
             let bounds: Vec<String> = several.iter().skip(1).map(|(first, _)| (first - 1).to_string()).collect();

@@ -53,19 +53,14 @@ fn edits_of_flags(launch: &Launch, draft: &Draft, to: &Configuration) -> Option<
     let is_drafts = |key: Key| matches!(key, Key::SpeculativeAlgorithm | Key::SpeculativeDraftModelPath);
     let values = values(launch, draft, to).filter(|(key, _)| !(is_drafts(*key) && launch.has(*key)));
     let edit = |(key, value): (Key, String)| {
-        let is_known = || if key == Key::CudaGraphBs { are_written(launch) } else { launch.text(key).is_some() };
+        let is_known = || if key == Key::CudaGraphBs { captures(launch).is_some() } else { launch.text(key).is_some() };
         (!launch.has(key) || is_known()).then(|| launch.set(key, version, &value))
     };
     removed.map(Some).chain(values.map(edit)).collect()
 }
 
-/// Whether the capture sizes of a launch are in its text.
-fn are_written(launch: &Launch) -> bool {
-    launch.integers(Key::CudaGraphBs).is_some()
-}
-
 /// Whether a launch without speculation does not have a flag.
-pub fn is_of_speculation(key: Key) -> bool {
+fn is_of_speculation(key: Key) -> bool {
     key.flag().name.starts_with("speculative-")
 }
 
@@ -177,7 +172,7 @@ fn runs(name: &str, text: &str, before: &Launch, to: &Configuration) -> bool {
     })
 }
 
-/// The capture sizes that a launch lists.
+/// The capture sizes that a launch lists; `None` if they are not all in its text.
 fn captures(launch: &Launch) -> Option<Vec<usize>> {
     launch.integers(Key::CudaGraphBs)?.iter().map(|size| usize::try_from(size.value).ok()).collect()
 }
