@@ -19,8 +19,16 @@ use self::tensors::{Tensors, change_tensors, read, write};
 #[path = "support/tensors.rs"]
 mod tensors;
 
-const WITH_MTP: [&str; 6] =
-    ["glm4_moe", "glm4_moe_air", "glm4_moe_groups", "mimo", "deepseek_v3", "deepseek_v3_direct"];
+const WITH_MTP: [&str; 8] = [
+    "glm4_moe",
+    "glm4_moe_air",
+    "glm4_moe_groups",
+    "mimo",
+    "deepseek_v3",
+    "deepseek_v3_direct",
+    "qwen3_5",
+    "qwen3_5_moe",
+];
 
 fn family(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/families").join(name)

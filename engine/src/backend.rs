@@ -58,7 +58,14 @@ pub struct Capacity {
     /// launches the next round before it knows which requests ended in the last one: their slots run along, and their
     /// yields are dropped.
     pub rounds_in_flight: usize,
+    /// Number of places for copies of a slot's state ([`Backend::keep`]), if sequences have a state in addition to their
+    /// pages; `None` if pages are all that they need.
+    pub snapshots: Option<usize>,
 }
+
+/// A place for a copy of a slot's state: what linear attention keeps of a sequence beside its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Snapshot(pub u32);
 
 /// The device of a backend, for fingerprints and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -288,6 +295,24 @@ pub trait Backend: Send {
         pages: &[PageId],
         cached: usize,
     ) -> Result<(), EngineError>;
+
+    /// Copies the state that a slot has after all pieces of its prompt so far to a place, for later sequences with the same
+    /// beginning. No effect if slots have no state.
+    ///
+    /// # Errors
+    /// When the slot is not open or the place does not exist.
+    fn keep(&mut self, _slot: Slot, _to: Snapshot) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Copies a kept state to a slot that was opened with as many cached positions as the state has read, before its first
+    /// piece. Without it, a slot's state is that of an empty sequence.
+    ///
+    /// # Errors
+    /// As [`keep`](Self::keep).
+    fn resume(&mut self, _slot: Slot, _from: Snapshot) -> Result<(), EngineError> {
+        Ok(())
+    }
 
     /// Starts to process pieces of prompts, at most one per slot: by the target, then by the draft. `first` receives first
     /// tokens of prompts that end here, each with the index of its piece, before the draft processes the prompt. Returns

@@ -12,6 +12,7 @@ mod glm4_moe;
 mod gpt_oss;
 mod mimo;
 mod quantised;
+mod qwen3_5;
 mod qwen3_moe;
 mod rope;
 mod settings;
@@ -34,14 +35,14 @@ pub(crate) use self::{
 pub struct Family {
     /// The names in `architectures` of config.json.
     pub architectures: &'static [&'static str],
+    /// Settings that it reads, of those that no other family implements ([`settings`]).
+    pub reads: &'static [&'static str],
     /// Reads a target.
     target: fn(&Config<'_>) -> Result<TargetSpec, EngineError>,
     /// Its MTP layer, if the family has one.
     pub mtp: Option<MtpFamily>,
     /// How EAGLE-3 heads for this family number the target's layers.
     pub captured_ids: CapturedIds,
-    /// Settings that other families refuse and this one reads.
-    pub reads: &'static [&'static str],
 }
 
 /// The layout of a family's MTP layer.
@@ -76,11 +77,13 @@ impl CapturedIds {
     }
 }
 
-static FAMILIES: [&Family; 8] = [
+static FAMILIES: [&Family; 10] = [
     &dense::LLAMA,
     &dense::QWEN2,
     &dense::QWEN3,
     &qwen3_moe::FAMILY,
+    &qwen3_5::DENSE,
+    &qwen3_5::EXPERTS,
     &glm4_moe::FAMILY,
     &mimo::FAMILY,
     &deepseek_v3::FAMILY,

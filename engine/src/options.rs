@@ -93,6 +93,10 @@ pub struct EngineOptions {
     pub page_size: usize,
     /// Share of the device's memory for weights and KV cache.
     pub mem_fraction_static: f64,
+    /// Memory for states of linear attention, as a share of the memory for KV pages. Ignored for models without them.
+    pub state_memory_ratio: f64,
+    /// Maximum number of such states, of running requests and kept ones together; `None` for as many as the memory holds.
+    pub max_states: Option<usize>,
     /// Maximum number of prompt tokens per step.
     pub chunked_prefill_size: usize,
     /// Whether every prompt is prefilled from its start, even if the KV cache holds a prefix of it.
@@ -207,6 +211,9 @@ impl Default for EngineOptions {
             max_running_requests: MAX_RUNNING_REQUESTS,
             page_size: 1,
             mem_fraction_static: 0.8,
+            // SGLang's default.
+            state_memory_ratio: 0.9,
+            max_states: None,
             chunked_prefill_size: 2048,
             disable_radix_cache: false,
             capture_sizes: Vec::new(),

@@ -116,6 +116,7 @@ fn formats(
                 let aligned = matrices[0].shape.first().is_some_and(|rows| is_aligned(*rows));
                 format(matrices, stored, by, aligned)?
             }
+            AttentionTensors::Delta(delta) => format(delta.large_matrices(), stored, by, true)?,
         },
         ffn: match (&ffn, &layer.ffn) {
             (FfnTensors::Dense(block), _) => format(matrices(block), stored, by, is_aligned(block.gate.outputs()))?,

@@ -10,6 +10,7 @@ mod prefix;
 mod recording;
 mod round;
 mod running;
+mod snapshots;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -25,9 +26,10 @@ use self::{
     admission::Limits,
     pages::PagePool,
     prefill::LaunchedPrefill,
-    prefix::PageKeys,
+    prefix::{PageKey, PageKeys},
     round::LaunchedRound,
     running::{Place, Running},
+    snapshots::Snapshots,
 };
 pub use self::{prefix::Reuse, statistics::Statistics};
 use crate::{
@@ -84,6 +86,8 @@ pub struct Scheduler {
     cancelled: Vec<RequestId>,
     slots: Vec<Slot>,
     pages: PagePool,
+    /// Kept states, if sequences have a state beside their pages.
+    snapshots: Option<Snapshots>,
     statistics: Statistics,
     submitted: u64,
     /// Texts in which drafts are looked up, if the backend does not draft.
@@ -129,7 +133,12 @@ impl Scheduler {
         Self {
             slots: (0..options.largest_batch as u32).rev().map(Slot).collect(),
             pages: PagePool::new(capacity.pages),
-            statistics: Statistics { pages_total: capacity.pages, ..Statistics::default() },
+            snapshots: capacity.snapshots.map(Snapshots::new),
+            statistics: Statistics {
+                pages_total: capacity.pages,
+                snapshots_total: capacity.snapshots.unwrap_or_default(),
+                ..Statistics::default()
+            },
             options,
             waiting: VecDeque::new(),
             running: Vec::new(),
@@ -220,7 +229,7 @@ impl Scheduler {
     /// When a request is running.
     pub fn set_reuse(&mut self, reuse: Reuse) -> Result<(), EngineError> {
         self.expect_idle("the prefix cache can change")?;
-        self.pages.clear();
+        self.forget_prefixes();
         self.options.reuse = reuse;
         Ok(())
     }
@@ -235,9 +244,18 @@ impl Scheduler {
             self.expect_idle("the prefix cache can be flushed")?;
         }
         self.forget_texts();
-        self.pages.clear();
+        self.forget_prefixes();
         self.statistics.pages_cached = 0;
         Ok(())
+    }
+
+    /// Drops all evictable pages, and all kept states.
+    fn forget_prefixes(&mut self) {
+        self.pages.clear();
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.clear();
+        }
+        self.statistics.snapshots_kept = 0;
     }
 
     /// Whether no request is queued or running.
@@ -252,7 +270,7 @@ impl Scheduler {
     /// When a request is running.
     pub fn lend(&mut self) -> Result<&mut dyn Backend, EngineError> {
         self.expect_idle("texts can be replayed")?;
-        self.pages.clear();
+        self.forget_prefixes();
         self.statistics.pages_cached = 0;
         Ok(self.backend.as_mut())
     }
@@ -272,7 +290,7 @@ impl Scheduler {
         }
         let exchanged = self.backend.exchange(options, which)?;
         if exchanged && flush {
-            self.pages.clear();
+            self.forget_prefixes();
             self.statistics.pages_cached = 0;
         }
         Ok(exchanged)
@@ -352,7 +370,7 @@ impl Scheduler {
         self.forget_texts();
         // Outputs generated without speculation have no rows in the draft's cache.
         if policy.speculates() && !self.policy.speculates() {
-            self.pages.clear();
+            self.forget_prefixes();
         }
         self.policy = policy;
         Ok(())
@@ -445,6 +463,7 @@ impl Scheduler {
         self.statistics.waiting_retracted = self.waiting.iter().filter(|waiting| waiting.retracted.is_some()).count();
         self.statistics.running = self.running.iter().filter(|running| running.finished().is_none()).count();
         self.statistics.pages_cached = self.pages.kept();
+        self.statistics.snapshots_kept = self.snapshots.as_ref().map_or(0, Snapshots::kept);
         self.statistics.pages_used = self.statistics.pages_total - self.pages.free() - self.pages.kept();
     }
 
@@ -476,18 +495,26 @@ impl Scheduler {
             if self.slots.is_empty() || self.is_being_read(next) {
                 break;
             }
-            let Some((pages, shared)) = self.pages.open(next.keys.all(), next.positions.div_ceil(page_size)) else {
+            let keys = next.keys.all();
+            // Without a state there, pages are of no use.
+            let usable = self.snapshots.as_ref().map_or(keys.len(), |kept| kept.find(&keys[..self.pages.find(keys)]));
+            let keeps = self.places_to_keep(keys, usable);
+            let Some((pages, shared)) = self.pages.open(&keys[..usable], next.positions.div_ceil(page_size)) else {
                 break;
             };
             let (Some(slot), Some(next)) = (self.slots.pop(), self.waiting.pop_front()) else { break };
             let cached = shared * page_size;
             let sampling = &next.request.sampling;
             self.backend.open(slot, sampling, pages.ids(), cached)?;
+            if let (Some(kept), Some(key)) = (&mut self.snapshots, next.keys.within(cached).last()) {
+                let state = kept.take(key).ok_or_else(|| EngineError::Device("a kept state is missing".into()))?;
+                self.backend.resume(slot, state)?;
+            }
             if sampling.adjustments != Adjustments::default() {
                 let output = next.retracted.as_ref().map_or(&[][..], |running| running.output());
                 self.backend.adjust(slot, &next.request.input_ids, output, &self.model.ends(&next.request.stop))?;
             }
-            let place = Place { slot, pages, keys: next.keys, cached };
+            let place = Place { slot, pages, keys: next.keys, cached, keeps };
             if let Some(mut running) = next.retracted {
                 running.resume(place);
                 self.running.push(*running);
@@ -498,6 +525,18 @@ impl Scheduler {
             self.running.push(Running::new(next.id, next.request, next.submitted, Some(place), &self.model));
         }
         Ok(())
+    }
+
+    /// Numbers of leading pages after which the state of a prompt is worth keeping, ascending: where it leaves the pages of
+    /// earlier prompts, and where its last full page ends. Only after the first `usable`.
+    fn places_to_keep(&self, keys: &[PageKey], usable: usize) -> Vec<usize> {
+        if self.snapshots.is_none() {
+            return Vec::new();
+        }
+        let mut places = vec![self.pages.find(keys), keys.len()];
+        places.retain(|place| *place > usable);
+        places.dedup();
+        places
     }
 
     /// Whether a running request is prefilling the start of this one, as with samples of the same prompt: waiting for

@@ -21,23 +21,23 @@ mod tensors;
 mod text;
 
 pub use self::{
-    attention::{AttentionSpec, GroupedQuery, KvLayout, MultiHeadLatent},
+    attention::{AttentionSpec, DeltaNet, GroupedQuery, KvLayout, MultiHeadLatent, StateLayout},
     block::{BlockLayer, BlockSpec, BlockTensorLayout, ConfidenceSpec, MarkovKind, MarkovSpec, default_layers},
     cost::{Cost, ExpertCost, ModelCost, PassCost, WindowedCache},
     draft::DraftSpec,
     features::{CaptureNorms, CapturedFeatures, DraftSource, EmbeddingSource, Features, LinearSpec, VocabularySource},
     ffn::{DenseSpec, ExpertsLayout, ExpertsSpec, FfnSpec, RouterPrecision, RouterScore, RouterSpec},
     format::{LayerFormats, WeightFormat},
-    layer::LayerSpec,
+    layer::{LayerSpec, NormWeights},
     published::{PUBLISHED, PublishedModel, published},
     recurrent::{Feedback, Join, RecurrentSpec, RecurrentTensorLayout},
     rope::{Pairing, RopeSpec},
     share::Share,
     target::TargetSpec,
     tensors::{
-        AttentionTensors, BlockTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, JoinTensors,
-        LatentTensors, LayerTensors, LinearTensors, MarkovTensors, RecurrentTensors, Role, Split, TargetTensors,
-        TensorSpec,
+        AttentionTensors, BlockTensors, DeltaTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors,
+        JoinTensors, LatentTensors, LayerTensors, LinearTensors, MarkovTensors, RecurrentTensors, Role, Split,
+        TargetTensors, TensorSpec,
     },
     text::{Occurrence, PromptLookup, SuffixRule, TextSpec, TrieMatch, TrieRule},
 };

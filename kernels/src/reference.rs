@@ -5,6 +5,7 @@
 
 mod activation;
 mod attention;
+mod delta;
 mod dot;
 mod exp;
 mod experts;
@@ -17,8 +18,9 @@ mod rope;
 mod route;
 mod select;
 
-pub use activation::{GateActivation, silu_gate};
+pub use activation::{GateActivation, sigmoid, silu_gate};
 pub use attention::{KeyValues, Visible, attention, attention_with_sinks};
+pub use delta::{DeltaRows, DeltaSizes, delta_commit, delta_convolution, delta_history, delta_rows, delta_rule};
 pub use experts::{Expert, experts};
 pub use fp8::{FP8_BLOCK, FP8_LARGEST, Fp8Matrix, Fp8Scales, from_e4m3, to_e4m3};
 pub use latent::{Latents, latent_attention, per_head};

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use engine::spec::{
-    AttentionSpec, AttentionTensors, Features, Feedback, FfnSpec, FfnTensors, Join, RecurrentSpec, RecurrentTensors,
-    TensorSpec, VocabularySource,
+    AttentionSpec, AttentionTensors, Features, Feedback, FfnSpec, FfnTensors, Join, NormWeights, RecurrentSpec,
+    RecurrentTensors, TensorSpec, VocabularySource,
 };
 
 use self::{
@@ -82,6 +82,9 @@ pub fn trained_tensors(spec: &RecurrentSpec, target_vocabulary: usize) -> Vec<Te
 pub fn check(spec: &RecurrentSpec) -> std::result::Result<(), TrainingError> {
     match (&spec.layer.attention, &spec.layer.ffn) {
         (AttentionSpec::Latent(_), _) => Err(unsupported("latent attention (MLA)")),
+        (AttentionSpec::Delta(_), _) => Err(unsupported("linear attention")),
+        (AttentionSpec::Grouped(grouped), _) if grouped.output_gate => Err(unsupported("gated attention")),
+        _ if spec.layer.norms == NormWeights::LessOne => Err(unsupported("norms whose weights are stored less one")),
         (_, FfnSpec::Experts(_)) => Err(unsupported("experts")),
         (AttentionSpec::Grouped(_), FfnSpec::Dense(_)) => Ok(()),
     }

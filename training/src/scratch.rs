@@ -6,8 +6,8 @@ use engine::{
     EngineOptions, ModelFiles, ReplayText,
     spec::{
         AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, Features, Feedback,
-        FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, RecurrentSpec, RecurrentTensorLayout, Role,
-        TargetSpec, TensorSpec, VocabularySource,
+        FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, NormWeights, RecurrentSpec,
+        RecurrentTensorLayout, Role, TargetSpec, TensorSpec, VocabularySource,
     },
 };
 use half::bf16;
@@ -106,6 +106,7 @@ fn describe(target: &TargetSpec, hot: &[u32]) -> Result<(RecurrentSpec, GroupedQ
         head_norms: false,
         sinks: false,
         window: None,
+        output_gate: false,
         ..*heads
     };
     let spec = RecurrentSpec {
@@ -122,6 +123,7 @@ fn describe(target: &TargetSpec, hot: &[u32]) -> Result<(RecurrentSpec, GroupedQ
             hidden,
             epsilon: target.epsilon,
             input_norm: false,
+            norms: NormWeights::Whole,
             attention: AttentionSpec::Grouped(attention),
             ffn: FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
             formats: LayerFormats::default(),

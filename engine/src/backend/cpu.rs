@@ -43,7 +43,7 @@ pub use self::{
 };
 use super::{
     Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, PageId, Pool, PrefillChunk, ReplayPlace, Round,
-    RoundOutput, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
+    RoundOutput, Slot, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
 };
 use crate::{adjust::Adjuster, error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
 
@@ -53,7 +53,8 @@ pub struct CpuBackend {
     target: Target,
     draft: Option<Box<dyn Source>>,
     capacity: Capacity,
-    /// One per target layer, with a row for each position of each page.
+    /// One per target layer, with a row for each position of each page; or the states of a layer, for each slot and then
+    /// for each snapshot.
     caches: Vec<Cache>,
     /// One per draft layer: the same rows, then scratch rows for the draft's rows of a round.
     draft_caches: Vec<Cache>,
@@ -73,7 +74,7 @@ impl CpuBackend {
     fn new(target: Target, draft: Option<Box<dyn Source>>, capacity: Capacity, simulate: Option<f32>) -> Self {
         let rows = capacity.pages * capacity.page_size;
         Self {
-            caches: target.caches(rows),
+            caches: target.caches(rows, capacity.slots + capacity.snapshots.unwrap_or_default()),
             draft_caches: draft.as_ref().map(|draft| draft.caches(rows)).unwrap_or_default(),
             slots: Slots::new(capacity.slots),
             target,
@@ -92,6 +93,23 @@ impl CpuBackend {
         self.launched += 1;
         self.finished.push_back((Ticket(self.launched), output));
         Ticket(self.launched)
+    }
+
+    /// Copies states between a slot and a snapshot, in the direction that `order` chooses.
+    fn copy_state(
+        &mut self,
+        slot: Slot,
+        snapshot: Snapshot,
+        order: impl Fn(usize, usize) -> (usize, usize),
+    ) -> Result<(), EngineError> {
+        self.slots.get([slot])?;
+        let count = self.capacity.snapshots.unwrap_or_default();
+        if snapshot.0 as usize >= count {
+            return Err(EngineError::Device(format!("snapshot {} does not exist, there are {count}", snapshot.0)));
+        }
+        let (from, to) = order(slot.0 as usize, self.capacity.slots + snapshot.0 as usize);
+        self.caches.iter_mut().filter_map(Cache::states).for_each(|states| states.copy(from, to));
+        Ok(())
     }
 
     /// Bytes per token in the caches of a target and a draft.
@@ -190,7 +208,17 @@ impl Backend for CpuBackend {
                 "{pages} pages of {page_size} tokens cannot hold {cached} positions"
             )));
         }
-        self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size, cached))
+        self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size, cached))?;
+        self.caches.iter_mut().filter_map(Cache::states).for_each(|states| states.reset(slot.0 as usize));
+        Ok(())
+    }
+
+    fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
+        self.copy_state(slot, to, |slot, snapshot| (slot, snapshot))
+    }
+
+    fn resume(&mut self, slot: Slot, from: Snapshot) -> Result<(), EngineError> {
+        self.copy_state(slot, from, |slot, snapshot| (snapshot, slot))
     }
 
     fn prefill(

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::EngineError,
-    spec::{LinearTensors, TensorSpec},
+    spec::{LinearTensors, Role, TensorSpec},
 };
 
 /// The tensors of a checkpoint. A name that does not exist is looked up with a leading `model.` added or removed, as
@@ -115,12 +115,25 @@ impl<'a> Tensors<'a> {
         self.0.has_mxfp4()
     }
 
-    /// A vector: norm weights, a bias, or correction biases.
+    /// A vector: norm weights (with the one added that a checkpoint may leave out), a bias, or correction biases.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
     pub fn vector(&self, tensor: &TensorSpec) -> Result<Vec<f32>, EngineError> {
-        self.0.vector(&self.full(&tensor.name), tensor.values() as usize)
+        let mut values = self.0.vector(&self.full(&tensor.name), tensor.values() as usize)?;
+        if tensor.role == Role::NormLessOne {
+            values.iter_mut().for_each(|value| *value += 1.0);
+        }
+        Ok(values)
+    }
+
+    /// The values of a tensor of any shape.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix).
+    pub fn values(&self, tensor: &TensorSpec) -> Result<Vec<f32>, EngineError> {
+        let (bytes, element) = self.bytes(tensor)?;
+        Ok(element.decode(&bytes))
     }
 
     /// A vector, if the spec contains it.

@@ -264,6 +264,10 @@ impl Weights {
 /// The newest published name of a tensor.
 fn renamed(name: String) -> String {
     let short = name.strip_prefix("model.").unwrap_or(&name);
+    // Multimodal wrappers put the language model beside other towers.
+    if let Some(text) = short.strip_prefix("language_model.") {
+        return format!("model.{}", text.strip_prefix("model.").unwrap_or(text));
+    }
     let new = RENAMED.iter().find_map(|(old, new)| Some(format!("{new}{}", short.strip_prefix(old)?)));
     new.unwrap_or(name)
 }

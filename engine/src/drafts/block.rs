@@ -36,7 +36,7 @@ pub fn read(
     dspark: bool,
     given: Option<usize>,
 ) -> Result<BlockSpec, EngineError> {
-    families::check_but_windows(config)?;
+    families::check_but_windows(config, &[])?;
     let settings = Settings::new(config);
     settings.check()?;
     check_words(config, settings)?;

@@ -47,12 +47,12 @@ pub fn kind(config: &Config<'_>, target: DraftTarget<'_>, head: Option<&DraftHea
         Some(DraftHead::Eagle { layer }) => Ok(Kind::Eagle { layer: layer.ok_or_else(without_layer)? }),
         Some(DraftHead::Eagle3 { layer }) => Ok(Kind::Eagle3 { layer: layer.ok_or_else(without_layer)? }),
         Some(DraftHead::Block { dspark }) => Ok(Kind::Block { dspark: *dspark }),
-        Some(DraftHead::Mtp(MtpLayout::Qwen)) => {
-            Err(config.unsupported("an MTP layer in Qwen's layout (mtp.fc)", SUPPORTED))
-        }
         Some(DraftHead::Mtp(layout)) => {
             let layer = if let MtpLayout::Layer(layer) = layout { *layer } else { target.spec.layers.len() };
-            let (family, layout) = mtp_family(config, layer).ok_or_else(without_layer)?;
+            let (family, layout) = mtp_family(config, layer).ok_or_else(|| match layout {
+                MtpLayout::Qwen => config.unsupported("an MTP layer in Qwen's layout (mtp.fc)", SUPPORTED),
+                _ => without_layer(),
+            })?;
             Ok(Kind::Mtp { family, layout })
         }
         Some(DraftHead::Variant { name, sign, .. }) => Err(config.unsupported(
@@ -68,7 +68,7 @@ pub fn kind(config: &Config<'_>, target: DraftTarget<'_>, head: Option<&DraftHea
 }
 
 const SUPPORTED: &str = "supported: EAGLE-1/2, EAGLE-3, DFLASH and DSPARK heads and the MTP layers of DeepSeek-V3, \
-                         GLM-4.5 and MiMo in their published layouts";
+                         GLM-4.5, MiMo and Qwen3.5 in their published layouts";
 
 /// Checks the requested algorithm against the checkpoint.
 pub fn check_algorithm(folder: &Folder, head: &DraftHead, algorithm: &str) -> Result<(), EngineError> {

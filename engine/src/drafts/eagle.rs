@@ -7,7 +7,7 @@ use crate::{
     families::{self, Attention, Config},
     spec::{
         AttentionSpec, CaptureNorms, CapturedFeatures, DraftSource, EmbeddingSource, Features, Feedback, Join,
-        LayerFormats, LayerSpec, LinearSpec, RecurrentSpec, RecurrentTensorLayout, VocabularySource,
+        LayerFormats, LayerSpec, LinearSpec, NormWeights, RecurrentSpec, RecurrentTensorLayout, VocabularySource,
     },
 };
 
@@ -99,6 +99,7 @@ fn decoder_layer(config: &Config<'_>, prefix: &str, input: usize) -> Result<Laye
         hidden: config.hidden()?,
         epsilon: config.epsilon()?,
         input_norm: false,
+        norms: NormWeights::Whole,
         attention: AttentionSpec::Grouped(config.attention(prefix, Attention::BY_TENSORS, input)?),
         ffn: config.dense(prefix)?,
         formats: LayerFormats::default(),

@@ -40,7 +40,8 @@ pub fn in_folder(
     layout: RecurrentTensorLayout,
     target: DraftTarget<'_>,
 ) -> Result<RecurrentSpec, EngineError> {
-    families::check_settings(config, &[])?;
+    let reads = families::family(config.folder()).map_or(&[][..], |family| family.reads);
+    families::check_settings(config, reads)?;
     let hidden = config.hidden()?;
     if hidden != target.spec.hidden {
         let expected = target.spec.hidden;

@@ -8,7 +8,8 @@ use crate::{
     checkpoint::{Folder, Tensors, Weights},
     error::EngineError,
     spec::{
-        AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec, RouterSpec, TargetSpec,
+        AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec, NormWeights, RouterSpec,
+        TargetSpec,
     },
 };
 
@@ -145,6 +146,7 @@ impl<'a> Config<'a> {
             hidden,
             epsilon: self.epsilon()?,
             input_norm: true,
+            norms: NormWeights::Whole,
             attention: AttentionSpec::Grouped(self.attention(prefix, attention, hidden)?),
             ffn,
             formats: LayerFormats::default(),
@@ -177,6 +179,7 @@ impl<'a> Config<'a> {
             qkv_bias: qkv_bias || family.qkv_bias || setting == Some(true),
             output_bias: has("o_proj.bias"),
             head_norms: head_norms || family.head_norms == Some(true),
+            output_gate: false,
             rope: rope::read(self, head_dim, family.rotated)?,
             sinks: false,
             window: None,

@@ -54,6 +54,7 @@ pub fn experts(config: &Config<'_>, defaults: Defaults) -> Result<ExpertsSpec, E
         activation: GateActivation::Silu,
         bias: false,
         layout: ExpertsLayout::Separate,
+        shared_gate: false,
     };
     config.check_router(&spec)?;
     Ok(spec)

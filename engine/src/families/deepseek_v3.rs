@@ -10,7 +10,7 @@ use super::{
 use crate::{
     error::EngineError,
     spec::{
-        AttentionSpec, ExpertsSpec, FfnSpec, Join, LayerFormats, LayerSpec, MultiHeadLatent, Pairing,
+        AttentionSpec, ExpertsSpec, FfnSpec, Join, LayerFormats, LayerSpec, MultiHeadLatent, NormWeights, Pairing,
         RecurrentTensorLayout, RopeSpec, TargetSpec,
     },
 };
@@ -18,6 +18,7 @@ use crate::{
 /// The family of `DeepseekV3ForCausalLM`.
 pub static FAMILY: Family = Family {
     architectures: &["DeepseekV3ForCausalLM"],
+    reads: &[],
     target: read,
     mtp: Some(MtpFamily {
         // In a folder with only the MTP layer, it is layer 0.
@@ -26,7 +27,6 @@ pub static FAMILY: Family = Family {
         join: Join::NormedLinear { hidden_first: false, zero_first_embedding: false },
     }),
     captured_ids: CapturedIds::DeepSeek,
-    reads: &[],
 };
 
 fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
@@ -43,6 +43,7 @@ fn layer(config: &Config<'_>, ffn: FfnSpec) -> Result<LayerSpec, EngineError> {
         hidden: config.hidden()?,
         epsilon: config.epsilon()?,
         input_norm: true,
+        norms: NormWeights::Whole,
         attention: AttentionSpec::Latent(attention(config)?),
         ffn,
         formats: LayerFormats::default(),

@@ -7,28 +7,28 @@ use crate::{error::EngineError, spec::TargetSpec};
 /// Llama 2 to 3.3, Mistral.
 pub static LLAMA: Family = Family {
     architectures: &["LlamaForCausalLM", "MistralForCausalLM"],
+    reads: &[],
     target: |config| read(config, Attention::PLAIN),
     mtp: None,
     captured_ids: CapturedIds::Outputs,
-    reads: &[],
 };
 
 /// Qwen2, Qwen2.5.
 pub static QWEN2: Family = Family {
     architectures: &["Qwen2ForCausalLM"],
+    reads: &[],
     target: |config| read(config, Attention { qkv_bias: true, ..Attention::PLAIN }),
     mtp: None,
     captured_ids: CapturedIds::Outputs,
-    reads: &[],
 };
 
 /// Qwen3, dense.
 pub static QWEN3: Family = Family {
     architectures: &["Qwen3ForCausalLM"],
+    reads: &[],
     target: |config| read(config, Attention { head_norms: Some(true), ..Attention::PLAIN }),
     mtp: None,
     captured_ids: CapturedIds::Outputs,
-    reads: &[],
 };
 
 fn read(config: &Config<'_>, attention: Attention) -> Result<TargetSpec, EngineError> {

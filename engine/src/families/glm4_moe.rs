@@ -14,6 +14,7 @@ use crate::{
 /// The family of `Glm4MoeForCausalLM`.
 pub static FAMILY: Family = Family {
     architectures: &["Glm4MoeForCausalLM"],
+    reads: &[],
     target: read,
     mtp: Some(MtpFamily {
         // In a folder with only the MTP layer, it is layer 0.
@@ -22,7 +23,6 @@ pub static FAMILY: Family = Family {
         join: Join::NormedLinear { hidden_first: false, zero_first_embedding: false },
     }),
     captured_ids: CapturedIds::Outputs,
-    reads: &[],
 };
 
 fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {

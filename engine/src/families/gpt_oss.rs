@@ -7,8 +7,8 @@ use super::{CapturedIds, Config, Family, config::Attention};
 use crate::{
     error::EngineError,
     spec::{
-        AttentionSpec, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec, RouterPrecision,
-        RouterScore, RouterSpec, TargetSpec,
+        AttentionSpec, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec, NormWeights,
+        RouterPrecision, RouterScore, RouterSpec, TargetSpec,
     },
 };
 
@@ -58,6 +58,7 @@ fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
             hidden,
             epsilon: config.epsilon()?,
             input_norm: true,
+            norms: NormWeights::Whole,
             attention: AttentionSpec::Grouped(attention),
             ffn: FfnSpec::Experts(experts.clone()),
             formats: LayerFormats::default(),
@@ -104,6 +105,7 @@ fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
         per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,
         intermediate: config.size(fields.intermediate_size, "intermediate_size")?,
         shared: None,
+        shared_gate: false,
         activation: GateActivation::Clamped { alpha: ALPHA, limit: limit as f32 },
         bias: true,
         layout: ExpertsLayout::Alternating,

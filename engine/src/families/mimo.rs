@@ -9,6 +9,7 @@ use crate::{
 /// Base, SFT, RL, RL-Zero, RL-0530.
 pub static FAMILY: Family = Family {
     architectures: &["MiMoForCausalLM"],
+    reads: &[],
     target: |config| config.target(|_, prefix| layer(config, prefix)),
     mtp: Some(MtpFamily {
         layout: |_| RecurrentTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() },
@@ -17,7 +18,6 @@ pub static FAMILY: Family = Family {
         join: Join::NormedLinear { hidden_first: true, zero_first_embedding: true },
     }),
     captured_ids: CapturedIds::Outputs,
-    reads: &[],
 };
 
 fn layer(config: &Config<'_>, prefix: &str) -> Result<LayerSpec, EngineError> {

@@ -55,6 +55,7 @@ fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
         activation: GateActivation::Silu,
         bias: false,
         layout: ExpertsLayout::Separate,
+        shared_gate: false,
     };
     config.check_router(&spec)?;
     Ok(spec)

@@ -130,21 +130,17 @@ const READ: &[&str] = &[
 /// # Errors
 /// An error with the setting and its value.
 pub fn check(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
-    if !reads.contains(&"sliding_window") {
+    if !reads.iter().any(|name| ["sliding_window", "layer_types"].contains(name)) {
         check_windows(config)?;
     }
-    check_but(config, reads)
+    check_but_windows(config, reads)
 }
 
 /// The same for models that read the windows of attention.
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_but_windows(config: &Config<'_>) -> Result<(), EngineError> {
-    check_but(config, &[])
-}
-
-fn check_but(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
+pub fn check_but_windows(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
     check_readable(config)?;
     check_activation(config)?;
     let fields = config.fields();
@@ -158,7 +154,7 @@ fn check_but(config: &Config<'_>, reads: &[&str]) -> Result<(), EngineError> {
         }
     }
     let rope = fields.rope_parameters.as_ref().or(fields.rope_scaling.as_ref());
-    for name in ROPE_SETTINGS {
+    for name in ROPE_SETTINGS.iter().filter(|name| !reads.contains(name)) {
         if let Some(value) = rope.and_then(|rope| rope.other.get(*name)).filter(|value| !Neutral::Off.is(value)) {
             return Err(config.unsupported(
                 format!("{name} = {value} in the parameters of the rotary embedding"),

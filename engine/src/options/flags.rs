@@ -64,6 +64,7 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
         let number = launch.number(Key::MemFractionStatic).map(|number| number.value);
         options.mem_fraction_static = number.ok_or_else(|| no_sense(setting, "a number above 0 and at most 1"))?;
     }
+    states(launch, &mut options)?;
     if let Some(setting) = launch.setting(Key::ChunkedPrefillSize) {
         options.chunked_prefill_size = match launch.integer(Key::ChunkedPrefillSize).map(|size| size.value) {
             Some(-1) => usize::MAX,
@@ -118,6 +119,26 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
         options.policy = policy;
     }
     Ok(options)
+}
+
+/// The flags of linear attention's states, by SGLang's names.
+fn states(launch: &Launch, options: &mut EngineOptions) -> Result<(), EngineError> {
+    if let Some(setting) = launch.setting(Key::MambaFullMemoryRatio) {
+        let ratio = launch.number(Key::MambaFullMemoryRatio).map(|number| number.value);
+        let ratio = ratio.filter(|ratio| *ratio > 0.0 && ratio.is_finite());
+        options.state_memory_ratio = ratio.ok_or_else(|| no_sense(setting, "a number above 0"))?;
+    }
+    if let Some(setting) = launch.setting(Key::MaxMambaCacheSize) {
+        let most = count(launch, Key::MaxMambaCacheSize)?.filter(|most| *most > 0);
+        options.max_states = Some(most.ok_or_else(|| no_sense(setting, "a number of states of at least 1"))?);
+    }
+    match launch.text(Key::MambaSsmDtype).map(|word| word.value) {
+        None | Some("float32") => Ok(()),
+        Some(other) => Err(EngineError::Configuration(format!(
+            "--mamba-ssm-dtype {other}: this engine keeps the states of linear attention in float32: remove it, or give \
+             float32"
+        ))),
+    }
 }
 
 /// The tree shape of the flags; unset flags take the values that SGLang would choose.

@@ -12,7 +12,8 @@ use schemas::tree::TreeShape;
 use crate::{
     backend::{
         Asked, Backend, Capacity, DeviceInfo, MAX_PENDING_DRAFT, PageId, Pool, PrefillChunk, ProducedToken,
-        ReplayPlace, Round, RoundOutput, RoundTiming, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
+        ReplayPlace, Round, RoundOutput, RoundTiming, Slot, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs,
+        Yield,
     },
     error::EngineError,
     request::SamplingParams,
@@ -50,11 +51,15 @@ pub struct World {
     /// The contents of each row of each page: the target's row, which depends on a token, and the draft's, which also
     /// depends on the next token.
     rows: BTreeMap<(PageId, usize), (u32, Option<u32>)>,
+    /// Kept states.
+    kept: BTreeMap<Snapshot, Vec<u32>>,
 }
 
 struct Open {
     pages: Vec<PageId>,
     prompt: Vec<u32>,
+    /// The tokens that its state has read.
+    state: Vec<u32>,
     next: Option<u32>,
     produced: usize,
     /// The last produced token, which is not in any cache yet.
@@ -168,9 +173,27 @@ impl Backend for Fake {
         let follows = (1..cached).all(|at| row(at - 1).1 == Some(prompt[at]));
         assert!(follows, "a row of the draft belongs to another sequence");
         let next = cached.checked_sub(1).and_then(|last| row(last).1);
-        let open = Open { pages: pages.to_vec(), prompt, next, produced: 0, root: 0, unread: Vec::new() };
+        let state = Vec::new();
+        let open = Open { pages: pages.to_vec(), prompt, state, next, produced: 0, root: 0, unread: Vec::new() };
         world.opened.push(sampling.seed);
         assert!(world.open.insert(slot, open).is_none(), "{slot:?} is in use");
+        Ok(())
+    }
+
+    fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
+        let mut world = self.world();
+        assert!((to.0 as usize) < self.capacity.snapshots.expect("states"), "{to:?} does not exist");
+        let open = &world.open[&slot];
+        assert!(open.produced == 0, "rounds have changed the state");
+        let state = open.state.clone();
+        world.kept.insert(to, state);
+        Ok(())
+    }
+
+    fn resume(&mut self, slot: Slot, from: Snapshot) -> Result<(), EngineError> {
+        let mut world = self.world();
+        let state = world.kept[&from].clone();
+        world.open.get_mut(&slot).expect("an open slot").state = state;
         Ok(())
     }
 
@@ -205,6 +228,10 @@ impl Backend for Fake {
             assert!(!chunk.tokens.is_empty() && chunk.tokens.len() <= self.capacity.prefill_chunk, "size of a piece");
             assert_eq!(chunk.start, open.prompt.len(), "a piece does not continue the prompt");
             assert!(open.next.is_none_or(|next| next == chunk.tokens[0]), "another token than was announced");
+            if self.capacity.snapshots.is_some() {
+                assert_eq!(open.state, open.prompt, "the state of another sequence");
+                open.state.extend(chunk.tokens);
+            }
             open.prompt.extend(chunk.tokens);
             open.next = chunk.next;
             open.produced = usize::from(chunk.next.is_none());

@@ -80,6 +80,11 @@ impl Scheduler {
             if piece.next.is_none() && !known.contains(&running.id()) {
                 running.await_first();
             }
+            if let (Some(kept), Some(key)) = (&mut self.snapshots, running.keeps_now())
+                && let Some(place) = kept.place(&key)
+            {
+                self.backend.keep(piece.slot, place)?;
+            }
             if let Some((table, keys)) = running.filled_pages() {
                 self.pages.share(table, keys);
             }
@@ -136,7 +141,8 @@ impl Scheduler {
         let mut pieces = Vec::new();
         for (member, running) in self.running.iter().enumerate() {
             let Some((slot, start, rest)) = running.unread_prompt() else { continue };
-            let count = rest.len().min(largest).min(budget);
+            let stop = running.stops_at().map_or(usize::MAX, |stop| stop - start);
+            let count = rest.len().min(largest).min(budget).min(stop);
             if count == 0 {
                 break;
             }

@@ -89,6 +89,11 @@ impl PageKeys {
         }
     }
 
+    /// Tokens per page.
+    pub fn page_size(&self) -> usize {
+        self.page_size
+    }
+
     /// All keys.
     pub fn all(&self) -> &[PageKey] {
         &self.keys

@@ -11,7 +11,7 @@ use schemas::tree::TreeShape;
 use crate::{
     backend::{
         Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot,
-        StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
+        Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
     },
     error::EngineError,
     request::{Event, RequestId, SamplingParams},
@@ -112,6 +112,14 @@ impl Backend for Recording {
         cached: usize,
     ) -> Result<(), EngineError> {
         self.backend.open(slot, sampling, pages, cached)
+    }
+
+    fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
+        self.backend.keep(slot, to)
+    }
+
+    fn resume(&mut self, slot: Slot, from: Snapshot) -> Result<(), EngineError> {
+        self.backend.resume(slot, from)
     }
 
     fn prefill(

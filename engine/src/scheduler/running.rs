@@ -53,6 +53,8 @@ pub struct Place {
     pub keys: PageKeys,
     /// Number of tokens of its prompt that the pages held from the start.
     pub cached: usize,
+    /// Numbers of leading pages after which its state is to be kept, ascending.
+    pub keeps: Vec<usize>,
 }
 
 /// The part of a round's result that a request kept.
@@ -136,6 +138,21 @@ impl Running {
     /// Why it ended, if it has.
     pub fn finished(&self) -> Option<&FinishReason> {
         self.finished.as_ref()
+    }
+
+    /// The position at which the next piece of its prompt must end, if its state is to be kept there.
+    pub fn stops_at(&self) -> Option<usize> {
+        let place = self.place.as_ref()?;
+        let mut positions = place.keeps.iter().map(|pages| pages * place.keys.page_size());
+        positions.find(|position| *position > self.prompt_read)
+    }
+
+    /// The key of the last page that it has read, if its state is to be kept now.
+    pub fn keeps_now(&self) -> Option<PageKey> {
+        let place = self.place.as_ref()?;
+        let ends = |pages: &usize| pages * place.keys.page_size() == self.prompt_read;
+        place.keeps.iter().find(|pages| ends(pages))?;
+        place.keys.within(self.prompt_read).last().copied()
     }
 
     /// Its pages, and the keys of those that the device has filled with its prompt.

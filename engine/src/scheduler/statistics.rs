@@ -20,6 +20,10 @@ pub struct Statistics {
     pub pages_cached: usize,
     /// Total number of pages.
     pub pages_total: usize,
+    /// Number of kept states of sequences, for models that have such a state beside pages.
+    pub snapshots_kept: usize,
+    /// Total number of places for them.
+    pub snapshots_total: usize,
     /// Prompt tokens of admitted requests.
     pub prompt_tokens: u64,
     /// Number of these that were already in the KV cache.

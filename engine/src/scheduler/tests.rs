@@ -20,6 +20,7 @@ use crate::{
 const END: u32 = 0;
 
 const CAPACITY: Capacity = Capacity {
+    snapshots: None,
     slots: 4,
     pages: 64,
     page_size: 4,
@@ -136,11 +137,11 @@ proptest! {
     fn every_request_gets_its_own_output_and_nothing_leaks(
         mut arrivals in arrivals(),
         slots in 1..6_usize, pages in 12..80_usize, page_size in 1..9_usize, prefill_chunk in 1..20_usize,
-        rounds_in_flight in 1..4_usize,
+        rounds_in_flight in 1..4_usize, snapshots in prop::option::of(0..5_usize),
         shape in prop::sample::select(vec!["0,1,1", "1,1,2", "3,1,4", "3,4,8", "2,8,60"]),
     ) {
         let shape: TreeShape = shape.parse().expect("a shape");
-        let capacity = Capacity { slots, pages, page_size, prefill_chunk, rounds_in_flight, ..CAPACITY };
+        let capacity = Capacity { slots, pages, page_size, prefill_chunk, rounds_in_flight, snapshots, ..CAPACITY };
         let (mut scheduler, world) = scheduler(capacity, RANDOM, ShapePolicy::fixed(shape));
         arrivals.sort_by_key(|arrival| arrival.step);
         let mut events = Vec::new();
@@ -166,6 +167,7 @@ proptest! {
             }
             scheduler.step(&mut |event| events.push(event)).expect("the device works");
             scheduler.pages.audit(scheduler.running.iter().filter_map(Running::pages), pages);
+            scheduler.snapshots.iter().for_each(|kept| kept.audit(snapshots.unwrap_or_default()));
         }
         events.extend(drain(&mut scheduler));
         scheduler.pages.audit(std::iter::empty(), pages);

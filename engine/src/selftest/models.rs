@@ -18,8 +18,8 @@ use crate::{
     spec::{
         AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, ExpertsLayout,
         ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec,
-        MultiHeadLatent, Pairing, RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision, RouterScore,
-        RouterSpec, TargetSpec, TensorSpec, VocabularySource,
+        MultiHeadLatent, NormWeights, Pairing, RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision,
+        RouterScore, RouterSpec, TargetSpec, TensorSpec, VocabularySource,
     },
 };
 
@@ -263,6 +263,7 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
         per_token,
         intermediate,
         shared,
+        shared_gate: false,
         activation: GateActivation::Silu,
         bias: false,
         layout: ExpertsLayout::Separate,
@@ -350,6 +351,7 @@ fn layer(input: usize) -> LayerSpec {
         hidden: HIDDEN,
         epsilon: EPSILON,
         input_norm: false,
+        norms: NormWeights::Whole,
         attention: AttentionSpec::Grouped(GroupedQuery {
             input,
             output: HIDDEN,
@@ -359,6 +361,7 @@ fn layer(input: usize) -> LayerSpec {
             qkv_bias: false,
             output_bias: false,
             head_norms: false,
+            output_gate: false,
             rope,
             sinks: false,
             window: None,

@@ -1,6 +1,6 @@
 //! Attention of a layer, and its cache rows.
 
-use kernels::reference::Rope;
+use kernels::reference::{DeltaSizes, Rope};
 
 use super::RopeSpec;
 
@@ -11,6 +11,8 @@ pub enum AttentionSpec {
     Grouped(GroupedQuery),
     /// Keys and values are projected from one latent vector per token (DeepSeek).
     Latent(MultiHeadLatent),
+    /// A gated delta net: a state of constant size instead of a cache (Qwen3.5's linear attention).
+    Delta(DeltaNet),
 }
 
 /// Grouped-query attention.
@@ -32,6 +34,9 @@ pub struct GroupedQuery {
     pub output_bias: bool,
     /// Whether query and key heads are normed individually, before the rotation.
     pub head_norms: bool,
+    /// Whether the query projection also gives a gate for each output: each head's queries, then its gates. The sigmoid of
+    /// the gates multiplies the heads' outputs before the output projection (Qwen3.5).
+    pub output_gate: bool,
     /// Position embedding of queries and keys.
     pub rope: RopeSpec,
     /// Whether each query head has a sink: one more score in its softmax, without a value.
@@ -63,10 +68,32 @@ pub struct MultiHeadLatent {
     pub rope: RopeSpec,
 }
 
+/// A gated delta net (arXiv 2412.06464) with a short convolution over queries, keys and values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeltaNet {
+    /// Width of the input of the first projections.
+    pub input: usize,
+    /// Width of the output projection's output.
+    pub output: usize,
+    /// Heads and their dimensions, and the length of the convolution.
+    pub sizes: DeltaSizes,
+}
+
+/// What a layer keeps of a running request beside the pages of its cache: a state whose size does not depend on the
+/// length of the sequence. It is what a slot of the device holds, what a snapshot for prefix reuse copies, and what memory
+/// and cost count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateLayout {
+    /// Values that are kept in the type that the engine computes in: the last rows before the convolution.
+    pub history: usize,
+    /// Values that are kept in float32: the matrices of the recurrence.
+    pub recurrent: usize,
+}
+
 /// Layout of a token's entry in the cache of one layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvLayout {
-    /// Number of planes: two for keys and values, one for a latent cache.
+    /// Number of planes: two for keys and values, one for a latent cache, none for a layer without a cache.
     pub planes: usize,
     /// Values per token in a plane.
     pub width: usize,
@@ -78,6 +105,7 @@ impl AttentionSpec {
         match self {
             Self::Grouped(grouped) => grouped.input,
             Self::Latent(latent) => latent.input,
+            Self::Delta(delta) => delta.input,
         }
     }
 
@@ -86,30 +114,34 @@ impl AttentionSpec {
         match self {
             Self::Grouped(grouped) => grouped.output,
             Self::Latent(latent) => latent.output,
+            Self::Delta(delta) => delta.output,
         }
     }
 
-    /// Number of query heads.
+    /// Number of query heads; of a delta net, of heads with a state.
     pub fn heads(&self) -> usize {
         match self {
             Self::Grouped(grouped) => grouped.heads,
             Self::Latent(latent) => latent.heads,
+            Self::Delta(delta) => delta.sizes.value_heads,
         }
     }
 
-    /// The rotation.
-    pub fn rope(&self) -> &RopeSpec {
+    /// The rotation; a delta net has none.
+    pub fn rope(&self) -> Option<&RopeSpec> {
         match self {
-            Self::Grouped(grouped) => &grouped.rope,
-            Self::Latent(latent) => &latent.rope,
+            Self::Grouped(grouped) => Some(&grouped.rope),
+            Self::Latent(latent) => Some(&latent.rope),
+            Self::Delta(_) => None,
         }
     }
 
-    /// The rotation of its heads; for latent attention, of their rotated part.
-    pub fn rotation(&self) -> Rope {
+    /// The rotation of its heads; for latent attention, of their rotated part; for a delta net, none.
+    pub fn rotation(&self) -> Option<Rope> {
         match self {
-            Self::Grouped(grouped) => grouped.rope.rotation(grouped.head_dim),
-            Self::Latent(latent) => latent.rope.rotation(latent.rope.dims),
+            Self::Grouped(grouped) => Some(grouped.rope.rotation(grouped.head_dim)),
+            Self::Latent(latent) => Some(latent.rope.rotation(latent.rope.dims)),
+            Self::Delta(_) => None,
         }
     }
 
@@ -118,6 +150,15 @@ impl AttentionSpec {
         match self {
             Self::Grouped(grouped) => KvLayout { planes: 2, width: grouped.key_value_width() },
             Self::Latent(latent) => KvLayout { planes: 1, width: latent.cache_width() },
+            Self::Delta(_) => KvLayout::default(),
+        }
+    }
+
+    /// What it keeps of a running request beside its cache: nothing, except for a delta net.
+    pub fn state(&self) -> StateLayout {
+        match self {
+            Self::Grouped(_) | Self::Latent(_) => StateLayout::default(),
+            Self::Delta(delta) => StateLayout { history: delta.sizes.history(), recurrent: delta.sizes.state() },
         }
     }
 
@@ -130,7 +171,7 @@ impl AttentionSpec {
     pub fn grouped(&self) -> Option<&GroupedQuery> {
         match self {
             Self::Grouped(grouped) => Some(grouped),
-            Self::Latent(_) => None,
+            Self::Latent(_) | Self::Delta(_) => None,
         }
     }
 }
@@ -144,6 +185,11 @@ impl GroupedQuery {
     /// Outputs of the key projection, and of the value projection.
     pub fn key_value_width(&self) -> usize {
         self.key_value_heads * self.head_dim
+    }
+
+    /// Outputs of the query projection with its gates, if it has any.
+    pub fn query_outputs(&self) -> usize {
+        self.query_width() * if self.output_gate { 2 } else { 1 }
     }
 
     /// Outputs of the query, key and value projections together.
@@ -196,6 +242,21 @@ impl MultiHeadLatent {
                 .collect()
         };
         (heads().flat_map(turned).collect(), heads().flat_map(|head| &head[nope * rank..]).copied().collect())
+    }
+}
+
+impl StateLayout {
+    /// Bytes of the state, with elements of this many bytes where the type is the engine's.
+    pub fn bytes(self, element: usize) -> u64 {
+        (self.history * element + self.recurrent * size_of::<f32>()) as u64
+    }
+}
+
+impl std::ops::Add for StateLayout {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { history: self.history + other.history, recurrent: self.recurrent + other.recurrent }
     }
 }
 

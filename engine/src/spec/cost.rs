@@ -62,6 +62,10 @@ pub struct ModelCost {
     /// no layer has one.
     #[serde(default)]
     pub target_windowed: Option<WindowedCache>,
+    /// Bytes of the target's state per running request, which a round reads and writes once each; zero if caches are all
+    /// that it keeps.
+    #[serde(default)]
+    pub target_state: u64,
     /// What fills the pool of the draft's trees: how many passes of how many rows a shape takes.
     #[serde(default)]
     pub nodes: NodeSource,
@@ -213,7 +217,7 @@ impl TargetSpec {
 
     /// Bytes per token in the caches of all layers.
     pub fn cache_row(&self, element: usize) -> u64 {
-        (self.layers.len() * self.kv().values() * element) as u64
+        self.layers.iter().map(|layer| (layer.attention.kv().values() * element) as u64).sum()
     }
 
     /// The part of [`cache_row`](Self::cache_row) that belongs to layers with a window.
@@ -287,6 +291,7 @@ impl BlockSpec {
         let kept = tensors.layers.iter().flat_map(|layer| match &layer.attention {
             AttentionTensors::Grouped(grouped) => vec![&grouped.key.weight, &grouped.value.weight],
             AttentionTensors::Latent(latent) => vec![&latent.compress.weight],
+            AttentionTensors::Delta(_) => Vec::new(),
         });
         PassCost::of(tensors.reduce.all().chain([&tensors.context_norm]).chain(kept), element, 0.0)
     }
@@ -343,6 +348,7 @@ impl ModelCost {
             second_pass: None,
             target_cache_row: target.cache_row(element),
             target_windowed: target.windowed_cache(element),
+            target_state: target.state().bytes(element),
             nodes: draft.map(DraftSpec::nodes).unwrap_or_default(),
             draft: draft.map(|draft| draft.cost(target, element)).unwrap_or_default(),
             draft_extension: draft.map(|draft| draft.extension_cost(target, element)).unwrap_or_default(),
@@ -368,7 +374,8 @@ impl ModelCost {
     pub fn of_round(&self, shape: TreeShape, batch: usize, context: usize) -> u64 {
         let cached = (batch * context) as f64;
         let verified = if shape.is_off() { batch } else { batch * shape.num_draft_tokens };
-        let target = self.target.bytes(verified) + cached * self.target_row_read(context as f64);
+        let states = (2 * batch) as f64 * self.target_state as f64;
+        let target = self.target.bytes(verified) + cached * self.target_row_read(context as f64) + states;
         if shape.is_off() {
             return target as u64;
         }

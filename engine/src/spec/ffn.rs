@@ -31,9 +31,12 @@ pub struct ExpertsSpec {
     pub per_token: usize,
     /// Number of outputs of gate and of up of one expert.
     pub intermediate: usize,
-    /// Number of outputs of gate and of up of the shared expert, which processes every row and is added with weight 1
-    /// (several shared experts count as one of their total width).
+    /// Number of outputs of gate and of up of the shared expert, which processes every row and is added with weight 1,
+    /// or that of its gate (several shared experts count as one of their total width).
     pub shared: Option<usize>,
+    /// Whether the shared expert has a gate: the sigmoid of a product of the row with one vector multiplies its output. Such
+    /// releases (Qwen) name it `shared_expert`, others `shared_experts`.
+    pub shared_gate: bool,
     /// How an expert joins gate and up.
     pub activation: GateActivation,
     /// Whether the router and each projection of an expert have a bias. Logits with their bias are what the router

@@ -2,6 +2,16 @@
 
 use super::{AttentionSpec, FfnSpec, LayerFormats};
 
+/// How a checkpoint stores the weights of norms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NormWeights {
+    /// As they are.
+    #[default]
+    Whole,
+    /// Less one: a row is multiplied by 1 + w (Qwen3.5). The norm of a delta net's outputs is stored as it is.
+    LessOne,
+}
+
 /// A decoder layer: `x += attention(norm(x)); x += ffn(norm(x))`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerSpec {
@@ -12,6 +22,8 @@ pub struct LayerSpec {
     /// Whether the stream is normed before attention. EAGLE-1/2 heads have no such norm; EAGLE-3 heads norm the inputs
     /// that they join instead ([`Join::NormedIntoAttention`](super::Join)).
     pub input_norm: bool,
+    /// How checkpoints store the weights of its norms.
+    pub norms: NormWeights,
     /// Attention.
     pub attention: AttentionSpec,
     /// Feed-forward block.

@@ -1,12 +1,12 @@
 //! Published model shapes, for random weights.
 
-use kernels::reference::{GateActivation, RopeScaling};
+use kernels::reference::{DeltaSizes, GateActivation, RopeScaling};
 
 use super::{
-    AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, ExpertsLayout, ExpertsSpec,
-    Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, MultiHeadLatent, Pairing,
-    RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec,
-    VocabularySource, WeightFormat,
+    AttentionSpec, CaptureNorms, CapturedFeatures, DeltaNet, DenseSpec, DraftSource, EmbeddingSource, ExpertsLayout,
+    ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, MultiHeadLatent,
+    NormWeights, Pairing, RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision, RouterScore, RouterSpec,
+    TargetSpec, VocabularySource, WeightFormat,
 };
 use crate::error::EngineError;
 
@@ -52,6 +52,14 @@ enum Heads {
         dim: usize,
         window: usize,
     },
+    /// A gated delta net in all but every `interval`-th layer, which has attention with gated outputs and normed heads.
+    Delta {
+        queries: usize,
+        keys: usize,
+        dim: usize,
+        interval: usize,
+        sizes: DeltaSizes,
+    },
     Latent {
         queries: usize,
         query_rank: usize,
@@ -84,6 +92,7 @@ enum Ffn {
         per_token: usize,
         intermediate: usize,
         shared: Option<usize>,
+        shared_gate: bool,
         router: RouterSpec,
     },
     /// gpt-oss: experts in MXFP4 with biases.
@@ -105,6 +114,8 @@ enum Draft {
     MimoMtp,
     /// The MTP layer of DeepSeek-V3 and GLM-4.5; always with experts.
     NextN,
+    /// The MTP layer of Qwen3.5.
+    QwenMtp,
 }
 
 /// The published shape with this name.
@@ -137,7 +148,7 @@ impl PublishedModel {
             head_rows: self.vocabulary,
             tied: self.tied,
             epsilon: EPSILON,
-            layers: (0..layers).map(|at| self.layer(at, self.ffn.of_fewer(layers, self.layers).at(at))).collect(),
+            layers: (0..layers).map(|at| self.layer_at(at, self.ffn.of_fewer(layers, self.layers).at(at))).collect(),
         })
     }
 
@@ -174,13 +185,19 @@ impl PublishedModel {
                 RecurrentTensorLayout::NextN { prefix: TargetSpec::layer_prefix(self.layers) },
                 Join::NormedLinear { hidden_first: false, zero_first_embedding: false },
             ),
+            Draft::QwenMtp => mtp(
+                RecurrentTensorLayout::QwenMtp,
+                Join::NormedLinear { hidden_first: false, zero_first_embedding: false },
+            ),
         }
     }
 
     fn eagle3(&self, target: &TargetSpec, vocabulary: usize, intermediate: usize) -> RecurrentSpec {
         let layers = target.layers.len();
         let heads = match self.heads {
-            Heads::Grouped { queries, keys, dim, .. } | Heads::Sinks { queries, keys, dim, .. } => {
+            Heads::Grouped { queries, keys, dim, .. }
+            | Heads::Sinks { queries, keys, dim, .. }
+            | Heads::Delta { queries, keys, dim, .. } => {
                 Heads::Grouped { queries, keys, dim, qkv_bias: false, norms: false }
             }
             latent @ Heads::Latent { .. } => latent,
@@ -202,6 +219,7 @@ impl PublishedModel {
                 hidden: self.hidden,
                 epsilon: EPSILON,
                 input_norm: false,
+                norms: NormWeights::Whole,
                 attention,
                 ffn: FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
                 formats: LayerFormats::default(),
@@ -216,6 +234,19 @@ impl PublishedModel {
         }
     }
 
+    /// A layer of the target.
+    fn layer_at(&self, at: usize, ffn: FfnSpec) -> LayerSpec {
+        let layer = self.layer(at, ffn);
+        match self.heads {
+            Heads::Delta { interval, sizes, .. } if !(at + 1).is_multiple_of(interval) => {
+                let delta = DeltaNet { input: self.hidden, output: self.hidden, sizes };
+                LayerSpec { attention: AttentionSpec::Delta(delta), ..layer }
+            }
+            _ => layer,
+        }
+    }
+
+    /// A layer with attention, as at this place of the target where that alternates.
     fn layer(&self, at: usize, ffn: FfnSpec) -> LayerSpec {
         let mut attention = attention(self.hidden, self.hidden, self.heads, self.rope);
         if let AttentionSpec::Grouped(grouped) = &mut attention
@@ -228,7 +259,11 @@ impl PublishedModel {
             ffn: if packed { WeightFormat::Mxfp4 } else { WeightFormat::Plain },
             ..LayerFormats::default()
         };
-        LayerSpec { hidden: self.hidden, epsilon: EPSILON, input_norm: true, attention, ffn, formats }
+        let norms = match self.heads {
+            Heads::Delta { .. } => NormWeights::LessOne,
+            Heads::Grouped { .. } | Heads::Sinks { .. } | Heads::Latent { .. } => NormWeights::Whole,
+        };
+        LayerSpec { hidden: self.hidden, epsilon: EPSILON, input_norm: true, norms, attention, ffn, formats }
     }
 }
 
@@ -249,6 +284,21 @@ fn attention(output: usize, input: usize, heads: Heads, rope: Rotation) -> Atten
             qkv_bias,
             output_bias: false,
             head_norms: norms,
+            output_gate: false,
+            rope: rotation(dim, Pairing::Halves),
+            sinks: false,
+            window: None,
+        }),
+        Heads::Delta { queries, keys, dim, .. } => AttentionSpec::Grouped(GroupedQuery {
+            input,
+            output,
+            heads: queries,
+            key_value_heads: keys,
+            head_dim: dim,
+            qkv_bias: false,
+            output_bias: false,
+            head_norms: true,
+            output_gate: true,
             rope: rotation(dim, Pairing::Halves),
             sinks: false,
             window: None,
@@ -262,6 +312,7 @@ fn attention(output: usize, input: usize, heads: Heads, rope: Rotation) -> Atten
             qkv_bias: true,
             output_bias: true,
             head_norms: false,
+            output_gate: false,
             rope: rotation(dim, Pairing::Halves),
             sinks: true,
             window: Some(window),
@@ -286,9 +337,27 @@ impl Ffn {
     /// With the number of dense layers for a model that has `layers` of `all` layers.
     fn of_fewer(self, layers: usize, all: usize) -> Self {
         match self {
-            Self::Experts { dense, dense_intermediate, experts, per_token, intermediate, shared, router } => {
+            Self::Experts {
+                dense,
+                dense_intermediate,
+                experts,
+                per_token,
+                intermediate,
+                shared,
+                shared_gate,
+                router,
+            } => {
                 let dense = (dense * layers).div_ceil(all);
-                Self::Experts { dense, dense_intermediate, experts, per_token, intermediate, shared, router }
+                Self::Experts {
+                    dense,
+                    dense_intermediate,
+                    experts,
+                    per_token,
+                    intermediate,
+                    shared,
+                    shared_gate,
+                    router,
+                }
             }
             Self::Dense(_) | Self::Mxfp4Experts { .. } => self,
         }
@@ -301,7 +370,7 @@ impl Ffn {
             Self::Experts { dense, dense_intermediate: intermediate, .. } if layer < dense => {
                 FfnSpec::Dense(DenseSpec { intermediate, bias: false })
             }
-            Self::Experts { experts, per_token, intermediate, shared, router, .. } => {
+            Self::Experts { experts, per_token, intermediate, shared, shared_gate, router, .. } => {
                 let activation = GateActivation::Silu;
                 let (bias, layout) = (false, ExpertsLayout::Separate);
                 FfnSpec::Experts(ExpertsSpec {
@@ -310,6 +379,7 @@ impl Ffn {
                     per_token,
                     intermediate,
                     shared,
+                    shared_gate,
                     activation,
                     bias,
                     layout,
@@ -321,6 +391,7 @@ impl Ffn {
                 per_token,
                 intermediate,
                 shared: None,
+                shared_gate: false,
                 activation: GateActivation::Clamped { alpha: 1.702, limit: 7.0 },
                 bias: true,
                 layout: ExpertsLayout::Alternating,
@@ -355,6 +426,8 @@ mod tests {
         assert_eq!(head.features.at, [2, 10, 18, 26, 34]);
         let billions = DraftSpec::Block(head).weight_bytes(&target, 1) as f64 / 1e9;
         assert!((billions / 1.05 - 1.0).abs() < 0.01, "z-lab/Qwen3-8B-DFlash-b16: {billions}");
+        check("qwen3.5-27b", 26.9, 0.425);
+        check("qwen3.5-35b-a3b", 34.66, 0.84);
         check("qwen3-235b-a22b", 235.1, 0.593);
         check("glm-4.5-air", 106.85, 2.33);
         check("glm-4.5", 352.8, 3.99);
@@ -381,6 +454,20 @@ mod tests {
         assert!(error.contains("MXFP4") && error.contains("720 are no whole blocks of 32"), "{error}");
         let half = target.of_rank(2).expect("1440 values are 45 blocks");
         assert_eq!(half.layers[0].ffn.experts().map(|experts| experts.intermediate), Some(1440));
+    }
+
+    #[test]
+    fn the_state_of_a_request_does_not_depend_on_its_length() {
+        // 48 and 30 layers of float32 matrices, and three rows of 16 bits before the convolution.
+        for (name, matrices, rows) in [
+            ("qwen3.5-27b", 48 * 48 * 128 * 128, 48 * 3 * 10_240),
+            ("qwen3.5-35b-a3b", 30 * 32 * 128 * 128, 30 * 3 * 8192),
+        ] {
+            let target = published(name).expect("it is known").target(None).expect("all of its layers");
+            assert_eq!(target.state().bytes(2), 4 * matrices + 2 * rows, "{name}");
+            let full = target.layers.iter().filter(|layer| layer.attention.kv().values() > 0).count();
+            assert_eq!((full, target.odd_layer()), (target.layers.len() / 4, None), "{name}");
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::ops::Range;
 use kernels::reference::MXFP4_BLOCK;
 
 use super::{
-    AttentionSpec, BlockLayer, BlockSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, RecurrentSpec,
-    TargetSpec, WeightFormat,
+    AttentionSpec, BlockLayer, BlockSpec, DeltaNet, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent,
+    RecurrentSpec, TargetSpec, WeightFormat,
 };
 
 /// Rows of vocabulary heads are split in multiples of this.
@@ -117,6 +117,7 @@ impl LayerSpec {
                 heads: divided(latent.heads, ranks, "attention heads")?,
                 ..*latent
             }),
+            AttentionSpec::Delta(delta) => AttentionSpec::Delta(delta.of_rank(ranks)?),
         };
         let ffn = match &self.ffn {
             FfnSpec::Dense(dense) => {
@@ -156,6 +157,15 @@ impl GroupedQuery {
             many => divided(many, ranks, "key/value heads")?,
         };
         Ok(Self { heads, key_value_heads, ..*self })
+    }
+}
+
+impl DeltaNet {
+    fn of_rank(&self, ranks: usize) -> Result<Self, String> {
+        let mut delta = *self;
+        delta.sizes.key_heads = divided(delta.sizes.key_heads, ranks, "key heads of linear attention")?;
+        delta.sizes.value_heads = divided(delta.sizes.value_heads, ranks, "value heads of linear attention")?;
+        Ok(delta)
     }
 }
 

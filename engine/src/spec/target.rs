@@ -1,6 +1,6 @@
 //! The target: the model whose output is generated.
 
-use super::{KvLayout, LayerSpec, RopeSpec};
+use super::{KvLayout, LayerSpec, NormWeights, RopeSpec, StateLayout};
 
 /// A target: embedding, layers, norm and vocabulary head.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,23 +20,34 @@ pub struct TargetSpec {
 }
 
 impl TargetSpec {
-    /// Layout of each layer's cache.
+    /// Layout of the cache of each layer that has one; backends keep one layout.
     pub fn kv(&self) -> KvLayout {
-        self.layers.first().map_or(KvLayout { planes: 0, width: 0 }, |layer| layer.attention.kv())
+        let mut layouts = self.layers.iter().map(|layer| layer.attention.kv());
+        layouts.find(|kv| kv.values() > 0).unwrap_or_default()
     }
 
-    /// The rotation, which is the same in all layers.
+    /// The rotation, which is the same in all layers that have one.
     pub fn rope(&self) -> Option<&RopeSpec> {
-        self.layers.first().map(|layer| layer.attention.rope())
+        self.layers.iter().find_map(|layer| layer.attention.rope())
     }
 
-    /// The layer that differs from the first in a property that all must share (width, cache, rotation), if one does:
-    /// backends keep one cache and one rotation table for all layers.
+    /// How checkpoints store the weights of its norms.
+    pub fn norms(&self) -> NormWeights {
+        self.layers.first().map_or(NormWeights::Whole, |layer| layer.norms)
+    }
+
+    /// What all layers together keep of a running request beside the pages of its caches.
+    pub fn state(&self) -> StateLayout {
+        self.layers.iter().map(|layer| layer.attention.state()).fold(StateLayout::default(), std::ops::Add::add)
+    }
+
+    /// The layer that differs from the others in a property that all must share (width, cache, rotation), if one does:
+    /// backends keep one kind of cache and one rotation table for all layers.
     pub fn odd_layer(&self) -> Option<usize> {
         let same = |layer: &LayerSpec| {
-            layer.hidden == self.hidden
-                && layer.attention.kv() == self.kv()
-                && Some(layer.attention.rope()) == self.rope()
+            let kept = layer.attention.rope().is_none()
+                || layer.attention.kv() == self.kv() && layer.attention.rope() == self.rope();
+            layer.hidden == self.hidden && kept
         };
         self.layers.iter().position(|layer| !same(layer))
     }

@@ -8,11 +8,14 @@ mod layer;
 mod recurrent;
 mod target;
 
-use super::WeightFormat;
+use super::{NormWeights, WeightFormat};
 
 pub use self::{
     block::{BlockTensors, MarkovTensors},
-    layer::{AttentionTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LatentTensors, LayerTensors},
+    layer::{
+        AttentionTensors, DeltaTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LatentTensors,
+        LayerTensors,
+    },
     recurrent::{JoinTensors, RecurrentTensors},
     target::TargetTensors,
 };
@@ -41,6 +44,8 @@ pub enum Role {
     VocabularyHead,
     /// Weights of a norm.
     Norm,
+    /// Weights of a norm, stored less one: a reader adds one.
+    NormLessOne,
     /// A projection of attention, or its bias.
     Attention,
     /// A projection of a dense feed-forward block, or its bias.
@@ -98,6 +103,14 @@ impl TensorSpec {
 
     fn vector(name: String, length: usize, role: Role, split: Split) -> Self {
         Self { name, shape: vec![length], role, split, format: WeightFormat::Plain }
+    }
+
+    /// The same, of a checkpoint that stores the weights of norms like this.
+    fn stored(self, norms: NormWeights) -> Self {
+        match norms {
+            NormWeights::Whole => self,
+            NormWeights::LessOne => Self { role: Role::NormLessOne, ..self },
+        }
     }
 
     fn norm(name: String, length: usize) -> Self {

@@ -47,6 +47,11 @@ pub fn silu_gate(gate: &[f32], up: &[f32]) -> Vec<f32> {
     y
 }
 
+/// `1 / (1 + e^−x)`.
+pub fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
 struct SiluGate<'a> {
     gate: &'a [f32],
     up: &'a [f32],

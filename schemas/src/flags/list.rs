@@ -66,8 +66,11 @@ macro_rules! with_flags {
             KvCacheDtype kv_cache_dtype sglang Text "Dtype of the KV cache";
             LoadFormat load_format ours Text "Format of the weights; dummy makes random ones";
             LoraPaths lora_paths sglang Texts "LoRA adapters to load";
+            MambaFullMemoryRatio mamba_full_memory_ratio ours Number "Memory for states of linear attention, as a share of that for KV pages";
             MambaSchedulerStrategy mamba_scheduler_strategy sglang Text "How states of linear attention are scheduled";
+            MambaSsmDtype mamba_ssm_dtype ours Choice["float32", "bfloat16", "float16"] "Dtype of the states of linear attention; this engine keeps float32";
             MambaTrackInterval mamba_track_interval sglang Integer "Tokens between kept states of linear attention";
+            MaxMambaCacheSize max_mamba_cache_size ours Integer "Maximum number of states of linear attention";
             MaxPrefillTokens max_prefill_tokens sglang Size "Maximum number of tokens in one prefill batch";
             MaxRunningRequests max_running_requests ours Integer "Maximum number of running requests";
             MaxTotalTokens max_total_tokens sglang Integer "Tokens in the KV pool, in place of what the memory fraction allows";

@@ -20,6 +20,7 @@ const MACHINE: Machine = Machine {
         second_pass: None,
         target_cache_row: 131_072,
         target_windowed: None,
+        target_state: 0,
         draft: dense(750_000_000),
         draft_extension: dense(100_000_000),
         draft_cache_row: 4096,

@@ -1,11 +1,13 @@
 //! Attention of a layer with its projections, and its cache.
 
+mod delta;
 mod grouped;
 mod latent;
 
 use kernels::reference::{KeyValues, Latents, Visible};
 
-use self::{grouped::Grouped, latent::Latent};
+pub use self::delta::{DeltaStates, Sequence};
+use self::{delta::Delta, grouped::Grouped, latent::Latent};
 use crate::{
     checkpoint::Tensors,
     error::EngineError,
@@ -21,6 +23,9 @@ pub struct Rows<'a> {
     pub write: &'a [u32],
     /// Cache rows that each row attends to, including its own.
     pub visible: &'a [Visible<'a>],
+    /// Which of them belong to which slot, and follow which: for layers that keep a state of each slot. Empty in the passes
+    /// of drafts, none of which has such layers.
+    pub sequences: &'a [Sequence],
 }
 
 /// Attention of a layer, by its kind.
@@ -30,6 +35,8 @@ pub enum Attention {
     Grouped(Grouped),
     /// Heads share one latent vector per token.
     Latent(Latent),
+    /// A state of each slot instead of a cache.
+    Delta(Box<Delta>),
 }
 
 /// The cache of a layer.
@@ -39,6 +46,8 @@ pub enum Cache {
     KeyValues(KeyValues),
     /// Latent vectors, with the key that all heads share.
     Latents(Latents),
+    /// The states of a delta net.
+    States(DeltaStates),
 }
 
 impl Attention {
@@ -54,15 +63,19 @@ impl Attention {
             (AttentionTensors::Latent(tensors), AttentionSpec::Latent(shape)) => {
                 Ok(Self::Latent(Latent::load(from, tensors, *shape, layer.epsilon)?))
             }
+            (AttentionTensors::Delta(tensors), AttentionSpec::Delta(shape)) => {
+                Ok(Self::Delta(Box::new(Delta::load(from, tensors, *shape, layer.epsilon)?)))
+            }
             _ => Err(EngineError::Configuration("attention of one kind with the tensors of another".into())),
         }
     }
 
-    /// An empty cache of this layer's shape.
-    pub fn cache(&self, rows: usize) -> Cache {
+    /// An empty cache of this layer's shape: of so many rows, or for so many states.
+    pub fn cache(&self, rows: usize, states: usize) -> Cache {
         match self {
             Self::Grouped(grouped) => Cache::KeyValues(grouped.cache(rows)),
             Self::Latent(latent) => Cache::Latents(latent.cache(rows)),
+            Self::Delta(delta) => Cache::States(delta.states(states)),
         }
     }
 
@@ -74,6 +87,7 @@ impl Attention {
         match (self, cache) {
             (Self::Grouped(grouped), Cache::KeyValues(cache)) => grouped.forward(x, rows, cache),
             (Self::Latent(latent), Cache::Latents(cache)) => latent.forward(x, rows, cache),
+            (Self::Delta(delta), Cache::States(states)) => delta.forward(x, rows, states),
             _ => panic!("a layer with the cache of another kind"),
         }
     }
@@ -100,11 +114,20 @@ impl Attention {
 }
 
 impl Cache {
+    /// The states, if it consists of states instead of rows.
+    pub fn states(&mut self) -> Option<&mut DeltaStates> {
+        match self {
+            Self::States(states) => Some(states),
+            Self::KeyValues(_) | Self::Latents(_) => None,
+        }
+    }
+
     /// Makes room for at least `rows` rows; existing rows are kept.
     pub fn grow(&mut self, rows: usize) {
         match self {
             Self::KeyValues(cache) => cache.grow(rows),
             Self::Latents(cache) => cache.grow(rows),
+            Self::States(_) => {}
         }
     }
 
@@ -113,6 +136,7 @@ impl Cache {
         match self {
             Self::KeyValues(cache) => cache.clear(),
             Self::Latents(cache) => cache.clear(),
+            Self::States(states) => states.clear(),
         }
     }
 
@@ -122,6 +146,7 @@ impl Cache {
         match self {
             Self::KeyValues(cache) => cache.compact(from, to),
             Self::Latents(cache) => cache.compact(from, to),
+            Self::States(_) => {}
         }
     }
 
@@ -132,6 +157,7 @@ impl Cache {
         match self {
             Self::KeyValues(cache) => [&cache.keys, &cache.values].map(|plane| part(plane, cache.width())).concat(),
             Self::Latents(cache) => part(&cache.rows, cache.width()),
+            Self::States(_) => Vec::new(),
         }
     }
 }

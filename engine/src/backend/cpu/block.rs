@@ -100,7 +100,11 @@ impl BlockDraft {
             let visible: Vec<Visible<'_>> = (roots.iter().zip(write.chunks_exact(rows.max(1))))
                 .flat_map(|(root, block)| (0..rows).map(|row| view(spec, root.prefix, block, row)))
                 .collect();
-            layer.forward(&mut x, Rows { positions: &positions, write: &write, visible: &visible }, cache);
+            layer.forward(
+                &mut x,
+                Rows { positions: &positions, write: &write, visible: &visible, sequences: &[] },
+                cache,
+            );
         }
         let first = usize::from(!self.spec.block.anchored);
         let proposing = (0..roots.len()).flat_map(|root| (0..depth).map(move |row| root * rows + first + row));
@@ -165,7 +169,7 @@ impl Source for BlockDraft {
     }
 
     fn caches(&self, rows: usize) -> Vec<Cache> {
-        self.layers.iter().map(|layer| layer.cache(rows)).collect()
+        self.layers.iter().map(|layer| layer.cache(rows, 0)).collect()
     }
 
     fn state_width(&self) -> usize {

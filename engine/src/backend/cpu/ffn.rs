@@ -1,6 +1,6 @@
 //! The feed-forward block of a layer: dense, or routed experts with a shared one.
 
-use kernels::reference::{Expert, Matrix, Router, experts, linear};
+use kernels::reference::{Expert, Matrix, Router, experts, linear, sigmoid};
 
 use super::linear::Gated;
 use crate::{
@@ -30,6 +30,8 @@ pub struct Experts {
     correction: Option<Vec<f32>>,
     experts: Vec<Expert>,
     shared: Option<Gated>,
+    /// `[1, hidden]`: the gate of the shared expert.
+    shared_gate: Option<Matrix>,
 }
 
 impl Ffn {
@@ -79,6 +81,7 @@ impl Experts {
             correction: from.optional_vector(tensors.correction_bias.as_ref())?,
             experts: tensors.experts.iter().map(expert).collect::<Result<_, EngineError>>()?,
             shared: tensors.shared.as_ref().map(|tensors| Gated::load(from, tensors)).transpose()?,
+            shared_gate: tensors.shared_gate.as_ref().map(|tensor| from.matrix(tensor)).transpose()?,
         })
     }
 
@@ -87,7 +90,14 @@ impl Experts {
         let routes = self.router.route(&logits, self.experts.len(), self.correction.as_deref());
         let mut y = experts(x, &routes, &self.experts);
         if let Some(shared) = &self.shared {
-            y.iter_mut().zip(shared.forward(x)).for_each(|(y, shared)| *y += shared);
+            let mut shared = shared.forward(x);
+            if let Some(gate) = &self.shared_gate {
+                let width = gate.inputs();
+                for (row, gate) in shared.chunks_exact_mut(width).zip(linear(x, gate, None)) {
+                    row.iter_mut().for_each(|value| *value *= sigmoid(gate));
+                }
+            }
+            y.iter_mut().zip(shared).for_each(|(y, shared)| *y += shared);
         }
         y
     }

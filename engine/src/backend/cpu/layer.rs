@@ -37,9 +37,9 @@ impl Layer {
         })
     }
 
-    /// An empty cache for the layer.
-    pub fn cache(&self, rows: usize) -> Cache {
-        self.attention.cache(rows)
+    /// An empty cache for the layer: of so many rows, or for so many states.
+    pub fn cache(&self, rows: usize, states: usize) -> Cache {
+        self.attention.cache(rows, states)
     }
 
     /// Writes keys and values of rows of `x`, `[rows, attention's input]`, to the cache, without norm and without

@@ -2,7 +2,7 @@
 
 use kernels::reference::Visible;
 
-use super::attention::Rows;
+use super::attention::{Rows, Sequence};
 use crate::{
     adjust::Adjuster,
     backend::{ProducedToken, choice::choose},
@@ -19,6 +19,7 @@ pub struct Stack<'a> {
     write: Vec<u32>,
     prefixes: Vec<&'a [u32]>,
     own: Vec<Vec<u32>>,
+    sequences: Vec<Sequence>,
 }
 
 impl<'a> Stack<'a> {
@@ -39,6 +40,17 @@ impl<'a> Stack<'a> {
         }
     }
 
+    /// Says of the rows since `first` that they continue the sequence with this place of states.
+    pub fn continues(&mut self, place: usize, first: usize) {
+        self.sequences.push(Sequence::chain(place, first..self.len()));
+    }
+
+    /// Says of the rows since `first` that they are a tree after the sequence with this place of states: the parent of each
+    /// row, counted from the first.
+    pub fn branches(&mut self, place: usize, first: usize, parents: Vec<Option<usize>>) {
+        self.sequences.push(Sequence { place, rows: first..self.len(), parents, continues: false });
+    }
+
     /// Number of rows so far.
     pub fn len(&self) -> usize {
         self.tokens.len()
@@ -48,7 +60,10 @@ impl<'a> Stack<'a> {
     pub fn run<T>(&self, pass: impl FnOnce(&[u32], Rows<'_>) -> T) -> T {
         let visible: Vec<Visible<'_>> =
             self.prefixes.iter().zip(&self.own).map(|(prefix, own)| Visible { prefix, own }).collect();
-        pass(&self.tokens, Rows { positions: &self.positions, write: &self.write, visible: &visible })
+        pass(
+            &self.tokens,
+            Rows { positions: &self.positions, write: &self.write, visible: &visible, sequences: &self.sequences },
+        )
     }
 }
 

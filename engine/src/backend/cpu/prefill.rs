@@ -56,7 +56,9 @@ impl CpuBackend {
                 )));
             }
             state.rows_ahead(chunk.tokens.len())?;
+            let first = stack.len();
             stack.push_causal(chunk.tokens, chunk.start, &state.rows);
+            stack.continues(chunk.slot.0 as usize, first);
             lasts.push(stack.len() - 1);
         }
         let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.captured());

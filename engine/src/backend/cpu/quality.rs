@@ -92,11 +92,12 @@ impl Quality {
 /// A prompt, and the target's greedy continuation of it.
 fn written(target: &Target, prompt: &[u32], new_tokens: usize) -> Vec<u32> {
     let rows: Vec<u32> = (0..(prompt.len() + new_tokens) as u32).collect();
-    let mut caches = target.caches(rows.len());
+    let mut caches = target.caches(rows.len(), 1);
     let (mut text, mut read) = (prompt.to_vec(), 0);
     for _ in 0..new_tokens {
         let mut stack = Stack::default();
         stack.push_causal(&text[read..], read, &rows);
+        stack.continues(0, 0);
         let hidden = stack.run(|tokens, rows| target.forward(tokens, rows, &mut caches, &[])).hidden;
         read = text.len();
         let last = &hidden[hidden.len() - target.hidden_size()..];
@@ -110,6 +111,7 @@ fn logits(target: &Target, text: &[u32]) -> Vec<f32> {
     let rows: Vec<u32> = (0..text.len() as u32).collect();
     let mut stack = Stack::default();
     stack.push_causal(text, 0, &rows);
-    let mut caches = target.caches(text.len());
+    stack.continues(0, 0);
+    let mut caches = target.caches(text.len(), 1);
     target.logits(&stack.run(|tokens, rows| target.forward(tokens, rows, &mut caches, &[])).hidden)
 }

@@ -103,7 +103,7 @@ impl Recurrent {
 
     /// An empty cache for its one layer.
     pub fn cache(&self, rows: usize) -> Cache {
-        self.layer.cache(rows)
+        self.layer.cache(rows, 0)
     }
 
     /// Features `[rows, hidden]` from a pass of the target.

@@ -95,12 +95,15 @@ impl CpuBackend {
         let mut adjusters = self.slots.take_adjusters(slots.iter().copied());
         let states = self.slots.get(slots.iter().copied())?;
         let mut stack = Stack::default();
-        for (tree, state) in trees.iter().zip(&states) {
+        for ((tree, state), slot) in trees.iter().zip(&states).zip(slots) {
+            let first = stack.len();
             let ahead = state.rows_ahead(tree.nodes().len())?;
             for (at, node) in tree.nodes().iter().enumerate() {
                 let path = tree.path(at).into_iter().map(|node| ahead[node]).collect();
                 stack.push(node.token, state.length + node.depth, ahead[at], &state.rows[..state.length], path);
             }
+            let parents = tree.nodes().iter().map(|node| node.parent).collect();
+            stack.branches(slot.0 as usize, first, parents);
         }
         let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.captured());
         let pass = stack.run(|tokens, rows| self.target.forward(tokens, rows, &mut self.caches, capture));
@@ -142,13 +145,17 @@ impl CpuBackend {
         Ok((pass, verified))
     }
 
-    /// Moves the accepted rows of the target's caches to the rows of their positions.
+    /// Moves the accepted rows of the target's caches to the rows of their positions, and commits them to its states.
     fn compact(&mut self, verified: &[Verified], slots: &[Slot]) -> Result<(), EngineError> {
-        for (verified, state) in verified.iter().zip(self.slots.get(slots.iter().copied())?) {
+        let states = self.slots.get(slots.iter().copied())?;
+        for ((verified, state), slot) in verified.iter().zip(states).zip(slots) {
             let ahead = &state.rows[state.length..];
             let from: Vec<u32> = verified.path.iter().map(|node| ahead[*node]).collect();
             for cache in &mut self.caches {
                 cache.compact(&from, &ahead[..from.len()]);
+                if let Some(states) = cache.states() {
+                    states.commit(slot.0 as usize, &verified.rows);
+                }
             }
         }
         Ok(())

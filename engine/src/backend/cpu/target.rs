@@ -66,9 +66,9 @@ impl Target {
         self.embedding.outputs()
     }
 
-    /// Empty caches, one per layer.
-    pub fn caches(&self, rows: usize) -> Vec<Cache> {
-        self.layers.iter().map(|layer| layer.cache(rows)).collect()
+    /// Empty caches, one per layer: of so many rows, or for so many states.
+    pub fn caches(&self, rows: usize, states: usize) -> Vec<Cache> {
+        self.layers.iter().map(|layer| layer.cache(rows, states)).collect()
     }
 
     /// Runs rows through all layers. `capture` lists the layers before which the residual stream is kept, ascending; an

@@ -13,6 +13,7 @@ use crate::{
     drafts::{DraftTarget, read_draft, read_own_draft},
     families::read_target,
     options::EngineOptions,
+    spec::StateLayout,
 };
 
 const CONTEXT: usize = 192;
@@ -64,6 +65,7 @@ fn backend(name: &str, page_size: usize, slots: usize) -> CpuBackend {
         models(&root().join("tests/data/families").join(name), None)
     };
     let capacity = Capacity {
+        snapshots: (target.spec().state() != StateLayout::default()).then_some(slots),
         slots,
         pages: slots * CONTEXT.div_ceil(page_size),
         page_size,

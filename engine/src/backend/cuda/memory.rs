@@ -25,8 +25,8 @@ use crate::{
     checkpoint::Tensors,
     error::EngineError,
     spec::{
-        AttentionSpec, BlockSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, PassCost, Share, TargetSpec, TensorSpec,
-        VocabularySource, WeightFormat,
+        AttentionSpec, BlockSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, NormWeights, PassCost, Share, TargetSpec,
+        TensorSpec, VocabularySource, WeightFormat,
     },
 };
 
@@ -137,7 +137,7 @@ pub fn load(
     let scratch_rows = (extent.scratch * extent.batch).max(1);
     let layer_cache = |layer: &LayerSpec, rows: usize| layer.attention.kv().values() * rows * element;
     let rotations = |layer: &LayerSpec| {
-        let table = layer.attention.rotation().table(positions);
+        let table = layer.attention.rotation().map(|rotation| rotation.table(positions)).unwrap_or_default();
         let table = layer.attention.grouped().map_or(table.clone(), |attention| rotation_table(attention, &table));
         device.upload(&table)
     };
@@ -230,7 +230,7 @@ fn expanded_positions<'l>(
         AttentionSpec::Latent(latent) => {
             Kernels::expands_latents(options.element, &latent_dims(latent), device.properties())
         }
-        AttentionSpec::Grouped(_) => true,
+        AttentionSpec::Grouped(_) | AttentionSpec::Delta(_) => true,
     };
     let has_kernels = layers.all(expands);
     if has_kernels && !options.batch_invariant { options.context_length } else { 0 }
@@ -436,9 +436,12 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
     if layer.formats.ffn == WeightFormat::Mxfp4 {
         return refused("weights in MXFP4, for which the GPU has no kernels".into());
     }
+    if layer.norms == NormWeights::LessOne {
+        return refused("norms whose weights are stored less one, for which there are no kernels yet".into());
+    }
     let query_rank = match &layer.attention {
         AttentionSpec::Latent(latent) => latent.query_rank,
-        AttentionSpec::Grouped(_) => None,
+        AttentionSpec::Grouped(_) | AttentionSpec::Delta(_) => None,
     };
     let intermediate = match &layer.ffn {
         FfnSpec::Dense(dense) => dense.intermediate,
@@ -460,10 +463,14 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
 fn refused_attention(attention: &AttentionSpec) -> Option<String> {
     let attention = match attention {
         AttentionSpec::Latent(latent) => return latent_dims(latent).refused(),
+        AttentionSpec::Delta(_) => return Some("linear attention, for which there are no kernels yet".into()),
         AttentionSpec::Grouped(grouped) => grouped,
     };
     if attention.sinks || attention.window.is_some() {
         return Some("attention with sinks or a window (gpt-oss), for which the GPU has no kernels".into());
+    }
+    if attention.output_gate {
+        return Some("attention whose outputs are gated, for which there are no kernels yet".into());
     }
     if !HEAD_DIMS.contains(&attention.head_dim) {
         let found = attention.head_dim;
@@ -488,7 +495,7 @@ fn compile(
     let mut latents: Vec<LatentDims> = layers()
         .filter_map(|layer| match &layer.attention {
             AttentionSpec::Latent(latent) => Some(latent_dims(latent)),
-            AttentionSpec::Grouped(_) => None,
+            AttentionSpec::Grouped(_) | AttentionSpec::Delta(_) => None,
         })
         .collect();
     latents.dedup();
@@ -575,6 +582,8 @@ fn capacity(
         return refused("one page of KV cache".into(), page, left, "raise --mem-fraction-static or lower --page-size");
     }
     Ok(Capacity {
+        // No model with such a state runs here.
+        snapshots: None,
         slots: options.slots,
         pages,
         page_size: options.page_size,

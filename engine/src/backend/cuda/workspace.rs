@@ -355,7 +355,7 @@ impl WorkspaceSizes<'_> {
     fn widest_latent(&self, width: impl Fn(&MultiHeadLatent) -> usize) -> usize {
         self.widest(|layer| match &layer.attention {
             AttentionSpec::Latent(latent) => width(latent),
-            AttentionSpec::Grouped(_) => 0,
+            AttentionSpec::Grouped(_) | AttentionSpec::Delta(_) => 0,
         })
     }
 
@@ -489,6 +489,7 @@ fn widest_in_fp8(layer: &LayerSpec) -> usize {
     let attention = match &layer.attention {
         _ if layer.formats.attention.fp8().is_none() => 0,
         AttentionSpec::Grouped(spec) => (spec.qkv_width() * spec.input).max(spec.output * spec.query_width()),
+        AttentionSpec::Delta(spec) => spec.sizes.channels() * spec.input,
         AttentionSpec::Latent(spec) => {
             let queries = spec.heads * (spec.nope_dim + spec.rope.dims);
             let entry = (spec.query_rank.unwrap_or(queries) + spec.cache_width()) * spec.input;

@@ -4,8 +4,8 @@ use kernels::reference::{GateActivation, RopeScaling};
 
 use super::*;
 use crate::spec::{
-    AttentionSpec, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, Pairing, RopeSpec, RouterPrecision,
-    RouterScore, RouterSpec,
+    AttentionSpec, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, NormWeights, Pairing, RopeSpec,
+    RouterPrecision, RouterScore, RouterSpec,
 };
 use crate::{
     checkpoint::Folder,
@@ -21,6 +21,7 @@ fn qwen3_30b() -> TargetSpec {
         hidden: 2048,
         epsilon: 1e-6,
         input_norm: true,
+        norms: NormWeights::Whole,
         attention: AttentionSpec::Grouped(GroupedQuery {
             input: 2048,
             output: 2048,
@@ -30,6 +31,7 @@ fn qwen3_30b() -> TargetSpec {
             qkv_bias: false,
             output_bias: false,
             head_norms: true,
+            output_gate: false,
             rope,
             sinks: false,
             window: None,
@@ -51,6 +53,7 @@ fn qwen3_30b() -> TargetSpec {
             activation: GateActivation::Silu,
             bias: false,
             layout: ExpertsLayout::Separate,
+            shared_gate: false,
         }),
         formats: LayerFormats::default(),
     };

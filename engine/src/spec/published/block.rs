@@ -8,7 +8,8 @@ use crate::{
     error::EngineError,
     spec::{
         BlockLayer, BlockSpec, BlockTensorLayout, CaptureNorms, CapturedFeatures, DenseSpec, EmbeddingSource, FfnSpec,
-        LayerFormats, LayerSpec, LinearSpec, MarkovKind, MarkovSpec, TargetSpec, VocabularySource, default_layers,
+        LayerFormats, LayerSpec, LinearSpec, MarkovKind, MarkovSpec, NormWeights, TargetSpec, VocabularySource,
+        default_layers,
     },
 };
 
@@ -39,8 +40,9 @@ impl PublishedModel {
         if matches!(self.heads, Heads::Latent { .. }) {
             return Err(refused("latent attention"));
         }
+        // The published heads for targets with delta nets, and for gpt-oss, have Qwen3's layers.
         let heads = match self.heads {
-            Heads::Sinks { queries, keys, dim, .. } => {
+            Heads::Sinks { queries, keys, dim, .. } | Heads::Delta { queries, keys, dim, .. } => {
                 Heads::Grouped { queries, keys, dim, qkv_bias: false, norms: true }
             }
             other => other,
@@ -55,6 +57,7 @@ impl PublishedModel {
             hidden: self.hidden,
             epsilon: EPSILON,
             input_norm: true,
+            norms: NormWeights::Whole,
             attention: attention(self.hidden, self.hidden, heads, self.rope),
             ffn: FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
             formats: LayerFormats::default(),

@@ -1,6 +1,6 @@
 //! The table of published shapes, from the config.json files of the releases.
 
-use kernels::reference::RopeScaling;
+use kernels::reference::{DeltaSizes, RopeScaling};
 
 use super::{Draft, Ffn, Heads, PublishedModel, Rotation, RouterPrecision, RouterScore, RouterSpec};
 
@@ -41,6 +41,7 @@ const fn qwen3_experts(intermediate: usize) -> Ffn {
         per_token: 8,
         intermediate,
         shared: None,
+        shared_gate: false,
         router: SOFTMAX_ROUTER,
     }
 }
@@ -60,6 +61,12 @@ const GPT_OSS_ROTATION: Rotation = Rotation {
 };
 
 const GPT_OSS_HEADS: Heads = Heads::Sinks { queries: 64, keys: 8, dim: 64, window: 128 };
+
+/// Qwen3.5: full attention in every fourth layer, and delta nets of 16 key heads.
+const fn qwen35_heads(queries: usize, keys: usize, value_heads: usize) -> Heads {
+    let sizes = DeltaSizes { key_heads: 16, value_heads, key_dim: 128, value_dim: 128, taps: 4 };
+    Heads::Delta { queries, keys, dim: 256, interval: 4, sizes }
+}
 
 /// All published shapes.
 pub const PUBLISHED: &[PublishedModel] = &[
@@ -203,6 +210,43 @@ pub const PUBLISHED: &[PublishedModel] = &[
         ffn: Ffn::Dense(25_600),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 25_600 },
     },
+    // Qwen/Qwen3.5-27B, Qwen3.6-27B and Qwen3.8-27B, with their own MTP layer
+    PublishedModel {
+        name: "qwen3.5-27b",
+        architecture: "Qwen3_5ForConditionalGeneration",
+        context_length: 262_144,
+        layers: 64,
+        hidden: 5120,
+        vocabulary: 248_320,
+        tied: false,
+        heads: qwen35_heads(24, 4, 48),
+        rope: Rotation { theta: 10_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
+        ffn: Ffn::Dense(17_408),
+        draft: Draft::QwenMtp,
+    },
+    // Qwen/Qwen3.5-35B-A3B and Qwen3.6-35B-A3B, with their own MTP layer
+    PublishedModel {
+        name: "qwen3.5-35b-a3b",
+        architecture: "Qwen3_5MoeForConditionalGeneration",
+        context_length: 262_144,
+        layers: 40,
+        hidden: 2048,
+        vocabulary: 248_320,
+        tied: false,
+        heads: qwen35_heads(16, 2, 32),
+        rope: Rotation { theta: 10_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
+        ffn: Ffn::Experts {
+            dense: 0,
+            dense_intermediate: 0,
+            experts: 256,
+            per_token: 8,
+            intermediate: 512,
+            shared: Some(512),
+            shared_gate: true,
+            router: SOFTMAX_ROUTER,
+        },
+        draft: Draft::QwenMtp,
+    },
     // Qwen/Qwen3-30B-A3B with a head of the layout of Tengyunw/qwen3_30b_moe_eagle3
     PublishedModel {
         name: "qwen3-30b-a3b",
@@ -249,6 +293,7 @@ pub const PUBLISHED: &[PublishedModel] = &[
             per_token: 8,
             intermediate: 1408,
             shared: Some(1408),
+            shared_gate: false,
             router: GLM_ROUTER,
         },
         draft: Draft::NextN,
@@ -271,6 +316,7 @@ pub const PUBLISHED: &[PublishedModel] = &[
             per_token: 8,
             intermediate: 1536,
             shared: Some(1536),
+            shared_gate: false,
             router: RouterSpec { scaling: 2.5, ..GLM_ROUTER },
         },
         draft: Draft::NextN,
@@ -327,6 +373,7 @@ pub const PUBLISHED: &[PublishedModel] = &[
             per_token: 8,
             intermediate: 2048,
             shared: Some(2048),
+            shared_gate: false,
             router: DEEPSEEK_ROUTER,
         },
         draft: Draft::NextN,

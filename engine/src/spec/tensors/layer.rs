@@ -2,7 +2,8 @@
 
 use super::{LinearTensors, Role, Split, TensorSpec};
 use crate::spec::{
-    AttentionSpec, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, WeightFormat,
+    AttentionSpec, DeltaNet, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent,
+    WeightFormat,
 };
 
 /// Tensors of a decoder layer.
@@ -25,6 +26,8 @@ pub enum AttentionTensors {
     Grouped(Box<GroupedTensors>),
     /// Latent attention.
     Latent(Box<LatentTensors>),
+    /// A gated delta net.
+    Delta(Box<DeltaTensors>),
 }
 
 /// Tensors of latent attention.
@@ -61,6 +64,29 @@ pub struct GroupedTensors {
     pub sinks: Option<TensorSpec>,
 }
 
+/// Tensors of a gated delta net.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeltaTensors {
+    /// `[channels, input]`: queries, then keys, then values.
+    pub mixed: LinearTensors,
+    /// `[value width, input]`: gates of the normed outputs.
+    pub gate: LinearTensors,
+    /// `[value heads, input]`: shares of the correction that are written, before the sigmoid.
+    pub beta: LinearTensors,
+    /// `[value heads, input]`: decays.
+    pub decay: LinearTensors,
+    /// `[channels, 1, taps]`, the oldest tap first.
+    pub convolution: TensorSpec,
+    /// Added to the decays' projection, `[value heads]`.
+    pub decay_offset: TensorSpec,
+    /// Logarithms of the decays' rates, float32 `[value heads]`.
+    pub decay_rate: TensorSpec,
+    /// Norm of each output head, `[value dim]`, stored as it is.
+    pub norm: TensorSpec,
+    /// `[output, value width]`.
+    pub output: LinearTensors,
+}
+
 /// Tensors of a feed-forward block.
 #[expect(clippy::large_enum_variant, reason = "there is one per layer, and most of its bytes are names on the heap")]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,20 +121,27 @@ pub struct ExpertsTensors {
     pub experts: Vec<GatedTensors>,
     /// The shared expert, which processes every row.
     pub shared: Option<GatedTensors>,
+    /// `[1, hidden]`: the gate of the shared expert.
+    pub shared_gate: Option<TensorSpec>,
 }
 
 impl LayerSpec {
     /// Its tensors under a prefix without a trailing dot.
     pub fn tensors(&self, prefix: &str) -> LayerTensors {
-        let norm = |name: &str| TensorSpec::norm(format!("{prefix}.{name}.weight"), self.hidden);
+        let norm = |name: &str| TensorSpec::norm(format!("{prefix}.{name}.weight"), self.hidden).stored(self.norms);
+        let module = if matches!(self.attention, AttentionSpec::Delta(_)) { "linear_attn" } else { "self_attn" };
         let mut tensors = LayerTensors {
             input_norm: self.input_norm.then(|| norm("input_layernorm")),
-            attention: self.attention.tensors(&format!("{prefix}.self_attn")),
+            attention: self.attention.tensors(&format!("{prefix}.{module}")),
             post_attention_norm: norm("post_attention_layernorm"),
             ffn: self.ffn.tensors(&format!("{prefix}.mlp"), self.hidden),
         };
         tensors.attention.matrices_mut().for_each(|matrix| matrix.format = self.formats.attention);
         tensors.ffn.matrices_mut().for_each(|matrix| matrix.format = self.formats.ffn);
+        if let AttentionTensors::Grouped(grouped) = &mut tensors.attention {
+            let norms = grouped.head_norms.take();
+            grouped.head_norms = norms.map(|(query, key)| (query.stored(self.norms), key.stored(self.norms)));
+        }
         tensors
     }
 }
@@ -118,6 +151,7 @@ impl AttentionSpec {
         match self {
             Self::Grouped(grouped) => AttentionTensors::Grouped(Box::new(grouped.tensors(prefix))),
             Self::Latent(latent) => AttentionTensors::Latent(Box::new(latent.tensors(prefix))),
+            Self::Delta(delta) => AttentionTensors::Delta(Box::new(delta.tensors(prefix))),
         }
     }
 }
@@ -130,7 +164,7 @@ impl GroupedQuery {
         let (queries, keys) = (self.query_width(), self.key_value_width());
         let norm = |name: &str| TensorSpec::norm(format!("{prefix}.{name}.weight"), self.head_dim);
         GroupedTensors {
-            query: linear("q_proj", queries, self.input, self.qkv_bias, Split::Rows),
+            query: linear("q_proj", self.query_outputs(), self.input, self.qkv_bias, Split::Rows),
             key: linear("k_proj", keys, self.input, self.qkv_bias, Split::Rows),
             value: linear("v_proj", keys, self.input, self.qkv_bias, Split::Rows),
             output: linear("o_proj", self.output, queries, self.output_bias, Split::Columns),
@@ -162,6 +196,37 @@ impl MultiHeadLatent {
             expand: linear("kv_b_proj", self.heads * self.nope_dim + values, rank, Split::Rows),
             output: linear("o_proj", self.output, values, Split::Columns),
         }
+    }
+}
+
+impl DeltaNet {
+    fn tensors(&self, prefix: &str) -> DeltaTensors {
+        let (sizes, role, split) = (self.sizes, Role::Attention, Split::Rows);
+        let linear = |name: &str, outputs| {
+            LinearTensors::new(&format!("{prefix}.{name}"), outputs, self.input, false, role, split)
+        };
+        let of_heads = |name: &str| TensorSpec::vector(format!("{prefix}.{name}"), sizes.value_heads, role, split);
+        let matrix = TensorSpec::matrix(format!("{prefix}.conv1d.weight"), sizes.channels(), sizes.taps, role, split);
+        let output = format!("{prefix}.out_proj");
+        DeltaTensors {
+            mixed: linear("in_proj_qkv", sizes.channels()),
+            gate: linear("in_proj_z", sizes.value_width()),
+            beta: linear("in_proj_b", sizes.value_heads),
+            decay: linear("in_proj_a", sizes.value_heads),
+            convolution: TensorSpec { shape: vec![sizes.channels(), 1, sizes.taps], ..matrix },
+            decay_offset: of_heads("dt_bias"),
+            decay_rate: TensorSpec { format: WeightFormat::Float32, ..of_heads("A_log") },
+            norm: TensorSpec::norm(format!("{prefix}.norm.weight"), sizes.value_dim),
+            output: LinearTensors::new(&output, self.output, sizes.value_width(), false, role, Split::Columns),
+        }
+    }
+}
+
+impl DeltaTensors {
+    /// The matrices that may be kept in a format other than the type that the engine computes in. Those of gates and
+    /// decays are a thousandth of the rest and stay plain, as in the published FP8 releases.
+    pub fn large_matrices(&self) -> [&TensorSpec; 3] {
+        [&self.mixed, &self.gate, &self.output].map(|layer| &layer.weight)
     }
 }
 
@@ -199,7 +264,8 @@ impl ExpertsSpec {
             GatedTensors::new(&prefix, sizes, self.bias, Role::Expert(at), (Split::Experts, Split::Experts))
         };
         let shared = |intermediate| {
-            let (prefix, sizes) = (format!("{prefix}.shared_experts"), (hidden, intermediate));
+            let name = if self.shared_gate { "shared_expert" } else { "shared_experts" };
+            let (prefix, sizes) = (format!("{prefix}.{name}"), (hidden, intermediate));
             GatedTensors::new(&prefix, sizes, false, Role::SharedExpert, (Split::Rows, Split::Columns))
         };
         ExpertsTensors {
@@ -208,6 +274,10 @@ impl ExpertsSpec {
             correction_bias: self.router.correction_bias.then(correction),
             experts: (0..self.experts).map(expert).collect(),
             shared: self.shared.map(shared),
+            shared_gate: self.shared_gate.then(|| {
+                let name = format!("{prefix}.shared_expert_gate.weight");
+                TensorSpec::matrix(name, 1, hidden, Role::SharedExpert, Split::Replicated)
+            }),
         }
     }
 }
@@ -274,6 +344,10 @@ impl AttentionTensors {
                 let first = compress_query.as_mut().map(|(down, _)| down);
                 Box::new(first.into_iter().chain([query, compress, output]).map(|layer| &mut layer.weight))
             }
+            Self::Delta(delta) => {
+                let DeltaTensors { mixed, gate, output, .. } = &mut **delta;
+                Box::new([mixed, gate, output].into_iter().map(|layer| &mut layer.weight))
+            }
         }
     }
 
@@ -293,6 +367,12 @@ impl AttentionTensors {
                 }
                 all.extend(query.all().chain(compress.all()).chain([norm]).chain(expand.all()).chain(output.all()));
                 all
+            }
+            Self::Delta(delta) => {
+                let DeltaTensors { mixed, gate, beta, decay, convolution, decay_offset, decay_rate, norm, output } =
+                    &**delta;
+                let linear = [mixed, gate, beta, decay, output].into_iter().flat_map(LinearTensors::all);
+                linear.chain([convolution, decay_offset, decay_rate, norm]).collect()
             }
         }
     }
@@ -314,9 +394,10 @@ impl FfnTensors {
         match self {
             Self::Dense(dense) => dense.all().collect(),
             Self::Experts(experts) => {
-                let ExpertsTensors { router, router_bias, correction_bias, experts, shared } = experts;
+                let ExpertsTensors { router, router_bias, correction_bias, experts, shared, shared_gate } = experts;
                 let blocks = experts.iter().chain(shared).flat_map(GatedTensors::all);
-                std::iter::once(router).chain(router_bias).chain(correction_bias).chain(blocks).collect()
+                let router = std::iter::once(router).chain(router_bias).chain(correction_bias);
+                router.chain(shared_gate).chain(blocks).collect()
             }
         }
     }

@@ -88,7 +88,8 @@ impl RecurrentSpec {
     pub fn tensors(&self, target_vocabulary: usize) -> RecurrentTensors {
         let hidden = self.hidden();
         let names = self.tensors.names();
-        let norm = |name: &str, length| TensorSpec::norm(format!("{name}.weight"), length);
+        let norms = self.layer.norms;
+        let norm = |name: &str, length| TensorSpec::norm(format!("{name}.weight"), length).stored(norms);
         let linear =
             |name: &str, inputs, bias| LinearTensors::new(name, hidden, inputs, bias, Role::Join, Split::Replicated);
         let matrix = |name: &str, rows, role, split| TensorSpec::matrix(name.into(), rows, hidden, role, split);

@@ -27,7 +27,7 @@ impl TargetSpec {
             embedding: matrix("model.embed_tokens.weight", vocabulary, Role::Embedding, Split::Replicated),
             head: (!self.tied).then(|| matrix("lm_head.weight", self.head_rows, Role::VocabularyHead, Split::Rows)),
             layers: self.layers.iter().enumerate().map(|(at, layer)| layer.tensors(&Self::layer_prefix(at))).collect(),
-            norm: TensorSpec::norm("model.norm.weight".into(), hidden),
+            norm: TensorSpec::norm("model.norm.weight".into(), hidden).stored(self.norms()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Grouped-query attention.
 
-use kernels::reference::{KeyValues, Rope, Visible, attention_with_sinks, rms_norm};
+use kernels::reference::{KeyValues, Rope, Visible, attention_with_sinks, rms_norm, sigmoid};
 
 use super::{super::linear::Linear, Rows};
 use crate::{
@@ -62,7 +62,7 @@ impl Grouped {
     /// output]`.
     pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {
         self.store(x, rows, cache);
-        let mut queries = self.query.forward(x);
+        let (mut queries, gates) = self.queries(x);
         if let Some((query, _)) = &self.norms {
             queries = rms_norm(&queries, query, self.epsilon);
         }
@@ -75,7 +75,22 @@ impl Grouped {
                 &within
             }
         };
-        self.output.forward(&attention_with_sinks(&queries, self.shape.heads, visible, cache, self.sinks.as_deref()))
+        let mut joined = attention_with_sinks(&queries, self.shape.heads, visible, cache, self.sinks.as_deref());
+        if let Some(gates) = gates {
+            joined.iter_mut().zip(gates).for_each(|(x, gate)| *x *= sigmoid(gate));
+        }
+        self.output.forward(&joined)
+    }
+
+    /// Queries before their norms, and the gates of the outputs, if there are any: `[rows, heads · head_dim]` each.
+    fn queries(&self, x: &[f32]) -> (Vec<f32>, Option<Vec<f32>>) {
+        let both = self.query.forward(x);
+        if !self.shape.output_gate {
+            return (both, None);
+        }
+        let halves = || both.chunks_exact(self.shape.head_dim);
+        let part = |first: usize| halves().skip(first).step_by(2).flatten().copied().collect();
+        (part(0), Some(part(1)))
     }
 
     /// Writes keys and values of the rows to the cache.

@@ -7,7 +7,11 @@ use kernels::reference::{Visible, argmax};
 use safetensors::SafeTensors;
 
 use super::{
-    super::{attention::Rows, recurrent::Recurrent, target::Target},
+    super::{
+        attention::{Rows, Sequence},
+        recurrent::Recurrent,
+        target::Target,
+    },
     *,
 };
 use crate::{
@@ -20,7 +24,7 @@ const CLOSE: f32 = 1e-4;
 /// Minimum difference where results must differ.
 const APART: f32 = 1e-2;
 
-const FAMILIES: [&str; 11] = [
+const FAMILIES: [&str; 13] = [
     "qwen2",
     "qwen3",
     "qwen3_moe",
@@ -32,9 +36,19 @@ const FAMILIES: [&str; 11] = [
     "deepseek_v3",
     "deepseek_v3_direct",
     "gpt_oss",
+    "qwen3_5",
+    "qwen3_5_moe",
 ];
-const WITH_MTP: [&str; 6] =
-    ["glm4_moe", "glm4_moe_air", "glm4_moe_groups", "mimo", "deepseek_v3", "deepseek_v3_direct"];
+const WITH_MTP: [&str; 8] = [
+    "glm4_moe",
+    "glm4_moe_air",
+    "glm4_moe_groups",
+    "mimo",
+    "deepseek_v3",
+    "deepseek_v3_direct",
+    "qwen3_5",
+    "qwen3_5_moe",
+];
 
 struct Golden {
     prompt: Vec<u32>,
@@ -84,12 +98,17 @@ fn causal<T>(start: usize, count: usize, pass: impl FnOnce(Rows<'_>) -> T) -> T 
     let positions: Vec<usize> = (start..start + count).collect();
     let visible: Vec<Visible<'_>> =
         positions.iter().map(|position| Visible { prefix: &all[..=*position], own: &[] }).collect();
-    pass(Rows { positions: &positions, write: &all[start..], visible: &visible })
+    pass(Rows {
+        positions: &positions,
+        write: &all[start..],
+        visible: &visible,
+        sequences: &[Sequence::chain(0, 0..count)],
+    })
 }
 
 /// Final states and logits of a text.
 fn read(target: &Target, text: &[u32]) -> (Vec<f32>, Vec<f32>) {
-    let mut caches = target.caches(text.len());
+    let mut caches = target.caches(text.len(), 1);
     let pass = causal(0, text.len(), |rows| target.forward(text, rows, &mut caches, &[]));
     let logits = target.logits(&pass.hidden);
     (pass.hidden, logits)
@@ -177,6 +196,49 @@ fn feedback_and_order_are_what_the_description_says() {
         let (fill, _) = fill_and_chain(&target, &other, &prompt);
         assert_eq!(zero_first_embedding, name == "mimo");
         assert!(difference(&fill, &tensors["mtp.fill"], target.vocab_size()).0 > APART, "{name}: position 0");
+    }
+}
+
+#[test]
+fn a_kept_state_continues_like_the_text_that_it_has_read() {
+    const KEPT: usize = 16;
+    let (tree, page_size) = (shape("3,3,8"), 4);
+    let prompt: Vec<u32> = (0..23).map(|at| (at * at * 5 + 11) % 60 + 2).collect();
+    for name in ["qwen3_5", "qwen3_5_moe"] {
+        let mut backend = backend(name, page_size, 2);
+        backend.prepare(&[tree], &[], &mut |_, _| {}).expect("the shape runs");
+        let mut run = |slot: Slot, cached: usize, from: Option<Snapshot>| {
+            // The first pages are shared; the others are the slot's own.
+            let own = (0..20).map(|page| PageId(page + 20 * (slot.0 + 1)));
+            let shared = KEPT / page_size;
+            let pages: Vec<PageId> = (0..shared as u32).map(PageId).chain(own).collect();
+            backend.open(slot, &SamplingParams::default(), &pages, cached).expect("a free slot");
+            if let Some(from) = from {
+                backend.resume(slot, from).expect("a kept state");
+            }
+            let read = |backend: &mut CpuBackend, start: usize, end: usize| {
+                let (tokens, next) = (&prompt[start..end], prompt.get(end).copied());
+                let first = backend.prefill_collecting(&[PrefillChunk { slot, tokens, start, next }]);
+                first.expect("a piece")[0].as_ref().map(|_| ())
+            };
+            if cached == 0 {
+                read(&mut backend, 0, KEPT);
+                backend.keep(slot, Snapshot(1)).expect("a place");
+            }
+            read(&mut backend, KEPT, prompt.len()).expect("its first token");
+            let mut tokens = Vec::new();
+            for _ in 0..6 {
+                let ticket = backend.launch(Round { shape: tree, slots: &[slot] }).expect("a round");
+                let produced = backend.collect(ticket).expect("its output").yields.swap_remove(0).tokens;
+                tokens.push(produced.into_iter().map(|token| token.id).collect::<Vec<_>>());
+            }
+            backend.close(slot);
+            tokens
+        };
+        let whole = run(Slot(0), 0, None);
+        assert_eq!(run(Slot(1), KEPT, Some(Snapshot(1))), whole, "{name}");
+        assert_eq!(run(Slot(0), KEPT, Some(Snapshot(1))), whole, "{name}: a state can be used again");
+        assert_ne!(run(Slot(1), KEPT, None), whole, "{name}: without its state");
     }
 }
 

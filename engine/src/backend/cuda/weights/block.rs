@@ -144,7 +144,9 @@ fn context(loader: &Loader<'_>, spec: &BlockSpec, vocabulary: usize) -> Result<P
     for layer in &tensors.layers {
         match &layer.attention {
             AttentionTensors::Grouped(grouped) => kept.extend([&grouped.key, &grouped.value]),
-            AttentionTensors::Latent(_) => return Err(not_on_a_gpu("a block head with latent attention")),
+            AttentionTensors::Latent(_) | AttentionTensors::Delta(_) => {
+                return Err(not_on_a_gpu("a block head without keys and values of its own heads"));
+            }
         }
     }
     loader.context_projection(attention, &kept)

@@ -18,9 +18,12 @@ use crate::{
 /// # Errors
 /// The reason why no kernel supports them.
 pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Result<ExpertsShape, String> {
-    let ExpertsSpec { router, experts, per_token, intermediate, shared, activation, bias, .. } = *spec;
+    let ExpertsSpec { router, experts, per_token, intermediate, shared, shared_gate, activation, bias, .. } = *spec;
     if bias || activation != GateActivation::Silu {
         return Err("experts with biases and a clamped activation (gpt-oss), for which the GPU has no kernels".into());
+    }
+    if shared_gate {
+        return Err("a gated shared expert, for which there are no kernels yet".into());
     }
     let shared = shared.unwrap_or_default();
     if !shared.is_multiple_of(intermediate) {
