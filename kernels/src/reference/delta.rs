@@ -226,7 +226,7 @@ struct Normalise<'a> {
 /// The place of a row that the convolution reads.
 enum Place {
     Row(usize),
-    /// So many rows before the first row after the history.
+    /// The number of rows before the first row after the history.
     Before(usize),
 }
 
@@ -246,11 +246,11 @@ impl Tree {
 
 impl HeadRun<'_> {
     /// Runs rows that follow the same state, and all rows after them. The last branch continues in place.
-    fn walk(&self, tree: &Tree, rows: &[usize], state: &mut Vec<f32>, out: &mut [f32]) {
+    fn walk(&self, tree: &Tree, rows: &[usize], state: &mut [f32], out: &mut [f32]) {
         let mut rows = rows;
         while let Some((last, others)) = rows.split_last() {
             for row in others {
-                let mut branch = state.clone();
+                let mut branch = state.to_vec();
                 self.step_out(*row, &mut branch, out);
                 self.walk(tree, &tree.children[*row], &mut branch, out);
             }

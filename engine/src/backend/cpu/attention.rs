@@ -70,7 +70,7 @@ impl Attention {
         }
     }
 
-    /// An empty cache of this layer's shape: of so many rows, or for so many states.
+    /// An empty cache of this layer's shape: of `rows` rows, or for `states` states.
     pub fn cache(&self, rows: usize, states: usize) -> Cache {
         match self {
             Self::Grouped(grouped) => Cache::KeyValues(grouped.cache(rows)),

@@ -37,7 +37,7 @@ impl Layer {
         })
     }
 
-    /// An empty cache for the layer: of so many rows, or for so many states.
+    /// An empty cache for the layer: of `rows` rows, or for `states` states.
     pub fn cache(&self, rows: usize, states: usize) -> Cache {
         self.attention.cache(rows, states)
     }

@@ -66,7 +66,7 @@ impl Target {
         self.embedding.outputs()
     }
 
-    /// Empty caches, one per layer: of so many rows, or for so many states.
+    /// Empty caches, one per layer: of `rows` rows, or for `states` states.
     pub fn caches(&self, rows: usize, states: usize) -> Vec<Cache> {
         self.layers.iter().map(|layer| layer.cache(rows, states)).collect()
     }
