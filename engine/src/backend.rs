@@ -240,6 +240,11 @@ pub trait Backend: Send {
     /// When the device fails.
     fn measure_bandwidth(&self) -> Result<f64, EngineError>;
 
+    /// Floating-point operations per second that products with weights can sustain; `None` where that is not known.
+    fn product_rate(&self) -> Option<f64> {
+        None
+    }
+
     /// Total time of graph capture so far; `None` on a device without graphs.
     fn capture_time(&self) -> Option<Duration> {
         None

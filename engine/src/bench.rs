@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use schemas::tree::TreeShape;
 use serde::Serialize;
 
 use crate::{
@@ -77,7 +78,11 @@ pub struct Bench {
     /// Time of a round that does nothing but read, once per pass, the weights that it needs, and the cache. `None` if
     /// rounds are faster: then they read from the processor's caches, and memory is not the limit.
     pub memory_floor_ms: Option<f64>,
-    /// Floor / median round, at most 1.
+    /// Time of a round that does nothing but multiply its rows with weights, at the rate that the device sustains. `None`
+    /// where that rate is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute_floor_ms: Option<f64>,
+    /// Sum over the passes of a round of the longer of the two times / median round, at most 1.
     pub share_of_floor: Option<f64>,
     /// Time to load the engine.
     pub startup_s: f64,
@@ -162,9 +167,9 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
     let rate = Spread::of(rates).unwrap_or(round_ms);
     let prefill = runs.iter().map(|seen| (load.batch_size * load.input_len) as f64 / seen.prefill.as_secs_f64());
     let shape = engine.options().policy.shape(load.batch_size);
-    let bytes = engine.cost().of_round(shape, load.batch_size, load.input_len + load.output_len / 2);
+    let floor = Floor::of(engine, shape, load, *bandwidth);
     // If a round was faster, it is not a floor.
-    let floor = Some(bytes as f64 / bandwidth * 1e3).filter(|floor| *floor <= round_ms.median);
+    let share = Some(floor.total_ms / round_ms.median).filter(|share| *share <= 1.0);
     let tokens: usize = runs.iter().map(|seen| seen.all_tokens).sum();
     let request_rounds: usize = runs.iter().map(|seen| seen.all_request_rounds).sum();
     Ok(Bench {
@@ -179,13 +184,37 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
         accept_length: tokens as f64 / request_rounds as f64,
         simulated: engine.options().makes_up_acceptance(),
         quantised: engine.identity().quantised.clone(),
-        memory_floor_ms: floor,
-        share_of_floor: floor.map(|floor| floor / round_ms.median),
+        memory_floor_ms: share.map(|_| floor.memory_ms),
+        compute_floor_ms: share.and(floor.compute_ms),
+        share_of_floor: share,
         startup_s: startup.as_secs_f64(),
         shape_change_s: shape_change.as_secs_f64(),
         graph_capture_s: engine.capture_time().map(|time| time.as_secs_f64()),
         fingerprint: fingerprint(engine, load),
     })
+}
+
+/// Times that a round takes at least.
+struct Floor {
+    memory_ms: f64,
+    compute_ms: Option<f64>,
+    /// Each pass takes the longer of its two times.
+    total_ms: f64,
+}
+
+impl Floor {
+    fn of(engine: &Engine, shape: TreeShape, load: &Load, bandwidth: f64) -> Self {
+        let rate = engine.product_rate();
+        let mut floor = Self { memory_ms: 0.0, compute_ms: rate.map(|_| 0.0), total_ms: 0.0 };
+        for pass in engine.cost().passes(shape, load.batch_size, load.input_len + load.output_len / 2) {
+            let memory = pass.bytes / bandwidth * 1e3;
+            let compute = rate.map(|rate| pass.flops / rate * 1e3);
+            floor.memory_ms += memory;
+            floor.compute_ms = floor.compute_ms.zip(compute).map(|(sum, compute)| sum + compute);
+            floor.total_ms += compute.map_or(memory, |compute| compute.max(memory));
+        }
+        floor
+    }
 }
 
 impl Spread {
@@ -282,8 +311,6 @@ fn fingerprint(engine: &Engine, load: &Load) -> Fingerprint {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-
-    use schemas::tree::TreeShape;
 
     use super::*;
     use crate::{DeviceChoice, EngineOptions, ShapePolicy};

@@ -369,6 +369,11 @@ impl Engine {
         self.scheduler.backend().measure_bandwidth()
     }
 
+    /// Floating-point operations per second that products with weights can sustain on the device, as far as that is known.
+    pub fn product_rate(&self) -> Option<f64> {
+        self.scheduler.backend().product_rate()
+    }
+
     /// Total time of graph capture so far; `None` on a device without graphs.
     pub fn capture_time(&self) -> Option<Duration> {
         self.scheduler.backend().capture_time()

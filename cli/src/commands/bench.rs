@@ -1,5 +1,5 @@
-//! `spectune bench`: benchmarks the engine on random prompts, and compares it with the
-//! memory-bandwidth floor.
+//! `spectune bench`: benchmarks the engine on random prompts, and compares it with the floor of memory bandwidth and
+//! products.
 
 use std::{str::FromStr, time::Instant};
 
@@ -31,11 +31,13 @@ Examples:
 Prompts are random, so accept lengths measured on them say nothing about real text. A shape with \
 @L accepts L tokens per round on average (bonus token included), regardless of the target, which \
 times the round without measuring the draft. \
-The floor is the time to read a round's bytes at the memory bandwidth measured in the same run. \
-It is omitted where rounds are faster, because a small model fits into the CPU's caches.";
+The floor of a pass is the longer of two times: to read its bytes at the memory bandwidth measured \
+in the same run, and to multiply its rows with weights at the rate that the GPU sustains (known \
+for Hopper GPUs in 2-byte types). It is omitted where rounds are faster, because a small model fits \
+into the CPU's caches.";
 
-/// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth
-/// floor.
+/// Measure the engine on random prompts of one length, and compare it with the floor of
+/// memory bandwidth and products.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -160,7 +162,7 @@ fn check(arguments: &Arguments, simulate: Option<f32>) -> anyhow::Result<()> {
 }
 
 const HEADER: &str = "shape      batch    tok/s (min–max)              tok/s/user  prefill tok/s  round ms (min–max)      \
-                      accept  floor ms  of floor\n";
+                      accept  bytes ms  products ms  of floor\n";
 
 fn row(figures: &Bench) -> String {
     let Bench { batch_size, output_tokens_per_s, tokens_per_s_per_user, round_ms, accept_length, .. } = figures;
@@ -170,14 +172,15 @@ fn row(figures: &Bench) -> String {
     let accept = format!("{accept_length:.2}{}", if figures.simulated { "*" } else { " " });
     let off = figures.shape == "none";
     let accept = if off { "- ".to_owned() } else { accept };
-    let floor = figures.memory_floor_ms.map_or_else(|| "-".into(), |floor| format!("{floor:.3}"));
+    let floor = |floor: Option<f64>| floor.map_or_else(|| "-".into(), |floor| format!("{floor:.3}"));
+    let (bytes, products) = (floor(figures.memory_floor_ms), floor(figures.compute_floor_ms));
     let share = figures.share_of_floor.map_or_else(|| "-".into(), |share| format!("{:.0}%", 100.0 * share));
     let (shape, prefill) = (&figures.shape, figures.prefill_tokens_per_s);
     let stall =
         figures.stall_ms.map_or_else(String::new, |stall| format!("  + {:.3} ms waiting for drafts", stall.median));
     format!(
         "{shape:<9} {batch_size:>6}    {rate:<26} {tokens_per_s_per_user:>12.1} {prefill:>14.0}  {rounds:<22} {accept:>7} \
-         {floor:>9} {share:>9}{stall}"
+         {bytes:>9} {products:>12} {share:>9}{stall}"
     )
 }
 
@@ -185,11 +188,16 @@ fn notes(engine: &Engine, startup: f64, bandwidth: f64) -> String {
     let device = engine.device();
     let capture = engine.capture_time().map(|time| format!(", graphs captured in {:.1} s", time.as_secs_f64()));
     let capture = capture.unwrap_or_default();
+    let products = engine.product_rate().map_or_else(
+        || "a rate that is not known for this device and data type".into(),
+        |rate| format!("{:.2} PFLOP/s", rate / 1e15),
+    );
     format!(
         "{} ({}); loaded in {startup:.1} s{capture}; memory {:.0} GB/s\n\
          accept: output tokens / rounds, the first token and bonus tokens included (SGLang's definition); * simulated\n\
-         floor: time to read a round's bytes (weights once per pass, KV cache) at that bandwidth; omitted where \
-         rounds are faster: caches hold the data, or rows choose fewer experts than even routing would",
+         bytes: time to read a round's bytes (weights once per pass, KV cache) at that bandwidth; omitted where \
+         rounds are faster: caches hold the data, or rows choose fewer experts than even routing would\n\
+         products: time to multiply its rows with weights at {products}; floor: for each pass the longer of the two",
         device.device,
         device.name,
         bandwidth / 1e9

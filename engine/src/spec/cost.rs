@@ -372,26 +372,37 @@ impl ModelCost {
 
     /// Minimum number of bytes that a round of a batch reads, with `context` tokens per request.
     pub fn of_round(&self, shape: TreeShape, batch: usize, context: usize) -> u64 {
+        self.passes(shape, batch, context).into_iter().map(|pass| pass.bytes).sum::<f64>() as u64
+    }
+
+    /// The passes of such a round, each with the weights and caches that it reads and the products with weights that it
+    /// computes. Products of attention are left out: at the contexts of rounds they are few beside those.
+    pub fn passes(&self, shape: TreeShape, batch: usize, context: usize) -> Vec<Cost> {
+        let reading = |pass: Cost, bytes: f64| Cost { bytes: pass.bytes + bytes, ..pass };
         let cached = (batch * context) as f64;
         let verified = if shape.is_off() { batch } else { batch * shape.num_draft_tokens };
         let states = (2 * batch) as f64 * self.target_state as f64;
-        let target = self.target.bytes(verified) + cached * self.target_row_read(context as f64) + states;
+        let read = cached * self.target_row_read(context as f64) + states;
+        let mut all = vec![reading(self.target.at(verified), read)];
         if shape.is_off() {
-            return target as u64;
+            return all;
         }
         let accepted = batch * (shape.num_steps + 1);
         let (passes, rows) = self.nodes.passes(shape);
-        let (passes, context) = (passes as f64, cached * self.draft_cache_row as f64);
-        let drafted = passes * (self.draft.bytes(batch * rows) + context);
-        let extended = match self.nodes {
+        let context = cached * self.draft_cache_row as f64;
+        all.extend(vec![reading(self.draft.at(batch * rows), context); passes]);
+        match self.nodes {
             // The extension over the accepted tokens is a pass, which replaces that of the first step.
-            NodeSource::Beams => self.draft.bytes(accepted) + self.draft_extension.bytes as f64 + context,
-            NodeSource::Text(_) => 0.0,
-            NodeSource::Block(_) => {
-                self.draft_extension.bytes(accepted) + shape.num_steps as f64 * self.draft_level.bytes as f64
+            NodeSource::Beams => {
+                all.push(reading(self.draft.at(accepted) + self.draft_extension.at(accepted), context))
             }
-        };
-        (target + drafted + extended) as u64
+            NodeSource::Text(_) => {}
+            NodeSource::Block(_) => {
+                all.push(self.draft_extension.at(accepted));
+                all.extend(vec![self.draft_level.at(batch); shape.num_steps]);
+            }
+        }
+        all
     }
 }
 

@@ -456,6 +456,10 @@ impl Backend for Group {
         Ok(all.into_iter().fold(f64::INFINITY, f64::min))
     }
 
+    fn product_rate(&self) -> Option<f64> {
+        self.first(|backend| Ok(backend.product_rate())).ok().flatten()
+    }
+
     fn capture_time(&self) -> Option<Duration> {
         self.first(|backend| Ok(backend.capture_time())).ok().flatten()
     }
