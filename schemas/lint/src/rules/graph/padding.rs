@@ -80,7 +80,7 @@ pub(super) fn advised_line(context: &Context<'_>, largest: usize, may_pad: bool)
     let ranks = context.launch.attention_ranks().filter(|ranks| *ranks > 1);
     let share = ranks.and_then(|ranks| Some(context.resolved.tp_size.as_ref()?.value / ranks)).unwrap_or(1).max(1);
     // The engine rounds the limit of requests up to what can be spread.
-    let largest = largest.checked_next_multiple_of(share).unwrap_or(largest);
+    let largest = largest.checked_next_multiple_of(share).unwrap_or(largest).min(MOST_SIZES);
     let mut sizes = if may_pad { default_capture_sizes(largest) } else { (1..=largest).collect() };
     sizes.retain(|size| size.is_multiple_of(share));
     let flag = context.flag(Key::CudaGraphBs);
