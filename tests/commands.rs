@@ -666,3 +666,38 @@ fn policies_are_simulated_from_accept_lengths_and_from_a_trace() {
     check(&["simulate", "--accept-lengths", "1.7,2.9", "--batch-size", "4"], 2, &["accept lengths"]);
     check(&["simulate", "--accept-lengths", "1.7"], 2, &["give a load"]);
 }
+
+#[test]
+fn a_log_is_diagnosed_from_standard_input() {
+    let report = |accept: &str, rate: f64| {
+        format!(
+            "[2026-11-28 21:36:04 TP0] Decode batch, #running-req: 32, #token: 9, token usage: 0.03, {accept}cuda graph: True, \
+             gen throughput (token/s): {rate}, #queue-req: 0\n"
+        )
+    };
+    let with = report("accept len: 2.00, ", 1600.0).repeat(4);
+    let folder = TempDir::new().expect("a folder");
+    let plain = folder.path().join("plain.log");
+    let plain = plain.to_str().expect("a path");
+    fs::write(plain, report("", 3200.0).repeat(4)).expect("a file");
+    let promise = ["--against", plain, "--promised-speed-up", "1.5", "--promised-accept-length", "3"];
+    let ran = run_with(&[&["diagnose", "-"][..], &promise].concat(), &with);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    for expected in [
+        "0.50× as fast; accept length 2.00, a round takes 4.00 times",
+        "1.50×  acceptance",
+        "2.00×  rounds",
+        "3.00×  together",
+        "speculation is slower than none",
+    ] {
+        assert!(ran.stdout.contains(expected), "{expected}: {}", ran.stdout);
+    }
+    let json = run_with(&["diagnose", "-", "--json"], &with);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).expect("it is JSON");
+    assert_eq!((&json["loads"][0]["round_ms"], json["against"].as_array().map(Vec::len)), (&40.0.into(), Some(0)));
+    let none = run_with(&["diagnose", "-"], "INFO: ready\n");
+    assert_eq!(none.code, Some(2));
+    assert!(none.stderr.contains("reports no rounds"), "{}", none.stderr);
+    let twice = run_with(&["diagnose", plain, "--against", "-"], &with);
+    assert!(twice.stderr.contains("speculates too"), "{}", twice.stderr);
+}

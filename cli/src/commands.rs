@@ -6,6 +6,8 @@ mod completions;
 #[cfg(feature = "engine")]
 mod demo;
 #[cfg(feature = "engine")]
+mod diagnose;
+#[cfg(feature = "engine")]
 mod drift;
 mod explain;
 mod export;
@@ -109,6 +111,9 @@ pub enum Command {
     /// Adapt a draft head to prompts, so that more of its drafts are accepted
     #[cfg(feature = "engine")]
     Train(train::Arguments),
+    /// Say from a server's log why speculation is slower than was promised, and what to change
+    #[cfg(feature = "engine")]
+    Diagnose(diagnose::Arguments),
     /// Check in a request log whether acceptance has changed since a head was trained
     #[cfg(feature = "engine")]
     Drift(drift::Arguments),
@@ -157,6 +162,8 @@ impl Command {
             Self::Simulate(arguments) => simulate::run(*arguments),
             #[cfg(feature = "engine")]
             Self::Train(arguments) => train::run(arguments),
+            #[cfg(feature = "engine")]
+            Self::Diagnose(arguments) => diagnose::run(arguments),
             #[cfg(feature = "engine")]
             Self::Drift(arguments) => drift::run(arguments),
             #[cfg(feature = "engine")]

@@ -7,6 +7,7 @@
 //!   run left, as the next run does.
 //! - [`failure`] determines from a log why a server ended or did not start.
 //! - [`api`] is the client of a server; differences between engines are in `api/sglang.rs` and `api/vllm.rs`.
+//! - [`log`] reads what a server reports about its rounds.
 //! - [`load`] keeps requests running and measures when their tokens arrive.
 //!
 //! Nothing here depends on tree shapes, journals or strategies; these belong to `tuner`.
@@ -17,6 +18,7 @@ pub mod container;
 pub mod failure;
 pub mod http;
 pub mod load;
+pub mod log;
 pub mod mark;
 pub mod orphans;
 pub mod port;

@@ -6,7 +6,7 @@
 //! distributes a sweep over the machines of a scheduler, and [`merge`] merges their results. Predictions complement
 //! measurements: [`latency`] fits the time of a round to a few dozen timed points, [`forecast`] simulates a workload
 //! with it, and [`capture`] finds the batch sizes that are worth a graph; [`guidance`] combines them. [`running`] measures
-//! servers that are already running, as they are.
+//! servers that are already running, as they are, and [`diagnosis`] says from a server's log why it is slow.
 #![forbid(unsafe_code)]
 
 pub mod acceptance;
@@ -16,6 +16,7 @@ pub mod configuration;
 pub mod date;
 #[cfg(test)]
 mod demo;
+pub mod diagnosis;
 pub mod error;
 pub mod estimate;
 mod exclusion;

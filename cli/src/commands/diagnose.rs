@@ -1,0 +1,184 @@
+//! `spectune diagnose`: says from a server's log why speculation is slower than was promised.
+
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use external::log::ServerLog;
+use tuner::diagnosis::{Against, Diagnosis, LoadFigures, Promise, diagnose};
+
+use crate::{exit::Exit, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  spectune diagnose server.log
+  docker logs sglang 2>&1 | spectune diagnose -
+  spectune diagnose eagle.log --against plain.log     # the same load without speculation
+  spectune diagnose eagle.log --against plain.log --promised-speed-up 2.5 --promised-accept-length 3.6
+
+Reads what SGLang (`Decode batch` …) and vLLM (`Avg generation throughput` …) print every few seconds \
+under load. The gap between the promised and the found speed-up is a product: acceptance, how much \
+longer a round takes, and the rest. Accept lengths are tokens per round and request, bonus token \
+included; for one request, SGLang counts its first token too, which vLLM leaves out.";
+
+/// Bytes of a log that are read; a longer one ends there.
+const LARGEST_LOG: u64 = 1 << 30;
+
+/// Say from a server's log why speculation is slower than was promised, and what to change.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// The log of a server of SGLang or vLLM; - reads standard input
+    log: PathBuf,
+    /// The log of the same load without speculation
+    #[arg(long, value_name = "LOG")]
+    against: Option<PathBuf>,
+    /// The speed-up that was promised, as a ratio to no speculation; needs --against
+    #[arg(long, value_name = "RATIO", requires = "against")]
+    promised_speed_up: Option<f64>,
+    /// The accept length that was promised, bonus token included
+    #[arg(long, value_name = "LENGTH")]
+    promised_accept_length: Option<f64>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    let Arguments { log, against, promised_speed_up, promised_accept_length, json } = arguments;
+    for (flag, value, least) in
+        [("--promised-speed-up", promised_speed_up, 0.0), ("--promised-accept-length", promised_accept_length, 1.0)]
+    {
+        if value.is_some_and(|value| !(value.is_finite() && value > 0.0 && value >= least)) {
+            bail!("{flag} {} is out of range, expected a number above {least}", value.unwrap_or_default());
+        }
+    }
+    let read = read_log(&log)?;
+    let without = against.as_deref().map(read_log).transpose()?;
+    if without.as_ref().is_some_and(|without| without.intervals.iter().any(|interval| interval.accept_length.is_some()))
+    {
+        bail!("the log of --against speculates too: give the log of a server without speculation");
+    }
+    let promise = Promise { speed_up: promised_speed_up, accept_length: promised_accept_length };
+    let found = diagnose(&read, without.as_ref(), promise);
+    if json {
+        terminal::print(&format!("{}\n", serde_json::to_string_pretty(&found)?))?;
+    } else {
+        terminal::print(&shown(&read, &found, promise))?;
+    }
+    Ok(if found.findings.is_empty() { Exit::Fine } else { Exit::Findings })
+}
+
+/// Reads a log, in which bytes of other programs may be anything.
+fn read_log(path: &Path) -> anyhow::Result<ServerLog> {
+    let from: Box<dyn Read> = match path.as_os_str() == "-" {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(File::open(path).with_context(|| format!("cannot read {}", path.display()))?),
+    };
+    let mut bytes = Vec::new();
+    from.take(LARGEST_LOG).read_to_end(&mut bytes).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = String::from_utf8_lossy(&bytes);
+    ServerLog::parse(&text).with_context(|| {
+        format!(
+            "{} reports no rounds: expected lines of SGLang with `Decode batch` or of vLLM with `Avg generation throughput`, \
+             which servers print under load (not with --disable-log-stats)",
+            path.display()
+        )
+    })
+}
+
+fn shown(log: &ServerLog, found: &Diagnosis, promise: Promise) -> String {
+    let mut text =
+        configuration(log) + "\nrunning  reports   tokens/s  accept  round ms  not rounds  waiting  KV cache\n";
+    for load in &found.loads {
+        text += &row(load);
+    }
+    for against in &found.against {
+        text += &comparison(against);
+    }
+    if !found.factors.is_empty() {
+        text += &format!("\n{}:\n", meaning(promise));
+        let product: f64 = found.factors.iter().map(|factor| factor.factor).product();
+        for factor in &found.factors {
+            text += &format!("  {:>6.2}×  {}: {}\n", factor.factor, factor.name, factor.figures);
+        }
+        text += &format!("  {product:>6.2}×  together\n");
+    }
+    if found.findings.is_empty() {
+        text += "\nNothing in this log costs time that could be saved by a flag.\n";
+    } else {
+        text += "\nWhat costs time, and what to change:\n";
+    }
+    for (number, finding) in found.findings.iter().enumerate() {
+        text += &format!("{:>3}. {}\n     → {}\n", number + 1, finding.what, finding.change);
+    }
+    text += "\nNot in a log:\n";
+    for unknown in &found.unknown {
+        text += &format!("  - {unknown}\n");
+    }
+    text
+}
+
+/// What the product of the factors is.
+fn meaning(promise: Promise) -> &'static str {
+    match (promise.speed_up, promise.accept_length) {
+        (Some(_), Some(_)) => "The gap between the promised and the found speed-up, as factors",
+        (_, Some(_)) => "The promised accept length divided by these is the speed-up",
+        (_, None) => "The accept length divided by these is the speed-up",
+    }
+}
+
+fn configuration(log: &ServerLog) -> String {
+    let settings = &log.settings;
+    let engine = match log.kind {
+        external::api::Kind::Sglang => "SGLang",
+        external::api::Kind::Vllm => "vLLM",
+    };
+    let shape = match (settings.num_steps, settings.topk, settings.verified_rows) {
+        (Some(steps), Some(topk), Some(rows)) => format!(" ({steps},{topk},{rows})"),
+        _ => String::new(),
+    };
+    let speculates = log.intervals.iter().any(|interval| interval.accept_length.is_some());
+    let algorithm = match &settings.algorithm {
+        Some(algorithm) => format!("{algorithm}{shape}"),
+        None if speculates => "speculation".to_owned(),
+        None => "no speculation".to_owned(),
+    };
+    let limit = settings.max_running.map_or_else(String::new, |limit| format!(", at most {limit} requests at once"));
+    format!(
+        "{engine}, {algorithm}{limit}; {} report{}\n",
+        log.intervals.len(),
+        if log.intervals.len() == 1 { "" } else { "s" }
+    )
+}
+
+fn row(load: &LoadFigures) -> String {
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+    let percent = |share: f64| format!("{:.0}%", 100.0 * share);
+    format!(
+        "{:>7.0} {:>8} {:>10.0} {:>7} {:>9} {:>11} {:>8.0} {:>9}\n",
+        load.running,
+        load.reports,
+        load.tokens_per_s,
+        or_dash(load.accept_length.map(|length| format!("{length:.2}"))),
+        or_dash(load.round_ms.map(|round| format!("{round:.2}"))),
+        or_dash(load.other_share.map(percent)),
+        load.waiting,
+        or_dash(load.cache_used.map(percent))
+    )
+}
+
+fn comparison(against: &Against) -> String {
+    let ratio = against.round_ratio.map_or_else(
+        || "too few reports without prompts to compare rounds".to_owned(),
+        |ratio| format!("a round takes {ratio:.2} times one without speculation"),
+    );
+    format!(
+        "\nat {:.0} running ({:.0} without speculation): {:.2}× as fast; accept length {:.2}, {ratio}\n",
+        against.running[0], against.running[1], against.speed_up, against.accept_length
+    )
+}

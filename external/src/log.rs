@@ -1,0 +1,84 @@
+//! What a server's log says about its rounds: the lines that SGLang and vLLM print every few
+//! seconds under load, and the configuration that they print at the start.
+//!
+//! Lines that are not understood are skipped: logs mix the output of several programs. Figures are
+//! those of the engine; nothing is corrected here.
+
+mod sglang;
+mod vllm;
+mod words;
+
+use crate::api::Kind;
+
+/// A log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerLog {
+    /// The engine that wrote it.
+    pub kind: Kind,
+    /// The configuration that it printed.
+    pub settings: Settings,
+    /// Periods between two reports, in order.
+    pub intervals: Vec<Interval>,
+    /// How many times requests were put back because the KV cache was full.
+    pub retractions: usize,
+}
+
+/// What a server printed about its configuration; `None` for what it did not print.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The method of speculation, by the engine's name; `None` also without speculation.
+    pub algorithm: Option<String>,
+    /// Depth of the tree of drafts.
+    pub num_steps: Option<usize>,
+    /// Children of a node.
+    pub topk: Option<usize>,
+    /// Rows that are verified for each request, the root included.
+    pub verified_rows: Option<usize>,
+    /// Maximum number of running requests.
+    pub max_running: Option<usize>,
+    /// Whether CUDA graphs are off.
+    pub graphs_off: bool,
+    /// Sizes for which graphs of the target were captured: requests in SGLang, rows in vLLM.
+    pub captured: Vec<usize>,
+    /// Whether acceptance is made up.
+    pub simulated: bool,
+}
+
+/// A period between two reports of a server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Interval {
+    /// Running requests, at its end.
+    pub running: f64,
+    /// Waiting requests, at its end.
+    pub waiting: f64,
+    /// Tokens generated per second.
+    pub tokens_per_s: f64,
+    /// Tokens per round and request, bonus token included; `None` without speculation.
+    pub accept_length: Option<f64>,
+    /// The share of rounds in which each position of the chain was accepted, if the engine reports it.
+    pub positions: Vec<f64>,
+    /// Whether rounds ran as CUDA graphs, if the engine reports it.
+    pub graph: Option<bool>,
+    /// Used share of the KV cache.
+    pub cache_used: Option<f64>,
+    /// Whether prompts were processed in it too.
+    pub prompts: bool,
+}
+
+impl Interval {
+    /// Milliseconds from one round of a request to its next one.
+    pub fn round_ms(&self) -> f64 {
+        self.running * self.accept_length.unwrap_or(1.0) / self.tokens_per_s * 1e3
+    }
+}
+
+impl ServerLog {
+    /// Reads a log; `None` if no line reports rounds of SGLang or vLLM.
+    pub fn parse(text: &str) -> Option<Self> {
+        let plain = words::without_escapes(text);
+        [sglang::read(&plain), vllm::read(&plain)].into_iter().flatten().max_by_key(|log| log.intervals.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! Logs as the engines write them.
+
+use super::*;
+
+const SGLANG: &str = "\
+[2026-11-28 21:34:48] server_args=ServerArgs(model_path='m', max_running_requests=32, disable_cuda_graph=False, \
+speculative_algorithm='EAGLE3', speculative_num_steps=5, speculative_eagle_topk=8, speculative_num_draft_tokens=32)
+[2026-11-28 21:35:21] Capture target verify CUDA graph begin. backend=full, num_tokens_per_req=32, bs=[1, 2, 32], avail mem=28.98 GB
+[2026-11-28 21:35:24] Capture draft decode CUDA graph begin. backend=full, num_tokens_per_req=8, bs=[1, 2], avail mem=28.03 GB
+[2026-11-28 21:35:32] Prefill batch, #new-seq: 1, #new-token: 13, #cached-token: 0, token usage: 0.00, #running-req: 0, #queue-req: 0
+[2026-11-28 21:36:03] Decode batch, #running-req: 31, #token: 21261, token usage: 0.03, accept len: 1.88, accept rate: 0.03, \
+cuda graph: True, gen throughput (token/s): 30.34, #queue-req: 1
+[2026-11-28 21:36:04] Decode batch, #running-req: 31, #token: 23648, token usage: 0.90, accept len: 2.00, accept rate: 0.03, \
+cuda graph: False, gen throughput (token/s): 1550.0, #queue-req: 0
+[2026-11-28 21:36:05] KV cache pool is full. Retract requests. #retracted_reqs: 1, #new_token_ratio: 0.1 -> 0.2
+";
+
+#[test]
+fn reports_of_sglang_are_read_with_the_configuration() {
+    let log = ServerLog::parse(SGLANG).expect("a log");
+    assert_eq!((log.kind, log.retractions), (Kind::Sglang, 1));
+    let settings = &log.settings;
+    assert_eq!((settings.algorithm.as_deref(), settings.max_running), (Some("EAGLE3"), Some(32)));
+    assert_eq!((settings.num_steps, settings.topk, settings.verified_rows), (Some(5), Some(8), Some(32)));
+    assert_eq!(settings.captured, [1, 2, 32], "the draft's sizes are others");
+    let [first, second] = &log.intervals[..] else { panic!("{:?}", log.intervals) };
+    assert!(first.prompts && !second.prompts, "prompts belong to the report after them");
+    assert_eq!((first.waiting, first.graph, second.graph), (1.0, Some(true), Some(false)));
+    assert_eq!((second.cache_used, second.round_ms()), (Some(0.9), 40.0));
+}
+
+#[test]
+fn older_versions_and_several_ranks_are_read_too() {
+    let text = "\
+[2025-12-12 08:43:58 DP0 TP0] Prefill batch. #new-seq: 1, #new-token: 103, #cached-token: 1, token usage: 0.00, #running-req: 0
+[2025-12-12 08:43:59 DP1 TP0] Decode batch. #running-req: 4, #token: 137, token usage: 0.94, cuda graph: True, \
+gen throughput (token/s): 400.0, #queue-req: 5,
+[2025-12-12 08:43:59 DP0 TP0] Decode batch. #running-req: 6, #full token: 26, full token usage: 1.00, cuda graph: True, \
+gen throughput (token/s): 446.45, #queue-req: 5,
+[2025-12-12 08:43:59 DP0 TP0] Decode out of memory happened. #retracted_reqs: 1, #new_token_ratio: 0.1474 -> 0.1845
+[2025-12-12 08:43:59 DP0 TP1] Decode out of memory happened. #retracted_reqs: 1, #new_token_ratio: 0.1474 -> 0.1845
+";
+    let log = ServerLog::parse(text).expect("a log");
+    assert_eq!(log.intervals.iter().map(|interval| interval.prompts).collect::<Vec<_>>(), [false, true]);
+    assert_eq!((log.intervals[1].cache_used, log.intervals[1].accept_length), (Some(1.0), None));
+    assert_eq!(log.retractions, 1, "both ranks mean one event");
+}
+
+#[test]
+fn reports_of_vllm_are_read_with_the_configuration() {
+    let text = "\
+(APIServer pid=10670) INFO 11-28 21:34:09 [api_utils.py:273] non-default args: {'model': 'm', 'max_num_seqs': 64, \
+'speculative_config': {'method': 'eagle3', 'num_speculative_tokens': 3, 'rejection_sample_method': 'synthetic'}}
+(EngineCore pid=1) INFO [core.py:116] compilation_config={'cudagraph_capture_sizes': [1, 2, 256], 'x': 1}
+\u{1b}[1;36m(APIServer pid=10670)\u{1b}[0;0m INFO 11-28 21:36:13 [loggers.py:310] Engine 000: Avg prompt throughput: 12126.1 tokens/s, \
+Avg generation throughput: 3040.0 tokens/s, Running: 64 reqs, Waiting: 2 reqs, GPU KV cache usage: 4.6%, Prefix cache hit rate: 7.1%
+(APIServer pid=10670) INFO 11-28 21:36:13 [metrics.py:120] SpecDecoding metrics: Mean acceptance length: 1.90, Accepted throughput: \
+387.60 tokens/s, Drafted: 92526 tokens, Per-position acceptance rate: 0.903, 0.000, 0.000, Avg Draft acceptance rate: 12.9%
+(APIServer pid=10670) INFO 11-28 21:36:23 [loggers.py:310] Engine 000: Avg prompt throughput: 0.0 tokens/s, \
+Avg generation throughput: 12.0 tokens/s, Running: 0 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.0%, Prefix cache hit rate: 7.1%
+";
+    let log = ServerLog::parse(text).expect("a log");
+    let settings = &log.settings;
+    assert_eq!((log.kind, settings.max_running, settings.simulated), (Kind::Vllm, Some(64), true));
+    assert_eq!((settings.algorithm.as_deref(), settings.verified_rows), (Some("eagle3"), Some(4)));
+    assert_eq!(settings.captured, [1, 2, 256]);
+    let [only] = &log.intervals[..] else { panic!("{:?}", log.intervals) };
+    assert_eq!((only.waiting, only.prompts, only.positions.as_slice()), (2.0, true, &[0.903, 0.0, 0.0][..]));
+    assert!((only.round_ms() - 40.0).abs() < 1e-9 && (only.cache_used.expect("a share") - 0.046).abs() < 1e-9);
+}
+
+#[test]
+fn texts_without_reports_are_no_logs() {
+    for text in [
+        "",
+        "INFO: ready\n",
+        "Decode batch, #running-req: x\n",
+        "Decode batch, #running-req: 0, gen throughput (token/s): 0",
+    ] {
+        assert_eq!(ServerLog::parse(text), None, "{text}");
+    }
+}

@@ -1,0 +1,195 @@
+//! What costs time according to a log, and what to change.
+
+use external::{api::Kind, log::ServerLog};
+
+use super::{Against, Finding, LoadFigures, Promise};
+
+/// The names of the flags that the advice is about.
+struct Flags {
+    max_running: &'static str,
+    memory: &'static str,
+    graphs: &'static str,
+    drafts: &'static str,
+    prefill: &'static str,
+}
+
+const SGLANG: Flags = Flags {
+    max_running: "--max-running-requests",
+    memory: "--mem-fraction-static",
+    graphs: "--cuda-graph-max-bs",
+    drafts: "--speculative-num-steps",
+    prefill: "--chunked-prefill-size",
+};
+
+const VLLM: Flags = Flags {
+    max_running: "--max-num-seqs",
+    memory: "--gpu-memory-utilization",
+    graphs: "--max-cudagraph-capture-size",
+    drafts: "num_speculative_tokens",
+    prefill: "--max-num-batched-tokens",
+};
+
+/// Findings, the most important first.
+pub fn findings(log: &ServerLog, loads: &[LoadFigures], against: &[Against], promise: Promise) -> Vec<Finding> {
+    let flags = match log.kind {
+        Kind::Sglang => &SGLANG,
+        Kind::Vllm => &VLLM,
+    };
+    let mut found = Vec::new();
+    found.extend(slower_than_none(against));
+    found.extend(simulated(log));
+    // The load with the most reports is what the server mostly does.
+    if let Some(main) = loads.iter().max_by_key(|load| load.reports) {
+        found.extend(short_acceptance(main, promise));
+        found.extend(late_positions(main, flags));
+        found.extend(other_time(main, flags));
+    }
+    found.extend(loads.iter().filter_map(|load| outside_graphs(load, log, flags)));
+    found.extend(padding(loads, log));
+    found.extend(waiting(loads, log, flags));
+    found.extend(retractions(log, flags));
+    found
+}
+
+/// What a log cannot show.
+pub fn unknown(log: &ServerLog, has_other: bool) -> Vec<String> {
+    let mut unknown = Vec::new();
+    if log.settings.algorithm.is_some() && !has_other {
+        unknown.push(
+            "the speed-up: give the log of the same load without speculation with --against, or let `spectune tune` measure both"
+                .to_owned(),
+        );
+    }
+    unknown.push(
+        "how a round divides into draft, verification and the host: no log says it; `spectune bench` measures rounds of \
+         a model's shape against their floor"
+            .to_owned(),
+    );
+    if log.kind == Kind::Vllm {
+        unknown.push("whether rounds ran as CUDA graphs: vLLM's log does not say".to_owned());
+    }
+    unknown
+}
+
+fn slower_than_none(against: &[Against]) -> Option<Finding> {
+    let slow: Vec<&Against> = against.iter().filter(|against| against.speed_up < 1.0).collect();
+    let shown = |against: &&Against| format!("{:.2}× at {:.0} running", against.speed_up, against.running[0]);
+    (!slow.is_empty()).then(|| Finding {
+        what: format!("speculation is slower than none: {}", slow.iter().map(shown).collect::<Vec<_>>().join(", ")),
+        change: "verify fewer rows at these loads, or do not speculate there: `spectune tune` finds which".into(),
+    })
+}
+
+fn simulated(log: &ServerLog) -> Option<Finding> {
+    log.settings.simulated.then(|| Finding {
+        what: "acceptance is made up by the server's configuration: times are real, accept lengths say nothing".into(),
+        change: "remove rejection_sample_method to serve users".into(),
+    })
+}
+
+fn short_acceptance(main: &LoadFigures, promise: Promise) -> Option<Finding> {
+    let (promised, found) = (promise.accept_length?, main.accept_length?);
+    (found < 0.95 * promised).then(|| Finding {
+        what: format!("{found:.2} tokens a round are accepted where {promised:.2} were promised"),
+        change: "check what the promise was measured with: temperature 0, the chat template that the head was trained on, \
+                 the same target in the same precision, as many drafts, texts of this kind; then `spectune drift`, or a head \
+                 of your own texts (`spectune train`)"
+            .into(),
+    })
+}
+
+fn late_positions(main: &LoadFigures, flags: &Flags) -> Option<Finding> {
+    /// A position accepted in a smaller share of rounds hardly pays for its row.
+    const RARELY: f64 = 0.1;
+    let useful = main.positions.iter().take_while(|share| **share >= RARELY).count();
+    let all = main.positions.len();
+    (useful < all).then(|| Finding {
+        what: format!(
+            "of {all} drafts the last {} are accepted in under {:.0}% of the rounds (position {}: {:.1}%)",
+            all - useful,
+            100.0 * RARELY,
+            useful + 1,
+            100.0 * main.positions[useful]
+        ),
+        change: format!("{} {}: as many tokens, fewer rows", flags.drafts, useful.max(1)),
+    })
+}
+
+fn other_time(main: &LoadFigures, flags: &Flags) -> Option<Finding> {
+    let share = main.other_share.filter(|share| *share > 0.1)?;
+    Some(Finding {
+        what: format!(
+            "{:.0}% of the time at {:.0} running requests is not rounds: prompts, the host, and time without work",
+            100.0 * share,
+            main.running
+        ),
+        change: format!(
+            "speculation cannot shorten it; see whether prompts repeat (prefix cache), and {} for how many tokens of \
+             prompts run between rounds",
+            flags.prefill
+        ),
+    })
+}
+
+fn outside_graphs(load: &LoadFigures, log: &ServerLog, flags: &Flags) -> Option<Finding> {
+    let share = load.outside_graphs.filter(|share| *share > 0.02)?;
+    let what =
+        format!("{:.0}% of the reports at {:.0} running requests ran outside CUDA graphs", 100.0 * share, load.running);
+    let largest = log.settings.captured.last().copied();
+    let change = match largest {
+        _ if log.settings.graphs_off => "CUDA graphs are off in the launch: remove that flag".to_owned(),
+        Some(largest) if load.running > largest as f64 => {
+            format!("the largest captured batch is {largest}: {} {:.0}", flags.graphs, load.running.ceil())
+        }
+        _ => "batches of prompts or of other kinds run without a graph: look at the lines around them".to_owned(),
+    };
+    Some(Finding { what, change })
+}
+
+/// SGLang captures batches; vLLM rows, with a step of 8, so that nothing much is padded.
+fn padding(loads: &[LoadFigures], log: &ServerLog) -> Option<Finding> {
+    if log.kind != Kind::Sglang {
+        return None;
+    }
+    let main = loads.iter().max_by_key(|load| load.reports)?;
+    let size = log.settings.captured.iter().find(|size| **size as f64 >= main.running)?;
+    let padded = *size as f64 / main.running - 1.0;
+    (padded > 0.08).then(|| Finding {
+        what: format!(
+            "{:.0} running requests are padded to a captured batch of {size}: {:.0}% more rows",
+            main.running,
+            100.0 * padded
+        ),
+        change: format!("add {:.0} to --cuda-graph-bs", main.running.ceil()),
+    })
+}
+
+fn waiting(loads: &[LoadFigures], log: &ServerLog, flags: &Flags) -> Option<Finding> {
+    let load = loads.iter().max_by(|one, other| one.waiting.total_cmp(&other.waiting))?;
+    if load.waiting < 1.0 {
+        return None;
+    }
+    let what = format!("{:.0} requests wait while {:.0} run", load.waiting, load.running);
+    let full = load.cache_used.is_some_and(|share| share > 0.9);
+    let change = match log.settings.max_running {
+        _ if full => format!("the KV cache is full: {}, fewer drafts, or a KV cache in FP8", flags.memory),
+        Some(limit) if load.running + 1.0 >= limit as f64 => {
+            format!(
+                "{} is {limit} (SGLang lowers it with speculation unless it is given): raise it if memory allows",
+                flags.max_running
+            )
+        }
+        _ => "prompts come faster than they are processed: look at the share of prompts above".to_owned(),
+    };
+    Some(Finding { what, change })
+}
+
+fn retractions(log: &ServerLog, flags: &Flags) -> Option<Finding> {
+    (log.retractions > 0).then(|| Finding {
+        what: format!(
+            "requests were put back {} times because the KV cache was full: they are computed again",
+            log.retractions
+        ),
+        change: format!("lower {} or raise {}", flags.max_running, flags.memory),
+    })
+}

@@ -1,0 +1,92 @@
+//! Diagnoses of logs with known figures.
+
+use external::{
+    api::Kind,
+    log::{Interval, Settings},
+};
+
+use super::*;
+
+/// Reports of a batch: without prompts, a round takes `round_ms`; every third report has as much time for prompts.
+fn log(kind: Kind, running: f64, round_ms: f64, accept: Option<f64>) -> ServerLog {
+    let rate = |round_ms: f64| running * accept.unwrap_or(1.0) / round_ms * 1e3;
+    let intervals = (0..13).map(|at| Interval {
+        running,
+        tokens_per_s: rate(if at % 3 == 0 { 2.0 * round_ms } else { round_ms }),
+        accept_length: accept,
+        prompts: at % 3 == 0,
+        graph: Some(true),
+        ..Interval::default()
+    });
+    let settings = Settings { algorithm: accept.map(|_| "EAGLE3".into()), ..Settings::default() };
+    ServerLog { kind, settings, intervals: intervals.collect(), retractions: 0 }
+}
+
+#[test]
+fn the_gap_is_the_product_of_its_factors() {
+    let (with, without) = (log(Kind::Sglang, 32.0, 12.0, Some(1.8)), log(Kind::Sglang, 31.0, 6.0, None));
+    let promise = Promise { speed_up: Some(2.0), accept_length: Some(3.0) };
+    let found = diagnose(&with, Some(&without), promise);
+    let against = &found.against[0];
+    // The rounds of each are a quarter of prompts: only rounds and acceptance differ, and the batch.
+    assert!((against.round_ratio.expect("rounds without prompts") - 2.0).abs() < 1e-9, "{against:?}");
+    let expected = 1.8 / 2.0 * 32.0 / 31.0;
+    assert!((against.speed_up - expected).abs() < 1e-9, "{against:?}");
+    let product: f64 = found.factors.iter().map(|factor| factor.factor).product();
+    assert!((product - 2.0 / against.speed_up).abs() < 1e-9, "{:?}", found.factors);
+    assert!(found.findings[0].what.contains("slower than none"), "{:?}", found.findings);
+    assert!(found.findings.iter().any(|finding| finding.what.contains("1.80 tokens a round")), "{:?}", found.findings);
+    let load = &found.loads[0];
+    assert!((load.round_ms.expect("rounds") - 12.0).abs() < 1e-9, "{load:?}");
+    assert_eq!(load.reports, 12, "the first report has none before it");
+    // A third of the reports take twice as long.
+    assert!((load.other_share.expect("a share") - 0.25).abs() < 1e-9, "{load:?}");
+}
+
+#[test]
+fn loads_that_are_not_alike_are_not_compared() {
+    let (with, without) = (log(Kind::Sglang, 32.0, 12.0, Some(1.8)), log(Kind::Sglang, 8.0, 6.0, None));
+    let found = diagnose(&with, Some(&without), Promise::default());
+    assert!(found.against.is_empty() && found.factors.is_empty(), "{found:?}");
+}
+
+#[test]
+fn findings_name_the_cause_that_the_log_shows() {
+    let mut vllm = log(Kind::Vllm, 64.0, 20.0, Some(1.9));
+    vllm.settings.max_running = Some(64);
+    vllm.retractions = 3;
+    for interval in &mut vllm.intervals {
+        interval.positions = vec![0.8, 0.3, 0.02];
+        interval.waiting = 10.0;
+    }
+    let found = diagnose(&vllm, None, Promise::default());
+    let said: Vec<String> =
+        found.findings.iter().map(|finding| format!("{} → {}", finding.what, finding.change)).collect();
+    for expected in [
+        "of 3 drafts the last 1 are accepted in under 10% of the rounds (position 3: 2.0%) → num_speculative_tokens 2",
+        "10 requests wait while 64 run → --max-num-seqs is 64",
+        "put back 3 times",
+    ] {
+        assert!(said.iter().any(|line| line.contains(expected)), "{expected}: {said:#?}");
+    }
+    let mut sglang = log(Kind::Sglang, 33.0, 20.0, Some(1.9));
+    sglang.settings.captured = vec![1, 16, 32];
+    sglang.intervals.iter_mut().for_each(|interval| interval.graph = Some(false));
+    let found = diagnose(&sglang, None, Promise::default());
+    let graphs = found.findings.iter().find(|finding| finding.what.contains("outside")).expect("a finding");
+    assert!(graphs.change.contains("--cuda-graph-max-bs 33"), "{graphs:?}");
+    sglang.settings.captured = vec![1, 16, 40];
+    let found = diagnose(&sglang, None, Promise::default());
+    assert!(
+        found.findings.iter().any(|finding| finding.what.contains("padded to a captured batch of 40")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_log_of_a_single_report_is_diagnosed_without_rounds() {
+    let mut short = log(Kind::Vllm, 4.0, 10.0, None);
+    short.intervals.truncate(1);
+    let found = diagnose(&short, None, Promise::default());
+    assert_eq!((found.loads.len(), found.loads[0].round_ms), (1, None));
+}
