@@ -331,6 +331,21 @@ silu_gate(T* out, const T* gate_up, int width) {
   write_vector(out + row * width + i, up);
 }
 
+/// `x = x · sigmoid(gate)` of `[rows, width]`, rows `*_stride` apart. Grid: (pieces of the width, rows).
+extern "C" __global__ void __launch_bounds__(256)
+sigmoid_gate(T* x, int stride, const T* gate, int gate_stride, int width) {
+  wait_for_predecessor();
+  u64 row = blockIdx.y;
+  int i = (int)(blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
+  if (i >= width) return;
+  float value[VECTOR], by[VECTOR];
+  read_vector(x + row * stride + i, value);
+  read_vector(gate + row * gate_stride + i, by);
+#pragma unroll
+  for (int k = 0; k < VECTOR; k++) value[k] = value[k] / (1.0f + exp_accurate(-by[k]));
+  write_vector(x + row * stride + i, value);
+}
+
 /// Adds a bias to `[rows, width]`, rows `stride` apart. Grid: (pieces of the width, rows).
 extern "C" __global__ void __launch_bounds__(256)
 add_bias(T* x, int stride, const T* bias, int width) {

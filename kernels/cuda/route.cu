@@ -20,12 +20,13 @@
 
 __device__ __forceinline__ int record_size(int tile) { return RECORD_HEAD + 2 * tile; }
 
-/// How experts are chosen; see reference/route.rs. `experts` and `chosen` include shared experts.
+/// How experts are chosen; see reference/route.rs. `experts` and `chosen` include shared experts. If `gated`, one more logit
+/// follows those of the routed experts: its sigmoid, instead of 1, is the weight of the shared ones.
 #define ROUTER_PARAMETERS                                                                                              \
   const float *correction, int experts, int chosen, int shared, int is_sigmoid, int groups, int groups_kept,           \
-      int renormalises, float added, float factor
+      int renormalises, float added, float factor, int gated
 #define ROUTER_ARGUMENTS                                                                                               \
-  correction, experts, chosen, shared, is_sigmoid, groups, groups_kept, renormalises, added, factor
+  correction, experts, chosen, shared, is_sigmoid, groups, groups_kept, renormalises, added, factor, gated
 
 struct Choice {
   float score[MOST_EXPERTS];
@@ -109,7 +110,8 @@ __device__ __forceinline__ void choose(Choice& choice, const float* logits, int*
     float score = is_shared ? 1.0f : choice.score[choice.own[thread]];
     if (!is_shared && renormalises) score /= of_all + added;
     expert[thread] = is_shared ? routed + thread - kept : choice.own[thread];
-    weight[thread] = is_shared ? 1.0f : score * factor;
+    if (is_shared && gated) score = 1.0f / (1.0f + exp_accurate(-load_fresh_float(logits + routed)));
+    weight[thread] = is_shared ? score : score * factor;
   }
   block_sync();
 }
@@ -122,12 +124,12 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
   __shared__ Choice choice;
   __shared__ int arrived;
   constexpr int TOGETHER = ROWS == 1 ? 8 : ROWS <= 4 ? 2 : 1;
-  int routed = experts - shared, first_row = (int)blockIdx.y * ROWS, count = min(ROWS, rows - first_row);
+  int all = experts - shared + gated, first_row = (int)blockIdx.y * ROWS, count = min(ROWS, rows - first_row);
   int first = (int)blockIdx.x * ROUTE_EXPERTS + warp() * 2;
   const T* own[2];
 #pragma unroll
   for (int e = 0; e < 2; e++) {
-    own[e] = w + (u64)min(first + e, routed - 1) * inputs;
+    own[e] = w + (u64)min(first + e, all - 1) * inputs;
     for (int i = lane() * (128 / (int)sizeof(T)); i < inputs; i += WARP * (128 / (int)sizeof(T))) prefetch_line(own[e] + i);
   }
   wait_for_predecessor();
@@ -180,7 +182,7 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
     for (int r = 0; r < ROWS; r++) {
       float logit = warp_sum(sum[e][r]);
       if (rounds) logit = to_float(from_float(logit));
-      if (lane() == 0 && r < count && first + e < routed) logits[(u64)(first_row + r) * routed + first + e] = logit;
+      if (lane() == 0 && r < count && first + e < all) logits[(u64)(first_row + r) * all + first + e] = logit;
     }
   }
   memory_fence();
@@ -192,7 +194,7 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
 #pragma unroll 1
   for (int r = 0; r < count; r++) {
     u64 at = first_row + r;
-    choose(choice, logits + at * routed, expert + at * chosen, weight + at * chosen, ROUTER_ARGUMENTS);
+    choose(choice, logits + at * all, expert + at * chosen, weight + at * chosen, ROUTER_ARGUMENTS);
   }
   // The tiles of a single row are its pairs.
   int thread = (int)threadIdx.x;
@@ -200,7 +202,7 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
   if (thread == 0) *tile_count = chosen;
   bool is_shared = thread >= chosen - shared;
   int* record = tiles + thread * record_size(tile);
-  record[0] = is_shared ? routed + thread - (chosen - shared) : choice.own[thread];
+  record[0] = is_shared ? experts - shared + thread - (chosen - shared) : choice.own[thread];
   record[1] = 1;
   record[RECORD_HEAD] = thread;
   record[RECORD_HEAD + tile] = (int)float_bits(weight[thread]);
@@ -212,9 +214,9 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
 #define ROUTE_ARGUMENTS                                                                                                \
   x, x_stride, w, rows, inputs, rounds, logits, counters, expert, weight, tiles, tile_count, tile, ROUTER_ARGUMENTS
 
-/// The experts and weights of rows, `[rows, chosen]` each. `w` is `[routed experts, inputs]`, `logits` float `[rows,
-/// routed experts]`, rounded to T if `rounds`; `counters` `[rows / 1, 4 or 16]` are zero before and after. For a single
-/// row also writes its tiles. Every logit is summed in an order that depends on `inputs` alone. Grid: (routed experts /
+/// The experts and weights of rows, `[rows, chosen]` each. `w` is `[logits, inputs]`, `logits` float `[rows, logits]`, one
+/// for each routed expert and then the gate's, rounded to T if `rounds`; `counters` `[rows / 1, 4 or 16]` are zero before and after. For a single
+/// row also writes its tiles. Every logit is summed in an order that depends on `inputs` alone. Grid: (logits /
 /// ROUTE_EXPERTS, rows / 1, 4 or 16), 256 threads; `inputs` is a multiple of VECTOR.
 extern "C" __global__ void __launch_bounds__(256, 1) route_rows_1(ROUTE) { route<1>(ROUTE_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 1) route_rows_4(ROUTE) { route<4>(ROUTE_ARGUMENTS); }

@@ -66,6 +66,7 @@ fn shape(text: &str) -> Result<ExpertsShape, String> {
     Ok(ExpertsShape {
         routed,
         shared: 0,
+        gated: false,
         router,
         rounds_logits: false,
         hidden,

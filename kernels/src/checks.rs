@@ -6,6 +6,7 @@ mod attention;
 mod attention_groups;
 mod block;
 mod block_rows;
+mod delta;
 mod elementwise;
 mod experts;
 mod host_trees;
@@ -32,6 +33,7 @@ pub use attention::{check_attention, check_attention_together};
 pub use attention_groups::check_rotate_and_attend;
 pub use block::{check_add_base, check_block_rows, check_block_trees};
 pub use block_rows::{check_markov, check_write_context};
+pub use delta::{check_delta_gate, check_delta_rows, check_delta_steps};
 pub use elementwise::{
     check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
 };
@@ -56,12 +58,12 @@ pub use tree::{check_decode_rows, check_draft_trees};
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 28] = [
+pub const CHECKS: [Check; 30] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
     ("add_rows and gather_rows", check_add_and_gather),
-    ("silu_gate", check_silu_gate),
+    ("silu_gate and sigmoid_gate", check_silu_gate),
     ("rotate_and_write", check_rotation),
     ("linear", check_linear),
     ("linear in FP8", check_linear_fp8),
@@ -80,6 +82,8 @@ pub const CHECKS: [Check; 28] = [
     ("latent_queries and latent_values", check_latent_heads),
     ("latent_attention", check_latent_attention),
     ("latent_prompt", check_latent_prompt),
+    ("delta_rows, delta_commit and delta_history", check_delta_rows),
+    ("delta_gate", check_delta_gate),
     ("training, softmax", check_training_softmax),
     ("training, norms", check_training_norm),
     ("compact_cache", check_compact_cache),
@@ -91,7 +95,7 @@ pub const CHECKS: [Check; 28] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 19] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 20] = [
     ("top_k_rows", check_top_k_rows),
     ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
@@ -108,6 +112,7 @@ pub const UNTYPED_CHECKS: [UntypedCheck; 19] = [
     ("advance_accept", check_advance_accept),
     ("keep_pending and pending_rows", check_pending),
     ("put_first and set_state", check_state),
+    ("delta_steps", check_delta_steps),
     ("sample_rows", check_sample_rows),
     ("sample_rows, distribution", check_sampled_distribution),
     ("training, steps", check_training_steps),

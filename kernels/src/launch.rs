@@ -31,6 +31,7 @@ mod attention;
 mod attention_tiles;
 mod block;
 mod block_rows;
+mod delta;
 mod elementwise;
 mod experts;
 mod fp8;
@@ -60,6 +61,9 @@ pub use block::{
     BlockGrowth, BlockLayout, BlockView, FirstLevel, LevelRows, MOST_BLOCK_ROWS, RankedLevels, ViewPages, most_parents,
 };
 pub use block_rows::{ContextRows, MarkovOrder, MarkovStates, MarkovTokens};
+pub use delta::{
+    DeltaInputs, DeltaOrder, DeltaPass, DeltaPaths, DeltaStates, DeltaSteps, DeltaWeights, delta_files, refused_delta,
+};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use experts::{
     ExpertKernels, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork, MOST_CHOSEN, MOST_EXPERTS,

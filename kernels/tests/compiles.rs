@@ -1,9 +1,13 @@
 //! Every kernel file compiles for the supported architectures, which needs NVRTC but no GPU.
 
 use kernels::{
-    device::{Element, Properties, compile_for},
-    launch::{LatentDims, block_files, expert_files, files, fp8_files, latent_files, training_files},
+    device::{Element, KernelFile, Properties, compile_for},
+    launch::{LatentDims, block_files, delta_files, expert_files, files, fp8_files, latent_files, training_files},
+    reference::DeltaSizes,
 };
+
+/// Qwen3.5-27B.
+const QWEN35: DeltaSizes = DeltaSizes { key_heads: 16, value_heads: 48, key_dim: 128, value_dim: 128, taps: 4 };
 
 /// Properties of a device of an architecture, as far as compilation needs them.
 fn properties(capability: (u32, u32), shared_bytes: usize) -> Properties {
@@ -23,15 +27,26 @@ fn properties(capability: (u32, u32), shared_bytes: usize) -> Properties {
 const DEEPSEEK: LatentDims =
     LatentDims { heads: 128, nope: 128, rotated: 64, rank: 512, value: 128, interleaved: true };
 
+const ELEMENTS: [Element; 3] = [Element::F16, Element::BF16, Element::F32];
+
+#[test]
+#[ignore = "needs NVRTC (libnvrtc.so); .ci/run installs it and runs this test"]
+fn gated_delta_nets_compile_for_ampere_hopper_and_blackwell() {
+    for architecture in ["sm_80", "sm_90a", "sm_100"] {
+        for (file, options) in ELEMENTS.into_iter().flat_map(|element| delta_files(element, &QWEN35)) {
+            compiles(file, &options, architecture);
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs NVRTC (libnvrtc.so); .ci/run installs it and runs this test"]
 fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
     let architectures = [("sm_80", (8, 0), 99 << 10), ("sm_90a", (9, 0), 227 << 10), ("sm_100", (10, 0), 227 << 10)];
-    let elements = [Element::F16, Element::BF16, Element::F32];
     // Sequentially they take minutes.
     std::thread::scope(|scope| {
         for (architecture, capability, shared_bytes) in architectures {
-            for element in elements {
+            for element in ELEMENTS {
                 scope.spawn(move || all_compile(architecture, element, &properties(capability, shared_bytes)));
             }
         }
@@ -49,9 +64,13 @@ fn all_compile(architecture: &str, element: Element, properties: &Properties) {
         .chain(fp8)
         .chain(training_files(element));
     for (file, options) in all.into_iter().chain(further) {
-        match compile_for(file, &options, architecture) {
-            Ok(binary) => assert!(!binary.is_empty()),
-            Err(error) => panic!("{options:?}: {error}"),
-        }
+        compiles(file, &options, architecture);
+    }
+}
+
+fn compiles(file: KernelFile, options: &[String], architecture: &str) {
+    match compile_for(file, options, architecture) {
+        Ok(binary) => assert!(!binary.is_empty()),
+        Err(error) => panic!("{options:?}: {error}"),
     }
 }

@@ -4,7 +4,7 @@ use super::{Numbers, compare, linear::sums_of_squares, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
     launch::{Added, JoinNormed, Kernels, Parts, RmsNorm, Rotation, Rows},
-    reference::{Rope, RopeScaling, rms_norm, silu_gate},
+    reference::{Rope, RopeScaling, rms_norm, sigmoid, silu_gate},
 };
 
 /// Rows of a table, written into a wider buffer; tokens outside the vocabulary do not fault.
@@ -230,7 +230,7 @@ pub fn check_add_and_gather(device: &Device, element: Element) -> Result<(), Str
     compare("gather_rows", &values(device, out.slice(), element)?, &expected, 0.0)
 }
 
-/// Widths with a ragged end; large gates do not overflow.
+/// Activations and gates of outputs: widths with a ragged end; large gates do not overflow.
 pub fn check_silu_gate(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(4);
@@ -252,6 +252,14 @@ pub fn check_silu_gate(device: &Device, element: Element) -> Result<(), String> 
             &expected,
             tolerance(element),
         )?;
+        // In place, with the other half as gates.
+        let gates = Rows { at: gate_up.range(width * element.bytes()..gate_up.bytes()), stride: 2 * width };
+        kernels.sigmoid_gate(rows_of(&gate_up, 2 * width), gates, rows, width).map_err(text)?;
+        let found = values(device, gate_up.slice(), element)?;
+        for (found, x) in found.chunks_exact(2 * width).zip(x.chunks_exact(2 * width)) {
+            let expected: Vec<f32> = x[..width].iter().zip(&x[width..]).map(|(x, gate)| x * sigmoid(*gate)).collect();
+            compare(&format!("sigmoid_gate of {width}"), &found[..width], &expected, tolerance(element))?;
+        }
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::{
         Added, ExpertKernels, Experts, ExpertsShape, ExpertsWeights, ExpertsWork, Kernels, Parts, Rows, WeightScales,
         Weights,
     },
-    reference::{Expert, Fp8Scales, Matrix, Router, Routes, Scoring, experts, linear},
+    reference::{Expert, Fp8Scales, Matrix, Router, Routes, Scoring, experts, linear, sigmoid},
 };
 
 const SOFTMAX: Router =
@@ -44,7 +44,7 @@ impl Layer {
             let values: Vec<f32> = numbers.floats(count, element).iter().map(|value| value * by).collect();
             element.decode(&element.encode(&values))
         };
-        let router = scaled(numbers, routed * hidden, 1.0);
+        let router = scaled(numbers, shape.logits() * hidden, 1.0);
         let gate_up = scaled(numbers, shape.experts() * 2 * intermediate * hidden, 0.25);
         let down = scaled(numbers, shape.experts() * hidden * intermediate, 0.25);
         let x = numbers.floats(MOST_ROWS * (hidden + APART), element);
@@ -70,7 +70,7 @@ impl Layer {
                 upload(&x)?,
                 device.upload(&correction).map_err(text)?,
             ],
-            router: Matrix::new(routed, hidden, router),
+            router: Matrix::new(shape.logits(), hidden, router),
             x,
             scales: None,
         })
@@ -132,10 +132,14 @@ impl Layer {
         if self.shape.rounds_logits {
             logits = element.decode(&element.encode(&logits));
         }
-        let chosen = self.shape.router.route(&logits, routed, self.correction.as_deref());
+        let of_experts: Vec<f32> =
+            logits.chunks_exact(self.shape.logits()).flat_map(|row| &row[..routed]).copied().collect();
+        let chosen = self.shape.router.route(&of_experts, routed, self.correction.as_deref());
         let mut routes = Routes { top_k: self.shape.chosen(), experts: Vec::new(), weights: Vec::new() };
         for row in 0..rows {
-            let shared = (routed..routed + shared).map(|expert| (expert as u32, 1.0));
+            let gate = logits[row * self.shape.logits()..][..self.shape.logits()].get(routed);
+            let weight = gate.map_or(1.0, |gate| sigmoid(*gate));
+            let shared = (routed..routed + shared).map(|expert| (expert as u32, weight));
             for (expert, weight) in chosen.row(row).chain(shared) {
                 routes.experts.push(expert);
                 routes.weights.push(weight);
@@ -146,7 +150,8 @@ impl Layer {
     }
 }
 
-/// Routers of every kind (softmax and sigmoid, with and without correction, groups and shared experts), with widths
+/// Routers of every kind (softmax and sigmoid, with and without correction, groups, shared experts and their gate), with
+/// widths
 /// that fill no stage, from one row to many, with every kernel: compares experts, their order, weights and sums with
 /// the reference. Where sums must have one order, a row has the same bits regardless of the other rows.
 pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
@@ -155,6 +160,7 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
     let shape = |routed, shared, router, hidden, intermediate| ExpertsShape {
         routed,
         shared,
+        gated: false,
         router,
         rounds_logits: false,
         hidden,
@@ -168,6 +174,8 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
         (shape(24, 1, SIGMOID, 72, 40), true),
         (shape(32, 2, grouped, 264, 24), true),
         (shape(5, 0, plain, 520, 264), false),
+        (ExpertsShape { gated: true, ..shape(32, 1, SOFTMAX, 72, 40) }, false),
+        (ExpertsShape { gated: true, rounds_logits: true, ..shape(17, 2, plain, 136, 24) }, false),
         (ExpertsShape { rounds_logits: true, ..shape(20, 0, Router { top_k: 9, ..SOFTMAX }, 64, 16) }, false),
     ] {
         let layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
@@ -262,7 +270,7 @@ fn check_routes(
             "{what}: row {row} goes to {:?}, expected {:?}; logits {:?}",
             &found[row * routes.top_k..][..routes.top_k],
             &routes.experts[row * routes.top_k..][..routes.top_k],
-            &logits[row * routed..][..routed],
+            &logits[row * layer.shape.logits()..][..routed],
         ));
     }
     let found: Vec<f32> = device.download(work[3].slice()).map_err(text)?;
@@ -281,8 +289,16 @@ pub fn check_router_ties(device: &Device, element: Element) -> Result<(), String
         (Router { groups: 8, top_k_groups: 3, ..SIGMOID }, true),
     ] {
         let weights = Weights::Plain;
-        let shape =
-            ExpertsShape { routed: 16, shared: 1, router, rounds_logits: false, hidden: 32, intermediate: 8, weights };
+        let shape = ExpertsShape {
+            routed: 16,
+            shared: 1,
+            gated: false,
+            router,
+            rounds_logits: false,
+            hidden: 32,
+            intermediate: 8,
+            weights,
+        };
         let mut layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
         // Small integers: many sums are equal, and exact in every type.
         let whole = |values: usize, numbers: &mut Numbers| -> Vec<f32> {

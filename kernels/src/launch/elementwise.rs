@@ -375,6 +375,20 @@ impl Kernels {
         }
     }
 
+    /// Multiplies rows by the sigmoids of gates.
+    ///
+    /// # Errors
+    /// When a buffer is too short, or the device fails.
+    pub fn sigmoid_gate(&self, x: Rows<'_>, gate: Rows<'_>, rows: usize, width: usize) -> Result<(), DeviceError> {
+        self.check_rows(x, rows, width)?;
+        self.check_rows(gate, rows, width)?;
+        let kernel = self.kernel(FILE, "sigmoid_gate")?;
+        let pieces = (width / self.vector()).div_ceil(256);
+        let arguments = [address(x.at), int(x.stride), address(gate.at), int(gate.stride), int(width)];
+        // SAFETY: lengths are checked above.
+        unsafe { self.device.launch(&kernel, grid([pieces, rows, 1], 256, 0), &arguments) }
+    }
+
     /// Adds a bias `[width]` to each row.
     ///
     /// # Errors

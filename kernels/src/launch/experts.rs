@@ -39,8 +39,10 @@ const MOST_MANY_ROWS: usize = 8192;
 pub struct ExpertsShape {
     /// Routed experts.
     pub routed: usize,
-    /// Experts after them that every row passes, with weight 1.
+    /// Experts after them that every row passes, with weight 1 or that of their gate.
     pub shared: usize,
+    /// Whether shared experts have a gate: the sigmoid of one more logit is their weight.
+    pub gated: bool,
     /// How routed ones are chosen.
     pub router: Router,
     /// Whether logits are rounded to the element type.
@@ -67,7 +69,7 @@ pub enum ExpertKernels {
 /// Memory of a layer's experts, for some rows; see [`Kernels::experts_bytes`].
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertsWork<'a> {
-    /// Float `[rows, routed]`.
+    /// Float `[rows, logits]`.
     pub logits: Slice<'a>,
     /// int32, zeros: which blocks of the router have come.
     pub counters: Slice<'a>,
@@ -89,7 +91,7 @@ pub type ExpertsBytes = [usize; 7];
 /// Weights of a layer of experts.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertsWeights<'a> {
-    /// `[routed, hidden]`.
+    /// `[logits, hidden]`: routed experts, then the gate of shared ones.
     pub router: Slice<'a>,
     /// Float `[routed]`.
     pub correction: Option<Slice<'a>>,
@@ -124,6 +126,11 @@ impl ExpertsShape {
     /// All experts.
     pub fn experts(&self) -> usize {
         self.routed + self.shared
+    }
+
+    /// Logits of a row.
+    pub fn logits(&self) -> usize {
+        self.routed + usize::from(self.gated)
     }
 
     /// Experts of a row.
@@ -178,7 +185,7 @@ impl ExpertKernels {
         let records = self.most_tiles(shape, rows) * (RECORD_HEAD + 2 * self.tile());
         let output = if matches!(self, Self::Many(_)) { element } else { 4 };
         [
-            rows * shape.routed * 4,
+            rows * shape.logits() * 4,
             rows * 4,
             pairs * 4,
             pairs * 4,
@@ -289,9 +296,10 @@ impl Kernels {
             Arg::Int(renormalize.is_some().into()),
             Arg::Float(renormalize.unwrap_or_default()),
             Arg::Float(scale),
+            Arg::Int(shape.gated.into()),
         ];
         let kernel = self.kernel(ROUTE_FILE, name)?;
-        let blocks = [shape.routed.div_ceil(ROUTE_EXPERTS), rows.div_ceil(together), 1];
+        let blocks = [shape.logits().div_ceil(ROUTE_EXPERTS), rows.div_ceil(together), 1];
         // SAFETY: lengths are checked above.
         unsafe { self.device.launch(&kernel, grid(blocks, 256, 0), &arguments)? };
         if rows == 1 || by == ExpertKernels::Float {
@@ -396,7 +404,7 @@ impl Kernels {
         }
         self.check_rows(x, rows, shape.hidden)?;
         let element = self.element.bytes();
-        weights.router.check(shape.routed * shape.hidden * element)?;
+        weights.router.check(shape.logits() * shape.hidden * element)?;
         if let Some(correction) = weights.correction {
             check_ints(correction, shape.routed)?;
         }

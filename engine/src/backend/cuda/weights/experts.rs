@@ -22,9 +22,6 @@ pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Res
     if bias || activation != GateActivation::Silu {
         return Err("experts with biases and a clamped activation (gpt-oss), for which the GPU has no kernels".into());
     }
-    if shared_gate {
-        return Err("a gated shared expert, for which there are no kernels yet".into());
-    }
     let shared = shared.unwrap_or_default();
     if !shared.is_multiple_of(intermediate) {
         return Err(format!("a shared expert of width {shared} with other experts of width {intermediate}"));
@@ -33,6 +30,7 @@ pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Res
     let shape = ExpertsShape {
         routed: experts,
         shared: shared / intermediate,
+        gated: shared_gate && shared > 0,
         router: Router {
             scoring: match score {
                 RouterScore::Softmax => Scoring::Softmax,

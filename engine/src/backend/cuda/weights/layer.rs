@@ -57,6 +57,7 @@ pub enum FfnWeights {
 #[derive(Debug)]
 pub struct ExpertBuffers {
     pub shape: ExpertsShape,
+    /// With the gate of the shared expert as its last row.
     router: Buffer,
     correction: Option<Buffer>,
     gate_up: Buffer,
@@ -172,7 +173,10 @@ impl ExpertBuffers {
         };
         Ok(Self {
             shape,
-            router: loader.tensor(&tensors.router)?,
+            router: match tensors.shared_gate.as_ref().filter(|_| shape.gated) {
+                Some(gate) => loader.concatenated(&[&tensors.router, gate])?,
+                None => loader.tensor(&tensors.router)?,
+            },
             correction: tensors.correction_bias.as_ref().map(|bias| loader.floats(bias)).transpose()?,
             gate_up,
             down,
