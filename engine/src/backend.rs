@@ -8,6 +8,7 @@
 mod choice;
 pub mod cpu;
 pub mod cuda;
+pub(crate) mod state_places;
 mod states;
 pub(crate) mod verify_plan;
 

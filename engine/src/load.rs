@@ -9,6 +9,7 @@ use crate::{
     backend::{
         Backend, cpu,
         cuda::{self, AttentionKernels, CudaOptions, Group, SharedModels},
+        state_places::StateOptions,
     },
     checkpoint::{Folder, GenerationConfig, Tensors, Weights, read_token_map},
     drafts::{DraftFrom, DraftTarget, no_token_map, read_draft, read_own_draft, restricted},
@@ -17,7 +18,7 @@ use crate::{
     identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
     quantization::{Quantization, StoredIn, described, quantised_draft, quantised_target},
-    spec::{DraftSpec, PublishedModel, StateLayout, TargetSpec, TextSpec, published},
+    spec::{DraftSpec, PublishedModel, TargetSpec, TextSpec, published},
     text::Text,
 };
 
@@ -121,9 +122,6 @@ pub(crate) fn hashes(options: &EngineOptions) -> Result<(String, Option<String>)
 
 fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
     let Described { folder, weights, spec, draft: own_draft } = describe(options)?;
-    if !devices.is_empty() {
-        check_on_gpu(&spec)?;
-    }
     let made_for = folder.config.derived_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
     let (target_hash, draft_hash) = hashes(options)?;
@@ -180,18 +178,6 @@ fn draft_of(
     Ok((quantised_draft(spec, stored, options.draft_quantization)?, own))
 }
 
-/// Refuses targets that only the CPU backend runs, before anything of them is loaded.
-fn check_on_gpu(target: &TargetSpec) -> Result<(), EngineError> {
-    if target.state() == StateLayout::default() {
-        return Ok(());
-    }
-    Err(EngineError::Configuration(
-        "linear attention (Qwen3.5, 3.6 and 3.8) runs on the CPU backend only so far: give --device cpu. Without it, `spectune \
-         lint` checks launches of such models, and `tune` and `sweep` measure them on SGLang and vLLM"
-            .into(),
-    ))
-}
-
 /// The hash of files, extended if their weights are quantised at load time.
 fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
     match by {
@@ -221,7 +207,6 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
     rule.as_ref().map_or(Ok(()), TextSpec::check)?;
     let context_length = context_length(name, shape.context_length, options.context_length)?;
     let target = quantised_target(shape.target(options.num_layers)?, StoredIn::Nowhere, options.quantization)?;
-    check_on_gpu(&target)?;
     let draft = match rule {
         Some(rule) => DraftSpec::Text(rule),
         None => quantised_draft(random_draft(shape, &target, options)?, StoredIn::Nowhere, options.draft_quantization)?,
@@ -346,6 +331,7 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
         verify_plan: options.verify_plan,
         simulate_accept_length: options.simulate_accept_length,
         split_draft: options.split_draft,
+        states: StateOptions::of(options),
     }
 }
 

@@ -116,7 +116,9 @@ fn formats(
                 let aligned = matrices[0].shape.first().is_some_and(|rows| is_aligned(*rows));
                 format(matrices, stored, by, aligned)?
             }
-            AttentionTensors::Delta(delta) => format(delta.large_matrices(), stored, by, true)?,
+            AttentionTensors::Delta(delta) => {
+                format(delta.large_matrices(), stored, by, is_aligned(delta.mixed.outputs()))?
+            }
         },
         ffn: match (&ffn, &layer.ffn) {
             (FfnTensors::Dense(block), _) => format(matrices(block), stored, by, is_aligned(block.gate.outputs()))?,
@@ -185,7 +187,8 @@ fn is_aligned(rows: usize) -> bool {
 fn heads_stay_in_blocks(spec: &GroupedQuery, [query, key, _]: [&TensorSpec; 3]) -> bool {
     let reordered = spec.rope.dims != spec.head_dim || spec.rope.pairing != Pairing::Halves;
     let together = [query, key].into_iter().all(|matrix| matrix.shape.first().is_some_and(|rows| is_aligned(*rows)));
-    together && (!reordered || FP8_BLOCK.is_multiple_of(spec.head_dim))
+    // Gates of outputs are rows between those of queries, which they leave.
+    together && !spec.output_gate && (!reordered || FP8_BLOCK.is_multiple_of(spec.head_dim))
 }
 
 fn cuts_blocks(ffn: &FfnSpec) -> bool {

@@ -7,6 +7,7 @@ mod autotune;
 mod bandwidth;
 mod block_replay;
 mod block_round;
+mod delta;
 mod exchange;
 mod expansion;
 mod first_tokens;
@@ -26,6 +27,7 @@ mod prefill_staging;
 mod ranks;
 mod replay;
 mod round;
+mod slot_states;
 mod staging;
 mod states;
 #[cfg(test)]
@@ -57,7 +59,7 @@ use self::{
 };
 use super::{
     Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace,
-    Round, RoundOutput, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
+    Round, RoundOutput, Slot, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
 };
 use crate::{
     adjust::Adjuster,
@@ -369,6 +371,9 @@ impl Backend for CudaBackend {
             return Err(EngineError::Device(format!("{cached} positions cannot be filled on {pages} pages")));
         }
         self.write_slot(at, sampling, pages, cached)?;
+        if let Some(states) = &self.machine.states {
+            states.reset(&self.device, at)?;
+        }
         let pages = pages.iter().map(|page| page.0).collect();
         let logprobs = sampling.logprobs.map(|count| count.min(MOST_CHOICES));
         self.slots[at] = Some(OpenSlot {
@@ -382,6 +387,14 @@ impl Backend for CudaBackend {
             prompt_logprobs: Vec::new(),
         });
         Ok(())
+    }
+
+    fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
+        self.copy_state(slot, to, |slot, snapshot| (slot, snapshot))
+    }
+
+    fn resume(&mut self, slot: Slot, from: Snapshot) -> Result<(), EngineError> {
+        self.copy_state(slot, from, |slot, snapshot| (snapshot, slot))
     }
 
     fn prefill(

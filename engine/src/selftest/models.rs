@@ -9,17 +9,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kernels::reference::{GateActivation, RopeScaling};
+use kernels::reference::{DeltaSizes, GateActivation, RopeScaling};
 use serde_json::{Map, Value, json};
 
 use crate::{
     error::EngineError,
     sampling::uniform,
     spec::{
-        AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, ExpertsLayout,
-        ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec,
-        MultiHeadLatent, NormWeights, Pairing, RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision,
-        RouterScore, RouterSpec, TargetSpec, TensorSpec, VocabularySource,
+        AttentionSpec, CaptureNorms, CapturedFeatures, DeltaNet, DenseSpec, DraftSource, EmbeddingSource,
+        ExpertsLayout, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec,
+        LinearSpec, MultiHeadLatent, NormWeights, Pairing, RecurrentSpec, RecurrentTensorLayout, RopeSpec,
+        RouterPrecision, RouterScore, RouterSpec, TargetSpec, TensorSpec, VocabularySource,
     },
 };
 
@@ -40,6 +40,10 @@ pub enum Pair {
     Mimo,
     /// DeepSeek-V3's layers with their MTP layer.
     DeepSeek,
+    /// Qwen3.5's layers, with gated delta nets, and their MTP layer.
+    Qwen35,
+    /// The same with experts.
+    Qwen35Moe,
     /// A dense target with a DFLASH head.
     Dflash,
     /// The same with a DSPARK head.
@@ -47,8 +51,18 @@ pub enum Pair {
 }
 
 /// All pairs.
-pub const PAIRS: [Pair; 8] =
-    [Pair::Eagle3, Pair::Eagle, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo, Pair::DeepSeek, Pair::Dflash, Pair::Dspark];
+pub const PAIRS: [Pair; 10] = [
+    Pair::Eagle3,
+    Pair::Eagle,
+    Pair::Qwen3Moe,
+    Pair::Glm,
+    Pair::Mimo,
+    Pair::DeepSeek,
+    Pair::Qwen35,
+    Pair::Qwen35Moe,
+    Pair::Dflash,
+    Pair::Dspark,
+];
 
 const HIDDEN: usize = 48;
 const INTERMEDIATE: usize = 80;
@@ -69,11 +83,20 @@ const LATENT_RANK: usize = 64;
 const NOPE_DIM: usize = 32;
 const ROTATED: usize = 16;
 const VALUE_DIM: usize = 64;
+/// Of the layers of Qwen3.5, every third has full attention.
+const INTERVAL: usize = 3;
+/// The smallest heads for which the GPU has kernels.
+const DELTA: DeltaSizes = DeltaSizes { key_heads: 1, value_heads: 2, key_dim: 32, value_dim: 32, taps: 4 };
 
 impl Pair {
     /// Whether the target has layers with experts.
     pub fn has_experts(self) -> bool {
-        matches!(self, Self::Qwen3Moe | Self::Glm | Self::DeepSeek)
+        matches!(self, Self::Qwen3Moe | Self::Glm | Self::DeepSeek | Self::Qwen35Moe)
+    }
+
+    /// Whether the target's sequences have a state beside their pages.
+    pub fn keeps_states(self) -> bool {
+        matches!(self, Self::Qwen35 | Self::Qwen35Moe)
     }
 
     /// SGLang's name of the draft's algorithm.
@@ -81,7 +104,7 @@ impl Pair {
         match self {
             Self::Eagle3 | Self::Qwen3Moe => "EAGLE3",
             Self::Eagle => "EAGLE",
-            Self::Glm | Self::Mimo | Self::DeepSeek => "NEXTN",
+            Self::Glm | Self::Mimo | Self::DeepSeek | Self::Qwen35 | Self::Qwen35Moe => "NEXTN",
             Self::Dflash => "DFLASH",
             Self::Dspark => "DSPARK",
         }
@@ -94,6 +117,8 @@ impl Pair {
             Self::Glm => "glm4_moe",
             Self::Mimo => "mimo",
             Self::DeepSeek => "deepseek_v3",
+            Self::Qwen35 => "qwen3_5",
+            Self::Qwen35Moe => "qwen3_5_moe",
         }
     }
 }
@@ -133,7 +158,9 @@ impl RandomModels {
             "num_attention_heads": QUERY_HEADS, "num_key_value_heads": KEY_VALUE_HEADS, "head_dim": HEAD_DIM,
             "vocab_size": VOCABULARY, "rms_norm_eps": EPSILON, "max_position_embeddings": 128, "torch_dtype": "float32",
         });
-        for pair in [Pair::Eagle3, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo, Pair::DeepSeek] {
+        let with_targets =
+            [Pair::Eagle3, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo, Pair::DeepSeek, Pair::Qwen35, Pair::Qwen35Moe];
+        for pair in with_targets {
             let mut tensors = shapes(target(pair).tensors().all());
             if let Some(mtp) = mtp(pair) {
                 tensors.extend(shapes(mtp.tensors(VOCABULARY).all()));
@@ -209,6 +236,28 @@ fn config(pair: Pair) -> Value {
             "kv_lora_rank": LATENT_RANK, "qk_nope_head_dim": NOPE_DIM, "qk_rope_head_dim": ROTATED,
             "v_head_dim": VALUE_DIM, "num_nextn_predict_layers": 1,
         }),
+        Pair::Qwen35 | Pair::Qwen35Moe => qwen35_config(pair),
+    }
+}
+
+fn qwen35_config(pair: Pair) -> Value {
+    let config = json!({
+        "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "full_attention_interval": INTERVAL,
+        "attn_output_gate": true, "linear_num_key_heads": DELTA.key_heads, "linear_num_value_heads": DELTA.value_heads,
+        "linear_key_head_dim": DELTA.key_dim, "linear_value_head_dim": DELTA.value_dim,
+        "linear_conv_kernel_dim": DELTA.taps, "partial_rotary_factor": 0.25, "mtp_num_hidden_layers": 1,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    });
+    match pair.has_experts() {
+        false => config,
+        true => with(
+            &config,
+            json!({
+                "architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", "num_experts": EXPERTS,
+                "num_experts_per_tok": EXPERTS_PER_TOKEN, "moe_intermediate_size": EXPERT_INTERMEDIATE,
+                "shared_expert_intermediate_size": EXPERT_INTERMEDIATE,
+            }),
+        ),
     }
 }
 
@@ -228,6 +277,16 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
             attention.rope.dims = HEAD_DIM / 2;
         }
     }
+    if pair.keeps_states() {
+        layer.norms = NormWeights::LessOne;
+        // The MTP layer has full attention.
+        if at < LAYERS && !(at + 1).is_multiple_of(INTERVAL) {
+            layer.attention = AttentionSpec::Delta(DeltaNet { input: HIDDEN, output: HIDDEN, sizes: DELTA });
+        }
+        if let AttentionSpec::Grouped(attention) = &mut layer.attention {
+            (attention.head_norms, attention.output_gate, attention.rope.dims) = (true, true, HEAD_DIM / 4);
+        }
+    }
     if pair == Pair::DeepSeek {
         layer.attention = AttentionSpec::Latent(latent());
     }
@@ -242,6 +301,7 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
     };
     let (router, shared) = match pair {
         Pair::Qwen3Moe if at != 1 => (router, None),
+        Pair::Qwen35Moe => (router, Some(EXPERT_INTERMEDIATE)),
         Pair::Glm | Pair::DeepSeek if at >= 1 => {
             let router = RouterSpec {
                 score: RouterScore::Sigmoid,
@@ -263,7 +323,7 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
         per_token,
         intermediate,
         shared,
-        shared_gate: false,
+        shared_gate: pair == Pair::Qwen35Moe,
         activation: GateActivation::Silu,
         bias: false,
         layout: ExpertsLayout::Separate,
@@ -293,6 +353,7 @@ fn mtp(pair: Pair) -> Option<RecurrentSpec> {
         Pair::Glm | Pair::DeepSeek => {
             (RecurrentTensorLayout::NextN { prefix: TargetSpec::layer_prefix(LAYERS) }, false)
         }
+        Pair::Qwen35 | Pair::Qwen35Moe => (RecurrentTensorLayout::QwenMtp, false),
         Pair::Mimo => (RecurrentTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() }, true),
         _ => return None,
     };
@@ -403,7 +464,12 @@ fn save(folder: &Path, config: Value, shapes: BTreeMap<String, Vec<usize>>, seed
             data.extend(offsets.flat_map(i64::to_le_bytes));
             "I64"
         } else {
-            data.extend(values(seed << 32 | number as u64, &shape).into_iter().flat_map(f32::to_le_bytes));
+            let mut values = values(seed << 32 | number as u64, &shape);
+            if name.ends_with("A_log") {
+                // Decays that leave something of a state after some tokens.
+                values.iter_mut().for_each(|value| *value -= 4.0);
+            }
+            data.extend(values.into_iter().flat_map(f32::to_le_bytes));
             "F32"
         };
         header.insert(name, json!({"dtype": dtype, "shape": shape, "data_offsets": [begin, data.len()]}));

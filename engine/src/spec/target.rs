@@ -1,6 +1,6 @@
 //! The target: the model whose output is generated.
 
-use super::{KvLayout, LayerSpec, NormWeights, RopeSpec, StateLayout};
+use super::{AttentionSpec, DeltaNet, KvLayout, LayerSpec, NormWeights, RopeSpec, StateLayout};
 
 /// A target: embedding, layers, norm and vocabulary head.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +39,19 @@ impl TargetSpec {
     /// What all layers together keep of a running request beside the pages of its caches.
     pub fn state(&self) -> StateLayout {
         self.layers.iter().map(|layer| layer.attention.state()).fold(StateLayout::default(), std::ops::Add::add)
+    }
+
+    /// Number of the first `layers` layers that have a cache.
+    pub fn caches_before(&self, layers: usize) -> usize {
+        self.layers.iter().take(layers).filter(|layer| layer.attention.kv().values() > 0).count()
+    }
+
+    /// The gated delta nets among its layers, in order.
+    pub fn delta_nets(&self) -> impl Iterator<Item = &DeltaNet> {
+        self.layers.iter().filter_map(|layer| match &layer.attention {
+            AttentionSpec::Delta(delta) => Some(delta),
+            AttentionSpec::Grouped(_) | AttentionSpec::Latent(_) => None,
+        })
     }
 
     /// The layer that differs from the others in a property that all must share (width, cache, rotation), if one does:

@@ -18,6 +18,8 @@ const COLUMNS: usize = 32;
 const THREADS: u32 = 128;
 /// Maximum number of levels at which states of a tree are kept in shared memory.
 const MOST_LEVELS: usize = 8;
+/// Number of them that is used: paths that part further down are walked again.
+const USEFUL_LEVELS: usize = 4;
 /// Maximum number of nodes of a tree.
 const MOST_NODES: usize = 128;
 
@@ -176,9 +178,9 @@ fn options(element: Element, sizes: &DeltaSizes) -> Vec<String> {
 impl Kernels {
     /// Levels at which states are kept in shared memory while the rows of trees of this depth run.
     pub fn delta_levels(&self, sizes: &DeltaSizes, depth: usize) -> usize {
-        // The inputs of the rows take up to 40 KiB.
+        // The inputs of the rows take up to 40 KiB. With more levels fewer blocks would run on a multiprocessor.
         let room = self.device.properties().shared_bytes.saturating_sub(48 << 10);
-        (room / level_bytes(sizes)).min(depth).min(MOST_LEVELS)
+        (room / level_bytes(sizes)).min(depth).min(USEFUL_LEVELS)
     }
 
     /// Lays out the steps over the trees of a pass.

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use super::{CpuBackend, block::BlockDraft, recurrent::Recurrent, source::Source, target::Target};
 use crate::{
-    backend::Capacity,
+    backend::{
+        Capacity,
+        state_places::{StateOptions, StatePlaces},
+    },
     checkpoint::{Folder, Weights},
     drafts::{DraftFrom, DraftTarget, read_draft},
     error::EngineError,
@@ -117,53 +120,6 @@ fn check_memory(target: &TargetSpec, draft: Option<&DraftSpec>) -> Result<(), En
     }
 }
 
-/// Places for states of linear attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct StatePlaces {
-    /// Requests that can run.
-    slots: usize,
-    /// States that are kept for prefix reuse.
-    snapshots: Option<usize>,
-    /// Bytes of all.
-    bytes: u64,
-}
-
-/// Divides the memory for caches and states, `share`: states get the options' ratio of what pages get. Running requests
-/// come first; the rest keeps states for later requests, at most one per page.
-fn state_places(
-    options: &EngineOptions,
-    target: &TargetSpec,
-    share: Option<u64>,
-    pages: usize,
-) -> Result<StatePlaces, EngineError> {
-    let (requests, each) = (options.max_running_requests, target.state().bytes(ELEMENT));
-    if each == 0 {
-        return Ok(StatePlaces { slots: requests, snapshots: None, bytes: 0 });
-    }
-    let ratio = options.state_memory_ratio;
-    let memory = share.map(|share| (share as f64 * ratio / (1.0 + ratio)) as u64);
-    let affordable = memory.map_or(usize::MAX, |memory| (memory / each) as usize);
-    let count = affordable.min(options.max_states.unwrap_or(usize::MAX));
-    if count == 0 {
-        return Err(EngineError::OutOfMemory {
-            what: "the state of one request".into(),
-            needed_mib: (each >> 20).max(1),
-            available_mib: memory.unwrap_or_default() >> 20,
-            hint: "raise --mem-fraction-static or --mamba-full-memory-ratio".into(),
-        });
-    }
-    let slots = requests.min(count);
-    let snapshots = if options.disable_radix_cache { 0 } else { (count - slots).min(pages) };
-    if slots < requests {
-        tracing::warn!("states of {} MiB each leave room for {slots} running requests, not {requests}", each >> 20);
-    }
-    tracing::info!(
-        "linear attention keeps a state of {:.1} MiB per running request ({slots}), and up to {snapshots} for prefix reuse",
-        each as f64 / f64::from(1 << 20)
-    );
-    Ok(StatePlaces { slots, snapshots: Some(snapshots), bytes: (slots + snapshots) as u64 * each })
-}
-
 /// Pages for all requests at full length, or as many as the memory share allows.
 fn capacity(
     options: &EngineOptions,
@@ -175,7 +131,8 @@ fn capacity(
     let wanted = (context_length + tree).div_ceil(options.page_size).saturating_mul(options.max_running_requests);
     let page = CpuBackend::bytes_a_token(target, draft) * options.page_size as u64;
     let share = memory::available().map(|bytes| (bytes as f64 * options.mem_fraction_static) as u64);
-    let states = state_places(options, target.spec(), share, wanted)?;
+    let each = target.spec().state().bytes(ELEMENT);
+    let states = StatePlaces::within(share, StateOptions::of(options), options.max_running_requests, each, wanted)?;
     let share = share.map(|share| share.saturating_sub(states.bytes));
     let affordable = share.map_or(usize::MAX, |bytes| (bytes / page.max(1)) as usize);
     // Rows are indexed with 32-bit integers.

@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, Collective, Device, Mail, Slice},
-    launch::{Groups, Kernels, OwnRows, Rows, Sees, ViewPages},
+    launch::{DeltaOrder, Groups, Kernels, OwnRows, Rows, Sees, ViewPages},
 };
 
 use schemas::tree::NodeSource;
@@ -10,6 +10,7 @@ use schemas::tree::NodeSource;
 use super::{
     gemm::GemmDispatch,
     meeting::Meeting,
+    slot_states::States,
     weights::{DraftWeights, TargetWeights},
     workspace::{Activations, RowArrays, SlotArrays},
 };
@@ -55,6 +56,8 @@ pub struct Machine {
     pub verify_plan: Option<VerifyPlan>,
     pub gemm: GemmDispatch,
     pub slots: SlotArrays,
+    /// States of sequences, if the target has layers that keep some.
+    pub states: Option<States>,
     /// The group of which this is a rank; `None` if this device has the whole model.
     pub ranks: Option<Ranks>,
 }
@@ -94,12 +97,15 @@ pub struct Pass<'a> {
     pub pages: Option<ViewPages<'a>>,
     /// The pieces of prompts that make up its rows; empty in rounds, whose rows the host does not know.
     pub prompts: &'a [PromptPiece],
+    /// How the rows of a group follow each other, for layers with a state.
+    pub order: DeltaOrder<'a>,
 }
 
 impl<'a> Pass<'a> {
     /// Rows of a round, for which the target writes its outputs from the first row of `work` on.
     pub fn new(rows: usize, groups: Groups<'a>, sees: Sees<'a>, arrays: &'a RowArrays, work: &'a Activations) -> Self {
-        Self { rows, groups, sees, arrays, work, leaves_at: 0, pages: None, prompts: &[] }
+        let order = DeltaOrder::Chain { writes: false };
+        Self { rows, groups, sees, arrays, work, leaves_at: 0, pages: None, prompts: &[], order }
     }
 }
 
@@ -148,6 +154,9 @@ impl Machine {
     pub(super) fn layer_cache(&self, at: usize) -> Slice<'_> {
         let kv = self.target.spec.kv();
         let layer = kv.planes * self.plane(kv, self.cache_rows);
+        // Layers that keep a state have no cache.
+        let has_cache = self.target.spec.layers.get(at).is_some_and(|layer| layer.attention.kv().values() > 0);
+        let (at, layer) = (self.target.spec.caches_before(at), if has_cache { layer } else { 0 });
         self.target_cache.range(at * layer..(at + 1) * layer)
     }
 }

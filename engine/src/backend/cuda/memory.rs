@@ -3,8 +3,8 @@
 use kernels::{
     device::{Buffer, Device, Element},
     launch::{
-        HEAD_DIMS, Kernels, LatentDims, MOST_BLOCK_ROWS, MOST_PLACES, MOST_TOPK, Weights, block_files, expert_files,
-        files, fp8_files, latent_files, rank_files,
+        HEAD_DIMS, Kernels, LatentDims, MOST_BLOCK_ROWS, MOST_PLACES, MOST_TOPK, Weights, block_files, delta_files,
+        expert_files, files, fp8_files, latent_files, rank_files, refused_delta,
     },
 };
 use schemas::tree::{NodeSource, TreeShape};
@@ -16,16 +16,20 @@ use super::{
     limits::{ROUNDS_IN_FLIGHT, SPLITS},
     machine::{AttentionKernels, Machine, Ranks},
     prefill_staging::prefill_staging_of,
+    slot_states::States,
     staging_of,
     weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, latent_dims, rotation_table, weights_in},
     workspace::{Activations, RoundArrays, RowArrays, SlotArrays, WorkspaceShape, WorkspaceSizes},
 };
 use crate::{
-    backend::{Capacity, VerifyPlan},
+    backend::{
+        Capacity, VerifyPlan,
+        state_places::{StateOptions, StatePlaces},
+    },
     checkpoint::Tensors,
     error::EngineError,
     spec::{
-        AttentionSpec, BlockSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, NormWeights, PassCost, Share, TargetSpec,
+        AttentionSpec, BlockSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, PassCost, Share, StateLayout, TargetSpec,
         TensorSpec, VocabularySource, WeightFormat,
     },
 };
@@ -59,6 +63,8 @@ pub struct CudaOptions {
     pub simulate_accept_length: Option<f32>,
     /// Whether ranks split the draft's layer; `None` for the faster choice.
     pub split_draft: Option<bool>,
+    /// Memory for the states of sequences.
+    pub states: StateOptions,
 }
 
 /// The models to load: descriptions, and sources of the tensors.
@@ -151,7 +157,7 @@ pub fn load(
             0 => empty()?,
             bytes => device.zeros(bytes)?,
         },
-        target_rotations: match target.spec.layers.first() {
+        target_rotations: match target.spec.layers.iter().find(|layer| layer.attention.rope().is_some()) {
             Some(layer) => rotations(layer)?,
             None => empty()?,
         },
@@ -171,6 +177,7 @@ pub fn load(
         verify_plan: options.verify_plan,
         gemm: GemmDispatch::new(&device, ranks.as_ref().map(|ranks| ranks.meeting.clone()))?,
         ranks,
+        states: States::new(&device, &target.spec, &capacity, element)?,
         slots,
         kernels,
         capacity,
@@ -260,6 +267,12 @@ pub(super) fn of_rank(models: Models<'_>, share: Share, splits_layers: bool) -> 
             share.ranks
         ))
     };
+    if target.state() != StateLayout::default() {
+        return Err(EngineError::Configuration(format!(
+            "--tp-size {}: linear attention (Qwen3.5, 3.6 and 3.8) runs on one GPU only so far: remove the flag",
+            share.ranks
+        )));
+    }
     check_tensors(weights, target.tensors().all())?;
     let rank = target.of_rank(share.ranks).map_err(|reason| refused("target", reason))?;
     let draft = draft.map(|(spec, weights)| {
@@ -340,7 +353,9 @@ const SECOND_PASS: u64 = 100 << 20;
 /// The cost of passes, if the target may run twice in a round. In batch-invariant mode it never does: if there are more
 /// inner nodes than the first pass covers, which of them count as leaves depends on the batch.
 fn with_second_pass(cost: ModelCost, target: &TargetSpec, options: &CudaOptions) -> ModelCost {
-    let second_pass = (!options.batch_invariant).then_some(target.layers.len() as u64 * SECOND_PASS);
+    // Nor over trees of a target that keeps states: a second pass would need those of nodes.
+    let may = !options.batch_invariant && target.state() == StateLayout::default();
+    let second_pass = may.then_some(target.layers.len() as u64 * SECOND_PASS);
     ModelCost { second_pass, ..cost }
 }
 
@@ -424,6 +439,12 @@ fn check_target(target: &TargetSpec, element: Element) -> Result<(), EngineError
             "layer {at} of the target differs from the first in its width, its cache or its rotation: use --device cpu"
         )));
     }
+    let sizes = target.delta_nets().next().map(|delta| delta.sizes);
+    if target.delta_nets().any(|delta| Some(delta.sizes) != sizes) {
+        return Err(EngineError::Configuration(
+            "the target has linear attention whose sizes differ from layer to layer: use --device cpu".into(),
+        ));
+    }
     target.layers.iter().try_for_each(|layer| check_layer(layer, element, "target"))
 }
 
@@ -435,9 +456,6 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
     }
     if layer.formats.ffn == WeightFormat::Mxfp4 {
         return refused("weights in MXFP4, for which the GPU has no kernels".into());
-    }
-    if layer.norms == NormWeights::LessOne {
-        return refused("norms whose weights are stored less one, for which there are no kernels yet".into());
     }
     let query_rank = match &layer.attention {
         AttentionSpec::Latent(latent) => latent.query_rank,
@@ -463,14 +481,11 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
 fn refused_attention(attention: &AttentionSpec) -> Option<String> {
     let attention = match attention {
         AttentionSpec::Latent(latent) => return latent_dims(latent).refused(),
-        AttentionSpec::Delta(_) => return Some("linear attention, for which there are no kernels yet".into()),
+        AttentionSpec::Delta(delta) => return refused_delta(&delta.sizes),
         AttentionSpec::Grouped(grouped) => grouped,
     };
     if attention.sinks || attention.window.is_some() {
         return Some("attention with sinks or a window (gpt-oss), for which the GPU has no kernels".into());
-    }
-    if attention.output_gate {
-        return Some("attention whose outputs are gated, for which there are no kernels yet".into());
     }
     if !HEAD_DIMS.contains(&attention.head_dim) {
         let found = attention.head_dim;
@@ -511,6 +526,9 @@ fn compile(
         }
         if with_experts {
             all.extend(expert_files(options.element));
+        }
+        if let Some(delta) = sizes.target.delta_nets().next() {
+            all.extend(delta_files(options.element, &delta.sizes));
         }
         if !latents.is_empty() {
             all.extend(latent_files(options.element, &latents, device.properties()));
@@ -575,6 +593,9 @@ fn capacity(
     let left = (budget - weights).min(free - weights - work - tables);
     let widest = options.shapes.iter().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);
     let wanted = (options.context_length + widest).div_ceil(options.page_size).saturating_mul(options.slots);
+    let each = sizes.target.state().bytes(options.element.bytes());
+    let states = StatePlaces::within(Some(left), options.states, options.slots, each, wanted)?;
+    let left = left - states.bytes;
     let affordable = usize::try_from(left / page.max(1)).unwrap_or(usize::MAX).saturating_sub(1);
     // Cache rows are indexed with 32-bit integers.
     let pages = wanted.min(affordable).min(i32::MAX as usize / 2 / options.page_size);
@@ -582,9 +603,8 @@ fn capacity(
         return refused("one page of KV cache".into(), page, left, "raise --mem-fraction-static or lower --page-size");
     }
     Ok(Capacity {
-        // No model with such a state runs here.
-        snapshots: None,
-        slots: options.slots,
+        snapshots: states.snapshots,
+        slots: states.slots,
         pages,
         page_size: options.page_size,
         context_length: options.context_length,

@@ -2,7 +2,7 @@
 
 use kernels::{
     device::Buffer,
-    launch::{Groups, Sees},
+    launch::{DeltaOrder, Groups, Sees},
 };
 
 use super::{
@@ -282,7 +282,8 @@ impl CudaBackend {
         let rows = prompts.iter().map(|piece| piece.rows).sum();
         let largest = prompts.iter().map(|piece| piece.rows).max().unwrap_or(1);
         let groups = Groups::Ranges { first: arrays.group_first.slice(), count: prompts.len(), largest };
-        Pass { prompts, ..Pass::new(rows, groups, Sees::Positions, arrays, work) }
+        let order = DeltaOrder::Chain { writes: true };
+        Pass { prompts, order, ..Pass::new(rows, groups, Sees::Positions, arrays, work) }
     }
 
     /// Runs the draft, if it follows the sequences, over pieces that the target has processed. `arrays.token` holds the

@@ -137,6 +137,7 @@ impl CudaBackend {
             ranked: topk,
             block: 0,
             given: 0,
+            verified: 0,
             branches: topk,
         };
         let together = self.make_room(halved(PLACES).map(|places| (places, extent(places))).collect())?;

@@ -113,7 +113,7 @@ impl Machine {
             self.kernels.compact_cache(
                 CachePlanes {
                     at: self.target_cache.slice(),
-                    planes: kv.planes * self.target.layers.len(),
+                    planes: kv.planes * self.target.spec.caches_before(self.target.layers.len()),
                     rows: self.cache_rows,
                     width: kv.width,
                 },

@@ -1,6 +1,7 @@
 //! The CUDA backend in the emulator: everything but the GPU is real, and in float32 the shipped models must produce the
 //! CPU backend's tokens exactly.
 
+mod delta;
 mod expanded;
 mod prefill;
 
@@ -14,7 +15,7 @@ use crate::{
     Acceptance, Engine, KeepStates, ReplayText, WeightFolders,
     backend::{
         Backend, MAX_PENDING_DRAFT, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot, VerifyPlan, Yield,
-        first_token,
+        first_token, state_places::StateOptions,
     },
     checkpoint::Folder,
     drafts::{DraftTarget, read_draft},
@@ -64,6 +65,7 @@ fn options(element: Element) -> CudaOptions {
         verify_plan: None,
         simulate_accept_length: None,
         split_draft: None,
+        states: StateOptions { ratio: 0.9, most: None, keeps: true },
     }
 }
 

@@ -17,11 +17,16 @@ impl Machine {
     pub(super) fn verify(&self, verifying: Verifying<'_>) -> Result<(), DeviceError> {
         let Verifying { memory, shape, batch, tree, .. } = verifying;
         let plan = self.verify_plan.unwrap_or_else(|| VerifyPlan::of(shape, batch, &self.cost));
+        // A second pass would have to continue from states of nodes, which are not kept.
+        let plan = match plan {
+            VerifyPlan::InnerNodesFirst if self.states.is_some() => VerifyPlan::AllNodes,
+            plan => plan,
+        };
         let inner = memory.round.inner(batch * tree.nodes);
         match plan {
             VerifyPlan::AllNodes => self.choose_everywhere(verifying)?,
             VerifyPlan::AcceptedPathOnly => {
-                self.target_pass(nodes(verifying))?;
+                self.target_pass(self.all_nodes(verifying))?;
                 self.choose_on_the_way(memory, self.accept_inputs(verifying))?;
             }
             VerifyPlan::InnerNodesFirst => self.inner_first(memory, self.accept_inputs(verifying), inner)?,
@@ -32,7 +37,7 @@ impl Machine {
     /// Runs the target over all nodes, and chooses its token after each.
     pub(super) fn choose_everywhere(&self, verifying: Verifying<'_>) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = verifying.memory;
-        let nodes = nodes(verifying);
+        let nodes = self.all_nodes(verifying);
         self.target_pass(nodes)?;
         self.choose(work, self.final_states(nodes), nodes.rows, round.chosen.slice(), arrays.sampled(), None)
     }
@@ -56,6 +61,7 @@ impl Machine {
             },
             self.slots.sequences(&self.capacity),
         )?;
+        self.commit_states(verifying)?;
         if options.describe {
             let (rows, groups, sees) = (batch * most, Groups::Even(most), Sees::Positions);
             let pass = Pass::new(rows, groups, sees, arrays, work);
@@ -65,6 +71,15 @@ impl Machine {
             self.describe(pass, to, arrays.token.slice(), round)?;
         }
         Ok(())
+    }
+
+    /// All nodes of the trees.
+    fn all_nodes<'a>(&self, verifying: Verifying<'a>) -> Pass<'a> {
+        let Verifying { memory: RoundMemory { work, arrays, .. }, shape, batch, .. } = verifying;
+        let sees = if shape.is_off() { Sees::Positions } else { arrays.branches() };
+        let nodes = shape.num_draft_tokens;
+        let order = self.order_of_nodes(verifying);
+        Pass { order, ..Pass::new(batch * nodes, Groups::Even(nodes), sees, arrays, work) }
     }
 
     fn accept_inputs<'a>(&'a self, verifying: Verifying<'a>) -> AcceptInputs<'a> {
@@ -129,14 +144,6 @@ impl Machine {
         run(ends, Groups::Even(1), 0, walk.stand.choice)?;
         self.kernels.advance_accept(ways, walk, 1, sequences)
     }
-}
-
-/// All nodes of the trees.
-fn nodes(verifying: Verifying<'_>) -> Pass<'_> {
-    let Verifying { memory: RoundMemory { work, arrays, .. }, shape, batch, .. } = verifying;
-    let sees = if shape.is_off() { Sees::Positions } else { arrays.branches() };
-    let nodes = shape.num_draft_tokens;
-    Pass::new(batch * nodes, Groups::Even(nodes), sees, arrays, work)
 }
 
 /// The state of the walks down the trees of a round.

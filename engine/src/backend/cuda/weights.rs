@@ -2,6 +2,7 @@
 //! gate and up as another.
 
 mod block;
+mod delta;
 mod draft;
 mod exchange;
 mod experts;
@@ -17,6 +18,7 @@ mod target;
 
 pub use self::{
     block::{BlockWeights, MarkovWeights, views},
+    delta::{DeltaTables, DeltaWeights, delta_outputs},
     draft::DraftWeights,
     experts::experts_shape,
     head::ProposalHead,

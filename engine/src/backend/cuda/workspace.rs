@@ -4,8 +4,8 @@
 use kernels::{
     device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
     launch::{
-        ChosenRows, ExpertsBytes, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows,
-        Sees, Sequences, WalkState, most_parents,
+        ChosenRows, DeltaSteps, ExpertsBytes, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows,
+        PassRows, Sees, Sequences, WalkState, most_parents,
     },
 };
 use schemas::tree::{NodeSource, TreeShape};
@@ -16,11 +16,11 @@ pub use self::block::{BlockArrays, MarkovActivations};
 use super::{
     expansion::expanded_bytes,
     limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LATENT_ROWS, LATENT_ROWS_IN_SPLITS, LOGIT_ROWS, STAGING_SLOTS},
-    weights::{experts_shape, latent_dims, weights_in},
+    weights::{delta_outputs, experts_shape, latent_dims, weights_in},
 };
 use crate::{
     backend::{Capacity, MAX_PENDING_DRAFT, inner_rows},
-    spec::{AttentionSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec},
+    spec::{AttentionSpec, DeltaNet, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec},
 };
 
 /// Maximum sizes of a pass and its parts.
@@ -44,6 +44,8 @@ pub struct WorkspaceShape {
     pub block: usize,
     /// Nodes per request of trees that the host drafts.
     pub given: usize,
+    /// Rows of all trees of a round.
+    pub verified: usize,
     /// Rows per request that attend to more than a range of positions: the nodes of a tree, or the beams of a step.
     pub branches: usize,
 }
@@ -61,6 +63,9 @@ pub struct Activations {
     pub attended: Buffer,
     /// Output of a layer's block, to be added to the stream.
     pub added: Buffer,
+    /// Gates of the outputs of attention.
+    pub gates: Buffer,
+    pub delta: DeltaActivations,
     /// Split-K partials of a linear layer, until the next kernel sums them.
     pub parts: Buffer,
     pub gate_up: Buffer,
@@ -89,6 +94,17 @@ pub struct Activations {
     pub dequantised: Buffer,
     pub experts: ExpertActivations,
     pub markov: MarkovActivations,
+}
+
+/// Activations of gated delta nets. Those of all layers of a round live until the accepted path is committed.
+#[derive(Debug)]
+pub struct DeltaActivations {
+    /// Output of the first projection: `[layers, rows, outputs]`, of one layer for prompts.
+    pub projected: Buffer,
+    /// Output of the projection to β and decays, if that is another: the same.
+    pub rates: Buffer,
+    /// int32: steps over the trees of a round.
+    pub steps: Buffer,
 }
 
 /// Activations of latent attention.
@@ -255,6 +271,7 @@ impl WorkspaceShape {
         };
         Self {
             rows: batch * widest,
+            verified: batch * nodes,
             batch,
             steps,
             pool: pool.max(1),
@@ -286,6 +303,7 @@ impl WorkspaceShape {
     pub fn and(self, other: Self) -> Self {
         Self {
             rows: self.rows.max(other.rows),
+            verified: self.verified.max(other.verified),
             batch: self.batch.max(other.batch),
             steps: self.steps.max(other.steps),
             pool: self.pool.max(other.pool),
@@ -371,12 +389,21 @@ impl WorkspaceSizes<'_> {
         heads.into_iter().flatten().filter(|(rows, all)| rows < all).map(|(rows, _)| rows).max().unwrap_or_default()
     }
 
+    /// The most outputs of the projections of a delta net.
+    fn delta_outputs(&self) -> [usize; 2] {
+        let outputs = self.target.layers.iter().filter_map(|layer| match &layer.attention {
+            AttentionSpec::Delta(delta) => Some(delta_outputs(delta, layer.formats)),
+            AttentionSpec::Grouped(_) | AttentionSpec::Latent(_) => None,
+        });
+        outputs.fold([0; 2], |[first, second], (entry, rates)| [first.max(entry), second.max(rates)])
+    }
+
     fn captured(&self) -> usize {
         self.draft.as_ref().map_or(0, |draft| draft.captured().len()) * self.target.hidden
     }
 
     /// Bytes of each buffer of [`Activations`], in their order (the two states separately).
-    fn activations(&self, extent: WorkspaceShape) -> [usize; 24] {
+    fn activations(&self, extent: WorkspaceShape) -> [usize; 28] {
         let WorkspaceShape { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
         let draft = self.draft.as_ref().map_or(1, DraftSpec::hidden);
@@ -399,6 +426,14 @@ impl WorkspaceSizes<'_> {
         });
         let heads = self.widest_attention(|attention| attention.heads);
         let head_dim = self.widest_attention(|attention| attention.head_dim);
+        let delta = |width: fn(&DeltaNet) -> usize| self.target.delta_nets().map(width).max().unwrap_or_default();
+        let attended = attended.max(delta(|delta| delta.sizes.value_width()));
+        let [entered_deltas, rates] = self.delta_outputs();
+        let kept = rows.max(self.target.delta_nets().count() * extent.verified);
+        let steps = match entered_deltas {
+            0 => 0,
+            _ => extent.batch * DeltaSteps::stride_of(extent.branches, extent.steps) * 4,
+        };
         let e = self.element.bytes();
         let context = self.block().map_or(0, block::context_width);
         [
@@ -407,9 +442,13 @@ impl WorkspaceSizes<'_> {
             rows * qkv * e,
             rows * attended * e,
             rows * hidden * e,
+            rows * self.widest_attention(|attention| attention.query_outputs() - attention.query_width()) * e,
+            kept * entered_deltas * e,
+            kept * rates * e,
+            steps,
             Kernels::MOST_PARTS
                 * rows.min(Kernels::MOST_ROWS_LEFT_IN_PARTS)
-                * qkv.max(hidden).max(entered).max(context)
+                * qkv.max(hidden).max(entered).max(context).max(entered_deltas)
                 * 4,
             rows * context.max(2 * intermediate) * e,
             rows * intermediate * e,
@@ -489,7 +528,10 @@ fn widest_in_fp8(layer: &LayerSpec) -> usize {
     let attention = match &layer.attention {
         _ if layer.formats.attention.fp8().is_none() => 0,
         AttentionSpec::Grouped(spec) => (spec.qkv_width() * spec.input).max(spec.output * spec.query_width()),
-        AttentionSpec::Delta(spec) => spec.sizes.channels() * spec.input,
+        AttentionSpec::Delta(spec) => {
+            let entered = spec.sizes.channels() + spec.sizes.value_width();
+            (entered * spec.input).max(spec.output * spec.sizes.value_width())
+        }
         AttentionSpec::Latent(spec) => {
             let queries = spec.heads * (spec.nope_dim + spec.rope.dims);
             let entry = (spec.query_rank.unwrap_or(queries) + spec.cache_width()) * spec.input;
@@ -513,6 +555,8 @@ impl Activations {
             qkv: next()?,
             attended: next()?,
             added: next()?,
+            gates: next()?,
+            delta: DeltaActivations { projected: next()?, rates: next()?, steps: next()? },
             parts: next()?,
             gate_up: next()?,
             gated: next()?,

@@ -1,5 +1,6 @@
 //! Attention of a layer.
 
+mod delta;
 mod expanded;
 mod grouped;
 mod latent;
@@ -18,6 +19,7 @@ impl Machine {
         match &layer.weights.attention {
             AttentionWeights::Grouped(weights) => self.grouped(pass, layer, weights),
             AttentionWeights::Latent(weights) => self.latent(pass, layer, weights),
+            AttentionWeights::Delta(weights) => self.delta(pass, layer, weights),
         }
     }
 }

@@ -257,6 +257,18 @@ impl Machine {
         self.product(work, layer.linear(y, x, rows), User::Any).map(|_| ())
     }
 
+    /// The same for an input whose scale may be missing.
+    pub(in crate::backend::cuda) fn linear_of(
+        &self,
+        work: &Activations,
+        y: Slice<'_>,
+        Input { rows: x, unscaled }: Input<'_>,
+        layer: &Projection,
+        rows: usize,
+    ) -> Result<(), DeviceError> {
+        self.product(work, Linear { unscaled, ..layer.linear(y, x, rows) }, User::Any).map(|_| ())
+    }
+
     /// The same for a product that does not belong to a layer.
     pub(in crate::backend::cuda) fn whole(&self, work: &Activations, linear: Linear<'_>) -> Result<(), DeviceError> {
         self.product(work, linear, User::Any).map(|_| ())

@@ -8,7 +8,7 @@ use kernels::{
 use crate::backend::cuda::{
     machine::{Machine, Pass},
     ops::{Input, LayerOperands, LayerOutput, NextNorm},
-    weights::LayerWeights,
+    weights::{AttentionWeights, LayerWeights},
     workspace::Activations,
 };
 
@@ -39,6 +39,8 @@ impl Machine {
         let Stack { layers, width, rotations, cache, pass, kept } = stack;
         let stream = self.rows(&work.stream, width);
         let mut left = LayerOutput::Stream;
+        // Only attention lets the next one read ahead.
+        let first = layers.iter().position(|layer| !matches!(layer.attention, AttentionWeights::Delta(_)));
         for (at, layer) in layers.iter().enumerate() {
             let input = match left {
                 LayerOutput::Normed(input) => input,
@@ -50,7 +52,7 @@ impl Machine {
                 Some(NextNorm { norm, epsilon: next.epsilon, reader: next.attention.reader(), keep })
             });
             let operands = LayerOperands {
-                ahead: if at == 0 { Ahead::Layout } else { Ahead::Layer },
+                ahead: if Some(at) == first { Ahead::Layout } else { Ahead::Layer },
                 weights: layer,
                 input,
                 cache: cache(at),

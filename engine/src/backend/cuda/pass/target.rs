@@ -18,6 +18,7 @@ impl Machine {
         let Pass { rows, arrays, work, .. } = pass;
         let (hidden, vocabulary) = (self.target.spec.hidden, self.target.spec.vocabulary);
         let stream = self.rows(&work.stream, hidden);
+        self.lay_out_steps(pass)?;
         self.kernels.embed(stream, self.target.embedding.slice(), arrays.token.slice(), rows, hidden, vocabulary)?;
         let stack = Stack {
             layers: &self.target.layers,

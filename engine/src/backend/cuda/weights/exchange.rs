@@ -7,8 +7,8 @@ use kernels::{
 };
 
 use super::{
-    AttentionWeights, BlockWeights, DraftWeights, ExpertBuffers, FfnWeights, JoinWeights, LayerWeights, Loader,
-    Projection, RecurrentWeights, TargetWeights, WeightSource,
+    AttentionWeights, BlockWeights, DeltaTables, DraftWeights, ExpertBuffers, FfnWeights, JoinWeights, LayerWeights,
+    Loader, Projection, RecurrentWeights, TargetWeights, WeightSource,
 };
 use crate::{error::EngineError, spec::DraftSpec};
 
@@ -26,6 +26,9 @@ impl TargetWeights {
         }
         for ((layer, spec), tensors) in self.layers.iter().zip(&self.spec.layers).zip(&tensors.layers) {
             copy(device, &layer.buffers(), &LayerWeights::load(&loader, spec, tensors)?.buffers())?;
+        }
+        if let (Some(own), Some(new)) = (&self.delta, DeltaTables::load(&loader, &self.spec, &tensors)?) {
+            copy(device, &own.buffers(), &new.buffers())?;
         }
         copy(device, &[&self.norm], &[&loader.tensor(&tensors.norm)?])
     }
@@ -107,6 +110,7 @@ impl LayerWeights {
             AttentionWeights::Grouped(grouped) => {
                 all.extend(grouped.qkv.buffers());
                 all.extend(grouped.head_norms.iter().flat_map(|(query, key)| [query, key]));
+                all.extend(grouped.gate.iter().flat_map(Projection::buffers));
                 all.extend(grouped.output.buffers());
             }
             AttentionWeights::Latent(latent) => {
@@ -118,6 +122,7 @@ impl LayerWeights {
                 all.extend([&latent.norm, &latent.absorb, &latent.expand]);
                 all.extend(latent.output.buffers());
             }
+            AttentionWeights::Delta(delta) => all.extend(delta.buffers()),
         }
         all.push(&self.post_attention_norm);
         match &self.ffn {
@@ -132,7 +137,7 @@ impl LayerWeights {
 }
 
 impl Projection {
-    fn buffers(&self) -> Vec<&Buffer> {
+    pub(super) fn buffers(&self) -> Vec<&Buffer> {
         let scales = self.scales.as_ref().map(|scales| &scales.at);
         [Some(&self.weight), scales, self.bias.as_ref()].into_iter().flatten().collect()
     }

@@ -15,20 +15,24 @@ impl Loader<'_> {
         self.fp8_parts(tensors, layout, |tensor| self.fp8_matrix(tensor).map(|matrix| vec![matrix]))
     }
 
-    /// Like [`fp8`](Self::fp8), with rows reordered: `order[i]` is the checkpoint's row at place i.
-    pub fn fp8_reordered(
+    /// Like [`fp8`](Self::fp8), with some rows of each matrix: `rows[i]` are those of the matrix at place i, in their new order.
+    /// They stay in their blocks, if there is one scale per block.
+    pub fn fp8_rows(
         &self,
         tensors: &[&TensorSpec],
         layout: Fp8Scales,
-        order: &[usize],
+        rows: &[Vec<usize>],
     ) -> Result<(Buffer, ScaleBuffer), EngineError> {
-        let mut first = 0;
-        self.fp8_parts(tensors, layout, |tensor| {
-            // Rows stay within their matrix.
-            let rows = first..first + tensor.shape[0];
-            let own: Vec<usize> = order[rows.clone()].iter().map(|row| row - rows.start).collect();
-            first = rows.end;
-            Ok(vec![self.fp8_matrix(tensor)?.with_scales(layout).reordered(&own)])
+        let some = |(tensor, rows): (&&TensorSpec, &Vec<usize>)| {
+            let shape = [&[rows.len()], &tensor.shape[1..]].concat();
+            TensorSpec { shape, ..(*tensor).clone() }
+        };
+        let described: Vec<TensorSpec> = tensors.iter().zip(rows).map(some).collect();
+        let described: Vec<&TensorSpec> = described.iter().collect();
+        let mut all = tensors.iter().zip(rows);
+        self.fp8_parts(&described, layout, |_| {
+            let Some((tensor, rows)) = all.next() else { return Ok(Vec::new()) };
+            Ok(vec![self.fp8_matrix(tensor)?.with_scales(layout).reordered(rows)])
         })
     }
 

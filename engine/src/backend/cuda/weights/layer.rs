@@ -5,7 +5,7 @@ use kernels::{
     launch::{ExpertsShape, ExpertsWeights},
 };
 
-use super::{LatentWeights, Loader, Projection, ScaleBuffer, experts::experts_shape, weights_in};
+use super::{DeltaWeights, LatentWeights, Loader, Projection, ScaleBuffer, experts::experts_shape, weights_in};
 use crate::{
     error::EngineError,
     spec::{
@@ -33,6 +33,7 @@ pub struct LayerWeights {
 pub enum AttentionWeights {
     Grouped(Box<GroupedWeights>),
     Latent(Box<LatentWeights>),
+    Delta(Box<DeltaWeights>),
 }
 
 /// Weights of grouped-query attention.
@@ -43,6 +44,8 @@ pub struct GroupedWeights {
     pub qkv: Projection,
     /// Per-head norms of queries and of keys.
     pub head_norms: Option<(Buffer, Buffer)>,
+    /// Projects to the gates of the outputs.
+    pub gate: Option<Projection>,
     pub output: Projection,
 }
 
@@ -98,6 +101,9 @@ impl AttentionWeights {
             (AttentionSpec::Latent(spec), AttentionTensors::Latent(tensors)) => {
                 return Ok(Self::Latent(Box::new(LatentWeights::load(loader, spec, tensors)?)));
             }
+            (AttentionSpec::Delta(spec), AttentionTensors::Delta(tensors)) => {
+                return Ok(Self::Delta(Box::new(DeltaWeights::load(loader, spec, tensors)?)));
+            }
             _ => return Err(not_on_a_gpu("attention with the tensors of another kind")),
         };
         let norms = tensors.head_norms.as_ref();
@@ -108,6 +114,7 @@ impl AttentionWeights {
                 Some((query, key)) => Some((loader.rotated_norm(spec, query)?, loader.rotated_norm(spec, key)?)),
                 None => None,
             },
+            gate: spec.output_gate.then(|| loader.gate_projection(spec, &tensors.query)).transpose()?,
             output: loader.projection(&[&tensors.output])?,
         })))
     }
@@ -115,8 +122,9 @@ impl AttentionWeights {
     /// The one projection that reads the normed stream; `None` if there are several readers.
     pub fn reader(&self) -> Option<&Projection> {
         match self {
-            Self::Grouped(grouped) => Some(&grouped.qkv),
+            Self::Grouped(grouped) => grouped.gate.is_none().then_some(&grouped.qkv),
             Self::Latent(latent) => Some(&latent.entry),
+            Self::Delta(delta) => delta.rates.is_none().then_some(&delta.entry),
         }
     }
 
@@ -125,6 +133,7 @@ impl AttentionWeights {
         match self {
             Self::Grouped(grouped) => &grouped.output,
             Self::Latent(latent) => &latent.output,
+            Self::Delta(delta) => &delta.output,
         }
     }
 }

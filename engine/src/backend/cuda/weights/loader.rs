@@ -95,6 +95,22 @@ impl<'a> Loader<'a> {
         })
     }
 
+    /// Linear layers in the type of activations with the same inputs as one layer, whose outputs are followed by zeros up to a
+    /// multiple of `unit`.
+    pub fn padded_projection(&self, layers: &[&LinearTensors], unit: usize) -> Result<Projection, EngineError> {
+        let element = self.kernels.element().bytes();
+        let outputs: usize = layers.iter().map(|layer| layer.outputs()).sum();
+        let (inputs, padded) = (layers.first().map_or(0, |layer| layer.inputs()), outputs.next_multiple_of(unit));
+        let weight = self.kernels.device().zeros(padded * inputs * element)?;
+        let mut start = 0;
+        for layer in layers {
+            let end = start + layer.weight.bytes(element) as usize;
+            self.fill(weight.range(start..end), &layer.weight)?;
+            start = end;
+        }
+        Ok(Projection { weight, scales: None, bias: None, is_partial: false, inputs, outputs: padded })
+    }
+
     /// A linear layer for an input whose two halves are swapped.
     pub fn with_halves_swapped(&self, layer: &LinearTensors) -> Result<Projection, EngineError> {
         let element = self.kernels.element();
@@ -128,6 +144,10 @@ impl<'a> Loader<'a> {
     pub fn fill(&self, to: Slice<'_>, tensor: &TensorSpec) -> Result<(), EngineError> {
         let (device, element) = (self.kernels.device(), self.kernels.element());
         match (&self.source, &tensor.shape[..]) {
+            (WeightSource::Checkpoint(weights), _) if tensor.role == Role::NormLessOne => {
+                // The one is added before the values are rounded.
+                Ok(device.write(to, &element.encode(&Tensors::new(weights).vector(tensor)?))?)
+            }
             (WeightSource::Checkpoint(weights), _) => {
                 let tensors = Tensors::new(weights);
                 // The shape of the whole tensor has been checked.

@@ -44,29 +44,27 @@ impl Loader<'_> {
         spec: &GroupedQuery,
         layers: [&LinearTensors; 3],
     ) -> Result<Projection, EngineError> {
-        let Some(order) = order(&spec.rope, spec.head_dim) else { return self.projection(&layers) };
-        let rotated = spec.query_width() + spec.key_value_width();
-        let source = |output: usize| match output < rotated {
-            true => output / spec.head_dim * spec.head_dim + order[output % spec.head_dim],
-            false => output,
+        let order = match order(&spec.rope, spec.head_dim) {
+            None if spec.output_gate => (0..spec.head_dim).collect(),
+            None => return self.projection(&layers),
+            Some(order) => order,
         };
-        if let Some(layout) = layers[0].weight.format.fp8() {
-            let outputs: usize = layers.iter().map(|layer| layer.outputs()).sum();
-            let rows: Vec<usize> = (0..outputs).map(source).collect();
-            let (weight, scales) = self.fp8_reordered(&layers.map(|layer| &layer.weight), layout, &rows)?;
-            let biases: Option<Vec<&TensorSpec>> = layers.iter().map(|layer| layer.bias.as_ref()).collect();
-            let bias =
-                biases.map(|biases| self.reordered(&self.concatenated(&biases)?, rows.into_iter())).transpose()?;
-            return Ok(Projection {
-                weight,
-                scales: Some(scales),
-                bias,
-                inputs: layers[0].inputs(),
-                outputs,
-                is_partial: false,
-            });
-        }
-        self.reordered_projection(&layers, source)
+        let (queries, rotated) = (spec.query_width(), spec.query_width() + spec.key_value_width());
+        // With gates, each head's queries are followed by its gates.
+        let (apart, gates) = (spec.query_outputs() / spec.heads, spec.query_outputs() - queries);
+        let source = |output: usize| match output {
+            query if query < queries => query / spec.head_dim * apart + order[query % spec.head_dim],
+            key if key < rotated => gates + key / spec.head_dim * spec.head_dim + order[key % spec.head_dim],
+            value => gates + value,
+        };
+        self.reordered_projection(&layers, (0..spec.qkv_width()).map(source).collect())
+    }
+
+    /// The projection to the gates of the outputs, which the query projection also gives.
+    pub fn gate_projection(&self, spec: &GroupedQuery, query: &LinearTensors) -> Result<Projection, EngineError> {
+        let dim = spec.head_dim;
+        let source = |output: usize| output / dim * 2 * dim + dim + output % dim;
+        self.reordered_projection(&[query], (0..spec.query_width()).map(source).collect())
     }
 
     /// Key and value projections of several layers with the same input and the same heads as one, layer by layer, in the
@@ -78,28 +76,42 @@ impl Loader<'_> {
     ) -> Result<Projection, EngineError> {
         let Some(order) = order(&spec.rope, spec.head_dim) else { return self.projection(layers) };
         let (width, head_dim) = (spec.key_value_width(), spec.head_dim);
-        self.reordered_projection(layers, |output| match output / width % 2 {
+        let outputs: usize = layers.iter().map(|layer| layer.outputs()).sum();
+        let source = |output: usize| match output / width % 2 {
             0 => output / head_dim * head_dim + order[output % head_dim],
             _ => output,
-        })
+        };
+        self.reordered_projection(layers, (0..outputs).map(source).collect())
     }
 
-    /// Linear layers as one, in the type of activations, whose output r is output `source(r)` of theirs.
-    fn reordered_projection(
-        &self,
-        layers: &[&LinearTensors],
-        source: impl Fn(usize) -> usize,
-    ) -> Result<Projection, EngineError> {
-        let Projection { weight, scales, bias, inputs, outputs, is_partial } = self.projection(layers)?;
+    /// Linear layers as one, with these of their outputs, in this order; those of each layer stay together.
+    fn reordered_projection(&self, layers: &[&LinearTensors], rows: Vec<usize>) -> Result<Projection, EngineError> {
+        let biases: Option<Vec<&TensorSpec>> = layers.iter().map(|layer| layer.bias.as_ref()).collect();
+        let bias =
+            biases.map(|biases| self.reordered(&self.concatenated(&biases)?, rows.iter().copied())).transpose()?;
+        let (inputs, outputs) = (layers.first().map_or(0, |layer| layer.inputs()), rows.len());
+        if let Some(layout) = layers.first().and_then(|layer| layer.weight.format.fp8()) {
+            let weights: Vec<&TensorSpec> = layers.iter().map(|layer| &layer.weight).collect();
+            let mut first = 0;
+            let of_layers = weights.iter().map(|weight| {
+                let own = first..first + weight.shape[0];
+                first = own.end;
+                rows.iter().filter(|row| own.contains(row)).map(|row| row - own.start).collect()
+            });
+            let of_layers: Vec<Vec<usize>> = of_layers.collect();
+            let (weight, scales) = self.fp8_rows(&weights, layout, &of_layers)?;
+            return Ok(Projection { weight, scales: Some(scales), bias, inputs, outputs, is_partial: false });
+        }
+        let weight = self.projection(layers)?.weight;
         let device = self.kernels.device();
-        let rows: Vec<i32> = (0..outputs).map(|output| source(output) as i32).collect();
-        let (rows, reordered) = (device.upload(&rows)?, device.allocate(weight.bytes())?);
+        let rows: Vec<i32> = rows.into_iter().map(|row| row as i32).collect();
+        let bytes = outputs * inputs * self.kernels.element().bytes();
+        let (rows, reordered) = (device.upload(&rows)?, device.allocate(bytes)?);
         let of = |buffer| Rows { at: Buffer::slice(buffer), stride: inputs };
         self.kernels.gather_rows(of(&reordered), None, of(&weight), Some(rows.slice()), outputs, inputs)?;
-        let bias = bias.map(|bias| self.reordered(&bias, (0..outputs).map(&source))).transpose()?;
         // Memory that is freed here may still be read by the copy.
         device.synchronize()?;
-        Ok(Projection { weight: reordered, scales, bias, inputs, outputs, is_partial })
+        Ok(Projection { weight: reordered, scales: None, bias, inputs, outputs, is_partial: false })
     }
 
     /// The norm of query or key heads, in the kernels' order.

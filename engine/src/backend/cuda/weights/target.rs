@@ -5,7 +5,7 @@ use kernels::{
     launch::Kernels,
 };
 
-use super::{LayerWeights, Loader, WeightSource};
+use super::{AttentionWeights, DeltaTables, LayerWeights, Loader, WeightSource};
 use crate::{
     error::EngineError,
     spec::{Share, TargetSpec},
@@ -20,6 +20,8 @@ pub struct TargetWeights {
     pub head: Option<Buffer>,
     pub layers: Vec<LayerWeights>,
     pub norm: Buffer,
+    /// Of layers with a state.
+    pub delta: Option<DeltaTables>,
     /// The rank that they belong to.
     pub share: Share,
 }
@@ -35,13 +37,19 @@ impl TargetWeights {
         let loader = Loader::new(kernels, source, share);
         let tensors = spec.tensors();
         let layers = spec.layers.iter().zip(&tensors.layers);
+        let mut layers: Vec<LayerWeights> =
+            layers.map(|(layer, tensors)| LayerWeights::load(&loader, layer, tensors)).collect::<Result<_, _>>()?;
+        let deltas = layers.iter_mut().filter_map(|layer| match &mut layer.attention {
+            AttentionWeights::Delta(delta) => Some(delta),
+            AttentionWeights::Grouped(_) | AttentionWeights::Latent(_) => None,
+        });
+        deltas.enumerate().for_each(|(index, delta)| delta.index = index);
         Ok(Self {
             embedding: loader.tensor(&tensors.embedding)?,
             head: loader.optional(tensors.head.as_ref())?,
-            layers: layers
-                .map(|(layer, tensors)| LayerWeights::load(&loader, layer, tensors))
-                .collect::<Result<_, _>>()?,
+            layers,
             norm: loader.tensor(&tensors.norm)?,
+            delta: DeltaTables::load(&loader, &spec, &tensors)?,
             spec,
             share,
         })

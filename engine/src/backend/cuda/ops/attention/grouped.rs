@@ -23,9 +23,16 @@ impl Machine {
         weights: &'a GroupedWeights,
     ) -> Result<Rows<'a>, DeviceError> {
         let Pass { rows, work, .. } = pass;
+        if let Some(gate) = &weights.gate {
+            self.linear_of(work, work.gates.slice(), layer.input, gate, rows)?;
+        }
         let parts = self.linear_to_rotate(work, work.qkv.slice(), layer.input, &weights.qkv, rows)?;
         self.rotate_and_attend(pass, layer, weights, parts)?;
-        Ok(self.rows(&work.attended, weights.spec.query_width()))
+        let attended = self.rows(&work.attended, weights.spec.query_width());
+        if let Some(gate) = &weights.gate {
+            self.kernels.sigmoid_gate(attended, self.rows(&work.gates, gate.outputs), rows, gate.outputs)?;
+        }
+        Ok(attended)
     }
 
     /// Attention from the qkv layer's output, in partials or in `work.qkv`, to `work.attended`.

@@ -1,0 +1,48 @@
+//! Gated delta nets in place of attention.
+
+use kernels::{
+    device::DeviceError,
+    launch::{DeltaInputs, DeltaPass, Rows},
+};
+
+use super::super::layer::LayerOperands;
+use crate::backend::cuda::{
+    delta::delta_inputs,
+    machine::{Machine, Pass},
+    weights::DeltaWeights,
+};
+
+impl Machine {
+    pub(super) fn delta<'a>(
+        &'a self,
+        pass: Pass<'a>,
+        layer: LayerOperands<'a>,
+        weights: &'a DeltaWeights,
+    ) -> Result<Rows<'a>, DeviceError> {
+        let Pass { rows, groups, arrays, work, order, prompts, .. } = pass;
+        let (sizes, element) = (weights.spec.sizes, self.element_bytes());
+        let width = sizes.value_width();
+        let is_prompt = !prompts.is_empty();
+        let attended = self.rows(&work.attended, width);
+        let (Some(states), Some(tables)) = (&self.states, &self.target.delta) else { return Ok(attended) };
+        let [projected, of_rates] = self.delta_projected(work, weights, rows, is_prompt);
+        self.linear_of(work, projected, layer.input, &weights.entry, rows)?;
+        if let Some(rates) = &weights.rates {
+            self.linear_of(work, of_rates, layer.input, rates, rows)?;
+        }
+        let whole = sizes.channels() + width;
+        let outputs = (whole, weights.entry.outputs, weights.rates.as_ref().map_or(0, |rates| rates.outputs));
+        let inputs: DeltaInputs<'_> = delta_inputs([projected, of_rates], outputs, rows, element);
+        let of_states = self.delta_states(states);
+        let delta = DeltaPass { sizes, layer: weights.index, inputs, groups, row_slot: arrays.slot.slice(), order };
+        self.kernels.delta_rows(attended.at, delta, tables.operands(), of_states)?;
+        if is_prompt {
+            self.kernels.delta_continue(delta, of_states)?;
+        }
+        let gate =
+            Rows { at: projected.range(sizes.channels() * element..projected.bytes()), stride: weights.entry.outputs };
+        let norm = (weights.norm.slice(), layer.weights.epsilon);
+        self.kernels.delta_gate(&sizes, attended.at, gate, norm, rows)?;
+        Ok(attended)
+    }
+}
