@@ -46,6 +46,9 @@ pub enum Scope<'a> {
     Quick,
     /// The kernels whose checks have one of these texts in their names.
     Kernels(&'a [String]),
+    /// The engine's promises for drafts and targets that have one of these texts in their names; `texts` for drafts that are
+    /// looked up.
+    Engines(&'a [String]),
 }
 
 /// Extent of the engine's checks.
@@ -125,11 +128,12 @@ pub fn run(
         let plan = if matches!(scope, Scope::Whole) { GPU } else { QUICK_SHARED };
         // The random models are small, with heads for at most this many ranks; names of checks show the number.
         let ranks = ranks.min(models::QUERY_HEADS);
-        check_engines(choice, ranks, plan, report)?;
+        check_engines(choice, ranks, plan, Wanted(&[]), report)?;
         return check_dead_rank(choice, ranks, plan, report);
     }
     let device = devices.into_iter().next();
     match (&device, scope) {
+        (_, Scope::Engines(_)) => {}
         (Some((device, _)), _) => {
             for check in kernel_checks(scope)? {
                 report(Check { name: format!("kernel {}", check.name), failure: (check.run)(device).err() });
@@ -143,10 +147,36 @@ pub fn run(
     let plan = match (scope, device) {
         (Scope::Kernels(_), _) => return Ok(()),
         (Scope::Quick, _) => QUICK,
-        (Scope::Whole, None) => CPU,
-        (Scope::Whole, Some(_)) => GPU,
+        (Scope::Whole | Scope::Engines(_), None) => CPU,
+        (Scope::Whole | Scope::Engines(_), Some(_)) => GPU,
     };
-    check_engines(choice, ranks, plan, report)
+    let wanted = Wanted(if let Scope::Engines(names) = scope { names } else { &[] });
+    if !wanted.holds(TEXTS) && !plan.pairs.iter().any(|pair| wanted.has(*pair)) {
+        let known: Vec<String> = plan.pairs.iter().map(ToString::to_string).collect();
+        return Err(EngineError::Configuration(format!(
+            "no draft or target has {} in its name: there are {} and {TEXTS}",
+            wanted.0.join(" or "),
+            known.join(", ")
+        )));
+    }
+    check_engines(choice, ranks, plan, wanted, report)
+}
+
+/// Name of the checks of drafts that are looked up in texts.
+const TEXTS: &str = "texts";
+
+/// Which drafts and targets are checked: those with one of these texts in their names, or all if there are none.
+#[derive(Clone, Copy, Debug)]
+struct Wanted<'a>(&'a [String]);
+
+impl Wanted<'_> {
+    fn has(self, pair: Pair) -> bool {
+        self.holds(&pair.to_string())
+    }
+
+    fn holds(self, name: &str) -> bool {
+        self.0.is_empty() || self.0.iter().any(|text| name.contains(text))
+    }
 }
 
 /// Configuration of an engine.
@@ -172,13 +202,15 @@ fn check_engines(
     choice: DeviceChoice,
     ranks: usize,
     plan: Plan,
+    wanted: Wanted<'_>,
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
     let models = RandomModels::write()?;
     // Models whose sequences have states run on one device.
-    let runs = |pair: &&Pair| ranks == 1 || !pair.keeps_states();
+    let runs = |pair: &Pair| ranks == 1 || !pair.keeps_states();
+    let pairs: Vec<Pair> = plan.pairs.iter().copied().filter(|pair| runs(pair) && wanted.has(*pair)).collect();
     for dtype in plan.dtypes {
-        for pair in plan.pairs.iter().filter(runs) {
+        for pair in &pairs {
             for page_size in plan.page_sizes {
                 check_engine(&models, Setting::new(choice, ranks, dtype, *pair, *page_size), plan, report)?;
             }
@@ -189,7 +221,7 @@ fn check_engines(
         // A router chooses by comparing scores: rounding that is negligible elsewhere can send a row to other experts,
         // with a different output.
         let is_smooth = |pair: &&Pair| *dtype == "float32" || !pair.has_experts();
-        for pair in plan.pairs.iter().filter(runs).filter(is_smooth) {
+        for pair in pairs.iter().filter(is_smooth) {
             let setting = Setting::new(choice, ranks, dtype, *pair, last_page_size);
             let mut default = load(&models, Setting { batch_invariant: false, ..setting }, plan, false)?;
             let mut invariant = load(&models, setting, plan, false)?;
@@ -201,8 +233,10 @@ fn check_engines(
             });
         }
     }
-    check_texts(&models, choice, ranks, plan, report)?;
-    check_fp8(&models, choice, plan, report)
+    if wanted.holds(TEXTS) {
+        check_texts(&models, choice, ranks, plan, report)?;
+    }
+    check_fp8(&models, choice, plan, &pairs, report)
 }
 
 /// The same for weights that are quantised to FP8 at load time: output that does not depend on the tree, and a default
@@ -211,11 +245,12 @@ fn check_fp8(
     models: &RandomModels,
     choice: DeviceChoice,
     plan: Plan,
+    pairs: &[Pair],
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
     let page_size = plan.page_sizes.last().copied().unwrap_or(1);
     for dtype in plan.fp8_dtypes {
-        for pair in plan.pairs {
+        for pair in pairs {
             let quantization = Some(Quantization::Fp8);
             let setting = Setting { quantization, ..Setting::new(choice, 1, dtype, *pair, page_size) };
             let mut invariant = load(models, setting, plan, false)?;

@@ -9,6 +9,7 @@ Examples:
   spectune selftest
   spectune selftest --device cuda:0
   spectune selftest --tp-size 2
+  spectune selftest --device cuda:0 --draft DFLASH --draft texts
   compute-sanitizer --tool memcheck spectune selftest --device cuda:0 --quick
   compute-sanitizer --tool racecheck spectune selftest --device cuda:0 --kernel top_k";
 
@@ -29,14 +30,19 @@ pub struct Arguments {
     /// Run only kernel checks whose name contains this; may be given several times
     #[arg(long, value_name = "TEXT", conflicts_with = "quick")]
     kernel: Vec<String>,
+    /// Run only engine checks of drafts and targets whose name contains this, such as DFLASH, or
+    /// texts; may be given several times
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["quick", "kernel", "tp_size"])]
+    draft: Vec<String>,
 }
 
 impl Arguments {
     fn scope(&self) -> Scope<'_> {
-        match &self.kernel[..] {
-            [] if self.quick => Scope::Quick,
-            [] => Scope::Whole,
-            names => Scope::Kernels(names),
+        match (&self.kernel[..], &self.draft[..]) {
+            ([], []) if self.quick => Scope::Quick,
+            ([], []) => Scope::Whole,
+            ([], names) => Scope::Engines(names),
+            (names, _) => Scope::Kernels(names),
         }
     }
 }
