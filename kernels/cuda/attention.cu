@@ -9,7 +9,9 @@
 // accumulated with explicit `multiply_add`: a compiler that may contract could do so differently in different kernels.
 // A block computes one row or several; several rows share only the loads of keys that all of them see.
 //
-// -DHEAD_DIM: elements of a head.
+// -DHEAD_DIM: elements of a head. -DSINKS adds a sink for each query head (one more score in its softmax, without a
+// value; null for none), and a window (0 for none): then a row sees only the last `window` of its keys, and the order
+// depends only on how many these are.
 #include "common.cuh"
 #include "rows.cuh"
 #include "merge.cuh"
@@ -175,7 +177,8 @@ __device__ __forceinline__ void attend(const Operands& given) {
   for (int r = 0; r < piece.rows; r++) {
     live = live || block.seen[r].live;
     in_splits = in_splits || block.seen[r].splits > 1;
-    alike = alike && block.seen[r].slot == block.seen[0].slot && block.seen[r].chunk == block.seen[0].chunk;
+    alike = alike && block.seen[r].slot == block.seen[0].slot && block.seen[r].chunk == block.seen[0].chunk &&
+            begin_alike(block.seen[r], block.seen[0]);
   }
   if (!live) return;
   Lane<GROUP, ROWS> lane;
@@ -189,6 +192,12 @@ __device__ __forceinline__ void attend(const Operands& given) {
     for (int i = 0; i < GROUP * OWN; i++) lane.acc[r][i / OWN][i % OWN] = 0.0f;
     lane.most[r] = -infinity();
     lane.sum[r] = 0.0f;
+#ifdef SINKS
+    if (given.sinks && lane.team == 0 && piece.split == 0 && lane.head < piece.heads) {
+      lane.most[r] = to_float(given.sinks[piece.first_head + lane.head]);
+      lane.sum[r] = 1.0f;
+    }
+#endif
   }
   // Rows of different slots, or whose splits begin at different keys, are processed one after the other.
   int beside = alike ? piece.rows : 1;
@@ -199,14 +208,22 @@ __device__ __forceinline__ void attend(const Operands& given) {
   if (in_splits) merge_splits(block, given, piece);
 }
 
+#ifdef SINKS
+#define SINK_PARAMETERS , const T *sinks, int window
+#define SINK_ARGUMENTS , sinks, window
+#else
+#define SINK_PARAMETERS
+#define SINK_ARGUMENTS
+#endif
+
 #define PARAMETERS                                                                                                      \
   T *out, const T *query, int query_stride, const T *keys, const T *values, const int *page_table, int table_width,     \
       int page_size, const int *row_slot, const int *row_prefix, const int *row_own_count, const int *row_own,          \
       int own_stride, int rows, int together, int heads, int kv_heads, float scale, float *partial, int *counters,      \
-      int max_splits
+      int max_splits SINK_PARAMETERS
 #define OPERANDS                                                                                                        \
   {out, query, query_stride, keys, values, page_table, table_width, page_size, row_slot, row_prefix, row_own_count,     \
-   row_own, own_stride, rows, together, heads, kv_heads, scale, partial, counters, max_splits}
+   row_own, own_stride, rows, together, heads, kv_heads, scale, partial, counters, max_splits SINK_ARGUMENTS}
 
 /// out `[rows, heads · HEAD_DIM]`; query rows `query_stride` apart; keys and values `[cache rows, kv_heads, HEAD_DIM]`;
 /// page_table `[slots, table_width]`; row_slot, row_prefix, row_own_count `[rows]`, row_own `[rows, own_stride]`. Rows

@@ -74,7 +74,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   int tile = warp() / KW, part = warp() % KW;
   Pairs pairs;
   if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
-                         own_stride, group_first, group_rows, rows, heads, kv_heads)) {
+                         own_stride, group_first, group_rows, rows, heads, kv_heads WINDOW_ARGUMENTS)) {
     return;
   }
   Split split = find_split<KEYS>(pairs, 1, max_splits);
@@ -105,7 +105,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   };
   find();
 
-  Sight<KEYS / 32> sight(pairs, pairs.first_pair + tile * 16, row_prefix);
+  Sight<KEYS / 32> sight(pairs, pairs.first_pair + tile * 16, row_prefix WINDOW_ARGUMENTS);
   if (split.begin < split.end) sight.look(pairs, split, split.begin, row_own_mask, mask_words);
   load_ahead<KEYS>(STAGES - 1, pairs, split, split.begin, 1, load);
 
@@ -120,6 +120,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   copy_async_wait<0>();
   Softmax s;
   begin(s);
+#ifdef SINKS
+  if (part == 0) begin_with_sinks(s, pairs, pairs.first_pair + tile * 16, sinks, scale);
+#endif
 
   for (int t = split.begin; t < split.end; t++) {
     copy_async_wait<STAGES - 2>();

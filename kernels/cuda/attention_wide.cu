@@ -44,7 +44,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   int team = TEAMS == 1 ? 0 : same((int)threadIdx.x / THREADS), thread = (int)threadIdx.x - team * THREADS;
   Pairs pairs;
   if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
-                         own_stride, group_first, group_rows, rows, heads, kv_heads)) {
+                         own_stride, group_first, group_rows, rows, heads, kv_heads WINDOW_ARGUMENTS)) {
     return;
   }
   Split split = find_split<KEYS>(pairs, TEAMS, max_splits);
@@ -89,7 +89,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   find(next + TEAMS, found_behind);
 
   int first = (warp() - team * (THREADS / WARP)) * 16;
-  Sight<WORDS> sight(pairs, pairs.first_pair + first, row_prefix);
+  Sight<WORDS> sight(pairs, pairs.first_pair + first, row_prefix WINDOW_ARGUMENTS);
   if (next < split.end) sight.look(pairs, split, next, row_own_mask, mask_words);
   // The addresses of a thread's pieces of the queries are computed before the queries are available.
   constexpr int QUERY_COPIES = PAIRS * PIECES / (TEAMS * THREADS);
@@ -109,6 +109,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   copy_async_wait<0>();
   Softmax s;
   begin(s);
+#ifdef SINKS
+  if (team == 0) begin_with_sinks(s, pairs, pairs.first_pair + first, sinks, scale);
+#endif
 
   Place left = queries;
   for (int turn = split.begin; turn < split.end; turn += TEAMS) {

@@ -2,8 +2,32 @@
 //
 // A sum adds its inputs in their order, so it depends neither on the size of tiles nor on the other rows.
 #include "common.cuh"
+#ifdef W_MXFP4
+#include "mxfp4.cuh"
+#else
 #include "weights.cuh"
+#endif
 #include "ring.cuh"
+#include "clamped.cuh"
+
+#ifndef W_MXFP4
+#define W_PACK 1
+#define SCALE_BYTES 0
+__device__ __forceinline__ u32 place_of_weights(int row, int chunk) { return place_of<ROW_BYTES>(row, chunk); }
+
+/// A stage has no scales.
+struct RowScales {
+  __device__ __forceinline__ RowScales(const unsigned char*, int) {}
+};
+template <int BYTES>
+__device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned char* rows, int inputs_16, const RowScales&) {
+  load_weights_32<BYTES>(a, rows, inputs_16);
+}
+template <int BYTES>
+__device__ __forceinline__ void load_left(u32 (&a)[W_LEFT][4], const unsigned char* rows, int inputs_16, const RowScales&) {
+  load_left<BYTES>(a, rows, inputs_16);
+}
+#endif
 
 #define RECORD_HEAD 4
 /// Outputs of a block, gate and up counted separately.
@@ -17,10 +41,11 @@ constexpr int stages_of() {
 
 #define EXPERTS                                                                                                        \
   void *y, const T *x, int x_stride, const W *w, const int *tiles, const int *tile_count, int rows, int chosen,        \
-      int inputs, int outputs W_PARAMETERS
-#define EXPERTS_ARGUMENTS y, x, x_stride, w, tiles, tile_count, rows, chosen, inputs, outputs W_ARGUMENTS
+      int inputs, int outputs W_PARAMETERS BIAS_PARAMETERS
+#define EXPERTS_ARGUMENTS                                                                                              \
+  y, x, x_stride, w, tiles, tile_count, rows, chosen, inputs, outputs W_ARGUMENTS BIAS_ARGUMENTS
 
-/// What a block writes of its sums: `silu(gate) · up` or the sums as T, `[pairs, outputs]`; or weighted float sums,
+/// What a block writes of its sums: gate and up, joined (`silu(gate) · up`, or as clamped.cuh says), or the sums as T, `[pairs, outputs]`; or weighted float sums,
 /// `[chosen, rows, outputs]`, whose sum over the first axis, in its order, is the layer's output.
 enum Output { GATED, PLAIN, WEIGHTED };
 
@@ -29,7 +54,11 @@ enum Output { GATED, PLAIN, WEIGHTED };
 template <int TILE, Output OUTPUT>
 __device__ __forceinline__ void of_tile(EXPERTS) {
   constexpr bool IS_GATED = OUTPUT == GATED;
-  constexpr int STAGE_BYTES = BLOCK_OUTPUTS * ROW_BYTES + TILE * X_ROW_BYTES, RING_STAGES = stages_of<TILE>();
+  // A stage has weights, their scales, and rows of x.
+  constexpr int SCALES_AT = BLOCK_OUTPUTS * ROW_BYTES, X_AT = SCALES_AT + SCALE_BYTES;
+  constexpr int STAGE_BYTES = X_AT + TILE * X_ROW_BYTES, RING_STAGES = stages_of<TILE>();
+  // Rows of weights that are copied together, and how many of each this many a thread copies.
+  constexpr int W_ROWS = 256 / W_CHUNKS, W_COPIES = BLOCK_OUTPUTS / W_ROWS;
   // Left factors of 16 outputs of a warp; parts into which warps divide the pairs; right factors of 8 pairs.
   constexpr int LEFTS = TILE <= 32 || (TILE == 64 && sizeof(W) == 1) ? 1 : 2, PARTS = LEFTS, COLUMNS = TILE / PARTS / 8;
   // Rows of x that are copied together, and how many of each this many a thread copies.
@@ -37,7 +66,7 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
   DYNAMIC_SHARED(shared);
   __shared__ int pair_of[TILE];
   __shared__ float weight_of[OUTPUT == WEIGHTED ? TILE : 1];
-  int thread = (int)threadIdx.x, chunk = thread % W_CHUNKS, own = thread / W_CHUNKS;  // of 32
+  int thread = (int)threadIdx.x, chunk = thread % W_CHUNKS, own = thread / W_CHUNKS;
   int x_chunk = thread % CHUNKS, x_own = thread / CHUNKS;
   // The kernel before reads the tiles of a down layer too, so they are older than it.
   if (IS_GATED) {
@@ -58,15 +87,20 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
     if (OUTPUT == WEIGHTED) weight_of[p] = bits_float((u32)load_fresh(record + RECORD_HEAD + TILE + p));
   }
   // Of every 16 rows of a stage, 8 are of the gate and 8 of up.
-  const W* from[4];
+  const W* from[W_COPIES];
   const T* from_row[X_PAIRS];
-  const W* base = w + (u64)expert * (IS_GATED ? 2 * outputs : outputs) * inputs + chunk * W_CHUNK;
+  int all_outputs = IS_GATED ? 2 * outputs : outputs;
+  auto output_of = [&](int row) {
+    int output = first_output + (IS_GATED ? row / 16 * 8 + row % 8 : row);
+    return output < outputs ? IS_GATED && row % 16 >= 8 ? output + outputs : output : 0;
+  };
+  const W* base = w + ((u64)expert * all_outputs * inputs + chunk * W_CHUNK) / W_PACK;
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    int row = own + i * 32, output = first_output + (IS_GATED ? row / 16 * 8 + row % 8 : row);
-    output = output < outputs ? IS_GATED && row % 16 >= 8 ? output + outputs : output : 0;
-    from[i] = base + (u64)output * inputs;
-  }
+  for (int i = 0; i < W_COPIES; i++) from[i] = base + (u64)output_of(own + i * W_ROWS) * inputs / W_PACK;
+#ifdef W_MXFP4
+  // A thread of the first warp copies the scales of four rows.
+  const u32* scales_from = w_scales + (u64)expert * steps * all_outputs + output_of(thread % 32 * 4);
+#endif
   block_sync();
 #pragma unroll
   for (int i = 0; i < X_PAIRS; i++) {
@@ -75,13 +109,20 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
   }
   auto load_weights = [&](int step, unsigned char* stage) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < W_COPIES; i++) {
       bool real = step < inside;
-      copy_async_16_or_zero(stage + place_of<ROW_BYTES>(own + i * 32, chunk), real ? from[i] + step * PIECE : w, real);
+      const W* at = real ? from[i] + step * (PIECE / W_PACK) : w;
+      copy_async_16_or_zero(stage + place_of_weights(own + i * W_ROWS, chunk), at, real);
     }
+#ifdef W_MXFP4
+    if (thread < 32) {
+      bool real = step < steps;
+      copy_async_16_or_zero(stage + SCALES_AT + thread * 16, real ? scales_from + (u64)step * all_outputs : w_scales, real);
+    }
+#endif
   };
   auto load_rows = [&](int step, unsigned char* stage) {
-    stage += BLOCK_OUTPUTS * ROW_BYTES;
+    stage += X_AT;
 #pragma unroll
     for (int i = 0; i < X_PAIRS; i++) {
       int p = x_own + i * X_ROWS;
@@ -122,7 +163,9 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
 #endif
   auto multiply = [&](int step, const unsigned char* stage) {
     const unsigned char* weights = stage + first_left * 16 * ROW_BYTES;
-    const unsigned char* rows_of = stage + BLOCK_OUTPUTS * ROW_BYTES + part * (TILE / PARTS) * X_ROW_BYTES;
+    const unsigned char* rows_of = stage + X_AT + part * (TILE / PARTS) * X_ROW_BYTES;
+    auto scales_of = [&](int m) { return RowScales(stage + SCALES_AT, (first_left + m) * 16); };
+    const RowScales first_scales = scales_of(0), last_scales = scales_of(LEFTS - 1);
 #pragma unroll
     for (int m = 0; m < LEFTS; m++) scaled[m].ask(step + 1 < steps);
     if constexpr (COLUMNS == 1) {
@@ -130,7 +173,7 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
       for (int k = 0; k < PIECE / 16; k += 2) {
         // Eight pairs, 32 inputs.
         u32 a[2][4], b[4];
-        load_weights_32<ROW_BYTES>(a, weights, k);
+        load_weights_32<ROW_BYTES>(a, weights, k, first_scales);
         ldmatrix_x4(b, rows_of + place_of<X_ROW_BYTES>(lane() % 8, k * 2 + lane() / 8));
         mma_16816(scaled[0].of(sum[0], 0), a[0], b);
         mma_16816(scaled[0].of(sum[0], 0), a[1], b + 2);
@@ -140,7 +183,9 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
       for (int k = 0; k < PIECE / 16; k += W_LEFT) {
         u32 a[LEFTS][W_LEFT][4];
 #pragma unroll
-        for (int m = 0; m < LEFTS; m++) load_left<ROW_BYTES>(a[m], weights + m * 16 * ROW_BYTES, k);
+        for (int m = 0; m < LEFTS; m++) {
+          load_left<ROW_BYTES>(a[m], weights + m * 16 * ROW_BYTES, k, m == 0 ? first_scales : last_scales);
+        }
 #pragma unroll
         for (int n = 0; n < COLUMNS; n += 2) {
 #pragma unroll
@@ -170,11 +215,15 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
         int column = part * (TILE / PARTS) + n * 8 + lane() % 4 * 2 + i % 2, pair = pair_of[column];
         int left = first_left + m, output = first_output + (IS_GATED ? left * 8 + lane() / 4 : left * 16 + lane() / 4 + i / 2 * 8);
         if (pair < 0 || output >= outputs) continue;
+        float value = with_bias(sum[m][n][i], expert * all_outputs + output BIAS_OF_EXPERTS);
         if (OUTPUT == WEIGHTED) {
           int row = pair / chosen, place = pair - row * chosen;
-          ((float*)y)[((u64)place * rows + row) * outputs + output] = weight_of[column] * sum[m][n][i];
+          ((float*)y)[((u64)place * rows + row) * outputs + output] = weight_of[column] * value;
         } else {
-          float value = IS_GATED ? gate(sum[m][n][i], sum[m][n][i + 2]) : sum[m][n][i];
+          if constexpr (IS_GATED) {
+            float up = with_bias(sum[m][n][i + 2], expert * all_outputs + outputs + output BIAS_OF_EXPERTS);
+            value = join(value, up BIAS_FORM);
+          }
           ((T*)y)[(u64)pair * outputs + output] = from_float(value);
         }
       }
@@ -182,10 +231,11 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
   }
 }
 
-/// `y[pair] = silu(gate) · up` of the pair's row and expert: w `[experts, 2 · outputs, inputs]`, gate first, x `[rows, inputs]`, y
+/// `y[pair] = silu(gate) · up` (or as clamped.cuh says) of the pair's row and expert: w `[experts, 2 · outputs, inputs]`, gate first, x `[rows, inputs]`, y
 /// `[pairs, outputs]`. `inputs`, `outputs` and `x_stride` are multiples of 8. Grid: (2 · outputs / BLOCK_OUTPUTS, maximum number of
-/// tiles), 256 threads. Dynamic shared memory: stages_of of BLOCK_OUTPUTS · ROW_BYTES + TILE · X_ROW_BYTES bytes. Tiles of FP8 have up
-/// to 64 pairs: sums that are not scaled yet take the registers of the other half.
+/// tiles), 256 threads. Dynamic shared memory: stages_of of BLOCK_OUTPUTS · ROW_BYTES + SCALE_BYTES + TILE · X_ROW_BYTES bytes. Tiles
+/// of FP8 have up to 64 pairs: sums that are not scaled yet take the registers of the other half. So do tiles of MXFP4, of which a
+/// warp has 16 rows, so that each number is expanded once.
 extern "C" __global__ void __launch_bounds__(256, 3) experts_gated_8(EXPERTS) { of_tile<8, GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 3) experts_gated_16(EXPERTS) { of_tile<16, GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) experts_gated_32(EXPERTS) { of_tile<32, GATED>(EXPERTS_ARGUMENTS); }

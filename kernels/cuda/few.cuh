@@ -37,12 +37,20 @@ __device__ __forceinline__ void clear(Sums<NT>& sums) {
   }
 }
 
+#ifdef SINKS
+#define FIRST_PARAMETERS , const int (&first)[NT][2]
+#define FIRST_ARGUMENTS , first
+#else
+#define FIRST_PARAMETERS
+#define FIRST_ARGUMENTS
+#endif
+
 /// Computes the weights of a piece's keys, as right factors, from their scores (each the sum of two accumulators), and
 /// rescales the sums so far.
 template <int NT>
 __device__ __forceinline__ void weigh(Sums<NT>& sums, u32 (&weight)[NT][2], const float (&score)[NT][4],
                                       const float (&second)[NT][4], const Split& split, int piece, const int (&prefix)[NT][2],
-                                      const u32 (&mask)[NT][2], float scale) {
+                                      const u32 (&mask)[NT][2], float scale FIRST_PARAMETERS) {
   int key = lane() / 4;
   float keep[NT][2];
   bool changes = false;
@@ -51,7 +59,11 @@ __device__ __forceinline__ void weigh(Sums<NT>& sums, u32 (&weight)[NT][2], cons
     float w[4];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
+#ifdef SINKS
+      u32 seen = seen_keys_from<KEYS>(first[n][i], split, piece, prefix[n][i], mask[n][i]);
+#else
       u32 seen = seen_keys<KEYS>(split, piece, prefix[n][i], mask[n][i]);
+#endif
       float low = seen >> key & 1 ? (score[n][i] + second[n][i]) * scale : -infinity();
       float high = seen >> (key + 8) & 1 ? (score[n][i + 2] + second[n][i + 2]) * scale : -infinity();
       float larger = max(sums.most[n][i], max(low, high));
@@ -173,7 +185,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   if (!reads_ahead) await_predecessor();
   Pairs pairs;
   if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
-                         own_stride, group_first, group_rows, rows, heads, kv_heads)) {
+                         own_stride, group_first, group_rows, rows, heads, kv_heads WINDOW_ARGUMENTS)) {
     return;
   }
   Split split = find_split<KEYS>(pairs, WARPS, max_splits);
@@ -196,6 +208,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   // For columns 2 (lane % 4) and 2 (lane % 4) + 1; mask words for this piece.
   int prefix[NT][2], pair_row[NT][2];
   u32 mask[NT][2];
+#ifdef SINKS
+  int first[NT][2];
+#endif
   auto look = [&](int at) {
 #pragma unroll
     for (int n = 0; n < NT; n++) {
@@ -209,6 +224,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     for (int i = 0; i < 2; i++) {
       pair_row[n][i] = row_of(pairs, pairs.first_pair + n * 8 + column + i);
       prefix[n][i] = load_fresh(row_prefix + pair_row[n][i]);
+#ifdef SINKS
+      first[n][i] = first_seen(pair_row[n][i], prefix[n][i], window, row_own_count);
+#endif
     }
   }
   int width = kv_heads * HEAD_DIM;
@@ -277,6 +295,18 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
 
   Sums<NT> sums;
   clear(sums);
+#ifdef SINKS
+  if (sinks && warp() == 0 && (int)blockIdx.x == 0) {
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        sums.most[n][i] = to_float(sinks[head_of(pairs, pairs.first_pair + n * 8 + column + i)]) * LOG2_E;
+        sums.total[n][i] = key == 0 ? 1.0f : 0.0f;
+      }
+    }
+  }
+#endif
   for (; piece < split.end; piece += WARPS) {
     bool more = piece + WARPS < split.end;
     // At least two accumulators, so that a product does not wait for the one before it.
@@ -310,7 +340,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     }
 
     u32 weight[NT][2];
-    weigh(sums, weight, score, second, split, piece, prefix, mask, scale);
+    weigh(sums, weight, score, second, split, piece, prefix, mask, scale FIRST_ARGUMENTS);
     if (more) look(piece + WARPS);
 #pragma unroll
     for (int m = 0; m < TILES; m++) {

@@ -13,17 +13,36 @@
 // kernel is rotate_and_write, or the previous layer's attention if rotate_and_write releases early or the attention
 // kernels rotate themselves. In the first layer of a pass rotate_and_write always releases late, and kernels that
 // rotate themselves wait first.
+//
+// -DSINKS adds a sink for each query head (one more score in its softmax, without a value; null for none), and a window
+// (0 for none): then a row sees the last `window` of its positions and own rows. These cover at least its own rows, so
+// that only positions are left out (row_own_count `[rows]`, null for none), and pieces before the window of all rows of
+// a block are not read.
 #pragma once
+
+#ifdef SINKS
+#define LOG2_E 1.4426950408889634f
+#define SINK_PARAMETERS , const T *sinks, int window, const int *row_own_count
+#define SINK_ARGUMENTS , sinks, window, row_own_count
+#define WINDOW_PARAMETERS , int window, const int *row_own_count
+#define WINDOW_ARGUMENTS , window, row_own_count
+#else
+#define SINK_PARAMETERS
+#define SINK_ARGUMENTS
+#define WINDOW_PARAMETERS
+#define WINDOW_ARGUMENTS
+#endif
 
 #define GROUP_PARAMETERS                                                                                                \
   T *out, const T *query, int query_stride, T *keys, T *values, const int *page_table, int table_width,                 \
       int page_size, const int *row_slot, const int *row_prefix, const int *group_own,                  \
       const int *group_own_count, const u32 *row_own_mask, int own_stride, int mask_words, const int *group_first,      \
-      int group_rows, int rows, int heads, int kv_heads, float scale, float *partial, int *counters, int max_splits
+      int group_rows, int rows, int heads, int kv_heads, float scale, float *partial, int *counters, int max_splits        \
+      SINK_PARAMETERS
 #define GROUP_ARGUMENTS                                                                                                 \
   out, query, query_stride, keys, values, page_table, table_width, page_size, row_slot, row_prefix,                     \
       group_own, group_own_count, row_own_mask, own_stride, mask_words, group_first, group_rows, rows, heads, kv_heads, \
-      scale, partial, counters, max_splits
+      scale, partial, counters, max_splits SINK_ARGUMENTS
 
 /// The (row, query head) pairs of a block, numbered row by row within the group, and what they see.
 struct Pairs {
@@ -38,6 +57,10 @@ struct Pairs {
   /// Number of positions that were written before this pass.
   int settled;
   const int *table, *own_rows;
+#ifdef SINKS
+  /// The first position that any of the block's rows sees.
+  int first;
+#endif
 };
 
 /// The part of a block's pieces that this split takes.
@@ -65,13 +88,21 @@ __device__ __forceinline__ int head_of(const Pairs& pairs, int pair) {
   return pairs.kv_head * pairs.group + pair - quotient(pair, pairs.group, pairs.inverse_group) * pairs.group;
 }
 
+#ifdef SINKS
+/// The first position that a row sees.
+__device__ __forceinline__ int first_seen(int row, int prefix, int window, const int* row_own_count) {
+  int own = window > 0 && row_own_count ? load_fresh(row_own_count + row) : 0;
+  return window > 0 ? max(prefix + own - window, 0) : 0;
+}
+#endif
+
 /// Finds the up to PAIRS pairs of block (y, z) of a grid; every warp computes it for itself. False if the block has no
 /// work.
 template <int PAIRS>
 __device__ __forceinline__ bool find_pairs(Pairs& pairs, const int* page_table, int table_width, int page_size,
                                            const int* row_slot, const int* row_prefix, const int* group_own,
                                            const int* group_own_count, int own_stride, const int* group_first,
-                                           int group_rows, int rows, int heads, int kv_heads) {
+                                           int group_rows, int rows, int heads, int kv_heads WINDOW_PARAMETERS) {
   int z = (int)blockIdx.z;
   float inverse_heads = inverse_fast((float)kv_heads);
   pairs.group = quotient(heads, kv_heads, inverse_heads);
@@ -91,15 +122,27 @@ __device__ __forceinline__ bool find_pairs(Pairs& pairs, const int* page_table, 
   if (pairs.first_pair >= pairs.end_pair) return false;
   int block_row = row_of(pairs, pairs.first_pair), last_row = row_of(pairs, pairs.first_pair + PAIRS - 1);
   pairs.longest = 0;
+#ifdef SINKS
+  pairs.first = 0x7fffffff;
+#endif
 #pragma unroll
   for (int i = 0; i < (PAIRS + WARP - 1) / WARP; i++) {
-    pairs.longest = max(pairs.longest, load_fresh(row_prefix + min(block_row + i * WARP + lane(), last_row)));
+    int row = min(block_row + i * WARP + lane(), last_row), seen = load_fresh(row_prefix + row);
+    pairs.longest = max(pairs.longest, seen);
+#ifdef SINKS
+    pairs.first = min(pairs.first, first_seen(row, seen, window, row_own_count));
+#endif
   }
   int slot = load_fresh(row_slot + pairs.first_row), first_prefix = load_fresh(row_prefix + pairs.first_row);
   pairs.own = group_own ? same(load_fresh(group_own_count + z)) : 0;
 #pragma unroll
   for (int mask = WARP / 2; mask > 0; mask /= 2) pairs.longest = max(pairs.longest, shuffle_xor(pairs.longest, mask));
   pairs.longest = same(pairs.longest);
+#ifdef SINKS
+#pragma unroll
+  for (int mask = WARP / 2; mask > 0; mask /= 2) pairs.first = min(pairs.first, shuffle_xor(pairs.first, mask));
+  pairs.first = same(pairs.first);
+#endif
   pairs.settled = group_own ? pairs.longest : same(first_prefix - 1);
   pairs.table = page_table + wide(slot, table_width);
   pairs.own_rows = group_own + wide(pairs.first_row, own_stride);
@@ -114,11 +157,17 @@ __device__ __forceinline__ Split find_split(const Pairs& pairs, int together, in
   Split split;
   split.positions = (pairs.longest + KEYS - 1) / KEYS;
   int pieces = split.positions + (pairs.own + KEYS - 1) / KEYS;
+#ifdef SINKS
+  int skipped = min(pairs.first / KEYS, split.positions);
+  pieces -= skipped;
+#else
+  constexpr int skipped = 0;
+#endif
   int splits = min(max((pieces + together - 1) / together, 1), max_splits);
   int share = max(quotient(pieces + splits - 1, splits, inverse_fast((float)splits)), 1);
   split.count = max(quotient(pieces + share - 1, share, inverse_fast((float)share)), 1);
-  split.begin = (int)blockIdx.x * share;
-  split.end = min(split.begin + share, pieces);
+  split.begin = skipped + (int)blockIdx.x * share;
+  split.end = min(split.begin + share, skipped + pieces);
   return split;
 }
 
@@ -184,3 +233,12 @@ __device__ __forceinline__ u32 seen_keys(const Split& split, int piece, int pref
   int seen = prefix - piece * KEYS - from;
   return seen >= 32 ? ~0u : seen <= 0 ? 0u : (1u << seen) - 1;
 }
+#ifdef SINKS
+/// The same for a row that sees positions from `first` on.
+template <int KEYS>
+__device__ __forceinline__ u32 seen_keys_from(int first, const Split& split, int piece, int prefix, u32 mask, int from = 0) {
+  u32 seen = seen_keys<KEYS>(split, piece, prefix, mask, from);
+  int before = piece >= split.positions ? 0 : first - piece * KEYS - from;
+  return before <= 0 ? seen : before >= 32 ? 0u : seen & ~((1u << before) - 1);
+}
+#endif

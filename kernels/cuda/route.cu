@@ -20,13 +20,14 @@
 
 __device__ __forceinline__ int record_size(int tile) { return RECORD_HEAD + 2 * tile; }
 
-/// How experts are chosen; see reference/route.rs. `experts` and `chosen` include shared experts. If `gated`, one more logit
-/// follows those of the routed experts: its sigmoid, instead of 1, is the weight of the shared ones.
+/// How experts are chosen; see reference/route.rs. `bias` `[routed experts]`, null for none, is added to logits. `experts` and
+/// `chosen` include shared experts. If `gated`, one more logit follows those of the routed experts: its sigmoid, instead of 1, is
+/// the weight of the shared ones.
 #define ROUTER_PARAMETERS                                                                                              \
-  const float *correction, int experts, int chosen, int shared, int is_sigmoid, int groups, int groups_kept,           \
-      int renormalises, float added, float factor, int gated
+  const T *bias, const float *correction, int experts, int chosen, int shared, int is_sigmoid, int groups,             \
+      int groups_kept, int renormalises, float added, float factor, int gated
 #define ROUTER_ARGUMENTS                                                                                               \
-  correction, experts, chosen, shared, is_sigmoid, groups, groups_kept, renormalises, added, factor, gated
+  bias, correction, experts, chosen, shared, is_sigmoid, groups, groups_kept, renormalises, added, factor, gated
 
 struct Choice {
   float score[MOST_EXPERTS];
@@ -181,6 +182,7 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
       float logit = warp_sum(sum[e][r]);
+      if (bias && first + e < all - gated) logit += to_float(bias[first + e]);
       if (rounds) logit = to_float(from_float(logit));
       if (lane() == 0 && r < count && first + e < all) logits[(u64)(first_row + r) * all + first + e] = logit;
     }

@@ -54,6 +54,10 @@ struct Operands {
   int own_stride, rows, together, heads, kv_heads;
   float scale, *partial;
   int *counters, max_splits;
+#ifdef SINKS
+  const T* sinks;
+  int window;
+#endif
 };
 
 /// The work of a block: rows, heads, and one split.
@@ -61,9 +65,13 @@ struct Piece {
   int first_row, rows, kv_head, first_head, heads, split;
 };
 
-/// What a row sees in a split: positions below `prefix` of a slot, then its own rows, up to `end`.
+/// What a row sees in a split: `prefix` positions of a slot, then its own rows, up to `end`.
 struct Seen {
   int slot, prefix, chunk, splits, end;
+#ifdef SINKS
+  /// Positions and own rows before the window.
+  int skipped, own_skipped;
+#endif
   /// Whether the split has a result: the first always has one, possibly zeros.
   bool live;
 };
@@ -115,8 +123,29 @@ __device__ __forceinline__ Seen seen_by(int slot, int prefix, int own_count, int
   int chunk = (total + max_splits - 1) / max_splits;
   chunk = chunk <= FEWEST_KEYS ? FEWEST_KEYS : (chunk + 63) / 64 * 64;
   int splits = (total + chunk - 1) / chunk;
-  return Seen{slot, prefix, chunk, splits, min(split * chunk + chunk, total), split < splits || split == 0};
+  Seen seen;
+  seen.slot = slot;
+  seen.prefix = prefix;
+  seen.chunk = chunk;
+  seen.splits = splits;
+  seen.end = min(split * chunk + chunk, total);
+  seen.live = split < splits || split == 0;
+  return seen;
 }
+#ifdef SINKS
+/// The same if the row sees only the last `window` of them; 0 for all.
+__device__ __forceinline__ Seen seen_within(int window, int slot, int prefix, int own_count, int split, int max_splits) {
+  int outside = window > 0 ? max(prefix + own_count - window, 0) : 0, skipped = min(outside, prefix);
+  Seen seen = seen_by(slot, prefix - skipped, own_count - (outside - skipped), split, max_splits);
+  seen.skipped = skipped;
+  seen.own_skipped = outside - skipped;
+  return seen;
+}
+/// Whether the keys at the same places in what two rows see are at the same positions.
+__device__ __forceinline__ bool begin_alike(const Seen& one, const Seen& other) { return one.skipped == other.skipped; }
+#else
+__device__ __forceinline__ bool begin_alike(const Seen&, const Seen&) { return true; }
+#endif
 
 /// Reads queries, scaled, and what the rows see.
 template <int GROUP, int ROWS>
@@ -143,7 +172,13 @@ __device__ __forceinline__ void read_rows(Block<GROUP, ROWS>& block, const Opera
       block.queries[pair][(p * VECTOR + d) / 4][place] = make_float4(q[d], q[d + 1], q[d + 2], q[d + 3]);
     }
   }
+#ifdef SINKS
+  if (thread < piece.rows) {
+    block.seen[thread] = seen_within(given.window, slot, prefix, own_count, piece.split, given.max_splits);
+  }
+#else
   if (thread < piece.rows) block.seen[thread] = seen_by(slot, prefix, own_count, piece.split, given.max_splits);
+#endif
 }
 
 /// Finds the cache rows of a tile, for rows of one slot.
@@ -154,10 +189,18 @@ __device__ __forceinline__ void look_up(Block<GROUP, ROWS>& block, const Operand
 #pragma unroll 1
   for (int r = first; r < behind; r++) end = max(end, min(block.seen[r].prefix, block.seen[r].end));
   const int* table = given.page_table + (u64)block.seen[first].slot * given.table_width;
-  int position = key < end ? table[key / page_size] * page_size + key % page_size : 0;
+#ifdef SINKS
+  int at = key + block.seen[first].skipped;
+#else
+  int at = key;
+#endif
+  int position = key < end ? table[at / page_size] * page_size + at % page_size : 0;
 #pragma unroll 1
   for (int r = first; r < behind; r++) {
     int own = key - block.seen[r].prefix;
+#ifdef SINKS
+    if (own >= 0) own += block.seen[r].own_skipped;
+#endif
     if (key >= block.seen[r].end) continue;
     block.cache_row[r][threadIdx.x] =
         own < 0 ? position : given.row_own[(u64)(piece.first_row + r) * given.own_stride + own];

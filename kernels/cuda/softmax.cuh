@@ -7,13 +7,19 @@ template <int WORDS>
 struct Sight {
   int row[2], prefix[2];
   u32 mask[2][WORDS];
+#ifdef SINKS
+  int first[2];
+#endif
 
   /// For a warp's 16 pairs, the first of which is `first_pair`.
-  __device__ __forceinline__ Sight(const Pairs& pairs, int first_pair, const int* row_prefix) {
+  __device__ __forceinline__ Sight(const Pairs& pairs, int first_pair, const int* row_prefix WINDOW_PARAMETERS) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       row[half] = row_of(pairs, first_pair + lane() / 4 + 8 * half);
       prefix[half] = load_fresh(row_prefix + row[half]);
+#ifdef SINKS
+      first[half] = first_seen(row[half], prefix[half], window, row_own_count);
+#endif
     }
   }
   /// Loads the masks of a tile.
@@ -30,7 +36,13 @@ struct Sight {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
 #pragma unroll
-      for (int i = 0; i < WORDS; i++) keys[half][i] = seen_keys<32 * WORDS>(split, tile, prefix[half], mask[half][i], i * 32);
+      for (int i = 0; i < WORDS; i++) {
+#ifdef SINKS
+        keys[half][i] = seen_keys_from<32 * WORDS>(first[half], split, tile, prefix[half], mask[half][i], i * 32);
+#else
+        keys[half][i] = seen_keys<32 * WORDS>(split, tile, prefix[half], mask[half][i], i * 32);
+#endif
+      }
     }
   }
 };
@@ -51,6 +63,18 @@ __device__ __forceinline__ void begin(Softmax& s) {
 #pragma unroll
   for (int i = 0; i < HEAD_DIM / 2; i++) s.acc[i] = 0.0f;
 }
+
+#ifdef SINKS
+/// Begins with the sinks of 16 pairs, the first of which is `first_pair`: in one warp of the first split.
+__device__ __forceinline__ void begin_with_sinks(Softmax& s, const Pairs& pairs, int first_pair, const T* sinks, float scale) {
+  if (!sinks || (int)blockIdx.x > 0) return;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    s.most[half] = to_float(sinks[head_of(pairs, first_pair + lane() / 4 + 8 * half)]) * LOG2_E / scale;
+    s.sum[half] = lane() % 4 == 0 ? 1.0f : 0.0f;
+  }
+}
+#endif
 
 /// Raises the largest score of a row to `larger` and rescales its sums; all lanes of a warp together.
 __device__ __forceinline__ void raise(Softmax& s, int half, float larger, float scale) {

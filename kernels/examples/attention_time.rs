@@ -236,6 +236,8 @@ impl Scene {
             partial: self.partial.slice(),
             counters: self.counters.slice(),
             max_splits: MAX_SPLITS,
+            sinks: None,
+            window: None,
         };
         let rotation = Rotation {
             qkv: self.qkv.slice(),

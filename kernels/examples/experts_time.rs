@@ -11,8 +11,11 @@ use std::error::Error;
 
 use kernels::{
     device::{Buffer, Device, DeviceError, Element},
-    launch::{ExpertKernels, Experts, ExpertsShape, ExpertsWeights, ExpertsWork, Kernels, Rows, WeightScales, Weights},
-    reference::{Fp8Scales, Router, Scoring},
+    launch::{
+        ExpertBiases, ExpertKernels, Experts, ExpertsShape, ExpertsWeights, ExpertsWork, Kernels, Rows, WeightScales,
+        Weights, mxfp4_scale_bytes,
+    },
+    reference::{Fp8Scales, GateActivation, Router, Scoring},
 };
 
 const ELEMENT: Element = Element::BF16;
@@ -27,6 +30,7 @@ struct Layer {
     gate_up: Buffer,
     down: Buffer,
     scales: Option<[Buffer; 2]>,
+    biases: Option<[Buffer; 3]>,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -59,8 +63,15 @@ fn shape(text: &str) -> Result<ExpertsShape, String> {
         "qwen3-30b-a3b" => (128, 8, 2048, 768),
         "qwen3-235b-a22b" => (128, 8, 4096, 1536),
         "deepseek-v3" => (256, 8, 7168, 2048),
-        _ => return Err(format!("{name}: not one of qwen3-30b-a3b, qwen3-235b-a22b, deepseek-v3")),
+        "gpt-oss-20b" => (32, 4, 2880, 2880),
+        "gpt-oss-120b" => (128, 4, 2880, 2880),
+        _ => {
+            return Err(format!(
+                "{name}: not one of qwen3-30b-a3b, qwen3-235b-a22b, deepseek-v3, gpt-oss-20b, gpt-oss-120b"
+            ));
+        }
     };
+    let is_gpt_oss = name.starts_with("gpt-oss");
     let router =
         Router { scoring: Scoring::Softmax, top_k, groups: 1, top_k_groups: 1, renormalize: Some(0.0), scale: 1.0 };
     Ok(ExpertsShape {
@@ -71,7 +82,12 @@ fn shape(text: &str) -> Result<ExpertsShape, String> {
         rounds_logits: false,
         hidden,
         intermediate: intermediate / ranks,
-        weights,
+        weights: if is_gpt_oss { Weights::Mxfp4 } else { weights },
+        activation: match is_gpt_oss {
+            true => GateActivation::Clamped { alpha: 1.702, limit: 7.0 },
+            false => GateActivation::Silu,
+        },
+        biased: is_gpt_oss,
     })
 }
 
@@ -112,11 +128,21 @@ fn layer(kernels: &Kernels, shape: &ExpertsShape, seed: u64) -> Result<Layer, De
             let scales = device.upload(&vec![1e-4_f32; Fp8Scales::Blocks.count(outputs, inputs)])?;
             Ok::<_, DeviceError>((weights, Some(scales)))
         }
+        Weights::Mxfp4 => {
+            let weights = device.allocate(outputs * inputs / 2)?;
+            kernels.fill_random_fp8(weights.slice(), seed)?;
+            let scales = device.allocate(mxfp4_scale_bytes(outputs, inputs))?;
+            device.fill(scales.slice(), 120)?;
+            Ok((weights, Some(scales)))
+        }
     };
     let (gate_up, gate_up_scales) = matrix(experts * 2 * intermediate, hidden)?;
     let (down, down_scales) = matrix(experts * hidden, intermediate)?;
     let scales = gate_up_scales.zip(down_scales).map(|(gate_up, down)| [gate_up, down]);
-    Ok(Layer { router: make(shape.routed * hidden, 1.0, seed + 99)?, gate_up, down, scales })
+    let biases = [shape.routed, experts * 2 * intermediate, experts * hidden].map(|count| make(count, 0.1, seed + 7));
+    let [of_router, of_gate_up, of_down] = biases;
+    let biases = if shape.biased { Some([of_router?, of_gate_up?, of_down?]) } else { None };
+    Ok(Layer { router: make(shape.routed * hidden, 1.0, seed + 99)?, gate_up, down, scales, biases })
 }
 
 /// Median seconds of a graph of all layers.
@@ -146,7 +172,17 @@ fn seconds(
                 correction: None,
                 gate_up: layer.gate_up.slice(),
                 down: layer.down.slice(),
-                scales,
+                scales: scales.filter(|_| shape.weights == Weights::Fp8),
+                mxfp4_scales: layer
+                    .scales
+                    .as_ref()
+                    .filter(|_| shape.weights == Weights::Mxfp4)
+                    .map(|scales| [scales[0].slice(), scales[1].slice()]),
+                biases: layer.biases.as_ref().map(|[router, gate_up, down]| ExpertBiases {
+                    router: router.slice(),
+                    gate_up: gate_up.slice(),
+                    down: down.slice(),
+                }),
             };
             let x = Rows { at: x.slice(), stride: shape.hidden };
             let experts = Experts { shape: *shape, weights, x, rows, work, by, whole: true };

@@ -45,6 +45,7 @@ mod linear_few;
 mod linear_group;
 mod linear_wide;
 mod linear_wide_fp8;
+mod mxfp4;
 mod own_rows;
 mod pending;
 mod ranks;
@@ -66,7 +67,8 @@ pub use delta::{
 };
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use experts::{
-    ExpertKernels, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork, MOST_CHOSEN, MOST_EXPERTS,
+    ExpertBiases, ExpertKernels, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork, MOST_CHOSEN,
+    MOST_EXPERTS,
 };
 pub use fp8::{WeightScales, Weights, fp8_order};
 pub use host_trees::HostTrees;
@@ -78,6 +80,7 @@ pub(crate) use linear::squares_stride;
 pub use linear::{Linear, Parts, Unscaled};
 pub use linear_few::Stream;
 pub use linear_wide::Wide;
+pub use mxfp4::{MOST_MXFP4_EXPONENT, mxfp4_order, mxfp4_scale_bytes, mxfp4_scales};
 pub use own_rows::OwnRows;
 pub use pending::{PendingTokens, Reading};
 pub use ranks::Gathered;
@@ -135,6 +138,13 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
     files
 }
 
+/// Additional files for attention with sinks or windows: those of [`files`] for its head sizes.
+pub fn sink_files(element: Element, head_dims: &[usize], properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
+    let attention =
+        files(element, head_dims, properties).into_iter().filter(|(file, _)| file.name.starts_with("attention"));
+    attention.map(|(file, options)| (file, [options, vec![attention::SINKS.into()]].concat())).collect()
+}
+
 /// Additional files for a model that several devices share.
 pub fn rank_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
     vec![(ranks::FILE, vec![element.option()])]
@@ -177,6 +187,14 @@ pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) 
     let wide =
         linear_wide::has_warp_groups(element, properties).then(|| (linear_wide_fp8::FILE, vec![element.option()]));
     linear.into_iter().chain(experts).map(of_fp8).chain(others).chain(wide).collect()
+}
+
+/// Additional files for layers of experts in MXFP4, with biases.
+pub fn mxfp4_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
+    let file = if element == Element::F32 { experts::FLOAT_FILE } else { experts::FILE };
+    let mut options = Weights::Mxfp4.options(vec![element.option()]);
+    options.push(experts::BIASED.into());
+    vec![(file, options)]
 }
 
 /// A version of the kernels that compute linear layers: the hash of their source.
@@ -255,10 +273,6 @@ impl Kernels {
 
     fn kernel(&self, file: KernelFile, name: &'static str) -> Result<Kernel, DeviceError> {
         self.device.kernel(file, &self.options, name)
-    }
-
-    fn kernel_of(&self, file: KernelFile, weights: Weights, name: &'static str) -> Result<Kernel, DeviceError> {
-        self.device.kernel(file, &weights.options(self.options.clone()), name)
     }
 
     /// Elements per 16-byte access.

@@ -2,7 +2,10 @@
 
 use kernels::{
     device::{Element, KernelFile, Properties, compile_for},
-    launch::{LatentDims, block_files, delta_files, expert_files, files, fp8_files, latent_files, training_files},
+    launch::{
+        LatentDims, block_files, delta_files, expert_files, files, fp8_files, latent_files, mxfp4_files, sink_files,
+        training_files,
+    },
     reference::DeltaSizes,
 };
 
@@ -27,6 +30,8 @@ fn properties(capability: (u32, u32), shared_bytes: usize) -> Properties {
 const DEEPSEEK: LatentDims =
     LatentDims { heads: 128, nope: 128, rotated: 64, rank: 512, value: 128, interleaved: true };
 
+type Files = Vec<(KernelFile, Vec<String>)>;
+
 const ELEMENTS: [Element; 3] = [Element::F16, Element::BF16, Element::F32];
 
 #[test]
@@ -42,30 +47,40 @@ fn gated_delta_nets_compile_for_ampere_hopper_and_blackwell() {
 #[test]
 #[ignore = "needs NVRTC (libnvrtc.so); .ci/run installs it and runs this test"]
 fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
+    all_compile(|element, properties| {
+        let all = files(element, &[64, 96, 128, 256], properties);
+        let latent = latent_files(element, &[DEEPSEEK], properties);
+        let fp8 = fp8_files(element, properties, true);
+        let further = block_files(element).into_iter().chain(expert_files(element)).chain(latent).chain(fp8);
+        all.into_iter().chain(further).chain(training_files(element)).collect()
+    });
+}
+
+#[test]
+#[ignore = "needs NVRTC (libnvrtc.so); .ci/run installs it and runs this test"]
+fn kernels_of_gpt_oss_compile_for_ampere_hopper_and_blackwell() {
+    all_compile(|element, properties| {
+        let sinks = sink_files(element, &[64], properties);
+        sinks.into_iter().chain(mxfp4_files(element)).chain(expert_files(element)).collect()
+    });
+}
+
+/// Compiles files for each architecture and element type.
+fn all_compile(files: impl Fn(Element, &Properties) -> Files + Sync) {
     let architectures = [("sm_80", (8, 0), 99 << 10), ("sm_90a", (9, 0), 227 << 10), ("sm_100", (10, 0), 227 << 10)];
+    let files = &files;
     // Sequentially they take minutes.
     std::thread::scope(|scope| {
         for (architecture, capability, shared_bytes) in architectures {
             for element in ELEMENTS {
-                scope.spawn(move || all_compile(architecture, element, &properties(capability, shared_bytes)));
+                scope.spawn(move || {
+                    for (file, options) in files(element, &properties(capability, shared_bytes)) {
+                        compiles(file, &options, architecture);
+                    }
+                });
             }
         }
     });
-}
-
-fn all_compile(architecture: &str, element: Element, properties: &Properties) {
-    let all = files(element, &[64, 96, 128, 256], properties);
-    let latent = latent_files(element, &[DEEPSEEK], properties);
-    let fp8 = fp8_files(element, properties, true);
-    let further = block_files(element)
-        .into_iter()
-        .chain(expert_files(element))
-        .chain(latent)
-        .chain(fp8)
-        .chain(training_files(element));
-    for (file, options) in all.into_iter().chain(further) {
-        compiles(file, &options, architecture);
-    }
 }
 
 fn compiles(file: KernelFile, options: &[String], architecture: &str) {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use kernels::{
     device::Element,
-    reference::{Fp8Matrix, Fp8Scales, Matrix},
+    reference::{Fp8Matrix, Fp8Scales, Matrix, Mxfp4Matrix},
 };
 
 use schemas::model::TensorList;
@@ -85,6 +85,17 @@ impl<'a> Tensors<'a> {
             Some(stored) => Ok(stored),
             None => Ok(Fp8Matrix::quantised(outputs, inputs, self.0.matrix(&name, outputs, inputs)?.data())),
         }
+    }
+
+    /// A matrix that is stored in MXFP4.
+    ///
+    /// # Errors
+    /// As [`matrix`](Self::matrix), and when it is stored in another format.
+    pub fn mxfp4(&self, tensor: &TensorSpec) -> Result<Mxfp4Matrix<'a>, EngineError> {
+        let (name, [outputs, inputs]) = (self.full(&tensor.name), sizes(tensor)?);
+        self.0.mxfp4(&name, outputs, inputs)?.ok_or_else(|| {
+            EngineError::Configuration(format!("{name} is not stored in MXFP4, as other experts of its layer are"))
+        })
     }
 
     /// The layout of the scales of a matrix stored in FP8; `None` for other matrices.

@@ -1,6 +1,7 @@
 //! A small random target with its drafts, in the published format, in a temporary folder.
 
 mod blocks;
+mod gpt_oss;
 
 use std::{
     collections::BTreeMap,
@@ -44,6 +45,8 @@ pub enum Pair {
     Qwen35,
     /// The same with experts.
     Qwen35Moe,
+    /// gpt-oss's layers with an EAGLE-3 head.
+    GptOss,
     /// A dense target with a DFLASH head.
     Dflash,
     /// The same with a DSPARK head.
@@ -51,7 +54,7 @@ pub enum Pair {
 }
 
 /// All pairs.
-pub const PAIRS: [Pair; 10] = [
+pub const PAIRS: [Pair; 11] = [
     Pair::Eagle3,
     Pair::Eagle,
     Pair::Qwen3Moe,
@@ -60,6 +63,7 @@ pub const PAIRS: [Pair; 10] = [
     Pair::DeepSeek,
     Pair::Qwen35,
     Pair::Qwen35Moe,
+    Pair::GptOss,
     Pair::Dflash,
     Pair::Dspark,
 ];
@@ -91,7 +95,7 @@ const DELTA: DeltaSizes = DeltaSizes { key_heads: 1, value_heads: 2, key_dim: 32
 impl Pair {
     /// Whether the target has layers with experts.
     pub fn has_experts(self) -> bool {
-        matches!(self, Self::Qwen3Moe | Self::Glm | Self::DeepSeek | Self::Qwen35Moe)
+        matches!(self, Self::Qwen3Moe | Self::Glm | Self::DeepSeek | Self::Qwen35Moe | Self::GptOss)
     }
 
     /// Whether the target's sequences have a state beside their pages.
@@ -102,7 +106,7 @@ impl Pair {
     /// SGLang's name of the draft's algorithm.
     pub fn algorithm(self) -> &'static str {
         match self {
-            Self::Eagle3 | Self::Qwen3Moe => "EAGLE3",
+            Self::Eagle3 | Self::Qwen3Moe | Self::GptOss => "EAGLE3",
             Self::Eagle => "EAGLE",
             Self::Glm | Self::Mimo | Self::DeepSeek | Self::Qwen35 | Self::Qwen35Moe => "NEXTN",
             Self::Dflash => "DFLASH",
@@ -119,7 +123,13 @@ impl Pair {
             Self::DeepSeek => "deepseek_v3",
             Self::Qwen35 => "qwen3_5",
             Self::Qwen35Moe => "qwen3_5_moe",
+            Self::GptOss => "gpt_oss",
         }
+    }
+
+    /// Width of the stream.
+    fn hidden(self) -> usize {
+        if self == Self::GptOss { gpt_oss::HIDDEN } else { HIDDEN }
     }
 }
 
@@ -158,25 +168,35 @@ impl RandomModels {
             "num_attention_heads": QUERY_HEADS, "num_key_value_heads": KEY_VALUE_HEADS, "head_dim": HEAD_DIM,
             "vocab_size": VOCABULARY, "rms_norm_eps": EPSILON, "max_position_embeddings": 128, "torch_dtype": "float32",
         });
-        let with_targets =
-            [Pair::Eagle3, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo, Pair::DeepSeek, Pair::Qwen35, Pair::Qwen35Moe];
+        let with_targets = [
+            Pair::Eagle3,
+            Pair::Qwen3Moe,
+            Pair::Glm,
+            Pair::Mimo,
+            Pair::DeepSeek,
+            Pair::Qwen35,
+            Pair::Qwen35Moe,
+            Pair::GptOss,
+        ];
         for pair in with_targets {
             let mut tensors = shapes(target(pair).tensors().all());
+            if pair == Pair::GptOss {
+                tensors = gpt_oss::packed(tensors);
+            }
             if let Some(mtp) = mtp(pair) {
                 tensors.extend(shapes(mtp.tensors(VOCABULARY).all()));
             }
             let common = json!({"num_hidden_layers": LAYERS, "tie_word_embeddings": false});
             save(&models.target(pair), with(&with(&base, common), config(pair)), tensors, seed)?;
         }
-        save(
-            &models.folder.join("EAGLE3"),
-            with(
-                &base,
-                json!({"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": DRAFT_VOCABULARY}),
-            ),
-            hot(shapes(eagle3().tensors(VOCABULARY).all())),
-            seed,
-        )?;
+        for pair in [Pair::Eagle3, Pair::GptOss] {
+            let own = json!({
+                "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1,
+                "draft_vocab_size": DRAFT_VOCABULARY, "hidden_size": pair.hidden(),
+            });
+            let tensors = hot(shapes(eagle3(pair.hidden()).tensors(VOCABULARY).all()));
+            save(&models.head(pair), with(&base, own), tensors, seed)?;
+        }
         save(
             &models.folder.join("EAGLE"),
             with(&base, json!({"architectures": ["LlamaForCausalLMEagle"], "num_hidden_layers": 1, "bias": false})),
@@ -197,7 +217,14 @@ impl RandomModels {
 
     /// The draft's folder, if it has one.
     pub fn draft(&self, pair: Pair) -> Option<PathBuf> {
-        mtp(pair).is_none().then(|| self.folder.join(pair.algorithm()))
+        mtp(pair).is_none().then(|| self.head(pair))
+    }
+
+    fn head(&self, pair: Pair) -> PathBuf {
+        match pair {
+            Pair::GptOss => self.folder.join("EAGLE3-gpt_oss"),
+            _ => self.folder.join(pair.algorithm()),
+        }
     }
 }
 
@@ -237,6 +264,7 @@ fn config(pair: Pair) -> Value {
             "v_head_dim": VALUE_DIM, "num_nextn_predict_layers": 1,
         }),
         Pair::Qwen35 | Pair::Qwen35Moe => qwen35_config(pair),
+        Pair::GptOss => gpt_oss::config(),
     }
 }
 
@@ -264,7 +292,8 @@ fn qwen35_config(pair: Pair) -> Value {
 /// The target's spec.
 fn target(pair: Pair) -> TargetSpec {
     let layers = (0..LAYERS).map(|at| target_layer(pair, at)).collect();
-    TargetSpec { hidden: HIDDEN, vocabulary: VOCABULARY, head_rows: VOCABULARY, tied: false, epsilon: EPSILON, layers }
+    let (hidden, vocabulary) = (pair.hidden(), VOCABULARY);
+    TargetSpec { hidden, vocabulary, head_rows: vocabulary, tied: false, epsilon: EPSILON, layers }
 }
 
 /// A layer of a target; the one after the last is the MTP layer's.
@@ -286,6 +315,9 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
         if let AttentionSpec::Grouped(attention) = &mut layer.attention {
             (attention.head_norms, attention.output_gate, attention.rope.dims) = (true, true, HEAD_DIM / 4);
         }
+    }
+    if pair == Pair::GptOss {
+        return gpt_oss::layer(layer, at);
     }
     if pair == Pair::DeepSeek {
         layer.attention = AttentionSpec::Latent(latent());
@@ -385,10 +417,10 @@ fn eagle() -> RecurrentSpec {
 }
 
 /// An EAGLE-3 head that captures three layers.
-fn eagle3() -> RecurrentSpec {
+fn eagle3(hidden: usize) -> RecurrentSpec {
     let captured = CapturedFeatures {
         at: vec![2, LAYERS / 2, LAYERS - 3],
-        width: HIDDEN,
+        width: hidden,
         norms: CaptureNorms::default(),
         fc: Some(LinearSpec { bias: false }),
     };
@@ -396,7 +428,7 @@ fn eagle3() -> RecurrentSpec {
         tensors: RecurrentTensorLayout::Eagle3 { layer: "midlayer".into() },
         features: Features::Captured(captured),
         join: Join::NormedIntoAttention { residual_is_normed: false },
-        layer: layer(2 * HIDDEN),
+        layer: layer_of(hidden, 2 * hidden),
         feedback: Feedback::NormedForTokens,
         head: VocabularySource::Own,
         vocabulary: DRAFT_VOCABULARY,
@@ -407,15 +439,20 @@ fn eagle3() -> RecurrentSpec {
 
 /// A layer without an input norm whose attention reads this many values.
 fn layer(input: usize) -> LayerSpec {
+    layer_of(HIDDEN, input)
+}
+
+/// The same with another width of the stream.
+fn layer_of(hidden: usize, input: usize) -> LayerSpec {
     let rope = RopeSpec { dims: HEAD_DIM, pairing: Pairing::Halves, theta: 10_000.0, scaling: RopeScaling::None };
     LayerSpec {
-        hidden: HIDDEN,
+        hidden,
         epsilon: EPSILON,
         input_norm: false,
         norms: NormWeights::Whole,
         attention: AttentionSpec::Grouped(GroupedQuery {
             input,
-            output: HIDDEN,
+            output: hidden,
             heads: QUERY_HEADS,
             key_value_heads: KEY_VALUE_HEADS,
             head_dim: HEAD_DIM,
@@ -458,7 +495,12 @@ fn save(folder: &Path, config: Value, shapes: BTreeMap<String, Vec<usize>>, seed
     let (mut header, mut data) = (Map::new(), Vec::new());
     for (number, (name, shape)) in shapes.into_iter().enumerate() {
         let begin = data.len();
-        let dtype = if name == "d2t" {
+        let random = |at: usize| uniform(seed << 32 | number as u64, at);
+        let packed = gpt_oss::bytes(&name, shape.iter().product(), random);
+        let dtype = if let Some(bytes) = packed {
+            data.extend(bytes);
+            "U8"
+        } else if name == "d2t" {
             // Every second token, then consecutive ones up to the end of the target's vocabulary.
             let offsets = (0..shape[0] as i64).map(|at| at.min((VOCABULARY - DRAFT_VOCABULARY) as i64));
             data.extend(offsets.flat_map(i64::to_le_bytes));

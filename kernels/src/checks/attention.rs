@@ -6,39 +6,75 @@ use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
     launch::{Attention, HEAD_DIMS, Kernels, Rows},
-    reference::{KeyValues, Visible, attention},
+    reference::{KeyValues, Visible, attention_with_sinks},
 };
 
 /// Query heads and key/value heads: several group sizes.
 const HEADS: [(usize, usize); 7] = [(1, 1), (4, 1), (6, 2), (7, 1), (8, 1), (12, 1), (4, 2)];
 pub(super) const OWN_STRIDE: usize = 9;
+/// Query heads and key/value heads, head size and page size, for variants of kernels.
+pub(super) const SOME_SHAPES: [((usize, usize), usize, usize); 4] =
+    [((8, 1), 64, 1), ((4, 2), 64, 16), ((7, 1), 128, 16), ((6, 2), 96, 1)];
 /// Cache rows after the pages, for own rows.
 const SCRATCH: usize = 2000;
 
 /// Every head size and several group sizes; rows with prefixes through shuffled pages, with own rows, with neither; one
 /// split and several; and that a row has the same bits in a batch and alone.
 pub fn check_attention(device: &Device, element: Element) -> Result<(), String> {
-    let rows = [(0, 1, 0), (1, 399, 0), (2, 0, 3), (0, 130, 9), (1, 64, 1), (2, 0, 0), (2, 257, 4)];
     for_all_shapes(|heads, head_dim, page_size| {
-        let scene = Scene::new(device, element, heads, head_dim, page_size, &rows)?;
-        for max_splits in [1, 5] {
-            let batch = scene.run(0..rows.len(), max_splits, 1)?;
-            scene.compare(&batch, &format!("{max_splits} splits"), element, &scene.qkv, &scene.cache)?;
-            for row in 0..rows.len() {
-                let width = heads.0 * head_dim;
-                let alone = scene.run(row..row + 1, max_splits, 1)?;
-                if !same_bits(&alone, &batch[row * width..][..width]) {
-                    return Err(format!("{}, row {row}: bits depend on the batch", scene.name));
-                }
+        check_rows_apart(&Scene::new(device, element, heads, head_dim, page_size, &APART)?, [1, 5])
+    })
+}
+
+/// The same with sinks, and with windows that are longer than what a row sees, shorter, and shorter than its own rows;
+/// and that rows that a block takes together have the same bits as separately.
+pub fn check_attention_sinks(device: &Device, element: Element) -> Result<(), String> {
+    let together = together_rows(device);
+    for (at, (heads, head_dim, page_size)) in SOME_SHAPES.into_iter().enumerate() {
+        for (number, window) in [None, Some(4), Some(128), Some(300)].into_iter().enumerate() {
+            let scene = Scene::new(device, element, heads, head_dim, page_size, &APART)?;
+            check_rows_apart(&scene.within(window, number != 3)?, [1, 5])?;
+            if (at + number).is_multiple_of(2) {
+                let scene = Scene::new(device, element, heads, head_dim, page_size, &together)?;
+                check_rows_together(&scene.within(window, true)?, &[1, 5])?;
             }
         }
-        Ok(())
-    })
+    }
+    Ok(())
+}
+
+/// Rows of several lengths, of several slots.
+const APART: [(i32, i32, i32); 7] =
+    [(0, 1, 0), (1, 399, 0), (2, 0, 3), (0, 130, 9), (1, 64, 1), (2, 0, 0), (2, 257, 4)];
+
+/// Compares rows with the reference, and their bits in a batch and alone.
+fn check_rows_apart(scene: &Scene<'_>, splits: [usize; 2]) -> Result<(), String> {
+    let (element, rows) = (scene.kernels.element(), scene.rows);
+    for max_splits in splits {
+        let batch = scene.run(0..rows.len(), max_splits, 1)?;
+        scene.compare(&batch, &format!("{max_splits} splits"), element, &scene.qkv, &scene.cache)?;
+        for row in 0..rows.len() {
+            let width = scene.heads * scene.head_dim;
+            let alone = scene.run(row..row + 1, max_splits, 1)?;
+            if !same_bits(&alone, &batch[row * width..][..width]) {
+                return Err(format!("{}, row {row}: bits depend on the batch", scene.name));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Rows that a block takes together have the same bits as separately: trees, chains and prompts; of one slot and of
 /// several; with and without positions and own rows; with equal and different lengths and numbers of splits.
 pub fn check_attention_together(device: &Device, element: Element) -> Result<(), String> {
+    let rows = together_rows(device);
+    for_all_shapes(|heads, head_dim, page_size| {
+        check_rows_together(&Scene::new(device, element, heads, head_dim, page_size, &rows)?, &[1, 2, 5])
+    })
+}
+
+/// Rows in runs, enough for the device to take them together.
+fn together_rows(device: &Device) -> Vec<(i32, i32, i32)> {
     let tree = [(1, 250, 1), (1, 250, 2), (1, 250, 2), (1, 250, 3)];
     let chain = [(0, 126, 1), (0, 126, 2), (0, 126, 3), (0, 126, 4)];
     // Around the lengths at which splits become more, or longer.
@@ -48,20 +84,22 @@ pub fn check_attention_together(device: &Device, element: Element) -> Result<(),
     let once = [&tree[..], &chain, &prompt, &of_any_slot].concat();
     // Rows are taken together if that leaves enough blocks for the device.
     let enough = 2 * device.properties().multiprocessors;
-    let rows: Vec<(i32, i32, i32)> = once.iter().copied().cycle().take(once.len().max(enough)).collect();
-    for_all_shapes(|heads, head_dim, page_size| {
-        let scene = Scene::new(device, element, heads, head_dim, page_size, &rows)?;
-        for max_splits in [1, 2, 5] {
-            let apart = scene.run(0..rows.len(), max_splits, 1)?;
-            scene.compare(&apart, &format!("{max_splits} splits"), element, &scene.qkv, &scene.cache)?;
-            for together in [2, 3, 4, rows.len()] {
-                if !same_bits(&scene.run(0..rows.len(), max_splits, together)?, &apart) {
-                    return Err(format!("{}: bits depend on whether {together} rows go together", scene.name));
-                }
+    once.iter().copied().cycle().take(once.len().max(enough)).collect()
+}
+
+/// Compares rows that a block takes together with separate ones, bit by bit.
+fn check_rows_together(scene: &Scene<'_>, splits: &[usize]) -> Result<(), String> {
+    let (element, rows) = (scene.kernels.element(), scene.rows);
+    for max_splits in splits.iter().copied() {
+        let apart = scene.run(0..rows.len(), max_splits, 1)?;
+        scene.compare(&apart, &format!("{max_splits} splits"), element, &scene.qkv, &scene.cache)?;
+        for together in [2, 3, 4, rows.len()] {
+            if !same_bits(&scene.run(0..rows.len(), max_splits, together)?, &apart) {
+                return Err(format!("{}: bits depend on whether {together} rows go together", scene.name));
             }
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 fn same_bits(some: &[f32], others: &[f32]) -> bool {
@@ -97,6 +135,10 @@ pub(super) struct Scene<'a> {
     pub cache: KeyValues,
     /// As above: rows of the qkv layer, keys, values, page table, own rows.
     pub on_device: [Buffer; 5],
+    /// A sink for each query head, also on the device.
+    sinks: Option<(Vec<f32>, Buffer)>,
+    /// How many of its last keys a row sees, if not all.
+    window: Option<usize>,
 }
 
 /// The buffers of attention over rows: the rows' slots, prefixes and own counts, the result, and the workspace for
@@ -166,7 +208,20 @@ impl<'a> Scene<'a> {
             qkv,
             cache,
             on_device,
+            sinks: None,
+            window: None,
         })
+    }
+
+    /// The same within a window, with sinks of very different weights if asked for.
+    pub fn within(mut self, window: Option<usize>, with_sinks: bool) -> Result<Self, String> {
+        let element = self.kernels.element();
+        let sinks: Vec<f32> = (0..self.heads).map(|head| [0.5, -30.0, 2.0, 40.0, -1.25][head % 5]).collect();
+        let on_device = self.kernels.device().upload(&element.encode(&sinks)).map_err(text)?;
+        self.name = format!("{}, window {window:?}", self.name);
+        self.sinks = with_sinks.then_some((sinks, on_device));
+        self.window = window;
+        Ok(self)
     }
 
     /// The kernel's result for some of the rows, in runs of `together`.
@@ -235,6 +290,8 @@ impl<'a> Scene<'a> {
             partial: work.partial.slice(),
             counters: work.counters.slice(),
             max_splits: work.max_splits,
+            sinks: self.sinks.as_ref().map(|(_, sinks)| sinks.slice()),
+            window: self.window,
         }
     }
 
@@ -277,8 +334,10 @@ impl<'a> Scene<'a> {
             let expected = if prefix.is_empty() && own.is_empty() {
                 vec![0.0; width]
             } else {
-                let visible = [Visible { prefix: &prefix, own: &own }];
-                attention(&qkv[row * query_stride..][..width], self.heads, &visible, cache)
+                let all = Visible { prefix: &prefix, own: &own };
+                let visible = [self.window.map_or(all, |window| all.last(window))];
+                let sinks = self.sinks.as_ref().map(|(sinks, _)| &sinks[..]);
+                attention_with_sinks(&qkv[row * query_stride..][..width], self.heads, &visible, cache, sinks)
             };
             let what = format!("{}, {what}, row {row}", self.name);
             compare(&what, &found[row * width..][..width], &expected, tolerance(element))?;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{
     Numbers,
-    attention::{OWN_STRIDE, Scene, for_all_shapes},
+    attention::{OWN_STRIDE, SOME_SHAPES, Scene, for_all_shapes},
     compare,
     elementwise::InParts,
     text, tolerance, values,
@@ -43,6 +43,31 @@ struct Expected {
 /// given as ranges and as even groups; more own rows than a tile, none, and no prefix. And rows that see positions
 /// alone: chunks of prompts, and single rows. Rows write to the cache what they and their group see.
 pub fn check_rotate_and_attend(device: &Device, element: Element) -> Result<(), String> {
+    for_all_shapes(|heads, head_dim, page_size| {
+        check_cases(device, element, (heads, head_dim, page_size), |scene| Ok(scene))
+    })
+}
+
+/// The same with sinks, and with windows that are longer than what rows see, shorter, and hardly longer than a path.
+pub fn check_rotate_and_attend_sinks(device: &Device, element: Element) -> Result<(), String> {
+    for (at, shape) in SOME_SHAPES.into_iter().enumerate() {
+        for window in [[None, Some(OWN_STRIDE)], [Some(100), Some(1000)]][at % 2] {
+            check_cases(device, element, shape, |scene| scene.within(window, window != Some(100)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Heads, query and key/value ones, head size and page size.
+type Shape = ((usize, usize), usize, usize);
+
+/// All groups, as a scene of one shape has them.
+fn check_cases(
+    device: &Device,
+    element: Element,
+    (heads, head_dim, page_size): Shape,
+    with: impl Fn(Scene<'_>) -> Result<Scene<'_>, String>,
+) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
     }
@@ -76,31 +101,29 @@ pub fn check_rotate_and_attend(device: &Device, element: Element) -> Result<(), 
     // Enough groups that none is split.
     let single: Vec<(i32, i32, i32)> = (0..14).map(|at| (at % 3, [400, 1, 0, 129][at as usize % 4], 0)).collect();
     let couples: Vec<(i32, i32, i32)> = (0..9).flat_map(|at| [(at % 3, 40 * at, 1), (at % 3, 40 * at, 2)]).collect();
-    for_all_shapes(|heads, head_dim, page_size| {
-        let runs = |own: bool| {
-            [(1, heads.0 % 2 == 0, true), (5, heads.0 % 2 == 1, false)].map(|(max_splits, normed, in_parts)| Run {
-                own,
-                max_splits,
-                normed,
-                in_parts,
-            })
-        };
-        for (rows, size, own) in
-            [(&alone, 7, true), (&piece_alone, 4, false), (&even, 6, true), (&couples, 2, true), (&single, 1, false)]
-        {
-            let scene = Scene::new(device, element, heads, head_dim, page_size, rows)?;
-            let first: Vec<i32> = (0..=rows.len() / size).map(|group| (group * size) as i32).collect();
-            runs(own).into_iter().try_for_each(|run| scene.check_groups(Groups::Even(size), &first, run))?;
-        }
-        for ((rows, first), own) in [(&trees, true), (&pieces, false), (&short, false)] {
-            let ranges = device.upload(first).map_err(text)?;
-            let largest = largest(first);
-            let groups = Groups::Ranges { first: ranges.slice(), count: first.len() - 1, largest };
-            let scene = Scene::new(device, element, heads, head_dim, page_size, rows)?;
-            runs(own).into_iter().try_for_each(|run| scene.check_groups(groups, first, run))?;
-        }
-        Ok(())
-    })
+    let runs = |own: bool| {
+        [(1, heads.0 % 2 == 0, true), (5, heads.0 % 2 == 1, false)].map(|(max_splits, normed, in_parts)| Run {
+            own,
+            max_splits,
+            normed,
+            in_parts,
+        })
+    };
+    for (rows, size, own) in
+        [(&alone, 7, true), (&piece_alone, 4, false), (&even, 6, true), (&couples, 2, true), (&single, 1, false)]
+    {
+        let scene = with(Scene::new(device, element, heads, head_dim, page_size, rows)?)?;
+        let first: Vec<i32> = (0..=rows.len() / size).map(|group| (group * size) as i32).collect();
+        runs(own).into_iter().try_for_each(|run| scene.check_groups(Groups::Even(size), &first, run))?;
+    }
+    for ((rows, first), own) in [(&trees, true), (&pieces, false), (&short, false)] {
+        let ranges = device.upload(first).map_err(text)?;
+        let largest = largest(first);
+        let groups = Groups::Ranges { first: ranges.slice(), count: first.len() - 1, largest };
+        let scene = with(Scene::new(device, element, heads, head_dim, page_size, rows)?)?;
+        runs(own).into_iter().try_for_each(|run| scene.check_groups(groups, first, run))?;
+    }
+    Ok(())
 }
 
 /// Rows of the largest group.

@@ -8,10 +8,13 @@ use super::{
 use crate::{
     device::{Buffer, Device, Element},
     launch::{
-        Added, ExpertKernels, Experts, ExpertsShape, ExpertsWeights, ExpertsWork, Kernels, Parts, Rows, WeightScales,
-        Weights,
+        Added, ExpertBiases, ExpertKernels, Experts, ExpertsShape, ExpertsWeights, ExpertsWork, Kernels, Parts, Rows,
+        WeightScales, Weights, mxfp4_order, mxfp4_scales,
     },
-    reference::{Expert, Fp8Scales, Matrix, Router, Routes, Scoring, experts, linear, sigmoid},
+    reference::{
+        Expert, Fp8Scales, GateActivation, MXFP4_BLOCK, Matrix, Mxfp4Matrix, Router, Routes, Scoring, experts, linear,
+        sigmoid,
+    },
 };
 
 const SOFTMAX: Router =
@@ -31,6 +34,10 @@ struct Layer {
     on_device: [Buffer; 5],
     /// For FP8 experts.
     scales: Option<([Buffer; 2], Fp8Scales)>,
+    /// For MXFP4 experts.
+    mxfp4_scales: Option<[Buffer; 2]>,
+    /// Of router, gate and up, and down; the router's also on the host.
+    biases: Option<([Buffer; 3], Vec<f32>)>,
 }
 
 /// Elements between rows.
@@ -73,7 +80,61 @@ impl Layer {
             router: Matrix::new(shape.logits(), hidden, router),
             x,
             scales: None,
+            mxfp4_scales: None,
+            biases: None,
         })
+    }
+
+    /// The same with MXFP4 experts.
+    fn in_mxfp4(mut self, kernels: &Kernels, numbers: &mut Numbers) -> Result<Self, String> {
+        let ExpertsShape { hidden, intermediate, .. } = self.shape;
+        let sizes = [[2 * intermediate, hidden], [hidden, intermediate]];
+        let (mut bytes, mut words) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        for expert in &mut self.experts {
+            let [gate_up, down] = sizes.map(|[rows, inputs]| {
+                let all: Vec<u8> = (0..rows * inputs / 2).map(|_| numbers.bits() as u8).collect();
+                // Small enough for every element type; sums stay near one.
+                let scales: Vec<u8> = (0..rows * inputs / MXFP4_BLOCK).map(|_| 120 + numbers.below(5) as u8).collect();
+                Mxfp4Matrix::new([rows, inputs], all, scales)
+            });
+            for (at, matrix) in [&gate_up, &down].into_iter().enumerate() {
+                let mut own = matrix.numbers().to_vec();
+                mxfp4_order(&mut own);
+                bytes[at].extend(own);
+                words[at].extend(mxfp4_scales(matrix.scales(), sizes[at][0]));
+            }
+            expert.gate = gate_up.cut(0..intermediate, 0..hidden).matrix();
+            expert.up = gate_up.cut(intermediate..2 * intermediate, 0..hidden).matrix();
+            expert.down = down.matrix();
+        }
+        let device = kernels.device();
+        self.on_device[1] = device.upload(&bytes[0]).map_err(text)?;
+        self.on_device[2] = device.upload(&bytes[1]).map_err(text)?;
+        self.mxfp4_scales = Some([device.upload(&words[0]).map_err(text)?, device.upload(&words[1]).map_err(text)?]);
+        self.shape.weights = Weights::Mxfp4;
+        Ok(self)
+    }
+
+    /// The same with biases, and with the clamped activation.
+    fn biased(mut self, kernels: &Kernels, numbers: &mut Numbers) -> Result<Self, String> {
+        let (device, element) = (kernels.device(), kernels.element());
+        let ExpertsShape { routed, hidden, intermediate, .. } = self.shape;
+        let router = numbers.floats(routed, element);
+        let [mut gate_up, mut down] = [const { Vec::<f32>::new() }; 2];
+        // Low enough that both bounds are met.
+        let activation = GateActivation::Clamped { alpha: 1.702, limit: 0.75 };
+        for expert in &mut self.experts {
+            let [gate, up, own] = [intermediate, intermediate, hidden].map(|count| numbers.floats(count, element));
+            gate_up.extend(gate.iter().chain(&up));
+            down.extend(&own);
+            expert.biases = Some([gate, up, own]);
+            expert.activation = activation;
+        }
+        let upload = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
+        self.biases = Some(([upload(&router)?, upload(&gate_up)?, upload(&down)?], router));
+        self.shape.biased = true;
+        self.shape.activation = activation;
+        Ok(self)
     }
 
     /// The same with FP8 experts.
@@ -115,6 +176,12 @@ impl Layer {
                     .scales
                     .as_ref()
                     .map(|(both, layout)| both.each_ref().map(|at| WeightScales { at: at.slice(), layout: *layout })),
+                mxfp4_scales: self.mxfp4_scales.as_ref().map(|both| both.each_ref().map(Buffer::slice)),
+                biases: self.biases.as_ref().map(|([router, gate_up, down], _)| ExpertBiases {
+                    router: router.slice(),
+                    gate_up: gate_up.slice(),
+                    down: down.slice(),
+                }),
             },
             x: Rows { at: x.slice(), stride: self.shape.hidden + APART },
             rows,
@@ -128,7 +195,7 @@ impl Layer {
     fn expected(&self, rows: usize, element: Element) -> (Vec<f32>, Routes, Vec<f32>) {
         let ExpertsShape { routed, hidden, shared, .. } = self.shape;
         let x: Vec<f32> = self.x.chunks(hidden + APART).take(rows).flat_map(|row| &row[..hidden]).copied().collect();
-        let mut logits = linear(&x, &self.router, None);
+        let mut logits = linear(&x, &self.router, self.biases.as_ref().map(|(_, router)| &router[..]));
         if self.shape.rounds_logits {
             logits = element.decode(&element.encode(&logits));
         }
@@ -166,6 +233,8 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
         hidden,
         intermediate,
         weights: Weights::Plain,
+        activation: GateActivation::Silu,
+        biased: false,
     };
     let grouped = Router { groups: 4, top_k_groups: 2, ..SIGMOID };
     let plain = Router { renormalize: None, top_k: 2, ..SOFTMAX };
@@ -180,6 +249,15 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
     ] {
         let layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
         check_layer(&kernels, &layer)?;
+    }
+    // Inputs that fill no stage, or several; outputs that fill no block.
+    for (shape, is_mxfp4) in [
+        (shape(6, 0, SOFTMAX, 160, 96), true),
+        (ExpertsShape { rounds_logits: true, ..shape(16, 0, SOFTMAX, 96, 288) }, true),
+        (shape(6, 1, plain, 136, 72), false),
+    ] {
+        let layer = Layer::random(&kernels, &mut numbers, shape, false)?.biased(&kernels, &mut numbers)?;
+        check_layer(&kernels, &if is_mxfp4 { layer.in_mxfp4(&kernels, &mut numbers)? } else { layer })?;
     }
     if element == Element::F32 {
         return Ok(());
@@ -198,13 +276,13 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
 fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
     let (device, element, shape) = (kernels.device(), kernels.element(), layer.shape);
     use ExpertKernels::{Few, Float, Many};
-    let (float, fp8) = (element == Element::F32, shape.weights == Weights::Fp8);
+    let (float, packed) = (element == Element::F32, shape.weights != Weights::Plain);
     let ways = |rows: usize| match rows {
         _ if float => &[Float][..],
-        MOST_ROWS if fp8 => &[Few(8), Few(16), Few(32), Many(64)],
+        MOST_ROWS if packed => &[Few(8), Few(16), Few(32), Many(64)],
         MOST_ROWS => &[Few(8), Few(16), Few(32), Many(64), Many(128)],
         1 => &[Few(8), Few(32), Many(64)],
-        _ if fp8 => &[Few(16), Many(64)],
+        _ if packed => &[Few(16), Many(64)],
         _ => &[Few(16), Many(128)],
     };
     let bytes = Kernels::experts_bytes(element, &shape, MOST_ROWS, false);
@@ -288,7 +366,6 @@ pub fn check_router_ties(device: &Device, element: Element) -> Result<(), String
         (Router { groups: 4, top_k_groups: 2, ..SIGMOID }, false),
         (Router { groups: 8, top_k_groups: 3, ..SIGMOID }, true),
     ] {
-        let weights = Weights::Plain;
         let shape = ExpertsShape {
             routed: 16,
             shared: 1,
@@ -297,7 +374,9 @@ pub fn check_router_ties(device: &Device, element: Element) -> Result<(), String
             rounds_logits: false,
             hidden: 32,
             intermediate: 8,
-            weights,
+            weights: Weights::Plain,
+            activation: GateActivation::Silu,
+            biased: false,
         };
         let mut layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
         // Small integers: many sums are equal, and exact in every type.

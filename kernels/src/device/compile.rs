@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// Headers that files may include, at most once each.
-const HEADERS: [(&str, &str); 21] = [
+const HEADERS: [(&str, &str); 23] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("nodes.cuh", include_str!("../../cuda/nodes.cuh")),
@@ -48,6 +48,8 @@ const HEADERS: [(&str, &str); 21] = [
     ("latent.cuh", include_str!("../../cuda/latent.cuh")),
     ("turned.cuh", include_str!("../../cuda/turned.cuh")),
     ("weights.cuh", include_str!("../../cuda/weights.cuh")),
+    ("mxfp4.cuh", include_str!("../../cuda/mxfp4.cuh")),
+    ("clamped.cuh", include_str!("../../cuda/clamped.cuh")),
     ("ring.cuh", include_str!("../../cuda/ring.cuh")),
     ("linear.cuh", include_str!("../../cuda/linear.cuh")),
     ("wgmma.cuh", include_str!("../../cuda/wgmma.cuh")),

@@ -1,13 +1,16 @@
 //! Attention of separate rows: `cuda/attention.cu`.
 
 use super::{Kernels, Rows, address, check_ints, grid, int};
-use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "attention.cu", text: include_str!("../../cuda/attention.cu"), split: Split::Shared };
 
 /// Supported head sizes.
 pub const HEAD_DIMS: [usize; 4] = [64, 96, 128, 256];
+
+/// Compiler option of kernels with sinks and windows.
+pub(super) const SINKS: &str = "-DSINKS";
 
 /// Number of splits that is assumed when the number of rows per block is chosen.
 const FEWEST_SPLITS: usize = 3;
@@ -58,6 +61,39 @@ pub struct Attention<'a> {
     pub counters: Slice<'a>,
     /// Maximum number of splits of a long list of keys, at most 512. The result's bits depend on it.
     pub max_splits: usize,
+    /// `[heads]`: one more score in the softmax of each query head, without a value.
+    pub sinks: Option<Slice<'a>>,
+    /// A row sees only this many of its last positions and own rows; `None` for all.
+    pub window: Option<usize>,
+}
+
+impl Attention<'_> {
+    /// Whether rows see all positions, without sinks.
+    pub(super) fn is_plain(&self) -> bool {
+        self.sinks.is_none() && self.window.is_none()
+    }
+
+    /// The option of kernels with sinks and windows.
+    pub(super) fn options(&self, mut plain: Vec<String>) -> Vec<String> {
+        plain.extend((!self.is_plain()).then(|| SINKS.into()));
+        plain
+    }
+
+    /// The further arguments of kernels with that option.
+    pub(super) fn sink_arguments(&self) -> Vec<Arg> {
+        if self.is_plain() {
+            return Vec::new();
+        }
+        vec![address(self.sinks.unwrap_or(Slice::NONE)), int(self.window.unwrap_or_default())]
+    }
+
+    /// Checks that there is a sink for each head, and that a window contains a row.
+    pub(super) fn check_sinks(&self, element: Element) -> Result<(), DeviceError> {
+        if self.window == Some(0) {
+            return Err(DeviceError::Shape("attention within a window of 0 positions".into()));
+        }
+        self.sinks.map_or(Ok(()), |sinks| sinks.check(self.heads * element.bytes()))
+    }
 }
 
 impl Kernels {
@@ -110,9 +146,10 @@ impl Kernels {
             true => (several, blocks(block_rows)),
             false => (alone, rows),
         };
-        let options = [self.element.option(), format!("-DHEAD_DIM={head_dim}")];
+        attention.check_sinks(self.element)?;
+        let options = attention.options(vec![self.element.option(), format!("-DHEAD_DIM={head_dim}")]);
         let kernel = self.device.kernel(FILE, &options, name)?;
-        let arguments = [
+        let mut arguments = vec![
             address(out),
             address(query.at),
             int(query.stride),
@@ -135,6 +172,7 @@ impl Kernels {
             address(attention.counters),
             int(max_splits),
         ];
+        arguments.extend(attention.sink_arguments());
         let blocks = [parts, blocks, max_splits];
         // SAFETY: lengths are checked above; cache rows from the page table and the layout kernels are within the
         // cache.

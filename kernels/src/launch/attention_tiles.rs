@@ -148,6 +148,8 @@ impl Kernels {
         for ints in [attention.row_slot, attention.row_prefix] {
             check_ints(ints, rows)?;
         }
+        Self::check_window(&attention, sees)?;
+        attention.check_sinks(self.element)?;
         let of_one_layer = (rotation.rows, rotation.heads, rotation.kv_heads, rotation.head_dim)
             == (rows, heads, kv_heads, head_dim)
             && [rotation.keys, rotation.values].map(|at| at.address())
@@ -180,7 +182,7 @@ impl Kernels {
         if !choice.rotates {
             self.rotate(rotation, ahead == Ahead::Layout || !choice.releases_late)?;
         }
-        let options = [self.element.option(), format!("-DHEAD_DIM={head_dim}")];
+        let options = attention.options(vec![self.element.option(), format!("-DHEAD_DIM={head_dim}")]);
         let kernel = self.device.kernel(choice.file, &options, choice.name)?;
         let own_part = |part: fn(&OwnRows<'_>) -> Arg| own.as_ref().map_or(address(Slice::NONE), part);
         let mut arguments = vec![
@@ -210,6 +212,12 @@ impl Kernels {
             address(attention.counters),
             int(splits),
         ];
+        if !attention.is_plain() {
+            arguments.extend(attention.sink_arguments());
+            // Rows that see positions alone have no own rows.
+            let own_count = own.map_or(Slice::NONE, |_| attention.row_own_count);
+            arguments.push(address(own_count));
+        }
         if choice.rotates {
             arguments.extend(self.rotation_arguments(rotation)?);
             arguments.push(Arg::Int((ahead == Ahead::Layer).into()));
@@ -225,6 +233,18 @@ impl Kernels {
 }
 
 impl Kernels {
+    /// Checks that a window leaves out none of a row's own rows: masks do not say which of them are last.
+    fn check_window(attention: &Attention<'_>, sees: Sees<'_>) -> Result<(), DeviceError> {
+        let (Some(window), Sees::Own(own)) = (attention.window, sees) else { return Ok(()) };
+        if own.own_stride > window {
+            return Err(DeviceError::Shape(format!(
+                "attention within a window of {window} positions over up to {} own rows cannot run on tensor cores",
+                own.own_stride
+            )));
+        }
+        check_ints(attention.row_own_count, attention.rows)
+    }
+
     /// Number of splits for each of this many pieces of work, at most `most`: as many as run at once, since more would
     /// make a second wave, and each has to be merged.
     fn splits(&self, pieces: usize, resident: usize, most: usize) -> Result<usize, DeviceError> {

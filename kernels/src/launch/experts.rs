@@ -8,10 +8,10 @@
 //! not depend on its tile. Batch-invariant mode uses the kernels for few rows at every size. Shared experts are further experts
 //! of weight 1.
 
-use super::{Added, Kernels, Parts, Rows, WeightScales, Weights, address, check_ints, grid, int};
+use super::{Added, Kernels, Parts, Rows, WeightScales, Weights, address, check_ints, grid, int, mxfp4_scale_bytes};
 use crate::{
     device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
-    reference::{Router, Scoring},
+    reference::{GateActivation, MXFP4_BLOCK, Router, Scoring},
 };
 
 pub(super) const ROUTE_FILE: KernelFile =
@@ -20,6 +20,9 @@ pub(super) const FILE: KernelFile =
     KernelFile { name: "experts.cu", text: include_str!("../../cuda/experts.cu"), split: Split::Shared };
 pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "experts_float.cu", text: include_str!("../../cuda/experts_float.cu"), split: Split::Shared };
+
+/// Compiler option of experts with biases or another activation than SiLU.
+pub(super) const BIASED: &str = "-DBIASED";
 
 /// Maximum number of experts of a layer, including shared ones.
 pub const MOST_EXPERTS: usize = 512;
@@ -53,6 +56,10 @@ pub struct ExpertsShape {
     pub intermediate: usize,
     /// The type of the experts' weights.
     pub weights: Weights,
+    /// How an expert joins gate and up.
+    pub activation: GateActivation,
+    /// Whether router and experts have biases.
+    pub biased: bool,
 }
 
 /// The kernels that compute the experts of some rows.
@@ -101,6 +108,21 @@ pub struct ExpertsWeights<'a> {
     pub down: Slice<'a>,
     /// Those of `gate_up` and of `down`, as of matrices with the rows of all experts, if these are in FP8.
     pub scales: Option<[WeightScales<'a>; 2]>,
+    /// Those of each expert as [`mxfp4_scales`](super::mxfp4_scales) has them, if these are in MXFP4.
+    pub mxfp4_scales: Option<[Slice<'a>; 2]>,
+    /// Biases, if the shape has any.
+    pub biases: Option<ExpertBiases<'a>>,
+}
+
+/// Biases of a layer of experts, in the element type.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertBiases<'a> {
+    /// `[routed]`.
+    pub router: Slice<'a>,
+    /// `[experts, 2 · intermediate]`, gate first.
+    pub gate_up: Slice<'a>,
+    /// `[experts, hidden]`.
+    pub down: Slice<'a>,
 }
 
 /// Operands of [`Kernels::experts`].
@@ -138,6 +160,11 @@ impl ExpertsShape {
         self.router.top_k + self.shared
     }
 
+    /// Whether its kernels are those of `cuda/clamped.cuh`'s option.
+    fn has_form(&self) -> bool {
+        self.biased || self.activation != GateActivation::Silu
+    }
+
     /// Why the kernels do not compute it, if so.
     pub fn refused(&self) -> Option<String> {
         if self.experts() > MOST_EXPERTS || self.chosen() > MOST_CHOSEN {
@@ -150,7 +177,11 @@ impl ExpertsShape {
         if !self.router.fits(self.routed) {
             return Some(format!("{:?} does not fit {} experts", self.router, self.routed));
         }
-        let unit = if self.weights == Weights::Fp8 { 16 } else { 8 };
+        let unit = match self.weights {
+            Weights::Plain => 8,
+            Weights::Fp8 => 16,
+            Weights::Mxfp4 => MXFP4_BLOCK,
+        };
         let width = [self.hidden, self.intermediate].into_iter().find(|width| !width.is_multiple_of(unit))?;
         Some(format!("experts of width {width}, which is not a multiple of {unit}"))
     }
@@ -209,8 +240,8 @@ impl Kernels {
             0..=3 => ExpertKernels::Few(8),
             4..=15 => ExpertKernels::Few(16),
             _ if one_order || (rows <= MOST_FEW_ROWS && mean < 32) => ExpertKernels::Few(32),
-            // In FP8, sums that are not scaled yet take the registers of the other half.
-            _ if shape.weights == Weights::Fp8 || rows * shape.router.top_k < 64 * shape.routed => {
+            // Smaller than plain weights', see `experts.cu`.
+            _ if shape.weights != Weights::Plain || rows * shape.router.top_k < 64 * shape.routed => {
                 ExpertKernels::Many(64)
             }
             _ => ExpertKernels::Many(128),
@@ -286,6 +317,7 @@ impl Kernels {
             address(records),
             address(count),
             int(by.tile()),
+            address(weights.biases.map_or(Slice::NONE, |biases| biases.router)),
             address(weights.correction.unwrap_or(Slice::NONE)),
             int(shape.experts()),
             int(shape.chosen()),
@@ -319,7 +351,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid([shape.experts(), 1, 1], 256, 0), &arguments) }
     }
 
-    /// `silu(gate) · up` of each pair.
+    /// Gate and up of each pair, joined.
     fn experts_gated(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
         let Experts { shape, weights, x, work, .. } = experts;
         let sizes = [shape.hidden, shape.intermediate];
@@ -348,7 +380,22 @@ impl Kernels {
         let end = [int(chosen), int(inputs), int(outputs)];
         let tiles = [address(records), address(count)];
         let scales = experts.weights.scales.map(|[gate_up, down]| if gated { gate_up } else { down });
-        let of_weights = WeightScales::arguments(scales, inputs);
+        let mut of_weights = WeightScales::arguments(scales, inputs);
+        of_weights
+            .extend(experts.weights.mxfp4_scales.map(|[gate_up, down]| address(if gated { gate_up } else { down })));
+        let mut options = shape.weights.options(self.options.clone());
+        if shape.has_form() {
+            options.push(BIASED.into());
+            let bias = |biases: ExpertBiases<'_>| address(if gated { biases.gate_up } else { biases.down });
+            of_weights.push(experts.weights.biases.map_or(address(Slice::NONE), bias));
+            of_weights.extend(
+                match shape.activation {
+                    GateActivation::Silu => [0.0, 0.0],
+                    GateActivation::Clamped { alpha, limit } => [alpha, limit],
+                }
+                .map(Arg::Float),
+            );
+        }
         let most_tiles = by.most_tiles(&shape, rows);
         let (kernel, geometry, arguments) = match by {
             ExpertKernels::Float => {
@@ -356,7 +403,8 @@ impl Kernels {
                 let weighted = [address(work.expert), address(work.weight), int(rows)];
                 let more = if gated { &weighted[..1] } else { &weighted[..] };
                 let geometry = grid([outputs.div_ceil(8), rows * chosen, 1], 256, 0);
-                (self.kernel(FLOAT_FILE, name)?, geometry, [&begin[..], more, &end].concat())
+                let kernel = self.device.kernel(FLOAT_FILE, &options, name)?;
+                (kernel, geometry, [&begin[..], more, &end, &of_weights].concat())
             }
             ExpertKernels::Few(tile) | ExpertKernels::Many(tile) => {
                 let name = match (tile, gated) {
@@ -372,15 +420,16 @@ impl Kernels {
                     (_, false) => "experts_down_128",
                 };
                 let stages = match (tile, shape.weights) {
-                    (16 | 128, _) | (64, Weights::Fp8) => 3,
+                    (16 | 128, _) | (64, Weights::Fp8 | Weights::Mxfp4) => 3,
                     _ => 4,
                 };
-                // Of a stage: 128 rows of weights of 128 bytes, and rows of x of as many inputs.
-                let x_row = if shape.weights == Weights::Fp8 { 256 } else { 128 };
-                let shared = stages * (128 * 128 + tile * x_row);
+                // Of a stage: 128 rows of weights, in MXFP4 their scales, and rows of x of as many inputs.
+                let row = if shape.weights == Weights::Mxfp4 { 64 + 4 } else { 128 };
+                let shared = stages * (128 * row + tile * shape.weights.piece() * 2);
                 let pieces = outputs.div_ceil(if gated { 64 } else { 128 });
                 let arguments = [&begin[..], &tiles, &[int(rows)], &end, &of_weights].concat();
-                (self.kernel_of(FILE, shape.weights, name)?, grid([pieces, most_tiles, 1], 256, shared), arguments)
+                let kernel = self.device.kernel(FILE, &options, name)?;
+                (kernel, grid([pieces, most_tiles, 1], 256, shared), arguments)
             }
         };
         // SAFETY: lengths are checked by `check_experts`; tiles are those that `route` has written for as many pairs.
@@ -390,8 +439,8 @@ impl Kernels {
     fn check_experts(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
         let Experts { shape, weights, x, rows, work, by, .. } = experts;
         let tiles = match by {
-            ExpertKernels::Float => self.element == Element::F32 && shape.weights == Weights::Plain,
-            ExpertKernels::Many(128) if shape.weights == Weights::Fp8 => false,
+            ExpertKernels::Float => self.element == Element::F32 && shape.weights != Weights::Fp8,
+            ExpertKernels::Many(128) if shape.weights != Weights::Plain => false,
             ExpertKernels::Few(tile) => self.element != Element::F32 && [8, 16, 32].contains(&tile),
             ExpertKernels::Many(tile) => self.element != Element::F32 && [64, 128].contains(&tile),
         };
@@ -408,14 +457,28 @@ impl Kernels {
         if let Some(correction) = weights.correction {
             check_ints(correction, shape.routed)?;
         }
-        let matrix = shape.experts() * shape.intermediate * shape.hidden * shape.weights.bytes(self.element);
-        match (weights.scales, shape.weights) {
-            (None, Weights::Plain) => {}
-            (Some([gate_up, down]), Weights::Fp8) => {
-                gate_up.check(shape.experts() * 2 * shape.intermediate, shape.hidden)?;
-                down.check(shape.experts() * shape.hidden, shape.intermediate)?;
+        let matrix = shape.weights.bytes(self.element, shape.experts() * shape.intermediate * shape.hidden);
+        let (both, hidden) = (shape.experts() * 2 * shape.intermediate, shape.experts() * shape.hidden);
+        match (weights.scales, weights.mxfp4_scales, shape.weights) {
+            (None, None, Weights::Plain) => {}
+            (Some([gate_up, down]), None, Weights::Fp8) => {
+                gate_up.check(both, shape.hidden)?;
+                down.check(hidden, shape.intermediate)?;
             }
-            _ => return Err(DeviceError::Shape("experts in FP8 have scales, others have none".into())),
+            (None, Some([gate_up, down]), Weights::Mxfp4) => {
+                gate_up.check(mxfp4_scale_bytes(both, shape.hidden))?;
+                down.check(mxfp4_scale_bytes(hidden, shape.intermediate))?;
+            }
+            _ => return Err(DeviceError::Shape("experts in FP8 or MXFP4 have scales of their own kind".into())),
+        }
+        match weights.biases {
+            None if !shape.biased => {}
+            Some(ExpertBiases { router, gate_up, down }) if shape.biased => {
+                router.check(shape.routed * element)?;
+                gate_up.check(both * element)?;
+                down.check(hidden * element)?;
+            }
+            _ => return Err(DeviceError::Shape("only experts whose shape says so have biases".into())),
         }
         weights.gate_up.check(2 * matrix)?;
         weights.down.check(matrix)?;

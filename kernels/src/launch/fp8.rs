@@ -22,6 +22,8 @@ pub enum Weights {
     Plain,
     /// FP8 with scales.
     Fp8,
+    /// MXFP4, of experts alone; see [`mxfp4_order`](super::mxfp4_order).
+    Mxfp4,
 }
 
 /// Float scales of FP8 weights.
@@ -39,27 +41,30 @@ impl Weights {
         layout.map_or(Self::Plain, |_| Self::Fp8)
     }
 
-    /// Inputs of a stage of a ring: its rows of weights have 128 bytes.
+    /// Inputs of a stage of a ring: its rows of weights have 128 bytes, and 64 in MXFP4.
     pub(super) fn piece(self) -> usize {
         match self {
             Self::Plain => 64,
-            Self::Fp8 => 128,
+            Self::Fp8 | Self::Mxfp4 => 128,
         }
     }
 
-    /// Bytes of a weight.
-    pub(super) fn bytes(self, element: Element) -> usize {
+    /// Bytes of this many weights, without scales.
+    pub(super) fn bytes(self, element: Element, count: usize) -> usize {
         match self {
-            Self::Plain => element.bytes(),
-            Self::Fp8 => 1,
+            Self::Plain => count * element.bytes(),
+            Self::Fp8 => count,
+            Self::Mxfp4 => count / 2,
         }
     }
 
     /// Compiler options of a file, given those for plain weights.
     pub(super) fn options(self, mut plain: Vec<String>) -> Vec<String> {
-        if self == Self::Fp8 {
-            plain.push("-DW_FP8".into());
-        }
+        plain.extend(match self {
+            Self::Plain => None,
+            Self::Fp8 => Some("-DW_FP8".into()),
+            Self::Mxfp4 => Some("-DW_MXFP4".into()),
+        });
         plain
     }
 }

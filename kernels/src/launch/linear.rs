@@ -296,7 +296,7 @@ impl Kernels {
         }
         self.check_rows(x, rows, inputs)?;
         let element = self.element.bytes();
-        weight.check(sums * inputs * linear.weights().bytes(self.element))?;
+        weight.check(linear.weights().bytes(self.element, sums * inputs))?;
         if let Some(scales) = scales {
             scales.check(sums, inputs)?;
         }

@@ -144,7 +144,7 @@ impl Kernels {
         let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, needed, .. } = linear;
         let x = Matrix { at: x.at, rows, columns: inputs, stride: x.stride };
         // In pairs of bytes.
-        let width = inputs * linear.weights().bytes(self.element) / 2;
+        let width = linear.weights().bytes(self.element, inputs) / 2;
         let weight = Matrix { at: weight, rows: weight_rows, columns: width, stride: width };
         let arguments = [
             address(y),

@@ -2,7 +2,7 @@
 //!
 //! Source of the format: "OCP Microscaling Formats (MX) Specification", version 1.0, §5.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use rayon::prelude::*;
 
@@ -51,6 +51,24 @@ impl<'a> Mxfp4Matrix<'a> {
         &self.scales
     }
 
+    /// Part of the rows and of the columns; these begin and end at blocks.
+    ///
+    /// # Panics
+    /// When they do not, or are beyond the matrix.
+    pub fn cut(&self, rows: Range<usize>, columns: Range<usize>) -> Mxfp4Matrix<'static> {
+        assert!(
+            [columns.start, columns.end].iter().all(|at| at.is_multiple_of(MXFP4_BLOCK)),
+            "{columns:?} cuts a block"
+        );
+        let part = |bytes: &[u8], unit: usize| -> Vec<u8> {
+            let own = columns.start / unit..columns.end / unit;
+            let all = bytes.chunks_exact((self.inputs / unit).max(1));
+            all.skip(rows.start).take(rows.len()).flat_map(|row| &row[own.clone()]).copied().collect()
+        };
+        let (numbers, scales) = (part(&self.numbers, 2), part(&self.scales, MXFP4_BLOCK));
+        Mxfp4Matrix::new([rows.len(), columns.len()], numbers, scales)
+    }
+
     /// The values `[outputs, inputs]`, which float32 holds exactly.
     pub fn values(&self) -> Vec<f32> {
         let mut values = vec![0.0; self.outputs * self.inputs];
@@ -83,5 +101,15 @@ mod tests {
         assert_eq!(values[..16], NUMBERS);
         assert_eq!(values[16..32], NUMBERS);
         assert_eq!(values[32..], [0.125; 32]);
+    }
+
+    #[test]
+    fn a_part_has_its_values() {
+        let numbers: Vec<u8> = (0..3 * 64_u32).map(|at| (at * 37 % 251) as u8).collect();
+        let scales: Vec<u8> = (0..12).map(|at| 120 + at).collect();
+        let whole = Mxfp4Matrix::new([3, 128], numbers, scales);
+        let part = whole.cut(1..3, 32..96);
+        let expected: Vec<f32> = whole.values().chunks(128).skip(1).flat_map(|row| row[32..96].to_vec()).collect();
+        assert_eq!(part.values(), expected);
     }
 }

@@ -4,7 +4,7 @@ use kernels::{
     device::{Buffer, Device, Element},
     launch::{
         HEAD_DIMS, Kernels, LatentDims, MOST_BLOCK_ROWS, MOST_PLACES, MOST_TOPK, Weights, block_files, delta_files,
-        expert_files, files, fp8_files, latent_files, rank_files, refused_delta,
+        expert_files, files, fp8_files, latent_files, mxfp4_files, rank_files, refused_delta, sink_files,
     },
 };
 use schemas::tree::{NodeSource, TreeShape};
@@ -29,8 +29,8 @@ use crate::{
     checkpoint::Tensors,
     error::EngineError,
     spec::{
-        AttentionSpec, BlockSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, PassCost, Share, StateLayout, TargetSpec,
-        TensorSpec, VocabularySource, WeightFormat,
+        AttentionSpec, BlockSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, ModelCost, PassCost, Share, StateLayout,
+        TargetSpec, TensorSpec, VocabularySource,
     },
 };
 
@@ -454,9 +454,6 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
     if let Some(reason) = refused_attention(&layer.attention) {
         return refused(reason);
     }
-    if layer.formats.ffn == WeightFormat::Mxfp4 {
-        return refused("weights in MXFP4, for which the GPU has no kernels".into());
-    }
     let query_rank = match &layer.attention {
         AttentionSpec::Latent(latent) => latent.query_rank,
         AttentionSpec::Grouped(_) | AttentionSpec::Delta(_) => None,
@@ -484,9 +481,6 @@ fn refused_attention(attention: &AttentionSpec) -> Option<String> {
         AttentionSpec::Delta(delta) => return refused_delta(&delta.sizes),
         AttentionSpec::Grouped(grouped) => grouped,
     };
-    if attention.sinks || attention.window.is_some() {
-        return Some("attention with sinks or a window (gpt-oss), for which the GPU has no kernels".into());
-    }
     if !HEAD_DIMS.contains(&attention.head_dim) {
         let found = attention.head_dim;
         return Some(format!("heads of {found} elements; the GPU's attention has kernels for {HEAD_DIMS:?}"));
@@ -536,6 +530,16 @@ fn compile(
         let in_fp8 = |layer: &LayerSpec| {
             [layer.formats.attention, layer.formats.ffn].into_iter().any(|format| weights_in(format) == Weights::Fp8)
         };
+        let in_mxfp4 = |layer: &LayerSpec| weights_in(layer.formats.ffn) == Weights::Mxfp4;
+        if layers().any(in_mxfp4) {
+            all.extend(mxfp4_files(options.element));
+        }
+        let has_sinks = |spec: &GroupedQuery| spec.sinks || spec.window.is_some();
+        let mut with_sinks: Vec<usize> = layers()
+            .filter_map(|layer| layer.attention.grouped().filter(|spec| has_sinks(spec)).map(|spec| spec.head_dim))
+            .collect();
+        with_sinks.dedup();
+        all.extend(sink_files(options.element, &with_sinks, device.properties()));
         if layers().any(in_fp8) {
             all.extend(fp8_files(options.element, device.properties(), with_experts));
         }

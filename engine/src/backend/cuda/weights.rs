@@ -11,6 +11,7 @@ mod head;
 mod latent;
 mod layer;
 mod loader;
+mod mxfp4;
 mod projection;
 mod recurrent;
 mod rotation;

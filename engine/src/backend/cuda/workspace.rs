@@ -5,8 +5,9 @@ use kernels::{
     device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
     launch::{
         ChosenRows, DeltaSteps, ExpertsBytes, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows,
-        PassRows, Sees, Sequences, WalkState, most_parents,
+        PassRows, Sees, Sequences, WalkState, most_parents, mxfp4_scale_bytes,
     },
+    reference::MXFP4_BLOCK,
 };
 use schemas::tree::{NodeSource, TreeShape};
 
@@ -20,7 +21,9 @@ use super::{
 };
 use crate::{
     backend::{Capacity, MAX_PENDING_DRAFT, inner_rows},
-    spec::{AttentionSpec, DeltaNet, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec},
+    spec::{
+        AttentionSpec, DeltaNet, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec, WeightFormat,
+    },
 };
 
 /// Maximum sizes of a pass and its parts.
@@ -519,8 +522,16 @@ impl WorkspaceSizes<'_> {
         let draft = self.draft.as_ref().map_or(0, |draft| draft.weight_bytes(self.target, element));
         // The projection of all layers' keys and values is a separate copy of these weights.
         let context = self.block().map_or(0, |block| block::context_width(block) * block.hidden() * element);
-        self.target.weight_bytes(element) + draft + context as u64
+        let padding: usize = self.layers().map(mxfp4_padding).sum();
+        self.target.weight_bytes(element) + draft + (context + padding) as u64
     }
+}
+
+/// Bytes that fill up the scales of a layer's experts in MXFP4, which the kernels read as whole words.
+fn mxfp4_padding(layer: &LayerSpec) -> usize {
+    let (FfnSpec::Experts(spec), WeightFormat::Mxfp4) = (&layer.ffn, layer.formats.ffn) else { return 0 };
+    let of = |rows: usize, inputs: usize| mxfp4_scale_bytes(rows, inputs) - rows * inputs / MXFP4_BLOCK;
+    spec.experts * (of(2 * spec.intermediate, layer.hidden) + of(layer.hidden, spec.intermediate))
 }
 
 /// Number of weights in the largest FP8 matrix of a layer that is dequantised for the library; experts never are.

@@ -111,6 +111,7 @@ impl LayerWeights {
                 all.extend(grouped.qkv.buffers());
                 all.extend(grouped.head_norms.iter().flat_map(|(query, key)| [query, key]));
                 all.extend(grouped.gate.iter().flat_map(Projection::buffers));
+                all.extend(&grouped.sinks);
                 all.extend(grouped.output.buffers());
             }
             AttentionWeights::Latent(latent) => {

@@ -3,7 +3,7 @@
 use kernels::{
     device::Buffer,
     launch::{ExpertsShape, Rows, Weights},
-    reference::{Fp8Matrix, Fp8Scales, GateActivation, Router, Scoring},
+    reference::{Fp8Matrix, Fp8Scales, Router, Scoring},
 };
 
 use super::{Loader, ScaleBuffer};
@@ -19,8 +19,8 @@ use crate::{
 /// The reason why no kernel supports them.
 pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Result<ExpertsShape, String> {
     let ExpertsSpec { router, experts, per_token, intermediate, shared, shared_gate, activation, bias, .. } = *spec;
-    if bias || activation != GateActivation::Silu {
-        return Err("experts with biases and a clamped activation (gpt-oss), for which the GPU has no kernels".into());
+    if (bias || weights == Weights::Mxfp4) && shared.is_some() {
+        return Err("a shared expert beside experts with biases or in MXFP4, for which there are no kernels".into());
     }
     let shared = shared.unwrap_or_default();
     if !shared.is_multiple_of(intermediate) {
@@ -46,6 +46,8 @@ pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Res
         hidden,
         intermediate,
         weights,
+        activation,
+        biased: bias,
     };
     shape.refused().map_or(Ok(shape), Err)
 }

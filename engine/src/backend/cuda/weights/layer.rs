@@ -2,15 +2,18 @@
 
 use kernels::{
     device::Buffer,
-    launch::{ExpertsShape, ExpertsWeights},
+    launch::{ExpertBiases, ExpertsShape, ExpertsWeights},
 };
 
-use super::{DeltaWeights, LatentWeights, Loader, Projection, ScaleBuffer, experts::experts_shape, weights_in};
+use super::{
+    DeltaWeights, LatentWeights, Loader, Projection, ScaleBuffer, experts::experts_shape, mxfp4::BiasBuffers,
+    weights_in,
+};
 use crate::{
     error::EngineError,
     spec::{
         AttentionSpec, AttentionTensors, ExpertsSpec, ExpertsTensors, FfnSpec, FfnTensors, GroupedQuery, LayerSpec,
-        LayerTensors,
+        LayerTensors, WeightFormat,
     },
 };
 
@@ -46,6 +49,8 @@ pub struct GroupedWeights {
     pub head_norms: Option<(Buffer, Buffer)>,
     /// Projects to the gates of the outputs.
     pub gate: Option<Projection>,
+    /// One more score in the softmax of each query head.
+    pub sinks: Option<Buffer>,
     pub output: Projection,
 }
 
@@ -67,6 +72,9 @@ pub struct ExpertBuffers {
     down: Buffer,
     /// Scales of gate and up, and of down, if they are in FP8.
     scales: Option<[ScaleBuffer; 2]>,
+    /// The same if they are in MXFP4.
+    mxfp4_scales: Option<[Buffer; 2]>,
+    biases: Option<BiasBuffers>,
     /// Whether ranks split each expert, so that outputs must be summed over ranks.
     pub is_partial: bool,
 }
@@ -115,6 +123,7 @@ impl AttentionWeights {
                 None => None,
             },
             gate: spec.output_gate.then(|| loader.gate_projection(spec, &tensors.query)).transpose()?,
+            sinks: loader.optional(tensors.sinks.as_ref())?,
             output: loader.projection(&[&tensors.output])?,
         })))
     }
@@ -173,11 +182,18 @@ impl ExpertBuffers {
     ) -> Result<Self, EngineError> {
         let format = layer.formats.ffn;
         let shape = experts_shape(spec, layer.hidden, weights_in(format)).map_err(|reason| not_on_a_gpu(&reason))?;
-        let (gate_up, down, scales) = match format.fp8() {
-            None => (loader.stacked_gate_up(&shape, tensors)?, loader.stacked_down(&shape, tensors)?, None),
-            Some(layout) => {
+        let (mut scales, mut mxfp4_scales) = (None, None);
+        let (gate_up, down) = match (format, format.fp8()) {
+            (WeightFormat::Mxfp4, _) => {
+                let [(gate_up, first), (down, second)] = loader.stacked_mxfp4(&shape, tensors)?;
+                mxfp4_scales = Some([first, second]);
+                (gate_up, down)
+            }
+            (_, None) => (loader.stacked_gate_up(&shape, tensors)?, loader.stacked_down(&shape, tensors)?),
+            (_, Some(layout)) => {
                 let [(gate_up, first), (down, second)] = loader.stacked_fp8(&shape, tensors, layout)?;
-                (gate_up, down, Some([first, second]))
+                scales = Some([first, second]);
+                (gate_up, down)
             }
         };
         Ok(Self {
@@ -190,14 +206,18 @@ impl ExpertBuffers {
             gate_up,
             down,
             scales,
+            mxfp4_scales,
+            biases: loader.expert_biases(tensors)?,
             is_partial: loader.share.is_part(),
         })
     }
 
     /// All buffers, in an order that depends only on the description of the experts.
     pub fn buffers(&self) -> Vec<&Buffer> {
-        let scales = self.scales.iter().flatten().map(|scales| &scales.at);
-        [&self.router, &self.gate_up, &self.down].into_iter().chain(&self.correction).chain(scales).collect()
+        let scales = self.scales.iter().flatten().map(|scales| &scales.at).chain(self.mxfp4_scales.iter().flatten());
+        let biases = self.biases.iter().flat_map(|biases| [&biases.router, &biases.gate_up, &biases.down]);
+        let weights = [&self.router, &self.gate_up, &self.down];
+        weights.into_iter().chain(&self.correction).chain(scales).chain(biases).collect()
     }
 
     /// Operands of the kernels.
@@ -208,6 +228,12 @@ impl ExpertBuffers {
             gate_up: self.gate_up.slice(),
             down: self.down.slice(),
             scales: self.scales.as_ref().map(|both| both.each_ref().map(ScaleBuffer::operand)),
+            mxfp4_scales: self.mxfp4_scales.as_ref().map(|both| both.each_ref().map(Buffer::slice)),
+            biases: self.biases.as_ref().map(|BiasBuffers { router, gate_up, down }| ExpertBiases {
+                router: router.slice(),
+                gate_up: gate_up.slice(),
+                down: down.slice(),
+            }),
         }
     }
 }

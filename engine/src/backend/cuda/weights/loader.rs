@@ -157,8 +157,12 @@ impl<'a> Loader<'a> {
                 let part = self.part((&bytes, stored), &whole, tensor)?;
                 write(device, to, element, (&part, stored))
             }
-            // Norm weights and biases.
-            (WeightSource::Random, [count]) => Ok(device.write(to, &element.encode(&vec![1.0; *count]))?),
+            // Norm weights, sinks, and biases. Biases of one would shift all rows alike, and a router would then send
+            // them to the same experts.
+            (WeightSource::Random, [count]) => {
+                let value = if tensor.name.ends_with(".bias") { 0.0 } else { 1.0 };
+                Ok(device.write(to, &element.encode(&vec![value; *count]))?)
+            }
             (WeightSource::Random, shape) => {
                 self.count.set(self.count.get() + 1);
                 // The spread of an initialised layer, so that activations neither vanish nor overflow.

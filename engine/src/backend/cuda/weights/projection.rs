@@ -37,7 +37,10 @@ impl ScaleBuffer {
 
 /// The kernels' type for a weight format.
 pub fn weights_in(format: WeightFormat) -> Weights {
-    Weights::of(format.fp8())
+    match format {
+        WeightFormat::Mxfp4 => Weights::Mxfp4,
+        _ => Weights::of(format.fp8()),
+    }
 }
 
 impl Projection {

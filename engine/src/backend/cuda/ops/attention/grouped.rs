@@ -1,8 +1,8 @@
 //! Grouped-query attention.
 
 use kernels::{
-    device::{DeviceError, Slice},
-    launch::{Attention, Parts, Rotation, Rows, ViewPages},
+    device::{Buffer, DeviceError, Slice},
+    launch::{Attention, Parts, Rotation, Rows, Sees, ViewPages},
 };
 
 use super::super::layer::LayerOperands;
@@ -48,7 +48,7 @@ impl Machine {
         let pages = pages.unwrap_or(own_pages);
         let LayerOperands { ahead, cache, rotations, .. } = layer;
         let epsilon = layer.weights.epsilon;
-        let GroupedQuery { heads, key_value_heads: kv_heads, head_dim, .. } = weights.spec;
+        let GroupedQuery { heads, key_value_heads: kv_heads, head_dim, window, .. } = weights.spec;
         let plane = cache.bytes() / 2;
         let (keys, values) = (cache.range(0..plane), cache.range(plane..2 * plane));
         let rotation = Rotation {
@@ -87,10 +87,16 @@ impl Machine {
             partial: work.partial.slice(),
             counters: work.counters.slice(),
             max_splits: self.splits,
+            sinks: weights.sinks.as_ref().map(Buffer::slice),
+            window,
         };
+        // On tensor cores a window contains at least a row's path.
+        let cuts_paths = matches!(sees, Sees::Own(_)) && window.is_some_and(|window| window < arrays.own_stride);
         match self.attention {
-            AttentionKernels::Tiles => self.kernels.rotate_and_attend(rotation, all, groups, sees, ahead),
-            AttentionKernels::Rows => {
+            AttentionKernels::Tiles if !cuts_paths => {
+                self.kernels.rotate_and_attend(rotation, all, groups, sees, ahead)
+            }
+            AttentionKernels::Tiles | AttentionKernels::Rows => {
                 self.kernels.rotate_and_write(rotation)?;
                 self.attend_rows(all)
             }

@@ -1,0 +1,120 @@
+// Weights in MXFP4 for experts.cu: numbers of four bits (e2m1), each 32 inputs of a row with a power of two as scale.
+//
+// They are expanded between shared memory and the products, times their scale, which is exact unless T is too narrow
+// for the result.
+//
+// In memory each 32 numbers of a row are in the order in which lanes need them (`mxfp4_order` of the host): of four
+// words, word i is of the lanes with lane % 4 = i. Its nibbles j and j + 4 are a pair: of inputs 2i and 2i + 1 from
+// input 0, 8, 16 or 24 on (j = 0 to 3). Scales are exponents plus 127, four of a row in a word: for each step of PIECE
+// inputs a word per row, `[experts, steps, rows]`; those of inputs after the last are 0.
+#pragma once
+
+typedef unsigned char W;
+/// Inputs of a stage of a ring, and of 16 bytes of weights.
+#define PIECE 128
+#define W_CHUNK 32
+/// Weights of an element of W.
+#define W_PACK 2
+#define W_PARAMETERS , const u32 *w_scales
+#define W_ARGUMENTS , w_scales
+/// Bytes of a row of weights in a stage (ROW_BYTES) and of a row of x (X_ROW_BYTES), and their numbers of 16-byte
+/// chunks; bytes of the scales of a stage's 128 rows.
+#define ROW_BYTES (PIECE / W_PACK)
+#define W_CHUNKS (PIECE / W_CHUNK)
+#define X_ROW_BYTES (PIECE * 2)
+#define CHUNKS (PIECE / 8)
+#define SCALE_BYTES (128 * 4)
+
+/// Where a chunk of a row of weights is in a stage. Two rows are a line of 128 bytes; chunks of eight rows that are
+/// read together are in different banks.
+__device__ __forceinline__ u32 place_of_weights(int row, int chunk) {
+  return (u32)(row / 2 * 128 + ((row % 2 * 4 + chunk) ^ (row / 2 & 7)) * 16);
+}
+
+#ifdef EMULATOR
+inline u32 multiply_pair(u32 pair, u32 by) {
+  float2 one = unpack(pair), other = unpack(by);
+  return pack(one.x * other.x, one.y * other.y);
+}
+#else
+__device__ __forceinline__ u32 multiply_pair(u32 pair, u32 by) {
+  u32 product;
+#if defined(T_BF16)
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(pair), "r"(by), "r"(0x80008000u));
+#else
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(by));
+#endif
+  return product;
+}
+#endif
+
+/// A pair of T by which `expand` multiplies: a scale, times the difference of the biases of e2m1 and T. The host lets no
+/// scale pass that is above 2.
+__device__ __forceinline__ u32 factor_of(u32 exponent) {
+#if defined(T_BF16)
+  // 2^(exponent − 127) · 2^126.
+  return (exponent + 126) * 0x00800080u;
+#else
+  // 2^(exponent − 127) · 2^14, which is subnormal below 99, and 0 below 89.
+  u32 one = exponent >= 99 ? (exponent - 98) << 10 : exponent >= 89 ? 1u << (exponent - 89) : 0u;
+  return one * 0x00010001u;
+#endif
+}
+
+/// Numbers j and j + 4 of a word as a pair of T, times `factor`. Exponent and mantissa are moved to the lowest exponent
+/// bits and highest mantissa bits of T, which is right for subnormal numbers too.
+__device__ __forceinline__ u32 expand(u32 word, int j, u32 factor) {
+#if defined(T_BF16)
+  constexpr u32 SIZE = 0x01c001c0u;
+  constexpr int LEFT = 6;
+#else
+  constexpr u32 SIZE = 0x0e000e00u;
+  constexpr int LEFT = 9;
+#endif
+  int by = LEFT - 4 * j;
+  u32 moved = by >= 0 ? word << (by & 31) : word >> (-by & 31);
+  return multiply_pair((word << (12 - 4 * j) & 0x80008000u) | (moved & SIZE), factor);
+}
+
+/// The scales of a lane's rows of 16, lane / 4 and lane / 4 + 8, for the inputs of a stage.
+struct RowScales {
+  u32 low, high;
+  __device__ __forceinline__ RowScales(const unsigned char* scales, int first_row) {
+    const u32* own = (const u32*)scales + first_row + lane() / 4;
+    low = own[0];
+    high = own[8];
+  }
+};
+
+/// Left factors of 16 rows of weights for the 32 inputs from 16 · `inputs_16` on. The first row of `rows` is a multiple
+/// of 16.
+template <int BYTES>
+__device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned char* rows, int inputs_16,
+                                                const RowScales& scales) {
+  int chunk = inputs_16 / 2, own = lane() / 4;
+  u32 low = *(const u32*)(rows + place_of_weights(own, chunk) + lane() % 4 * 4);
+  u32 high = *(const u32*)(rows + place_of_weights(own + 8, chunk) + lane() % 4 * 4);
+  u32 by_low = factor_of(scales.low >> 8 * chunk & 255), by_high = factor_of(scales.high >> 8 * chunk & 255);
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    a[h][0] = expand(low, 2 * h, by_low);
+    a[h][1] = expand(high, 2 * h, by_high);
+    a[h][2] = expand(low, 2 * h + 1, by_low);
+    a[h][3] = expand(high, 2 * h + 1, by_high);
+  }
+}
+
+/// Inputs whose left factors are loaded together, in units of 16.
+#define W_LEFT 2
+template <int BYTES>
+__device__ __forceinline__ void load_left(u32 (&a)[2][4], const unsigned char* rows, int inputs_16, const RowScales& scales) {
+  load_weights_32<BYTES>(a, rows, inputs_16, scales);
+}
+
+/// Sums that need no scales.
+template <int TILES>
+struct Scaled {
+  __device__ __forceinline__ void ask(bool) {}
+  __device__ __forceinline__ float (&of(float (&sum)[TILES][4], int t))[4] { return sum[t]; }
+  __device__ __forceinline__ void add(float (&)[TILES][4]) {}
+};
