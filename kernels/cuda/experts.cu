@@ -45,8 +45,9 @@ constexpr int stages_of() {
 #define EXPERTS_ARGUMENTS                                                                                              \
   y, x, x_stride, w, tiles, tile_count, rows, chosen, inputs, outputs W_ARGUMENTS BIAS_ARGUMENTS
 
-/// What a block writes of its sums: gate and up, joined (`silu(gate) · up`, or as clamped.cuh says), or the sums as T, `[pairs, outputs]`; or weighted float sums,
-/// `[chosen, rows, outputs]`, whose sum over the first axis, in its order, is the layer's output.
+/// What a block writes of its sums: gate and up, joined (`silu(gate) · up`, or as clamped.cuh says), or the sums as T,
+/// `[pairs, outputs]`; or weighted float sums, `[chosen, rows, outputs]`, whose sum over the first axis, in its order, is the
+/// layer's output.
 enum Output { GATED, PLAIN, WEIGHTED };
 
 /// One block: BLOCK_OUTPUTS sums of each of TILE pairs. A warp has 16 of the sums for few pairs and in FP8, where each weight is then
@@ -231,11 +232,11 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
   }
 }
 
-/// `y[pair] = silu(gate) · up` (or as clamped.cuh says) of the pair's row and expert: w `[experts, 2 · outputs, inputs]`, gate first, x `[rows, inputs]`, y
-/// `[pairs, outputs]`. `inputs`, `outputs` and `x_stride` are multiples of 8. Grid: (2 · outputs / BLOCK_OUTPUTS, maximum number of
-/// tiles), 256 threads. Dynamic shared memory: stages_of of BLOCK_OUTPUTS · ROW_BYTES + SCALE_BYTES + TILE · X_ROW_BYTES bytes. Tiles
-/// of FP8 have up to 64 pairs: sums that are not scaled yet take the registers of the other half. So do tiles of MXFP4, of which a
-/// warp has 16 rows, so that each number is expanded once.
+/// `y[pair] = silu(gate) · up` (or as clamped.cuh says) of the pair's row and expert: w `[experts, 2 · outputs, inputs]`, gate
+/// first, x `[rows, inputs]`, y `[pairs, outputs]`. `inputs`, `outputs` and `x_stride` are multiples of 8. Grid: (2 · outputs /
+/// BLOCK_OUTPUTS, maximum number of tiles), 256 threads. Dynamic shared memory: stages_of of BLOCK_OUTPUTS · ROW_BYTES +
+/// SCALE_BYTES + TILE · X_ROW_BYTES bytes. Tiles of FP8 have up to 64 pairs: sums that are not scaled yet take the registers of
+/// the other half. So do tiles of MXFP4, of which a warp has 16 rows, so that each number is expanded once.
 extern "C" __global__ void __launch_bounds__(256, 3) experts_gated_8(EXPERTS) { of_tile<8, GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 3) experts_gated_16(EXPERTS) { of_tile<16, GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) experts_gated_32(EXPERTS) { of_tile<32, GATED>(EXPERTS_ARGUMENTS); }
