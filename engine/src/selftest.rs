@@ -480,7 +480,7 @@ mod tests {
 
     fn broken(choice: DeviceChoice, ranks: usize, plan: Plan) -> Vec<Check> {
         let mut checks = Vec::new();
-        check_engines(choice, ranks, plan, &mut |check| checks.push(check)).expect("the device is there");
+        check_engines(choice, ranks, plan, Wanted(&[]), &mut |check| checks.push(check)).expect("the device is there");
         assert!(checks.len() >= 7, "{checks:?}");
         let in_float = choice != DeviceChoice::Cpu && plan.dtypes.contains(&"float32");
         let adjusts = checks.iter().any(|check| check.name.contains("penalties, grammars"));
