@@ -160,17 +160,11 @@ fn engine(target: &Path, rule: TextSpec, shape: TreeShape, batch: usize) -> Engi
         algorithm: Some(rule.algorithm().to_owned()),
         text_rule: Some(rule),
         policy: ShapePolicy::fixed(shape),
-        device: device(),
+        device: DeviceChoice::Cpu,
         max_running_requests: batch,
         ..EngineOptions::default()
     })
     .expect("an engine without a draft model")
-}
-
-/// The device of `SPECTUNE_DEVICE`, or the CPU.
-fn device() -> DeviceChoice {
-    let name = std::env::var("SPECTUNE_DEVICE").unwrap_or_else(|_| "cpu".into());
-    name.parse().expect("SPECTUNE_DEVICE is a device")
 }
 
 /// Runs the requests of a case one after the other on a fresh engine.
