@@ -146,6 +146,12 @@ impl Api {
         Self { address: self.address.with_key(key.clone()), short: self.short.with_key(key), ..self }
     }
 
+    /// The same, waiting for at most this time for the next bytes.
+    pub fn waiting(&self, timeout: Duration) -> Self {
+        let (address, short) = (self.address.waiting(timeout), self.short.waiting(timeout.min(LONGEST_SHORT)));
+        Self { address, short, ..self.clone() }
+    }
+
     /// The same, asking for this model by its name.
     pub fn with_model(self, name: String) -> Self {
         Self { served_name: Some(name), ..self }

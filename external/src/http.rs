@@ -92,6 +92,11 @@ impl Address {
         Self { key, ..self }
     }
 
+    /// The same server, waiting for at most this time for the next bytes.
+    pub fn waiting(&self, timeout: Duration) -> Self {
+        Self::new(&self.base, timeout).with_key(self.key.clone())
+    }
+
     /// The URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)

@@ -70,6 +70,9 @@ struct Data<'a> {
     version: u32,
     generator: String,
     header: &'a RunningHeader,
+    /// Lines of the journal that cannot be read, from one.
+    #[serde(skip_serializing_if = "<[usize]>::is_empty")]
+    damaged_lines: &'a [usize],
     trials: Vec<DataTrial<'a>>,
 }
 
@@ -101,6 +104,7 @@ pub fn write(contents: &RunningContents, out_dir: &Path) -> Result<Vec<PathBuf>,
         version: VERSION,
         generator: concat!("spectune ", env!("CARGO_PKG_VERSION")).to_owned(),
         header: &contents.header,
+        damaged_lines: &contents.damaged,
         trials: contents.records.iter().map(trial).collect(),
     })?;
     let outputs: [(&str, Vec<u8>); 4] = [
@@ -186,9 +190,8 @@ fn warnings(contents: &RunningContents, summaries: &[Summary]) -> Vec<String> {
                 .into(),
         );
     }
-    if !contents.damaged.is_empty() {
-        warnings.push(format!("{} lines of the journal cannot be read and are skipped.", contents.damaged.len()));
-    }
+    warnings.extend(contents.left_out().map(|words| format!("{words}: what they held is not in the figures.")));
+    warnings.extend(result::unpaired(&contents.records, servers).into_iter().map(|one| format!("{}.", one.reason)));
     warnings
 }
 

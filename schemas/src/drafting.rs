@@ -49,6 +49,11 @@ pub fn vllm_algorithms() -> String {
     METHODS.map(|(name, _)| name).join(", ")
 }
 
+/// The names of all algorithms that an engine is told here.
+pub fn algorithms() -> impl Iterator<Item = &'static str> {
+    METHODS.iter().map(|(name, _)| *name).chain(["NGRAM"])
+}
+
 /// SGLang's flags for a shape of an algorithm; `None` if SGLang does not draft so: a tree over a block, or a look-up that
 /// only vLLM has.
 pub fn sglang_flags(algorithm: &str, shape: TreeShape) -> Option<Vec<(Key, usize)>> {

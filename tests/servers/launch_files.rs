@@ -1,6 +1,7 @@
 //! `spectune tune FILE` with real servers: what the file starts is measured, and nothing else in it is run.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -104,8 +105,39 @@ fn a_launch_is_measured_with_its_own_shape_and_nothing_else_in_its_file_runs() {
     let told = words(&ended);
     assert_eq!((ended.status.code(), tuned.shapes().len()), (Some(0), trials), "{told}");
     assert_eq!(tuned.text() != before, told.contains("run.sh is changed"), "{told}");
-    no_file_has(SECRET, &tuned.folder.path().join("out"));
+    let out = tuned.folder.path().join("out");
+    no_file_has(SECRET, &out);
     assert!(!told.contains(SECRET), "{told}");
+    // Other prompts are refused before anything is written.
+    let before = files(&out);
+    let ended = tuned.tune(&["--set", &format!("{target}/target"), "--resume", "--seed", "5"]);
+    let told = words(&ended);
+    assert!(ended.status.code() == Some(2) && told.contains("no longer be comparable"), "{told}");
+    assert!(files(&out) == before, "the folder has changed");
+}
+
+/// All files below a folder with their bytes.
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => _ = found.insert(path.clone(), fs::read(&path).expect("a file")),
+        }
+    }
+    found
+}
+
+#[test]
+fn a_server_that_is_never_ready_is_given_up_at_the_end_of_the_time() {
+    let tuned = Tuned::new(&launch());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny/target");
+    let model = format!("MODEL={}", root.display());
+    let ended = tuned.tune(&["--set", &model, "--start", "sleep 600; :", "--max-time", "2s"]);
+    let told = words(&ended);
+    assert_eq!(ended.status.code(), Some(3), "{told}");
+    assert!(told.contains("the time of 2 s is used up") && told.contains("raise --max-time"), "{told}");
 }
 
 /// Fails if a file below a folder contains a text.

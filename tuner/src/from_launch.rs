@@ -15,15 +15,15 @@ mod start;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use engine::spec::TextSpec;
 use launch::{Launch, Options, Parsed, Variables, parse};
 use schemas::{
     engines::Engine,
     sweep::{
-        Arrivals, Batch, Capture, EngineSettings, KnobLists, Models, Objective, Search, Space, StrategyName, SweepFile,
-        SystemKind, SystemSettings, Workload,
+        Arrivals, Batch, Capture, EngineSettings, KnobLists, Models, Objective, SIMULATED_LENGTH, Search, Space,
+        StrategyName, SweepFile, SystemKind, SystemSettings, Until, Workload,
     },
     text::Source,
     tree::{NodeSource, TreeShape},
@@ -59,6 +59,8 @@ pub struct Wanted {
     pub repeats: usize,
     /// Time after which no further trial starts, in seconds.
     pub seconds: Option<f64>,
+    /// When repeats end.
+    pub until: Until,
     /// A draft in place of the launch's.
     pub draft: Option<Draft>,
     /// The words that start the engine, in place of the launch's program.
@@ -112,6 +114,8 @@ struct Program {
     command: Vec<String>,
     env: BTreeMap<String, String>,
     treated: Vec<Treated>,
+    /// The folder in which the command is started, if the launch names one.
+    folder: Option<String>,
 }
 
 /// Reads the launches of a text with the words that are run.
@@ -149,10 +153,15 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
         return Err(wrong);
     }
     let space = space(launch.engine, &speculation);
+    let program = Program { env: with_inherited(program.env, wanted), ..program };
+    let from_folder = |model: &str| in_folder(program.folder.as_deref(), model);
     let file = SweepFile {
         models: Models {
-            target,
-            draft: speculation.draft.path.clone(),
+            target: from_folder(&target),
+            draft: match &wanted.draft {
+                Some(draft) => draft.path.clone(),
+                None => from_folder(&speculation.draft.path),
+            },
             model_shape: None,
             num_layers: None,
             acceptance: None,
@@ -188,6 +197,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
             strategy: StrategyName::Guided,
             repeats: wanted.repeats,
             seconds: wanted.seconds,
+            until: wanted.until,
             ..Search::default()
         },
         objective: Objective::default(),
@@ -207,6 +217,24 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
         });
     }
     Ok(LaunchSweep { file, treated, own: speculation.own, draft: speculation.draft })
+}
+
+/// Adds the variable that simulates acceptance if the servers would inherit it, so that it is known what they do.
+fn with_inherited(mut env: BTreeMap<String, String>, wanted: &Wanted) -> BTreeMap<String, String> {
+    let inherited = wanted.variables.as_ref().and_then(|variables| variables.environment.get(SIMULATED_LENGTH));
+    if let Some(length) = inherited {
+        env.entry(SIMULATED_LENGTH.to_owned()).or_insert_with(|| length.clone());
+    }
+    env
+}
+
+/// A model as it is found from here: a launch names folders relative to the one that it starts in.
+fn in_folder(folder: Option<&str>, model: &str) -> String {
+    let is_relative = !model.is_empty() && Path::new(model).is_relative();
+    match folder.map(|folder| Path::new(folder).join(model)).filter(|place| is_relative && place.is_dir()) {
+        Some(place) => place.display().to_string(),
+        None => model.to_owned(),
+    }
 }
 
 fn kind(engine: Engine) -> SystemKind {

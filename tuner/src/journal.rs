@@ -4,7 +4,10 @@
 //! truncated by a kill or a full disk: it is cut off and its trial runs again. Any other damaged line is
 //! reported and kept, and its trial runs again too. A lock keeps two processes from writing the same journal.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
 
 use schemas::sweep::SweepFile;
 use serde::{Deserialize, Serialize};
@@ -63,6 +66,9 @@ pub struct Header {
     pub folder: Option<String>,
     /// Trials of the whole plan; 0 if the strategy decides as it goes.
     pub planned: usize,
+    /// What the end of the time cut off; `None` if nothing was, or it was measured later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<String>,
 }
 
 /// The contents of a journal.
@@ -82,6 +88,8 @@ pub struct Contents {
 #[derive(Debug)]
 pub struct Journal {
     lines: Lines,
+    header: Header,
+    folder: PathBuf,
     origin: Origin,
 }
 
@@ -91,7 +99,8 @@ impl Journal {
     /// # Errors
     /// When it already has a journal, or the folder cannot be written.
     pub fn create(folder: &Path, header: &Header) -> Result<Self, TunerError> {
-        Ok(Self { lines: Lines::create(folder, header)?, origin: origin(header) })
+        let lines = Lines::create(folder, header)?;
+        Ok(Self { lines, header: header.clone(), folder: folder.to_owned(), origin: origin(header) })
     }
 
     /// Continues the journal of a folder. A truncated last line is cut off. If the sweep has grown, the header is
@@ -112,8 +121,18 @@ impl Journal {
             contents.whole = lines::exchange_header(folder, &header, contents.whole)?;
             contents.header = header;
         }
-        let origin = origin(&contents.header);
-        Ok((Self { lines: Lines::resume(folder, contents.whole, lock)?, origin }, contents))
+        let (header, origin) = (contents.header.clone(), origin(&contents.header));
+        let lines = Lines::resume(folder, contents.whole, lock)?;
+        Ok((Self { lines, header, folder: folder.to_owned(), origin }, contents))
+    }
+
+    /// Notes what the end of the time cut off, and closes the journal.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn cut(self, what: &str) -> Result<(), TunerError> {
+        let header = Header { cut: Some(what.to_owned()), ..self.header };
+        lines::exchange_header(&self.folder, &header, self.lines.length()).map(|_| ())
     }
 
     /// The origin of the records that are appended.
@@ -251,6 +270,11 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
 }
 
 impl Contents {
+    /// That lines of the journal are left out, and where; `None` if none are.
+    pub fn left_out(&self) -> Option<String> {
+        lines::left_out(&self.damaged)
+    }
+
     /// Drops failures of trials that ran again later in the same journal.
     fn drop_replaced(&mut self) {
         let mut last = HashMap::new();
@@ -305,6 +329,7 @@ mod tests {
             file: SweepFile::read(&Source::new("sweep.toml", text)).expect("a sweep"),
             folder: None,
             planned: 4,
+            cut: None,
         }
     }
 

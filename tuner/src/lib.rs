@@ -41,12 +41,14 @@ pub mod settings;
 mod shard;
 pub mod space;
 pub mod statistics;
+mod stop_command;
 pub mod strategy;
 pub mod sweep;
 #[cfg(test)]
 mod synthetic;
 pub mod system;
 pub mod text_drafts;
+mod time_limit;
 pub mod traces;
 pub mod workload;
 pub mod workload_folders;

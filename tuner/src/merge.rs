@@ -86,7 +86,8 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
     let own = records.iter().map(|record| record.origin.journal.as_str()).collect::<BTreeSet<_>>();
     let journal =
         if own.len() > 1 { merged_name(&own) } else { names.first().map_or(String::new(), |name| (*name).to_owned()) };
-    let header = Header { journal, shard: None, planned, ..first.clone() };
+    let cut = headers.iter().find_map(|header| header.cut.clone());
+    let header = Header { journal, shard: None, planned, cut, ..first.clone() };
     journal::replace(out, &header, &records)?;
 
     let mut notes: Vec<String> = sources.iter().filter_map(damage).collect();

@@ -15,7 +15,7 @@ mod trial;
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use external::{
@@ -35,6 +35,7 @@ use crate::{
     configuration::Load,
     journal::{RUNNING, already_there, exists, lines::Lines},
     system::SystemError,
+    time_limit::{Over, TimeLimit},
     workload::ModelText,
 };
 
@@ -44,6 +45,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 const LONGEST_DESCRIPTION: Duration = Duration::from_secs(20);
 /// Endpoints that generate text.
 const GENERATES: [&str; 2] = ["/v1/completions", "/generate"];
+/// Maximum time that a server which does not answer is waited for after the end of the time.
+const AFTER_LIMIT: Duration = Duration::from_secs(5);
 /// Trials that may fail one after the other before the measurement ends.
 const MOST_FAILURES: usize = 3;
 
@@ -117,6 +120,31 @@ pub fn connect(url: &str, key: Option<Key>, launch: Option<&LaunchFile<'_>>) -> 
         None => api,
     };
     Ok(Connected { api, info, server })
+}
+
+/// Whether two URLs are names of one server: this host has several names, hosts are written in any case, and a port may
+/// be left out.
+pub fn is_same_server(one: &str, other: &str) -> bool {
+    match (base(one), base(other)) {
+        (Ok(one), Ok(other)) => place_of(&one) == place_of(&other),
+        _ => false,
+    }
+}
+
+/// Scheme, host, port and path of a server's address in one spelling.
+fn place_of(base: &str) -> (String, String, String, String) {
+    let (scheme, rest) = base.split_once("://").unwrap_or_default();
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    // An address of IPv6 has colons in its brackets.
+    let (host, port) = match authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {
+        Some((host, port)) => (host, port),
+        None => (authority, if scheme == "https" { "443" } else { "80" }),
+    };
+    let host = host.to_lowercase();
+    let host = host.trim_end_matches('.');
+    let is_this = host == "localhost" || host.starts_with("127.") || ["[::1]", "0.0.0.0", "[::]"].contains(&host);
+    let host = if is_this { "this host" } else { host };
+    (scheme.to_owned(), host.to_owned(), port.to_owned(), path.to_owned())
 }
 
 /// The address of a server without the path of an API, which clients of the OpenAI API include.
@@ -200,9 +228,6 @@ pub fn run(
     let starts = if continues { journal::read(&request.out)?.header.starts + 1 } else { 0 };
     let prompts = prompts(request, servers, starts)?;
     notes(asked, &prompts, servers).iter().for_each(|note| progress.note(note));
-    if asked.flush {
-        servers.iter().try_for_each(|one| trial::flush(&one.api)).map_err(SystemError::from)?;
-    }
     let header = RunningHeader {
         kind: RUNNING.to_owned(),
         format: record::FORMAT,
@@ -211,6 +236,13 @@ pub fn run(
         starts: 0,
         prompts: prompts.available(),
     };
+    if continues {
+        journal::check(&request.out, &header)?;
+    }
+    // What is refused leaves the servers as they are.
+    if asked.flush {
+        servers.iter().try_for_each(|one| trial::flush(&one.api)).map_err(SystemError::from)?;
+    }
     let (lines, records) = if continues {
         let (lines, contents) = journal::resume(&request.out, &header)?;
         for line in &contents.damaged {
@@ -220,9 +252,11 @@ pub fn run(
     } else {
         (journal::create(&request.out, &header)?, Vec::new())
     };
-    let mut bench = Bench { request, servers, prompts, start: starts, lines, records, failures: 0, progress };
-    let ended = bench.measure()?;
-    drop(bench);
+    let limit = TimeLimit::new(asked.seconds, request.interrupted);
+    let ended = limit.bound(|stop| {
+        let (failures, start) = (0, starts);
+        Bench { request, servers, prompts, start, lines, records, failures, limit, stop, progress }.measure()
+    })?;
     Ok((journal::read(&request.out)?, ended))
 }
 
@@ -284,6 +318,9 @@ struct Bench<'a, 'b> {
     records: Vec<RunningRecord>,
     /// Trials that failed since the last one that did not.
     failures: usize,
+    limit: TimeLimit<'a>,
+    /// Set at its end, and when the user requests a stop.
+    stop: &'b AtomicBool,
     progress: &'b mut dyn RunningProgress,
 }
 
@@ -291,7 +328,6 @@ impl Bench<'_, '_> {
     /// All blocks that are not measured yet: every load in every repeat.
     fn measure(&mut self) -> Result<RunningEnd, TunerError> {
         let (repeats, loads) = (self.request.asked.repeats, self.request.asked.loads.clone());
-        let begin = Instant::now();
         let blocks: Vec<(usize, usize)> =
             (0..repeats).flat_map(|repeat| (0..loads.len()).map(move |load| (repeat, load))).collect();
         let done = blocks.iter().filter(|(repeat, load)| self.is_done(*repeat, loads[*load])).count();
@@ -301,23 +337,25 @@ impl Bench<'_, '_> {
             if self.is_done(repeat, loads[load]) {
                 continue;
             }
-            if self.request.asked.seconds.is_some_and(|most| begin.elapsed().as_secs_f64() >= most) {
-                return Ok(RunningEnd::TimeBudget);
+            if let Some(over) = self.limit.over() {
+                return Ok(over.into());
             }
             let draw = self.prompts.draw(self.start, repeat, load)?;
             let mut order: Vec<usize> = (0..each).collect();
             // In turns, so that neither server is always the first one to meet a block.
             order.rotate_left((repeat + load) % each);
             for server in order {
-                if self.is_interrupted() || !self.trial(server, loads[load], repeat, &draw)? {
-                    return Ok(RunningEnd::Interrupted);
+                if self.is_stopped() || !self.trial(server, loads[load], repeat, &draw)? {
+                    return Ok(self.limit.over().map_or(RunningEnd::Interrupted, RunningEnd::from));
                 }
             }
         }
-        Ok(if self.is_interrupted() { RunningEnd::Interrupted } else { RunningEnd::Complete })
+        // All is measured, whatever the time is.
+        let interrupted = self.limit.over().filter(|over| *over == Over::Interrupted);
+        Ok(interrupted.map_or(RunningEnd::Complete, RunningEnd::from))
     }
 
-    /// Measures one server; returns false if the user requests a stop.
+    /// Measures one server; returns false if it was stopped by the user or by the end of the time.
     fn trial(&mut self, at: usize, load: Load, repeat: usize, draw: &prompts::Draw) -> Result<bool, TunerError> {
         let Connected { api, server, .. } = &self.servers[at];
         self.progress.started(server, load, repeat);
@@ -325,12 +363,14 @@ impl Bench<'_, '_> {
             warm_up_tokens: self.request.asked.workload.warm_up_tokens,
             flush: self.request.asked.flush,
             speculates: server.speculates,
-            interrupted: self.request.interrupted,
+            interrupted: self.stop,
         };
-        let (outcome, failure) = match trial::run(api, draw, &options) {
+        // A server that does not answer is not waited for beyond the end.
+        let silence = self.limit.left().map_or(LONGEST_SILENCE, |left| LONGEST_SILENCE.min(left + AFTER_LIMIT));
+        let (outcome, failure) = match trial::run(&api.waiting(silence), draw, &options) {
             Ok(Some(figures)) => (RunningOutcome::Measured(Box::new(figures)), None),
             Ok(None) => return Ok(false),
-            Err(_) if self.is_interrupted() => return Ok(false),
+            Err(_) if self.is_stopped() => return Ok(false),
             Err(error) => {
                 let error = help(error, &server.url);
                 (RunningOutcome::Failed { reason: error.to_string() }, Some(error))
@@ -358,8 +398,17 @@ impl Bench<'_, '_> {
         (0..=self.start).any(|draw| (0..self.servers.len()).all(|server| of(server, draw)))
     }
 
-    fn is_interrupted(&self) -> bool {
-        self.request.interrupted.load(Ordering::Relaxed)
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl From<Over> for RunningEnd {
+    fn from(over: Over) -> Self {
+        match over {
+            Over::Interrupted => Self::Interrupted,
+            Over::Time => Self::TimeBudget,
+        }
     }
 }
 
@@ -384,6 +433,20 @@ mod tests {
         ] {
             let told = base(url).expect_err(url).to_string();
             assert!(told.contains(words) && !told.contains("sk-secret"), "{told}");
+        }
+    }
+
+    #[test]
+    fn one_server_has_several_names() {
+        for (one, other, is_same) in [
+            ("http://localhost:30000", "http://127.0.0.1:30000/", true),
+            ("http://LOCALHOST:30000/v1", "http://[::1]:30000", true),
+            ("http://gpu-1", "http://GPU-1:80/", true),
+            ("http://gpu-1:30000", "http://gpu-2:30000", false),
+            ("http://localhost:30000", "http://localhost:30001", false),
+            ("https://host/one", "https://host/two", false),
+        ] {
+            assert_eq!(is_same_server(one, other), is_same, "{one} {other}");
         }
     }
 

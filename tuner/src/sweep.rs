@@ -16,7 +16,7 @@ pub use self::{
 };
 use self::{
     prepare::{Ready, prepare},
-    system_bench::{Field, SystemBench},
+    system_bench::{Field, Measured, SystemBench},
 };
 pub use crate::strategy::StopReason;
 use crate::{
@@ -32,6 +32,7 @@ use crate::{
     space::Expanded,
     strategy::{self, Experiment, Planned, SearchStop},
     system::{InProcess, server::Lookup},
+    time_limit::TimeLimit,
 };
 
 /// What a sweep would do.
@@ -80,6 +81,8 @@ pub struct SweepSummary {
     pub tuned: Option<PathBuf>,
     /// Why it ended.
     pub stopped: StopReason,
+    /// What the end of the time cut off.
+    pub cut: Option<String>,
 }
 
 /// The parts of a plan that are known before anything is loaded.
@@ -201,9 +204,10 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let predictions = guide.as_ref().map_or(&[][..], |guide| &guide.predictions);
     let field = Field::from(&ready);
     let mut system = InProcess::new(&mut ready);
-    let mut bench = SystemBench::new(request, field, &mut system, journal, records, progress);
+    let limit = TimeLimit::new(search.seconds, request.interrupted);
+    let mut bench = SystemBench::new(request, field, &mut system, journal, records, (progress, limit));
     let searched = strategy::search(search, &bench.experiment(), predictions, &mut bench);
-    let measured = bench.end();
+    let measured = bench.end()?;
     let context_length = ready.engine()?.capacity().context_length;
     finish(request, searched, measured, context_length, &ready.fingerprint, guide.as_ref())
 }
@@ -212,7 +216,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
 fn finish(
     request: &SweepRequest<'_>,
     searched: Result<StopReason, SearchStop>,
-    (records, ran, kept): (Vec<Record>, usize, usize),
+    Measured { records, ran, kept, cut }: Measured,
     context_length: usize,
     fingerprint: &Fingerprint,
     guide: Option<&Guide>,
@@ -229,7 +233,7 @@ fn finish(
         outcome::dated(tuned, &records)
     };
     let tuned = tuned.map(|tuned| outcome::write(&ended(tuned), &request.out)).transpose()?;
-    Ok(SweepSummary { records, ran, kept, ranking, tuned, stopped })
+    Ok(SweepSummary { records, ran, kept, ranking, tuned, stopped, cut })
 }
 
 /// Number of trials that the search will request.
@@ -253,6 +257,24 @@ fn header(request: &SweepRequest<'_>, ready: &Ready, planned: Planned) -> Header
         file: request.file.masked(),
         folder: request.folder.canonicalize().ok().and_then(|folder| Some(folder.to_str()?.to_owned())),
         planned: if planned.exact { planned.trials } else { 0 },
+        cut: None,
+    }
+}
+
+/// Refuses a folder whose journal cannot be continued with this header, before anything is written into it.
+fn check_continues(request: &SweepRequest<'_>, header: &Header) -> Result<(), TunerError> {
+    if !(request.resume && journal::exists(&request.out)) {
+        return Ok(());
+    }
+    // Released again: what comes first takes long, and another process finds the same state.
+    drop(journal::lock(&request.out)?);
+    let before = journal::read(&request.out)?.header;
+    let engine = before.fingerprint.engine.clone();
+    // Which engine it is shows only once a server runs.
+    let header = Header { fingerprint: Fingerprint { engine, ..header.fingerprint.clone() }, ..header.clone() };
+    match before.refusal(&header) {
+        Some(reason) => Err(TunerError::Journal { path: request.out.join(journal::FILE_NAME), reason }),
+        None => Ok(()),
     }
 }
 

@@ -87,6 +87,7 @@ fn header(shard: Option<Shard>) -> Header {
         file: file(),
         folder: None,
         planned: plan(shard).len(),
+        cut: None,
     }
 }
 

@@ -60,6 +60,11 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
         return Err(tuner::journal::already_there(&inputs.out).into());
     }
     results_folder::check_for_sweep(&inputs.out, inputs.resume)?;
+    if let [first, second] = inputs.urls.as_slice()
+        && running::is_same_server(first, second)
+    {
+        bail!("{first} and {second} are one server: give two different ones");
+    }
     let key = setup::api_key(inputs.api_key_env.as_deref())?;
     let launch = inputs.launch.as_deref().map(setup::read_source).transpose()?;
     let file = launch.as_ref().map(|source| LaunchFile { name: source.name(), text: source.text() });
@@ -68,11 +73,6 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
         let mut connected = running::connect(url, key.clone(), file.as_ref())?;
         describe(&mut connected, launch.as_ref())?;
         servers.push(connected);
-    }
-    if let [first, second] = servers.as_slice()
-        && first.server.url == second.server.url
-    {
-        bail!("both URLs are {}: give two different servers", first.server.url);
     }
     if let Some(models) = &inputs.models {
         servers.iter().try_for_each(|one| same_model(models, &one.server))?;
@@ -109,7 +109,14 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
             }
             match ended {
                 RunningEnd::Complete => {}
-                RunningEnd::TimeBudget => terminal::note(&format!("the time is used up; {}", go_on())),
+                RunningEnd::TimeBudget => {
+                    let missing = request.asked.loads.len() * request.asked.repeats * servers.len();
+                    let missing = missing.saturating_sub(contents.records.len());
+                    terminal::note(&format!(
+                        "the time is used up, and at least {missing} trials are not measured; {}",
+                        go_on()
+                    ));
+                }
                 RunningEnd::Interrupted => terminal::note(&format!("interrupted; {}", go_on())),
             }
             Ok(match (ended, counted) {

@@ -138,6 +138,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         device: arguments.device,
         keep_states: arguments.keep_states.saturating_mul(1 << 30),
         again,
+        words: str::to_owned,
         check_version: None,
     };
     match job.file.workload.prompt_files.as_slice() {
@@ -168,6 +169,8 @@ pub(super) struct Job<'a> {
     pub keep_states: u64,
     /// "continue with: …".
     pub again: String,
+    /// Says messages about the sweep file in the words of the command that runs it.
+    pub words: fn(&str) -> String,
     /// Checks the version of a server's engine once one runs.
     pub check_version: Option<&'a CheckVersion<'a>>,
 }
@@ -194,7 +197,8 @@ impl From<Exit> for Measured {
 /// # Errors
 /// When its inputs are wrong, or nothing could be measured.
 pub(super) fn measure(job: Job<'_>) -> anyhow::Result<Measured> {
-    let Job { file, folder, source, out, resume, dry_run, shard, device, keep_states, again, check_version } = job;
+    let Job { file, folder, source, out, resume, dry_run, shard, device, keep_states, again, words, check_version } =
+        job;
     let file =
         sweep_inputs::resolve(file, &folder, &source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
     results_folder::check_for_sweep(&out, resume)?;
@@ -219,23 +223,22 @@ pub(super) fn measure(job: Job<'_>) -> anyhow::Result<Measured> {
         return Ok(Exit::Fine.into());
     }
     interrupt::advise(again.clone());
-    let mut bar = Bar::checking(check_version);
+    let mut bar = Bar::checking(check_version, words);
     let ended = tuner::sweep::run(&request, &mut bar);
     bar.finish();
     match ended {
         Ok(summary) => Ok(Measured { exit: finish(&summary, &request, &again)?, summary: Some(summary) }),
         Err(error) if interrupted.load(Relaxed) => {
             if !error.is_interruption() {
-                terminal::print_error(&error.into());
+                terminal::print_error(&anyhow::anyhow!(words(&error.to_string())));
             }
             terminal::note(&format!("interrupted; {again}"));
             Ok(Exit::Interrupted.into())
         }
         Err(error) if bar.done() > 0 => {
-            let error = error.into();
-            terminal::print_error(&error);
+            terminal::print_error(&anyhow::anyhow!(words(&error.to_string())));
             terminal::note(&format!("{} finished trials are kept; {again}", bar.done()));
-            Ok(exit::from_error(&error).into())
+            Ok(exit::from_error(&error.into()).into())
         }
         Err(error) => Err(at_its_place(error)),
     }
@@ -311,6 +314,9 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, again: &str) -> an
         summary.stopped.words()
     ));
     let interrupted = summary.stopped == StopReason::Interrupted;
+    if let Some(cut) = &summary.cut {
+        terminal::note(&format!("{cut}; {again}"));
+    }
     if summary.records.is_empty() {
         terminal::note("no trial has finished yet: there is nothing to rank");
         if interrupted {

@@ -2,6 +2,7 @@
 
 mod launch;
 mod request_log;
+mod words;
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use anyhow::bail;
 use schemas::{
     quoting::quoted,
     secrets,
-    sweep::{RandomPrompts, Workload, is_server_address},
+    sweep::{RandomPrompts, Until, Workload, is_server_address},
 };
 use tuner::{configuration::Load, from_launch::Start, running::record::RunningSettings, strategy::Shard};
 
@@ -132,7 +133,12 @@ pub struct Arguments {
     /// Trials of each configuration and load (default: 3; with --url 6, the fewest for a confidence interval)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: Option<u32>,
-    /// Time after which no further trial starts, such as 90s, 20m or 2h
+    /// When repeats end: repeats (after --repeats) or decided (when it is decided whether speculation pays and what to run, within
+    /// --max-time)
+    #[arg(long, value_name = "WHEN", conflicts_with = "url")]
+    until: Option<Until>,
+    /// Time for everything, such as 90s, 20m or 2h: no trial starts after it, and a start or a trial that has not ended by then is
+    /// cut off; finished trials are kept
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     max_time: Option<f64>,
     /// Flush the server's prefix cache before every trial; it then also forgets the prompts of others
@@ -183,7 +189,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         resume: arguments.resume,
         dry_run: arguments.dry_run,
     };
-    running::measure(&inputs, &again(&arguments, Some(&inputs.out)))
+    running::measure(&inputs, &again(&arguments, Some(&inputs.out)).with(""))
 }
 
 fn of_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Inputs> {
@@ -224,6 +230,7 @@ fn of_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Inputs>
         workload: asked.workload,
         repeats: asked.repeats,
         seconds: asked.seconds,
+        until: arguments.until.unwrap_or_default(),
         out: arguments.out.clone(),
         resume: arguments.resume,
         mode,
@@ -284,20 +291,52 @@ fn repeats(arguments: &Arguments) -> u32 {
     arguments.repeats.unwrap_or(if arguments.file.is_some() { 3 } else { 6 })
 }
 
+/// The command that continues. Values of secrets are not in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Again {
+    /// Its words, without the program.
+    command: String,
+    /// What must be so when it is run; empty if nothing must.
+    remarks: String,
+}
+
+impl Again {
+    /// The words with further ones, and what must be so.
+    fn with(&self, further: &str) -> String {
+        let command = [self.command.as_str(), further].join(" ");
+        let remarks = if self.remarks.is_empty() { String::new() } else { format!(" (with {})", self.remarks) };
+        command.trim_end().to_owned() + &remarks
+    }
+}
+
 /// The command that continues, without the program; without a folder, also without it and `--resume`.
-fn again(arguments: &Arguments, out: Option<&Path>) -> String {
+fn again(arguments: &Arguments, out: Option<&Path>) -> Again {
     let mut words = vec!["tune".to_owned()];
-    let mut add = |flag: &str, value: Option<String>| {
-        words.extend(value.map(|value| format!("{flag} {}", quoted(&value)).trim_start().to_owned()));
-    };
+    let mut add = |flag: &str, value: Option<String>| add_to(&mut words, flag, value);
     let path = |path: &PathBuf| path.display().to_string();
     add("", arguments.file.as_ref().map(path));
     arguments.url.iter().for_each(|url| add("--url", Some(url.clone())));
     add("--launch", arguments.launch.as_ref().map(path));
-    arguments.set.iter().for_each(|pair| add("--set", Some(secrets::masked_text(pair))));
-    add("--command", arguments.command.clone());
-    add("--start", arguments.start.as_deref().map(secrets::masked_text));
-    add("--stop", arguments.stop.as_deref().map(secrets::masked_text));
+    let mut named = Vec::new();
+    for pair in &arguments.set {
+        match pair.split_once('=').filter(|(name, value)| secrets::is_secret_variable(name, value)) {
+            Some((name, _)) => {
+                // The shell fills it in: it is expanded in double quotes.
+                named.push(name);
+                words.push(format!("--set \"{name}=${name}\""));
+            }
+            None => add_to(&mut words, "--set", Some(pair.clone())),
+        }
+    }
+    let mut is_masked = false;
+    let texts = [("--command", &arguments.command), ("--start", &arguments.start), ("--stop", &arguments.stop)];
+    for (flag, text) in texts {
+        let Some(text) = text else { continue };
+        let masked = secrets::masked_text(text);
+        is_masked |= masked != *text;
+        add_to(&mut words, flag, Some(masked));
+    }
+    let mut add = |flag: &str, value: Option<String>| add_to(&mut words, flag, value);
     add("--address", arguments.address.clone());
     add("--shard", arguments.shard.map(|shard| shard.to_string()));
     add("--draft", arguments.draft.clone());
@@ -312,6 +351,7 @@ fn again(arguments: &Arguments, out: Option<&Path>) -> String {
     add("--requests", Some(arguments.requests.to_string()));
     add("--repeats", Some(repeats(arguments).to_string()));
     add("--max-time", arguments.max_time.map(|seconds| format!("{seconds}s")));
+    add("--until", arguments.until.map(|until| until.name().to_owned()));
     add("--temperature", arguments.temperature.map(|temperature| temperature.to_string()));
     add("--seed", (arguments.seed > 0).then(|| arguments.seed.to_string()));
     add("--model-path", arguments.model_path.as_ref().map(path));
@@ -323,7 +363,15 @@ fn again(arguments: &Arguments, out: Option<&Path>) -> String {
     words.extend(arguments.flush.then(|| "--flush".to_owned()));
     words.extend(arguments.stop_at_end.then(|| "--stop-at-end".to_owned()));
     words.extend(out.map(|_| "--resume".to_owned()));
-    words.join(" ")
+    let mut remarks = Vec::new();
+    remarks.extend((!named.is_empty()).then(|| format!("{} set in the environment", named.join(", "))));
+    remarks.extend(is_masked.then(|| "the secrets in place of ***".to_owned()));
+    Again { command: words.join(" "), remarks: remarks.join(" and ") }
+}
+
+/// Adds a flag with its value to words for a shell.
+fn add_to(words: &mut Vec<String>, flag: &str, value: Option<String>) {
+    words.extend(value.map(|value| format!("{flag} {}", quoted(&value)).trim_start().to_owned()));
 }
 
 /// A time such as `90s`, `20m` or `2h`; a plain number counts seconds.
@@ -345,6 +393,24 @@ fn seconds(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_command_that_continues_names_secrets_and_does_not_hold_them() {
+        let command = |words: &[&str]| {
+            let parser = <Arguments as clap::Args>::augment_args(clap::Command::new("tune"));
+            let matches = parser.try_get_matches_from(words).expect("arguments");
+            let arguments = <Arguments as clap::FromArgMatches>::from_arg_matches(&matches).expect("arguments");
+            again(&arguments, None).with("--out out --resume")
+        };
+        let told =
+            command(&["tune", "run.sh", "--input-len", "8", "--set", "HF_TOKEN=hf_0123456789", "--set", "A=b c"]);
+        assert!(told.contains("--set \"HF_TOKEN=$HF_TOKEN\" --set 'A=b c'"), "{told}");
+        assert!(told.ends_with("--out out --resume (with HF_TOKEN set in the environment)"), "{told}");
+        let words = "vllm serve m --api-key sk-0123456789";
+        let told = command(&["tune", "run.sh", "--input-len", "8", "--command", words, "--until", "decided"]);
+        assert!(told.contains("--api-key ***") && told.contains("in place of ***"), "{told}");
+        assert!(!told.contains("0123456789") && told.contains("--until decided"), "{told}");
+    }
 
     #[test]
     fn times_are_read_with_their_units() {

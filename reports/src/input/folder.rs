@@ -6,20 +6,6 @@ use tuner::{TunerError, guide, journal, outcome};
 
 use super::Sweep;
 
-/// Maximum number of journal lines that a notice lists.
-const NAMED_LINES: usize = 20;
-
-/// The notice about damaged lines of a journal.
-fn damaged(lines: &[usize]) -> String {
-    let file = journal::FILE_NAME;
-    if let [line] = lines {
-        return format!("line {line} of {file} cannot be read and is skipped");
-    }
-    let named: Vec<String> = lines.iter().take(NAMED_LINES).map(usize::to_string).collect();
-    let more = if lines.len() > NAMED_LINES { ", …" } else { "" };
-    format!("{} lines of {file} cannot be read and are skipped: {}{more}", lines.len(), named.join(", "))
-}
-
 impl Sweep {
     /// Reads journal and tuned file of a sweep's folder. Damaged lines in the journal, and a
     /// missing or broken tuned file, result in notices; the sweep may still be running.
@@ -28,9 +14,9 @@ impl Sweep {
     /// When the journal is missing or cannot be read.
     pub fn read(folder: &Path) -> Result<Self, TunerError> {
         let contents = journal::read(folder)?;
-        let mut notices = Vec::new();
-        if !contents.damaged.is_empty() {
-            notices.push(damaged(&contents.damaged));
+        let mut notices: Vec<String> = contents.left_out().into_iter().collect();
+        if let Some(cut) = &contents.header.cut {
+            notices.push(format!("{cut}; what was not measured is missing from this page"));
         }
         let tuned = outcome::read(folder).unwrap_or_else(|reason| {
             notices.push(format!("{} cannot be used: {reason}", outcome::FILE_NAME));

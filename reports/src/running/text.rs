@@ -82,6 +82,12 @@ pub fn terminal(contents: &RunningContents) -> String {
             );
         }
     }
+    if let Some(words) = contents.left_out() {
+        let _ = writeln!(text, "{words}: what they held is not in the figures");
+    }
+    for one in result::unpaired(&contents.records, servers) {
+        let _ = writeln!(text, "not compared: {}", one.reason);
+    }
     let _ = writeln!(text, "\naccept length: {}", definitions::ACCEPT_LENGTH);
     text
 }

@@ -92,7 +92,7 @@ impl WorkItem {
             Kind::Markdown => markdown::read(source, context),
             Kind::Python => python::read(source, context),
             Kind::Dockerfile => dockerfile::read(source, context),
-            Kind::Unit => unit::read(source, context),
+            Kind::Unit => unit::read(source, context, options),
             Kind::Unread(format) => Read { reason: Some(problems::unread(source, format)), ..Read::default() },
         };
     }

@@ -158,7 +158,7 @@ fn by_first_line(text: &str) -> Option<Kind> {
     let (first, second) = (words.next()?, words.next().unwrap_or_default());
     let in_module = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.,".contains(&byte));
     match first {
-        "[Unit]" | "[Service]" | "[Install]" => Some(Kind::Unit),
+        "[Unit]" | "[Service]" | "[Install]" | "[Container]" => Some(Kind::Unit),
         "FROM" if !second.is_empty() => Some(Kind::Dockerfile),
         "import" if in_module(second) && !second.is_empty() => Some(Kind::Python),
         "from" if words.next() == Some("import") => Some(Kind::Python),

@@ -53,6 +53,7 @@ pub use forks::Forks;
 pub use launcher::Launcher;
 pub use run_options::{RunOptions, is_runtime};
 pub use shell::unset_names;
+pub use unit::working_directory;
 pub use vllm::{
     VllmKey, VllmSpeculation,
     runner::{Lack, OLDEST_WITH_RUNNERS, RUNNER_VARIABLE},

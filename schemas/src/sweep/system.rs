@@ -62,6 +62,9 @@ pub enum SystemKind {
 /// SGLang's environment variable that simulates acceptance.
 pub const SIMULATED_LENGTH: &str = "SGLANG_SIMULATE_ACC_LEN";
 
+/// The flag of spectune's own server that does so.
+const SIMULATED_FLAG: &str = "--simulate-accept-length";
+
 /// Maximum start timeout in seconds: one day, longer than any engine takes to start.
 const LONGEST_START_S: f64 = 86_400.0;
 
@@ -98,10 +101,16 @@ impl SystemSettings {
 
     /// Whether servers simulate acceptance because the user's own settings say so.
     pub fn simulates_acceptance(&self) -> bool {
-        let is_set = |word: &String| word.strip_prefix(SIMULATED_LENGTH).is_some_and(|rest| rest.starts_with('='));
+        // SGLang simulates nothing with a length that is not above 0.
+        let is_length = |text: &str| text.trim().parse().map_or(true, |length: f64| length > 0.0);
+        let of_sglang =
+            |word: &String| word.strip_prefix(SIMULATED_LENGTH)?.strip_prefix('=').map(|length| is_length(length));
+        let is_ours =
+            |word: &String| word.split('=').next().is_some_and(|name| name.replace('_', "-") == SIMULATED_FLAG);
         let method = self.speculative_config.get("rejection_sample_method").and_then(serde_json::Value::as_str);
-        self.env.contains_key(SIMULATED_LENGTH)
-            || self.command.iter().any(is_set)
+        let words = || self.command.iter().chain(&self.extra_args);
+        self.env.get(SIMULATED_LENGTH).is_some_and(|length| is_length(length))
+            || words().any(|word| of_sglang(word).unwrap_or_default() || is_ours(word))
             || method.is_some_and(|method| method == "synthetic")
     }
 
@@ -217,6 +226,22 @@ impl SystemKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn acceptance_is_simulated_by_a_variable_a_flag_or_a_method() {
+        let check = |env: &[(&str, &str)], arguments: &str, expected: bool| {
+            let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let extra_args = arguments.split_whitespace().map(str::to_owned).collect();
+            let settings = SystemSettings { env, extra_args, ..SystemSettings::default() };
+            assert_eq!(settings.simulates_acceptance(), expected, "{arguments}");
+        };
+        check(&[(SIMULATED_LENGTH, "2.5")], "", true);
+        check(&[(SIMULATED_LENGTH, "-1")], "", false);
+        check(&[], "--simulate-accept-length 3", true);
+        check(&[], "--simulate-accept-length=3 --tp 2", true);
+        check(&[], "-e SGLANG_SIMULATE_ACC_LEN=3", true);
+        check(&[("SGLANG_SIMULATE_ACC_METHOD", "match-expected")], "--tp 2", false);
+    }
 
     #[test]
     fn the_gpus_of_a_server_are_those_of_its_arguments() {

@@ -74,7 +74,7 @@ pub fn of_words(words: &[String], around: &BTreeMap<String, String>) -> Option<P
         measured: format!("--network host, no {}", left_out(&run.options)),
         why: OPTIONS,
     });
-    Some(Program { command, env, treated: treated.into_iter().collect() })
+    Some(Program { command, env, treated: treated.into_iter().collect(), folder: None })
 }
 
 /// The command without its container, for an engine that is installed here; `None` if it runs no container.
@@ -99,7 +99,7 @@ pub fn of_text(
     let image = image.ok_or("the image of the container is not known")?;
     let program: Vec<String> = launch.program.iter().filter_map(|word| missing.word(&word.value)).collect();
     let mut treated = Vec::new();
-    let mut command = vec!["docker".to_owned(), "run".to_owned()];
+    let mut command = vec![run.runtime.to_owned(), "run".to_owned()];
     let options: Vec<String> = run.options.iter().filter_map(|word| missing.word(word)).collect();
     let option = |at: usize| if at > 0 { options.get(at - 1).map_or("", String::as_str) } else { "" };
     command.extend(options.iter().enumerate().map(|(at, word)| match option(at) {
@@ -120,7 +120,11 @@ pub fn of_text(
     }
     treated.push(Treated {
         launch: format!("image {image}"),
-        measured: format!("docker run {}", options.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")),
+        measured: format!(
+            "{} run {}",
+            run.runtime,
+            options.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+        ),
         why: OPTIONS,
     });
     let row = |launch: &String, why| Treated { launch: launch.clone(), measured: "left out".into(), why };
@@ -128,7 +132,7 @@ pub fn of_text(
         run.left_out.iter().map(|what| row(what, "docker run has no counterpart: mount a folder of this host")),
     );
     treated.extend(unknown.iter().map(|name| row(name, "its value is not known here: set it in the environment")));
-    Ok(Program { command, env, treated })
+    Ok(Program { command, env, treated, folder: None })
 }
 
 /// The options that every container of a sweep gets. A secret is passed on by its name, so that its value is in no

@@ -17,6 +17,15 @@ impl Missing {
     /// The text of a word; if it is not known, what it needs is noted.
     pub fn word(&mut self, value: &Value) -> Option<String> {
         let Value::Unknown(written) = value else { return value.known().map(str::to_owned) };
+        // Specifiers of systemd are read as these variables.
+        for (specifier, name) in
+            [("%i", "instance"), ("%I", "instance"), ("%h", "HOME"), ("%H", "HOSTNAME"), ("%u", "USER")]
+        {
+            if written.contains(specifier) {
+                self.names.insert(name.to_owned());
+                return None;
+            }
+        }
         match unset_names(written).filter(|names| !names.is_empty()) {
             Some(names) => self.names.extend(names),
             None => _ = self.words.insert(written.clone()),

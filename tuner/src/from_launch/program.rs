@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use launch::{Launch, builds_image, container_of};
+use launch::{Launch, builds_image, container_of, is_runtime, working_directory};
 use schemas::{
     engines::Engine,
     text::{Source, is_variable_name},
@@ -19,6 +19,21 @@ const ELSEWHERE: [&str; 9] =
 /// What starts the servers of a launch, and what is said about it.
 pub fn of(source: &Source, launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Result<Program, String> {
     let mut program = words_of(source, launch, wanted, missing)?;
+    let is_own = wanted.start.is_none() && wanted.command.is_none();
+    let in_container = program.command.iter().any(|word| is_runtime(word));
+    let folder = working_directory(source, wanted.variables.as_deref()).filter(|_| is_own && !in_container);
+    if let Some(folder) = folder.and_then(|folder| missing.word(&folder)) {
+        program.run_in(folder);
+    }
+    let is_said = program.treated.iter().any(|row| row.launch.starts_with("image "));
+    if let Some(image) = launch.image.as_ref().filter(|_| is_own && !in_container && !is_said && !builds_image(source))
+    {
+        program.treated.push(Treated {
+            launch: format!("image {image}"),
+            measured: program.command.join(" "),
+            why: "the engine that is installed here is started, not the container; another one: --command",
+        });
+    }
     if builds_image(source) && wanted.start.is_none() && wanted.command.is_none() {
         program.treated.push(Treated {
             launch: "the image that this file builds".into(),
@@ -29,18 +44,37 @@ pub fn of(source: &Source, launch: &Launch, wanted: &Wanted, missing: &mut Missi
     Ok(program)
 }
 
+impl Program {
+    /// Starts the command in a folder.
+    fn run_in(&mut self, folder: String) {
+        let words = ["sh", "-c", "cd \"$0\" && exec \"$@\"", folder.as_str()].map(str::to_owned);
+        self.command.splice(0..0, words);
+        self.folder = Some(folder);
+    }
+}
+
 /// The user's start command, the given words, the launch's container, or its own words.
 fn words_of(source: &Source, launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Result<Program, String> {
     // A value that is not known here may be one that the engine does not need.
     let known =
         launch.environment.iter().filter_map(|(name, value)| Some((name.clone(), value.value.known()?.to_owned())));
     let mut env: BTreeMap<String, String> = known.collect();
-    let alone = |command: Vec<String>, env| Ok(Program { command, env, treated: Vec::new() });
+    let alone = |command: Vec<String>, env| Ok(Program { command, env, treated: Vec::new(), folder: None });
     if let Some(start) = &wanted.start {
         return alone(start.command(), env);
     }
-    if let Some(command) = &wanted.command {
-        return alone(command.clone(), env);
+    if let Some(words) = &wanted.command {
+        // As a shell reads them: assignments come first.
+        let is_assignment = |word: &&String| word.split_once('=').is_some_and(|(name, _)| is_variable_name(name));
+        let assigned = words.iter().take_while(is_assignment).count();
+        let (assignments, command) = words.split_at(assigned);
+        env.extend(
+            assignments
+                .iter()
+                .filter_map(|word| word.split_once('='))
+                .map(|(name, value)| (name.to_owned(), value.to_owned())),
+        );
+        return alone(command.to_vec(), env);
     }
     let folder = schemas::paths::folder_of(Path::new(source.name()));
     if let Some(run) = container_of(source, launch, wanted.variables.as_deref()) {
@@ -53,7 +87,7 @@ fn words_of(source: &Source, launch: &Launch, wanted: &Wanted, missing: &mut Mis
             measured: default_command(launch.engine).join(" "),
             why: "the engine that is installed here is started; another one: --command",
         }];
-        return Ok(Program { command: default_command(launch.engine), env, treated });
+        return Ok(Program { command: default_command(launch.engine), env, treated, folder: None });
     }
     // slime starts its servers itself.
     if launch.engine == Engine::Slime {

@@ -30,8 +30,10 @@ pub struct Rewritten {
 pub fn rewrite(source: &Source, launch: &Launch, draft: &Draft, to: &Configuration) -> Rewritten {
     let written = as_written(source, launch).filter(Launch::is_editable);
     let edits = written.as_ref().and_then(|written| match launch.engine {
+        // Another draft changes the whole JSON.
+        Engine::Vllm if !to.shape.is_off() && has_other_draft(launch, draft) => None,
         Engine::Vllm => edits_of_vllm(source, written, to.shape),
-        Engine::Sglang | Engine::Slime | Engine::Spectune => edits_of_flags(written, draft, to),
+        Engine::Sglang | Engine::Slime | Engine::Spectune => edits_of_flags(written, launch, draft, to),
     });
     let text = edits.map(|edits| applied(source.text(), edits));
     // A value may come from elsewhere than where it is used: what was written is read again.
@@ -45,13 +47,28 @@ fn as_written(source: &Source, launch: &Launch) -> Option<Launch> {
     parsed.launches.into_iter().find(|written| written.anchor == launch.anchor)
 }
 
-/// The edits of flags; `None` if the value of one comes from outside the text.
-fn edits_of_flags(launch: &Launch, draft: &Draft, to: &Configuration) -> Option<Vec<Edit>> {
+/// Whether a draft is not the one that a launch has.
+fn has_other_draft(launch: &Launch, draft: &Draft) -> bool {
+    speculation::of(launch, None).is_ok_and(|own| own.draft != *draft)
+}
+
+/// The edits of flags; `None` if the value of one comes from outside the text. `read` is the launch with the variables from
+/// outside.
+fn edits_of_flags(launch: &Launch, read: &Launch, draft: &Draft, to: &Configuration) -> Option<Vec<Edit>> {
     let (version, _) = version_of(launch, None);
     let speculative = Key::ALL.iter().filter(|key| is_of_speculation(**key));
     let removed = speculative.filter(|_| to.shape.is_off()).filter_map(|key| launch.remove(*key));
     let is_drafts = |key: Key| matches!(key, Key::SpeculativeAlgorithm | Key::SpeculativeDraftModelPath);
-    let values = values(launch, draft, to).filter(|(key, _)| !(is_drafts(*key) && launch.has(*key)));
+    // The launch's own draft stays as it is written.
+    let has = |key: Key, value: &str| read.text(key).is_none_or(|own| own.value.eq_ignore_ascii_case(value));
+    let values =
+        values(launch, draft, to).filter(|(key, value)| !(is_drafts(*key) && launch.has(*key) && has(*key, value)));
+    // A draft that is part of the target has no folder.
+    let removed = removed.chain(
+        Some(Key::SpeculativeDraftModelPath)
+            .filter(|_| !to.shape.is_off() && draft.path.is_empty())
+            .and_then(|key| launch.remove(key)),
+    );
     let edit = |(key, value): (Key, String)| {
         let is_known = || if key == Key::CudaGraphBs { captures(launch).is_some() } else { launch.text(key).is_some() };
         (!launch.has(key) || is_known()).then(|| launch.set(key, version, &value))
@@ -132,7 +149,8 @@ fn flags(launch: &Launch, draft: &Draft, to: &Configuration) -> String {
             keys.insert("model".into(), draft.path.clone().into());
         }
         keys.insert("num_speculative_tokens".into(), shape.num_steps.into());
-        let json = configuration(launch, shape).unwrap_or_else(|| Value::Object(keys).to_string());
+        let own = configuration(launch, shape).filter(|_| !has_other_draft(launch, draft));
+        let json = own.unwrap_or_else(|| Value::Object(keys).to_string());
         return format!("--speculative-config {}", quoted(&json));
     }
     let (version, _) = version_of(launch, None);

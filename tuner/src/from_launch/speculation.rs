@@ -10,7 +10,7 @@ use launch::Launch;
 use schemas::{
     algorithm::parse_algorithm,
     chain_tables,
-    drafting::{algorithm_of_vllm, sglang_flags, vllm_method},
+    drafting::{algorithm_of_vllm, algorithms, sglang_flags, vllm_method},
     engines::{Engine, NEWEST_SGLANG},
     flags::Key,
     tree::{NodeSource, TreeShape},
@@ -38,6 +38,9 @@ pub fn of(launch: &Launch, given: Option<&Draft>) -> Result<Speculation, String>
         Engine::Sglang | Engine::Slime | Engine::Spectune => of_flags(launch),
     };
     if let Some(draft) = given {
+        if let Some(reason) = unfit(launch.engine, draft) {
+            return Err(reason);
+        }
         let own = own.filter(|own| own.draft.algorithm == draft.algorithm);
         let (own, keys) = own.map(|own| (own.own, own.keys)).unwrap_or_default();
         return Ok(Speculation { draft: draft.clone(), own, keys });
@@ -62,6 +65,19 @@ pub fn of(launch: &Launch, given: Option<&Draft>) -> Result<Speculation, String>
         ));
     }
     Ok(own)
+}
+
+/// Why an engine does not draft with what the user gives; `None` if it does.
+fn unfit(engine: Engine, draft: &Draft) -> Option<String> {
+    let algorithm = draft.algorithm.as_str();
+    if !is_varied(engine, algorithm) {
+        let names: Vec<&str> = algorithms().filter(|name| is_varied(engine, name)).collect();
+        return Some(format!("{engine} is not varied with {algorithm}: --algorithm takes one of {}", names.join(", ")));
+    }
+    let needs = vllm_method(algorithm).is_some_and(|method| method.needs_draft);
+    (needs && draft.path.is_empty()).then(|| {
+        format!("{algorithm} needs a draft: give its folder with --draft DIR, or the id of one in the local cache")
+    })
 }
 
 /// Whether the sweep knows how an engine is told a shape of an algorithm.

@@ -1,6 +1,8 @@
 //! Commands by which a user starts and ends what is not one process of this machine: a job, several nodes, a router with its
 //! workers.
 
+use crate::stop_command;
+
 /// The user's commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
@@ -22,15 +24,7 @@ impl Start {
         };
         let script = match &self.stop {
             None => start,
-            // A start command may return before the server is ready.
-            Some(stop) => format!(
-                "stop() {{ trap '' TERM INT; {stop}; }}\n\
-                 trap 'stop; exit 0' TERM INT\n\
-                 {start} &\n\
-                 wait $!; code=$?\n\
-                 if [ $code -ne 0 ]; then stop; exit $code; fi\n\
-                 while :; do sleep 1 & wait $!; done"
-            ),
+            Some(stop) => stop_command::script(&start, stop),
         };
         ["sh", "-c", &script, "start"].map(str::to_owned).to_vec()
     }

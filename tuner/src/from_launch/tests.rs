@@ -37,6 +37,7 @@ fn wanted() -> Wanted {
         concurrency: vec![1, 8],
         repeats: 3,
         seconds: None,
+        until: Default::default(),
         draft: None,
         command: None,
         start: None,
@@ -231,7 +232,24 @@ fn several_launches_are_listed() {
 
 /// The first launch with another shape of its draft.
 fn with_shape(source: &Source, parsed: &Parsed, shape: TreeShape) -> Rewritten {
-    rewrite(source, &parsed.launches[0], &draft(), &Configuration::of(shape))
+    // Its own draft, unless it has none.
+    let own = super::speculation::of(&parsed.launches[0], None).map_or_else(|_| draft(), |own| own.draft);
+    rewrite(source, &parsed.launches[0], &own, &Configuration::of(shape))
+}
+
+#[test]
+fn another_draft_is_written_with_its_shape() {
+    let other = Draft { path: "/m/other".into(), algorithm: "EAGLE".into() };
+    let changed = |text: &str| {
+        let (source, parsed) = read("run.sh", text);
+        rewrite(&source, &parsed.launches[0], &other, &Configuration::of(TreeShape::chain(3)))
+    };
+    let text = changed(SGLANG).text.expect("written");
+    assert!(text.contains("EAGLE ") && text.contains("/m/other") && !text.contains("/m/draft"), "{text}");
+    let vllm = "vllm serve m --speculative-config '{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 7}'\n";
+    let found = changed(vllm);
+    assert_eq!(found.text, None, "the whole JSON changes");
+    assert!(found.flags.contains("/m/other") && found.flags.contains("\"eagle\""), "{}", found.flags);
 }
 
 fn draft() -> Draft {

@@ -16,6 +16,8 @@ use crate::{TunerError, atomic_file};
 const FILE_NAME: &str = "journal.jsonl";
 /// The file that is locked while a process writes. It is separate because the journal does not exist from the start.
 const LOCK_NAME: &str = ".journal.lock";
+/// Maximum number of damaged lines that are listed.
+const NAMED_LINES: usize = 20;
 /// How often a taken lock is tried again, and after what time.
 const LOCK_TRIES: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
@@ -71,6 +73,11 @@ impl Lines {
         Ok(Self { path, file, length: whole, _lock: lock })
     }
 
+    /// The bytes up to the end of its last line.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
     /// Appends a record and waits until it is on disk.
     ///
     /// # Errors
@@ -93,6 +100,21 @@ impl Lines {
                 Err(TunerError::Write { path: self.path.clone(), source })
             }
         }
+    }
+}
+
+/// Says which damaged lines (numbered from one) are left out; `None` if none are.
+pub(crate) fn left_out(damaged: &[usize]) -> Option<String> {
+    let named: Vec<String> = damaged.iter().take(NAMED_LINES).map(usize::to_string).collect();
+    let more = if damaged.len() > NAMED_LINES { ", …" } else { "" };
+    match named.as_slice() {
+        [] => None,
+        [line] => Some(format!("line {line} of {FILE_NAME} cannot be read and is skipped")),
+        named => Some(format!(
+            "{} lines of {FILE_NAME} cannot be read and are skipped: {}{more}",
+            damaged.len(),
+            named.join(", ")
+        )),
     }
 }
 

@@ -24,6 +24,13 @@ pub struct RunningContents {
     whole: u64,
 }
 
+impl RunningContents {
+    /// That lines of the journal are left out, and where; `None` if none are.
+    pub fn left_out(&self) -> Option<String> {
+        lines::left_out(&self.damaged)
+    }
+}
+
 /// Whether the journal of a folder holds measurements of running servers.
 pub fn is_running(folder: &Path) -> bool {
     #[derive(serde::Deserialize)]
@@ -61,6 +68,17 @@ pub fn read(folder: &Path) -> Result<RunningContents, TunerError> {
         }
     }
     Ok(RunningContents { header, records, damaged, whole })
+}
+
+/// Refuses to continue the journal of a folder with another header.
+///
+/// # Errors
+/// When something has changed that gives its trials another meaning, or it cannot be read.
+pub(super) fn check(folder: &Path, header: &RunningHeader) -> Result<(), TunerError> {
+    match refusal(&read(folder)?.header, header) {
+        Some(reason) => Err(TunerError::Journal { path: folder.join(FILE_NAME), reason }),
+        None => Ok(()),
+    }
 }
 
 /// Starts a journal in a folder.

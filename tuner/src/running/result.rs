@@ -1,7 +1,7 @@
 //! What the trials of running servers tell: each figure with its interval over repeats, and two servers as paired
 //! ratios. Servers are not ranked.
 
-use super::record::{Cache, RunningFigures, RunningRecord};
+use super::record::{Cache, RunningFigures, RunningRecord, RunningServer};
 use crate::{
     configuration::Load,
     statistics::{Interval, IntervalKind, interval},
@@ -88,6 +88,52 @@ pub fn paired(records: &[RunningRecord]) -> Vec<Paired> {
     groups.sort_unstable();
     groups.dedup();
     groups.into_iter().filter_map(|(load, cache)| pair(records, load, cache)).collect()
+}
+
+/// A load under which two servers cannot be compared, or not in every repeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unpaired {
+    /// How requests arrive.
+    pub load: Load,
+    /// Whether no repeat can be compared.
+    pub is_all: bool,
+    /// Why, and what to do.
+    pub reason: String,
+}
+
+/// Where two servers were measured in turns but cannot be compared: prompts were in the cache of one of them only.
+pub fn unpaired(records: &[RunningRecord], servers: &[RunningServer]) -> Vec<Unpaired> {
+    let [first, second] = servers else { return Vec::new() };
+    let mut loads: Vec<Load> = counted(records).map(|(one, _)| one.load).collect();
+    loads.sort_unstable();
+    loads.dedup();
+    let of_load = |load: Load| {
+        let with = |server: usize| {
+            counted(records)
+                .filter(move |(one, _)| (one.load, one.server) == (load, server))
+                .map(|(one, figures)| ((one.repeat, one.draw), figures.cache()))
+        };
+        let other = |block| with(1).find(|(its, _)| *its == block).map(|(_, cache)| cache);
+        let differing: Vec<Cache> =
+            with(0).filter_map(|(block, cache)| other(block).filter(|other| *other != cache).map(|_| cache)).collect();
+        let warm_first = differing.iter().filter(|cache| **cache == Cache::Warm).count();
+        let has_pairs = [Cache::Cold, Cache::Warm].iter().any(|cache| pair(records, load, *cache).is_some());
+        let which = match (warm_first, differing.len() - warm_first) {
+            (0, 0) => return None,
+            (_, 0) => format!("{} and not of {}", first.url, second.url),
+            (0, _) => format!("{} and not of {}", second.url, first.url),
+            _ => format!("{} or of {}, but not of both", first.url, second.url),
+        };
+        let reason = format!(
+            "under {load}, {} of {} repeats found their prompts in the prefix cache of {which}, so that the two did \
+             different work: measure into another --out with --flush, or with prompts that neither server has seen \
+             (--input-len N --seed N draws new ones)",
+            differing.len(),
+            with(0).count().max(with(1).count())
+        );
+        Some(Unpaired { load, is_all: !has_pairs, reason })
+    };
+    loads.into_iter().filter_map(of_load).collect()
 }
 
 /// What a ratio says, if anything.
@@ -201,6 +247,26 @@ mod tests {
         let told = summaries(&records);
         assert_eq!(told.iter().map(|one| (one.server, one.repeats)).collect::<Vec<_>>(), [(0, 7), (1, 6)]);
         assert_eq!(told[0].cached, None);
+    }
+
+    #[test]
+    fn prompts_in_the_cache_of_one_server_are_named_with_what_to_do() {
+        let servers = ["http://a:1", "http://b:1"].map(|url| RunningServer { url: url.into(), ..Default::default() });
+        let warmed = |mut one: RunningRecord| {
+            if let RunningOutcome::Measured(figures) = &mut one.outcome {
+                (figures.prompt_tokens, figures.cached_tokens) = (1000, Some(900));
+            }
+            one
+        };
+        let mut records: Vec<RunningRecord> = (0..6).map(|repeat| record(0, repeat, 1.0, false)).collect();
+        records.extend((0..6).map(|repeat| warmed(record(1, repeat, 1.0, false))));
+        let found = unpaired(&records, &servers);
+        assert!(paired(&records).is_empty() && found.len() == 1 && found[0].is_all, "{found:?}");
+        assert!(found[0].reason.contains("6 of 6 repeats") && found[0].reason.contains("of http://b:1 and not"));
+        assert!(found[0].reason.contains("--flush"));
+        records.extend([record(0, 6, 1.0, false), record(1, 6, 1.0, false)]);
+        assert!(!unpaired(&records, &servers)[0].is_all, "one repeat can be compared");
+        assert!(unpaired(&records[..6], &servers).is_empty(), "the second server is not measured yet");
     }
 
     #[test]

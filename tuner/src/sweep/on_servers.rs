@@ -10,7 +10,7 @@ use external::{ServerError, api::ServerInfo};
 use schemas::sweep::StrategyName;
 
 use super::{
-    Progress, SweepRequest, SweepSummary, finish, header, open, planned,
+    Progress, SweepRequest, SweepSummary, check_continues, finish, header, open, planned,
     prepare::{self, Ready},
     system_bench::{Field, SystemBench},
 };
@@ -19,6 +19,7 @@ use crate::{
     configuration::Configuration,
     guidance,
     guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
+    journal::{self, Header},
     latency::additive::{AdditiveModel, Observation},
     record::{Fingerprint, Record, Trial},
     settings,
@@ -26,17 +27,50 @@ use crate::{
     strategy::{self, Experiment, Found, Planned},
     system::{
         System, SystemError,
-        server::{Host, LaunchPlan, Lookup, Servers, State, look_up, words},
+        server::{Host, LOGS, LaunchPlan, Lookup, Servers, State, look_up, words},
     },
+    time_limit::{Over, TimeLimit},
 };
 
-/// Runs the sweep.
+/// Runs the sweep. Its time counts from here: replay and starts are part of it.
 pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<SweepSummary, TunerError> {
+    let limit = TimeLimit::new(request.file.search.seconds, request.interrupted);
+    let ended = limit.bound(|stop| run_within(&SweepRequest { interrupted: stop, ..request.clone() }, limit, progress));
+    match ended {
+        Err(error) if error.is_interruption() && limit.over() == Some(Over::Time) => Err(too_slow(request, limit)),
+        ended => ended,
+    }
+}
+
+/// The error of a time that was used up before the first trial.
+fn too_slow(request: &SweepRequest<'_>, limit: TimeLimit<'_>) -> TunerError {
+    let kept = match journal::exists(&request.out) {
+        true => format!("; the finished trials in {} are kept", request.out.display()),
+        false => String::new(),
+    };
+    let logs = request.out.join(LOGS);
+    SystemError::Unsupported(format!(
+        "the time of {} is used up, and the first server is not ready (its log, if it was started, is the last one in {}): \
+         raise search.seconds{kept}",
+        limit.words(),
+        logs.display()
+    ))
+    .into()
+}
+
+fn run_within(
+    request: &SweepRequest<'_>,
+    limit: TimeLimit<'_>,
+    progress: &mut dyn Progress,
+) -> Result<SweepSummary, TunerError> {
     let file = &request.file;
     // Before anything slow.
     let expanded = prepare::space(request, prepare::imported(request)?.as_ref())?;
     check_files(&plan_of(request, &expanded), request, progress)?;
     let (mut ready, model) = prepare::without_engine(request)?;
+    let planned = planned(request, &ready.experiment);
+    let print = fingerprint(request, &ready);
+    check_continues(request, &Header { fingerprint: print.clone(), ..header(request, &ready, planned) })?;
     ready.notes(request).iter().for_each(|note| progress.note(note));
     fs::create_dir_all(&request.out).map_err(|source| TunerError::Write { path: request.out.clone(), source })?;
     let is_guided = file.search.strategy == StrategyName::Guided;
@@ -66,9 +100,8 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         system.stop()?;
         return Err(error);
     }
-    ready.fingerprint = fingerprint(request, &ready, &info);
+    ready.fingerprint = Fingerprint { engine: engine_of(request, &info), ..print };
 
-    let planned = planned(request, &ready.experiment);
     let (journal, mut records) = open(request, &header(request, &ready, planned), progress)?;
     // A configuration that failed in an earlier run is tried once more: flags, images or drivers may have changed.
     records.retain(|record| record.measurement().is_some());
@@ -77,7 +110,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     system.start_seconds().into_iter().for_each(|seconds| progress.server_started(seconds));
     let mut found = Found::default();
     let tables = acceptance.as_ref().map_or_else(Vec::new, |table| tables(&ready.experiment, table, &system, progress));
-    let mut bench = SystemBench::new(request, Field::from(&ready), &mut system, journal, records, progress);
+    let mut bench = SystemBench::new(request, Field::from(&ready), &mut system, journal, records, (progress, limit));
     let search = &file.search;
     let searched = if is_guided {
         strategy::few_starts(search, &ready.experiment, acceptance.as_ref(), &tables, &mut found, &mut bench)
@@ -87,6 +120,8 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let measured = bench.end();
     // Stops the servers in any case.
     let stopped = system.stop();
+    system.notes().iter().for_each(|note| progress.note(note));
+    let measured = measured?;
     let guide = acceptance.and_then(|acceptance| guide_of(&ready.fingerprint, acceptance, found, replay_s));
     if let Some(guide) = &guide {
         guide::write(guide, &request.out)?;
@@ -243,17 +278,21 @@ fn guide_of(fingerprint: &Fingerprint, acceptance: AcceptanceTable, found: Found
     })
 }
 
-/// Where and with what the sweep runs.
-fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> Fingerprint {
+/// The engine by a server's own description, with its version.
+fn engine_of(request: &SweepRequest<'_>, info: &ServerInfo) -> String {
+    let version = info.version.as_deref().unwrap_or("of unknown version");
+    // Our own server has SGLang's interface, and reports that it is not SGLang.
+    match info.resolved.as_ref().and_then(|answer| answer["engine"].as_str()) {
+        Some(name) => format!("{name} {version}, served"),
+        None => format!("{} {version}", request.file.system.kind.name()),
+    }
+}
+
+/// Where and with what the sweep runs, without the engine, which is known once a server runs.
+fn fingerprint(request: &SweepRequest<'_>, ready: &Ready) -> Fingerprint {
     // A key that changes does not change what is measured.
     let system = &request.file.system.masked();
     let host = Host::this().used_by(system);
-    let version = info.version.as_deref().unwrap_or("of unknown version");
-    // Our own server has SGLang's interface, and reports that it is not SGLang.
-    let engine = match info.resolved.as_ref().and_then(|answer| answer["engine"].as_str()) {
-        Some(name) => format!("{name} {version}, served"),
-        None => format!("{} {version}", system.kind.name()),
-    };
     let start = [system.command.as_slice(), system.extra_args.as_slice()].concat().join(" ");
     let env: String = system.env.iter().map(|(name, value)| format!(", {name}={value}")).collect();
     let models = &request.file.models;
@@ -276,7 +315,7 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
         units: host.gpus.len().max(1),
         device_name: if host.gpus.is_empty() { host.processor } else { names.join(" + ") },
         driver: host.driver,
-        engine,
+        engine: String::new(),
         target: prepare::model_hash(&request.folder, &models.target),
         draft: prepare::draft_hashes(&request.file, &request.folder),
         workload: ready.workload.hash.clone(),

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Inputs of a sweep.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SweepRequest<'a> {
     /// The sweep file.
     pub file: SweepFile,

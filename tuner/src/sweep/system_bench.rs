@@ -3,19 +3,21 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use external::failure::Remedy;
 
 use super::{Progress, SweepRequest, prepare::Ready};
 use crate::{
+    TunerError,
     configuration::{Configuration, Load},
     journal::Journal,
     record::{Fingerprint, Measurement, Outcome, Record, Role, Trial},
     runner::{Ended, TrialOptions},
     strategy::{Experiment, SearchStop, StopReason, TrialRunner},
     system::{System, server::failure_of},
+    time_limit::{Over, TimeLimit},
     workload::Workload,
 };
 
@@ -28,6 +30,17 @@ pub struct Field {
     pub workload: Arc<Workload>,
     /// Where and with what it runs.
     pub fingerprint: Fingerprint,
+}
+
+/// What was measured.
+pub struct Measured {
+    /// All records.
+    pub records: Vec<Record>,
+    /// The number of trials that ran now, and of those that already existed.
+    pub ran: usize,
+    pub kept: usize,
+    /// What the end of the time cut off.
+    pub cut: Option<String>,
 }
 
 /// Runs trials on a system and records them in the journal.
@@ -45,7 +58,9 @@ pub struct SystemBench<'a> {
     /// long.
     fails_apart: bool,
     progress: &'a mut dyn Progress,
-    begin: Instant,
+    limit: TimeLimit<'a>,
+    /// What the end of the time cut off.
+    cut: Option<String>,
     /// Number of records that already existed.
     kept: usize,
 }
@@ -68,7 +83,7 @@ impl<'a> SystemBench<'a> {
         system: &'a mut dyn System,
         journal: Journal,
         records: Vec<Record>,
-        progress: &'a mut dyn Progress,
+        (progress, limit): (&'a mut dyn Progress, TimeLimit<'a>),
     ) -> Self {
         Self {
             request,
@@ -81,7 +96,8 @@ impl<'a> SystemBench<'a> {
             kept: records.len(),
             records,
             progress,
-            begin: Instant::now(),
+            limit,
+            cut: None,
         }
     }
 
@@ -90,24 +106,41 @@ impl<'a> SystemBench<'a> {
         self.field.experiment.clone()
     }
 
-    /// All records, the number that ran now, and the number that already existed.
-    pub fn end(self) -> (Vec<Record>, usize, usize) {
+    /// All records, and what else is known at the end; what the end of the time cut off is noted in the journal.
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub fn end(self) -> Result<Measured, TunerError> {
         let ran = self.records.len() - self.kept;
-        (self.records, ran, self.kept)
+        if let Some(cut) = &self.cut {
+            self.journal.cut(cut)?;
+        }
+        Ok(Measured { records: self.records, ran, kept: self.kept, cut: self.cut })
     }
 
-    fn may_go_on(&self) -> Result<(), SearchStop> {
-        let search = &self.request.file.search;
-        if self.request.interrupted.load(Ordering::Relaxed) {
-            return Err(SearchStop::Stop(StopReason::Interrupted));
+    fn may_go_on(&self) -> Result<(), StopReason> {
+        if self.limit.over() == Some(Over::Interrupted) {
+            return Err(StopReason::Interrupted);
         }
-        if search.trials.is_some_and(|trials| self.records.len() >= trials) {
-            return Err(SearchStop::Stop(StopReason::TrialBudget));
+        if self.request.file.search.trials.is_some_and(|trials| self.records.len() >= trials) {
+            return Err(StopReason::TrialBudget);
         }
-        if search.seconds.is_some_and(|seconds| self.begin.elapsed().as_secs_f64() >= seconds) {
-            return Err(SearchStop::Stop(StopReason::TimeBudget));
+        self.limit.over().map_or(Ok(()), |_| Err(StopReason::TimeBudget))
+    }
+
+    /// Why a trial was given up: its time is used up, or the user requests a stop.
+    fn given_up(&mut self, trial: &Trial, is_started: bool) -> SearchStop {
+        if self.limit.over() != Some(Over::Time) {
+            return SearchStop::Stop(StopReason::Interrupted);
         }
-        Ok(())
+        let Trial { configuration, load, repeat } = trial;
+        let what = if is_started { "" } else { "the start of the server of " };
+        self.cut = Some(format!(
+            "the time of {} was used up, which cut off {what}{configuration}, {load}, repeat {}",
+            self.limit.words(),
+            repeat + 1
+        ));
+        SearchStop::Stop(StopReason::TimeBudget)
     }
 
     fn run(&mut self, trial: &Trial) -> Result<Outcome, SearchStop> {
@@ -121,13 +154,12 @@ impl<'a> SystemBench<'a> {
         let configured = self.system.configure(&trial.configuration);
         self.system.notes().iter().for_each(|note| self.progress.note(note));
         self.system.start_seconds().into_iter().for_each(|seconds| self.progress.server_started(seconds));
+        let is_started = configured.is_ok();
         let ran = configured.and_then(|()| self.system.run(trial, &terms));
         match ran {
             Ok(Ended::Measured(figures)) => Ok(Outcome::Measured(figures)),
-            Ok(Ended::Interrupted) => Err(SearchStop::Stop(StopReason::Interrupted)),
-            Err(_) if self.request.interrupted.load(Ordering::Relaxed) => {
-                Err(SearchStop::Stop(StopReason::Interrupted))
-            }
+            Ok(Ended::Interrupted) => Err(self.given_up(trial, is_started)),
+            Err(_) if self.request.interrupted.load(Ordering::Relaxed) => Err(self.given_up(trial, is_started)),
             Err(error) => {
                 let error = self.system.explain(error);
                 self.system.recover(&error).map_err(|error| SearchStop::Failed(error.into()))?;
@@ -181,7 +213,13 @@ impl TrialRunner for SystemBench<'_> {
         if let Some(at) = self.places.get(&id) {
             return Ok(&self.records[*at]);
         }
-        self.may_go_on()?;
+        if let Err(reason) = self.may_go_on() {
+            if reason == StopReason::TimeBudget && self.cut.is_none() {
+                let words = self.limit.words();
+                self.cut = Some(format!("the time of {words} was used up before everything was measured"));
+            }
+            return Err(SearchStop::Stop(reason));
+        }
         self.progress.started(trial);
         let mut outcome = self.run(trial)?;
         if let Outcome::Measured(figures) = &mut outcome {

@@ -51,6 +51,7 @@ use crate::{
     machine::Watch,
     record::{Measurement, PartsApart, Trial},
     runner::{self, Ended, Source, TrialOptions, measurement},
+    stop_command,
 };
 
 /// The subfolder of a sweep's folder with one server log per start.
@@ -268,7 +269,7 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Stops a server and waits until its processes are gone.
+    /// Stops a server, says so if the user's stop command failed, and waits until its processes are gone.
     fn end(&mut self, server: Server) -> Result<(), SystemError> {
         let mark = server.mark().clone();
         server.stop(GRACE)?;
@@ -276,6 +277,10 @@ impl<'a> Servers<'a> {
             supervisor.take(&mark);
         }
         self.hide_secrets();
+        if stop_command::is_in(&self.settings.command) {
+            let log = atomic_file::read(&self.out.join(format!("{:03}.log", self.starts)), LARGEST_LOG);
+            self.notes.extend(log.ok().and_then(|log| stop_command::failure(&log, GRACE)));
+        }
         Ok(self.file.clear()?)
     }
 

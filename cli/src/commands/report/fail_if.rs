@@ -7,7 +7,10 @@ use reports::Sweep;
 use tuner::{
     configuration::Load,
     regression::{Check, Condition, FEWEST_RUNS, Outcome, Run, check, check_paired},
-    running::{journal, result::paired},
+    running::{
+        journal,
+        result::{paired, unpaired},
+    },
     selection::Comparison,
 };
 
@@ -21,7 +24,18 @@ use crate::{exit::Exit, terminal};
 pub fn run(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> anyhow::Result<Exit> {
     let checks = match folders {
         [one] => check_servers(one, load, condition)?,
-        [_, _, ..] => check_runs(folders, load, condition)?,
+        [first, newer, ..] => {
+            let runs = different_runs(folders);
+            if is_same_run(first, newer) {
+                let (first, newer) = (first.display(), newer.display());
+                terminal::print(&format!(
+                    "cannot tell: {newer} is the same run as {first}, so nothing newer is compared: give the newer run \
+                     second\n"
+                ))?;
+                return Ok(Exit::Unknown);
+            }
+            check_runs(&runs, load, condition)?
+        }
         [] => Vec::new(),
     };
     if checks.is_empty() {
@@ -36,6 +50,33 @@ pub fn run(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> any
         () if is(|outcome| matches!(outcome, Outcome::Unknown(_))) => Exit::Unknown,
         () => Exit::Fine,
     })
+}
+
+/// The folders without those that hold a run which an earlier one holds: a run has no scatter with itself.
+fn different_runs(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let mut runs: Vec<PathBuf> = Vec::new();
+    for folder in folders {
+        match runs.iter().find(|known| is_same_run(known, folder)) {
+            Some(known) => terminal::note(&format!(
+                "{} holds the same run as {}: the two count as one",
+                folder.display(),
+                known.display()
+            )),
+            None => runs.push(folder.clone()),
+        }
+    }
+    runs
+}
+
+/// Whether two folders are one, or one is a copy of the other.
+fn is_same_run(one: &Path, other: &Path) -> bool {
+    let place = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    if place(one) == place(other) {
+        return true;
+    }
+    let name = |folder: &Path| tuner::journal::read(folder).ok().map(|contents| contents.header.journal);
+    let (one, other) = (name(one), name(other));
+    one.is_some_and(|name| !name.is_empty() && other.is_some_and(|other| other == name))
 }
 
 fn check_runs(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> anyhow::Result<Vec<Check>> {
@@ -63,12 +104,28 @@ fn check_servers(folder: &Path, load: Option<&str>, condition: Condition) -> any
             folder.display()
         );
     }
-    let paired = paired(&journal::read(folder)?.records);
-    if paired.is_empty() {
-        bail!("{} has no two servers that were measured in turns", folder.display());
+    let contents = journal::read(folder)?;
+    let left_out = contents.left_out().map(|words| format!("{}: {words}", folder.display()));
+    left_out.iter().for_each(|words| terminal::note(words));
+    let (paired, unpaired) = (paired(&contents.records), unpaired(&contents.records, &contents.header.servers));
+    if paired.is_empty() && unpaired.is_empty() {
+        bail!(
+            "{} has no two servers that were measured in turns: measure them with `spectune tune --url URL --url URL2`",
+            folder.display()
+        );
     }
-    let load = load.map(|load| named(load, paired.iter().map(|pair| pair.load))).transpose()?;
-    Ok(check_paired(&paired, load, condition))
+    let loads = paired.iter().map(|pair| pair.load).chain(unpaired.iter().map(|one| one.load));
+    let load = load.map(|load| named(load, loads)).transpose()?;
+    let mut checks = check_paired(&paired, load, condition);
+    for one in unpaired.into_iter().filter(|one| load.is_none_or(|load| one.load == load)) {
+        if one.is_all {
+            let outcome = Outcome::Unknown(one.reason);
+            checks.push(Check { load: one.load, configuration: None, ratio: None, outcome });
+        } else {
+            terminal::note(&format!("warning: {}", one.reason));
+        }
+    }
+    Ok(checks)
 }
 
 /// The load with a name, or a batch size.

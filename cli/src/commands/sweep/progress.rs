@@ -27,6 +27,8 @@ const ENOUGH: usize = 3;
 pub struct Bar<'a> {
     bar: Option<ProgressBar>,
     check_version: Option<&'a CheckVersion<'a>>,
+    /// The words of the command, if it has its own.
+    words: Option<fn(&str) -> String>,
     /// Number of trials in the journal.
     done: usize,
     planned: Option<Planned>,
@@ -42,9 +44,9 @@ pub struct Bar<'a> {
 }
 
 impl<'a> Bar<'a> {
-    /// With a check of the engine's version.
-    pub fn checking(check_version: Option<&'a CheckVersion<'a>>) -> Self {
-        Self { check_version, ..Self::default() }
+    /// With a check of the engine's version, and messages in the words of a command.
+    pub fn checking(check_version: Option<&'a CheckVersion<'a>>, words: fn(&str) -> String) -> Self {
+        Self { check_version, words: Some(words), ..Self::default() }
     }
 
     /// Removes the bar from the terminal.
@@ -100,9 +102,10 @@ impl<'a> Bar<'a> {
     }
 
     fn say(&self, text: &str) {
+        let text = self.words.map_or_else(|| text.to_owned(), |words| words(text));
         match &self.bar {
-            Some(bar) => bar.println(terminal::wrapped_for_stderr(text)),
-            None => terminal::note(text),
+            Some(bar) => bar.println(terminal::wrapped_for_stderr(&text)),
+            None => terminal::note(&text),
         }
     }
 }
@@ -304,7 +307,7 @@ mod tests {
         };
         let known = |version: Option<&str>, check: Option<&CheckVersion<'_>>| {
             let version = version.map(|text| text.parse().expect("a version"));
-            Bar::checking(check).engine_known(version).map_err(|error| error.to_string())
+            Bar::checking(check, str::to_owned).engine_known(version).map_err(|error| error.to_string())
         };
         assert_eq!(known(Some("0.5.23"), Some(&check)), Ok(()));
         assert!(known(Some("0.5.6"), Some(&check)).is_err_and(|error| error.contains("errors in 0.5.6")));

@@ -28,6 +28,7 @@ pub fn measure_each(job: &Job<'_>) -> anyhow::Result<Exit> {
             folder: job.folder.clone(),
             source: job.source.clone(),
             again: job.again.clone(),
+            words: str::to_owned,
             check_version: None,
             ..*job
         })?;

@@ -16,7 +16,7 @@ use schemas::{
     flags::Key,
     quoting::quoted,
     secrets::masked_text,
-    sweep::{SweepFile, Workload},
+    sweep::{SweepFile, Until, Workload},
     text::{Source, is_variable_name},
 };
 use tuner::{
@@ -25,7 +25,14 @@ use tuner::{
 };
 
 use self::{checks::Checks, conclude::Conclusion};
-use crate::{checkpoint, commands::sweep, exit::Exit, interrupt, results_folder, setup, terminal};
+use super::{Again, words::of_tune};
+use crate::{
+    checkpoint,
+    commands::sweep,
+    exit::{self, Exit},
+    interrupt, results_folder, setup, terminal,
+    wrong_file::WrongFile,
+};
 
 /// Disk space for hidden states, as of a sweep.
 const KEEP_STATES: u64 = 4 << 30;
@@ -62,6 +69,8 @@ pub struct Inputs {
     pub repeats: usize,
     /// Time budget.
     pub seconds: Option<f64>,
+    /// When repeats end.
+    pub until: Until,
     /// Folder of the results.
     pub out: Option<PathBuf>,
     /// Whether to continue.
@@ -71,7 +80,7 @@ pub struct Inputs {
     /// Whether errors of the linter are ignored.
     pub force: bool,
     /// The command line, for the message that continues.
-    pub again: String,
+    pub again: Again,
 }
 
 /// What the command does.
@@ -106,6 +115,14 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
     // The plan is printed even if a model is missing here.
     let found = find_models(&mut plan.file, inputs.model_path.as_deref());
     let refused = checks.keep_sound_shapes(&mut plan.file.space, &plan.draft)?;
+    if plan.file.space.shapes.is_empty() && !refused.is_empty() && !inputs.force {
+        bail!(
+            "{} cannot run any shape with {}: give another --draft or --algorithm, or try it anyway with --force\n  {}",
+            launch.engine,
+            draft_in_words(&plan.draft),
+            refused.join("\n  ")
+        );
+    }
     let needs = needs::Needs::of(launch, &plan.file);
     plan.file.knobs.capture_sizes.extend(needs.other_captures());
     let text = plan::sweep_text(source.name(), &plan.file).context("the sweep cannot be written")?;
@@ -116,7 +133,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
     terminal::note(&plan::table(&source, launch, &plan, &refused, &needs));
     found?;
     let out = inputs.out.clone().unwrap_or_else(|| default_out(&inputs.file, inputs.shard));
-    let measured = sweep::measure(sweep::Job {
+    let measured = measure(sweep::Job {
         file: plan.file.clone(),
         folder: std::env::current_dir()?,
         source: Source::new(format!("the sweep of {} (--print-sweep)", source.name()), text),
@@ -126,7 +143,8 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
         shard: inputs.shard,
         device: None,
         keep_states: KEEP_STATES,
-        again: interrupt::go_on(&format!("{} --out {} --resume", inputs.again, word(&out))),
+        again: interrupt::go_on(&inputs.again.with(&format!("--out {} --resume", word(&out)))),
+        words: of_tune,
         check_version: Some(&|version| checks.of_version(version)),
     })?;
     if let (Exit::Fine, Some(summary)) = (measured.exit, &measured.summary) {
@@ -134,6 +152,18 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
         Conclusion { source: &source, file, launch, plan: &plan, summary, mode, out: &out }.show()?;
     }
     Ok(measured.exit)
+}
+
+/// Runs the sweep of a launch; an error that names a key of sweep files is told in the words of this command.
+fn measure(job: sweep::Job<'_>) -> anyhow::Result<sweep::Measured> {
+    let ended = sweep::measure(job);
+    let Err(error) = &ended else { return ended };
+    let reworded = of_tune(&error.to_string());
+    if error.is::<WrongFile>() || reworded == error.to_string() {
+        return ended;
+    }
+    terminal::print_error(&anyhow::anyhow!(reworded));
+    Ok(exit::from_error(error).into())
 }
 
 /// Replaces the models of a launch by folders of this machine, and makes them visible in its container, if it runs in one:
@@ -153,6 +183,13 @@ fn find_models(file: &mut SweepFile, target: Option<&Path>) -> anyhow::Result<()
             *name = place;
         }
         match checkpoint::folder(&folder, name) {
+            Ok(found) if !folder.join(&found).is_dir() => {
+                absent.push(format!(
+                    "there is no folder {found} on this machine, where prompts are tokenised and servers are started: give the \
+                     target's with --model-path DIR and the draft's with --draft DIR, or run this where they are"
+                ));
+                continue;
+            }
             Ok(found) => *name = found,
             Err(error) => {
                 absent.push(error.to_string());
@@ -173,10 +210,13 @@ fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<Wanted> {
     let command = inputs.command.as_ref().map(|text| text.split_whitespace().map(str::to_owned).collect());
     let draft = match (&inputs.draft, &inputs.algorithm) {
         (None, None) => None,
-        (path, Some(algorithm)) => Some(Draft {
-            path: path.clone().or_else(|| given_draft(launch)).unwrap_or_default(),
-            algorithm: algorithm.to_ascii_uppercase(),
-        }),
+        (path, Some(algorithm)) => {
+            let path = path.clone().or_else(|| given_draft(launch)).unwrap_or_default();
+            if let Some(reason) = needs::other_head(&path, algorithm) {
+                bail!("{reason}");
+            }
+            Some(Draft { path, algorithm: algorithm.to_ascii_uppercase() })
+        }
         (Some(path), None) => {
             let head = needs::facts_of(path).and_then(|draft| draft.draft_head());
             let Some((_, algorithm)) = head.and_then(|head| head.algorithm()) else {
@@ -190,6 +230,7 @@ fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<Wanted> {
         concurrency: inputs.concurrency.clone(),
         repeats: inputs.repeats,
         seconds: inputs.seconds,
+        until: inputs.until,
         draft,
         command,
         start: inputs.start.clone(),
@@ -197,6 +238,13 @@ fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<Wanted> {
         keep_prefix_cache: inputs.keep_prefix_cache,
         variables: None,
     })
+}
+
+fn draft_in_words(draft: &Draft) -> String {
+    match draft.path.as_str() {
+        "" => draft.algorithm.clone(),
+        path => format!("{} and the draft {path}", draft.algorithm),
+    }
 }
 
 /// The variables of `--set`.

@@ -169,22 +169,22 @@ fn cannot_tell(race: &Race, doubt: Uncertainty) -> String {
         }
         (Uncertainty::Dependent, _) => {
             " Something that lasts from repeat to repeat affects configurations differently, such as clocks, temperature \
-             or other work: end it, raise workload.requests in a new folder, or continue later with --resume."
+             or other work: end it, raise workload.requests (tune: --requests) in a new folder, or continue later with --resume."
         }
         (Uncertainty::BusyMachine, _) if exhausted => {
             " The greatest number of repeats is reached: measure again in a new folder while nothing else runs."
         }
         (_, _) if exhausted => {
-            " The greatest number of repeats is reached. Longer trials vary less: raise workload.requests in a new folder."
+            " The greatest number of repeats is reached. Longer trials vary less: raise workload.requests (tune: --requests) in a new folder."
         }
         (Uncertainty::OneRepeat | Uncertainty::FewRepeats, false) => {
-            " To measure on, add --until decided --resume, or raise search.repeats and continue with --resume."
+            " To measure on, add --until decided --resume, or raise search.repeats (tune: --repeats) and continue with --resume."
         }
         (Uncertainty::OneRepeat | Uncertainty::FewRepeats, true) => {
-            " To measure on, raise search.seconds or search.trials and continue with --resume."
+            " To measure on, raise search.seconds (tune: --max-time) or search.trials and continue with --resume."
         }
         (Uncertainty::Noise, _) => {
-            " Longer trials vary less: raise workload.requests in a new folder; or measure on with --until decided --resume."
+            " Longer trials vary less: raise workload.requests (tune: --requests) in a new folder; or measure on with --until decided --resume."
         }
         (Uncertainty::BusyMachine, _) => " While nothing else runs, measure on with --until decided --resume.",
     };

@@ -22,6 +22,14 @@ use super::{
 /// Maximum number of words of a command without flags that are searched for an engine's program.
 const MOST_BEFORE: usize = 64;
 
+/// The value of the variable of a loop over one word.
+fn only_value<'c>(command: &'c Command<'_>) -> Option<&'c str> {
+    let [first, _, is_in, only] = command.words.as_slice() else { return None };
+    let is_pattern = |text: &str| text.contains(['*', '?', '[', '{', '~']);
+    let is_loop = first.text() == Some("for") && is_in.text() == Some("in");
+    only.text().filter(|text| is_loop && !text.is_empty() && !is_pattern(text))
+}
+
 impl<'a> Interpreter<'a> {
     pub(super) fn command(&mut self, command: &Command<'a>, nesting: usize) {
         let first = command.words.first().and_then(ShellWord::text);
@@ -42,7 +50,12 @@ impl<'a> Interpreter<'a> {
             && let Some(name) = command.words.get(1).and_then(ShellWord::name)
         {
             self.order += 1;
-            let value = anything(&name);
+            if let Some(value) = self.given.and_then(|given| given.fixed.get(name.as_ref())) {
+                self.scalars.insert(name, self.given_scalar(value));
+                return;
+            }
+            let value =
+                only_value(command).map_or_else(|| anything(&name), |value| Text::Known(value.to_owned().into()));
             let words = Elements::default();
             let scalar = ShellVariable { value, words, literal: None, used: true, order: self.order };
             self.scalars.insert(name, scalar);

@@ -261,3 +261,18 @@ fn what_a_config_file_may_hold_is_not_missing() {
     let parsed = parse(&Source::new("test.sh", text), &Options::default());
     assert_eq!(parsed.launches.first().map(super::super::Launch::is_complete), Some(false));
 }
+
+#[test]
+fn the_variable_of_a_loop_has_its_only_value_or_the_one_that_is_given() {
+    let text = "for MODEL in /m/target; do\n  for TP in 2 4; do\n    sglang serve --model-path $MODEL --tp $TP\n  done\ndone\n\
+                serve() {\n  local port=$1\n  sglang serve --model-path m --port $port\n}\nserve 1\n";
+    let words = |fixed: &[(&str, &str)]| {
+        let fixed = fixed.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let variables = Some(std::sync::Arc::new(crate::Variables { fixed, ..Default::default() }));
+        let parsed = parse(&Source::new("run.sh", text), &Options { variables, ..Options::default() });
+        let values = parsed.launches.iter().flat_map(|launch| &launch.arguments).flat_map(|argument| &argument.values);
+        values.map(|value| value.value.written().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(words(&[]), "/m/target $TP m $port");
+    assert_eq!(words(&[("TP", "4"), ("port", "8000")]), "/m/target 4 m 8000");
+}

@@ -1,12 +1,15 @@
 //! What a container of a text gets from its runtime, as the options of `docker run`.
 
-use schemas::text::Source;
+use schemas::text::{Source, Span};
 
 use super::{
     align::Scalar,
     node::{Id, Map, Node, Tree},
 };
-use crate::{Launch, Value, Variables, quoting, script};
+use crate::{
+    Launch, Value, Variables, quoting, script,
+    unit::{self, UnitContainer},
+};
 
 /// Keys of compose whose value is an option's value as it stands: key, option.
 const VALUES: [(&str, &str); 9] = [
@@ -34,6 +37,8 @@ const LISTS: [(&str, &str); 7] = [
 /// How a container that starts an engine is run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerRun {
+    /// The program that runs it: docker or podman.
+    pub runtime: &'static str,
     /// Options of `docker run`, without name, network and environment.
     pub options: Vec<Value>,
     /// The image.
@@ -44,19 +49,58 @@ pub struct ContainerRun {
     pub left_out: Vec<String>,
 }
 
-/// The container in which a launch of a compose file or manifest runs; `None` if the text has none for it. `variables` are
-/// those that compose fills in.
+/// The container in which a launch of a compose file, a manifest or a unit of podman runs; `None` if the text has none for
+/// it. `variables` are those that compose fills in. A manifest may be a here-document of a script.
 pub fn container_of(source: &Source, launch: &Launch, variables: Option<&Variables>) -> Option<ContainerRun> {
-    let tree = Tree::read(source.text()).ok()?;
+    if let Some(UnitContainer { image, options, left_out }) = unit::container(source, variables) {
+        let by_entry_point = launch.program.is_empty();
+        return Some(ContainerRun { runtime: "podman", options, image: Some(image), by_entry_point, left_out });
+    }
+    of_yaml(source.text(), 0, launch, variables).or_else(|| {
+        let body = document_around(source.text(), launch.anchor.start)?;
+        of_yaml(source.slice(body), body.start, launch, variables)
+    })
+}
+
+/// The here-document that contains an offset.
+fn document_around(text: &str, offset: usize) -> Option<Span> {
+    let (mut at, mut open): (usize, Option<(&str, usize)>) = (0, None);
+    for line in text.split_inclusive('\n') {
+        let start = at;
+        at += line.len();
+        match open {
+            Some((end, from)) if line.trim() == end => {
+                if from <= offset && offset < start {
+                    return Some(Span::new(from, start));
+                }
+                open = None;
+            }
+            Some(_) => {}
+            None => {
+                let after =
+                    line.split_once("<<").map(|(_, after)| after.trim_start_matches(['-', ' ', '"', '\'', '\\']));
+                let name = |after: &'_ str| after.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
+                let word = after.map(|after| after.get(..name(after).unwrap_or(after.len())).unwrap_or_default());
+                open = word.filter(|word| !word.is_empty()).map(|word| (word, at));
+            }
+        }
+    }
+    None
+}
+
+/// The container of a launch in YAML that begins at an offset of the launch's source.
+fn of_yaml(text: &str, offset: usize, launch: &Launch, variables: Option<&Variables>) -> Option<ContainerRun> {
+    let tree = Tree::read(text).ok()?;
     let maps = tree.nodes.iter().enumerate();
     let (id, map) = maps
         .filter_map(|(id, node)| match node {
             Node::Map(map) => Some((id, map)),
             Node::Scalar(_) | Node::List(_) => None,
         })
-        .find(|(_, map)| runs(&tree, map, launch))?;
+        .find(|(_, map)| runs(&tree, map, launch.anchor.start.checked_sub(offset)))?;
     let image = tree.scalar(tree.get(map, "image")?)?;
-    let first = launch.program.first()?;
+    let first = launch.program.first()?.span;
+    let first = Span::new(first.start.checked_sub(offset)?, first.end.checked_sub(offset)?);
     let mut found = RuntimeContainers { tree: &tree, words: Vec::new(), left_out: Vec::new() };
     found.of_compose(map);
     found.of_kubernetes(map, pod_of(&tree, id));
@@ -64,16 +108,18 @@ pub fn container_of(source: &Source, launch: &Launch, variables: Option<&Variabl
     words.push(image.text.clone());
     let mut options = expanded(&words, variables);
     Some(ContainerRun {
+        runtime: "docker",
         image: options.pop(),
         options,
-        by_entry_point: image.span.start <= first.span.start && first.span.end <= image.span.end,
+        by_entry_point: image.span.start <= first.start && first.end <= image.span.end,
         left_out,
     })
 }
 
-/// Whether a mapping is the container of a launch: the launch's words are in its image or its command.
-fn runs(tree: &Tree, map: &Map, launch: &Launch) -> bool {
-    let contains = |scalar: &Scalar| scalar.span.start <= launch.anchor.start && launch.anchor.start < scalar.span.end;
+/// Whether a mapping is the container of a launch: the launch's words, which begin at an offset, are in its image or its
+/// command.
+fn runs(tree: &Tree, map: &Map, anchor: Option<usize>) -> bool {
+    let contains = |scalar: &Scalar| anchor.is_some_and(|at| scalar.span.start <= at && at < scalar.span.end);
     let value = |key: &str| tree.get(map, key);
     let holds = |id: Id| {
         tree.scalar(id).is_some_and(contains) || tree.items(id).iter().filter_map(|id| tree.scalar(*id)).any(contains)
@@ -255,6 +301,18 @@ mod tests {
         let options = "--ipc host --shm-size 16gb --volume /big cache:/root/.cache --volume ./models:/models:ro \
                        --ulimit memlock=-1 --gpus \"device=0,3\"";
         check(text, options, "vllm/vllm-openai:v0.26.0", true, &[]);
+    }
+
+    #[test]
+    fn a_manifest_in_a_here_document_is_run_too() {
+        let text = "echo <<A\nx\nA\nkubectl apply -f - <<'EOF'\nkind: Pod\nspec:\n  containers:\n  \
+                    - image: lmsysorg/sglang:v0.5.16\n    command: [python3, -m, sglang.launch_server]\n    \
+                    args: [--model-path, /models/m]\n    resources: {limits: {nvidia.com/gpu: 2}}\nEOF\n";
+        let source = Source::new("deploy.sh", text);
+        let parsed = parse(&source, &Options::default());
+        let run = container_of(&source, &parsed.launches[0], None).expect("a container");
+        assert_eq!(run.options.iter().map(Value::written).collect::<Vec<_>>(), ["--gpus", "2"]);
+        assert!(!run.by_entry_point && run.image.as_ref().and_then(Value::known) == Some("lmsysorg/sglang:v0.5.16"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use launch::Launch;
 use schemas::{
     diagnostic::{Diagnostic, Findings, Format, Severity, render},
+    engines::{Engine, newest_known},
     sweep::Space,
     text::{Source, Span},
     tree::TreeShape,
@@ -40,6 +41,7 @@ impl<'a> Checks<'a> {
     /// # Errors
     /// When a settings file of the linter is wrong.
     pub fn is_sound(&self) -> anyhow::Result<bool> {
+        unknown_version(self.launch, None).iter().for_each(|note| terminal::note(note));
         let errors = self.show(None)?;
         if errors > 0 && !self.force {
             terminal::note(
@@ -54,6 +56,7 @@ impl<'a> Checks<'a> {
     /// # Errors
     /// When the launch has errors in this version, unless they are ignored.
     pub fn of_version(&self, version: EngineVersion) -> Result<(), TunerError> {
+        unknown_version(self.launch, Some(version)).iter().for_each(|note| terminal::note(note));
         let errors = self.show(Some(version)).map_err(|error| TunerError::Configuration(error.to_string()))?;
         if errors == 0 || self.force {
             return Ok(());
@@ -95,8 +98,13 @@ impl<'a> Checks<'a> {
                 None => kept.push(text),
             }
         }
-        space.shapes = kept;
-        Ok(refused)
+        // What all are refused for is measured if the user asks for that.
+        if !(kept.is_empty() && self.force) {
+            space.shapes = kept;
+            return Ok(refused);
+        }
+        space.shapes = refused.iter().filter_map(|line| Some(line.split_once(": ")?.0.to_owned())).collect();
+        Ok(Vec::new())
     }
 
     /// Why the launch would not run a shape; `None` if it would, or if it cannot be written with it.
@@ -114,6 +122,34 @@ impl<'a> Checks<'a> {
         });
         Ok(error.map(|finding| format!("{} ({})", finding.message, finding.code)))
     }
+}
+
+/// A warning if nothing is known of the version of a launch's engine: of the one that runs, else of the one that the launch
+/// states.
+fn unknown_version(launch: &Launch, runs: Option<EngineVersion>) -> Option<String> {
+    let engine = launch.engine.reference();
+    // slime pins its version, and spectune's own server is this program.
+    if matches!(launch.engine, Engine::Spectune) {
+        return None;
+    }
+    let stated = runs.or(launch.engine_version.as_ref().map(|version| version.value));
+    let Some(version) = stated else {
+        let image = launch.image.as_deref().filter(|_| launch.engine != Engine::Slime)?;
+        return Some(format!(
+            "warning: the image {image} does not say its version of {engine}: until a server tells it, flags and defaults are \
+             those of {}, the newest one that is known",
+            newest_known(engine)
+        ));
+    };
+    let known = engine.registered().versions();
+    if known.contains(&version) {
+        return None;
+    }
+    let nearest = known.iter().rev().find(|known| **known <= version).or(known.first())?;
+    Some(format!(
+        "warning: {engine} {version} is not known: its flags and defaults are taken to be those of {nearest}, the nearest \
+         known version, so what is said of them may be wrong"
+    ))
 }
 
 /// The warnings and errors of a launch.
@@ -147,6 +183,25 @@ mod tests {
             (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
             (found, expected) => panic!("{versions:?}: {found:?}, not {expected:?}"),
         }
+    }
+
+    #[test]
+    fn a_version_that_is_not_known_is_told_with_the_nearest_one() {
+        let told = |text: &str, runs: Option<&str>| {
+            let parsed = parse(&Source::new("run.sh", text), &Options::default());
+            let runs = runs.map(|version| version.parse().expect("a version"));
+            unknown_version(parsed.launches.first().expect("a launch"), runs).unwrap_or_default()
+        };
+        assert!(
+            told(LAUNCH, Some("0.9.99")).contains("sglang 0.9.99 is not known"),
+            "{}",
+            told(LAUNCH, Some("0.9.99"))
+        );
+        assert!(told(LAUNCH, Some("0.9.99")).contains(&newest_known(Engine::Sglang).to_string()));
+        assert_eq!((told(LAUNCH, None), told(LAUNCH, Some("0.5.9"))), (String::new(), String::new()));
+        let container = "docker run --gpus all vllm/vllm-openai:TAG --model m\n";
+        assert!(told(&container.replace("TAG", "latest"), None).contains("does not say its version"));
+        assert!(told(&container.replace("TAG", "v0.99.9"), None).contains("vllm 0.99.9 is not known"));
     }
 
     #[test]

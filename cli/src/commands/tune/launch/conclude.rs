@@ -244,6 +244,7 @@ mod tests {
             concurrency: vec![1, 8],
             repeats: 3,
             seconds: None,
+            until: Default::default(),
             draft: None,
             command: None,
             start: None,
@@ -271,6 +272,7 @@ mod tests {
             ranking: Vec::new(),
             tuned: Some(out.join("tuned.toml")),
             stopped: StopReason::Settled,
+            cut: None,
         };
         let conclusion =
             Conclusion { source: &source, file: &file, launch, plan: &plan, summary: &summary, mode, out: &out };

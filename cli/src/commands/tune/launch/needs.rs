@@ -9,11 +9,13 @@ use launch::{
     resolve::{readable, resolve, version_of},
 };
 use schemas::{
-    engines::Engine,
+    algorithm::parse_algorithm,
+    engines::{Engine, NEWEST_SGLANG},
     flags::Key,
     model::{ModelFacts, element_bytes, normal_dtype},
     sweep::SweepFile,
 };
+use tuner::system::server::Host;
 
 /// Sizes of the models of a launch, on one GPU.
 pub struct Needs {
@@ -61,7 +63,10 @@ impl Needs {
                 let requests = file.batch_sizes().into_iter().max().unwrap_or(1);
                 (requests, random.input_length.saturating_add(file.workload.output_length))
             }),
-            captured: resolved.and_then(|resolved| resolved.capture_sizes).map(|sizes| sizes.value),
+            captured: match is_on_processor(launch) {
+                true => Some(Vec::new()),
+                false => resolved.and_then(|resolved| resolved.capture_sizes).map(|sizes| sizes.value),
+            },
             batches: file.batch_sizes(),
         }
     }
@@ -118,7 +123,7 @@ impl Needs {
         };
         let padded: Vec<String> = self.batches.iter().filter(|batch| !captured.contains(batch)).map(alone).collect();
         match (captured.is_empty(), padded.is_empty()) {
-            (true, _) => "the launch captures no graphs".into(),
+            (true, _) => "the launch captures no graphs, so none are varied".into(),
             (_, true) => "every measured batch has a graph of its own size, so other lists only cost memory".into(),
             (_, false) => format!(
                 "the launch's list, which runs {}; and, with the fastest shape, the same list with graphs for them",
@@ -134,6 +139,26 @@ pub fn facts_of(name: &str) -> Option<ModelFacts> {
         return None;
     }
     Sources::new(Cache::from_environment(), None).find_or_published(name, name).facts
+}
+
+/// That a folder holds a draft of another kind than an algorithm runs; `None` if it does not, or that is not known here.
+pub fn other_head(path: &str, algorithm: &str) -> Option<String> {
+    let (_, own) = facts_of(path)?.draft_head()?.algorithm()?;
+    let family =
+        |name: &str| parse_algorithm(&name.to_ascii_uppercase(), NEWEST_SGLANG).map(|(algorithm, _)| algorithm);
+    let differs = family(own).zip(family(algorithm)).is_some_and(|(own, given)| own != given);
+    differs.then(|| {
+        format!("the tensors of {path} are those of {own}, which --algorithm {algorithm} does not run: leave --algorithm out")
+    })
+}
+
+/// Whether the servers run on the processor, where no graphs are captured: the launch says so, or it is spectune's own
+/// server on a host without a GPU.
+fn is_on_processor(launch: &Launch) -> bool {
+    match launch.text(Key::Device) {
+        Some(device) if device.value != "auto" => device.value.starts_with("cpu"),
+        _ => launch.engine == Engine::Spectune && launch.image.is_none() && Host::this().gpus.is_empty(),
+    }
 }
 
 /// A degree of parallelism, which is 1 if it is not given. vLLM has other names for it.
@@ -182,6 +207,21 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(needs(None, None).memory().contains("org/model are not known"));
+    }
+
+    #[test]
+    fn no_graphs_are_captured_on_the_processor() {
+        let text = "[models]\ntarget='t'\n[workload]\nrandom={input_length=8}\n[batch]\nsizes=[5]\n";
+        let file = SweepFile::read(&Source::new("s", text)).expect("a sweep file");
+        let captures = |command: &str| {
+            let source = Source::new("run.sh", command);
+            let parsed = launch::parse(&source, &launch::Options::default());
+            Needs::of(parsed.launches.first().expect("a launch"), &file).other_captures().is_some()
+        };
+        let flags = "--model-path m --cuda-graph-bs 1 2 4";
+        assert!(!captures(&format!("spectune serve --device cpu {flags}")));
+        assert!(!captures(&format!("sglang serve --device cpu {flags}")));
+        assert!(captures(&format!("sglang serve {flags}")));
     }
 
     #[test]
