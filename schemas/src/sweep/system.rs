@@ -103,8 +103,7 @@ impl SystemSettings {
     pub fn simulates_acceptance(&self) -> bool {
         // SGLang simulates nothing with a length that is not above 0.
         let is_length = |text: &str| text.trim().parse().map_or(true, |length: f64| length > 0.0);
-        let of_sglang =
-            |word: &String| word.strip_prefix(SIMULATED_LENGTH)?.strip_prefix('=').map(is_length);
+        let of_sglang = |word: &String| word.strip_prefix(SIMULATED_LENGTH)?.strip_prefix('=').map(is_length);
         let is_ours =
             |word: &String| word.split('=').next().is_some_and(|name| name.replace('_', "-") == SIMULATED_FLAG);
         let method = self.speculative_config.get("rejection_sample_method").and_then(serde_json::Value::as_str);
