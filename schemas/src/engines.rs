@@ -1,5 +1,7 @@
 //! The engines for which launches are written, and their newest known versions.
 
+pub mod releases;
+
 use std::{fmt, str::FromStr};
 
 use crate::{

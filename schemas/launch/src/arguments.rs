@@ -131,6 +131,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch) {
         environment_is_open: false,
         engine_version: None,
         version_is_inferred: false,
+        dated: None,
         image: None,
         is_changed: false,
         is_shown: false,

@@ -1,10 +1,11 @@
 //! Infers the version of an engine from the text around a launch: image tags, requirements, variables and prose.
 //!
 //! The launch's own image or requirement counts first, then tags and clones anywhere in the text, then prose, then the folder's
-//! name. Contradicting statements count as none. Evidence that may belong to another launch (another section of a page, prose, a
-//! folder) counts only if that version has every flag that the launch uses.
+//! name, then the title of a page. Contradicting statements count as none. Evidence that may belong to another launch (another
+//! section of a page, prose, a folder) counts only if that version has every flag that the launch uses.
 
 use schemas::{
+    engines::releases::{Day, published},
     text::{Located, Source, Span},
     version::EngineVersion,
 };
@@ -83,7 +84,9 @@ pub(super) fn fill_in(source: &Source, options: &Options, forks: Forks, launches
     if !launches.is_empty() {
         let is_changed = speaks_of_changes(source.text());
         let copied = [Engine::Sglang, Engine::Vllm].map(|engine| (engine, installs_copy(source.text(), engine)));
+        let dated = Day::latest_in(source.text());
         for launch in launches.iter_mut() {
+            launch.dated = dated;
             launch.forks = forks;
             launch.is_changed |= is_changed || forks.any_of(launch.engine) || has_flag_of_fork(launch);
             launch.is_changed |= copied.contains(&(base(launch.engine), true));
@@ -133,7 +136,47 @@ fn version(
         (is_release && has_what_is_used(version)).then(|| Located::new(version, launch.anchor))
     };
     let may_be_named = tags.is_empty() && launch.engine != Engine::Spectune;
-    elsewhere.or_else(|| by_name().filter(|_| may_be_named)).map(|version| (version, false))
+    let by_title = || in_title(source, launch.engine).filter(|version| has_what_is_used(version.value));
+    let otherwise = || by_name().or_else(by_title).filter(|_| may_be_named);
+    elsewhere.or_else(otherwise).map(|version| (version, false))
+}
+
+/// The version of vLLM that a version of its Ascend plugin is made for, which has the same numbers (its page on versions).
+fn of_plugin(version: EngineVersion) -> EngineVersion {
+    EngineVersion { candidate: None, post: None, ..version }
+}
+
+/// The only published version of an engine that a page names without the engine's name, in its title or as that of an
+/// image: `# Crash at start on 0.25.1`, `Official docker image 0.25.1`.
+fn in_title(source: &Source, engine: Engine) -> Option<Located<EngineVersion>> {
+    let text = source.text();
+    let speaks = |at: usize, line: &str| (at == 0 && line.starts_with("# ")) || line.contains(" image ");
+    let mut start = 0;
+    let mut found: Vec<Located<EngineVersion>> = Vec::new();
+    for line in text.split_inclusive('\n').filter(|_| is_page_name(source.name())) {
+        if speaks(start, line) && found.len() < MOST {
+            found.extend(
+                unnamed(line, engine)
+                    .map(|(version, span)| Located::new(version, Span::new(start + span.start, start + span.end))),
+            );
+        }
+        start += line.len();
+    }
+    let (first, rest) = found.split_first()?;
+    rest.iter().all(|other| other.value == first.value).then(|| first.clone())
+}
+
+/// The published versions of an engine in a line, with their places.
+fn unnamed(line: &str, engine: Engine) -> impl Iterator<Item = (EngineVersion, Span)> {
+    let begins = |at: &usize| {
+        let before = line.get(..*at).and_then(|before| before.chars().next_back());
+        before.is_some_and(|letter| matches!(letter, ' ' | '(' | '[' | '`'))
+    };
+    (0..line.len()).filter(begins).filter_map(move |at| {
+        let (version, width) = version_at(line.get(at..)?)?;
+        let is_whole = !line.get(at + width..).is_some_and(|rest| rest.starts_with(char::is_alphanumeric));
+        (is_whole && published(engine, version).is_some()).then(|| (version, Span::new(at, at + width)))
+    })
 }
 
 /// Whether an image's tag names a platform other than NVIDIA's: `v0.5.9-rocm700-mi35x`.
@@ -275,7 +318,7 @@ fn all(text: &str) -> Vec<(StatedVersion, Strength)> {
     let bytes = text.as_bytes();
     let begins = |at: &usize| {
         let is = |name: &[u8]| bytes.get(*at..*at + name.len()).is_some_and(|here| here.eq_ignore_ascii_case(name));
-        is(b"sgl") || is(b"vllm")
+        is(b"sgl") || is(b"vllm") || is(b"v1 llm engine")
     };
     for at in (0..bytes.len())
         .filter(|at| matches!(bytes.get(*at), Some(b's' | b'S' | b'v' | b'V')))
@@ -288,13 +331,21 @@ fn all(text: &str) -> Vec<(StatedVersion, Strength)> {
 }
 
 /// Names of engines, in lower case; longer ones first.
-const NAMES: [(&str, Engine); 5] = [
+const NAMES: [(&str, Engine); 6] = [
     ("sglang", Engine::Sglang),
     ("sgl-dev", Engine::Sglang),
     ("sgl", Engine::Sglang),
+    // vLLM's first line in a log.
+    ("v1 llm engine", Engine::Vllm),
     ("vllm-openai", Engine::Vllm),
     ("vllm", Engine::Vllm),
 ];
+
+/// Words between an engine's name and its version in reports and logs.
+const WORDS: [&str; 6] = [" version", " api server version", " nightlies", " nightly", " docker image", " engine"];
+
+/// Signs that set a version off in prose and tables of Markdown.
+const SOFT: [char; 8] = [' ', '*', '|', '(', '`', '"', '\'', ':'];
 
 /// Texts that may occur between an engine's name and the operator before its version.
 const SUFFIXES: [&str; 16] = [
@@ -326,10 +377,18 @@ fn stated_at(text: &str, at: usize) -> Option<(StatedVersion, Strength)> {
     {
         length += suffix.len();
     }
+    let rest_of_name = lower.get(length..)?;
+    let is_plugin = name == "vllm" && rest_of_name.starts_with("-ascend");
+    let words = rest_of_name.trim_start_matches("-ascend").trim_start_matches('*');
+    let word = WORDS.iter().find(|word| words.starts_with(*word));
+    if is_plugin || word.is_some() {
+        length = lower.len() - words.len() + word.map_or(0, |word| word.len());
+    }
     let between = lower.get(length..)?;
-    let signs = between.find(|letter: char| !"=:+_-/@\"'` {}$".contains(letter))?;
+    let signs = between.find(|letter: char| !"=:+_-/@\"'` {}$*|(".contains(letter))?;
     let (signs, version_text) = between.split_at_checked(signs)?;
     let (version, width) = version_at(version_text)?;
+    let version = if is_plugin { of_plugin(version) } else { version };
     let start = at + length + signs.len();
     // `llm-scaler-vllm:0.21.0` is another vendor's product with its own version numbers.
     if text.get(..at).is_some_and(|before| before.ends_with('-')) {
@@ -339,15 +398,21 @@ fn stated_at(text: &str, at: usize) -> Option<(StatedVersion, Strength)> {
     let bare = signs.trim_matches(['"', '\'', '`']);
     let strength = match bare.chars().next() {
         None => return None,
+        // An image of the plugin is tagged with the plugin's version.
+        Some(_) if is_plugin => Strength::Words,
         // `sgl-0.5` is not the name of a release.
         Some(_) if name == "sgl" && length == name.len() => return None,
-        Some(_) if bare.chars().all(|letter| letter == ' ') => Strength::Words,
+        Some(_) if bare.chars().all(|letter| SOFT.contains(&letter) && (letter != ':' || word.is_some())) => {
+            Strength::Words
+        }
         Some('/') => Strength::Words,
         Some(_) => Strength::Tag,
     };
     let after = text.get(start + width..).unwrap_or_default().trim_start_matches(['`', '*', ' ']);
-    let open =
-        ["+", "or ", "and ", "through", "to ", "-0", "~", "–", "later"].iter().any(|word| after.starts_with(word));
+    // A build follows a plus: `0.27.1+rocm723`.
+    let is_build = after.strip_prefix('+').is_some_and(|rest| rest.starts_with(char::is_alphanumeric));
+    let open = !is_build
+        && ["+", "or ", "and ", "through", "to ", "-0", "~", "–", "later"].iter().any(|word| after.starts_with(word));
     let before = text.get(..at).unwrap_or_default().trim_end_matches(['`', '*', ' ', '(']);
     // `min_vllm_version` is not the version that runs.
     if ["min_", "min-", "minimum_", "minimum", "max_", "old_", "previous_"]
@@ -439,6 +504,41 @@ mod tests {
         let parsed = parse(&Source::new(name, text), &Options::default());
         let version = parsed.launches.last().and_then(|launch| launch.engine_version);
         assert_eq!(version.map(|version| version.value.to_string()).as_deref(), expected, "{name}: {text}");
+    }
+
+    #[test]
+    fn reports_state_versions_in_many_forms() {
+        let launch = "\n\n```sh\nvllm serve m --tensor-parallel-size 2\n```\n";
+        for (words, expected) in [
+            ("# Crash\n\nvLLM Version                 : 0.24.0", Some("0.24.0")),
+            ("# Crash\n\nvLLM       : 0.27.1+rocm723", Some("0.27.1")),
+            ("# Crash\n\nMI355X, vLLM 0.27.1+rocm723", Some("0.27.1")),
+            ("# Crash\n\n- **vLLM Version**: 0.20.2", Some("0.20.2")),
+            ("# Crash\n\n- **vLLM**: `0.26.1rc1.dev668+g3ee2df303`", Some("0.26.1rc1")),
+            ("# Crash\n\nvLLM nightlies **0.28.1rc1.dev380+g25268f0c9**", Some("0.28.1rc1")),
+            ("# Crash\n\n| GPU | H100 |\n| vLLM | 0.28.0 |", Some("0.28.0")),
+            ("# Crash\n\nInitializing a V1 LLM engine (v0.20.0) with config", Some("0.20.0")),
+            ("# Crash\n\nvLLM API server version 0.19.1", Some("0.19.1")),
+            ("# Crash\n\nvllm-ascend v0.26.0rc1, A3", Some("0.26.0")),
+            ("# Crash at start (m, v0.19.1)\n\nIt stops.", Some("0.19.1")),
+            ("# Crash at start on 0.25.1\n\nIt stops.", Some("0.25.1")),
+            ("# Crash\n\nH800, official docker image 0.25.1", Some("0.25.1")),
+            ("# Crash on 0.25.1 and 0.25.0\n\nIt stops.", None),
+            ("# Crash with flashinfer 0.6.12\n\nIt stops.", None),
+            ("# Crash\n\nvLLM version 0.20.0 or later", None),
+            ("# Crash\n\nvLLM 0.20.0+ only", None),
+            ("# Crash\n\nneeds at least vLLM (0.20.0 or later)", None),
+        ] {
+            check("page.md", &format!("{words}{launch}"), expected);
+        }
+    }
+
+    #[test]
+    fn a_version_between_two_that_were_read_may_have_what_the_later_one_has() {
+        let config = "'{\"method\": \"dflash\", \"model\": \"d\", \"num_speculative_tokens\": 7}'";
+        let text = |version: &str| format!("# vLLM {version}\nvllm serve m --speculative-config {config}");
+        check("run.sh", &text("0.20.0"), Some("0.20.0"));
+        check("run.sh", &text("0.19.1"), None);
     }
 
     #[test]

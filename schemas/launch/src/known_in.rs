@@ -12,6 +12,7 @@ impl Launch {
     /// Whether a version's parser accepts every flag of the launch that any version accepts.
     pub fn has_flags_of(&self, version: EngineVersion) -> bool {
         let registered = self.engine.registered();
+        let version = self.read_from(version);
         let is_flag = |name: &String| !matches!(registered.lookup(name, None), Lookup::Unknown);
         let takes = |name: String| {
             matches!(registered.lookup(&name, Some(version)), Lookup::Exact(_) | Lookup::Abbreviation(_))
@@ -23,9 +24,17 @@ impl Launch {
     /// knows.
     pub fn has_words_of(&self, version: EngineVersion) -> bool {
         let Some(config) = self.vllm_speculation() else { return true };
+        let version = self.read_from(version);
         let has = |kind: Speculative, text: &str| kind.word(text).is_none_or(|word| word.exists_in(version));
         config.keys.keys().all(|key| has(Speculative::Key, key))
             && config.method.as_deref().is_none_or(|method| has(Speculative::Method, method))
+    }
+
+    /// The version itself if its parser was read, otherwise the next one that was: what that one has and the one before
+    /// lacks may have come with any version between them.
+    fn read_from(&self, version: EngineVersion) -> EngineVersion {
+        let read = self.engine.registered().versions();
+        read.iter().find(|read| version <= **read).copied().unwrap_or(version)
     }
 }
 

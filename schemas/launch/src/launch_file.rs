@@ -184,6 +184,7 @@ fn build(source: &Source, entries: &[FileEntry<'_>], findings: &mut Vec<Finding>
         environment_is_open: false,
         engine_version,
         version_is_inferred: false,
+        dated: None,
         image: None,
         is_changed: false,
         is_shown: false,

@@ -61,7 +61,7 @@ pub use vllm::{
 pub use yaml::{ContainerRun, container_of};
 
 use schemas::{
-    engines::Engine,
+    engines::{Engine, releases::Day},
     finding::{Doubt, Doubts, Finding},
     flags::{Key, Takes},
     quoting,
@@ -194,6 +194,8 @@ pub struct Launch {
     pub engine_version: Option<Located<EngineVersion>>,
     /// Whether that version was found in the surrounding text, so that it may be the one of another launch.
     pub version_is_inferred: bool,
+    /// The latest day that the surrounding text names; it cannot run versions that were published later.
+    pub dated: Option<Day>,
     /// The container image that runs it, if the text names one.
     pub image: Option<String>,
     /// Whether the surrounding text describes a modified engine: patches, or a plugin with its own values.

@@ -87,6 +87,7 @@ impl LaunchBuilder<'_> {
             environment_is_open: command.surroundings.is_open,
             engine_version: stated,
             version_is_inferred: false,
+            dated: None,
             image: command.surroundings.image.clone(),
             is_changed: false,
             is_shown: is_mentioned,

@@ -29,15 +29,10 @@ use crate::{
 };
 
 /// Flags of vLLM that SGLang does not have.
-const OF_VLLM: [&str; 7] = [
-    "speculative-config",
-    "gpu-memory-utilization",
-    "max-model-len",
-    "max-num-seqs",
-    "spec-method",
-    "spec-model",
-    "spec-tokens",
-];
+const OF_VLLM: [&str; 4] = ["speculative-config", "gpu-memory-utilization", "max-model-len", "max-num-seqs"];
+
+/// Flags of vLLM whose names other programs have too.
+const AS_OF_VLLM: [&str; 3] = ["spec-method", "spec-model", "spec-tokens"];
 
 /// Flags of SGLang that no other program is likely to have.
 const OF_SGLANG: [&str; 3] = ["model-path", "mem-fraction-static", "cuda-graph-max-bs"];
@@ -87,8 +82,10 @@ impl<'a> ConfigReader<'a> {
         let keys = map.entries.iter().filter_map(|(key, _)| self.tree.scalar(*key));
         let names: Vec<String> = keys.map(|key| key.text.replace('_', "-")).collect();
         let known = names.iter().filter(|name| matches!(flags::lookup(name, None), Lookup::Exact(_))).count();
-        let whole = |name: &str| name.split('.').next().is_some_and(|whole| OF_VLLM.contains(&whole));
-        let vllm = names.iter().any(|name| whole(name));
+        let has =
+            |own: &[&str]| names.iter().any(|name| name.split('.').next().is_some_and(|name| own.contains(&name)));
+        let of_vllm = names.iter().filter(|name| flags::vllm().spelling(name).is_some()).count();
+        let vllm = has(&OF_VLLM) || (has(&AS_OF_VLLM) && of_vllm * 2 > names.len());
         let evident = names.iter().any(|name| {
             let known = || matches!(flags::lookup(name, None), Lookup::Exact(_));
             OF_SGLANG.contains(&name.as_str()) || (name.starts_with("speculative-") && known())
@@ -179,6 +176,7 @@ impl<'a> ConfigReader<'a> {
             environment_is_open: false,
             engine_version: None,
             version_is_inferred: false,
+            dated: None,
             image: None,
             is_changed: false,
             is_shown: false,

@@ -10,7 +10,11 @@ use std::sync::OnceLock;
 
 use launch::Argument;
 use schemas::{
-    engines::Engine,
+    diagnostic::Severity,
+    engines::{
+        Engine,
+        releases::{Day, published},
+    },
     flags::{self, Lookup},
     text::Span,
     version::EngineVersion,
@@ -46,6 +50,9 @@ pub(super) struct Fault {
     since: Option<String>,
     /// First version without the fault; omitted if none is known.
     until: Option<String>,
+    /// Whether `since` and `until` enclose the version of the report, and nothing is known of others.
+    #[serde(default)]
+    reported: bool,
     /// SGLang's resolved algorithms, or vLLM's methods (`none`: no method is given, and the draft's name implies none);
     /// any of them. Empty if the fault does not depend on speculation.
     methods: Vec<String>,
@@ -93,6 +100,9 @@ pub(super) struct Fault {
     /// Environment variables that must not be set.
     #[serde(default)]
     no_variables: Vec<String>,
+    /// Environment variables that must be set to this.
+    #[serde(default)]
+    variables: Vec<SetVariable>,
     /// What happens, in one sentence.
     message: String,
     /// A short label for the place.
@@ -144,6 +154,23 @@ struct GivenKey {
     parts: Vec<String>,
 }
 
+/// An environment variable with this value.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetVariable {
+    name: String,
+    value: String,
+}
+
+/// vLLM's short names of flags that rows name (`engine/arg_utils.py`).
+const SHORT: [(&str, &str); 5] = [
+    ("-cc", "compilation-config"),
+    ("-dcp", "decode-context-parallel-size"),
+    ("-dp", "data-parallel-size"),
+    ("-pp", "pipeline-parallel-size"),
+    ("-tp", "tensor-parallel-size"),
+];
+
 /// All rows.
 fn faults() -> &'static [Fault] {
     static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
@@ -163,8 +190,7 @@ impl Fault {
         if is_stated && !self.is_in(context.version()) {
             return None;
         }
-        // A fixed fault is reported only for launches that state an affected version.
-        if (!is_stated && self.until.is_some()) || !self.is_platform(context) {
+        if (!is_stated && !self.is_possible(context)) || !self.is_platform(context) {
             return None;
         }
         let (place, method) = self.method(context)?;
@@ -175,7 +201,10 @@ impl Fault {
         if !self.has_keys(context) || !self.is_image(context) {
             return None;
         }
-        if !self.no_variables.iter().all(|name| context.launch.lacks_variable(name)) {
+        let is_set = |set: &SetVariable| context.launch.variable(&set.name).is_some_and(|own| own.value == set.value);
+        if !self.no_variables.iter().all(|name| context.launch.lacks_variable(name))
+            || !self.variables.iter().all(is_set)
+        {
             return None;
         }
         let mut causes = Vec::new();
@@ -196,26 +225,46 @@ impl Fault {
         // A modified engine may have the fix.
         let finding = finding.note(self.stated(context)).help(self.help.clone()).by_engine();
         let sure = self.certain && is_stated && method == ModelEvidence::Surely && target == ModelEvidence::Surely;
-        Some(if sure { finding } else { finding.at_most(schemas::diagnostic::Severity::Warning) })
+        // A plugin with models and kernels of its own may lack the fault.
+        let is_fork = self.images.is_empty() && context.launch.forks.any_of(context.launch.engine);
+        Some(match (is_fork, sure) {
+            (true, _) => finding.at_most(Severity::Info),
+            (false, true) => finding,
+            (false, false) => finding.at_most(Severity::Warning),
+        })
     }
 
     fn is_in(&self, version: EngineVersion) -> bool {
-        let edge = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
-        edge(&self.since).is_none_or(|since: EngineVersion| since <= version)
-            && edge(&self.until).is_none_or(|until: EngineVersion| version < until)
+        edge(&self.since).is_none_or(|since| since <= version) && edge(&self.until).is_none_or(|until| version < until)
+    }
+
+    /// Whether a launch that states no version may have the fault: a fixed one is reported only if the text is older than
+    /// the fix, and no fault is if the text is older than the fault.
+    fn is_possible(&self, context: &Context<'_>) -> bool {
+        let day_of = |edge: Option<EngineVersion>| edge.and_then(|version| published(context.launch.engine, version));
+        let Some(dated) = context.launch.dated else { return self.until.is_none() };
+        // What a release brings has been on the main branch for some weeks.
+        let is_near = |since: Day| since.is_at_most_a_month_after(dated);
+        let begun = self.since.is_none() || day_of(edge(&self.since)).is_some_and(is_near);
+        begun && (self.until.is_none() || day_of(edge(&self.until)).is_some_and(|until| dated < until))
     }
 
     /// A note on the affected versions and the sources.
     fn stated(&self, context: &Context<'_>) -> String {
         let engine = context.launch.engine.reference();
         let range = match (&self.since, &self.until) {
+            (Some(since), Some(_)) if self.reported => {
+                format!("reported with {engine} {since}; others were not examined")
+            }
             (Some(since), Some(until)) => format!("known from {engine} {since} on, fixed in {until}"),
             (Some(since), None) => format!("known from {engine} {since} on; no version without it is known"),
             (None, Some(until)) => format!("fixed in {engine} {until}"),
             (None, None) if !self.images.is_empty() => "told of this image".to_owned(),
             (None, None) => format!("no version of {engine} without it is known"),
         };
-        format!("{range} ({})", self.sources.join(", "))
+        let dated = context.launch.dated.filter(|_| !context.resolved.version_given && self.until.is_some());
+        let age = dated.map_or_else(String::new, |day| format!("; the text is of {day} and states no version"));
+        format!("{range} ({}){age}", self.sources.join(", "))
     }
 
     /// The span of the method, if it is one of the row's; the span of the launch if the row lists none. A method that
@@ -328,6 +377,11 @@ impl Fault {
     }
 }
 
+/// The version at the edge of a row's range.
+fn edge(text: &Option<String>) -> Option<EngineVersion> {
+    text.as_deref().and_then(|text| text.parse().ok())
+}
+
 impl Given {
     /// Its span.
     fn find(&self, context: &Context<'_>) -> Option<Span> {
@@ -362,7 +416,8 @@ impl Given {
         let written = argument.flag.value.as_str();
         let name = written.strip_prefix("--sglang-").or_else(|| written.strip_prefix("--")).unwrap_or_default();
         if context.launch.engine == Engine::Vllm {
-            return name.replace('_', "-") == self.flag;
+            let long = SHORT.iter().find(|(short, _)| *short == written).map(|(_, long)| *long);
+            return long.is_some_and(|long| long == self.flag) || name.replace('_', "-") == self.flag;
         }
         match flags::lookup(name, None) {
             Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => {
@@ -390,6 +445,7 @@ mod tests {
             if let [Some(since), Some(until)] = versions {
                 assert!(since < until, "{}", row.id);
             }
+            assert!(!row.reported || versions.iter().all(Option::is_some), "{}", row.id);
             assert!(!row.sources.is_empty() && (!row.methods.is_empty() || !row.with.is_empty()), "{}", row.id);
             assert!(row.sources.iter().all(|source| source.contains('#') || source.contains('.')), "{}", row.id);
             assert!(!row.message.ends_with('.') && row.message.len() < 160, "{}", row.id);

@@ -48,8 +48,8 @@
 //! ## Versions
 //!
 //! The flags were read from {sglang versions}. In a version between two of them, a flag that the next one lacks is a
-//! warning, and one that it adds is not checked. If the version is not stated, a flag
-//! that some versions accept is a warning.
+//! warning, and one that it adds is not checked. If the version is not stated, a launch that an older version accepts as a
+//! whole is information: it was probably written for that version.
 //!
 //! ## Source
 //!
@@ -108,6 +108,13 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         }
     };
     // A fork has flags before, or after, the version that it is a copy of.
+    let finding = match fits(context) {
+        Some(version) => {
+            let whole = format!("sglang {version} has every flag of this launch");
+            finding.at_most(Severity::Info).note(whole)
+        }
+        None => finding,
+    };
     let finding = finding.by_version().by_engine();
     Some(match now {
         Some(now) => {
@@ -120,6 +127,13 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         }
         None => finding.help(format!("remove `{written}`, or use a version that has it")),
     })
+}
+
+/// The newest version that has every flag of a launch, if the launch states no version.
+fn fits(context: &Context<'_>) -> Option<EngineVersion> {
+    let is_open = !context.resolved.version_given;
+    let mut read = flags::sglang().versions().iter().rev().filter(|_| is_open);
+    read.find(|version| context.launch.has_flags_of(**version)).copied()
 }
 
 /// The flag's name in the version, if spectune knows the flag and the version has it.

@@ -115,11 +115,11 @@ fn tensor_parallelism_of_slime_and_miles() {
 fn no_error_hangs_on_a_version_that_no_one_named() {
     let launch =
         sglang("--model-path m --cuda-graph-max-bs 16 --max-running-requests 16 --speculative-algorithm NGRAM");
-    finds(&launch, None, "SD086", Severity::Warning);
+    finds(&launch, None, "SD086", Severity::Info);
     finds(&launch, Some("0.5.23"), "SD086", Severity::Error);
     silent(&launch, Some("0.5.9"), "SD086");
     let notes = found(&launch, GivenFacts::default()).into_iter().flat_map(|one| one.notes);
-    assert!(notes.into_iter().any(|note| note.contains("0.5.20 to 0.5.23, and none in 0.5.2 to 0.5.19")));
+    assert!(notes.into_iter().any(|note| note.contains("sglang 0.5.19 has every flag")));
     // A value that was added later, and an algorithm.
     let launch = sglang(
         "--model-path m --max-running-requests 16 --speculative-algorithm DFLASH --speculative-draft-model-path d",
@@ -758,7 +758,9 @@ fn reports_of_2026_are_found_where_they_apply() {
 fn reports_of_2026_on_vllm_are_found_where_they_apply() {
     let dflash = r#"{"method": "dflash", "model": "z-lab/Qwen3.5-35B-A3B-DFlash", "num_speculative_tokens": 8}"#;
     finds(&vllm("Qwen/Qwen3.5-35B-A3B", dflash), Some("0.20.1"), "VL24", Severity::Warning);
-    silent(&vllm("Qwen/Qwen3-8B", dflash), Some("0.20.1"), "VL24");
+    // Slots that are not filled yet, with any target.
+    finds(&vllm("Qwen/Qwen3-8B", dflash), Some("0.20.1"), "VL24", Severity::Warning);
+    silent(&vllm("Qwen/Qwen3-8B", dflash), Some("0.25.1"), "VL24");
     let mtp = r#"{"method": "mtp", "num_speculative_tokens": 2}"#;
     finds(&vllm("Qwen/Qwen3.6-35B-A3B", mtp), Some("0.23.0"), "VL25", Severity::Warning);
     silent(&vllm("Qwen/Qwen3.6-35B-A3B", mtp), None, "VL25");
