@@ -163,7 +163,7 @@ fn in_title(source: &Source, engine: Engine) -> Option<Located<EngineVersion>> {
         start += line.len();
     }
     let (first, rest) = found.split_first()?;
-    rest.iter().all(|other| other.value == first.value).then(|| first.clone())
+    rest.iter().all(|other| other.value == first.value).then_some(*first)
 }
 
 /// The published versions of an engine in a line, with their places.
