@@ -214,6 +214,7 @@ pub fn header() -> Header {
         file: SweepFile::read(&Source::new("sweep.toml", FILE)).expect("a sweep file"),
         folder: None,
         planned: 0,
+        cut: None,
     }
 }
 
