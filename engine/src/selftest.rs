@@ -515,7 +515,7 @@ mod tests {
 
     #[test]
     fn all_promises_are_kept_of_gated_delta_nets_in_the_emulator() {
-        // With so many tokens that some drafts are accepted.
+        // With enough tokens that some drafts are accepted.
         let plan = Plan { pairs: &[Pair::Qwen35], shapes: &["2,1,3", "3,2,6"], tokens: 10, ..QUICK };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
     }

@@ -129,17 +129,6 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-#[test]
-fn a_server_that_is_never_ready_is_given_up_at_the_end_of_the_time() {
-    let tuned = Tuned::new(&launch());
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny/target");
-    let model = format!("MODEL={}", root.display());
-    let ended = tuned.tune(&["--set", &model, "--start", "sleep 600; :", "--max-time", "2s"]);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(3), "{told}");
-    assert!(told.contains("the time of 2 s is used up") && told.contains("raise --max-time"), "{told}");
-}
-
 /// Fails if a file below a folder contains a text.
 fn no_file_has(text: &str, folder: &Path) {
     for entry in fs::read_dir(folder).expect("a folder").flatten() {

@@ -14,7 +14,10 @@ mod trial;
 
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -252,7 +255,8 @@ pub fn run(
     } else {
         (journal::create(&request.out, &header)?, Vec::new())
     };
-    let limit = TimeLimit::new(asked.seconds, request.interrupted);
+    let begun = OnceLock::new();
+    let limit = TimeLimit::new(asked.seconds, request.interrupted, &begun).begin();
     let ended = limit.bound(|stop| {
         let (failures, start) = (0, starts);
         Bench { request, servers, prompts, start, lines, records, failures, limit, stop, progress }.measure()

@@ -6,7 +6,7 @@ pub(crate) mod prepare;
 pub(crate) mod request;
 mod system_bench;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::OnceLock};
 
 use schemas::{sweep::StrategyName, tuned::TunedFile};
 
@@ -204,7 +204,8 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let predictions = guide.as_ref().map_or(&[][..], |guide| &guide.predictions);
     let field = Field::from(&ready);
     let mut system = InProcess::new(&mut ready);
-    let limit = TimeLimit::new(search.seconds, request.interrupted);
+    let begun = OnceLock::new();
+    let limit = TimeLimit::new(search.seconds, request.interrupted, &begun).begin();
     let mut bench = SystemBench::new(request, field, &mut system, journal, records, (progress, limit));
     let searched = strategy::search(search, &bench.experiment(), predictions, &mut bench);
     let measured = bench.end()?;

@@ -1,7 +1,10 @@
 //! A limit of time for work that waits for servers: they may start slowly, or never answer.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -9,10 +12,11 @@ use std::{
 /// How often the limit is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The time since a start, and its limit.
+/// The time since a moment, and its limit.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeLimit<'a> {
-    begin: Instant,
+    /// When time began to count, if it does yet.
+    begun: &'a OnceLock<Instant>,
     seconds: Option<f64>,
     /// Set when the user requests a stop.
     interrupted: &'a AtomicBool,
@@ -28,9 +32,15 @@ pub enum Over {
 }
 
 impl<'a> TimeLimit<'a> {
-    /// A limit from now on; `None` for no limit.
-    pub fn new(seconds: Option<f64>, interrupted: &'a AtomicBool) -> Self {
-        Self { begin: Instant::now(), seconds, interrupted }
+    /// A limit of time that counts from [`begin`](Self::begin) on; `None` for no limit.
+    pub fn new(seconds: Option<f64>, interrupted: &'a AtomicBool, begun: &'a OnceLock<Instant>) -> Self {
+        Self { begun, seconds, interrupted }
+    }
+
+    /// The same, counting from now on, unless it does already.
+    pub fn begin(self) -> Self {
+        self.begun.get_or_init(Instant::now);
+        self
     }
 
     /// Whether to stop, and why.
@@ -44,7 +54,8 @@ impl<'a> TimeLimit<'a> {
     /// The time that is left; `None` if there is no limit.
     pub fn left(&self) -> Option<Duration> {
         let limit = Duration::try_from_secs_f64(self.seconds?).ok()?;
-        Some(limit.saturating_sub(self.begin.elapsed()))
+        let gone = self.begun.get().map_or(Duration::ZERO, Instant::elapsed);
+        Some(limit.saturating_sub(gone))
     }
 
     /// The limit in words.
@@ -96,15 +107,17 @@ mod tests {
 
     #[test]
     fn work_is_stopped_by_the_limit_or_by_the_user_and_ends_by_itself_otherwise() {
-        let (user, nobody) = (AtomicBool::new(true), AtomicBool::new(false));
-        let limit = TimeLimit::new(Some(0.0), &nobody);
+        let (user, idle) = (AtomicBool::new(true), AtomicBool::new(false));
+        let clocks = [const { OnceLock::new() }; 4];
+        let limit = TimeLimit::new(Some(0.0), &idle, &clocks[0]).begin();
         limit.bound(until_stopped);
         assert_eq!(limit.over(), Some(Over::Time));
-        let limit = TimeLimit::new(Some(1e9), &user);
+        let limit = TimeLimit::new(Some(1e9), &user, &clocks[1]).begin();
         limit.bound(until_stopped);
         assert_eq!(limit.over(), Some(Over::Interrupted));
-        let limit = TimeLimit::new(None, &nobody);
+        let limit = TimeLimit::new(None, &idle, &clocks[2]).begin();
         assert_eq!((limit.bound(|_| 7), limit.over(), limit.left()), (7, None, None));
-        assert_eq!(TimeLimit::new(Some(1200.0), &nobody).words(), "20 min");
+        assert_eq!(TimeLimit::new(Some(1200.0), &idle, &clocks[3]).words(), "20 min");
+        assert_eq!(TimeLimit::new(Some(1e-9), &idle, &clocks[3]).over(), None, "it does not count yet");
     }
 }

@@ -137,8 +137,8 @@ pub struct Arguments {
     /// --max-time)
     #[arg(long, value_name = "WHEN", conflicts_with = "url")]
     until: Option<Until>,
-    /// Time for everything, such as 90s, 20m or 2h: no trial starts after it, and a start or a trial that has not ended by then is
-    /// cut off; finished trials are kept
+    /// Time from the first server that is ready on, such as 90s, 20m or 2h: no trial starts after it, and a start or a trial that
+    /// has not ended by then is cut off; finished trials are kept
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     max_time: Option<f64>,
     /// Flush the server's prefix cache before every trial; it then also forgets the prompts of others

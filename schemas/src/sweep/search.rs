@@ -27,8 +27,8 @@ pub struct Search {
     pub confirm: bool,
     /// Stop after this many trials.
     pub trials: Option<usize>,
-    /// Start no trial after this many seconds; a resumed sweep counts from its own start. On servers, replay and starts
-    /// count too, and a start or a trial that has not ended by then is cut off.
+    /// Start no trial after this many seconds; a resumed sweep counts from its own start. On servers it counts from the
+    /// first one that is ready, and a later start or a trial that has not ended by then is cut off.
     pub seconds: Option<f64>,
     /// `guided`: minimum number of the best predicted configurations that are measured under each load.
     pub candidates: usize,

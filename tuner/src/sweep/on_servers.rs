@@ -3,7 +3,13 @@
 //! For a guided search spectune's own engine replays acceptance, and frees its memory before the first server starts.
 //! All times are measured on the servers.
 
-use std::{collections::HashSet, fs, path::PathBuf, sync::atomic::Ordering, time::Instant};
+use std::{
+    collections::HashSet,
+    fs,
+    path::PathBuf,
+    sync::{OnceLock, atomic::Ordering},
+    time::Instant,
+};
 
 use engine::{EngineOptions, load};
 use external::{ServerError, api::ServerInfo};
@@ -19,7 +25,7 @@ use crate::{
     configuration::Configuration,
     guidance,
     guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
-    journal::{self, Header},
+    journal::Header,
     latency::additive::{AdditiveModel, Observation},
     record::{Fingerprint, Record, Trial},
     settings,
@@ -27,35 +33,17 @@ use crate::{
     strategy::{self, Experiment, Found, Planned},
     system::{
         System, SystemError,
-        server::{Host, LOGS, LaunchPlan, Lookup, Servers, State, look_up, words},
+        server::{Host, LaunchPlan, Lookup, Servers, State, look_up, words},
     },
-    time_limit::{Over, TimeLimit},
+    time_limit::TimeLimit,
 };
 
-/// Runs the sweep. Its time counts from here: replay and starts are part of it.
+/// Runs the sweep. Its time counts from the first server that is ready: how long a first start takes says nothing about
+/// how long the user wants to measure, and it has a limit of its own.
 pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<SweepSummary, TunerError> {
-    let limit = TimeLimit::new(request.file.search.seconds, request.interrupted);
-    let ended = limit.bound(|stop| run_within(&SweepRequest { interrupted: stop, ..request.clone() }, limit, progress));
-    match ended {
-        Err(error) if error.is_interruption() && limit.over() == Some(Over::Time) => Err(too_slow(request, limit)),
-        ended => ended,
-    }
-}
-
-/// The error of a time that was used up before the first trial.
-fn too_slow(request: &SweepRequest<'_>, limit: TimeLimit<'_>) -> TunerError {
-    let kept = match journal::exists(&request.out) {
-        true => format!("; the finished trials in {} are kept", request.out.display()),
-        false => String::new(),
-    };
-    let logs = request.out.join(LOGS);
-    SystemError::Unsupported(format!(
-        "the time of {} is used up, and the first server is not ready (its log, if it was started, is the last one in {}): \
-         raise search.seconds{kept}",
-        limit.words(),
-        logs.display()
-    ))
-    .into()
+    let begun = OnceLock::new();
+    let limit = TimeLimit::new(request.file.search.seconds, request.interrupted, &begun);
+    limit.bound(|stop| run_within(&SweepRequest { interrupted: stop, ..request.clone() }, limit, progress))
 }
 
 fn run_within(
@@ -110,7 +98,8 @@ fn run_within(
     system.start_seconds().into_iter().for_each(|seconds| progress.server_started(seconds));
     let mut found = Found::default();
     let tables = acceptance.as_ref().map_or_else(Vec::new, |table| tables(&ready.experiment, table, &system, progress));
-    let mut bench = SystemBench::new(request, Field::from(&ready), &mut system, journal, records, (progress, limit));
+    let mut bench =
+        SystemBench::new(request, Field::from(&ready), &mut system, journal, records, (progress, limit.begin()));
     let search = &file.search;
     let searched = if is_guided {
         strategy::few_starts(search, &ready.experiment, acceptance.as_ref(), &tables, &mut found, &mut bench)

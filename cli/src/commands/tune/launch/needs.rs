@@ -219,7 +219,6 @@ mod tests {
             Needs::of(parsed.launches.first().expect("a launch"), &file).other_captures().is_some()
         };
         let flags = "--model-path m --cuda-graph-bs 1 2 4";
-        assert!(!captures(&format!("spectune serve --device cpu {flags}")));
         assert!(!captures(&format!("sglang serve --device cpu {flags}")));
         assert!(captures(&format!("sglang serve {flags}")));
     }
