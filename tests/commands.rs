@@ -352,15 +352,16 @@ fn a_check_of_a_newer_run_needs_several_older_ones() {
     let (folder, sweep) = sweep_folder(|content| content);
     let out = folder.path().join("a");
     check(&["sweep", text(&sweep), "--out", text(&out)], 0, &[]);
-    // Runs that do not scatter at all, each with a name of its own.
+    // Runs of their own, but for their trials: these do not scatter at all.
     let copies: Vec<PathBuf> = ["b", "c", "d"].map(|name| folder.path().join(name)).into();
-    let journal = fs::read_to_string(out.join("journal.jsonl")).expect("a journal");
-    let header: serde_json::Value = serde_json::from_str(journal.lines().next().expect("a header")).expect("JSON");
-    let name = header["journal"].as_str().expect("its name");
+    let lines = |folder: &Path| fs::read_to_string(folder.join("journal.jsonl")).expect("a journal");
+    let journal = lines(&out);
+    let trials = journal.split_once('\n').expect("a header").1;
     for copy in &copies {
-        fs::create_dir(copy).expect("a folder");
-        let other = format!("{name}-{}", text(copy.file_name().expect("a name").as_ref()));
-        fs::write(copy.join("journal.jsonl"), journal.replace(name, &other)).expect("a journal");
+        check(&["sweep", text(&sweep), "--out", text(copy)], 0, &[]);
+        let own = lines(copy);
+        let header = own.split_once('\n').expect("a header").0;
+        fs::write(copy.join("journal.jsonl"), format!("{header}\n{trials}")).expect("a journal");
     }
     let [b, c, d] = [0, 1, 2].map(|at| text(&copies[at]));
     let all = ["report", "--compare", text(&out), b, c, d, "--fail-if"];

@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn no_graphs_are_captured_on_the_processor() {
-        let text = "[models]\ntarget='t'\n[workload]\nrandom={input_length=8}\n[batch]\nsizes=[5]\n";
+        let text = "[models]\ntarget='t'\ndraft='d'\nalgorithm='EAGLE3'\n[workload]\nrandom={input_length=8}\n[batch]\nsizes=[5]\n";
         let file = SweepFile::read(&Source::new("s", text)).expect("a sweep file");
         let captures = |command: &str| {
             let source = Source::new("run.sh", command);
