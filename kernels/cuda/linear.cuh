@@ -92,7 +92,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     for (int t = 0; t < TILES; t++) {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        all[FOLD ? t : 0][i] += sum[0][t][i] + (i < 2 ? low[0] : high[0]);
+        int row = first_row + t * 8 + quarter * 2 + i % 2;
+        float scale = squares && count == 0 && row < rows ? squares[row] : 1.0f;
+        all[FOLD ? t : 0][i] += sum[0][t][i] * scale + (i < 2 ? low[0] : high[0]);
         sum[0][t][i] = 0.0f;
       }
     }
@@ -103,6 +105,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     const unsigned char* rows_of = stage + warps * 16 * M * ROW_BYTES;
 #pragma unroll
     for (int m = 0; m < M; m++) scaled[m].ask(step + 1 < steps);
+    const float* of_blocks = scales_of_blocks(squares, count, begin + step * PIECE);
 #pragma unroll
     for (int k = 0; k < PIECE / 16; k += 2) {
       u32 a[M][2][4];
@@ -121,12 +124,14 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
       }
     }
 #pragma unroll
-    for (int m = 0; m < M; m++) scaled[m].add(sum[m]);
+    for (int m = 0; m < M; m++) scaled[m].add(sum[m], of_blocks, first_row + quarter * 2, -count - 2);
     if (FOLD && (step + 1) * PIECE % share == 0) fold();
   };
   go_round<RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows, multiply);
   if (FOLD) fold();
-  const float* scales = SCALES && squares ? of_rows.find((float*)shared, inputs, epsilon) : nullptr;
+  const float* scales = nullptr;
+  if (SCALES && squares && count > 0) scales = of_rows.find((float*)shared, inputs, epsilon);
+  if (squares && count == 0) scales = squares + first_row;
 
   if (gridDim.z > 1) y = (float*)y + (u64)part * rows * outputs;
 #pragma unroll

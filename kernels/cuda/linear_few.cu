@@ -102,7 +102,8 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
       mma_16816(scaled.of(sum, 0), a[0], b);
       mma_16816(scaled.of(sum, 0), a[1], b + 2);
     }
-    scaled.add(sum);
+    const float* of_blocks = scales_of_blocks(squares, count, min(begin + step * FEW_PIECE + warp() * PIECE, inputs - 1));
+    scaled.add(sum, of_blocks, lane() % 4 * 2 % FEW_ROWS, -count - 2);
   };
   go_round<RING_STAGES>(shared, STAGE_BYTES, steps, load_weights, load_rows, multiply);
   block_sync();
@@ -138,7 +139,8 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
     if (row < FEW_ROWS) value += load_from_block(left, 1);
   }
 #endif
-  if (!ADDS && squares) {
+  if (squares && count == 0 && row < rows) value *= squares[row];
+  if (!ADDS && squares && count > 0) {
     const float* scales = of_rows.find(sums, inputs, epsilon);
     if (row < FEW_ROWS) value *= scales[row];
   }

@@ -5,9 +5,10 @@
 // or 64 registers, so that attention's blocks fit.
 #pragma once
 
-/// The scale of rows that are normed except for it; it multiplies a layer's sums instead. `squares` `[rows, count]`,
-/// rows a multiple of 4 apart, are sums of squares of pieces of a row's `inputs` elements; null for rows that need no
-/// scale.
+/// The scale of rows, which multiplies a layer's sums; `squares` is null for rows that need none. Of rows that are
+/// normed except for it, if `count` is above 0: `squares` `[rows, count]`, rows a multiple of 4 apart, are sums of
+/// squares of pieces of a row's `inputs` elements. If `count` is 0, `squares` are the scales of the rows, and below 0
+/// the scales of each 128 inputs, `[inputs / 128, -count]`: of rows in FP8 (numbers.cuh).
 #define SCALE_PARAMETERS const float *squares, int count, float epsilon
 #define SCALE_ARGUMENTS squares, count, epsilon
 
@@ -80,7 +81,7 @@ struct Scales {
   __device__ __forceinline__ Scales(int first_row, int rows, const float* squares, int count) {
     sharers = (int)blockDim.x / ROWS / 4 * 4;
     int own = (int)threadIdx.x / sharers;
-    bool real = squares && own < ROWS && first_row + own < rows;
+    bool real = squares && count > 0 && own < ROWS && first_row + own < rows;
     first = (int)threadIdx.x % sharers * 4;
     pieces = real ? count : 0;
     from = squares + (u64)(real ? first_row + own : 0) * squares_stride(count);
@@ -119,6 +120,11 @@ struct Scales {
     return scales;
   }
 };
+
+/// The scales of rows for 128 inputs from `input` on, if each 128 have their own; else null.
+__device__ __forceinline__ const float* scales_of_blocks(const float* squares, int count, int input) {
+  return squares && count < 0 ? squares + (u64)(input / 128) * (u32)-count : nullptr;
+}
 
 /// The bias for two sums of a thread, in the first part: of an output and the one 8 after, or if GATED of gate and up.
 template <bool GATED>

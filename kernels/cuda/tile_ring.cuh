@@ -30,11 +30,11 @@ struct TileRing {
     scaled = empty + stages;
     scales = (float*)(scaled + 1);
   }
-  /// Initialises the barriers. Called by a whole block.
-  __device__ __forceinline__ void make(int stages) const {
+  /// Initialises the barriers; `fillers` arrive at a stage that is full. Called by a whole block.
+  __device__ __forceinline__ void make(int stages, int fillers = 1) const {
     if (threadIdx.x == MULTIPLIERS) {
       for (int at = 0; at < stages; at++) {
-        barrier_init(full + at, 1);
+        barrier_init(full + at, fillers);
         barrier_init(empty + at, MULTIPLIERS / WARP);
       }
       barrier_init(scaled, WARP);

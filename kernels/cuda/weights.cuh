@@ -115,12 +115,24 @@ struct Scaled {
   }
   /// The accumulators of products that are not scaled yet.
   __device__ __forceinline__ float (&of(float (&)[TILES][4], int t))[4] { return piece[t]; }
-  /// Scales them, and adds them to the sums.
-  __device__ __forceinline__ void add(float (&sum)[TILES][4]) {
+  /// Scales them, and adds them to the sums. `of_rows` are the scales of rows for these inputs, or null; a lane has
+  /// rows `first` and the next of each eight, and none after `last` count.
+  __device__ __forceinline__ void add(float (&sum)[TILES][4], const float* of_rows = nullptr, int first = 0, int last = 0) {
+    if (of_rows) {
 #pragma unroll
-    for (int t = 0; t < TILES; t++) {
+      for (int t = 0; t < TILES; t++) {
+        float2 by = *(const float2*)(of_rows + min(first + 8 * t, last));
 #pragma unroll
-      for (int i = 0; i < 4; i++) sum[t][i] = multiply_add(piece[t][i], i < 2 ? low : high, sum[t][i]);
+        for (int i = 0; i < 4; i++) {
+          sum[t][i] = multiply_add(piece[t][i], (i < 2 ? low : high) * (i % 2 ? by.y : by.x), sum[t][i]);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int t = 0; t < TILES; t++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) sum[t][i] = multiply_add(piece[t][i], i < 2 ? low : high, sum[t][i]);
+      }
     }
     clear();
     low = next_low;
@@ -153,7 +165,7 @@ template <int TILES>
 struct Scaled {
   __device__ __forceinline__ void ask(bool) {}
   __device__ __forceinline__ float (&of(float (&sum)[TILES][4], int t))[4] { return sum[t]; }
-  __device__ __forceinline__ void add(float (&)[TILES][4]) {}
+  __device__ __forceinline__ void add(float (&)[TILES][4], const float* = nullptr, int = 0, int = 0) {}
 };
 #endif
 

@@ -127,6 +127,25 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], Place l
   if constexpr (COLUMNS == 224) PRODUCT(224, 112, 113);
 }
 
+/// The instruction for FP8 numbers, with 32 inputs; `third` is the operand number of `adds`, after those of the tiles.
+#define PRODUCT_OF_NUMBERS(columns, first, second, third)                                                               \
+  asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %" #third ", 0;\nwgmma.mma_async.sync.aligned.m64n" #columns     \
+               "k32.f32.e4m3.e4m3 {" NAMES_##columns "}, %" #first ", %" #second ", adds, 1, 1;\n}"                     \
+               : SUMS_##columns                                                                                         \
+               : "l"(tile_descriptor(left)), "l"(tile_descriptor(right)), "r"(adds))
+
+/// As `product_start` for tiles of rows of 128 FP8 numbers (e4m3): 32 inputs from the addresses on. If `adds` is 0 the
+/// sum starts at 0. These sums have fewer bits than floats: they are to be short.
+template <int COLUMNS>
+__device__ __forceinline__ void product_of_numbers_start(float (&sum)[COLUMNS / 2], Place left, Place right, int adds) {
+  static_assert(COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112 || COLUMNS == 128, "others are not needed");
+  if constexpr (COLUMNS == 32) PRODUCT_OF_NUMBERS(32, 16, 17, 18);
+  if constexpr (COLUMNS == 64) PRODUCT_OF_NUMBERS(64, 32, 33, 34);
+  if constexpr (COLUMNS == 96) PRODUCT_OF_NUMBERS(96, 48, 49, 50);
+  if constexpr (COLUMNS == 112) PRODUCT_OF_NUMBERS(112, 56, 57, 58);
+  if constexpr (COLUMNS == 128) PRODUCT_OF_NUMBERS(128, 64, 65, 66);
+}
+
 /// The instruction with a left factor from registers; `a` to `d` are its operand numbers, `tile` that of the right
 /// factor, given by `descriptor`, and `turned` is 1 if that is transposed.
 #define PRODUCT_OF_REGISTERS(columns, a, b, c, d, tile, turned, descriptor)                                                                 \

@@ -159,6 +159,8 @@ struct Product {
   float own[2][16];
   // If not 0, `right` has a row for each input, and every 64 columns lie this many bytes apart.
   int apart;
+  // Whether both factors are 32 FP8 numbers of a row, and then whether the sum begins anew.
+  bool numbers, anew;
 };
 
 // A block that runs.
@@ -611,6 +613,51 @@ template <int COLUMNS>
 inline void product_with_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right) {
   start_with_registers(sum, COLUMNS, left, right, 0);
 }
+template <int COLUMNS>
+inline void product_of_numbers_start(float (&sum)[COLUMNS / 2], Place left, Place right, int adds) {
+  using namespace emulator;
+  check_tile(left, false);
+  check_tile(right, false);
+  worker->products[worker->current].push_back({sum, COLUMNS, left.at, right.at, {}, 0, true, !adds});
+}
+// The value of an FP8 number (e4m3).
+inline float number_value(unsigned char bits) {
+  int exponent = bits >> 3 & 15, mantissa = bits & 7;
+  float size = exponent == 15 && mantissa == 7 ? NAN
+               : exponent == 0                 ? std::ldexp((float)mantissa, -9)
+                                               : std::ldexp((float)(8 + mantissa), exponent - 10);
+  return bits & 0x80 ? -size : size;
+}
+inline const std::array<float, 256>& number_values() {
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> made;
+    for (int i = 0; i < 256; i++) made[i] = number_value((unsigned char)i);
+    return made;
+  }();
+  return values;
+}
+// A product of FP8 numbers, for a thread of a warp group.
+inline void compute_numbers(const emulator::Product& product, int self) {
+  const std::array<float, 256>& values = number_values();
+  auto read = [&](float (&to)[32], const unsigned char* at, int row) {
+    int chunk = (int)((uintptr_t)at % 128) / 16;
+    const unsigned char* tile = at - (uintptr_t)at % 128;
+    for (int k = 0; k < 32; k++) to[k] = values[tile[row * 128 + ((chunk + k / 16) ^ row % 8) * 16 + k % 16]];
+  };
+  float own[2][32];
+  for (int h = 0; h < 2; h++) read(own[h], product.left, self / 32 * 16 + self % 32 / 4 + 8 * h);
+  for (int i = 0; i < product.columns / 2; i += 4) {
+    for (int c = 0; c < 2; c++) {
+      float other[32];
+      read(other, product.right, i * 2 + self % 4 * 2 + c);
+      for (int h = 0; h < 2; h++) {
+        float sum = product.anew ? 0.0f : product.sum[i + c + 2 * h];
+        for (int k = 0; k < 32; k++) sum += own[h][k] * other[k];
+        product.sum[i + c + 2 * h] = sum;
+      }
+    }
+  }
+}
 // Computes what a thread has started, but the last `pending` groups.
 inline void compute_products(int pending) {
   using namespace emulator;
@@ -633,6 +680,10 @@ inline void compute_products(int pending) {
   for (size_t at = 0; at < count; at++) {
     const Product& product = products[at];
     if (!product.sum) continue;
+    if (product.numbers) {
+      compute_numbers(product, self);
+      continue;
+    }
     float own[2][16];
     for (int h = 0; h < 2; h++)
       for (int k = 0; k < 16; k++)

@@ -455,6 +455,7 @@ fn layer<'a>(
         inputs,
         outputs,
         unscaled: None,
+        row_scales: None,
         needed: None,
     }
 }

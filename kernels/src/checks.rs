@@ -19,6 +19,8 @@ mod linear_few;
 mod linear_group;
 mod linear_wide;
 mod pending;
+mod products;
+mod quantise;
 mod ranks;
 mod sampling;
 mod select;
@@ -47,6 +49,8 @@ pub use linear_few::check_linear_few;
 pub use linear_group::check_linear_group;
 pub use linear_wide::{check_linear_wide, check_linear_wide_fp8};
 pub use pending::check_pending;
+pub use products::{check_linear_products, check_products};
+pub use quantise::check_quantise;
 pub use ranks::{check_alarm, check_ranks};
 pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_among_many, check_top_k_rows};
@@ -58,7 +62,7 @@ pub use tree::{check_decode_rows, check_draft_trees};
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 32] = [
+pub const CHECKS: [Check; 35] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -73,6 +77,9 @@ pub const CHECKS: [Check; 32] = [
     ("linear_group", check_linear_group),
     ("linear_wide", check_linear_wide),
     ("linear_wide_fp8", check_linear_wide_fp8),
+    ("quantise_rows", check_quantise),
+    ("products in FP8", check_products),
+    ("linear_products", check_linear_products),
     ("experts", check_experts),
     ("route_rows, ties", check_router_ties),
     ("attention_rows", check_attention),

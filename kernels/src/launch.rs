@@ -43,11 +43,13 @@ mod latent_prompt;
 mod linear;
 mod linear_few;
 mod linear_group;
+mod linear_products;
 mod linear_wide;
 mod linear_wide_fp8;
 mod mxfp4;
 mod own_rows;
 mod pending;
+mod quantise;
 mod ranks;
 mod sampling;
 mod select;
@@ -83,6 +85,7 @@ pub use linear_wide::Wide;
 pub use mxfp4::{MOST_MXFP4_EXPONENT, mxfp4_order, mxfp4_scale_bytes, mxfp4_scales};
 pub use own_rows::OwnRows;
 pub use pending::{PendingTokens, Reading};
+pub use quantise::{QuantiseRows, QuantiseTo, RowForm, RowScales};
 pub use ranks::Gathered;
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, NOT_FINITE, TopK};
@@ -189,6 +192,16 @@ pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) 
     linear.into_iter().chain(experts).map(of_fp8).chain(others).chain(wide).collect()
 }
 
+/// Additional files for products in FP8, beyond [`fp8_files`].
+pub fn product_files(element: Element, properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
+    if element == Element::F32 {
+        return Vec::new();
+    }
+    let wide =
+        linear_wide::has_warp_groups(element, properties).then(|| (linear_products::FILE, vec![element.option()]));
+    std::iter::once((quantise::FILE, vec![element.option()])).chain(wide).collect()
+}
+
 /// Additional files for layers of experts in MXFP4, with biases.
 pub fn mxfp4_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
     let file = if element == Element::F32 { experts::FLOAT_FILE } else { experts::FILE };
@@ -206,6 +219,7 @@ pub fn linear_version() -> String {
         linear_group::FILE,
         linear_wide::FILE,
         linear_wide_fp8::FILE,
+        linear_products::FILE,
         linear::FLOAT_FILE,
     ]
     .map(KernelFile::whole)

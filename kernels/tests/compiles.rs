@@ -3,7 +3,7 @@
 use kernels::{
     device::{Element, KernelFile, Properties, compile_for},
     launch::{
-        LatentDims, block_files, delta_files, expert_files, files, fp8_files, latent_files, mxfp4_files, sink_files,
+        LatentDims, block_files, delta_files, expert_files, files, fp8_files, latent_files, mxfp4_files, product_files, sink_files,
         training_files,
     },
     reference::DeltaSizes,
@@ -51,6 +51,7 @@ fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
         let all = files(element, &[64, 96, 128, 256], properties);
         let latent = latent_files(element, &[DEEPSEEK], properties);
         let fp8 = fp8_files(element, properties, true);
+        let fp8 = fp8.into_iter().chain(product_files(element, properties));
         let further = block_files(element).into_iter().chain(expert_files(element)).chain(latent).chain(fp8);
         all.into_iter().chain(further).chain(training_files(element)).collect()
     });

@@ -109,6 +109,7 @@ impl Scene {
                     inputs: dims.rank,
                     outputs: heads * outputs,
                     unscaled: None,
+                    row_scales: None,
                     needed: None,
                 };
                 kernels.linear(linear).map_err(text)?;

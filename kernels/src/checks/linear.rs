@@ -14,12 +14,15 @@ pub(super) struct Layer {
     /// For FP8 layers.
     scales: Option<(Buffer, Fp8Scales)>,
     bias: Buffer,
-    inputs: usize,
-    outputs: usize,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+    /// The rows without gaps, and the weights.
+    pub(super) rows: Vec<f32>,
+    pub(super) matrix: Matrix,
     /// `[rows, outputs]`.
     pub(super) expected: Vec<f32>,
     /// `[outputs]`: the bias included in `expected`.
-    added: Vec<f32>,
+    pub(super) added: Vec<f32>,
 }
 
 impl Layer {
@@ -63,7 +66,8 @@ impl Layer {
         let on_device = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
         let rows_alone: Vec<f32> = x.chunks(stride).flat_map(|row| &row[..inputs]).copied().collect();
         let expected = linear(&rows_alone, &matrix, Some(&added));
-        Ok(Self { x: on_device(&x)?, weight, scales, bias: on_device(&added)?, inputs, outputs, expected, added })
+        let (x, bias) = (on_device(&x)?, on_device(&added)?);
+        Ok(Self { x, weight, scales, bias, inputs, outputs, rows: rows_alone, matrix, expected, added })
     }
 
     /// The type of the weights.
@@ -85,6 +89,7 @@ impl Layer {
             inputs,
             outputs,
             unscaled: None,
+            row_scales: None,
             needed: None,
         }
     }
@@ -345,6 +350,7 @@ pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), Strin
                     inputs,
                     outputs: 2 * outputs,
                     unscaled,
+                    row_scales: None,
                     needed: None,
                 };
                 kernels.linear(linear).map_err(text)?;

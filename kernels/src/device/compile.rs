@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// Headers that files may include, at most once each.
-const HEADERS: [(&str, &str); 23] = [
+const HEADERS: [(&str, &str); 25] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("nodes.cuh", include_str!("../../cuda/nodes.cuh")),
@@ -40,6 +40,8 @@ const HEADERS: [(&str, &str); 23] = [
     ("groups.cuh", include_str!("../../cuda/groups.cuh")),
     ("splits.cuh", include_str!("../../cuda/splits.cuh")),
     ("softmax.cuh", include_str!("../../cuda/softmax.cuh")),
+    ("vectors.cuh", include_str!("../../cuda/vectors.cuh")),
+    ("numbers.cuh", include_str!("../../cuda/numbers.cuh")),
     ("staged.cuh", include_str!("../../cuda/staged.cuh")),
     ("pieces.cuh", include_str!("../../cuda/pieces.cuh")),
     ("few.cuh", include_str!("../../cuda/few.cuh")),

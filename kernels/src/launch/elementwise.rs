@@ -249,7 +249,7 @@ impl Kernels {
 
     /// Checks the operands of a norm. Returns the first arguments of its kernels, and the number of parts of the addend
     /// (0: it is whole).
-    fn norm_arguments(&self, norm: RmsNorm<'_>) -> Result<([Arg; 11], usize), DeviceError> {
+    pub(super) fn norm_arguments(&self, norm: RmsNorm<'_>) -> Result<([Arg; 11], usize), DeviceError> {
         let RmsNorm { out, stream, add, weight, keep, source, rows, width, .. } = norm;
         self.check_rows(out, rows, width)?;
         match source {

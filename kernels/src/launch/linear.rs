@@ -4,7 +4,7 @@
 //! against [`linear_few`](super::linear_few) (up to 4 rows), on Hopper [`linear_group`](super::linear_group) (5 to 32
 //! rows of wide layers) and [`linear_wide`](super::linear_wide) (up to 128 rows), and the device's library.
 
-use super::{Kernels, Rows, WeightScales, Weights, address, check_ints, grid, int};
+use super::{Kernels, RowForm, RowScales, Rows, WeightScales, Weights, address, check_ints, grid, int};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -64,6 +64,8 @@ pub struct Linear<'a> {
     pub outputs: usize,
     /// The pending scale of the input's rows, if the layer has to apply it.
     pub unscaled: Option<Unscaled<'a>>,
+    /// The scales of rows in FP8, which are then `x`; the weight is in FP8 too.
+    pub row_scales: Option<RowScales<'a>>,
     /// int32 `[1]`: if it is 0 when the layer runs, the result is not needed and the warp-group kernels skip the layer:
     /// `y` is unchanged. Other kernels compute it anyway. `None` if it is always needed.
     pub needed: Option<Slice<'a>>,
@@ -129,9 +131,27 @@ impl Linear<'_> {
         ]
     }
 
+    /// Rejects rows in FP8, for kernels that do not scale them.
+    pub(super) fn check_unquantised(self) -> Result<(), DeviceError> {
+        let refused = || Err(DeviceError::Shape("the rows are in FP8, which this layer's kernel does not read".into()));
+        self.row_scales.map_or(Ok(()), |_| refused())
+    }
+
+    /// Rejects rows of FP8 numbers, for kernels that multiply values.
+    pub(super) fn check_values(self) -> Result<(), DeviceError> {
+        let refused =
+            || Err(DeviceError::Shape("the rows are FP8 numbers, and this layer's kernel multiplies values".into()));
+        self.row_scales.filter(|scales| scales.form != RowForm::Values).map_or(Ok(()), |_| refused())
+    }
+
     /// The arguments of kernels that may have to scale rows.
     pub(super) fn scale_arguments(self) -> [Arg; 3] {
-        let Self { unscaled, .. } = self;
+        let Self { unscaled, row_scales, rows, .. } = self;
+        if let Some(scales) = row_scales {
+            // Not sums of squares: see `ring.cuh`.
+            let count = i32::try_from(scales.stride(rows)).map_or(i32::MIN, |stride| -stride);
+            return [address(scales.at), Arg::Int(count), Arg::Float(0.0)];
+        }
         [
             address(unscaled.map_or(Slice::NONE, |unscaled| unscaled.squares)),
             int(unscaled.map_or(0, |unscaled| unscaled.count)),
@@ -287,14 +307,27 @@ impl Kernels {
     }
 
     pub(super) fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
-        let Linear { y, y_is_float, x, weight, scales, bias, rows, inputs, outputs, unscaled, needed } = linear;
+        let Linear { y, y_is_float, x, weight, scales, bias, rows, inputs, outputs, unscaled, row_scales, needed } = linear;
         if let Some(needed) = needed {
             check_ints(needed, 1)?;
         }
         if let Some(Unscaled { squares, count, .. }) = unscaled {
             squares.check(rows * squares_stride(count) * 4)?;
         }
-        self.check_rows(x, rows, inputs)?;
+        match row_scales {
+            Some(of_rows) if unscaled.is_some() || scales.is_none() => {
+                return Err(DeviceError::Shape(format!("{of_rows:?} of a layer with {unscaled:?} and {scales:?}")));
+            }
+            Some(of_rows) => of_rows.at.check(Self::row_scales_bytes(of_rows.layout, rows, inputs))?,
+            None => {}
+        }
+        match row_scales.map(|of_rows| of_rows.form) {
+            Some(RowForm::Numbers) if x.stride != inputs => {
+                return Err(DeviceError::Shape(format!("{} bytes apart are rows of {inputs} FP8 numbers", x.stride)));
+            }
+            Some(RowForm::Numbers) => x.at.check(rows * inputs)?,
+            Some(RowForm::Values) | None => self.check_rows(x, rows, inputs)?,
+        }
         let element = self.element.bytes();
         weight.check(linear.weights().bytes(self.element, sums * inputs))?;
         if let Some(scales) = scales {
@@ -330,6 +363,7 @@ impl Kernels {
         if tile > MOST_ROWS_TO_SCALE {
             linear.check_scaled()?;
         }
+        linear.check_values()?;
         let blocks = [linear.rows.div_ceil(tile), sums.div_ceil(16 * deal.warps), deal.parts];
         let weights = linear.weights();
         let stage = deal.warps * 16 * ROW + tile * weights.piece() * 2;
@@ -352,6 +386,7 @@ impl Kernels {
 
     fn launch_float(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
         linear.check_plain()?;
+        linear.check_unquantised()?;
         let kernel = self.device.kernel(FLOAT_FILE, &self.options, "linear_float")?;
         let geometry = grid([linear.outputs.div_ceil(8), linear.rows.div_ceil(8), 1], 256, 0);
         // SAFETY: lengths are checked by the caller.

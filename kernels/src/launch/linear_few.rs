@@ -98,6 +98,7 @@ impl Kernels {
             let name = self.element.name();
             return Err(DeviceError::Shape(format!("{rows} rows of {name} are not multiplied by the kernel for few")));
         }
+        linear.check_values()?;
         self.check_linear(linear, 1, outputs)?;
         let properties = self.device.properties();
         let weights = linear.weights();

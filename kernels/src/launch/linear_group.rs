@@ -83,6 +83,7 @@ impl Kernels {
 
     fn launch_group(&self, linear: Linear<'_>, deal: Deal, gated: bool) -> Result<(), DeviceError> {
         linear.check_plain()?;
+        linear.check_unquantised()?;
         let Linear { rows, inputs, outputs, .. } = linear;
         let Deal { warps, share, parts } = deal;
         let sums = if gated { 2 * outputs } else { outputs };

@@ -27,6 +27,8 @@ const PAUSE: usize = 350;
 /// How [`linear_wide`](Kernels::linear_wide) divides a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wide {
+    /// Rows of a block's unit.
+    pub(super) rows: usize,
     /// Columns per block: of the result or, if gated, of gate and up.
     pub(super) columns: usize,
     /// Inputs of a part.
@@ -67,7 +69,8 @@ impl Kernels {
         deals(properties.multiprocessors, most_rows(rows), inputs, columns, most_parts)
     }
 
-    /// `y = x · weightᵀ + bias`, with a division that [`wide`](Self::wide) returned for these rows, inputs and outputs.
+    /// `y = x · weightᵀ + bias`, with a division that [`wide`](Self::wide) or, for rows in FP8,
+    /// [`wide_products`](Self::wide_products) returned for these rows, inputs and outputs.
     /// In one part `y` is the result; in several it is float `[parts, rows, outputs]`, and they are returned for the
     /// next kernel to sum.
     ///
@@ -94,11 +97,13 @@ impl Kernels {
     }
 
     fn launch_wide(&self, linear: Linear<'_>, wide: Wide, gated: bool) -> Result<(), DeviceError> {
-        if let Some(scales) = linear.scales {
-            return self.launch_wide_fp8(linear, scales, wide, gated);
+        match (linear.scales, linear.row_scales) {
+            (Some(weights), Some(rows)) => return self.launch_products(linear, (weights, rows), wide, gated),
+            (Some(weights), None) => return self.launch_wide_fp8(linear, weights, wide, gated),
+            (None, _) => linear.check_unquantised()?,
         }
         let Linear { rows, inputs, outputs, .. } = linear;
-        let Wide { columns, share, parts } = wide;
+        let Wide { rows: most_rows, columns, share, parts } = wide;
         let all_columns = if gated { 2 * outputs } else { outputs };
         let refused = || {
             let name = self.element.name();
@@ -110,7 +115,6 @@ impl Kernels {
             .into_iter()
             .find(|known| *known == wide)
             .ok_or_else(refused)?;
-        let most_rows = most_rows(rows);
         let (_, _, name) =
             NAMES.into_iter().find(|known| (known.0, known.1) == (most_rows, columns)).ok_or_else(refused)?;
         self.check_linear(linear, parts, all_columns)?;
@@ -215,7 +219,7 @@ fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize,
     const UNIT: usize = 16_384;
     const INPUT: usize = 24;
     let cost = |wide: &Wide| {
-        let Wide { columns, share, parts } = *wide;
+        let Wide { columns, share, parts, .. } = *wide;
         let units = all_columns.div_ceil(columns) * parts;
         // Parts are written and read again.
         let sums = if parts > 1 { 8 * parts * rows * all_columns / multiprocessors } else { 0 };
@@ -224,7 +228,7 @@ fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize,
     // Ties go to the first: rows are read less often.
     let columns = NAMES.into_iter().rev().filter(|known| known.0 == rows).map(|known| known.1);
     let mut deals: Vec<Wide> = columns
-        .flat_map(|columns| shares(inputs, most_parts, PIECE).map(move |(share, parts)| Wide { columns, share, parts }))
+        .flat_map(|columns| shares(inputs, most_parts, PIECE).map(move |(share, parts)| Wide { rows, columns, share, parts }))
         .collect();
     deals.sort_by_key(cost);
     deals.dedup();

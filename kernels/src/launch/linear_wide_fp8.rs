@@ -63,9 +63,8 @@ impl Kernels {
         gated: bool,
     ) -> Result<(), DeviceError> {
         let Linear { rows, inputs, outputs, .. } = linear;
-        let Wide { columns, share, parts } = wide;
+        let Wide { rows: most_rows, columns, share, parts } = wide;
         let all_columns = if gated { 2 * outputs } else { outputs };
-        let most_rows = most_rows(rows);
         let known = self.wide_fp8(rows, [inputs, all_columns], parts, scales.layout).contains(&wide);
         let kernel = NAMES.into_iter().find(|names| known && (names.0, names.1) == (most_rows, columns));
         let Some((_, _, [plain, of_gated])) = kernel else {
@@ -127,7 +126,7 @@ fn deals(
     let tile = most_rows(rows);
     let row_blocks = rows.div_ceil(tile);
     let cost = |wide: &Wide| {
-        let Wide { columns, share, parts } = *wide;
+        let Wide { columns, share, parts, .. } = *wide;
         let units = all_columns.div_ceil(columns) * parts * row_blocks;
         let from_memory = BYTE * columns / row_blocks;
         let input = from_memory.max(CACHED * (columns + 2 * tile)).max(PRODUCT * columns * tile / 128);
@@ -140,7 +139,8 @@ fn deals(
     let columns = NAMES.into_iter().rev().filter(|names| names.0 == tile && fits(names.1)).map(|names| names.1);
     let mut deals: Vec<Wide> = columns
         .flat_map(|columns| {
-            shares(inputs, most_parts, Weights::Fp8.piece()).map(move |(share, parts)| Wide { columns, share, parts })
+            shares(inputs, most_parts, Weights::Fp8.piece())
+                .map(move |(share, parts)| Wide { rows: tile, columns, share, parts })
         })
         .collect();
     deals.sort_by_key(cost);

@@ -235,6 +235,7 @@ impl Machine {
             inputs,
             outputs: own,
             unscaled: None,
+            row_scales: None,
             needed,
         };
         self.product(work, logits, User::Any)?;

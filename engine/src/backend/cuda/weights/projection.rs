@@ -69,6 +69,7 @@ impl Projection {
             inputs: *inputs,
             outputs: *outputs,
             unscaled: None,
+            row_scales: None,
             needed: None,
         }
     }

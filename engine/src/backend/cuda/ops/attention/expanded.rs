@@ -88,6 +88,7 @@ impl Machine {
                         inputs: spec.latent_rank,
                         outputs,
                         unscaled: None,
+                        row_scales: None,
                         needed: None,
                     },
                 )?;

@@ -1,0 +1,97 @@
+// Rows as FP8 numbers (e4m3) times float scales, for products in FP8. Included after weights.cuh with -DW_FP8.
+//
+// A row has one scale, or one for each W_BLOCK numbers of it. Scales of blocks are `[blocks, stride]`, so that those of
+// neighbouring rows lie side by side; `row_stride` rows fit 16-byte accesses. Numbers are in the order of weights
+// (weights.cuh): products need no other order as long as both factors have the same. Kernels that multiply in T take
+// the numbers as T instead, which is exact, in their plain order.
+#pragma once
+
+/// The largest number, and the least that the largest of some values counts as.
+#define LARGEST_NUMBER 448.0f
+#define LEAST_AMAX 1e-10f
+
+/// Elements that a thread quantises together.
+#define NUMBERS 16
+
+__device__ __forceinline__ int row_stride(int rows) { return (rows + 3) / 4 * 4; }
+
+/// Two values as numbers, the first in the lower byte: rounded to nearest, ties to even, at most the largest number;
+/// NaN stays NaN.
+__device__ __forceinline__ u32 two_numbers(float low, float high) {
+#if !defined(EMULATOR) && __CUDA_ARCH__ >= 890
+  u16 pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  u32 numbers[2];
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    u32 bits = float_bits(i ? high : low), size = bits & 0x7fffffffu, number;
+    if (size > 0x7f800000u)
+      number = 0x7f;
+    else if (size >= float_bits(LARGEST_NUMBER))
+      number = 0x7e;
+    else if (size < float_bits(1.0f / 64.0f))
+      // Subnormal, in steps of 2⁻⁹, as are the last bits of floats from 2¹⁴ on.
+      number = float_bits(bits_float(size) + 16384.0f) - float_bits(16384.0f);
+    else
+      number = ((size + 0x7ffffu + (size >> 20 & 1)) >> 20) - ((127 - 7) << 3);
+    numbers[i] = number | (bits >> 24 & 0x80);
+  }
+  return numbers[0] | numbers[1] << 8;
+#endif
+}
+
+/// The largest magnitude of some values, as bits: NaN is larger than all others.
+__device__ __forceinline__ u32 largest_of(const float (&values)[NUMBERS]) {
+  u32 most = 0;
+#pragma unroll
+  for (int i = 0; i < NUMBERS; i++) most = max(most, float_bits(values[i]) & 0x7fffffffu);
+  return most;
+}
+
+/// The same of all lanes of each group of COUNT.
+template <int COUNT>
+__device__ __forceinline__ u32 largest_of_lanes(u32 most) {
+#pragma unroll
+  for (int mask = COUNT / 2; mask > 0; mask /= 2) most = max(most, shuffle_xor(most, mask));
+  return most;
+}
+
+/// The same of a block; `scratch` is 32 words of shared memory.
+__device__ __forceinline__ u32 largest_of_block(u32 most, u32* scratch) {
+  most = largest_of_lanes<WARP>(most);
+  if (lane() == 0) scratch[warp()] = most;
+  block_sync();
+  most = largest_of_lanes<WARP>(lane() < (int)blockDim.x / WARP ? scratch[lane()] : 0);
+  block_sync();
+  return most;
+}
+
+/// The scale for values up to such a magnitude: the given one, or that which maps it to the largest number. If it is
+/// not finite neither is the scale, and so are all results.
+__device__ __forceinline__ float scale_for(u32 most, const float* fixed) {
+  if (fixed && most < 0x7f800000u) return *fixed;
+  float size = bits_float(most);
+  return (size < LEAST_AMAX ? LEAST_AMAX : size) / LARGEST_NUMBER;
+}
+
+/// Writes values over a scale as numbers or, if `as_values`, as T, from element `at` on.
+__device__ __forceinline__ void write_numbers(void* out, int as_values, u64 at, const float (&values)[NUMBERS], float scale) {
+  u32 words[4], low[4], high[4];
+  float by = 1.0f / scale;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    words[i] = two_numbers(values[2 * i + 8] * by, values[2 * i] * by) |
+               two_numbers(values[2 * i + 9] * by, values[2 * i + 1] * by) << 16;
+  }
+  if (!as_values) {
+    *(uint4*)((W*)out + at) = make_uint4(words[0], words[1], words[2], words[3]);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; i++) decode(low[i], high[i], words[i]);
+  uint4* to = (uint4*)((T*)out + at);
+  to[0] = make_uint4(low[0], low[1], low[2], low[3]);
+  to[1] = make_uint4(high[0], high[1], high[2], high[3]);
+}

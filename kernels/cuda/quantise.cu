@@ -1,0 +1,175 @@
+// Rows quantised to FP8 (numbers.cuh): as they are, after the scale of a norm, after a gate, or after a whole norm.
+#define W_FP8 1
+#include "common.cuh"
+#include "weights.cuh"
+#include "ring.cuh"
+#include "rotation.cuh"
+#include "vectors.cuh"
+#include "numbers.cuh"
+
+/// NUMBERS elements of T as floats.
+__device__ __forceinline__ void read_numbers(const T* at, float (&values)[NUMBERS]) {
+  uint4 one = load_16(at), other = load_16(at + VECTOR);
+  unpack_vector(one, values);
+  unpack_vector(other, values + VECTOR);
+}
+
+/// Zero from `width` on.
+__device__ __forceinline__ void read_numbers(const T* row, int at, int width, float (&values)[NUMBERS]) {
+#pragma unroll
+  for (int i = 0; i < NUMBERS; i++) values[i] = 0.0f;
+  if (at < width) read_numbers(row + at, values);
+}
+
+#define OUT_PARAMETERS void *out, int as_values, float *scales, const float *fixed
+#define OUT_ARGUMENTS out, as_values, scales, fixed
+
+/// Quantises a row, NUMBERS elements per thread at a time. `read` gives those from an element on, or zeros after the
+/// end, and is called twice for all but the first.
+template <bool BLOCKS, class Read>
+__device__ __forceinline__ void quantise_row(OUT_PARAMETERS, int row, int rows, int width, Read&& read) {
+  __shared__ u32 scratch[32];
+  int begin = (int)threadIdx.x * NUMBERS, step = (int)blockDim.x * NUMBERS;
+  float first[NUMBERS], scale = 0.0f;
+  read(begin, first);
+  if (!BLOCKS) {
+    u32 most = largest_of(first);
+#pragma unroll 1
+    for (int at = begin + step; at < width; at += step) {
+      float values[NUMBERS];
+      read(at, values);
+      most = max(most, largest_of(values));
+    }
+    scale = scale_for(largest_of_block(most, scratch), fixed);
+    if (threadIdx.x == 0) scales[row] = scale;
+  }
+  // Whole warps go on together.
+#pragma unroll 1
+  for (int at = begin; at - begin < width; at += step) {
+    float values[NUMBERS];
+    if (at > begin) {
+      read(at, values);
+    } else {
+#pragma unroll
+      for (int i = 0; i < NUMBERS; i++) values[i] = first[i];
+    }
+    if (BLOCKS) {
+      scale = scale_for(largest_of_lanes<W_BLOCK / NUMBERS>(largest_of(values)), nullptr);
+      if (at % W_BLOCK == 0 && at < width) scales[(u64)(at / W_BLOCK) * row_stride(rows) + row] = scale;
+    }
+    if (at < width) write_numbers(out, as_values, (u64)row * width + at, values, scale);
+  }
+}
+
+/// The scale of a row that a norm has left unscaled, as found by each warp; 1 without `squares`.
+__device__ __forceinline__ float pending_scale(int row, int width, SCALE_PARAMETERS) {
+  if (!squares) return 1.0f;
+  float sum = 0.0f;
+  for (int at = lane(); at < count; at += WARP) sum += squares[(u64)row * squares_stride(count) + at];
+  return inverse_root(warp_sum(sum) / (float)width + epsilon);
+}
+
+template <bool BLOCKS, bool GATED>
+__device__ __forceinline__ void quantise(OUT_PARAMETERS, const T* x, int x_stride, SCALE_PARAMETERS, int width) {
+  wait_for_predecessor();
+  int row = (int)blockIdx.x;
+  const T* own = x + (u64)row * x_stride;
+  float pending = pending_scale(row, width, SCALE_ARGUMENTS);
+  quantise_row<BLOCKS>(OUT_ARGUMENTS, row, (int)gridDim.x, width, [&](int at, float(&values)[NUMBERS]) {
+    read_numbers(own, at, width, values);
+    float up[NUMBERS];
+    if (GATED) read_numbers(own + width, at, width, up);
+#pragma unroll
+    for (int i = 0; i < NUMBERS; i++) {
+      values[i] = GATED ? to_float(from_float(gated(values[i], up[i]))) : values[i] * pending;
+    }
+  });
+}
+
+#define PARAMETERS OUT_PARAMETERS, const T *x, int x_stride, SCALE_PARAMETERS, int width
+#define ARGUMENTS OUT_ARGUMENTS, x, x_stride, SCALE_ARGUMENTS, width
+
+/// Quantises rows of x, `x_stride` apart and multiplied by the scale of a norm if they lack it (ring.cuh), to `out`,
+/// `[rows, width]` numbers, or T if `as_values`. `scales` is `[rows]`; `fixed` is the scale of all rows, or null. Width
+/// is a multiple of NUMBERS. Grid: rows; one thread per NUMBERS elements of a row, in whole warps, at most 1,024.
+extern "C" __global__ void __launch_bounds__(1024) quantise_rows(PARAMETERS) { quantise<false, false>(ARGUMENTS); }
+/// The same with a scale for each W_BLOCK elements; `fixed` is not used.
+extern "C" __global__ void __launch_bounds__(1024) quantise_blocks(PARAMETERS) { quantise<true, false>(ARGUMENTS); }
+/// The same of `silu(gate) · up`, rounded to T; a row of x is gate and up, of `width` elements each. `squares` is not
+/// used.
+extern "C" __global__ void __launch_bounds__(1024) quantise_gated_rows(PARAMETERS) { quantise<false, true>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(1024) quantise_gated_blocks(PARAMETERS) { quantise<true, true>(ARGUMENTS); }
+
+/// Adds a row or at most MOST parts to elements of the stream, as the norms of elementwise.cu do.
+template <int MOST>
+__device__ __forceinline__ void add_to_stream(float (&x)[NUMBERS], T* own, const T* other, const float* parts, int part_count,
+                                              u64 part, T* kept) {
+  read_numbers(own, x);
+  if (MOST > 0 || other) {
+#pragma unroll
+    for (int half = 0; half < NUMBERS; half += VECTOR) {
+      float y[VECTOR];
+      if constexpr (MOST > 0)
+        read_parts<MOST>(parts + half, part_count, part, y);
+      else
+        read_vector(other + half, y);
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++) x[half + i] = to_float(from_float(x[half + i] + y[i]));
+      write_vector(own + half, x + half);
+    }
+  }
+  if (!kept) return;
+#pragma unroll
+  for (int half = 0; half < NUMBERS; half += VECTOR) write_vector(kept + half, x + half);
+}
+
+template <bool BLOCKS, int MOST>
+__device__ __forceinline__ void norm_and_quantise(OUT_PARAMETERS, T* stream, int stream_stride, const T* add, int add_stride,
+                                                  const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
+                                                  const int* source, int width, float epsilon) {
+  __shared__ float scratch[32];
+  int begin = (int)threadIdx.x * NUMBERS, step = (int)blockDim.x * NUMBERS;
+  float first_weight[NUMBERS], first[NUMBERS];
+  read_numbers(weight, begin, width, first_weight);
+  wait_for_predecessor();
+  int row = (int)blockIdx.x;
+  T* own = stream + (u64)(source ? source[row] : row) * stream_stride;
+  float squares = 0.0f;
+#pragma unroll 1
+  for (int at = begin; at < width; at += step) {
+    float x[NUMBERS];
+    add_to_stream<MOST>(x, own + at, add ? add + (u64)row * add_stride + at : nullptr, parts + (u64)row * width + at, part_count,
+                        (u64)gridDim.x * width, keep ? keep + (u64)row * keep_stride + at : nullptr);
+#pragma unroll
+    for (int i = 0; i < NUMBERS; i++) {
+      squares += x[i] * x[i];
+      if (at == begin) first[i] = x[i];
+    }
+  }
+  float scale = inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
+  quantise_row<BLOCKS>(OUT_ARGUMENTS, row, (int)gridDim.x, width, [&](int at, float(&values)[NUMBERS]) {
+    float by[NUMBERS];
+    if (at > begin) {
+      read_numbers(own, at, width, values);
+      read_numbers(weight, at, width, by);
+    }
+#pragma unroll
+    for (int i = 0; i < NUMBERS; i++) {
+      float normed = at > begin ? values[i] * scale * by[i] : first[i] * scale * first_weight[i];
+      values[i] = at < width ? to_float(from_float(normed)) : 0.0f;
+    }
+  });
+}
+
+#define NORM                                                                                                            \
+  OUT_PARAMETERS, T *stream, int stream_stride, const T *add, int add_stride, const float *parts, int part_count,       \
+      const T *weight, T *keep, int keep_stride, const int *source, int width, float epsilon
+#define NORM_ARGUMENTS                                                                                                  \
+  OUT_ARGUMENTS, stream, stream_stride, add, add_stride, parts, part_count, weight, keep, keep_stride, source, width, epsilon
+
+/// `rms_norm` of elementwise.cu, quantised as above after its result is rounded to T; the addend is whole or in parts.
+/// Grid: rows; one thread per NUMBERS elements of a row, in whole warps, at most 512.
+extern "C" __global__ void __launch_bounds__(512) norm_rows(NORM) { norm_and_quantise<false, 0>(NORM_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(512, 1) norm_rows_parts(NORM) { norm_and_quantise<false, MOST_PARTS>(NORM_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(512) norm_blocks(NORM) { norm_and_quantise<true, 0>(NORM_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(512, 1) norm_blocks_parts(NORM) { norm_and_quantise<true, MOST_PARTS>(NORM_ARGUMENTS); }

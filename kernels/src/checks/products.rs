@@ -1,0 +1,206 @@
+//! Linear layers with rows and weights in FP8.
+
+use super::{
+    Numbers, compare,
+    linear::{Layer, add_up},
+    linear_wide::check_dealt,
+    quantise::{FIXED, Quantised},
+    text, values,
+};
+use crate::{
+    device::{Buffer, Device, Element},
+    launch::{Kernels, Linear, Parts, QuantiseRows, RowForm, Rows},
+    reference::{Fp8Rows, Fp8Scales, linear, quantise_rows},
+};
+
+/// Layouts of the scales of weights and of rows that occur together.
+const PAIRS: [(Fp8Scales, Fp8Rows); 4] = [
+    (Fp8Scales::Channels, Fp8Rows::Row),
+    (Fp8Scales::Blocks, Fp8Rows::RowBlocks),
+    (Fp8Scales::Channels, Fp8Rows::Tensor),
+    (Fp8Scales::RowBlocks, Fp8Rows::RowBlocks),
+];
+
+/// A layer's quantised rows, and its results with them.
+struct Products<'a> {
+    kernels: &'a Kernels,
+    layer: &'a Layer,
+    layout: Fp8Rows,
+    expected: Vec<f32>,
+}
+
+impl<'a> Products<'a> {
+    fn new(kernels: &'a Kernels, layer: &'a Layer, layout: Fp8Rows) -> Self {
+        let rows = quantise_rows(&layer.rows, layer.inputs, layout, FIXED).values();
+        Self { kernels, layer, layout, expected: linear(&rows, &layer.matrix, Some(&layer.added)) }
+    }
+
+    /// The operands of the first rows, quantised to this memory.
+    fn operands<'b>(
+        &'b self,
+        to: &'b Quantised,
+        y: &'b Buffer,
+        (rows, form): (usize, RowForm),
+    ) -> Result<Linear<'b>, String> {
+        let plain = self.layer.operands(y, rows);
+        let inputs = plain.inputs;
+        let operands = QuantiseRows {
+            out: to.out.slice(),
+            to: to.to(self.layout, form),
+            x: plain.x,
+            unscaled: None,
+            gated: false,
+            rows,
+            inputs,
+        };
+        let row_scales = Some(self.kernels.quantise_rows(operands).map_err(text)?);
+        Ok(Linear { x: Rows { at: to.out.slice(), stride: inputs }, row_scales, ..plain })
+    }
+}
+
+/// Streaming kernels with values of FP8 numbers: every kernel by the number of its rows, in one part and in several, with
+/// the same bits for a row among others and alone; and kernels without such rows refuse them.
+pub fn check_products(device: &Device, element: Element) -> Result<(), String> {
+    if element == Element::F32 {
+        return Ok(());
+    }
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(61);
+    for (at, (weights, layout)) in PAIRS.into_iter().enumerate() {
+        let sizes = [[144, 48], [1296, 24], [1040, 32], [272, 40]][at];
+        let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, weights, 70)?;
+        let products = Products::new(&kernels, &layer, layout);
+        check_streamed(&products, &[70, 33, 1, 9, 17], sizes)?;
+        check_few(&products, sizes)?;
+        check_pairs(&products, sizes)?;
+        check_gated(&products, &[1, 9, 40], sizes)?;
+    }
+    Ok(())
+}
+
+/// The kernels with the one order of sums.
+fn check_streamed(products: &Products<'_>, all_rows: &[usize], [inputs, outputs]: [usize; 2]) -> Result<(), String> {
+    let Products { kernels, layer, layout, expected } = products;
+    let device = kernels.device();
+    let parts = kernels.parts_of(inputs, outputs, layer.weights());
+    let mut all: Option<Vec<f32>> = None;
+    for rows in all_rows.iter().copied() {
+        let y = device.allocate(parts * rows * outputs * 4).map_err(text)?;
+        let to = Quantised::new(device, rows, inputs)?;
+        let operands = products.operands(&to, &y, (rows, RowForm::Values))?;
+        let what = format!("products {inputs}→{outputs}, {rows} rows, {layout:?}");
+        kernels.linear(operands).map_err(text)?;
+        let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
+        let found = &found[..rows * outputs];
+        compare(&what, found, &expected[..rows * outputs], 1e-4)?;
+        let all = all.get_or_insert_with(|| found.to_vec());
+        compare(&format!("{what}, alone"), found, &all[..rows * outputs], 0.0)?;
+        if rows <= Kernels::MOST_ROWS_IN_PARTS {
+            let Parts { at, count } = kernels.linear_in_parts(operands).map_err(text)?;
+            let sums: Vec<f32> = device.download(at).map_err(text)?;
+            let added = add_up(&sums[..count * rows * outputs], rows * outputs);
+            compare(&format!("{what}, in parts"), &added, &all[..rows * outputs], 0.0)?;
+        }
+        let refused = products.operands(&to, &y, (rows, RowForm::Numbers))?;
+        if kernels.linear(refused).is_ok() || kernels.linear(Linear { scales: None, ..operands }).is_ok() {
+            return Err(format!("{what}: FP8 numbers, or plain weights, were accepted"));
+        }
+    }
+    Ok(())
+}
+
+/// Up to 4 rows.
+fn check_few(products: &Products<'_>, [inputs, outputs]: [usize; 2]) -> Result<(), String> {
+    let Products { kernels, layout, expected, .. } = products;
+    let device = kernels.device();
+    for rows in [4, 1] {
+        let y = device.allocate(rows * outputs * 4).map_err(text)?;
+        let to = Quantised::new(device, rows, inputs)?;
+        kernels.linear_few(products.operands(&to, &y, (rows, RowForm::Values))?).map_err(text)?;
+        let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
+        compare(&format!("few products {inputs}→{outputs}, {rows} rows, {layout:?}"), &found, &expected[..found.len()], 1e-4)?;
+    }
+    Ok(())
+}
+
+/// 9 to 32 rows.
+fn check_pairs(products: &Products<'_>, [inputs, outputs]: [usize; 2]) -> Result<(), String> {
+    let Products { kernels, layout, expected, .. } = products;
+    let device = kernels.device();
+    for (rows, most_parts) in [(9, 1), (30, Kernels::MOST_PARTS)] {
+        let y = device.allocate(Kernels::MOST_PARTS * rows * outputs * 4).map_err(text)?;
+        let to = Quantised::new(device, rows, inputs)?;
+        let operands = products.operands(&to, &y, (rows, RowForm::Values))?;
+        let parts = kernels.linear_pairs(operands, most_parts).map_err(text)?;
+        let sums: Vec<f32> = device.download(parts.map_or(y.slice(), |parts| parts.at)).map_err(text)?;
+        let found = add_up(&sums[..parts.map_or(1, |parts| parts.count) * rows * outputs], rows * outputs);
+        compare(&format!("products of pairs {inputs}→{outputs}, {rows} rows, {layout:?}"), &found, &expected[..found.len()], 1e-4)?;
+    }
+    Ok(())
+}
+
+/// Gated layers with the same weights: the bits of layer and activation.
+fn check_gated(products: &Products<'_>, all_rows: &[usize], [inputs, outputs]: [usize; 2]) -> Result<(), String> {
+    let Products { kernels, layout, .. } = products;
+    let (device, element, half) = (kernels.device(), kernels.element(), outputs / 2);
+    if kernels.parts_of(inputs, outputs, products.layer.weights()) > 1 || !half.is_multiple_of(8) {
+        return Ok(());
+    }
+    for rows in all_rows.iter().copied() {
+        let allocate = |count: usize| device.allocate(count * element.bytes()).map_err(text);
+        let (y, apart, found) = (allocate(rows * outputs)?, allocate(rows * half)?, allocate(rows * half)?);
+        let to = Quantised::new(device, rows, inputs)?;
+        let operands = Linear { y_is_float: false, ..products.operands(&to, &y, (rows, RowForm::Values))? };
+        kernels.linear(operands).map_err(text)?;
+        kernels.silu_gate(apart.slice(), y.slice(), rows, half).map_err(text)?;
+        kernels.linear_gated(Linear { y: found.slice(), outputs: half, ..operands }).map_err(text)?;
+        let what = format!("gated products {inputs}→{half}, {rows} rows, {layout:?}");
+        let (found, expected) = (values(device, found.slice(), element)?, values(device, apart.slice(), element)?);
+        compare(&what, &found, &expected, 0.0)?;
+    }
+    Ok(())
+}
+
+/// Warp-group kernels with FP8 numbers: units of every size, in one part and in two, with ragged ends and more rows than
+/// a unit; gated layers have the bits of layer and activation. Does nothing if there is no such kernel.
+pub fn check_linear_products(device: &Device, element: Element) -> Result<(), String> {
+    if element == Element::F32 {
+        return Ok(());
+    }
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(67);
+    for (at, (weights, layout)) in PAIRS.into_iter().enumerate() {
+        // A ring that wraps around, in parts; few inputs and several blocks; more rows than one unit has.
+        for (sizes, rows) in [([1168, 48], 17), ([144, 240], 70), ([400, 160], 130)].into_iter().skip(at / 2) {
+            let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, weights, rows)?;
+            check_deals(&Products::new(&kernels, &layer, layout), sizes, (rows, weights))?;
+        }
+    }
+    Ok(())
+}
+
+/// All divisions of a layer.
+fn check_deals(
+    products: &Products<'_>,
+    [inputs, outputs]: [usize; 2],
+    (rows, weights): (usize, Fp8Scales),
+) -> Result<(), String> {
+    let Products { kernels, layout, expected, .. } = products;
+    let device = kernels.device();
+    let to = Quantised::new(device, rows, inputs)?;
+    for wide in kernels.wide_products(rows, [inputs, outputs], 2, (weights, *layout)) {
+        let y = device.allocate(wide.parts() * rows * outputs * 4).map_err(text)?;
+        let operands = products.operands(&to, &y, (rows, RowForm::Numbers))?;
+        let what = format!("products {inputs}→{outputs}, {rows} rows, {wide:?}, scales {weights:?} and {layout:?}");
+        check_dealt(
+            (kernels, operands, wide.parts()),
+            (&what, expected),
+            |linear| kernels.linear_wide(linear, wide),
+            |linear| kernels.linear_wide_gated(linear, wide),
+        )?;
+        if kernels.linear_wide(products.operands(&to, &y, (rows, RowForm::Values))?, wide).is_ok() {
+            return Err(format!("{what}: values were accepted as numbers"));
+        }
+    }
+    Ok(())
+}

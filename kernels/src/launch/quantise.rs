@@ -1,0 +1,178 @@
+//! Rows in FP8, for products in FP8: `cuda/quantise.cu`.
+
+use super::{Kernels, RmsNorm, Rows, Unscaled, address, int, line, linear::squares_stride};
+use crate::{
+    device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
+    reference::{FP8_BLOCK, Fp8Rows},
+};
+
+pub(super) const FILE: KernelFile =
+    KernelFile { name: "quantise.cu", text: include_str!("../../cuda/quantise.cu"), split: Split::Cache };
+
+/// Elements per thread.
+const NUMBERS: usize = 16;
+/// Maximum number of threads of a block of the norms, and of the other kernels.
+const NORM_THREADS: usize = 512;
+const MOST_THREADS: usize = 1024;
+
+/// How quantised rows are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowForm {
+    /// FP8 numbers as values of the element type, in plain order: for kernels that multiply in it.
+    Values,
+    /// One byte per number, in the order of FP8 weights ([`fp8_order`](super::fp8_order)), rows without gaps: for
+    /// kernels that multiply FP8 numbers.
+    Numbers,
+}
+
+/// The scales of quantised rows.
+#[derive(Clone, Copy, Debug)]
+pub struct RowScales<'a> {
+    /// Float: `[rows]`, or for blocks `[⌈inputs / 128⌉, stride]`, where the stride is the rows rounded up to a multiple
+    /// of 4.
+    pub at: Slice<'a>,
+    /// Which numbers share a scale.
+    pub layout: Fp8Rows,
+    /// How the rows are stored.
+    pub form: RowForm,
+}
+
+/// Where quantised rows go, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct QuantiseTo<'a> {
+    /// Receives the scales, [`row_scales_bytes`](Kernels::row_scales_bytes).
+    pub scales: Slice<'a>,
+    /// Float `[1]`: the scale of all rows, for a layout with a fixed one.
+    pub fixed: Option<Slice<'a>>,
+    /// Which numbers share a scale.
+    pub layout: Fp8Rows,
+    /// How the rows are stored.
+    pub form: RowForm,
+}
+
+/// Operands of [`Kernels::quantise_rows`].
+#[derive(Clone, Copy, Debug)]
+pub struct QuantiseRows<'a> {
+    /// Receives the rows, `[rows, inputs]` without gaps.
+    pub out: Slice<'a>,
+    /// Their scales and form.
+    pub to: QuantiseTo<'a>,
+    /// The rows; if `gated`, each is gate and up of a feed-forward block, of `inputs` elements each.
+    pub x: Rows<'a>,
+    /// The pending scale of the rows, if they are not gated.
+    pub unscaled: Option<Unscaled<'a>>,
+    /// Whether `silu(gate) · up` is quantised.
+    pub gated: bool,
+    /// Number of rows.
+    pub rows: usize,
+    /// Width of the result, a multiple of 16.
+    pub inputs: usize,
+}
+
+impl RowScales<'_> {
+    /// Elements from the scales of a block of inputs to those of the next; 0 if a row has one scale.
+    pub(super) fn stride(self, rows: usize) -> usize {
+        if has_blocks(self.layout) { rows.next_multiple_of(4) } else { 0 }
+    }
+}
+
+/// Whether a row has a scale for each block of its inputs.
+pub(super) fn has_blocks(layout: Fp8Rows) -> bool {
+    layout == Fp8Rows::RowBlocks
+}
+
+impl Kernels {
+    /// Bytes of the scales of quantised rows.
+    pub fn row_scales_bytes(layout: Fp8Rows, rows: usize, inputs: usize) -> usize {
+        4 * if has_blocks(layout) { inputs.div_ceil(FP8_BLOCK) * rows.next_multiple_of(4) } else { rows }
+    }
+
+    /// Quantises rows to FP8.
+    ///
+    /// # Errors
+    /// When a buffer is too short, the element type is float, the width is not a multiple of 16, gated rows are
+    /// unscaled, or the device fails.
+    pub fn quantise_rows<'a>(&self, operands: QuantiseRows<'a>) -> Result<RowScales<'a>, DeviceError> {
+        let QuantiseRows { out, to, x, unscaled, gated, rows, inputs } = operands;
+        self.check_rows(x, rows, if gated { 2 * inputs } else { inputs })?;
+        if let Some(Unscaled { squares, count, .. }) = unscaled {
+            squares.check(rows * squares_stride(count) * 4)?;
+            if gated {
+                return Err(DeviceError::Shape("gated rows that are not scaled yet".into()));
+            }
+        }
+        let name = match (gated, has_blocks(to.layout)) {
+            (false, false) => "quantise_rows",
+            (false, true) => "quantise_blocks",
+            (true, false) => "quantise_gated_rows",
+            (true, true) => "quantise_gated_blocks",
+        };
+        let (squares, count, epsilon) =
+            unscaled.map_or((Slice::NONE, 0, 0.0), |unscaled| (unscaled.squares, unscaled.count, unscaled.epsilon));
+        let own =
+            [address(x.at), int(x.stride), address(squares), int(count), Arg::Float(epsilon), int(inputs)];
+        self.launch_quantise((name, MOST_THREADS), (out, to), &own, [rows, inputs])
+    }
+
+    /// As [`rms_norm`](Self::rms_norm), with its result, rounded to the element type, quantised: the address of
+    /// `norm.out` receives the rows without gaps.
+    ///
+    /// # Errors
+    /// As `rms_norm` and [`quantise_rows`](Self::quantise_rows).
+    pub fn rms_norm_quantised<'a>(
+        &self,
+        norm: RmsNorm<'_>,
+        to: QuantiseTo<'a>,
+    ) -> Result<RowScales<'a>, DeviceError> {
+        let RmsNorm { out, source, rows, width, epsilon, .. } = norm;
+        // `out` is checked for what it receives; the rest as for the norm.
+        let stream = if source.is_some() { out } else { norm.stream };
+        let (shared, parts) = self.norm_arguments(RmsNorm { out: stream, ..norm })?;
+        let name = match (has_blocks(to.layout), parts) {
+            (false, 0) => "norm_rows",
+            (false, _) => "norm_rows_parts",
+            (true, 0) => "norm_blocks",
+            (true, _) => "norm_blocks_parts",
+        };
+        let own = [address(source.unwrap_or(Slice::NONE)), int(width), Arg::Float(epsilon)];
+        let arguments = [&shared[2..], &own].concat();
+        self.launch_quantise((name, NORM_THREADS), (out.at, to), &arguments, [rows, width])
+    }
+
+    /// Launches a kernel, with one block per row.
+    fn launch_quantise<'a>(
+        &self,
+        (name, most_threads): (&'static str, usize),
+        (out, to): (Slice<'_>, QuantiseTo<'a>),
+        own: &[Arg],
+        [rows, inputs]: [usize; 2],
+    ) -> Result<RowScales<'a>, DeviceError> {
+        let QuantiseTo { scales, fixed, layout, form } = to;
+        if self.element == Element::F32 || !inputs.is_multiple_of(NUMBERS) {
+            let element = self.element.name();
+            return Err(DeviceError::Shape(format!("rows in FP8 of {inputs} inputs of {element}")));
+        }
+        let bytes = if form == RowForm::Values { self.element.bytes() } else { 1 };
+        out.check(rows * inputs * bytes)?;
+        if !out.address().is_multiple_of(16) {
+            return Err(DeviceError::Shape("quantised rows do not begin at a multiple of 16 bytes".into()));
+        }
+        scales.check(Self::row_scales_bytes(layout, rows, inputs))?;
+        match (fixed, layout == Fp8Rows::Tensor) {
+            (Some(fixed), true) => fixed.check(4)?,
+            (None, false) => {}
+            _ => return Err(DeviceError::Shape(format!("rows in FP8 with {layout:?} scales and {fixed:?}"))),
+        }
+        let to = [
+            address(out),
+            Arg::Int((form == RowForm::Values).into()),
+            address(scales),
+            address(fixed.unwrap_or(Slice::NONE)),
+        ];
+        let kernel = self.kernel(FILE, name)?;
+        let threads = (inputs / NUMBERS).next_multiple_of(32).clamp(32, most_threads) as u32;
+        // SAFETY: lengths are checked above and by the callers.
+        unsafe { self.device.launch(&kernel, line(rows, threads), &[&to, own].concat())? };
+        Ok(RowScales { at: scales, layout, form })
+    }
+}
