@@ -1,13 +1,16 @@
 //! Times the linear layers and norms of a model of a published shape as one captured graph: with the streaming kernels,
 //! with warp groups and with the device's library, for several numbers of rows. Source of the figures in
-//! `docs/notes/performance.md`.
+//! `docs/notes/performance.md`, and of those of FP8 in `docs/notes/performance/fp8.md`.
 //!
-//! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…] [llama-3.1-8b | llama-3.2-1b]
+//! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…] [llama-3.1-8b | llama-3.2-1b,…]
 //! [SECONDS]`; the emulator runs one small layer. `llama-3.1-8b/head` is the product with the vocabulary alone; with
 //! `/fp8` layers have FP8 weights with a scale per output, with `/fp8-blocks` per block, which are dequantised for the
-//! library. With SECONDS each variant runs for that time and prints when it starts and ends, for
+//! library. With `/fp8-products` and `/fp8-blocks-products` rows are in FP8 too, and the relative differences of one
+//! layer's result from that of the streaming kernels are printed. With SECONDS each variant runs for that time and prints when it starts and ends, for
 //! `docs/notes/performance/energy_of.py`, which reports the energy that the GPU used meanwhile.
 
+#[path = "linear_time/products.rs"]
+mod products;
 mod timing;
 
 use std::{error::Error, time::Instant};
@@ -21,6 +24,7 @@ use kernels::{
     reference::Fp8Scales,
 };
 
+use products::{Products, Route};
 use timing::median;
 
 const ELEMENT: Element = Element::BF16;
@@ -38,6 +42,8 @@ struct Shape {
     vocabulary: usize,
     /// For layers in FP8.
     scales: Option<Fp8Scales>,
+    /// Whether rows are in FP8 too.
+    products: bool,
 }
 
 /// `[outputs, inputs]`.
@@ -81,32 +87,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let name = arguments.next().unwrap_or_else(|| "cuda:0".into());
     let rows = arguments.next().unwrap_or_else(|| "1,4,8,16,17,24,32,48,64,96,128,256".into());
     let rows = rows.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
-    let shape_name = arguments.next().unwrap_or_else(|| "llama-3.1-8b".into());
-    let (device, shape) = match name.strip_prefix("cuda:") {
-        Some(number) => (Device::cuda(number.parse()?)?, shape(&shape_name)?),
-        None => {
-            let scales = shape(&shape_name)?.scales;
-            let small = Shape { layers: 1, hidden: 64, qkv: 96, intermediate: 128, vocabulary: 256, scales };
-            (Device::emulated()?, small)
-        }
-    };
+    let shape_names = arguments.next().unwrap_or_else(|| "llama-3.1-8b".into());
     let seconds: Option<f64> = arguments.next().map(|seconds| seconds.parse()).transpose()?;
-    let model = Model::random(Kernels::new(device.clone(), ELEMENT), shape)?;
-    if let Some(seconds) = seconds {
-        println!("{device:?}");
-        return Ok(rows.into_iter().try_for_each(|rows| model.run_each_for(rows, seconds))?);
-    }
+    let device = match name.strip_prefix("cuda:") {
+        Some(number) => Device::cuda(number.parse()?)?,
+        None => Device::emulated()?,
+    };
     println!("{device:?}: milliseconds, and GB of weights a second");
-    println!("{:>6} {:>18} {:>18} {:>18}", "rows", "streamed", "warp groups", "library");
-    for rows in rows {
-        let work = model.work(rows)?;
-        let streamed = median(&device, RUNS, || model.streamed(&work))?;
-        let groups = model.has_groups(rows).then(|| median(&device, RUNS, || model.by_groups(&work))).transpose()?;
-        let library =
-            model.library(&work)?.map(|plans| median(&device, RUNS, || model.by_library(&work, &plans))).transpose()?;
-        let cell = |seconds: f64| format!("{:.3} {:>8.0}", seconds * 1e3, model.bytes() / seconds / 1e9);
-        let or_none = |seconds: Option<f64>| seconds.map_or("none".into(), cell);
-        println!("{rows:>6} {:>18} {:>18} {:>18}", cell(streamed), or_none(groups), or_none(library));
+    for shape_name in shape_names.split(',') {
+        let mut shape = shape(shape_name)?;
+        if device.properties().emulated {
+            shape = Shape { layers: 1, hidden: 64, qkv: 96, intermediate: 128, vocabulary: 256, ..shape };
+        }
+        let model = Model::random(Kernels::new(device.clone(), ELEMENT), shape)?;
+        println!("{shape_name}");
+        match seconds {
+            Some(seconds) => rows.iter().try_for_each(|rows| model.run_each_for(*rows, seconds))?,
+            None => model.print(&rows)?,
+        }
     }
     Ok(())
 }
@@ -117,15 +115,19 @@ fn shape(name: &str) -> Result<Shape, String> {
     if let Some(name) = name.strip_suffix("/head") {
         return Ok(Shape { layers: 0, ..shape(name)? });
     }
+    if let Some(name) = name.strip_suffix("-products") {
+        return Ok(Shape { products: true, ..shape(name)? });
+    }
     for (suffix, layout) in [("/fp8", Fp8Scales::Channels), ("/fp8-blocks", Fp8Scales::Blocks)] {
         if let Some(name) = name.strip_suffix(suffix) {
             return Ok(Shape { scales: Some(layout), ..shape(name)? });
         }
     }
-    let scales = None;
+    let (scales, products) = (None, false);
+    let of_8b = Shape { layers: 32, hidden: 4096, qkv: 6144, intermediate: 14336, vocabulary, scales, products };
     match name {
-        "llama-3.1-8b" => Ok(Shape { layers: 32, hidden: 4096, qkv: 6144, intermediate: 14336, vocabulary, scales }),
-        "llama-3.2-1b" => Ok(Shape { layers: 16, hidden: 2048, qkv: 3072, intermediate: 8192, vocabulary, scales }),
+        "llama-3.1-8b" => Ok(of_8b),
+        "llama-3.2-1b" => Ok(Shape { layers: 16, hidden: 2048, qkv: 3072, intermediate: 8192, ..of_8b }),
         _ => Err(format!("{name}: neither llama-3.1-8b nor llama-3.2-1b")),
     }
 }
@@ -163,6 +165,42 @@ fn run_for(
 }
 
 impl Model {
+    /// Times passes over these numbers of rows.
+    fn print(&self, all_rows: &[usize]) -> Result<(), DeviceError> {
+        println!("{:>6} {:>18} {:>18} {:>18}", "rows", "streamed", "warp groups", "library");
+        for &rows in all_rows {
+            let work = self.work(rows)?;
+            let Some(layout) = self.shape.scales.filter(|_| self.shape.products) else {
+                let streamed = self.time(|| self.streamed(&work))?;
+                let groups = self.has_groups(rows).then(|| self.time(|| self.by_groups(&work))).transpose()?;
+                let library = self.library(&work)?;
+                let library = library.map(|plans| self.time(|| self.by_library(&work, &plans))).transpose()?;
+                self.print_times(rows, [Some(streamed), groups, library]);
+                continue;
+            };
+            let products = Products::new(self, &work, layout)?;
+            let plans = products.library()?;
+            let streamed = self.time(|| products.pass(Route::Streamed))?;
+            let groups = products.has_groups().then(|| self.time(|| products.pass(Route::Groups))).transpose()?;
+            let library = plans.as_ref().map(|plans| self.time(|| products.pass(Route::Library(plans)))).transpose()?;
+            self.print_times(rows, [Some(streamed), groups, library]);
+            let or_none = |found: Option<f64>| found.map_or("none".into(), |found| format!("{found:.1e}"));
+            let [groups, library, plain] = products.differences(plans.as_ref())?.map(or_none);
+            println!("       differences: warp groups {groups}, library {library}, 16-bit rows {plain}");
+        }
+        Ok(())
+    }
+
+    fn time(&self, work: impl Fn() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
+        median(self.kernels.device(), RUNS, work)
+    }
+
+    fn print_times(&self, rows: usize, seconds: [Option<f64>; 3]) {
+        let cell = |seconds: f64| format!("{:.3} {:>8.0}", seconds * 1e3, self.bytes() / seconds / 1e9);
+        let [streamed, groups, library] = seconds.map(|seconds| seconds.map_or("none".into(), cell));
+        println!("{rows:>6} {streamed:>18} {groups:>18} {library:>18}");
+    }
+
     /// Whether warp groups support this many rows.
     fn has_groups(&self, rows: usize) -> bool {
         let Shape { hidden, scales, .. } = self.shape;
@@ -239,7 +277,7 @@ impl Model {
 
     /// Bytes of all weights.
     fn bytes(&self) -> f64 {
-        let Shape { layers, hidden, qkv, intermediate, vocabulary, scales } = self.shape;
+        let Shape { layers, hidden, qkv, intermediate, vocabulary, scales, .. } = self.shape;
         let of_layer = (qkv + hidden + 3 * intermediate) * scales.map_or(ELEMENT.bytes(), |_| 1);
         ((layers * of_layer + vocabulary * ELEMENT.bytes()) * hidden) as f64
     }
@@ -340,7 +378,7 @@ impl Model {
         let neighbour = || self.kernels.fill_random(work.workspace.range(0..16), 1.0, 0);
         let plan = |inputs: usize, outputs: usize, result: Element| -> Result<Option<MatmulHandle>, DeviceError> {
             let rows = if outputs == vocabulary { work.rows.min(HEAD_ROWS) } else { work.rows };
-            let matmul = Matmul { rows, inputs, outputs, element: ELEMENT, result, most_parts: 1 };
+            let matmul = Matmul { rows, inputs, outputs, element: ELEMENT, fp8: None, result, most_parts: 1 };
             let Some(mut plan) = MatmulHandle::new(device, matmul, Some("linear_time"))? else { return Ok(None) };
             if plan.fastest().is_none() {
                 let y = if result == Element::F32 { &work.logits } else { &work.y };
@@ -351,6 +389,7 @@ impl Model {
                     parts: Slice::NONE,
                     x: x.slice(),
                     w: self.head.at.slice(),
+                    scales: None,
                     workspace: work.workspace.slice(),
                 };
                 let own_kernels =
@@ -393,6 +432,7 @@ impl Model {
                 parts,
                 x: x.slice(),
                 w: w.slice(),
+                scales: None,
                 workspace: workspace.slice(),
             })
             .map(|_| ())

@@ -72,7 +72,7 @@ pub use experts::{
     ExpertBiases, ExpertKernels, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork, MOST_CHOSEN,
     MOST_EXPERTS,
 };
-pub use fp8::{WeightScales, Weights, fp8_order};
+pub use fp8::{RowForm, RowScales, WeightScales, Weights, fp8_order};
 pub use host_trees::HostTrees;
 pub use inner::{ChosenRows, InnerNodes, Picked};
 pub use latent::{LatentDims, LatentQueries, LatentRows, LatentValues};
@@ -85,7 +85,7 @@ pub use linear_wide::Wide;
 pub use mxfp4::{MOST_MXFP4_EXPONENT, mxfp4_order, mxfp4_scale_bytes, mxfp4_scales};
 pub use own_rows::OwnRows;
 pub use pending::{PendingTokens, Reading};
-pub use quantise::{QuantiseRows, QuantiseTo, RowForm, RowScales};
+pub use quantise::{QuantiseRows, QuantiseTo};
 pub use ranks::Gathered;
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, NOT_FINITE, TopK};

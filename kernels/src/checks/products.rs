@@ -118,7 +118,12 @@ fn check_few(products: &Products<'_>, [inputs, outputs]: [usize; 2]) -> Result<(
         let to = Quantised::new(device, rows, inputs)?;
         kernels.linear_few(products.operands(&to, &y, (rows, RowForm::Values))?).map_err(text)?;
         let found: Vec<f32> = device.download(y.slice()).map_err(text)?;
-        compare(&format!("few products {inputs}→{outputs}, {rows} rows, {layout:?}"), &found, &expected[..found.len()], 1e-4)?;
+        compare(
+            &format!("few products {inputs}→{outputs}, {rows} rows, {layout:?}"),
+            &found,
+            &expected[..found.len()],
+            1e-4,
+        )?;
     }
     Ok(())
 }
@@ -134,7 +139,12 @@ fn check_pairs(products: &Products<'_>, [inputs, outputs]: [usize; 2]) -> Result
         let parts = kernels.linear_pairs(operands, most_parts).map_err(text)?;
         let sums: Vec<f32> = device.download(parts.map_or(y.slice(), |parts| parts.at)).map_err(text)?;
         let found = add_up(&sums[..parts.map_or(1, |parts| parts.count) * rows * outputs], rows * outputs);
-        compare(&format!("products of pairs {inputs}→{outputs}, {rows} rows, {layout:?}"), &found, &expected[..found.len()], 1e-4)?;
+        compare(
+            &format!("products of pairs {inputs}→{outputs}, {rows} rows, {layout:?}"),
+            &found,
+            &expected[..found.len()],
+            1e-4,
+        )?;
     }
     Ok(())
 }

@@ -76,8 +76,7 @@ pub fn check_quantise(device: &Device, element: Element) -> Result<(), String> {
     let mut numbers = Numbers::new(59);
     for (rows, inputs) in [(5, 144), (1, 16), (2, 400), (1, 16_400)] {
         let stride = 2 * inputs + 8;
-        let mut x: Vec<f32> =
-            (0..rows * stride).map(|at| numbers.float() * 10.0_f32.powi(at as i32 % 7 - 4)).collect();
+        let mut x: Vec<f32> = (0..rows * stride).map(|at| numbers.float() * 10.0_f32.powi(at as i32 % 7 - 4)).collect();
         x[..inputs].iter_mut().filter(|_| rows > 1).for_each(|value| *value = 0.0);
         let x = element.decode(&element.encode(&x));
         let on_device = device.upload(&element.encode(&x)).map_err(text)?;
@@ -193,7 +192,8 @@ fn check_normed(kernels: &Kernels, numbers: &mut Numbers, [rows, width]: [usize;
             };
             kernels.rms_norm(norm).map_err(text)?;
             let expected = values(device, normed.slice(), element)?;
-            let norm = RmsNorm { out: contiguous(to.out.slice(), width), stream: contiguous(other.slice(), width), ..norm };
+            let norm =
+                RmsNorm { out: contiguous(to.out.slice(), width), stream: contiguous(other.slice(), width), ..norm };
             let found = kernels.rms_norm_quantised(norm, to.to(layout, form)).map_err(text)?;
             let what = format!("norm of {rows} rows of {width}, {add:?}");
             // The sum of squares has another order.
@@ -238,5 +238,10 @@ fn check_near(
     // A fixed scale cuts off what is larger than it maps to the largest number.
     let limit = if scales.layout == Fp8Rows::Tensor { FIXED * FP8_LARGEST } else { most };
     let expected: Vec<f32> = rows.iter().map(|value| value.clamp(-limit, limit)).collect();
-    compare(&format!("{what}, {:?}, {:?}", scales.layout, scales.form), &found, &expected, 1.0 / 16.0 + tolerance(element))
+    compare(
+        &format!("{what}, {:?}, {:?}", scales.layout, scales.form),
+        &found,
+        &expected,
+        1.0 / 16.0 + tolerance(element),
+    )
 }

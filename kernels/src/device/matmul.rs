@@ -5,6 +5,7 @@ mod choice;
 use std::path::PathBuf;
 
 use super::{Device, DeviceError, Element, Slice};
+use crate::reference::{FP8_BLOCK, Fp8Rows, Fp8Scales};
 
 /// `y = x · wᵀ`: x is `[rows, inputs]`, w `[outputs, inputs]`, y `[rows, outputs]`, all row-major.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,12 +16,24 @@ pub struct Matmul {
     pub inputs: usize,
     /// Width of y.
     pub outputs: usize,
-    /// Type of x and w.
+    /// Type of x and w, if they are not in FP8.
     pub element: Element,
+    /// For x and w in FP8.
+    pub fp8: Option<Fp8Product>,
     /// Type of y.
     pub result: Element,
     /// Maximum number of parts of the inputs whose sums may be left separate, in float, instead of y; 1 if y is needed.
     pub most_parts: usize,
+}
+
+/// Scales of a product of FP8 numbers (e4m3). Both factors have the same order within 128 inputs; which, does not
+/// matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fp8Product {
+    /// Which weights share a scale.
+    pub weights: Fp8Scales,
+    /// Which numbers of a row share one, as [`RowScales`](crate::launch::RowScales) hold them.
+    pub rows: Fp8Rows,
 }
 
 /// The library's encoding of an algorithm, valid for one version of the library.
@@ -79,7 +92,22 @@ pub trait MatmulPlan: Send + Sync {
     ///
     /// # Safety
     /// The addresses must point to memory of the sizes that the shapes and the workspace require.
-    unsafe fn run(&self, y: u64, adds: bool, x: u64, w: u64, workspace: u64) -> Result<(), DeviceError>;
+    unsafe fn run(&self, at: Addresses, adds: bool) -> Result<(), DeviceError>;
+}
+
+/// The memory of a product of the library.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// The result.
+    pub y: u64,
+    /// The input.
+    pub x: u64,
+    /// The weights.
+    pub w: u64,
+    /// The scales of x and w, for those in FP8.
+    pub scales: [u64; 2],
+    /// The workspace.
+    pub workspace: u64,
 }
 
 /// The fastest implementation for a shape.
@@ -140,8 +168,19 @@ pub struct Operands<'a> {
     pub x: Slice<'a>,
     /// The weights.
     pub w: Slice<'a>,
+    /// The scales of x and w, for those in FP8.
+    pub scales: Option<[Slice<'a>; 2]>,
     /// At least [`MatmulHandle::workspace`] bytes; algorithms that need more are not searched.
     pub workspace: Slice<'a>,
+}
+
+/// Number of scales of rows in FP8: `[rows]`, or for blocks `[⌈inputs / 128⌉, stride]`, where the stride is the rows
+/// rounded up to a multiple of 4.
+pub(crate) fn row_scales(layout: Fp8Rows, rows: usize, inputs: usize) -> usize {
+    match layout {
+        Fp8Rows::Tensor | Fp8Rows::Row => rows,
+        Fp8Rows::RowBlocks => inputs.div_ceil(FP8_BLOCK) * rows.next_multiple_of(4),
+    }
 }
 
 impl MatmulHandle {
@@ -243,14 +282,14 @@ impl MatmulHandle {
     /// When a slice is too short, or the device fails.
     pub fn run(&self, operands: Operands<'_>) -> Result<usize, DeviceError> {
         self.check(operands)?;
-        let Operands { y, onto, parts, x, w, workspace } = operands;
+        let Operands { y, onto, parts, .. } = operands;
         let (y, adds) = match (self.parts(), onto) {
             (1, Some(onto)) => (onto, true),
             (1, None) => (y, false),
             _ => (parts, false),
         };
         // SAFETY: checked above.
-        unsafe { self.plan().run(y.address(), adds, x.address(), w.address(), workspace.address())? };
+        unsafe { self.plan().run(operands.addresses(y), adds)? };
         Ok(self.parts())
     }
 
@@ -267,9 +306,18 @@ impl MatmulHandle {
     }
 
     fn check(&self, operands: Operands<'_>) -> Result<(), DeviceError> {
-        let Matmul { rows, inputs, outputs, element, result, most_parts } = self.matmul;
-        operands.x.check(rows * inputs * element.bytes())?;
-        operands.w.check(outputs * inputs * element.bytes())?;
+        let Matmul { rows, inputs, outputs, element, fp8, result, most_parts } = self.matmul;
+        let bytes = fp8.map_or(element.bytes(), |_| 1);
+        operands.x.check(rows * inputs * bytes)?;
+        operands.w.check(outputs * inputs * bytes)?;
+        match (fp8, operands.scales) {
+            (Some(layouts), Some([of_x, of_w])) => {
+                of_x.check(row_scales(layouts.rows, rows, inputs) * 4)?;
+                of_w.check(layouts.weights.count(outputs, inputs) * 4)?;
+            }
+            (None, None) => {}
+            _ => return Err(DeviceError::Shape(format!("scales {:?} of {:?}", operands.scales, self.matmul))),
+        }
         for to in [Some(operands.y), operands.onto].into_iter().flatten() {
             to.check(rows * outputs * result.bytes())?;
         }
@@ -277,6 +325,15 @@ impl MatmulHandle {
             operands.parts.check(most_parts * rows * outputs * Element::F32.bytes())?;
         }
         operands.workspace.check(self.workspace())
+    }
+}
+
+impl Operands<'_> {
+    /// Those of a product with this result.
+    fn addresses(self, y: Slice<'_>) -> Addresses {
+        let Self { x, w, scales, workspace, .. } = self;
+        let scales = scales.map_or([0; 2], |scales| scales.map(Slice::address));
+        Addresses { y: y.address(), x: x.address(), w: w.address(), scales, workspace: workspace.address() }
     }
 }
 

@@ -4,8 +4,8 @@ use rayon::prelude::*;
 
 use super::{Kernels, address, int, line};
 use crate::{
-    device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
-    reference::{FP8_BLOCK, Fp8Scales},
+    device::{Arg, DeviceError, Element, KernelFile, Slice, Split, matmul::row_scales},
+    reference::{FP8_BLOCK, Fp8Rows, Fp8Scales},
 };
 
 pub(super) const FILE: KernelFile =
@@ -33,6 +33,28 @@ pub struct WeightScales<'a> {
     pub at: Slice<'a>,
     /// Which weights share a scale.
     pub layout: Fp8Scales,
+}
+
+/// How quantised rows are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowForm {
+    /// FP8 numbers as values of the element type, in plain order: for kernels that multiply in it.
+    Values,
+    /// One byte per number, in the order of FP8 weights ([`fp8_order`]), rows without gaps: for
+    /// kernels that multiply FP8 numbers.
+    Numbers,
+}
+
+/// The scales of quantised rows.
+#[derive(Clone, Copy, Debug)]
+pub struct RowScales<'a> {
+    /// Float: `[rows]`, or for blocks `[⌈inputs / 128⌉, stride]`, where the stride is the rows rounded up to a multiple
+    /// of 4.
+    pub at: Slice<'a>,
+    /// Which numbers share a scale.
+    pub layout: Fp8Rows,
+    /// How the rows are stored.
+    pub form: RowForm,
 }
 
 impl Weights {
@@ -90,6 +112,18 @@ impl<'a> WeightScales<'a> {
     }
 }
 
+impl RowScales<'_> {
+    /// Elements from the scales of a block of inputs to those of the next; 0 if a row has one scale.
+    pub(super) fn stride(self, rows: usize) -> usize {
+        if has_blocks(self.layout) { rows.next_multiple_of(4) } else { 0 }
+    }
+}
+
+/// Whether a row has a scale for each block of its inputs.
+pub(super) fn has_blocks(layout: Fp8Rows) -> bool {
+    layout == Fp8Rows::RowBlocks
+}
+
 /// Permutes FP8 numbers into the order in which the kernels read them; rows are multiples of 16.
 pub fn fp8_order(numbers: &mut [u8]) {
     // Pieces that are worth a thread each.
@@ -102,6 +136,11 @@ pub fn fp8_order(numbers: &mut [u8]) {
 }
 
 impl Kernels {
+    /// Bytes of the scales of quantised rows.
+    pub fn row_scales_bytes(layout: Fp8Rows, rows: usize, inputs: usize) -> usize {
+        row_scales(layout, rows, inputs) * 4
+    }
+
     /// Dequantises FP8 weights `[rows, inputs]`, in the order of the kernels, to the element type.
     ///
     /// # Errors

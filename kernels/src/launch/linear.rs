@@ -307,7 +307,8 @@ impl Kernels {
     }
 
     pub(super) fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
-        let Linear { y, y_is_float, x, weight, scales, bias, rows, inputs, outputs, unscaled, row_scales, needed } = linear;
+        let Linear { y, y_is_float, x, weight, scales, bias, rows, inputs, outputs, unscaled, row_scales, needed } =
+            linear;
         if let Some(needed) = needed {
             check_ints(needed, 1)?;
         }

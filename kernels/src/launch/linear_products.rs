@@ -1,10 +1,11 @@
 //! Linear layers of 17 and more rows with weights and rows in FP8 on Hopper: `cuda/linear_products.cu`.
 
 use super::{
-    Kernels, Linear, RowForm, RowScales, WeightScales, Weights, Wide, address, grid, int,
+    Kernels, Linear, RowForm, RowScales, WeightScales, Weights, Wide, address,
+    fp8::has_blocks,
+    grid, int,
     linear::shares,
     linear_wide::{BARRIERS_BYTES, MOST_STAGES, has_warp_groups},
-    quantise::has_blocks,
 };
 use crate::{
     device::{Arg, DeviceError, KernelFile, Matrix, Properties, Slice, Split, Tile},
@@ -110,8 +111,7 @@ impl Kernels {
         ]
         .concat();
         let kernel = self.kernel(FILE, names[usize::from(gated) + 2 * usize::from(by_blocks)])?;
-        let geometry =
-            grid([units.min(properties.multiprocessors), 1, 1], THREADS, stages * bytes + BEHIND_BYTES);
+        let geometry = grid([units.min(properties.multiprocessors), 1, 1], THREADS, stages * bytes + BEHIND_BYTES);
         // SAFETY: lengths are checked above.
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
@@ -194,8 +194,12 @@ fn deals(
     let tiles = NAMES.into_iter().rev().filter(|names| fits(names.0)).map(|names| (names.0, names.1));
     let mut deals: Vec<Wide> = tiles
         .flat_map(|(rows, columns)| {
-            shares(inputs, most_parts, Weights::Fp8.piece())
-                .map(move |(share, parts)| Wide { rows, columns, share, parts })
+            shares(inputs, most_parts, Weights::Fp8.piece()).map(move |(share, parts)| Wide {
+                rows,
+                columns,
+                share,
+                parts,
+            })
         })
         .collect();
     deals.sort_by_key(cost);

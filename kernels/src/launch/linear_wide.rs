@@ -228,7 +228,9 @@ fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize,
     // Ties go to the first: rows are read less often.
     let columns = NAMES.into_iter().rev().filter(|known| known.0 == rows).map(|known| known.1);
     let mut deals: Vec<Wide> = columns
-        .flat_map(|columns| shares(inputs, most_parts, PIECE).map(move |(share, parts)| Wide { rows, columns, share, parts }))
+        .flat_map(|columns| {
+            shares(inputs, most_parts, PIECE).map(move |(share, parts)| Wide { rows, columns, share, parts })
+        })
         .collect();
     deals.sort_by_key(cost);
     deals.dedup();

@@ -139,8 +139,12 @@ fn deals(
     let columns = NAMES.into_iter().rev().filter(|names| names.0 == tile && fits(names.1)).map(|names| names.1);
     let mut deals: Vec<Wide> = columns
         .flat_map(|columns| {
-            shares(inputs, most_parts, Weights::Fp8.piece())
-                .map(move |(share, parts)| Wide { rows: tile, columns, share, parts })
+            shares(inputs, most_parts, Weights::Fp8.piece()).map(move |(share, parts)| Wide {
+                rows: tile,
+                columns,
+                share,
+                parts,
+            })
         })
         .collect();
     deals.sort_by_key(cost);

@@ -1,9 +1,11 @@
 //! Rows in FP8, for products in FP8: `cuda/quantise.cu`.
 
-use super::{Kernels, RmsNorm, Rows, Unscaled, address, int, line, linear::squares_stride};
+use super::{
+    Kernels, RmsNorm, RowForm, RowScales, Rows, Unscaled, address, fp8::has_blocks, int, line, linear::squares_stride,
+};
 use crate::{
     device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
-    reference::{FP8_BLOCK, Fp8Rows},
+    reference::Fp8Rows,
 };
 
 pub(super) const FILE: KernelFile =
@@ -14,28 +16,6 @@ const NUMBERS: usize = 16;
 /// Maximum number of threads of a block of the norms, and of the other kernels.
 const NORM_THREADS: usize = 512;
 const MOST_THREADS: usize = 1024;
-
-/// How quantised rows are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RowForm {
-    /// FP8 numbers as values of the element type, in plain order: for kernels that multiply in it.
-    Values,
-    /// One byte per number, in the order of FP8 weights ([`fp8_order`](super::fp8_order)), rows without gaps: for
-    /// kernels that multiply FP8 numbers.
-    Numbers,
-}
-
-/// The scales of quantised rows.
-#[derive(Clone, Copy, Debug)]
-pub struct RowScales<'a> {
-    /// Float: `[rows]`, or for blocks `[⌈inputs / 128⌉, stride]`, where the stride is the rows rounded up to a multiple
-    /// of 4.
-    pub at: Slice<'a>,
-    /// Which numbers share a scale.
-    pub layout: Fp8Rows,
-    /// How the rows are stored.
-    pub form: RowForm,
-}
 
 /// Where quantised rows go, and how.
 #[derive(Clone, Copy, Debug)]
@@ -52,11 +32,11 @@ pub struct QuantiseTo<'a> {
 
 /// Operands of [`Kernels::quantise_rows`].
 #[derive(Clone, Copy, Debug)]
-pub struct QuantiseRows<'a> {
+pub struct QuantiseRows<'a, 'b> {
     /// Receives the rows, `[rows, inputs]` without gaps.
     pub out: Slice<'a>,
     /// Their scales and form.
-    pub to: QuantiseTo<'a>,
+    pub to: QuantiseTo<'b>,
     /// The rows; if `gated`, each is gate and up of a feed-forward block, of `inputs` elements each.
     pub x: Rows<'a>,
     /// The pending scale of the rows, if they are not gated.
@@ -69,30 +49,13 @@ pub struct QuantiseRows<'a> {
     pub inputs: usize,
 }
 
-impl RowScales<'_> {
-    /// Elements from the scales of a block of inputs to those of the next; 0 if a row has one scale.
-    pub(super) fn stride(self, rows: usize) -> usize {
-        if has_blocks(self.layout) { rows.next_multiple_of(4) } else { 0 }
-    }
-}
-
-/// Whether a row has a scale for each block of its inputs.
-pub(super) fn has_blocks(layout: Fp8Rows) -> bool {
-    layout == Fp8Rows::RowBlocks
-}
-
 impl Kernels {
-    /// Bytes of the scales of quantised rows.
-    pub fn row_scales_bytes(layout: Fp8Rows, rows: usize, inputs: usize) -> usize {
-        4 * if has_blocks(layout) { inputs.div_ceil(FP8_BLOCK) * rows.next_multiple_of(4) } else { rows }
-    }
-
     /// Quantises rows to FP8.
     ///
     /// # Errors
     /// When a buffer is too short, the element type is float, the width is not a multiple of 16, gated rows are
     /// unscaled, or the device fails.
-    pub fn quantise_rows<'a>(&self, operands: QuantiseRows<'a>) -> Result<RowScales<'a>, DeviceError> {
+    pub fn quantise_rows<'b>(&self, operands: QuantiseRows<'_, 'b>) -> Result<RowScales<'b>, DeviceError> {
         let QuantiseRows { out, to, x, unscaled, gated, rows, inputs } = operands;
         self.check_rows(x, rows, if gated { 2 * inputs } else { inputs })?;
         if let Some(Unscaled { squares, count, .. }) = unscaled {
@@ -109,8 +72,7 @@ impl Kernels {
         };
         let (squares, count, epsilon) =
             unscaled.map_or((Slice::NONE, 0, 0.0), |unscaled| (unscaled.squares, unscaled.count, unscaled.epsilon));
-        let own =
-            [address(x.at), int(x.stride), address(squares), int(count), Arg::Float(epsilon), int(inputs)];
+        let own = [address(x.at), int(x.stride), address(squares), int(count), Arg::Float(epsilon), int(inputs)];
         self.launch_quantise((name, MOST_THREADS), (out, to), &own, [rows, inputs])
     }
 
@@ -119,11 +81,7 @@ impl Kernels {
     ///
     /// # Errors
     /// As `rms_norm` and [`quantise_rows`](Self::quantise_rows).
-    pub fn rms_norm_quantised<'a>(
-        &self,
-        norm: RmsNorm<'_>,
-        to: QuantiseTo<'a>,
-    ) -> Result<RowScales<'a>, DeviceError> {
+    pub fn rms_norm_quantised<'a>(&self, norm: RmsNorm<'_>, to: QuantiseTo<'a>) -> Result<RowScales<'a>, DeviceError> {
         let RmsNorm { out, source, rows, width, epsilon, .. } = norm;
         // `out` is checked for what it receives; the rest as for the norm.
         let stream = if source.is_some() { out } else { norm.stream };

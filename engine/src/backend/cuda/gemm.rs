@@ -123,7 +123,7 @@ impl GemmDispatch {
         plan.uses += usize::from(searches);
         let Some(plan) = &mut plan.handle else { return Ok(GemmOutcome::Stream) };
         let Gemm { y, onto, parts, x, w, stream, may_stream, behind_library, user, neighbour, prepare } = product;
-        let operands = Operands { y, onto, parts, x, w, workspace: self.workspace.slice() };
+        let operands = Operands { y, onto, parts, x, w, scales: None, workspace: self.workspace.slice() };
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
         if searches && worth && plan.fastest().is_none() {
             if self.leads() {

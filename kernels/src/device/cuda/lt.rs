@@ -10,8 +10,9 @@ use cudarc::{
 use super::failed;
 use crate::device::{
     DeviceError, Element, libraries,
-    matmul::{Algorithm, Axis, Matmul, MatmulPlan, Words},
+    matmul::{Addresses, Algorithm, Axis, Fp8Product, Matmul, MatmulPlan, Words},
 };
+use crate::reference::{FP8_BLOCK, Fp8Rows, Fp8Scales};
 
 /// Workspace of cuBLASLt; NVIDIA recommends 32 MiB on Hopper.
 const WORKSPACE: usize = 32 << 20;
@@ -31,6 +32,8 @@ const CLUSTERS: [sys::cublasLtClusterShape_t; 6] = [
 
 /// `CUBLAS_OP_T` of cublas_api.h.
 const TRANSPOSED: i32 = 1;
+/// An address of scales for choosing algorithms, which looks only at whether there are any.
+const SOME_SCALES: u64 = 256;
 
 /// An open handle.
 pub struct Library(sys::cublasLtHandle_t);
@@ -44,6 +47,8 @@ unsafe impl Sync for Library {}
 pub struct Plan {
     library: Arc<Library>,
     description: sys::cublasLtMatmulDesc_t,
+    /// The kinds of scales of weights and of rows in FP8.
+    modes: Option<Modes>,
     weights: sys::cublasLtMatrixLayout_t,
     inputs: sys::cublasLtMatrixLayout_t,
     outputs: sys::cublasLtMatrixLayout_t,
@@ -70,7 +75,9 @@ impl Plan {
     /// Chooses the algorithm that the library ranks first. cuBLASLt is column-major, so y = x · wᵀ becomes yᵀ = wᵀᵀ ·
     /// xᵀ. Parts are a batch of products, each over a share of the inputs.
     pub fn new(library: Arc<Library>, matmul: Matmul, parts: usize, stream: CUstream) -> Result<Self, DeviceError> {
-        let Matmul { rows, inputs, outputs, element, result: kind, .. } = matmul;
+        let Matmul { rows, inputs, outputs, element, fp8, result: kind, .. } = matmul;
+        let modes = fp8.map(|fp8| modes(fp8, matmul, parts)).transpose()?;
+        let data = fp8.map_or(data_type(element), |_| sys::cudaDataType_t::CUDA_R_8F_E4M3);
         // Each part starts at a multiple of 16 bytes.
         if parts > 1 && !inputs.is_multiple_of(parts * 16 / element.bytes()) {
             return Err(DeviceError::Shape(format!("{inputs} inputs of {} in {parts} equal parts", element.name())));
@@ -80,34 +87,22 @@ impl Plan {
         let (share, kind) = (inputs / parts, if parts > 1 { Element::F32 } else { kind });
         // Height and width of a matrix of the batch, elements from one column to the next, and from one matrix to the
         // next.
-        let layout = |element, height: usize, width: usize, column: usize, apart: usize| {
-            let made = result::create_matrix_layout(data_type(element), height as u64, width as u64, column as i64)?;
+        let layout = |kind, height: usize, width: usize, column: usize, apart: usize| {
+            let made = result::create_matrix_layout(kind, height as u64, width as u64, column as i64)?;
             // SAFETY: the layout is live.
             (if parts > 1 { unsafe { set_batch(made, parts, apart) } } else { Ok(()) }).map(|()| made)
         };
-        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
-        let description = result::create_matmul_desc(compute, sys::cudaDataType_t::CUDA_R_32F).map_err(failed)?;
         let mut plan = Self {
             library,
-            description,
-            weights: layout(element, share, outputs, inputs, share).map_err(failed)?,
-            inputs: layout(element, share, rows, inputs, share).map_err(failed)?,
-            outputs: layout(kind, outputs, rows, outputs, rows * outputs).map_err(failed)?,
+            description: describe(modes, [SOME_SCALES; 2]).map_err(failed)?,
+            modes,
+            weights: layout(data, share, outputs, inputs, share).map_err(failed)?,
+            inputs: layout(data, share, rows, inputs, share).map_err(failed)?,
+            outputs: layout(data_type(kind), outputs, rows, outputs, rows * outputs).map_err(failed)?,
             algorithm: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
             workspace: 0,
             stream,
         };
-        let transposed = TRANSPOSED;
-        // SAFETY: the description is live, and the attribute has its size.
-        let set = unsafe {
-            result::set_matmul_desc_attribute(
-                description,
-                sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA,
-                ptr::from_ref(&transposed).cast::<c_void>(),
-                size_of_val(&transposed),
-            )
-        };
-        set.map_err(failed)?;
         let first = plan.algorithms(1)?.first().copied();
         let first =
             first.ok_or_else(|| failed(result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED)))?;
@@ -232,13 +227,17 @@ impl MatmulPlan for Plan {
         self.algorithm.data
     }
 
-    unsafe fn run(&self, y: u64, adds: bool, x: u64, w: u64, workspace: u64) -> Result<(), DeviceError> {
+    unsafe fn run(&self, at: Addresses, adds: bool) -> Result<(), DeviceError> {
+        let Addresses { y, x, w, scales: [of_x, of_w], workspace } = at;
+        let failed = |error| failed("cublasLtMatmul", error);
+        // Scales are a part of the description.
+        let own = self.modes.map(|modes| describe(Some(modes), [of_w, of_x])).transpose().map_err(failed)?;
         let (one, keeps) = (1.0_f32, if adds { 1.0_f32 } else { 0.0 });
         // SAFETY: the handles are live, the caller promises the addresses; the scales are read before the call returns.
         let run = unsafe {
             result::matmul(
                 self.library.0,
-                self.description,
+                own.unwrap_or(self.description),
                 ptr::from_ref(&one).cast(),
                 ptr::from_ref(&keeps).cast(),
                 w as *const c_void,
@@ -255,7 +254,9 @@ impl MatmulPlan for Plan {
                 self.stream.cast(),
             )
         };
-        run.map_err(|error| failed("cublasLtMatmul", error))
+        // SAFETY: made above, destroyed once; the library has read it.
+        let _ = own.map(|own| unsafe { result::destroy_matmul_desc(own) });
+        run.map_err(failed)
     }
 }
 
@@ -268,6 +269,65 @@ impl Drop for Plan {
                 let _ = result::destroy_matrix_layout(layout);
             }
         }
+    }
+}
+
+/// How the library scales weights and rows.
+type Modes = [sys::cublasLtMatmulMatrixScale_t; 2];
+
+/// The kinds of scales of a product of FP8 numbers.
+fn modes(fp8: Fp8Product, matmul: Matmul, parts: usize) -> Result<Modes, DeviceError> {
+    use sys::cublasLtMatmulMatrixScale_t as Mode;
+    let Matmul { rows, inputs, .. } = matmul;
+    match (fp8.weights, fp8.rows) {
+        _ if parts > 1 => Err(DeviceError::Shape(format!("{matmul:?} in parts"))),
+        (Fp8Scales::Channels, Fp8Rows::Tensor | Fp8Rows::Row) => {
+            Ok([Mode::CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F; 2])
+        }
+        // Rows of scales of weights are whole 16-byte accesses, and so are those of rows, which are stored by blocks.
+        (Fp8Scales::Blocks, Fp8Rows::RowBlocks) if inputs.is_multiple_of(4 * FP8_BLOCK) && rows.is_multiple_of(4) => {
+            Ok([Mode::CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F, Mode::CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F])
+        }
+        _ => Err(DeviceError::Shape(format!("cuBLASLt has no product {matmul:?}"))),
+    }
+}
+
+/// Describes a product with the left factor transposed, and with scales of these kinds at these addresses. Sums of FP8
+/// products are kept in float (fast accumulation is off unless it is asked for).
+fn describe(modes: Option<Modes>, scales: [u64; 2]) -> Result<sys::cublasLtMatmulDesc_t, result::CublasError> {
+    use sys::cublasLtMatmulDescAttributes_t as Attribute;
+    let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+    let description = result::create_matmul_desc(compute, sys::cudaDataType_t::CUDA_R_32F)?;
+    let set = || {
+        describe_with(description, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, TRANSPOSED)?;
+        let Some([of_weights, of_rows]) = modes else { return Ok(()) };
+        describe_with(description, Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_MODE, of_weights as i32)?;
+        describe_with(description, Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_MODE, of_rows as i32)?;
+        describe_with(description, Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales[0])?;
+        describe_with(description, Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales[1])
+    };
+    let done = set();
+    if done.is_err() {
+        // SAFETY: made above, destroyed once.
+        let _ = unsafe { result::destroy_matmul_desc(description) };
+    }
+    done.map(|()| description)
+}
+
+/// Sets an attribute of a live description.
+fn describe_with<V: Copy>(
+    description: sys::cublasLtMatmulDesc_t,
+    attribute: sys::cublasLtMatmulDescAttributes_t,
+    value: V,
+) -> Result<(), result::CublasError> {
+    // SAFETY: the description is live, and the attribute is read, with its size, before the call returns.
+    unsafe {
+        result::set_matmul_desc_attribute(
+            description,
+            attribute,
+            ptr::from_ref(&value).cast::<c_void>(),
+            size_of::<V>(),
+        )
     }
 }
 

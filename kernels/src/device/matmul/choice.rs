@@ -113,11 +113,10 @@ impl Race<'_> {
 
     /// Runs the plan with this number of parts.
     fn multiply(&self, parts: usize) -> Result<(), DeviceError> {
-        let Operands { x, w, workspace, .. } = self.operands;
         // With `onto` the addition goes to y, which is scratch memory here.
         let (y, adds) = (self.result(parts), parts == 1 && self.operands.onto.is_some());
         // SAFETY: the promise of `fastest`; the workspace is as long as the algorithm needs.
-        unsafe { self.plans[parts - 1].run(y.address(), adds, x.address(), w.address(), workspace.address()) }
+        unsafe { self.plans[parts - 1].run(self.operands.addresses(y), adds) }
     }
 
     /// The memory that a plan with this number of parts writes.

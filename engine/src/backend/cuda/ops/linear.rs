@@ -176,7 +176,7 @@ impl Machine {
             return !self.batch_invariant && rows <= Kernels::MOST_ROWS_IN_PARTS;
         }
         !self.batch_invariant
-            && self.gemm.streams(Matmul { rows, inputs, outputs, element, result: element, most_parts: 1 })
+            && self.gemm.streams(Matmul { rows, inputs, outputs, element, fp8: None, result: element, most_parts: 1 })
     }
 
     /// Calls `use_logits` with the logits of rows, up to [`LOGIT_ROWS`] at a time.
@@ -459,7 +459,7 @@ impl Machine {
         };
         let may_leave_parts = added_to.is_some() && !may_stream;
         let most_parts = if may_leave_parts && holds(work, LIBRARY_PARTS, rows, outputs) { LIBRARY_PARTS } else { 1 };
-        let matmul = Matmul { rows, inputs, outputs, element, result, most_parts };
+        let matmul = Matmul { rows, inputs, outputs, element, fp8: None, result, most_parts };
         let behind = || {
             if let Some(bias) = bias {
                 self.kernels.add_bias(Rows { at: y, stride: outputs }, bias, rows, outputs)?;

@@ -17,8 +17,9 @@ const MOST_PARTS: usize = 8;
 
 /// Path of the choice for a shape on a device; `None` without a cache folder.
 pub fn path(device: &Properties, library: &str, matmul: Matmul) -> Option<PathBuf> {
-    let Matmul { rows, inputs, outputs, element, result, most_parts } = matmul;
-    let shape = format!("{rows} {inputs} {outputs} {} {} {most_parts}", element.name(), result.name());
+    let Matmul { rows, inputs, outputs, element, fp8, result, most_parts } = matmul;
+    let name = fp8.map_or(element.name().to_owned(), |fp8| format!("{fp8:?}"));
+    let shape = format!("{rows} {inputs} {outputs} {name} {} {most_parts}", result.name());
     let machine = format!("{} {:?} {}", device.name, device.capability, device.multiprocessors);
     let mut key = blake3::Hasher::new();
     for part in [format!("{FORMAT}"), machine, device.driver.clone(), library.to_owned(), shape] {
@@ -64,6 +65,10 @@ pub fn store(path: &Path, found: Fastest) -> std::io::Result<()> {
 mod tests {
     use super::*;
     use crate::device::Element;
+    use crate::{
+        device::matmul::Fp8Product,
+        reference::{Fp8Rows, Fp8Scales},
+    };
 
     #[test]
     fn a_choice_is_read_back_and_a_damaged_one_searched_again() {
@@ -109,9 +114,11 @@ mod tests {
             inputs: 14336,
             outputs: 4096,
             element: Element::BF16,
+            fp8: None,
             result: Element::BF16,
             most_parts: 1,
         };
+        let fp8 = Fp8Product { weights: Fp8Scales::Channels, rows: Fp8Rows::Row };
         let library = "cuBLASLt 130000";
         let all = [
             path(&device, library, matmul),
@@ -121,6 +128,7 @@ mod tests {
             path(&device, library, Matmul { rows: 33, ..matmul }),
             path(&device, library, Matmul { result: Element::F32, ..matmul }),
             path(&device, library, Matmul { most_parts: 2, ..matmul }),
+            path(&device, library, Matmul { fp8: Some(fp8), ..matmul }),
         ];
         // Without a home directory there is no cache to distinguish.
         if cache::folder().is_some() {
