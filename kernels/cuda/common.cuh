@@ -411,19 +411,23 @@ __device__ __forceinline__ int warp() { return (int)(threadIdx.x / WARP); }
 /// not diverge, and what follows from it is computed once per warp.
 __device__ __forceinline__ int same(int number) { return shuffle(number, 0); }
 
-/// The sum over a warp in every lane, in a fixed order.
-__device__ __forceinline__ float warp_sum(float value) {
+/// Combines the values of a warp's lanes, in every lane, in a fixed order.
+#ifdef EMULATOR
+using emulator::fold_warp;
+#else
+template <class N, class Combine>
+__device__ __forceinline__ N fold_warp(N value, Combine combine) {
 #pragma unroll
-  for (int mask = WARP / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  for (int mask = WARP / 2; mask > 0; mask /= 2) value = combine(value, shuffle_xor(value, mask));
   return value;
 }
+#endif
+/// The sum over a warp in every lane, in a fixed order.
+__device__ __forceinline__ float warp_sum(float value) {
+  return fold_warp(value, [](float own, float other) { return own + other; });
+}
 __device__ __forceinline__ float warp_max(float value) {
-#pragma unroll
-  for (int mask = WARP / 2; mask > 0; mask /= 2) {
-    float other = shuffle_xor(value, mask);
-    value = other > value ? other : value;
-  }
-  return value;
+  return fold_warp(value, [](float own, float other) { return other > own ? other : own; });
 }
 
 /// A product of non-negative numbers, as one instruction.

@@ -22,7 +22,8 @@ linear_float(void* y, int y_is_float, const T* x, int x_stride, const T* w, cons
   for (int k = lane(); k < inputs; k += WARP) {
     float weight = w[(u64)output * inputs + k];
 #pragma unroll
-    for (int r = 0; r < 8; r++) d[r] += weight * x_row[r][k];
+    for (int r = 0; r < 8; r++)
+      if (r < count) d[r] += weight * x_row[r][k];
   }
   float add = bias ? bias[output] : 0.0f;
 #pragma unroll

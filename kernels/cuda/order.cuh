@@ -28,12 +28,7 @@ __device__ __forceinline__ float composite_value(u64 key) { return unordered((u3
 __device__ __forceinline__ bool is_finite_key(u64 key) { return (u32)(key >> 32) - 0x00800000u < 0xff000000u; }
 
 __device__ __forceinline__ u64 warp_best(u64 key) {
-#pragma unroll
-  for (int mask = WARP / 2; mask > 0; mask /= 2) {
-    u64 other = shuffle_xor(key, mask);
-    key = other > key ? other : key;
-  }
-  return key;
+  return fold_warp(key, [](u64 own, u64 other) { return other > own ? other : own; });
 }
 
 /// Maximum number of groups of threads that find their best key together.

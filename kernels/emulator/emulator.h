@@ -146,6 +146,9 @@ struct Warp {
   int live = 0, waiting = 0;
   // Two generations: a lane that has passed one barrier may already write for the next.
   unsigned generation = 0;
+  // The generation whose values `folded` has.
+  unsigned folded_in = 0;
+  alignas(16) unsigned long long folded[kWarp];
   alignas(16) unsigned long long slots[2][kWarp][2];
   alignas(16) float matrix[2][kWarp][12];
 };
@@ -187,7 +190,8 @@ struct Worker {
 };
 
 inline thread_local Worker* worker = nullptr;
-inline thread_local unsigned thread_x, thread_y, thread_z;
+// Blocks have one dimension.
+inline thread_local unsigned thread_x;
 inline thread_local dim3 block_index, block_size, grid_size;
 
 inline unsigned char* dynamic_shared() { return worker->shared; }
@@ -261,7 +265,7 @@ inline void begin_block(Worker& w, int threads) {
   for (int i = 0; i < warps; i++) {
     w.warps[i].live = threads - i * kWarp < kWarp ? threads - i * kWarp : kWarp;
     w.warps[i].waiting = 0;
-    w.warps[i].generation = 0;
+    w.warps[i].generation = w.warps[i].folded_in = 0;
   }
   for (int i = 0; i < threads; i++) w.pointers[i] = new_fiber(w.stacks + i * kStack);
   w.live = threads;
@@ -292,9 +296,7 @@ inline void run_block(Worker& w, int threads, unsigned order) {
           int t = i * kWarp + ((order & 2) && i * kWarp + kWarp <= threads ? kWarp - 1 - j : j);
           if (w.states[t] != State::kReady) continue;
           w.current = t;
-          thread_x = t % block_size.x;
-          thread_y = t / block_size.x % block_size.y;
-          thread_z = t / (block_size.x * block_size.y);
+          thread_x = t;
           spectune_switch(&w.scheduler, w.pointers[t]);
           progress |= w.states[t] != State::kPoll;
         }
@@ -362,7 +364,7 @@ inline void launch(Call call, void* function, dim3 grid, dim3 block, int cluster
       w.function = function;
       w.arguments = arguments;
     }
-    run_cluster(blocks, cluster, (int)(block.x * block.y * block.z), order);
+    run_cluster(blocks, cluster, (int)block.x, order);
   }
 }
 
@@ -385,12 +387,30 @@ inline N shuffle_from(N value, int from) {
   return result;
 }
 
+// What shuffles with all lanes, by half as many lanes each time, make of a warp's values: the same operations in the same
+// order, with one switch of fibers instead of five. The first lane that goes on computes them for all.
+template <class N, class Combine>
+inline N fold_warp(N value, Combine combine) {
+  auto slots = exchange(&value, sizeof(N));
+  Worker& w = *worker;
+  Warp& group = w.warps[w.current / kWarp];
+  N* values = (N*)group.folded;
+  if (group.folded_in != group.generation) {
+    group.folded_in = group.generation;
+    N next[kWarp];
+    for (int i = 0; i < kWarp; i++) std::memcpy(&values[i], slots[i], sizeof(N));
+    for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+      for (int i = 0; i < kWarp; i++) next[i] = combine(values[i], values[i ^ mask]);
+      std::memcpy(values, next, sizeof next);
+    }
+  }
+  return values[w.current % kWarp];
+}
+
 }  // namespace emulator
 
 struct ThreadIndex {
   struct X { operator unsigned() const { return emulator::thread_x; } } x;
-  struct Y { operator unsigned() const { return emulator::thread_y; } } y;
-  struct Z { operator unsigned() const { return emulator::thread_z; } } z;
 };
 static ThreadIndex threadIdx;
 #define blockIdx emulator::block_index

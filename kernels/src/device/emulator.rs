@@ -106,6 +106,8 @@ impl Emulator {
             "-fPIC",
             "-shared",
             "-fno-strict-aliasing",
+            // Sums are rounded as they are written, whatever instructions the processor has.
+            "-ffp-contract=off",
             "-fvisibility=hidden",
             "-w",
             "-x",
@@ -114,6 +116,7 @@ impl Emulator {
         ]
         .map(String::from)
         .to_vec();
+        all.extend(processor_options().map(String::from));
         all.extend_from_slice(options);
         let key = blake3::hash(format!("{}\0{}\0{source}", self.compiler, all.join(" ")).as_bytes()).to_hex();
         let folder = std::env::temp_dir().join("spectune-emulator");
@@ -156,6 +159,16 @@ impl Emulator {
             }
         }
     }
+}
+
+/// What the compiler may use of this processor: without F16C each conversion of a half-precision number is a call, and
+/// without FMA each fused multiplication.
+fn processor_options() -> impl Iterator<Item = &'static str> {
+    #[cfg(target_arch = "x86_64")]
+    let has = is_x86_feature_detected!("f16c") && is_x86_feature_detected!("fma");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has = false;
+    ["-mf16c", "-mfma"].into_iter().filter(move |_| has)
 }
 
 impl Operation {
