@@ -29,6 +29,16 @@ __device__ __forceinline__ void load_left(u32 (&a)[W_LEFT][4], const unsigned ch
 }
 #endif
 
+/// With -DROWS_FP8, rows are values of FP8 numbers, and `x_scales` their scales (numbers.cuh): `[rows]` if
+/// `x_scale_stride` is 0, else `[inputs / 128, x_scale_stride]`.
+#ifdef ROWS_FP8
+#define X_PARAMETERS , const float *x_scales, int x_scale_stride
+#define X_ARGUMENTS , x_scales, x_scale_stride
+#else
+#define X_PARAMETERS
+#define X_ARGUMENTS
+#endif
+
 #define RECORD_HEAD 4
 /// Outputs of a block, gate and up counted separately.
 #define BLOCK_OUTPUTS 128
@@ -41,9 +51,9 @@ constexpr int stages_of() {
 
 #define EXPERTS                                                                                                        \
   void *y, const T *x, int x_stride, const W *w, const int *tiles, const int *tile_count, int rows, int chosen,        \
-      int inputs, int outputs W_PARAMETERS BIAS_PARAMETERS
+      int inputs, int outputs W_PARAMETERS X_PARAMETERS BIAS_PARAMETERS
 #define EXPERTS_ARGUMENTS                                                                                              \
-  y, x, x_stride, w, tiles, tile_count, rows, chosen, inputs, outputs W_ARGUMENTS BIAS_ARGUMENTS
+  y, x, x_stride, w, tiles, tile_count, rows, chosen, inputs, outputs W_ARGUMENTS X_ARGUMENTS BIAS_ARGUMENTS
 
 /// What a block writes of its sums: gate and up, joined (`silu(gate) · up`, or as clamped.cuh says), or the sums as T,
 /// `[pairs, outputs]`; or weighted float sums, `[chosen, rows, outputs]`, whose sum over the first axis, in its order, is the
@@ -67,6 +77,9 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
   DYNAMIC_SHARED(shared);
   __shared__ int pair_of[TILE];
   __shared__ float weight_of[OUTPUT == WEIGHTED ? TILE : 1];
+#ifdef ROWS_FP8
+  __shared__ int x_row_of[TILE];
+#endif
   int thread = (int)threadIdx.x, chunk = thread % W_CHUNKS, own = thread / W_CHUNKS;
   int x_chunk = thread % CHUNKS, x_own = thread / CHUNKS;
   // The kernel before reads the tiles of a down layer too, so they are older than it.
@@ -85,6 +98,9 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
   int x_inside = (inputs - x_chunk * 8 + PIECE - 1) / PIECE;
   for (int p = thread; p < TILE; p += 256) {
     pair_of[p] = p < count ? load_fresh(record + RECORD_HEAD + p) : -1;
+#ifdef ROWS_FP8
+    x_row_of[p] = p < count ? IS_GATED ? pair_of[p] / chosen : pair_of[p] : 0;
+#endif
     if (OUTPUT == WEIGHTED) weight_of[p] = bits_float((u32)load_fresh(record + RECORD_HEAD + TILE + p));
   }
   // Of every 16 rows of a stage, 8 are of the gate and 8 of up.
@@ -203,6 +219,16 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
         }
       }
     }
+#ifdef ROWS_FP8
+    if (x_scale_stride > 0) {
+      const float* of_rows = x_scales + (u64)step * (u32)x_scale_stride;
+#pragma unroll
+      for (int m = 0; m < LEFTS; m++) {
+        scaled[m].add_gathered(sum[m], of_rows, x_row_of + part * (TILE / PARTS) + lane() % 4 * 2);
+      }
+      return;
+    }
+#endif
 #pragma unroll
     for (int m = 0; m < LEFTS; m++) scaled[m].add(sum[m]);
   };
@@ -216,6 +242,11 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
         int column = part * (TILE / PARTS) + n * 8 + lane() % 4 * 2 + i % 2, pair = pair_of[column];
         int left = first_left + m, output = first_output + (IS_GATED ? left * 8 + lane() / 4 : left * 16 + lane() / 4 + i / 2 * 8);
         if (pair < 0 || output >= outputs) continue;
+#ifdef ROWS_FP8
+        float of_row = x_scale_stride > 0 ? 1.0f : x_scales[x_row_of[column]];
+        sum[m][n][i] *= of_row;
+        if (IS_GATED) sum[m][n][i + 2] *= of_row;
+#endif
         float value = with_bias(sum[m][n][i], expert * all_outputs + output BIAS_OF_EXPERTS);
         if (OUTPUT == WEIGHTED) {
           int row = pair / chosen, place = pair - row * chosen;

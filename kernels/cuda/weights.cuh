@@ -138,6 +138,19 @@ struct Scaled {
     low = next_low;
     high = next_high;
   }
+  /// The same with scales of rows that do not lie side by side: `rows` has those of a lane's sums, and of each eight
+  /// rows a lane has the first two.
+  __device__ __forceinline__ void add_gathered(float (&sum)[TILES][4], const float* of_rows, const int* rows) {
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+      float by[2] = {of_rows[rows[8 * t]], of_rows[rows[8 * t + 1]]};
+#pragma unroll
+      for (int i = 0; i < 4; i++) sum[t][i] = multiply_add(piece[t][i], (i < 2 ? low : high) * by[i % 2], sum[t][i]);
+    }
+    clear();
+    low = next_low;
+    high = next_high;
+  }
 };
 
 #else

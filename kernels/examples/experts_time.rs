@@ -185,7 +185,7 @@ fn seconds(
                 }),
             };
             let x = Rows { at: x.slice(), stride: shape.hidden };
-            let experts = Experts { shape: *shape, weights, x, rows, work, by, whole: true };
+            let experts = Experts { shape: *shape, weights, x, rows, work, products: None, by, whole: true };
             kernels.experts(experts, Rows { at: out.slice(), stride: shape.hidden }).map(|_| ())
         })
     };

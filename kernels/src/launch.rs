@@ -69,8 +69,8 @@ pub use delta::{
 };
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use experts::{
-    ExpertBiases, ExpertKernels, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork, MOST_CHOSEN,
-    MOST_EXPERTS,
+    ExpertBiases, ExpertKernels, ExpertProducts, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork,
+    MOST_CHOSEN, MOST_EXPERTS,
 };
 pub use fp8::{RowForm, RowScales, WeightScales, Weights, fp8_order};
 pub use host_trees::HostTrees;
@@ -192,14 +192,20 @@ pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) 
     linear.into_iter().chain(experts).map(of_fp8).chain(others).chain(wide).collect()
 }
 
-/// Additional files for products in FP8, beyond [`fp8_files`].
-pub fn product_files(element: Element, properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
+/// Additional files for products in FP8, beyond [`fp8_files`]: of linear layers, and of experts if `with_experts`.
+pub fn product_files(element: Element, properties: &Properties, with_experts: bool) -> Vec<(KernelFile, Vec<String>)> {
     if element == Element::F32 {
         return Vec::new();
     }
     let wide =
         linear_wide::has_warp_groups(element, properties).then(|| (linear_products::FILE, vec![element.option()]));
-    std::iter::once((quantise::FILE, vec![element.option()])).chain(wide).collect()
+    let of_experts = || {
+        let mut options = Weights::Fp8.options(vec![element.option()]);
+        options.push(experts::ROWS_FP8.into());
+        (experts::FILE, options)
+    };
+    let experts = with_experts.then(of_experts);
+    std::iter::once((quantise::FILE, vec![element.option()])).chain(wide).chain(experts).collect()
 }
 
 /// Additional files for layers of experts in MXFP4, with biases.

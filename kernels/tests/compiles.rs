@@ -51,7 +51,7 @@ fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
         let all = files(element, &[64, 96, 128, 256], properties);
         let latent = latent_files(element, &[DEEPSEEK], properties);
         let fp8 = fp8_files(element, properties, true);
-        let fp8 = fp8.into_iter().chain(product_files(element, properties));
+        let fp8 = fp8.into_iter().chain(product_files(element, properties, true));
         let further = block_files(element).into_iter().chain(expert_files(element)).chain(latent).chain(fp8);
         all.into_iter().chain(further).chain(training_files(element)).collect()
     });

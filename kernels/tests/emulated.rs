@@ -69,6 +69,7 @@ typed! {
     products = check_products,
     linear_products = check_linear_products,
     experts = check_experts,
+    expert_products = check_expert_products,
     router_ties = check_router_ties,
     attention = check_attention,
     attention_together = check_attention_together,

@@ -3,17 +3,18 @@
 use super::{
     Numbers, compare,
     linear::{random_fp8, upload_fp8},
+    quantise::{FIXED, Quantised},
     text, tolerance, values,
 };
 use crate::{
     device::{Buffer, Device, Element},
     launch::{
-        Added, ExpertBiases, ExpertKernels, Experts, ExpertsShape, ExpertsWeights, ExpertsWork, Kernels, Parts, Rows,
-        WeightScales, Weights, mxfp4_order, mxfp4_scales,
+        Added, ExpertBiases, ExpertKernels, ExpertProducts, Experts, ExpertsShape, ExpertsWeights, ExpertsWork,
+        Kernels, Parts, RowForm, Rows, WeightScales, Weights, mxfp4_order, mxfp4_scales,
     },
     reference::{
-        Expert, Fp8Scales, GateActivation, MXFP4_BLOCK, Matrix, Mxfp4Matrix, Router, Routes, Scoring, experts, linear,
-        sigmoid,
+        Expert, Fp8Rows, Fp8Scales, GateActivation, MXFP4_BLOCK, Matrix, Mxfp4Matrix, Router, Routes, Scoring, experts,
+        linear, quantise_rows, sigmoid,
     },
 };
 
@@ -187,12 +188,13 @@ impl Layer {
             rows,
             work: ExpertsWork { logits, counters, expert, weight, tiles, gated, outputs },
             by,
+            products: None,
             whole: rows == 4,
         }
     }
 
     /// The reference's results for the first rows: logits, routes with shared experts, and the layer's output.
-    fn expected(&self, rows: usize, element: Element) -> (Vec<f32>, Routes, Vec<f32>) {
+    fn expected(&self, rows: usize, element: Element, of_rows: Option<Fp8Rows>) -> (Vec<f32>, Routes, Vec<f32>) {
         let ExpertsShape { routed, hidden, shared, .. } = self.shape;
         let x: Vec<f32> = self.x.chunks(hidden + APART).take(rows).flat_map(|row| &row[..hidden]).copied().collect();
         let mut logits = linear(&x, &self.router, self.biases.as_ref().map(|(_, router)| &router[..]));
@@ -212,8 +214,29 @@ impl Layer {
                 routes.weights.push(weight);
             }
         }
-        let y = experts(&x, &routes, &self.experts);
+        let y = match of_rows {
+            None => experts(&x, &routes, &self.experts),
+            Some(layout) => self.products(&x, &routes, (layout, element)),
+        };
         (logits, routes, y)
+    }
+
+    /// The output of rows quantised before each product.
+    fn products(&self, x: &[f32], routes: &Routes, (layout, element): (Fp8Rows, Element)) -> Vec<f32> {
+        let ExpertsShape { hidden, intermediate, .. } = self.shape;
+        let mut y = vec![0.0; x.len()];
+        for (row, (x, y)) in x.chunks(hidden).zip(y.chunks_mut(hidden)).enumerate() {
+            let x = quantise_rows(x, hidden, layout, FIXED).values();
+            for (expert, weight) in routes.row(row) {
+                let Expert { gate, up, down, .. } = &self.experts[expert as usize];
+                let both = linear(&x, gate, None).into_iter().zip(linear(&x, up, None));
+                let joined: Vec<f32> = both.map(|(gate, up)| gate * sigmoid(gate) * up).collect();
+                let joined = element.decode(&element.encode(&joined));
+                let joined = quantise_rows(&joined, intermediate, layout, FIXED).values();
+                y.iter_mut().zip(linear(&joined, down, None)).for_each(|(y, own)| *y += weight * own);
+            }
+        }
+        y
     }
 }
 
@@ -248,7 +271,7 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
         (ExpertsShape { rounds_logits: true, ..shape(20, 0, Router { top_k: 9, ..SOFTMAX }, 64, 16) }, false),
     ] {
         let layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
-        check_layer(&kernels, &layer)?;
+        check_layer(&kernels, &layer, None)?;
     }
     // Inputs that fill no stage, or several; outputs that fill no block.
     for (shape, is_mxfp4) in [
@@ -257,7 +280,7 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
         (shape(6, 1, plain, 136, 72), false),
     ] {
         let layer = Layer::random(&kernels, &mut numbers, shape, false)?.biased(&kernels, &mut numbers)?;
-        check_layer(&kernels, &if is_mxfp4 { layer.in_mxfp4(&kernels, &mut numbers)? } else { layer })?;
+        check_layer(&kernels, &if is_mxfp4 { layer.in_mxfp4(&kernels, &mut numbers)? } else { layer }, None)?;
     }
     if element == Element::F32 {
         return Ok(());
@@ -268,12 +291,43 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
         (shape(4, 1, plain, 640, 128), false, Fp8Scales::Blocks),
     ] {
         let layer = Layer::random(&kernels, &mut numbers, shape, corrected)?.in_fp8(&kernels, &mut numbers, layout)?;
-        check_layer(&kernels, &layer)?;
+        check_layer(&kernels, &layer, None)?;
     }
     Ok(())
 }
 
-fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
+/// Experts in FP8 whose rows are in FP8 too, with every layout of scales of rows, as [`check_experts`] checks others.
+pub fn check_expert_products(device: &Device, element: Element) -> Result<(), String> {
+    if element == Element::F32 {
+        return Ok(());
+    }
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(71);
+    for (routed, sizes, layout, of_rows) in [
+        (6, [144, 80], Fp8Scales::Channels, Fp8Rows::Row),
+        (5, [272, 144], Fp8Scales::RowBlocks, Fp8Rows::RowBlocks),
+        (4, [80, 48], Fp8Scales::Channels, Fp8Rows::Tensor),
+    ] {
+        let shape = ExpertsShape {
+            routed,
+            shared: 1,
+            gated: false,
+            router: Router { renormalize: None, top_k: 2, ..SOFTMAX },
+            rounds_logits: false,
+            hidden: sizes[0],
+            intermediate: sizes[1],
+            weights: Weights::Plain,
+            activation: GateActivation::Silu,
+            biased: false,
+        };
+        let layer = Layer::random(&kernels, &mut numbers, shape, false)?.in_fp8(&kernels, &mut numbers, layout)?;
+        check_layer(&kernels, &layer, Some(of_rows))?;
+    }
+    Ok(())
+}
+
+/// A layer, with rows in FP8 if a layout of their scales is given.
+fn check_layer(kernels: &Kernels, layer: &Layer, of_rows: Option<Fp8Rows>) -> Result<(), String> {
     let (device, element, shape) = (kernels.device(), kernels.element(), layer.shape);
     use ExpertKernels::{Few, Float, Many};
     let (float, packed) = (element == Element::F32, shape.weights != Weights::Plain);
@@ -293,13 +347,24 @@ fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
     let out = device.allocate(MOST_ROWS * shape.hidden * element.bytes()).map_err(text)?;
     // Of kernels for few rows, and of those for many.
     let mut all_bits: [Option<Vec<u32>>; 2] = [None, None];
+    let quantised = [
+        Quantised::new(device, MOST_ROWS, shape.hidden)?,
+        Quantised::new(device, MOST_ROWS * shape.chosen(), shape.intermediate)?,
+    ];
+    let products = of_rows.map(|layout| ExpertProducts {
+        values: quantised.each_ref().map(|to| to.out.slice()),
+        to: quantised.each_ref().map(|to| to.to(layout, RowForm::Values)),
+    });
+    // A number next to the middle of two may be rounded to either.
+    let allowed = 3.0 * tolerance(element) + if of_rows.is_some() { 0.03 } else { 0.0 };
     for rows in [MOST_ROWS, 1, 4, 13] {
-        let (logits, routes, expected) = layer.expected(rows, element);
+        let (logits, routes, expected) = layer.expected(rows, element, of_rows);
         for by in ways(rows) {
             let what =
                 format!("{} experts of {}→{}, {rows} rows, {by:?}", shape.routed, shape.hidden, shape.intermediate);
             let to = Rows { at: out.slice(), stride: shape.hidden };
-            let added = kernels.experts(layer.operands(&work, rows, *by), to).map_err(text)?;
+            let operands = Experts { products, ..layer.operands(&work, rows, *by) };
+            let added = kernels.experts(operands, to).map_err(text)?;
             let found: Vec<f32> = device.download(work[0].slice()).map_err(text)?;
             compare(
                 &format!("logits of {what}"),
@@ -320,7 +385,7 @@ fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
                 }
             };
             // The inner activations and, with many rows, each expert's output are rounded too.
-            compare(&what, &found, &expected, 3.0 * tolerance(element))?;
+            compare(&what, &found, &expected, allowed)?;
             let bits: Vec<u32> = found.iter().map(|value| value.to_bits()).collect();
             let all_bits = &mut all_bits[usize::from(matches!(by, Many(_)))];
             if all_bits.get_or_insert_with(|| bits.clone())[..bits.len()] != bits {
@@ -400,7 +465,7 @@ pub fn check_router_ties(device: &Device, element: Element) -> Result<(), String
         let work: [Buffer; 7] = allocated?.try_into().map_err(|_| "seven buffers".to_owned())?;
         let out = device.allocate(MOST_ROWS * 32 * element.bytes()).map_err(text)?;
         kernels.experts(layer.operands(&work, MOST_ROWS, by), Rows { at: out.slice(), stride: 32 }).map_err(text)?;
-        let (logits, routes, _) = layer.expected(MOST_ROWS, element);
+        let (logits, routes, _) = layer.expected(MOST_ROWS, element, None);
         check_routes(device, &work, &logits, &routes, &layer, "ties")?;
     }
     Ok(())

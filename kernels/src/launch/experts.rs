@@ -8,7 +8,10 @@
 //! not depend on its tile. Batch-invariant mode uses the kernels for few rows at every size. Shared experts are further experts
 //! of weight 1.
 
-use super::{Added, Kernels, Parts, Rows, WeightScales, Weights, address, check_ints, grid, int, mxfp4_scale_bytes};
+use super::{
+    Added, Kernels, Parts, QuantiseRows, QuantiseTo, RowForm, RowScales, Rows, WeightScales, Weights, address,
+    check_ints, grid, int, mxfp4_scale_bytes,
+};
 use crate::{
     device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
     reference::{GateActivation, MXFP4_BLOCK, Router, Scoring},
@@ -23,6 +26,9 @@ pub(super) const FLOAT_FILE: KernelFile =
 
 /// Compiler option of experts with biases or another activation than SiLU.
 pub(super) const BIASED: &str = "-DBIASED";
+
+/// Compiler option of experts whose rows are in FP8.
+pub(super) const ROWS_FP8: &str = "-DROWS_FP8";
 
 /// Maximum number of experts of a layer, including shared ones.
 pub const MOST_EXPERTS: usize = 512;
@@ -125,6 +131,16 @@ pub struct ExpertBiases<'a> {
     pub down: Slice<'a>,
 }
 
+/// Rows of experts in FP8: normed rows as gate and up read them (the router reads them as they are), and joined ones of
+/// each pair as down reads them.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertProducts<'a> {
+    /// Receive values of the element type, `[rows, hidden]` and `[pairs, intermediate]`.
+    pub values: [Slice<'a>; 2],
+    /// Where their scales go, and how they are quantised; as [`RowForm::Values`].
+    pub to: [QuantiseTo<'a>; 2],
+}
+
 /// Operands of [`Kernels::experts`].
 #[derive(Clone, Copy, Debug)]
 pub struct Experts<'a> {
@@ -138,6 +154,8 @@ pub struct Experts<'a> {
     pub rows: usize,
     /// Memory on the way.
     pub work: ExpertsWork<'a>,
+    /// How rows are quantised, for products of experts in FP8.
+    pub products: Option<ExpertProducts<'a>>,
     /// What computes them.
     pub by: ExpertKernels,
     /// Whether what they yield is added up at once, and not left in parts.
@@ -353,30 +371,48 @@ impl Kernels {
 
     /// Gate and up of each pair, joined.
     fn experts_gated(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
-        let Experts { shape, weights, x, work, .. } = experts;
+        let Experts { shape, weights, x, rows, work, .. } = experts;
         let sizes = [shape.hidden, shape.intermediate];
-        self.launch_experts(experts, [work.gated, x.at, weights.gate_up], x.stride, sizes, true)
+        let (x, scales) = self.quantised(experts, x, [rows, shape.hidden], true)?;
+        self.launch_experts(experts, [work.gated, weights.gate_up], (x, scales), sizes, true)
     }
 
     /// What each pair's expert yields.
     fn experts_down(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
-        let Experts { shape, weights, work, .. } = experts;
+        let Experts { shape, weights, rows, work, .. } = experts;
         let sizes = [shape.intermediate, shape.hidden];
-        self.launch_experts(experts, [work.outputs, work.gated, weights.down], shape.intermediate, sizes, false)
+        let gated = Rows { at: work.gated, stride: shape.intermediate };
+        let (x, scales) = self.quantised(experts, gated, [rows * shape.chosen(), shape.intermediate], false)?;
+        self.launch_experts(experts, [work.outputs, weights.down], (x, scales), sizes, false)
+    }
+
+    /// The input of a product, quantised if that is of FP8 numbers, with the scales of its rows and their stride.
+    fn quantised<'a>(
+        &self,
+        experts: Experts<'a>,
+        x: Rows<'a>,
+        [rows, inputs]: [usize; 2],
+        gated: bool,
+    ) -> Result<(Rows<'a>, Option<(RowScales<'a>, usize)>), DeviceError> {
+        let Some(ExpertProducts { values, to }) = experts.products else { return Ok((x, None)) };
+        let at = usize::from(!gated);
+        let operands = QuantiseRows { out: values[at], to: to[at], x, unscaled: None, gated: false, rows, inputs };
+        let scales = self.quantise_rows(operands)?;
+        Ok((Rows { at: values[at], stride: inputs }, Some((scales, scales.stride(rows)))))
     }
 
     fn launch_experts(
         &self,
         experts: Experts<'_>,
-        [y, x, w]: [Slice<'_>; 3],
-        x_stride: usize,
+        [y, w]: [Slice<'_>; 2],
+        (x, row_scales): (Rows<'_>, Option<(RowScales<'_>, usize)>),
         [inputs, outputs]: [usize; 2],
         gated: bool,
     ) -> Result<(), DeviceError> {
         let Experts { shape, rows, work, by, .. } = experts;
         let chosen = shape.chosen();
         let (count, records) = (work.tiles.range(0..4), work.tiles.range(16..work.tiles.bytes()));
-        let begin = [address(y), address(x), int(x_stride), address(w)];
+        let begin = [address(y), address(x.at), int(x.stride), address(w)];
         let end = [int(chosen), int(inputs), int(outputs)];
         let tiles = [address(records), address(count)];
         let scales = experts.weights.scales.map(|[gate_up, down]| if gated { gate_up } else { down });
@@ -384,6 +420,10 @@ impl Kernels {
         of_weights
             .extend(experts.weights.mxfp4_scales.map(|[gate_up, down]| address(if gated { gate_up } else { down })));
         let mut options = shape.weights.options(self.options.clone());
+        if let Some((scales, stride)) = row_scales {
+            options.push(ROWS_FP8.into());
+            of_weights.extend([address(scales.at), int(stride)]);
+        }
         if shape.has_form() {
             options.push(BIASED.into());
             let bias = |biases: ExpertBiases<'_>| address(if gated { biases.gate_up } else { biases.down });
@@ -437,7 +477,7 @@ impl Kernels {
     }
 
     fn check_experts(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
-        let Experts { shape, weights, x, rows, work, by, .. } = experts;
+        let Experts { shape, weights, x, rows, work, products, by, .. } = experts;
         let tiles = match by {
             ExpertKernels::Float => self.element == Element::F32 && shape.weights != Weights::Fp8,
             ExpertKernels::Many(128) if shape.weights != Weights::Plain => false,
@@ -450,6 +490,10 @@ impl Kernels {
         if !tiles || rows == 0 || rows > by.most_rows() {
             let name = self.element.name();
             return Err(DeviceError::Shape(format!("experts of {rows} rows of {name} are not computed by {by:?}")));
+        }
+        let as_values = |products: ExpertProducts<'_>| products.to.iter().all(|to| to.form == RowForm::Values);
+        if products.is_some_and(|products| shape.weights != Weights::Fp8 || !as_values(products)) {
+            return Err(DeviceError::Shape("rows in FP8 of experts are values, for weights in FP8".into()));
         }
         self.check_rows(x, rows, shape.hidden)?;
         let element = self.element.bytes();

@@ -63,6 +63,7 @@ impl Machine {
                 rows: lot.min(rows - first),
                 work: work.experts.operands(),
                 by,
+                products: None,
                 whole: rows > lot,
             };
             let added = self.kernels.experts(operands, from(all, first))?;
