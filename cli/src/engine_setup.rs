@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use engine::{Engine, EngineOptions, ShapePolicy};
+use engine::{Engine, EngineOptions, Identity, ShapePolicy, options::Fp8Compute};
 use indicatif::ProgressBar;
 use schemas::paths::folder_of;
 
@@ -51,10 +51,12 @@ pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
     }
     let load = |bar: &ProgressBar| Engine::load_watched(options, &mut |ready, all| show_graphs(bar, ready, all));
     let engine = waiting("loading models", load)?;
-    if let Some(quantised) = &engine.identity().quantised {
+    let Identity { quantised, fp8_compute, .. } = engine.identity();
+    let products = *fp8_compute == Some(Fp8Compute::Products);
+    if let Some(quantised) = quantised {
         terminal::note(&format!(
-            "note: the target has {quantised}; activations are not quantised. Speculation is lossless against the \
-             quantised target"
+            "note: the target has {quantised}{}. Speculation is lossless against the quantised target",
+            if products { "" } else { "; activations are not quantised" }
         ));
     }
     Ok(engine)

@@ -9,7 +9,8 @@ use schemas::tree::TreeShape;
 use serde::Serialize;
 
 use crate::{
-    Engine, EngineError, Event, Request, SamplingParams, StopConditions, backend::RoundTiming, sampling::uniform,
+    Engine, EngineError, Event, Request, SamplingParams, StopConditions, backend::RoundTiming, options::Fp8Compute,
+    sampling::uniform,
 };
 
 /// Time for which a load runs before it is measured, at least once: the first half second under load is slower by up to
@@ -75,6 +76,9 @@ pub struct Bench {
     /// A note on the quantisation of the target's weights, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantised: Option<String>,
+    /// How its layers in FP8 multiply, if it has any: `weights` or `products`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fp8_compute: Option<&'static str>,
     /// Time of a round that does nothing but read, once per pass, the weights that it needs, and the cache. `None` if
     /// rounds are faster: then they read from the processor's caches, and memory is not the limit.
     pub memory_floor_ms: Option<f64>,
@@ -184,6 +188,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
         accept_length: tokens as f64 / request_rounds as f64,
         simulated: engine.options().makes_up_acceptance(),
         quantised: engine.identity().quantised.clone(),
+        fp8_compute: engine.identity().fp8_compute.map(Fp8Compute::name),
         memory_floor_ms: share.map(|_| floor.memory_ms),
         compute_floor_ms: share.and(floor.compute_ms),
         share_of_floor: share,

@@ -3,6 +3,7 @@
 mod dtype;
 mod folder;
 mod fp8;
+mod fp8_inputs;
 mod hash;
 mod mxfp4;
 mod packed;
@@ -14,6 +15,7 @@ mod weights;
 
 pub use folder::Folder;
 pub(crate) use fp8::{is_unused_scale, scaled_matrix};
+pub(crate) use fp8_inputs::{InputScales, is_input_scale};
 pub use schemas::model::GenerationConfig;
 pub(crate) use tensors::{LinearWeights, Tensors};
 pub use token_map::read_token_map;

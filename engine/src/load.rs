@@ -17,7 +17,7 @@ use crate::{
     families::read_target,
     identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
-    quantization::{Quantization, StoredIn, described, quantised_draft, quantised_target},
+    quantization::{Fp8Compute, Quantization, StoredIn, computed, described, quantised_draft, quantised_target},
     spec::{DraftSpec, PublishedModel, TargetSpec, TextSpec, published},
     text::Text,
 };
@@ -75,7 +75,7 @@ pub(crate) fn describe(options: &EngineOptions) -> Result<Described, EngineError
     let folder = Folder::open(&options.model_path)?;
     let weights = folder.weights()?;
     let stored = StoredIn::Checkpoint(Tensors::new(&weights));
-    let spec = quantised_target(read_target(&folder, &weights)?, stored, options.quantization)?;
+    let spec = quantised_target(read_target(&folder, &weights)?, stored, options.quantization, options.fp8_compute())?;
     let draft = DraftFrom::options(options)?;
     let draft = draft.as_ref().map(|draft| draft_of(draft, &folder, &weights, &spec, options)).transpose()?;
     Ok(Described { folder, weights, spec, draft })
@@ -90,7 +90,7 @@ pub fn target_context_length(options: &EngineOptions) -> Result<usize, EngineErr
     let folder = Folder::open(&options.model_path)?;
     let weights = folder.weights()?;
     let stored = StoredIn::Checkpoint(Tensors::new(&weights));
-    quantised_target(read_target(&folder, &weights)?, stored, options.quantization)?;
+    quantised_target(read_target(&folder, &weights)?, stored, options.quantization, options.fp8_compute())?;
     let made_for = folder.config.derived_context_length();
     context_length(&options.model_path.display().to_string(), made_for, options.context_length)
 }
@@ -114,10 +114,12 @@ pub(crate) fn hashes(options: &EngineOptions) -> Result<(String, Option<String>)
         None => None,
         Some(DraftFrom::Folder(folder)) => Some(folder.hash()?),
         Some(DraftFrom::Target) => Some(target.clone()),
-        Some(DraftFrom::Texts(rule)) => return Ok((quantised_hash(target, options.quantization), Some(texts(rule)))),
+        Some(DraftFrom::Texts(rule)) => {
+            return Ok((quantised_hash(target, options.quantization, options), Some(texts(rule))));
+        }
     };
-    let draft = draft.map(|hash| quantised_hash(hash, options.draft_quantization));
-    Ok((quantised_hash(target, options.quantization), draft))
+    let draft = draft.map(|hash| quantised_hash(hash, options.draft_quantization, options));
+    Ok((quantised_hash(target, options.quantization, options), draft))
 }
 
 fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
@@ -125,7 +127,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
     let made_for = folder.config.derived_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
     let (target_hash, draft_hash) = hashes(options)?;
-    let quantised = described(&spec.layers);
+    let (quantised, fp8_compute) = (described(&spec.layers), computed(&spec.layers));
     let backend: Box<dyn Backend> = match devices.is_empty() {
         true => {
             let draft = own_draft.as_ref().map(|(spec, own)| (spec.clone(), own.as_ref().unwrap_or(&weights)));
@@ -149,7 +151,13 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
     end_tokens.extend(text.as_ref().and_then(Text::end_token));
     Ok(Loaded {
         backend,
-        identity: Identity { name: name(&options.model_path), target: target_hash, draft: draft_hash, quantised },
+        identity: Identity {
+            name: name(&options.model_path),
+            target: target_hash,
+            draft: draft_hash,
+            quantised,
+            fp8_compute,
+        },
         context_length,
         text,
         generation,
@@ -175,15 +183,17 @@ fn draft_of(
         }
     };
     let stored = StoredIn::Checkpoint(Tensors::new(own.as_ref().unwrap_or(weights)));
-    Ok((quantised_draft(spec, stored, options.draft_quantization)?, own))
+    Ok((quantised_draft(spec, stored, options.draft_quantization, options.fp8_compute())?, own))
 }
 
-/// The hash of files, extended if their weights are quantised at load time.
-fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
-    match by {
-        None => hash,
-        Some(by) => format!("{hash} as {}", by.name()),
-    }
+/// The hash of files, extended if their weights are quantised at load time, and if activations are quantised.
+fn quantised_hash(hash: String, by: Option<Quantization>, options: &EngineOptions) -> String {
+    let quantised = by.map_or_else(String::new, |by| format!(" as {}", by.name()));
+    let products = match options.fp8_compute() {
+        Fp8Compute::Weights => "",
+        Fp8Compute::Products => " with fp8 products",
+    };
+    format!("{hash}{quantised}{products}")
 }
 
 /// What identifies a draft from texts: its rule, with all numbers.
@@ -206,17 +216,18 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
     let rule = options.text_draft();
     rule.as_ref().map_or(Ok(()), TextSpec::check)?;
     let context_length = context_length(name, shape.context_length, options.context_length)?;
-    let target = quantised_target(shape.target(options.num_layers)?, StoredIn::Nowhere, options.quantization)?;
+    let (nowhere, compute) = (StoredIn::Nowhere, options.fp8_compute());
+    let target = quantised_target(shape.target(options.num_layers)?, nowhere, options.quantization, compute)?;
     let draft = match rule {
         Some(rule) => DraftSpec::Text(rule),
-        None => quantised_draft(random_draft(shape, &target, options)?, StoredIn::Nowhere, options.draft_quantization)?,
+        None => quantised_draft(random_draft(shape, &target, options)?, nowhere, options.draft_quantization, compute)?,
     };
     let name = match options.num_layers {
         Some(layers) => format!("{name} of {layers} layers"),
         None => name.to_owned(),
     };
     let algorithm = draft.algorithm();
-    let quantised = described(&target.layers);
+    let (quantised, fp8_compute) = (described(&target.layers), computed(&target.layers));
     let models = SharedModels { target: (target, None), draft: Some((draft, None)) };
     let element = element(&options.dtype, Some("bfloat16"))?;
     check_quantization(options, element)?;
@@ -225,12 +236,13 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         backend,
         identity: Identity {
             name: format!("random {name}"),
-            target: quantised_hash(format!("random {name}"), options.quantization),
+            target: quantised_hash(format!("random {name}"), options.quantization, options),
             draft: Some(match rule {
                 Some(rule) => texts(rule),
-                None => quantised_hash(format!("random {name} {algorithm}"), options.draft_quantization),
+                None => quantised_hash(format!("random {name} {algorithm}"), options.draft_quantization, options),
             }),
             quantised,
+            fp8_compute,
         },
         context_length,
         text: None,
@@ -372,6 +384,11 @@ fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
 
 /// On a GPU, quantised weights need 16-bit activations.
 fn check_quantization(options: &EngineOptions, element: Element) -> Result<(), EngineError> {
+    if options.fp8_compute() == Fp8Compute::Products {
+        return Err(EngineError::Configuration(
+            "--fp8-compute products runs on the CPU only so far: give --device cpu, or --fp8-compute weights".into(),
+        ));
+    }
     match (options.quantization.or(options.draft_quantization), element) {
         (Some(by), Element::F32) => Err(EngineError::Configuration(format!(
             "--quantization {} on a GPU needs --dtype bfloat16 or float16; for float32 use --device cpu",

@@ -16,7 +16,7 @@ use schemas::{
 };
 
 pub use self::flags::with_launch;
-pub use crate::quantization::Quantization;
+pub use crate::quantization::{Fp8Compute, Quantization};
 use crate::{
     backend::verify_plan::VerifyPlan,
     checkpoint::Folder,
@@ -85,6 +85,9 @@ pub struct EngineOptions {
     pub quantization: Option<Quantization>,
     /// Quantisation of the draft's weights at load time, likewise.
     pub draft_quantization: Option<Quantization>,
+    /// How layers whose weights are in FP8 multiply, in target and draft; `None` for the default
+    /// ([`fp8_compute`](Self::fp8_compute)).
+    pub fp8_compute: Option<Fp8Compute>,
     /// Maximum sequence length; `None` takes the model's.
     pub context_length: Option<usize>,
     /// Maximum number of running requests.
@@ -207,6 +210,7 @@ impl Default for EngineOptions {
             dtype: "auto".into(),
             quantization: None,
             draft_quantization: None,
+            fp8_compute: None,
             context_length: None,
             max_running_requests: MAX_RUNNING_REQUESTS,
             page_size: 1,
@@ -257,6 +261,11 @@ impl EngineOptions {
     pub fn text_draft(&self) -> Option<TextSpec> {
         let named = TextSpec::named(self.algorithm.as_deref()?)?;
         Some(self.text_rule.filter(|rule| rule.algorithm() == named.algorithm()).unwrap_or(named))
+    }
+
+    /// How layers whose weights are in FP8 multiply: the given mode, else with dequantised weights.
+    pub fn fp8_compute(&self) -> Fp8Compute {
+        self.fp8_compute.unwrap_or_default()
     }
 
     /// Whether acceptance is simulated, so that outputs are meaningless.
@@ -323,6 +332,7 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
         dtype: models.dtype.clone(),
         quantization: quantization("models.quantization", models.quantization.as_deref())?,
         draft_quantization: quantization("models.quantization", models.quantization.as_deref())?,
+        fp8_compute: fp8_compute("models.fp8_compute", models.fp8_compute.as_deref())?,
         context_length: Some(engine.context_length),
         attention_backend: engine.attention_backend.clone(),
         chunked_prefill_size: engine.chunked_prefill_size.unwrap_or(defaults.chunked_prefill_size),
@@ -341,6 +351,14 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
 /// When the quantisation is unknown.
 pub fn quantization(key: &str, name: Option<&str>) -> Result<Option<Quantization>, EngineError> {
     name.map_or(Ok(None), |name| Quantization::parse(key, name))
+}
+
+/// Parses the mode of layers in FP8 that a key of a file names.
+///
+/// # Errors
+/// When the mode is unknown.
+pub fn fp8_compute(key: &str, name: Option<&str>) -> Result<Option<Fp8Compute>, EngineError> {
+    name.map(|name| Fp8Compute::parse(key, name)).transpose()
 }
 
 /// The tree shape that SGLang chooses for a published model shape.

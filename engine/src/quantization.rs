@@ -3,10 +3,15 @@
 //!
 //! The matrices of attention and of feed-forward blocks, including experts, are quantised, in the target and in its
 //! draft. Embeddings, vocabulary heads, norms, routers and the projection that joins a draft's inputs keep their type,
-//! as in SGLang. Activations are not quantised. Speculation is lossless with respect to the quantised target.
+//! as in SGLang. Whether the activations that these matrices multiply are quantised too is the mode of the process
+//! ([`Fp8Compute`]). Speculation is lossless with respect to the quantised target.
 
-use kernels::reference::{FP8_BLOCK, Fp8Scales};
+mod compute;
 
+use kernels::reference::{FP8_BLOCK, Fp8Rows, Fp8Scales};
+
+pub use self::compute::{Fp8Compute, computed};
+use self::compute::{in_words, rows_of};
 use crate::{
     checkpoint::Tensors,
     error::EngineError,
@@ -60,14 +65,23 @@ pub enum StoredIn<'a> {
 /// A target with the formats of its layers: as stored, or quantised.
 ///
 /// # Errors
-/// When the scales of a matrix are missing or have the wrong shape.
+/// When the scales of a matrix are missing or have the wrong shape, or when products in FP8 are wanted and a part of a layer
+/// or the whole target cannot have them.
 pub fn quantised_target(
     mut target: TargetSpec,
     stored: StoredIn<'_>,
     by: Option<Quantization>,
+    compute: Fp8Compute,
 ) -> Result<TargetSpec, EngineError> {
     for (at, layer) in target.layers.iter_mut().enumerate() {
-        layer.formats = formats(layer, &TargetSpec::layer_prefix(at), stored, by)?;
+        layer.formats = formats(layer, &TargetSpec::layer_prefix(at), stored, by, compute)?;
+    }
+    if compute == Fp8Compute::Products && computed(&target.layers) != Some(compute) {
+        return Err(EngineError::Configuration(
+            "--fp8-compute products: no layer of the target has weights in FP8: remove it, or quantise them with \
+             --quantization fp8"
+                .into(),
+        ));
     }
     Ok(target)
 }
@@ -80,15 +94,16 @@ pub fn quantised_draft(
     mut draft: DraftSpec,
     stored: StoredIn<'_>,
     by: Option<Quantization>,
+    compute: Fp8Compute,
 ) -> Result<DraftSpec, EngineError> {
     match &mut draft {
         DraftSpec::Recurrent(draft) => {
-            draft.layer.formats = formats(&draft.layer, &draft.tensors.layer_prefix(), stored, by)?;
+            draft.layer.formats = formats(&draft.layer, &draft.tensors.layer_prefix(), stored, by, compute)?;
         }
         DraftSpec::Block(block) => {
             for at in 0..block.layers.len() {
                 let prefix = block.layer_prefix(at);
-                block.layers[at].layer.formats = formats(&block.layers[at].layer, &prefix, stored, by)?;
+                block.layers[at].layer.formats = formats(&block.layers[at].layer, &prefix, stored, by, compute)?;
             }
         }
         DraftSpec::Text(_) => {}
@@ -101,53 +116,59 @@ fn formats(
     prefix: &str,
     stored: StoredIn<'_>,
     by: Option<Quantization>,
+    compute: Fp8Compute,
 ) -> Result<LayerFormats, EngineError> {
     let LayerTensors { attention, ffn, .. } = layer.tensors(prefix);
+    let (of_attention, aligned) = attention_matrices(layer, &attention);
+    let attention = format(&of_attention, stored, by, aligned)?;
+    let (of_ffn, aligned) = match &ffn {
+        FfnTensors::Dense(block) => (matrices(block).to_vec(), is_aligned(block.gate.outputs())),
+        FfnTensors::Experts(experts) => {
+            let aligned =
+                is_aligned(layer.hidden) && layer.ffn.experts().is_some_and(|spec| is_aligned(spec.intermediate));
+            (experts.experts.iter().chain(&experts.shared).flat_map(matrices).collect(), aligned)
+        }
+    };
+    let ffn = match format(&of_ffn, stored, by, aligned)? {
+        // A shared expert is split into several of the others' width, which would cut its blocks.
+        WeightFormat::Fp8(scales) if scales != Fp8Scales::Channels && cuts_blocks(&layer.ffn) => WeightFormat::Plain,
+        format => format,
+    };
     Ok(LayerFormats {
-        attention: match &attention {
-            AttentionTensors::Grouped(grouped) => {
-                let heads = [&grouped.query.weight, &grouped.key.weight, &grouped.value.weight];
-                let aligned = layer.attention.grouped().is_some_and(|spec| heads_stay_in_blocks(spec, heads));
-                format([heads[0], heads[1], heads[2], &grouped.output.weight], stored, by, aligned)?
-            }
-            AttentionTensors::Latent(latent) => {
-                let matrices = latent.kept_matrices();
-                // The latent vector's rows follow those of the first projection.
-                let aligned = matrices[0].shape.first().is_some_and(|rows| is_aligned(*rows));
-                format(matrices, stored, by, aligned)?
-            }
-            AttentionTensors::Delta(delta) => {
-                format(delta.large_matrices(), stored, by, is_aligned(delta.mixed.outputs()))?
-            }
-        },
-        ffn: match (&ffn, &layer.ffn) {
-            (FfnTensors::Dense(block), _) => format(matrices(block), stored, by, is_aligned(block.gate.outputs()))?,
-            (FfnTensors::Experts(experts), spec) => {
-                let aligned =
-                    is_aligned(layer.hidden) && spec.experts().is_some_and(|spec| is_aligned(spec.intermediate));
-                let all = experts.experts.iter().chain(&experts.shared).flat_map(matrices);
-                match format(all, stored, by, aligned)? {
-                    // A shared expert is split into several of the others' width, which would cut its blocks.
-                    WeightFormat::Fp8(scales) if scales != Fp8Scales::Channels && cuts_blocks(spec) => {
-                        WeightFormat::Plain
-                    }
-                    format => format,
-                }
-            }
-        },
+        attention,
+        ffn,
+        attention_rows: rows_of(&of_attention, attention, stored, compute)?,
+        ffn_rows: rows_of(&of_ffn, ffn, stored, compute)?,
     })
+}
+
+/// The matrices of attention that may be in FP8, and whether concatenating them keeps rows in their blocks.
+fn attention_matrices<'t>(layer: &LayerSpec, tensors: &'t AttentionTensors) -> (Vec<&'t TensorSpec>, bool) {
+    match tensors {
+        AttentionTensors::Grouped(grouped) => {
+            let heads = [&grouped.query.weight, &grouped.key.weight, &grouped.value.weight];
+            let aligned = layer.attention.grouped().is_some_and(|spec| heads_stay_in_blocks(spec, heads));
+            ([heads[0], heads[1], heads[2], &grouped.output.weight].to_vec(), aligned)
+        }
+        AttentionTensors::Latent(latent) => {
+            let matrices = latent.kept_matrices();
+            // The latent vector's rows follow those of the first projection.
+            let aligned = matrices[0].shape.first().is_some_and(|rows| is_aligned(*rows));
+            (matrices, aligned)
+        }
+        AttentionTensors::Delta(delta) => (delta.large_matrices().to_vec(), is_aligned(delta.mixed.outputs())),
+    }
 }
 
 /// The common format of matrices, some of which are concatenated. `aligned` is whether each of these except the last
 /// has a number of rows that is a multiple of a block. If not all are quantised in the same way, none is kept in FP8:
 /// all are dequantised.
-fn format<'t>(
-    matrices: impl IntoIterator<Item = &'t TensorSpec>,
+fn format(
+    matrices: &[&TensorSpec],
     stored: StoredIn<'_>,
     by: Option<Quantization>,
     aligned: bool,
 ) -> Result<WeightFormat, EngineError> {
-    let matrices: Vec<&TensorSpec> = matrices.into_iter().collect();
     let is_mxfp4 = |matrix: &&TensorSpec| match stored {
         StoredIn::Checkpoint(tensors) => tensors.is_mxfp4(&matrix.name),
         StoredIn::Nowhere => matrix.format == WeightFormat::Mxfp4,
@@ -197,22 +218,35 @@ fn cuts_blocks(ffn: &FfnSpec) -> bool {
     })
 }
 
-/// A note on a target's or a draft's weights if some are in FP8 or MXFP4: which parts of how many layers.
+/// A note on a target's or a draft's weights if some are in FP8 or MXFP4: which parts of how many layers, and whether
+/// activations are quantised.
 pub fn described<'l>(layers: impl IntoIterator<Item = &'l LayerSpec>) -> Option<String> {
     let (mut all, mut attention, mut ffn, mut packed) = (0, 0, 0, 0);
+    let mut rows: Vec<Fp8Rows> = Vec::new();
     for layer in layers {
         all += 1;
         packed += usize::from(layer.formats.ffn == WeightFormat::Mxfp4);
         attention += usize::from(layer.formats.attention.fp8().is_some());
         ffn += usize::from(layer.formats.ffn.fp8().is_some());
+        let of_layer = [layer.formats.attention_rows, layer.formats.ffn_rows].into_iter().flatten();
+        of_layer.for_each(|layout| {
+            if !rows.contains(&layout) {
+                rows.push(layout)
+            }
+        });
     }
     let packed = (packed > 0).then(|| format!("mxfp4 experts in {packed} of {all} layers"));
+    let what = match rows.iter().map(|layout| in_words(*layout)).collect::<Vec<_>>() {
+        dequantised if dequantised.is_empty() => "fp8 weights (e4m3)".to_owned(),
+        scales => format!("fp8 weights and activations (e4m3, activations with {})", scales.join(" or ")),
+    };
     let fp8 = match (attention, ffn) {
         (0, 0) => None,
-        (some, other) if some == all && other == all => Some("fp8 weights (e4m3)".into()),
-        _ => Some(format!(
-            "fp8 weights (e4m3) in the attention of {attention} and the feed-forward part of {ffn} of {all} layers"
-        )),
+        (some, other) if some == all && other == all => Some(what),
+        _ => {
+            let parts = format!("in the attention of {attention} and the feed-forward part of {ffn} of {all} layers");
+            Some(format!("{what} {parts}"))
+        }
     };
     match (packed, fp8) {
         (Some(packed), Some(fp8)) => Some(format!("{packed}, {fp8}")),

@@ -109,7 +109,11 @@ pub fn export(
     if batch_size == Some(0) {
         return Err(ExportError::EmptyBatch);
     }
-    let request = ExportRequest { tuning, form, batch_size, given: version, version: tuning.version(form, version) };
+    // A flag of spectune alone: a note says what the other engine does instead.
+    let launch = LaunchFile { fp8_compute: None, ..tuning.launch.clone() };
+    let written = &Tuning { launch, ..tuning.clone() };
+    let version_of = tuning.version(form, version);
+    let request = ExportRequest { tuning: written, form, batch_size, given: version, version: version_of };
     let mut exported = match form {
         Form::Sglang => sglang::command(request),
         Form::Slime => sglang::slime(request),
@@ -120,6 +124,7 @@ pub fn export(
     if let Some(note) = whose_figures(tuning.measured.as_ref(), form.engine()) {
         exported.general.insert(0, note);
     }
+    exported.general.extend(how_fp8_multiplies(tuning.launch.fp8_compute.as_deref(), form.engine()));
     Ok(exported)
 }
 
@@ -186,6 +191,19 @@ impl Tuning {
     }
 }
 
+/// The note on the mode of layers in FP8, if the tuned file names one.
+fn how_fp8_multiplies(mode: Option<&str>, engine: &str) -> Option<String> {
+    match mode? {
+        "products" => Some(format!(
+            "fp8_compute products is left out: {engine} too multiplies weights in fp8 with activations rounded to fp8"
+        )),
+        mode => Some(format!(
+            "fp8_compute {mode} is left out: {engine} rounds activations to fp8 where weights are in fp8, which changes \
+             outputs slightly"
+        )),
+    }
+}
+
 /// The note on which engine was measured; `None` if it is the launched one.
 fn whose_figures(measured: Option<&Measured>, engine: &str) -> Option<String> {
     let not_measured = format!("{engine} was not measured: another engine may rank the same shapes differently");
@@ -211,6 +229,7 @@ impl From<&TunedFile> for Tuning {
             speculative_draft_model_path: (!models.draft.is_empty()).then(|| models.draft.clone()),
             dtype: Some(models.dtype.clone()),
             quantization: models.quantization.clone(),
+            fp8_compute: models.fp8_compute.clone(),
             device: Some(engine.device.clone()),
             tp_size: engine.tp_size.and_then(integer),
             context_length: integer(engine.context_length),

@@ -230,6 +230,7 @@ mod tests {
     /// Flags of spectune's own engine that SGLang's parser does not have.
     const NOT_SGLANG: &[Key] = &[
         Key::BatchInvariant,
+        Key::Fp8Compute,
         Key::ModelShape,
         Key::NumLayers,
         Key::PromptLookupMatch,

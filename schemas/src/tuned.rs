@@ -53,6 +53,9 @@ pub struct TunedModels {
     /// Quantisation of 16-bit weights of both at load time, if any: fp8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
+    /// How layers with weights in FP8 multiplied, if the sweep chose it: weights or products.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fp8_compute: Option<String>,
     /// Stored dtype of the target's weights.
     pub target_dtype: Option<String>,
     /// Maximum sequence length of the draft.
@@ -376,6 +379,7 @@ mod tests {
                 algorithm: "EAGLE3".into(),
                 dtype: "auto".into(),
                 quantization: None,
+                fp8_compute: None,
                 target_dtype: Some("bfloat16".into()),
                 draft_context_length: None,
             },

@@ -168,6 +168,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
             algorithm: speculation.draft.algorithm.clone(),
             dtype: arguments.dtype.clone().unwrap_or_else(|| "auto".into()),
             quantization: None,
+            fp8_compute: None,
         },
         drafts: Vec::new(),
         system: SystemSettings {

@@ -81,6 +81,7 @@ pub fn tuned(
             // Other engines need this explicitly: with `auto` they would load target and draft each in its own dtype.
             dtype: file.models.dtype.clone(),
             quantization: file.models.quantization.clone(),
+            fp8_compute: file.models.fp8_compute.clone(),
             target_dtype: dtype(&file.models.target).map(ToOwned::to_owned),
             draft_context_length: draft.map(|config| config.derived_context_length()),
         },

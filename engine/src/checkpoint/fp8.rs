@@ -1,8 +1,8 @@
 //! Matrices stored in FP8, with their published scales: per block (`weight_scale_inv`), per row or per whole matrix
 //! (`weight_scale`).
 //!
-//! The dtype of a tensor decides whether a matrix is quantised, not the lists in config.json. The checkpoint's settings
-//! for quantised activations (`activation_scheme`, `input_scale`) are ignored: activations keep the compute type.
+//! The dtype of a tensor decides whether a matrix is quantised, not the lists in config.json. Likewise a tensor decides
+//! whether scales of activations are static (`input_scale`, [`fp8_inputs`](super::fp8_inputs)), not `activation_scheme`.
 
 use std::ops::RangeInclusive;
 
@@ -17,7 +17,8 @@ use crate::error::EngineError;
 /// Suffixes of the names of scales, the more common one first.
 const SCALES: [&str; 2] = ["_scale_inv", "_scale"];
 
-/// Suffixes of the names of unused scales: those of activations and of caches, which keep the compute type.
+/// Suffixes of the names of scales that do not belong to a matrix: those of activations, which only 8-bit products read
+/// ([`fp8_inputs`](super::fp8_inputs)), and of caches, which keep the compute type.
 const UNUSED: [&str; 8] = [
     ".input_scale",
     ".activation_scale",
@@ -45,7 +46,7 @@ pub(crate) fn scaled_matrix(name: &str) -> Option<&str> {
     SCALES.iter().find_map(|end| name.strip_suffix(end)).filter(|matrix| matrix.ends_with(".weight"))
 }
 
-/// Whether a tensor holds scales that the engine does not use.
+/// Whether a tensor holds scales that are not those of a matrix.
 pub(crate) fn is_unused_scale(name: &str) -> bool {
     UNUSED.iter().any(|end| name.ends_with(end))
 }
@@ -117,7 +118,7 @@ impl Weights {
         Ok((found.clone(), stored))
     }
 
-    fn scale_values(&self, name: &str) -> Result<Vec<f32>, EngineError> {
+    pub(super) fn scale_values(&self, name: &str) -> Result<Vec<f32>, EngineError> {
         let bytes = self.raw(name);
         match self.dtype(name) {
             // E8M0: powers of two, stored as an exponent only.

@@ -179,13 +179,18 @@ impl<'a> Tensors<'a> {
         self.0.place(&self.full(&tensor.name), &tensor.shape)
     }
 
+    /// The checkpoint.
+    pub(super) fn weights(&self) -> &'a Weights {
+        self.0
+    }
+
     /// The name under which a tensor exists.
     fn find(&self, name: &str) -> Option<String> {
         let other = name.strip_prefix("model.").map_or_else(|| format!("model.{name}"), ToOwned::to_owned);
         [name.to_owned(), other].into_iter().find(|name| self.0.shape(name).is_some())
     }
 
-    fn full(&self, name: &str) -> String {
+    pub(super) fn full(&self, name: &str) -> String {
         self.find(name).unwrap_or_else(|| name.to_owned())
     }
 }

@@ -6,7 +6,10 @@
 use serde_json::Value as Json;
 
 use super::Config;
-use crate::{checkpoint::is_unused_scale, error::EngineError};
+use crate::{
+    checkpoint::{is_input_scale, is_unused_scale},
+    error::EngineError,
+};
 
 /// Side length of the blocks that share a scale.
 const BLOCK: u64 = 128;
@@ -55,18 +58,10 @@ pub fn check_method(config: &Config<'_>) -> Result<(), EngineError> {
 
 /// Warns about settings of a quantised checkpoint that are ignored.
 pub fn warn(config: &Config<'_>) {
-    let settings = config.fields().quantization_config.as_ref();
-    let scheme = settings.and_then(|settings| settings.get("activation_scheme")).and_then(Json::as_str);
-    let unused = config.tensors.all().find(|name| is_unused_scale(name));
+    let unused = config.tensors.all().find(|name| is_unused_scale(name) && !is_input_scale(name));
     if let Some(name) = unused {
         tracing::warn!(
-            "{}: scales of activations or caches are ignored ({name} and others): weights are used as stored, \
-             activations and caches keep the compute dtype",
-            config.folder().path().display()
-        );
-    } else if scheme.is_some() {
-        tracing::info!(
-            "{}: activations are not quantised: the target is defined by the stored weights",
+            "{}: scales of caches and bounds of scales are ignored ({name} and others): caches keep the compute dtype",
             config.folder().path().display()
         );
     }

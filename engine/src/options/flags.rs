@@ -13,7 +13,8 @@ use schemas::{
 
 use self::block::{block, block_shape, block_size};
 use super::{
-    ATTENTION_BACKENDS, EngineOptions, LoadFormat, Quantization, ShapePolicy, default_shape, default_shape_of,
+    ATTENTION_BACKENDS, EngineOptions, Fp8Compute, LoadFormat, Quantization, ShapePolicy, default_shape,
+    default_shape_of,
 };
 use crate::error::EngineError;
 
@@ -56,6 +57,9 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     }
     if let Some(name) = text(Key::SpeculativeDraftModelQuantization) {
         options.draft_quantization = Quantization::parse("--speculative-draft-model-quantization", &name)?;
+    }
+    if let Some(name) = text(Key::Fp8Compute) {
+        options.fp8_compute = Some(Fp8Compute::parse("--fp8-compute", &name)?);
     }
     options.context_length = count(launch, Key::ContextLength)?.or(options.context_length);
     options.page_size = count(launch, Key::PageSize)?.unwrap_or(options.page_size);

@@ -1,6 +1,6 @@
 //! Formats of weights in memory.
 
-use kernels::reference::{Fp8Scales, MXFP4_BLOCK};
+use kernels::reference::{Fp8Rows, Fp8Scales, MXFP4_BLOCK};
 
 /// Format of a tensor's values in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -25,6 +25,10 @@ pub struct LayerFormats {
     pub attention: WeightFormat,
     /// Format of the feed-forward block's matrices: of one block, or of all experts, including shared ones.
     pub ffn: WeightFormat,
+    /// How attention's linear layers quantise their inputs, if they multiply in FP8.
+    pub attention_rows: Option<Fp8Rows>,
+    /// The same for the feed-forward block's.
+    pub ffn_rows: Option<Fp8Rows>,
 }
 
 impl WeightFormat {

@@ -8,6 +8,8 @@ mod layer;
 mod recurrent;
 mod target;
 
+use kernels::reference::Fp8Rows;
+
 use super::{NormWeights, WeightFormat};
 
 pub use self::{
@@ -33,6 +35,8 @@ pub struct TensorSpec {
     pub split: Split,
     /// Format of its values in memory.
     pub format: WeightFormat,
+    /// How its inputs are quantised, if it is a matrix in FP8 that multiplies them in FP8.
+    pub rows: Option<Fp8Rows>,
 }
 
 /// The role of a tensor in a model.
@@ -98,11 +102,11 @@ impl TensorSpec {
     }
 
     fn matrix(name: String, outputs: usize, inputs: usize, role: Role, split: Split) -> Self {
-        Self { name, shape: vec![outputs, inputs], role, split, format: WeightFormat::Plain }
+        Self { name, shape: vec![outputs, inputs], role, split, format: WeightFormat::Plain, rows: None }
     }
 
     fn vector(name: String, length: usize, role: Role, split: Split) -> Self {
-        Self { name, shape: vec![length], role, split, format: WeightFormat::Plain }
+        Self { name, shape: vec![length], role, split, format: WeightFormat::Plain, rows: None }
     }
 
     /// The same, of a checkpoint that stores the weights of norms like this.

@@ -1,7 +1,9 @@
 //! Feed-forward layers of routed experts.
 
 use super::{
+    Fp8Rows,
     activation::GateActivation,
+    fp8_rows::quantise_rows,
     linear::{Matrix, linear},
     route::Routes,
 };
@@ -19,19 +21,27 @@ pub struct Expert {
     pub biases: Option<[Vec<f32>; 3]>,
     /// How gate and up are joined.
     pub activation: GateActivation,
+    /// How the inputs of the down layer are quantised, with their static scale, if it multiplies in FP8.
+    pub middle: Option<(Fp8Rows, f32)>,
 }
 
 impl Expert {
     /// An expert without biases, with SiLU.
     pub fn new(gate: Matrix, up: Matrix, down: Matrix) -> Self {
-        Self { gate, up, down, biases: None, activation: GateActivation::Silu }
+        Self { gate, up, down, biases: None, activation: GateActivation::Silu, middle: None }
     }
 
     /// `x` and the result are `[rows, hidden]`.
     pub fn forward(&self, x: &[f32]) -> Vec<f32> {
         let bias = |of: usize| self.biases.as_ref().map(|biases| &*biases[of]);
         let gated = self.activation.apply(&linear(x, &self.gate, bias(0)), &linear(x, &self.up, bias(1)));
-        linear(&gated, &self.down, bias(2))
+        match self.middle {
+            None => linear(&gated, &self.down, bias(2)),
+            Some((layout, fixed)) => {
+                let quantised = quantise_rows(&gated, self.down.inputs(), layout, fixed);
+                linear(&quantised.values(), &self.down, bias(2))
+            }
+        }
     }
 }
 

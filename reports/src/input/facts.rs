@@ -48,11 +48,17 @@ fn drafts(file: &SweepFile) -> String {
 }
 
 fn dtype(models: &Models) -> String {
-    match &models.quantization {
-        None => models.dtype.clone(),
-        Some(name) => {
-            format!("{}; weights quantised to {name} when loaded: outputs match the quantised target", models.dtype)
+    let Models { dtype, quantization, fp8_compute, .. } = models;
+    let weights = quantization.as_ref().map(|name| format!("weights quantised to {name} when loaded"));
+    let compute = match fp8_compute.as_deref() {
+        Some("products") => {
+            Some("layers in fp8 multiply activations rounded to fp8 (fp8_compute = products)".to_owned())
         }
+        _ => None,
+    };
+    match [weights, compute].into_iter().flatten().collect::<Vec<_>>() {
+        none if none.is_empty() => dtype.clone(),
+        some => format!("{dtype}; {}: outputs match the quantised target", some.join(", ")),
     }
 }
 

@@ -62,6 +62,7 @@ macro_rules! with_flags {
             EnableWatermark enable_watermark sglang Nothing "Watermark sampled text";
             EpSize ep_size sglang Integer "Expert parallelism";
             Fp16 fp16 slime Nothing "slime: train in float16, which also sets the engine's dtype";
+            Fp8Compute fp8_compute ours Choice["weights", "products"] "How layers with FP8 weights multiply, prompts included: dequantised weights in 16 bits, or FP8 weights with activations rounded to FP8";
             GrammarBackend grammar_backend sglang Text "Library for structured output";
             KvCacheDtype kv_cache_dtype sglang Text "Dtype of the KV cache";
             LoadFormat load_format ours Text "Format of the weights; dummy makes random ones";

@@ -35,6 +35,10 @@ pub struct Models {
     /// Quantisation of 16-bit weights of target and draft at load time: fp8, or omitted for none. Outputs then match
     /// the quantised target.
     pub quantization: Option<String>,
+    /// How layers with weights in FP8 multiply: weights (dequantised, in 16 bits) or products (in 8 bits, activations
+    /// rounded to FP8 too). Outputs then match the target in this mode. For spectune's own engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fp8_compute: Option<String>,
 }
 
 /// An acceptance table that was measured elsewhere. Shapes without a row stay unpredicted.
@@ -120,7 +124,16 @@ impl Models {
             return Err(FieldError::word(&["models", "dtype"], &self.dtype, &DTYPES));
         }
         match &self.quantization {
-            Some(name) if name != "fp8" => Err(FieldError::word(&["models", "quantization"], name, &["fp8"])),
+            Some(name) if name != "fp8" => {
+                return Err(FieldError::word(&["models", "quantization"], name, &["fp8"]));
+            }
+            _ => {}
+        }
+        const MODES: [&str; 2] = ["weights", "products"];
+        match &self.fp8_compute {
+            Some(name) if !MODES.contains(&name.as_str()) => {
+                Err(FieldError::word(&["models", "fp8_compute"], name, &MODES))
+            }
             _ => Ok(()),
         }
     }

@@ -6,6 +6,7 @@ use axum::{
     Json,
     extract::{Path, State as Shared},
 };
+use engine::options::Fp8Compute;
 use serde_json::{Value, json};
 
 use crate::{http::error::ApiError, state::State};
@@ -64,6 +65,7 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
         "simulate_accept_length": options.simulate_accept_length,
         "dtype": options.dtype,
         "quantization": facts.identity.quantised,
+        "fp8_compute": facts.identity.fp8_compute.map(Fp8Compute::name),
         "context_length": facts.capacity.context_length,
         "max_running_requests": facts.max_running_requests,
         "max_queued_requests": state.options.max_queued_requests,

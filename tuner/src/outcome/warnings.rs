@@ -9,10 +9,16 @@ const FELT_STALLS: f64 = 0.05;
 
 /// A warning about the models, if any.
 pub fn of_models(models: &Models) -> Option<String> {
-    let name = models.quantization.as_ref()?;
-    Some(format!(
-        "weights are quantised to {name} when they are loaded: speculation is lossless against the quantised target"
-    ))
+    let products = models.fp8_compute.as_deref() == Some("products");
+    let what = match (&models.quantization, products) {
+        (None, false) => return None,
+        (None, true) => "activations are rounded to fp8 for products in 8 bits".to_owned(),
+        (Some(name), false) => format!("weights are quantised to {name} when they are loaded"),
+        (Some(name), true) => {
+            format!("weights are quantised to {name} when they are loaded, and activations for products in 8 bits")
+        }
+    };
+    Some(format!("{what}: speculation is lossless against the quantised target"))
 }
 
 /// One sentence for each load in which something disturbed the measurements or limits their meaning.

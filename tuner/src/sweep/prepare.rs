@@ -6,7 +6,7 @@ use engine::{
     Engine, EngineError, EngineOptions, ShapePolicy,
     checkpoint::Folder,
     load,
-    options::{default_shape, default_shape_of, nodes_of, quantization},
+    options::{Fp8Compute, default_shape, default_shape_of, fp8_compute, nodes_of, quantization},
     spec::TextSpec,
 };
 use schemas::{
@@ -507,6 +507,7 @@ fn options_of(
         dtype: models.dtype.clone(),
         quantization: quantization("models.quantization", models.quantization.as_deref())?,
         draft_quantization: quantization("models.quantization", models.quantization.as_deref())?,
+        fp8_compute: fp8_compute("models.fp8_compute", models.fp8_compute.as_deref())?,
         context_length: engine.context_length,
         max_running_requests: settings::max_running_requests(file, &space.entrants),
         page_size: engine.page_size,
@@ -554,9 +555,13 @@ fn in_words(algorithm: &str, engine: &Engine, imported: Option<&AcceptanceTable>
         sizes => format!(", capture sizes {}", sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")),
     };
     let quantised = options.quantization.map_or_else(String::new, |by| format!(" as {}", by.name()));
+    let products = match engine.identity().fp8_compute {
+        Some(Fp8Compute::Products) => " with fp8 products",
+        Some(Fp8Compute::Weights) | None => "",
+    };
     let imported = imported.map_or_else(String::new, |table| format!(", acceptance {}", acceptance::hash(table)));
     format!(
-        "{algorithm}, dtype {}{quantised}, context {}, page size {}, prefill of {} tokens{limit}{captured}{imported}",
+        "{algorithm}, dtype {}{quantised}{products}, context {}, page size {}, prefill of {} tokens{limit}{captured}{imported}",
         options.dtype,
         engine.capacity().context_length,
         options.page_size,

@@ -2,9 +2,9 @@
 
 use kernels::reference::{Expert, Matrix, Router, experts, linear, sigmoid};
 
-use super::linear::Gated;
+use super::linear::{Gated, as_multiplied};
 use crate::{
-    checkpoint::Tensors,
+    checkpoint::{InputScales, Tensors},
     error::EngineError,
     spec::{ExpertsSpec, ExpertsTensors, FfnSpec, FfnTensors, GatedTensors},
 };
@@ -29,6 +29,8 @@ pub struct Experts {
     /// Added to the scores for choosing experts only.
     correction: Option<Vec<f32>>,
     experts: Vec<Expert>,
+    /// How the rows that all experts read are quantised, if they multiply in FP8.
+    inputs: Option<InputScales>,
     shared: Option<Gated>,
     /// `[1, hidden]`: the gate of the shared expert.
     shared_gate: Option<Matrix>,
@@ -60,6 +62,10 @@ impl Ffn {
 
 impl Experts {
     fn load(from: Tensors<'_>, tensors: &ExpertsTensors, spec: &ExpertsSpec) -> Result<Self, EngineError> {
+        // Static scales are the largest of all experts, as in SGLang and vLLM.
+        let all = || tensors.experts.iter();
+        let inputs = from.input_scales(all().flat_map(|expert| [&expert.gate.weight, &expert.up.weight]))?;
+        let middle = from.input_scales(all().map(|expert| &expert.down.weight))?;
         let expert = |tensors: &GatedTensors| {
             Ok(Expert {
                 gate: from.matrix(&tensors.gate.weight)?,
@@ -72,6 +78,7 @@ impl Experts {
                     _ => None,
                 },
                 activation: spec.activation,
+                middle: middle.map(|InputScales { layout, fixed }| (layout, fixed)),
             })
         };
         Ok(Self {
@@ -80,6 +87,7 @@ impl Experts {
             gate_bias: from.optional_vector(tensors.router_bias.as_ref())?,
             correction: from.optional_vector(tensors.correction_bias.as_ref())?,
             experts: tensors.experts.iter().map(expert).collect::<Result<_, EngineError>>()?,
+            inputs,
             shared: tensors.shared.as_ref().map(|tensors| Gated::load(from, tensors)).transpose()?,
             shared_gate: tensors.shared_gate.as_ref().map(|tensor| from.matrix(tensor)).transpose()?,
         })
@@ -88,7 +96,7 @@ impl Experts {
     fn forward(&self, x: &[f32]) -> Vec<f32> {
         let logits = linear(x, &self.gate, self.gate_bias.as_deref());
         let routes = self.router.route(&logits, self.experts.len(), self.correction.as_deref());
-        let mut y = experts(x, &routes, &self.experts);
+        let mut y = experts(&as_multiplied(x, self.gate.inputs(), self.inputs), &routes, &self.experts);
         if let Some(shared) = &self.shared {
             let mut shared = shared.forward(x);
             if let Some(gate) = &self.shared_gate {

@@ -1,16 +1,22 @@
 //! Linear layers and gated blocks.
 
-use kernels::reference::{linear, silu_gate};
+use std::borrow::Cow;
+
+use kernels::reference::{linear, quantise_rows, silu_gate};
 
 use crate::{
-    checkpoint::{LinearWeights, Tensors},
+    checkpoint::{InputScales, LinearWeights, Tensors},
     error::EngineError,
     spec::{GatedTensors, LinearTensors},
 };
 
 /// A linear layer.
 #[derive(Debug)]
-pub struct Linear(LinearWeights);
+pub struct Linear {
+    weights: LinearWeights,
+    /// How the inputs are quantised, if the layer multiplies in FP8.
+    inputs: Option<InputScales>,
+}
 
 /// `down(silu(gate(x)) · up(x))`.
 #[derive(Debug)]
@@ -26,18 +32,46 @@ impl Linear {
     /// # Errors
     /// When a tensor is missing or has the wrong shape.
     pub fn load(from: Tensors<'_>, tensors: &LinearTensors) -> Result<Self, EngineError> {
-        from.linear(tensors).map(Self)
+        let inputs = from.input_scales([&tensors.weight])?;
+        Ok(Self { weights: from.linear(tensors)?, inputs })
+    }
+
+    /// Loads layers that read the same rows.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_readers<const COUNT: usize>(
+        from: Tensors<'_>,
+        readers: [&LinearTensors; COUNT],
+    ) -> Result<[Self; COUNT], EngineError> {
+        let shared = from.input_scales(readers.map(|tensors| &tensors.weight))?;
+        let load = |tensors: &LinearTensors| {
+            // A small layer among them may be left in the checkpoint's own type.
+            let inputs = shared.filter(|_| tensors.weight.rows.is_some());
+            Ok::<_, EngineError>(Self { weights: from.linear(tensors)?, inputs })
+        };
+        let loaded = readers.into_iter().map(load).collect::<Result<Vec<_>, _>>()?;
+        loaded.try_into().map_err(|_| EngineError::Configuration("a layer is missing".into()))
     }
 
     /// A layer with this weight and no bias.
     #[cfg(test)]
     pub fn of(weight: kernels::reference::Matrix) -> Self {
-        Self(LinearWeights { weight, bias: None })
+        Self { weights: LinearWeights { weight, bias: None }, inputs: None }
     }
 
     /// `x` is `[rows, inputs]`, the result `[rows, outputs]`.
     pub fn forward(&self, x: &[f32]) -> Vec<f32> {
-        linear(x, &self.0.weight, self.0.bias.as_deref())
+        let LinearWeights { weight, bias } = &self.weights;
+        linear(&as_multiplied(x, weight.inputs(), self.inputs), weight, bias.as_deref())
+    }
+}
+
+/// Rows of `width` values as a layer multiplies them: as they are, or rounded to FP8.
+pub(super) fn as_multiplied(x: &[f32], width: usize, inputs: Option<InputScales>) -> Cow<'_, [f32]> {
+    match inputs {
+        None => x.into(),
+        Some(InputScales { layout, fixed }) => quantise_rows(x, width, layout, fixed).values().into(),
     }
 }
 
@@ -47,8 +81,8 @@ impl Gated {
     /// # Errors
     /// When a tensor is missing or has the wrong shape.
     pub fn load(from: Tensors<'_>, tensors: &GatedTensors) -> Result<Self, EngineError> {
-        let linear = |tensors| Linear::load(from, tensors);
-        Ok(Self { gate: linear(&tensors.gate)?, up: linear(&tensors.up)?, down: linear(&tensors.down)? })
+        let [gate, up] = Linear::load_readers(from, [&tensors.gate, &tensors.up])?;
+        Ok(Self { gate, up, down: Linear::load(from, &tensors.down)? })
     }
 
     /// `x` and the result are `[rows, hidden]`.

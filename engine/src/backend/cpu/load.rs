@@ -8,12 +8,13 @@ use crate::{
         Capacity,
         state_places::{StateOptions, StatePlaces},
     },
-    checkpoint::{Folder, Weights},
+    checkpoint::{Folder, Tensors, Weights},
     drafts::{DraftFrom, DraftTarget, read_draft},
     error::EngineError,
     load::{Described, describe},
     memory,
     options::EngineOptions,
+    quantization::{StoredIn, quantised_draft},
     spec::{DraftSpec, TargetSpec},
 };
 
@@ -64,6 +65,8 @@ pub(super) fn other_draft(
     };
     let weights = own.weights()?;
     let spec = read_draft(&own, &weights, DraftTarget { folder: &folder, spec: target.spec() }, options)?;
+    let stored = StoredIn::Checkpoint(Tensors::new(&weights));
+    let spec = quantised_draft(spec, stored, options.draft_quantization, options.fp8_compute())?;
     check_draft(&spec, &loaded.spec(), own.path())?;
     load_draft(&weights, spec, target)
 }

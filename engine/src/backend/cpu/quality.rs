@@ -9,7 +9,7 @@ use crate::{
     checkpoint::{Folder, Tensors},
     error::EngineError,
     families::read_target,
-    quantization::{Quantization, StoredIn, quantised_target},
+    quantization::{Fp8Compute, Quantization, StoredIn, quantised_target},
 };
 
 /// Differences between two targets over the same texts.
@@ -30,14 +30,15 @@ pub struct Quality {
     pub same_token: f64,
 }
 
-/// Compares a folder's target with its quantised version, over texts that the plain one continues greedily from these
-/// prompts by `new_tokens` tokens each. In float32 on the CPU.
+/// Compares a folder's target with its quantised version in one of the modes, over texts that the plain one continues
+/// greedily from these prompts by `new_tokens` tokens each. In float32 on the CPU.
 ///
 /// # Errors
 /// When the target cannot be loaded, a prompt is empty, or a token is outside the vocabulary.
 pub fn quantisation_quality(
     folder: &Path,
     by: Quantization,
+    compute: Fp8Compute,
     prompts: &[Vec<u32>],
     new_tokens: usize,
 ) -> Result<Quality, EngineError> {
@@ -45,7 +46,7 @@ pub fn quantisation_quality(
     let weights = folder.weights()?;
     let spec = read_target(&folder, &weights)?;
     let plain = Target::load(&weights, spec.clone())?;
-    let quantised = quantised_target(spec, StoredIn::Checkpoint(Tensors::new(&weights)), Some(by))?;
+    let quantised = quantised_target(spec, StoredIn::Checkpoint(Tensors::new(&weights)), Some(by), compute)?;
     let quantised = Target::load(&weights, quantised)?;
     let mut sums = Quality { positions: 0, largest: 0.0, mean: 0.0, mean_logit: 0.0, divergence: 0.0, same_token: 0.0 };
     for prompt in prompts {

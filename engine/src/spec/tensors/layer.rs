@@ -2,8 +2,8 @@
 
 use super::{LinearTensors, Role, Split, TensorSpec};
 use crate::spec::{
-    AttentionSpec, DeltaNet, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent,
-    WeightFormat,
+    AttentionSpec, DeltaNet, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec,
+    MultiHeadLatent, WeightFormat,
 };
 
 /// Tensors of a decoder layer.
@@ -136,8 +136,10 @@ impl LayerSpec {
             post_attention_norm: norm("post_attention_layernorm"),
             ffn: self.ffn.tensors(&format!("{prefix}.mlp"), self.hidden),
         };
-        tensors.attention.matrices_mut().for_each(|matrix| matrix.format = self.formats.attention);
-        tensors.ffn.matrices_mut().for_each(|matrix| matrix.format = self.formats.ffn);
+        let LayerFormats { attention, ffn, attention_rows, ffn_rows } = self.formats;
+        let in_format = |matrix: &mut TensorSpec, format, rows| (matrix.format, matrix.rows) = (format, rows);
+        tensors.attention.matrices_mut().for_each(|matrix| in_format(matrix, attention, attention_rows));
+        tensors.ffn.matrices_mut().for_each(|matrix| in_format(matrix, ffn, ffn_rows));
         if let AttentionTensors::Grouped(grouped) = &mut tensors.attention {
             let norms = grouped.head_norms.take();
             grouped.head_norms = norms.map(|(query, key)| (query.stored(self.norms), key.stored(self.norms)));

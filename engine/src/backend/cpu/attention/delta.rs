@@ -71,10 +71,11 @@ impl Delta {
     /// # Errors
     /// When a tensor is missing or has the wrong shape.
     pub fn load(from: Tensors<'_>, tensors: &DeltaTensors, shape: DeltaNet, epsilon: f32) -> Result<Self, EngineError> {
+        let [mixed, gate] = Linear::load_readers(from, [&tensors.mixed, &tensors.gate])?;
         Ok(Self {
             sizes: shape.sizes,
-            mixed: Linear::load(from, &tensors.mixed)?,
-            gate: Linear::load(from, &tensors.gate)?,
+            mixed,
+            gate,
             beta: Linear::load(from, &tensors.beta)?,
             decay: Linear::load(from, &tensors.decay)?,
             output: Linear::load(from, &tensors.output)?,

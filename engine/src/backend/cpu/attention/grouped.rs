@@ -39,11 +39,12 @@ impl Grouped {
         epsilon: f32,
     ) -> Result<Self, EngineError> {
         let norms = |(query, key): &(_, _)| Ok::<_, EngineError>((from.vector(query)?, from.vector(key)?));
+        let [query, key, value] = Linear::load_readers(from, [&tensors.query, &tensors.key, &tensors.value])?;
         Ok(Self {
             shape,
-            query: Linear::load(from, &tensors.query)?,
-            key: Linear::load(from, &tensors.key)?,
-            value: Linear::load(from, &tensors.value)?,
+            query,
+            key,
+            value,
             output: Linear::load(from, &tensors.output)?,
             norms: tensors.head_norms.as_ref().map(norms).transpose()?,
             sinks: from.optional_vector(tensors.sinks.as_ref())?,

@@ -40,16 +40,24 @@ impl Latent {
         shape: MultiHeadLatent,
         epsilon: f32,
     ) -> Result<Self, EngineError> {
-        let compress_query =
-            |(down, norm): &(_, _)| Ok::<_, EngineError>((Linear::load(from, down)?, from.vector(norm)?));
+        let (compress_query, query, compress) = match &tensors.compress_query {
+            None => {
+                let [query, compress] = Linear::load_readers(from, [&tensors.query, &tensors.compress])?;
+                (None, query, compress)
+            }
+            Some((down, norm)) => {
+                let [down, compress] = Linear::load_readers(from, [down, &tensors.compress])?;
+                (Some((down, from.vector(norm)?)), Linear::load(from, &tensors.query)?, compress)
+            }
+        };
         let (absorb, expand) = shape.absorbed(from.matrix(&tensors.expand.weight)?.data());
         let heads = |data: &[f32], outputs: usize, inputs: usize| -> Vec<Matrix> {
             data.chunks_exact(outputs * inputs).map(|head| Matrix::new(outputs, inputs, head.to_vec())).collect()
         };
         Ok(Self {
-            compress_query: tensors.compress_query.as_ref().map(compress_query).transpose()?,
-            query: Linear::load(from, &tensors.query)?,
-            compress: Linear::load(from, &tensors.compress)?,
+            compress_query,
+            query,
+            compress,
             norm: from.vector(&tensors.norm)?,
             absorb: heads(&absorb, shape.latent_rank, shape.nope_dim),
             expand: heads(&expand, shape.value_dim, shape.latent_rank),

@@ -1,0 +1,190 @@
+//! Products in FP8 (`--fp8-compute products`) on the CPU: logits and texts are those of an independent program
+//! (`models/families/make_fp8.py`), and no text depends on trees or batches.
+//!
+//! Run by the crate `engine`: `cargo test -p engine --test fp8_products`.
+
+use std::path::{Path, PathBuf};
+
+use engine::{
+    Completion, Engine, EngineOptions, PromptLogprobs, Request, SamplingParams, ShapePolicy, StopConditions,
+    options::{DeviceChoice, Fp8Compute, Quantization},
+};
+use safetensors::SafeTensors;
+
+/// The checkpoints, with how their activations share scales.
+const CHECKPOINTS: [(&str, &str); 3] = [
+    ("llama_fp8_static", "static scales"),
+    ("llama_fp8_rows", "one scale per row"),
+    ("llama_fp8_blocks", "one scale per row and 128 columns"),
+];
+
+/// Tolerance between a float32 and a float64 program, of log-probabilities.
+const CLOSE: f32 = 1e-3;
+
+/// What the independent program wrote.
+struct Golden {
+    prompt: Vec<u32>,
+    tokens: Vec<u32>,
+    /// Log-probabilities of all tokens after each token of the prompt, with products and without.
+    products: Vec<Vec<f32>>,
+    weights: Vec<Vec<f32>>,
+}
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+fn family(name: &str) -> PathBuf {
+    repository("tests/data/families").join(name)
+}
+
+fn golden(name: &str) -> Golden {
+    let bytes = std::fs::read(family(name).join("golden.safetensors")).expect("a file");
+    let file = SafeTensors::deserialize(&bytes).expect("tensors");
+    let tokens = |name: &str| -> Vec<u32> {
+        let data = file.tensor(name).expect("tokens");
+        data.data().as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes) as u32).collect()
+    };
+    let rows = |name: &str| -> Vec<Vec<f32>> {
+        let logits = file.tensor(name).expect("logits");
+        let values: Vec<f32> =
+            logits.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        values.chunks_exact(logits.shape()[1]).map(log_softmax).collect()
+    };
+    Golden {
+        prompt: tokens("prompt"),
+        tokens: tokens("tokens"),
+        products: rows("logits"),
+        weights: rows("logits_of_weights"),
+    }
+}
+
+fn log_softmax(logits: &[f32]) -> Vec<f32> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
+    logits.iter().map(|logit| logit - largest - sum.ln() as f32).collect()
+}
+
+fn products(model: PathBuf) -> EngineOptions {
+    EngineOptions {
+        model_path: model,
+        fp8_compute: Some(Fp8Compute::Products),
+        device: DeviceChoice::Cpu,
+        max_running_requests: 3,
+        page_size: 4,
+        context_length: Some(96),
+        ..EngineOptions::default()
+    }
+}
+
+fn run(options: EngineOptions, shape: &str, prompts: &[Vec<u32>], new_tokens: usize) -> Vec<Completion> {
+    let sampling = SamplingParams {
+        prompt_logprobs: Some(PromptLogprobs { from: 1, alternatives: 64 }),
+        ..SamplingParams::default()
+    };
+    let stop = StopConditions { max_new_tokens: Some(new_tokens), ignore_eos: true, ..StopConditions::default() };
+    let request =
+        |prompt: &Vec<u32>| Request { input_ids: prompt.clone(), sampling: sampling.clone(), stop: stop.clone() };
+    let policy = ShapePolicy::fixed(shape.parse().expect("a shape"));
+    let mut engine = Engine::load(EngineOptions { policy, ..options }).expect("it loads");
+    engine.run(prompts.iter().map(request).collect()).expect("the requests run")
+}
+
+/// The largest difference of log-probabilities after each token of the prompt but the last.
+fn difference(found: &Completion, expected: &[Vec<f32>]) -> f32 {
+    assert_eq!(found.prompt_logprobs.len() + 1, expected.len());
+    let rows = found.prompt_logprobs.iter().zip(expected);
+    let row = |(found, expected): (&engine::backend::TokenLogprobs, &Vec<f32>)| {
+        assert_eq!(found.top.len(), expected.len(), "all tokens");
+        found.top.iter().map(|(token, logprob)| (logprob - expected[*token as usize]).abs()).fold(0.0, f32::max)
+    };
+    rows.map(row).fold(0.0, f32::max)
+}
+
+#[test]
+fn logits_and_texts_are_those_of_an_independent_program() {
+    for (name, _) in CHECKPOINTS {
+        let Golden { prompt, tokens, products: expected, weights } = golden(name);
+        let found = run(products(family(name)), "0,1,1", &[prompt.clone()], tokens.len());
+        assert_eq!(found[0].output_ids, tokens, "{name}");
+        let off = difference(&found[0], &expected);
+        assert!(off < CLOSE, "{name}: {off} apart");
+        assert!(difference(&found[0], &weights) > 100.0 * CLOSE, "{name}: the modes differ");
+        let dequantised = EngineOptions { fp8_compute: None, ..products(family(name)) };
+        let off = difference(&run(dequantised, "0,1,1", &[prompt], 1)[0], &weights);
+        assert!(off < CLOSE, "{name} with dequantised weights: {off} apart");
+    }
+}
+
+#[test]
+fn no_text_depends_on_trees_or_batches() {
+    let prompts: Vec<Vec<u32>> =
+        (0..3_u32).map(|seed| (0..9 + 6 * seed).map(|at| (at * at * 31 + seed * 97) % 60 + 2).collect()).collect();
+    let tiny = |name: &str| repository("models/tiny").join(name);
+    let head = EngineOptions {
+        draft_model_path: Some(tiny("eagle3")),
+        algorithm: Some("EAGLE3".into()),
+        quantization: Some(Quantization::Fp8),
+        draft_quantization: Some(Quantization::Fp8),
+        ..products(tiny("target"))
+    };
+    let looked_up = |name: &str| EngineOptions { algorithm: Some("PROMPT_LOOKUP".into()), ..products(family(name)) };
+    let mut cases = vec![(head, vec!["3,1,4", "3,2,7"])];
+    cases.extend(CHECKPOINTS.map(|(name, _)| (looked_up(name), vec!["3,1,4"])));
+    for (options, shapes) in cases {
+        let alone: Vec<Completion> =
+            prompts.iter().flat_map(|prompt| run(options.clone(), "0,1,1", std::slice::from_ref(prompt), 12)).collect();
+        for shape in ["0,1,1"].into_iter().chain(shapes) {
+            let together = run(options.clone(), shape, &prompts, 12);
+            for (found, expected) in together.iter().zip(&alone) {
+                let what = format!("{}, {shape}", options.model_path.display());
+                assert_eq!(found.output_ids, expected.output_ids, "{what}");
+                assert_eq!(found.prompt_logprobs, expected.prompt_logprobs, "{what}: not one bit");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_mode_is_named_in_identity_and_hashes() {
+    for (name, scales) in CHECKPOINTS {
+        let load = |options| Engine::load(options).expect("it loads").identity().clone();
+        let found = load(products(family(name)));
+        let words = format!("fp8 weights and activations (e4m3, activations with {scales})");
+        assert_eq!((found.quantised, found.fp8_compute), (Some(words), Some(Fp8Compute::Products)));
+        let other = load(EngineOptions { fp8_compute: None, ..products(family(name)) });
+        assert_eq!(other.fp8_compute, Some(Fp8Compute::Weights));
+        assert_eq!(found.target, format!("{} with fp8 products", other.target), "figures of both are not compared");
+    }
+}
+
+#[test]
+fn what_cannot_have_products_is_refused_by_name() {
+    let refused = |options: EngineOptions, parts: &[&str]| {
+        let Err(error) = Engine::load(options) else { panic!("it loads, but should fail with {parts:?}") };
+        let error = error.to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    };
+    refused(products(family("qwen3")), &["--fp8-compute products", "no layer", "--quantization fp8"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(family("llama_fp8_static").join(file), folder.path().join(file)).expect("a file");
+    }
+    tensors::change_tensors(folder.path(), |tensors| {
+        tensors.remove("model.layers.1.self_attn.k_proj.input_scale").expect("a scale");
+    });
+    refused(
+        products(folder.path().to_owned()),
+        &["--fp8-compute products", "layers.1.self_attn.q_proj", "layers.1.self_attn.k_proj"],
+    );
+    tensors::change_tensors(folder.path(), |tensors| {
+        let odd = tensors.remove("model.layers.0.mlp.up_proj.input_scale").expect("a scale");
+        let zero = (odd.0, odd.1, vec![0; 4]);
+        tensors.insert("model.layers.1.self_attn.k_proj.input_scale".into(), zero.clone());
+        tensors.insert("model.layers.0.mlp.up_proj.input_scale".into(), zero);
+    });
+    refused(products(folder.path().to_owned()), &["up_proj.input_scale", "above 0"]);
+}
+
+#[path = "support/tensors.rs"]
+mod tensors;
