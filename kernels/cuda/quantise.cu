@@ -173,3 +173,72 @@ extern "C" __global__ void __launch_bounds__(512) norm_rows(NORM) { norm_and_qua
 extern "C" __global__ void __launch_bounds__(512, 1) norm_rows_parts(NORM) { norm_and_quantise<false, MOST_PARTS>(NORM_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(512) norm_blocks(NORM) { norm_and_quantise<true, 0>(NORM_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(512, 1) norm_blocks_parts(NORM) { norm_and_quantise<true, MOST_PARTS>(NORM_ARGUMENTS); }
+
+#ifdef CLUSTERS
+/// Blocks of a cluster, which share a row.
+#define NORM_BLOCKS 8
+
+/// What a block has met: the sum of squares, and the largest magnitude of elements times weights, as bits.
+struct Met {
+  float squares;
+  u32 most;
+};
+
+/// A row by a cluster: parts of few rows are too much for as many multiprocessors. One exchange is enough: the largest
+/// value is that of the largest element times its weight, up to its rounding.
+template <bool BLOCKS>
+__device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int stream_stride, const T* add, int add_stride,
+                                                const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
+                                                const int* source, int width, float epsilon) {
+  DYNAMIC_SHARED(shared);
+  __shared__ float scratch[32];
+  __shared__ u32 most_scratch[32];
+  int row = (int)blockIdx.x / NORM_BLOCKS, rows = (int)gridDim.x / NORM_BLOCKS, rank = cluster_rank();
+  int at = (rank * (int)blockDim.x + (int)threadIdx.x) * NUMBERS;
+  float by[NUMBERS], x[NUMBERS], squares = 0.0f;
+  read_numbers(weight, at, width, by);
+  wait_for_predecessor();
+  T* own = stream + (u64)(source ? source[row] : row) * stream_stride + at;
+  T* kept = keep ? keep + (u64)row * keep_stride + at : nullptr;
+  if (at >= width)
+    read_numbers(own, at, width, x);
+  else if (part_count)
+    add_to_stream<MOST_PARTS>(x, own, nullptr, parts + (u64)row * width + at, part_count, (u64)rows * width, kept);
+  else
+    add_to_stream<0>(x, own, add ? add + (u64)row * add_stride + at : nullptr, nullptr, 0, 0, kept);
+  u32 most = 0;
+#pragma unroll
+  for (int i = 0; i < NUMBERS; i++) {
+    squares += x[i] * x[i];
+    most = max(most, float_bits(x[i] * by[i]) & 0x7fffffffu);
+  }
+  squares = block_sum(squares, scratch);
+  most = largest_of_block(most, most_scratch);
+  Met* met = (Met*)shared;
+  if (threadIdx.x == 0) *met = Met{squares, most};
+  cluster_arrive_with_own();
+  cluster_wait();
+  Met other = {0.0f, 0};
+  if (lane() < NORM_BLOCKS) other = load_from_block(met, lane());
+  cluster_arrive_relaxed();
+  float scale = inverse_root(warp_sum(other.squares) / (float)width + epsilon);
+#pragma unroll
+  for (int i = 0; i < NUMBERS; i++) x[i] = to_float(from_float(x[i] * scale * by[i]));
+  float of_row;
+  if (BLOCKS) {
+    of_row = scale_for(largest_of_lanes<W_BLOCK / NUMBERS>(largest_of(x)), nullptr);
+    if (at % W_BLOCK == 0 && at < width) scales[(u64)(at / W_BLOCK) * row_stride(rows) + row] = of_row;
+  } else {
+    float largest = to_float(from_float(bits_float(largest_of_lanes<WARP>(other.most)) * scale));
+    of_row = scale_for(float_bits(largest) & 0x7fffffffu, fixed);
+    if (rank == 0 && threadIdx.x == 0) scales[row] = of_row;
+  }
+  if (at < width) write_numbers(out, as_values, (u64)row * width + at, x, of_row);
+  cluster_wait();
+}
+
+/// The same norms of few rows. Grid: NORM_BLOCKS · rows in clusters of NORM_BLOCKS; one thread per NUMBERS elements of a
+/// row, in whole warps, at most 128 in a block. Dynamic shared memory: 16 bytes.
+extern "C" __global__ void __launch_bounds__(128) norm_rows_cluster(NORM) { norm_in_cluster<false>(NORM_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(128) norm_blocks_cluster(NORM) { norm_in_cluster<true>(NORM_ARGUMENTS); }
+#endif

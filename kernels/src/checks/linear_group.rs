@@ -32,7 +32,7 @@ pub fn check_linear_group(device: &Device, element: Element) -> Result<(), Strin
                 let check = |operands: Linear<'_>, expected: &[f32], what: &str| {
                     check_dealt(
                         (&kernels, operands, parts),
-                        (what, expected),
+                        (what, expected, 1e-4),
                         |linear| kernels.linear_group(linear, most_parts),
                         |linear| kernels.linear_group_gated(linear),
                     )

@@ -21,6 +21,10 @@ const PAIRS: [(Fp8Scales, Fp8Rows); 4] = [
     (Fp8Scales::RowBlocks, Fp8Rows::RowBlocks),
 ];
 
+/// The largest error of sums by warp groups, relative to the largest sum: Hopper adds up 128 products of FP8 numbers with
+/// about 14 bits. Measured: 1.4e-4.
+const ACCURACY: f32 = 1e-3;
+
 /// A layer's quantised rows, and its results with them.
 struct Products<'a> {
     kernels: &'a Kernels,
@@ -181,7 +185,7 @@ pub fn check_linear_products(device: &Device, element: Element) -> Result<(), St
     let mut numbers = Numbers::new(67);
     for (at, (weights, layout)) in PAIRS.into_iter().enumerate() {
         // A ring that wraps around, in parts; few inputs and several blocks; more rows than one unit has.
-        for (sizes, rows) in [([1168, 48], 17), ([144, 240], 70), ([400, 160], 130)].into_iter().skip(at / 2) {
+        for (sizes, rows) in [([1168, 48], 6), ([144, 240], 70), ([400, 160], 130)].into_iter().skip(at / 2) {
             let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, weights, rows)?;
             check_deals(&Products::new(&kernels, &layer, layout), sizes, (rows, weights))?;
         }
@@ -204,7 +208,7 @@ fn check_deals(
         let what = format!("products {inputs}→{outputs}, {rows} rows, {wide:?}, scales {weights:?} and {layout:?}");
         check_dealt(
             (kernels, operands, wide.parts()),
-            (&what, expected),
+            (&what, expected, ACCURACY),
             |linear| kernels.linear_wide(linear, wide),
             |linear| kernels.linear_wide_gated(linear, wide),
         )?;

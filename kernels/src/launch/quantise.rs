@@ -1,10 +1,10 @@
 //! Rows in FP8, for products in FP8: `cuda/quantise.cu`.
 
 use super::{
-    Kernels, RmsNorm, RowForm, RowScales, Rows, Unscaled, address, fp8::has_blocks, int, line, linear::squares_stride,
+    Kernels, RmsNorm, RowForm, RowScales, Rows, Unscaled, address, fp8::has_blocks, grid, int, line, linear::squares_stride,
 };
 use crate::{
-    device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
+    device::{Arg, DeviceError, Element, Geometry, KernelFile, Slice, Split},
     reference::Fp8Rows,
 };
 
@@ -16,6 +16,11 @@ const NUMBERS: usize = 16;
 /// Maximum number of threads of a block of the norms, and of the other kernels.
 const NORM_THREADS: usize = 512;
 const MOST_THREADS: usize = 1024;
+/// Blocks of a cluster that norms a row, their threads at most, and the maximum number of rows for which these are
+/// used: with more, there are enough rows for all multiprocessors.
+const NORM_BLOCKS: usize = 8;
+const MOST_CLUSTER_THREADS: usize = 128;
+const MOST_CLUSTER_ROWS: usize = 64;
 
 /// Where quantised rows go, and how.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +78,8 @@ impl Kernels {
         let (squares, count, epsilon) =
             unscaled.map_or((Slice::NONE, 0, 0.0), |unscaled| (unscaled.squares, unscaled.count, unscaled.epsilon));
         let own = [address(x.at), int(x.stride), address(squares), int(count), Arg::Float(epsilon), int(inputs)];
-        self.launch_quantise((name, MOST_THREADS), (out, to), &own, [rows, inputs])
+        let geometry = line(rows, threads(inputs, MOST_THREADS));
+        self.launch_quantise((name, geometry), (out, to), &own, [rows, inputs])
     }
 
     /// As [`rms_norm`](Self::rms_norm), with its result, rounded to the element type, quantised: the address of
@@ -86,21 +92,32 @@ impl Kernels {
         // `out` is checked for what it receives; the rest as for the norm.
         let stream = if source.is_some() { out } else { norm.stream };
         let (shared, parts) = self.norm_arguments(RmsNorm { out: stream, ..norm })?;
-        let name = match (has_blocks(to.layout), parts) {
-            (false, 0) => "norm_rows",
-            (false, _) => "norm_rows_parts",
-            (true, 0) => "norm_blocks",
-            (true, _) => "norm_blocks_parts",
+        let in_cluster = rows <= MOST_CLUSTER_ROWS
+            && width <= NORM_BLOCKS * MOST_CLUSTER_THREADS * NUMBERS
+            && self.device.properties().most_cluster >= NORM_BLOCKS;
+        let name = match (has_blocks(to.layout), in_cluster, parts) {
+            (false, true, _) => "norm_rows_cluster",
+            (false, false, 0) => "norm_rows",
+            (false, false, _) => "norm_rows_parts",
+            (true, true, _) => "norm_blocks_cluster",
+            (true, false, 0) => "norm_blocks",
+            (true, false, _) => "norm_blocks_parts",
+        };
+        let geometry = if in_cluster {
+            let threads = width.div_ceil(NORM_BLOCKS * NUMBERS).next_multiple_of(32) as u32;
+            grid([NORM_BLOCKS * rows, 1, 1], threads, 16).in_clusters(NORM_BLOCKS)
+        } else {
+            line(rows, threads(width, NORM_THREADS))
         };
         let own = [address(source.unwrap_or(Slice::NONE)), int(width), Arg::Float(epsilon)];
         let arguments = [&shared[2..], &own].concat();
-        self.launch_quantise((name, NORM_THREADS), (out.at, to), &arguments, [rows, width])
+        self.launch_quantise((name, geometry), (out.at, to), &arguments, [rows, width])
     }
 
-    /// Launches a kernel, with one block per row.
+    /// Launches a kernel.
     fn launch_quantise<'a>(
         &self,
-        (name, most_threads): (&'static str, usize),
+        (name, geometry): (&'static str, Geometry),
         (out, to): (Slice<'_>, QuantiseTo<'a>),
         own: &[Arg],
         [rows, inputs]: [usize; 2],
@@ -128,9 +145,13 @@ impl Kernels {
             address(fixed.unwrap_or(Slice::NONE)),
         ];
         let kernel = self.kernel(FILE, name)?;
-        let threads = (inputs / NUMBERS).next_multiple_of(32).clamp(32, most_threads) as u32;
         // SAFETY: lengths are checked above and by the callers.
-        unsafe { self.device.launch(&kernel, line(rows, threads), &[&to, own].concat())? };
+        unsafe { self.device.launch(&kernel, geometry, &[&to, own].concat())? };
         Ok(RowScales { at: scales, layout, form })
     }
+}
+
+/// Threads of a block that has a row: one per [`NUMBERS`] elements, in whole warps.
+fn threads(inputs: usize, most: usize) -> u32 {
+    (inputs / NUMBERS).next_multiple_of(32).clamp(32, most) as u32
 }
