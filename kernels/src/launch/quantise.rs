@@ -1,7 +1,8 @@
 //! Rows in FP8, for products in FP8: `cuda/quantise.cu`.
 
 use super::{
-    Kernels, RmsNorm, RowForm, RowScales, Rows, Unscaled, address, fp8::has_blocks, grid, int, line, linear::squares_stride,
+    Kernels, RmsNorm, RowForm, RowScales, Rows, Unscaled, address, fp8::has_blocks, grid, int, line,
+    linear::squares_stride,
 };
 use crate::{
     device::{Arg, DeviceError, Element, Geometry, KernelFile, Slice, Split},
