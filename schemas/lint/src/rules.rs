@@ -104,12 +104,21 @@ pub struct Rule {
 /// The engine whose behaviour a rule is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Applies {
-    /// Any engine: the configuration contradicts itself or its checkpoints.
+    /// All engines.
+    All,
+    /// Any engine with SGLang's flags: the configuration contradicts itself or its checkpoints.
     AnyEngine,
     /// SGLang (and slime, which starts it).
     Sglang,
     /// vLLM.
     Vllm,
+}
+
+impl Applies {
+    /// Whether it is about launches of this engine. vLLM has separate rules.
+    fn covers(self, engine: Engine) -> bool {
+        self == Self::All || (engine == Engine::Vllm) == (self == Self::Vllm)
+    }
 }
 
 /// The check of a rule. If a fact that it needs is unknown, it finds nothing.
@@ -132,7 +141,7 @@ impl Rule {
 
     /// The findings in a launch, with the doubts about the launch.
     fn look(&self, context: &Context<'_>) -> Vec<Finding> {
-        if (context.launch.engine == Engine::Vllm) != (self.applies == Applies::Vllm) {
+        if !self.applies.covers(context.launch.engine) {
             return Vec::new();
         }
         let found = match self.check {

@@ -1,2 +1,2 @@
-# expect: VL30 warning
+# expect: NR06 warning
 vllm serve org/m --nnodes 2 --master-addr node0 --master-addr 29500

@@ -219,7 +219,6 @@ rules! {
     vllm::vl27_keys_apart,
     vllm::vl28_mtp_tensors_missing,
     vllm::vl29_eagle3_target_in_vllm,
-    vllm::vl30_flag_given_twice,
     vllm::vl31_json_replaced,
     vllm::vl32_model_runner,
     vllm::vl33_vllm_block_draft_width,

@@ -9,7 +9,7 @@ use launch::Launch;
 use schemas::{engines::Engine, flags::Key, model::ModelFacts};
 
 use super::{
-    Applies, Context, RULES, Rule, Selection,
+    Context, RULES, Rule, Selection,
     page::{Block, Kind, Page},
 };
 
@@ -121,7 +121,7 @@ pub(crate) fn unchecked(context: &Context<'_>, selection: &Selection) -> Vec<Unc
     let lacking = |(rule, needs): (&Rule, &Needs)| {
         let concerns =
             needs.algorithms.is_empty() || algorithm.as_ref().is_some_and(|own| needs.algorithms.contains(own));
-        let is_own = (context.launch.engine == Engine::Vllm) == (rule.applies == Applies::Vllm);
+        let is_own = rule.applies.covers(context.launch.engine);
         if !is_own || !concerns || (!names_draft && needs.facts.iter().any(|fact| fact.is_of_draft())) {
             return None;
         }

@@ -28,7 +28,6 @@ pub(super) mod vl26_simulated_by_vllm;
 pub(super) mod vl27_keys_apart;
 pub(super) mod vl28_mtp_tensors_missing;
 pub(super) mod vl29_eagle3_target_in_vllm;
-pub(super) mod vl30_flag_given_twice;
 pub(super) mod vl31_json_replaced;
 pub(super) mod vl32_model_runner;
 pub(super) mod vl33_vllm_block_draft_width;

@@ -4,15 +4,17 @@
 //!
 //! ## What it does
 //!
-//! Looks for a flag that is given twice, possibly under another of its names, with different values.
+//! Looks for a flag that is given twice, possibly under another of its names, with different values. For vLLM the same key
+//! of a JSON flag counts too (`--speculative-config.method`).
 //!
 //! ## Why is this bad?
 //!
-//! Only one of the two can be intended. Which one takes effect depends only on their order.
+//! Only one of the two can be intended. Which one takes effect depends only on their order. JSON is not merged: the keys
+//! of the first `--speculative-config` are lost.
 //!
 //! ## What SGLang does
 //!
-//! argparse uses the last one.
+//! argparse uses the last one, as in vLLM. Newer versions of vLLM log `Found duplicate keys --master-addr`.
 //!
 //! ## Example
 //!
@@ -21,10 +23,23 @@
 //!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
+//! ```launch bad
+//! vllm serve target --nnodes 2 --master-addr node0 --master-addr 29500
+//! ```
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"method": "mtp", "num_speculative_tokens": 3}' \
+//!   --speculative-config '{"method": "ngram", "num_speculative_tokens": 5}'
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ```launch good
+//! vllm serve target --nnodes 2 --master-addr node0 --master-port 29500
 //! ```
 //!
 //! ## Versions
@@ -33,10 +48,15 @@
 //!
 //! ## Source
 //!
-//! sglang issue #8126; Python's argparse.
+//! sglang issue #8126; vLLM `utils/argparse_utils.py`; Python's argparse.
 
 use launch::Argument;
-use schemas::diagnostic::Severity;
+use schemas::{
+    diagnostic::Severity,
+    engines::Engine,
+    flags::{self, Key, Lookup},
+    text::shortened,
+};
 
 use crate::rules::{Applies, Check, Context, Definition, Finding};
 
@@ -44,33 +64,59 @@ pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR06",
     name: "given-twice",
     severity: Severity::Warning,
-    applies: Applies::AnyEngine,
+    applies: Applies::All,
     check: Check::Several(check),
 };
 
+/// Flags of vLLM that add to a list each time they are given.
+const ADDING: [&str; 1] = ["middleware"];
+
+/// What identifies an option.
+#[derive(PartialEq, Eq)]
+enum Identity {
+    Known(Key),
+    /// A flag of vLLM by its full name, with the key of its JSON if it gives one.
+    Vllm(&'static str, String),
+}
+
 fn check(context: &Context<'_>) -> Vec<Finding> {
-    let arguments = &context.launch.arguments;
-    let later = |at: usize, argument: &Argument| {
-        arguments[at + 1..].iter().find(|other| other.key.is_some() && other.key == argument.key)
-    };
-    let finding = |(at, argument): (usize, &Argument)| {
-        let later = later(at, argument)?;
-        let words = |argument: &Argument| argument.values.iter().map(|word| word.value.written().to_owned()).collect();
-        let (first, last): (Vec<String>, Vec<String>) = (words(argument), words(later));
-        if first == last {
-            return None;
-        }
+    let is_vllm = context.launch.engine == Engine::Vllm;
+    let identity = |argument| if is_vllm { of_vllm(argument) } else { argument.key.map(Identity::Known) };
+    let named: Vec<(&Argument, Identity)> =
+        context.launch.arguments.iter().filter_map(|argument| Some((argument, identity(argument)?))).collect();
+    let finding = |(at, (argument, identity)): (usize, &(&Argument, Identity))| {
+        let (later, _) = named.get(at + 1..)?.iter().find(|(_, other)| other == identity)?;
+        let (first, last) = (words(argument), words(later));
         // A branch that gives another value does so on purpose.
-        if argument.in_branch != later.in_branch {
+        if first == last || argument.in_branch != later.in_branch {
             return None;
         }
-        let (flag, first, last) = (&later.flag.value, first.join(" "), last.join(" "));
-        let message = format!("`{flag}` is given twice: `{last}` is used, not `{first}`");
+        let flag = &later.flag.value;
+        let message = format!("`{flag}` is given twice: `{}` is used, not `{}`", shortened(&last), shortened(&first));
         Some(
             Finding::new(argument.span, message, "not used")
                 .related(Some(later.span), "this counts")
                 .help("remove one of the two"),
         )
     };
-    arguments.iter().enumerate().filter(|(_, argument)| argument.key.is_some()).filter_map(finding).collect()
+    named.iter().enumerate().filter_map(finding).collect()
+}
+
+fn of_vllm(argument: &Argument) -> Option<Identity> {
+    let written = argument.flag.value.strip_prefix("--").filter(|name| !name.starts_with('-'))?;
+    let (flag, key) = written.split_once('.').map_or((written, ""), |(flag, key)| (flag, key));
+    let flag = flag.replace('_', "-");
+    // With `+`, and in a list, the value is added to the others.
+    let is_list = !key.is_empty() && argument.values.iter().any(|word| word.value.written().starts_with('['));
+    if key.ends_with('+') || is_list || ADDING.contains(&flag.as_str()) {
+        return None;
+    }
+    match flags::vllm().lookup(&flag, None) {
+        Lookup::Exact(one) | Lookup::Abbreviation(one) => Some(Identity::Vllm(one.canonical, key.to_owned())),
+        Lookup::Ambiguous(_) | Lookup::Unknown => None,
+    }
+}
+
+fn words(argument: &Argument) -> String {
+    argument.values.iter().map(|word| word.value.written()).collect::<Vec<_>>().join(" ")
 }

@@ -18,6 +18,8 @@ pub(super) struct Short {
     pub context: usize,
     /// Whether SGLang continues anyway.
     pub allowed: bool,
+    /// Whether the author allows it with the variable, and gives no length.
+    pub is_by_variable: bool,
     /// The setting that requests it: the context length, or the variable.
     pub request: Option<Span>,
 }
@@ -43,6 +45,7 @@ impl Short {
             None if !context.launch.lacks_variable(OVERWRITE) => return None,
             None => (DEFAULT_CHANGED.side(context.version()) == Side::Before, None),
         };
-        Some(Self { draft, context: length, allowed, request: request.or(variable) })
+        let is_by_variable = request.is_none() && variable.is_some();
+        Some(Self { draft, context: length, allowed, is_by_variable, request: request.or(variable) })
     }
 }

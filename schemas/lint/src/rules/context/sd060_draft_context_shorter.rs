@@ -69,7 +69,8 @@
 //!
 //! ## Versions
 //!
-//! 0.5.1 and later (PR #9388; read in 0.5.2). In earlier versions the variable is on by default: see SD061.
+//! 0.5.1 and later (PR #9388; read in 0.5.2). In earlier versions the variable is on by default: see SD061. A launch without
+//! a version whose flags only such versions take is information.
 //!
 //! ## Source
 //!
@@ -77,11 +78,12 @@
 
 use schemas::{
     diagnostic::{Safety, Severity},
-    flags::Key,
+    flags::{self, Key},
+    version::EngineVersion,
 };
 
 use super::draft_length::{DEFAULT_CHANGED, OVERWRITE, Short};
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::V0_5_2};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD060",
@@ -104,25 +106,32 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         "the draft was trained for {draft} tokens, but the context has {length}: startup fails with a ValueError"
     );
     let line = context.line(key, &draft.to_string());
-    Some(
-        Finding::new(place, message, label)
-            .related(Some(draft_place), format!("trained for {draft} tokens"))
-            .sglang_says(format!(
-                "ValueError: Warning: Target model's context_length ({length}) is greater than the derived context_length \
+    let finding = Finding::new(place, message, label)
+        .related(Some(draft_place), format!("trained for {draft} tokens"))
+        .sglang_says(format!(
+            "ValueError: Warning: Target model's context_length ({length}) is greater than the derived context_length \
                  ({draft}). This may lead to incorrect model outputs or CUDA errors. Note that the derived \
                  context_length \
                  may differ from max_position_embeddings in the model's config. To allow overriding this maximum, \
                  set the \
                  env var {OVERWRITE}=1"
-            ))
-            .maybe_note(DEFAULT_CHANGED.doubt(context.version()))
-            .on_facts("target", context.target)
-            .on_facts("draft", context.draft)
-            .by_version()
-            .help(format!(
-                "{} `{line}`, or set {OVERWRITE}=1 if no sequence gets longer than that",
-                context.add_or_write(key)
-            ))
-            .fix(Safety::Unsafe, "keep to the draft's length", context.set(key, &draft.to_string())),
-    )
+        ))
+        .maybe_note(DEFAULT_CHANGED.doubt(context.version()))
+        .on_facts("target", context.target)
+        .on_facts("draft", context.draft)
+        .by_version()
+        .help(format!(
+            "{} `{line}`, or set {OVERWRITE}=1 if no sequence gets longer than that",
+            context.add_or_write(key)
+        ))
+        .fix(Safety::Unsafe, "keep to the draft's length", context.set(key, &draft.to_string()));
+    Some(if is_of_old(context) { finding.at_most(Severity::Info) } else { finding })
+}
+
+/// Whether a launch that states no version has flags that only versions up to the change take: it was written for one of
+/// those.
+fn is_of_old(context: &Context<'_>) -> bool {
+    let takes = |version: &&EngineVersion| context.launch.has_flags_of(**version);
+    let mut read = flags::sglang().versions().iter();
+    !context.resolved.version_given && read.rfind(takes).is_some_and(|newest| *newest < V0_5_2)
 }

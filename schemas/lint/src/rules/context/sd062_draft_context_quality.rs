@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Compares the draft's context length with the longest sequence, where the engine accepts a longer one.
+//! Compares the draft's context length with the longest sequence, where the engine accepts a longer one. It is information
+//! if only the variable that allows it is set: the author knows the draft's length.
 //!
 //! ## Why is this bad?
 //!
@@ -67,15 +68,14 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let (draft, length) = (short.draft, short.context);
     let place = context.value_place(Key::SpeculativeDraftModelPath);
     let message = format!("beyond {draft} tokens the draft proposes poorly, and sequences can have {length}");
-    Some(
-        Finding::new(place, message, format!("trained for {draft} tokens"))
-            .related(short.request, format!("up to {length}"))
-            .on_facts("target", context.target)
-            .on_facts("draft", context.draft)
-            .help(format!(
-                "keep to short prompts or `{}`, take a draft for long ones, or measure at your lengths (`spectune \
+    let finding = Finding::new(place, message, format!("trained for {draft} tokens"))
+        .related(short.request, format!("up to {length}"))
+        .on_facts("target", context.target)
+        .on_facts("draft", context.draft)
+        .help(format!(
+            "keep to short prompts or `{}`, take a draft for long ones, or measure at your lengths (`spectune \
                  sweep`)",
-                context.line(Key::ContextLength, &draft.to_string())
-            )),
-    )
+            context.line(Key::ContextLength, &draft.to_string())
+        ));
+    Some(if short.is_by_variable { finding.at_most(Severity::Info) } else { finding })
 }
