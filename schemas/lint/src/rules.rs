@@ -18,6 +18,7 @@ mod support;
 mod unchecked;
 mod unstated;
 mod variables;
+mod variants;
 mod versions;
 
 mod algorithm;

@@ -193,6 +193,9 @@ impl Fault {
         if (!is_stated && !self.is_possible(context)) || !self.is_platform(context) {
             return None;
         }
+        if is_stated && self.may_be_fixed(context) {
+            return None;
+        }
         let (place, method) = self.method(context)?;
         let target = self.target(context)?;
         if !self.is_draft(context) || !self.is_gpu(context) || !self.has_tokens(context) {
@@ -224,7 +227,12 @@ impl Fault {
         };
         // A modified engine may have the fix.
         let finding = finding.note(self.stated(context)).help(self.help.clone()).by_engine();
-        let sure = self.certain && is_stated && method == ModelEvidence::Surely && target == ModelEvidence::Surely;
+        let is_released = !is_nightly(context) || self.until.is_none();
+        let sure = self.certain
+            && is_stated
+            && is_released
+            && method == ModelEvidence::Surely
+            && target == ModelEvidence::Surely;
         // A plugin with models and kernels of its own may lack the fault.
         let is_fork = self.images.is_empty() && context.launch.forks.any_of(context.launch.engine);
         Some(match (is_fork, sure) {
@@ -236,6 +244,14 @@ impl Fault {
 
     fn is_in(&self, version: EngineVersion) -> bool {
         edge(&self.since).is_none_or(|since| since <= version) && edge(&self.until).is_none_or(|until| version < until)
+    }
+
+    /// Whether a nightly build is from the weeks before the release that has the fix. Its number names the last release
+    /// only (`0.26.1rc1.dev1045`).
+    fn may_be_fixed(&self, context: &Context<'_>) -> bool {
+        let day = edge(&self.until).and_then(|until| published(context.launch.engine, until));
+        let near = day.zip(context.launch.dated).is_some_and(|(day, dated)| day.is_at_most_a_month_after(dated));
+        is_nightly(context) && near
     }
 
     /// Whether a launch that states no version may have the fault: a fixed one is reported only if the text is older than
@@ -375,6 +391,20 @@ impl Fault {
         (self.tokens.is_empty() || self.tokens.contains(&tokens))
             && self.tokens_at_least.is_none_or(|least| least <= tokens)
     }
+}
+
+/// Whether the version is that of a build between two releases.
+fn is_nightly(context: &Context<'_>) -> bool {
+    context.version().to_string().contains("rc")
+}
+
+/// Whether the target, whose config is not known, has the name of a family with latent attention.
+pub(super) fn is_named_latent(context: &Context<'_>) -> bool {
+    let named = |name: &String| {
+        let is_family = ["deepseek-r1", "deepseek-v3", "deepseek-v2", "kimi-k2"].iter().any(|part| name.contains(part));
+        is_family && !name.contains("distill")
+    };
+    named(&names::of_target(context)) || names::hints(context).iter().any(named)
 }
 
 /// The version at the edge of a row's range.

@@ -57,6 +57,7 @@ rules! {
     algorithm::sd015_draft_vocab_size_null,
     algorithm::sd016_draft_revision_replaced,
     algorithm::sd017_not_switched_on,
+    algorithm::sd018_draft_of_a_variant,
     tree::sd020_partial_trio_steps_missing,
     tree::sd021_partial_trio_topk_missing,
     tree::sd022_partial_trio_drafts_missing,

@@ -51,7 +51,7 @@ use schemas::{
     tree::NodeSource,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, variants::Variant, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD001",
@@ -99,6 +99,13 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .sglang_says(format!("ValueError: Unknown speculative algorithm name: {shown}"))
             .note("a plug-in that registers an algorithm under this name would make it known")
             .by_engine();
+        if let Some(variant) = Variant::named(name.value) {
+            return Some(finding.help(format!(
+                "{} is a kind of draft, and no algorithm: {}",
+                variant.name,
+                variant.runs()
+            )));
+        }
         let near = NAMES.iter().map(|known| (distance(known, &shown.to_ascii_uppercase()), *known)).min();
         return Some(match near.filter(|(far, _)| *far <= 2) {
             Some((_, known)) => finding

@@ -6,7 +6,8 @@
 //!
 //! Compares the largest batch size with a CUDA graph (`--cuda-graph-bs`, `--cuda-graph-max-bs`, or the default of a GPU
 //! whose memory is known) with the number of requests that can run together on one worker. If that number is only the
-//! default and no expected concurrency exceeds the largest graph, the finding is information.
+//! default and no expected concurrency exceeds the largest graph, or it is at most a tenth above the largest graph, the
+//! finding is information.
 //!
 //! ## Why is this bad?
 //!
@@ -121,5 +122,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Some(expected) => expected > largest,
         None => !is_default || context.launch.engine == Engine::Slime,
     };
-    Some(if may_come { finding } else { finding.at_most(Severity::Info) })
+    // A batch that is hardly larger than the largest graph is rare.
+    let is_near = requests <= largest + largest / 10;
+    Some(if may_come && !is_near { finding } else { finding.at_most(Severity::Info) })
 }

@@ -82,7 +82,7 @@ use schemas::{
 };
 
 use super::padding::{Captured, advised_line};
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, known::is_named_latent, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD081",
@@ -102,7 +102,10 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let known = written.is_some() || context.is_absent(main);
     let flashinfer = context.resolved.attention_backend.as_ref()?.value == "flashinfer";
     // Latent attention has its own kernels under the same name.
-    let other_kernels = context.target_config().is_some_and(uses_mla);
+    let other_kernels = match context.target_config() {
+        Some(config) => uses_mla(config),
+        None => is_named_latent(context),
+    };
     let other_draft = context.launch.has(Key::SpeculativeDraftAttentionBackend)
         && context.launch.text(Key::SpeculativeDraftAttentionBackend)?.value != "flashinfer";
     let never_pads = context.launch.has(Key::DisableCudaGraphPadding) && MENDED.side(context.version()) == Side::After;

@@ -5,7 +5,8 @@
 //! ## What it does
 //!
 //! Looks at a DSPARK launch for DP attention without `--enable-dp-lm-head` or with an unsupported all-to-all library,
-//! for context parallelism under DP attention, and for unsupported devices.
+//! for context parallelism under DP attention, and for unsupported devices. Under DP attention also for a mode of
+//! verification that the library does not allow, and for an all-to-all library of the draft's own.
 //!
 //! ## Why is this bad?
 //!
@@ -33,7 +34,7 @@
 //! ## Versions
 //!
 //! Since DSPARK was added (0.5.16). NPUs from 0.5.18 on, XPUs in 0.5.23; `megamoe` from 0.5.18 and `mori` from 0.5.21
-//! on.
+//! on. The mode and the draft's own library were read in 0.5.18 and later.
 //!
 //! ## Source
 //!
@@ -43,7 +44,7 @@ use schemas::{
     algorithm::Algorithm,
     diagnostic::Severity,
     flags::Key,
-    text::{Span, shortened},
+    text::{Located, Span, shortened},
 };
 
 use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
@@ -60,7 +61,10 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     if context.only(Algorithm::Dspark).is_none() || context.version() < V0_5_16 {
         return Vec::new();
     }
-    [device(context), head(context), library(context)].into_iter().flatten().collect()
+    [device(context), head(context), library(context), mode(context), own_library(context)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn device(context: &Context<'_>) -> Option<Finding> {
@@ -107,6 +111,44 @@ fn library(context: &Context<'_>) -> Option<Finding> {
             .sglang_says("ValueError: DSpark with dp attention supports moe_a2a_backend 'none' (built-in TP MoE), …")
             .by_version()
             .help(format!("write `{}`", context.line(Key::MoeA2aBackend, "none")))
+    })
+}
+
+/// A mode that cuts the verified tokens, which the ranks would have to agree on.
+fn mode(context: &Context<'_>) -> Option<Finding> {
+    attention_ranks(context)?;
+    let on_npu = context.launch.text(Key::Device).is_some_and(|device| device.value.starts_with("npu"));
+    let library = context.launch.text(Key::MoeA2aBackend).filter(|library| library.value != "none")?;
+    let mode = context.launch.variable("SGLANG_RAGGED_VERIFY_MODE")?;
+    let is_other = matches!(mode.value.trim(), "compact" | "cap-accept");
+    (is_other && !on_npu && context.version() >= V0_5_18).then(|| {
+        let message = format!("DSPARK over `{}` verifies every token, and the mode asks for fewer", library.value);
+        Finding::new(mode.span, message, "not with this library")
+            .related(Some(library.span), "exchanges tokens between ranks")
+            .sglang_says("ValueError: DSpark DP MoE or prefill coordination requires SGLANG_RAGGED_VERIFY_MODE=static.")
+            .by_version()
+            .help("take the variable out, or write `SGLANG_RAGGED_VERIFY_MODE=static`")
+    })
+}
+
+/// A library of the draft's own.
+fn own_library(context: &Context<'_>) -> Option<Finding> {
+    attention_ranks(context)?;
+    let on_npu = context.launch.text(Key::Device).is_some_and(|device| device.value.starts_with("npu"));
+    let argument = context.argument("speculative-moe-a2a-backend")?;
+    let own = argument.values.first()?;
+    let own = Located::new(own.value.known()?, own.span);
+    let target = match context.launch.text(Key::MoeA2aBackend) {
+        Some(library) => library.value,
+        None if context.is_absent(Key::MoeA2aBackend) => "none",
+        None => return None,
+    };
+    (own.value != target && !on_npu && context.version() >= V0_5_18).then(|| {
+        let message = format!("DSPARK exchanges tokens over `{target}` too, and not over `{}`", shortened(own.value));
+        Finding::new(own.span, message, "another library")
+            .sglang_says("ValueError: DSpark ignores --speculative-moe-a2a-backend; with dp attention it must match …")
+            .by_version()
+            .help(format!("take `{}` out", argument.flag.value))
     })
 }
 

@@ -358,7 +358,9 @@ fn other_rules_with_their_bounds() {
         "--model-path m --tp 8 --dp-size 8 --enable-dp-attention --disaggregation-mode decode \
          --speculative-algorithm EAGLE {CHAIN}"
     ));
-    finds(&decode, Some("0.5.9"), "NR18", Severity::Warning);
+    finds(&decode, Some("0.5.9"), "NR18", Severity::Info);
+    let shared = decode.replace("--model-path m ", "--model-path zai-org/GLM-5.2-FP8 ");
+    finds(&shared, Some("0.5.9"), "NR18", Severity::Warning);
     silent(&decode, Some("0.5.19"), "NR18");
     let sink = sglang(&format!("--model-path m --speculative-algorithm EAGLE --speculative-draft-sink-size 4 {CHAIN}"));
     finds(&sink, Some("0.5.23"), "SD145", Severity::Error);

@@ -62,7 +62,7 @@ use schemas::{
     version::EngineVersion,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Check, Context, Definition, Finding, variants::Variant};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL11",
@@ -98,7 +98,10 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let shown = shortened(&method);
     let finding = Finding::new(place, format!("vllm has no method `{shown}`"), "not known");
-    Some(match meant(&method) {
+    // `dflash2` is a kind of draft, and no method.
+    let variant = Variant::named(&method);
+    Some(match meant(&method).filter(|_| variant.is_none()) {
+        None if variant.is_some() => finding.help(variant.map(Variant::runs).unwrap_or_default()),
         Some(known) => finding.help(format!("write `\"method\": \"{known}\"`")),
         None if context.launch.forks.any_of(Engine::Vllm) => return None,
         None => finding

@@ -4,7 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks up every flag in the version's parser, as argparse does: exact names first, then prefixes.
+//! Looks up every flag in the version's parser, as argparse does: exact names first, then prefixes. A name that resembles
+//! none is information if there are several, or if the image is one without a namespace, which someone built: the engine
+//! is a modified one.
 //!
 //! ## Why is this bad?
 //!
@@ -99,7 +101,9 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         arguments.filter_map(|argument| look(context, argument)).map(Finding::by_engine).collect();
     // Several names of which none resembles a flag are those of a modified engine.
     let is_foreign = |one: &&Finding| one.depends.unknown_name;
-    if found.iter().filter(is_foreign).count() >= MOST_UNKNOWN {
+    // So are those of an image that someone built here.
+    let is_own_image = context.launch.image.as_deref().is_some_and(|image| !image.contains('/'));
+    if is_own_image || found.iter().filter(is_foreign).count() >= MOST_UNKNOWN {
         found.iter_mut().filter(|one| one.depends.unknown_name).for_each(|one| one.harm = Severity::Info);
     }
     found
