@@ -10,7 +10,7 @@ use crate::{
 };
 
 pub(super) const FILE: KernelFile =
-    KernelFile { name: "quantise.cu", text: include_str!("../../cuda/quantise.cu"), split: Split::Cache };
+    KernelFile { name: "quantise.cu", text: include_str!("../../cuda/quantise.cu"), split: Split::Shared };
 
 /// Elements per thread.
 const NUMBERS: usize = 16;
