@@ -59,6 +59,11 @@ pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
             if products { "" } else { "; activations are not quantised" }
         ));
     }
+    if let Some(cache) = engine.identity().kv_cache {
+        terminal::note(&format!(
+            "note: the KV cache is kept as {cache}. Speculation is lossless against the target with this cache"
+        ));
+    }
     Ok(engine)
 }
 

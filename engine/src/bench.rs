@@ -79,6 +79,9 @@ pub struct Bench {
     /// How its layers in FP8 multiply, if it has any: `weights` or `products`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fp8_compute: Option<&'static str>,
+    /// The format of the KV cache, if it is not the type that the engine computes in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_cache_dtype: Option<&'static str>,
     /// Time of a round that does nothing but read, once per pass, the weights that it needs, and the cache. `None` if
     /// rounds are faster: then they read from the processor's caches, and memory is not the limit.
     pub memory_floor_ms: Option<f64>,
@@ -189,6 +192,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
         simulated: engine.options().makes_up_acceptance(),
         quantised: engine.identity().quantised.clone(),
         fp8_compute: engine.identity().fp8_compute.map(Fp8Compute::name),
+        kv_cache_dtype: engine.identity().kv_cache,
         memory_floor_ms: share.map(|_| floor.memory_ms),
         compute_floor_ms: share.and(floor.compute_ms),
         share_of_floor: share,

@@ -15,4 +15,7 @@ pub struct Identity {
     pub quantised: Option<String>,
     /// How its layers in FP8 multiply, if it has any.
     pub fp8_compute: Option<Fp8Compute>,
+    /// The format of the KV cache as `--kv-cache-dtype` names it, if it is not the type that the engine computes in:
+    /// speculation is lossless with respect to this cache.
+    pub kv_cache: Option<&'static str>,
 }

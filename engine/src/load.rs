@@ -18,7 +18,7 @@ use crate::{
     identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
     quantization::{Fp8Compute, Quantization, StoredIn, computed, described, quantised_draft, quantised_target},
-    spec::{DraftSpec, PublishedModel, TargetSpec, TextSpec, published},
+    spec::{CacheFormat, DraftSpec, PublishedModel, TargetSpec, TextSpec, published},
     text::Text,
 };
 
@@ -76,6 +76,7 @@ pub(crate) fn describe(options: &EngineOptions) -> Result<Described, EngineError
     let weights = folder.weights()?;
     let stored = StoredIn::Checkpoint(Tensors::new(&weights));
     let spec = quantised_target(read_target(&folder, &weights)?, stored, options.quantization, options.fp8_compute())?;
+    let spec = cached("target", options.kv_cache, |format| spec.with_cache(format))?;
     let draft = DraftFrom::options(options)?;
     let draft = draft.as_ref().map(|draft| draft_of(draft, &folder, &weights, &spec, options)).transpose()?;
     Ok(Described { folder, weights, spec, draft })
@@ -114,19 +115,17 @@ pub(crate) fn hashes(options: &EngineOptions) -> Result<(String, Option<String>)
         None => None,
         Some(DraftFrom::Folder(folder)) => Some(folder.hash()?),
         Some(DraftFrom::Target) => Some(target.clone()),
-        Some(DraftFrom::Texts(rule)) => {
-            return Ok((quantised_hash(target, options.quantization, options), Some(texts(rule))));
-        }
+        Some(DraftFrom::Texts(rule)) => return Ok((target_hash(target, options), Some(texts(rule)))),
     };
     let draft = draft.map(|hash| quantised_hash(hash, options.draft_quantization, options));
-    Ok((quantised_hash(target, options.quantization, options), draft))
+    Ok((target_hash(target, options), draft))
 }
 
 fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
     let Described { folder, weights, spec, draft: own_draft } = describe(options)?;
     let made_for = folder.config.derived_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
-    let (target_hash, draft_hash) = hashes(options)?;
+    let (hash, draft_hash) = hashes(options)?;
     let (quantised, fp8_compute) = (described(&spec.layers), computed(&spec.layers));
     let backend: Box<dyn Backend> = match devices.is_empty() {
         true => {
@@ -153,10 +152,11 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
         backend,
         identity: Identity {
             name: name(&options.model_path),
-            target: target_hash,
+            target: hash,
             draft: draft_hash,
             quantised,
             fp8_compute,
+            kv_cache: options.kv_cache.word(),
         },
         context_length,
         text,
@@ -183,7 +183,26 @@ fn draft_of(
         }
     };
     let stored = StoredIn::Checkpoint(Tensors::new(own.as_ref().unwrap_or(weights)));
-    Ok((quantised_draft(spec, stored, options.draft_quantization, options.fp8_compute())?, own))
+    let spec = quantised_draft(spec, stored, options.draft_quantization, options.fp8_compute())?;
+    Ok((cached("draft", options.kv_cache, |format| spec.with_cache(format))?, own))
+}
+
+/// A model with caches in a format.
+///
+/// # Errors
+/// When it has none in this format.
+pub(crate) fn cached<M>(
+    whose: &str,
+    format: CacheFormat,
+    with_cache: impl Fn(CacheFormat) -> Result<M, &'static str>,
+) -> Result<M, EngineError> {
+    with_cache(format).map_err(|kind| {
+        EngineError::Configuration(format!(
+            "--kv-cache-dtype {}: the {whose} has {kind}, whose cache this engine keeps in the dtype that it computes in: \
+             give auto, or remove the flag",
+            format.word().unwrap_or("auto")
+        ))
+    })
 }
 
 /// The hash of files, extended if their weights are quantised at load time, and if activations are quantised.
@@ -194,6 +213,15 @@ fn quantised_hash(hash: String, by: Option<Quantization>, options: &EngineOption
         Fp8Compute::Products => " with fp8 products",
     };
     format!("{hash}{quantised}{products}")
+}
+
+/// The hash of a target's files, extended by what changes its output: quantisation at load time, and a cache in FP8.
+fn target_hash(hash: String, options: &EngineOptions) -> String {
+    let hash = quantised_hash(hash, options.quantization, options);
+    match options.kv_cache.word() {
+        None => hash,
+        Some(word) => format!("{hash} with a KV cache in {word}"),
+    }
 }
 
 /// What identifies a draft from texts: its rule, with all numbers.
@@ -218,9 +246,14 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
     let context_length = context_length(name, shape.context_length, options.context_length)?;
     let (nowhere, compute) = (StoredIn::Nowhere, options.fp8_compute());
     let target = quantised_target(shape.target(options.num_layers)?, nowhere, options.quantization, compute)?;
+    let target = cached("target", options.kv_cache, |format| target.with_cache(format))?;
     let draft = match rule {
         Some(rule) => DraftSpec::Text(rule),
-        None => quantised_draft(random_draft(shape, &target, options)?, nowhere, options.draft_quantization, compute)?,
+        None => {
+            let draft = random_draft(shape, &target, options)?;
+            let draft = quantised_draft(draft, nowhere, options.draft_quantization, compute)?;
+            cached("draft", options.kv_cache, |format| draft.with_cache(format))?
+        }
     };
     let name = match options.num_layers {
         Some(layers) => format!("{name} of {layers} layers"),
@@ -236,13 +269,14 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         backend,
         identity: Identity {
             name: format!("random {name}"),
-            target: quantised_hash(format!("random {name}"), options.quantization, options),
+            target: target_hash(format!("random {name}"), options),
             draft: Some(match rule {
                 Some(rule) => texts(rule),
                 None => quantised_hash(format!("random {name} {algorithm}"), options.draft_quantization, options),
             }),
             quantised,
             fp8_compute,
+            kv_cache: options.kv_cache.word(),
         },
         context_length,
         text: None,

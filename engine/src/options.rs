@@ -21,7 +21,7 @@ use crate::{
     backend::verify_plan::VerifyPlan,
     checkpoint::Folder,
     error::EngineError,
-    spec::{TextSpec, published},
+    spec::{CacheFormat, TextSpec, published},
 };
 
 /// The device to run on.
@@ -88,6 +88,8 @@ pub struct EngineOptions {
     /// How layers whose weights are in FP8 multiply, in target and draft; `None` for the default
     /// ([`fp8_compute`](Self::fp8_compute)).
     pub fp8_compute: Option<Fp8Compute>,
+    /// Format of the caches of the target and of its draft.
+    pub kv_cache: CacheFormat,
     /// Maximum sequence length; `None` takes the model's.
     pub context_length: Option<usize>,
     /// Maximum number of running requests.
@@ -211,6 +213,7 @@ impl Default for EngineOptions {
             quantization: None,
             draft_quantization: None,
             fp8_compute: None,
+            kv_cache: CacheFormat::Plain,
             context_length: None,
             max_running_requests: MAX_RUNNING_REQUESTS,
             page_size: 1,
@@ -333,6 +336,7 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
         quantization: quantization("models.quantization", models.quantization.as_deref())?,
         draft_quantization: quantization("models.quantization", models.quantization.as_deref())?,
         fp8_compute: fp8_compute("models.fp8_compute", models.fp8_compute.as_deref())?,
+        kv_cache: kv_cache("models.kv_cache_dtype", models.kv_cache_dtype.as_deref())?,
         context_length: Some(engine.context_length),
         attention_backend: engine.attention_backend.clone(),
         chunked_prefill_size: engine.chunked_prefill_size.unwrap_or(defaults.chunked_prefill_size),
@@ -359,6 +363,22 @@ pub fn quantization(key: &str, name: Option<&str>) -> Result<Option<Quantization
 /// When the mode is unknown.
 pub fn fp8_compute(key: &str, name: Option<&str>) -> Result<Option<Fp8Compute>, EngineError> {
     name.map(|name| Fp8Compute::parse(key, name)).transpose()
+}
+
+/// Parses the format of caches that a key of a file or a flag names.
+///
+/// # Errors
+/// When the format is unknown or not supported.
+pub fn kv_cache(key: &str, name: Option<&str>) -> Result<CacheFormat, EngineError> {
+    match name {
+        None | Some("auto") => Ok(CacheFormat::Plain),
+        Some(CacheFormat::FP8) => Ok(CacheFormat::Fp8),
+        Some(other) => Err(EngineError::Configuration(format!(
+            "{key} {other} is not supported by this engine: expected auto (the dtype that it computes in) or {} (one scale \
+             per layer for keys and one for values)",
+            CacheFormat::FP8
+        ))),
+    }
 }
 
 /// The tree shape that SGLang chooses for a published model shape.

@@ -6,6 +6,7 @@
 
 mod attention;
 mod block;
+mod cache;
 mod cost;
 mod draft;
 mod features;
@@ -23,6 +24,7 @@ mod text;
 pub use self::{
     attention::{AttentionSpec, DeltaNet, GroupedQuery, KvLayout, MultiHeadLatent, StateLayout},
     block::{BlockLayer, BlockSpec, BlockTensorLayout, ConfidenceSpec, MarkovKind, MarkovSpec, default_layers},
+    cache::CacheFormat,
     cost::{Cost, ExpertCost, ModelCost, PassCost, WindowedCache},
     draft::DraftSpec,
     features::{CaptureNorms, CapturedFeatures, DraftSource, EmbeddingSource, Features, LinearSpec, VocabularySource},
@@ -35,7 +37,7 @@ pub use self::{
     share::Share,
     target::TargetSpec,
     tensors::{
-        AttentionTensors, BlockTensors, DeltaTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors,
+        AttentionTensors, BlockTensors, CacheScaleNames, DeltaTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors,
         JoinTensors, LatentTensors, LayerTensors, LinearTensors, MarkovTensors, RecurrentTensors, Role, Split,
         TargetTensors, TensorSpec,
     },

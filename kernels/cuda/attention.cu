@@ -9,10 +9,11 @@
 // accumulated with explicit `multiply_add`: a compiler that may contract could do so differently in different kernels.
 // A block computes one row or several; several rows share only the loads of keys that all of them see.
 //
-// -DHEAD_DIM: elements of a head. -DSINKS adds a sink for each query head (one more score in its softmax, without a
-// value; null for none), and a window (0 for none): then a row sees only the last `window` of its keys, and the order
-// depends only on how many these are.
+// -DHEAD_DIM: elements of a head. -DKV_FP8: keys and values are FP8 (cache.cuh). -DSINKS adds a sink for each query head
+// (one more score in its softmax, without a value; null for none), and a window (0 for none): then a row sees only the
+// last `window` of its keys, and the order depends only on how many these are.
 #include "common.cuh"
+#include "cache.cuh"
 #include "rows.cuh"
 #include "merge.cuh"
 
@@ -102,11 +103,11 @@ __device__ __forceinline__ void add(const Block<GROUP, ROWS>& block, Lane<GROUP,
   }
 }
 
-__device__ __forceinline__ void unpack_heads(const uint4 raw[TOGETHER][PIECES], float heads[TOGETHER][OWN]) {
+__device__ __forceinline__ void unpack_heads(const Raw raw[TOGETHER][PIECES], float heads[TOGETHER][OWN]) {
 #pragma unroll
   for (int i = 0; i < TOGETHER; i++) {
 #pragma unroll
-    for (int p = 0; p < PIECES; p++) unpack_piece(raw[i][p], heads[i] + p * VECTOR);
+    for (int p = 0; p < PIECES; p++) unpack_cached(raw[i][p], heads[i] + p * VECTOR);
   }
 }
 
@@ -136,7 +137,7 @@ __device__ __forceinline__ void attend_rows(Block<GROUP, ROWS>& block, Lane<GROU
         next = alike ? behind : lead + 1;
         int live = min(TILE, block.seen[lead].end - tile);
         if (step >= live) continue;
-        uint4 k[TOGETHER][PIECES], v[TOGETHER][PIECES];
+        Raw k[TOGETHER][PIECES], v[TOGETHER][PIECES];
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) {
           int mine = key + i * TEAMS;
@@ -216,14 +217,23 @@ __device__ __forceinline__ void attend(const Operands& given) {
 #define SINK_ARGUMENTS
 #endif
 
+// The keys' scale is part of `scale`.
+#ifdef KV_FP8
+#define VALUE_SCALE_PARAMETER , float value_scale
+#define VALUE_SCALE_ARGUMENT , value_scale
+#else
+#define VALUE_SCALE_PARAMETER
+#define VALUE_SCALE_ARGUMENT
+#endif
+
 #define PARAMETERS                                                                                                      \
-  T *out, const T *query, int query_stride, const T *keys, const T *values, const int *page_table, int table_width,     \
+  T *out, const T *query, int query_stride, const C *keys, const C *values, const int *page_table, int table_width,     \
       int page_size, const int *row_slot, const int *row_prefix, const int *row_own_count, const int *row_own,          \
       int own_stride, int rows, int together, int heads, int kv_heads, float scale, float *partial, int *counters,      \
-      int max_splits SINK_PARAMETERS
+      int max_splits VALUE_SCALE_PARAMETER SINK_PARAMETERS
 #define OPERANDS                                                                                                        \
   {out, query, query_stride, keys, values, page_table, table_width, page_size, row_slot, row_prefix, row_own_count,     \
-   row_own, own_stride, rows, together, heads, kv_heads, scale, partial, counters, max_splits SINK_ARGUMENTS}
+   row_own, own_stride, rows, together, heads, kv_heads, scale, partial, counters, max_splits VALUE_SCALE_ARGUMENT SINK_ARGUMENTS}
 
 /// out `[rows, heads · HEAD_DIM]`; query rows `query_stride` apart; keys and values `[cache rows, kv_heads, HEAD_DIM]`;
 /// page_table `[slots, table_width]`; row_slot, row_prefix, row_own_count `[rows]`, row_own `[rows, own_stride]`. Rows

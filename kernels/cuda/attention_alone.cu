@@ -2,10 +2,11 @@
 // multiprocessor, and 512 blocks on most devices at once. Their keys and values in flight wait in the L1 cache, of
 // which they need more. That setting is per file, so this is a separate file.
 //
-// -DHEAD_DIM: elements of a head. Not for float, nor for heads of 256.
+// -DHEAD_DIM: elements of a head. -DKV_FP8: keys and values are FP8 (cache.cuh). Not for float, nor for heads of 256.
 #include "common.cuh"
 
 #if defined(T_PAIRS) && HEAD_DIM <= 128
+#include "cache.cuh"
 #include "rotation.cuh"
 #include "groups.cuh"
 #include "splits.cuh"

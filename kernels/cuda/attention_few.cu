@@ -1,10 +1,11 @@
 // Attention over the paged cache on tensor cores for few (row, head) pairs: a round without speculation, short chains,
 // or narrow blocks where the device would otherwise be idle. See few.cuh.
 //
-// -DHEAD_DIM: elements of a head. Not for float, nor for heads of 256.
+// -DHEAD_DIM: elements of a head. -DKV_FP8: keys and values are FP8 (cache.cuh). Not for float, nor for heads of 256.
 #include "common.cuh"
 
 #if defined(T_PAIRS) && HEAD_DIM <= 128
+#include "cache.cuh"
 #include "rotation.cuh"
 #include "groups.cuh"
 #include "splits.cuh"

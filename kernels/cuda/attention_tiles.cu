@@ -8,24 +8,31 @@
 // Faster than attention.cu where rows share what they see. The order of its sums depends on the group, so it is not
 // used in batch-invariant mode.
 //
-// -DHEAD_DIM: elements of a head. Not for float.
+// -DHEAD_DIM: elements of a head. -DKV_FP8: keys and values are FP8 (cache.cuh). Not for float.
 #include "common.cuh"
 
 #ifdef T_PAIRS
+#include "cache.cuh"
 #include "groups.cuh"
 #include "splits.cuh"
 #include "softmax.cuh"
 
 /// Keys of a tile: one per bit of a mask word and one per lane.
 #define KEYS 32
-/// Tiles that are in shared memory or in flight.
+/// Tiles that are in shared memory or in flight. Those in FP8 are half as large.
+#ifdef KV_FP8
+#define STAGES (HEAD_DIM <= 128 ? 5 : 4)
+#else
 #define STAGES (HEAD_DIM <= 128 ? 3 : 2)
-/// Bytes from one key to the next in shared memory: an odd number of 16-byte pieces, so that the eight rows of an 8×8
-/// tile are in different banks.
-#define KEY_BYTES (HEAD_DIM * 2 + 16)
+#endif
+/// Bytes from one key or query to the next in shared memory: an odd number of 16-byte pieces, so that the eight rows of
+/// an 8×8 tile are in different banks.
+#define KEY_BYTES (HEAD_DIM * (int)sizeof(C) + 16)
+#define QUERY_BYTES (HEAD_DIM * 2 + 16)
 #define STEPS (HEAD_DIM / 16)
-/// 16-byte accesses per key.
-#define PIECES (HEAD_DIM / 8)
+/// 16-byte accesses per key, and per query.
+#define PIECES (HEAD_DIM / CACHE_VECTOR)
+#define QUERY_PIECES (HEAD_DIM / 8)
 /// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of these, and its queries.
 #define BUFFER (2 * KEYS * KEY_BYTES)
 
@@ -62,6 +69,112 @@ __device__ __forceinline__ void merge_warps(Softmax& s, float* state, int tile, 
   }
 }
 
+// FP8 is converted between shared memory and products. A load of 8×8 elements of 2 bytes gives a lane four consecutive
+// dims of a key, or two dims of two keys; either way the bytes at even places are one factor, and those at odd places
+// another. So each 16 columns of products with values are the even dims, then the odd ones (`each_four`), and so are
+// the dims of queries in shared memory.
+
+/// Copies the queries of a warp's tile of 16 pairs, the first of which is `first`, to shared memory: every `step`-th
+/// access from `begin` on.
+__device__ __forceinline__ void copy_queries(unsigned char* queries, const T* query, int query_stride, const Pairs& pairs,
+                                             int first, int begin, int step) {
+  constexpr int TOGETHER = sizeof(C) == 1 ? 2 : 1;
+  for (int i = begin; i < 16 * QUERY_PIECES / TOGETHER; i += step) {
+    int own = i / (QUERY_PIECES / TOGETHER), piece = i % (QUERY_PIECES / TOGETHER) * TOGETHER, pair = first + own;
+    const T* from = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + piece * 8;
+    unsigned char* to = queries + own * QUERY_BYTES + piece * 16;
+#ifdef KV_FP8
+    uint4 a = load_fresh_16(from), b = load_fresh_16(from + 8);
+    *(uint4*)to = make_uint4(bytes_of(a.x, a.y, 0x5410), bytes_of(a.z, a.w, 0x5410), bytes_of(b.x, b.y, 0x5410),
+                             bytes_of(b.z, b.w, 0x5410));
+    *(uint4*)(to + 16) = make_uint4(bytes_of(a.x, a.y, 0x7632), bytes_of(a.z, a.w, 0x7632), bytes_of(b.x, b.y, 0x7632),
+                                    bytes_of(b.z, b.w, 0x7632));
+#else
+    copy_async_16(to, from);
+#endif
+  }
+}
+
+/// Scores of PART keys of a tile, of which a lane has PART / 2.
+template <int PART>
+__device__ __forceinline__ void multiply_keys(float (&score)[PART / 2], const unsigned char* queries,
+                                              const unsigned char* keys) {
+#pragma unroll
+  for (int i = 0; i < PART / 2; i++) score[i] = 0.0f;
+  // Tiles: rows 0, dims k; rows 8, dims k; rows 0, dims k + 8; rows 8, dims k + 8.
+  const unsigned char* query = queries + lane() % 16 * QUERY_BYTES + lane() / 16 * 16;
+#ifdef KV_FP8
+#pragma unroll
+  for (int k = 0; k < STEPS; k += 2) {
+    u32 a[4], c[4];
+    ldmatrix_x4(a, query + k * 32);
+    ldmatrix_x4(c, query + k * 32 + 32);
+#pragma unroll
+    for (int n = 0; n < PART / 8; n += 2) {
+      // Tiles: keys n, dims k; keys n, dims k + 16; keys n + 8, dims k; keys n + 8, dims k + 16.
+      u32 raw[4];
+      int key = n * 8 + lane() % 8 + lane() / 16 * 8;
+      ldmatrix_x4(raw, keys + key * KEY_BYTES + k * 16 + lane() / 8 % 2 * 16);
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const u32 b[2] = {even_bytes(raw[2 * h]), odd_bytes(raw[2 * h])};
+        const u32 d[2] = {even_bytes(raw[2 * h + 1]), odd_bytes(raw[2 * h + 1])};
+        mma_16816(score + (n + h) * 4, a, b);
+        mma_16816(score + (n + h) * 4, c, d);
+      }
+    }
+  }
+#else
+#pragma unroll
+  for (int k = 0; k < STEPS; k++) {
+    u32 a[4];
+    ldmatrix_x4(a, query + k * 32);
+#pragma unroll
+    for (int n = 0; n < PART / 8; n += 2) {
+      // Tiles: keys n, dims k; keys n, dims k + 8; keys n + 8, dims k; keys n + 8, dims k + 8.
+      u32 b[4];
+      int key = n * 8 + lane() % 8 + lane() / 16 * 8, dim = k * 16 + lane() / 8 % 2 * 8;
+      ldmatrix_x4(b, keys + key * KEY_BYTES + dim * 2);
+      mma_16816(score + n * 4, a, b);
+      mma_16816(score + n * 4 + 4, a, b + 2);
+    }
+  }
+#endif
+}
+
+/// Adds the values of PART keys of a tile with these weights.
+template <int PART>
+__device__ __forceinline__ void add_values(Softmax& s, const u32 (&weight)[PART / 16][4], const unsigned char* values) {
+#pragma unroll
+  for (int k = 0; k < PART / 16; k++) {
+    const unsigned char* from = values + (k * 16 + lane() % 16) * KEY_BYTES + lane() / 16 * 16;
+#ifdef KV_FP8
+#pragma unroll
+    for (int c = 0; c < HEAD_DIM; c += 32) {
+      // Tiles: keys k, dims c; keys k + 8, dims c; keys k, dims c + 16; keys k + 8, dims c + 16.
+      u32 raw[4];
+      ldmatrix_x4_transposed(raw, from + c);
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const u32 even[2] = {even_bytes(raw[2 * h]), even_bytes(raw[2 * h + 1])};
+        const u32 odd[2] = {odd_bytes(raw[2 * h]), odd_bytes(raw[2 * h + 1])};
+        mma_16816(s.acc + c / 2 + h * 8, weight[k], even);
+        mma_16816(s.acc + c / 2 + h * 8 + 4, weight[k], odd);
+      }
+    }
+#else
+#pragma unroll
+    for (int c = 0; c < HEAD_DIM / 8; c += 2) {
+      // Tiles: keys k, dims c; keys k + 8, dims c; keys k, dims c + 8; keys k + 8, dims c + 8.
+      u32 b[4];
+      ldmatrix_x4_transposed(b, from + c * 16);
+      mma_16816(s.acc + c * 4, weight[k], b);
+      mma_16816(s.acc + c * 4 + 4, weight[k], b + 2);
+    }
+#endif
+  }
+}
+
 /// One block: MT tiles of 16 pairs of a group and a key/value head over one split. Each tile has KW warps, which take
 /// parts of each tile of keys and are merged at the end.
 template <int MT, int KW>
@@ -73,6 +186,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   int thread = (int)threadIdx.x;
   int tile = warp() / KW, part = warp() % KW;
   Pairs pairs;
+  SET_SCALES(pairs);
   if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
                          own_stride, group_first, group_rows, rows, heads, kv_heads WINDOW_ARGUMENTS)) {
     return;
@@ -93,7 +207,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 #pragma unroll
       for (int n = 0; n < COPIES; n++) {
         int i = thread + n * THREADS, key = i / PIECES, piece = i % PIECES;
-        u64 from = wide(shuffle(cache_row, key), width) + (u32)(pairs.kv_head * HEAD_DIM + piece * 8);
+        u64 from = wide(shuffle(cache_row, key), width) + (u32)(pairs.kv_head * HEAD_DIM + piece * CACHE_VECTOR);
         if (i >= KEYS * PIECES) continue;
         copy_async_16(buffer + key * KEY_BYTES + piece * 16, keys + from);
         copy_async_16(buffer + (KEYS + key) * KEY_BYTES + piece * 16, values + from);
@@ -110,12 +224,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   load_ahead<KEYS>(STAGES - 1, pairs, split, split.begin, 1, load);
 
   // The queries of this warp's tile.
-  unsigned char* queries = shared + STAGES * BUFFER + tile * 16 * KEY_BYTES;
-  for (int i = part * WARP + lane(); i < 16 * PIECES; i += KW * WARP) {
-    int pair = pairs.first_pair + tile * 16 + i / PIECES, piece = i % PIECES;
-    const T* from = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + piece * 8;
-    copy_async_16(queries + i / PIECES * KEY_BYTES + piece * 16, from);
-  }
+  unsigned char* queries = shared + STAGES * BUFFER + tile * 16 * QUERY_BYTES;
+  copy_queries(queries, query, query_stride, pairs, pairs.first_pair + tile * 16, part * WARP + lane(), KW * WARP);
   copy_async_commit();
   copy_async_wait<0>();
   Softmax s;
@@ -132,39 +242,12 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     const unsigned char* key_tile = shared + (t - split.begin) % STAGES * BUFFER + part * PART * KEY_BYTES;
     const unsigned char* value_tile = key_tile + KEYS * KEY_BYTES;
     float score[PART / 2];
-#pragma unroll
-    for (int i = 0; i < PART / 2; i++) score[i] = 0.0f;
-#pragma unroll
-    for (int k = 0; k < STEPS; k++) {
-      // Tiles: rows 0, dims k; rows 8, dims k; rows 0, dims k + 8; rows 8, dims k + 8.
-      u32 a[4];
-      ldmatrix_x4(a, queries + lane() % 16 * KEY_BYTES + (k * 16 + lane() / 16 * 8) * 2);
-#pragma unroll
-      for (int n = 0; n < PART / 8; n += 2) {
-        // Tiles: keys n, dims k; keys n, dims k + 8; keys n + 8, dims k; keys n + 8, dims k + 8.
-        u32 b[4];
-        int key = n * 8 + lane() % 8 + lane() / 16 * 8, dim = k * 16 + lane() / 8 % 2 * 8;
-        ldmatrix_x4(b, key_tile + key * KEY_BYTES + dim * 2);
-        mma_16816(score + n * 4, a, b);
-        mma_16816(score + n * 4 + 4, a, b + 2);
-      }
-    }
+    multiply_keys<PART>(score, queries, key_tile);
     u32 seen[2][KEYS / 32], weight[PART / 16][4];
     sight.seen(seen, split, t);
     if (t + 1 < split.end) sight.look(pairs, split, t + 1, row_own_mask, mask_words);
     weigh(s, score, weight, seen, part * PART, scale);
-#pragma unroll
-    for (int k = 0; k < PART / 16; k++) {
-#pragma unroll
-      for (int c = 0; c < HEAD_DIM / 8; c += 2) {
-        // Tiles: keys k, dims c; keys k + 8, dims c; keys k, dims c + 8; keys k + 8, dims c + 8.
-        u32 b[4];
-        int key = k * 16 + lane() % 16, dim = c * 8 + lane() / 16 * 8;
-        ldmatrix_x4_transposed(b, value_tile + key * KEY_BYTES + dim * 2);
-        mma_16816(s.acc + c * 4, weight[k], b);
-        mma_16816(s.acc + c * 4 + 4, weight[k], b + 2);
-      }
-    }
+    add_values<PART>(s, weight, value_tile);
   }
   copy_async_wait<0>();
   add_up_lanes(s);
@@ -180,7 +263,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 }
 
 /// As attention_few_16, but with 64 threads for 16 pairs, 256 for 128 pairs, and 128 otherwise; dynamic shared memory
-/// for STAGES tiles of keys and values and for the queries, KEY_BYTES each.
+/// for STAGES tiles of keys and values, KEY_BYTES each, and for the queries, QUERY_BYTES each.
 extern "C" __global__ void __launch_bounds__(64, 4) attention_tiles_16(GROUP_PARAMETERS) { attend<1, 2>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 4 : 1) attention_tiles_32(GROUP_PARAMETERS) { attend<2, 2>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 4 : 1) attention_tiles_64(GROUP_PARAMETERS) { attend<4, 1>(GROUP_ARGUMENTS); }

@@ -10,6 +10,7 @@
 #include "common.cuh"
 
 #if defined(T_PAIRS) && (HEAD_DIM == 64 || HEAD_DIM == 128) && (defined(EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL))
+#include "cache.cuh"
 #include "groups.cuh"
 #include "splits.cuh"
 #include "softmax.cuh"

@@ -1,6 +1,7 @@
 // Rows of a block head in the element type: the keys and values that it keeps of the target's features, and the latent
 // vectors of its Markov head.
 #include "common.cuh"
+#include "cache.cuh"
 #include "rotation.cuh"
 
 /// Writes the keys and values of all layers to their caches.

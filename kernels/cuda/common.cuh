@@ -201,6 +201,11 @@ __device__ __forceinline__ uint4 load_fresh_16(const void* at) {
   return value;
 }
 /// The same from global or shared memory.
+__device__ __forceinline__ u32 load_fresh_any_4(const void* at) {
+  u32 value;
+  asm volatile("ld.cg.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
 __device__ __forceinline__ uint2 load_fresh_any_8(const void* at) {
   uint2 value;
   asm volatile("ld.cg.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(at) : "memory");
@@ -229,6 +234,11 @@ __device__ __forceinline__ u64 staying() {
   return policy;
 }
 /// As load_fresh…, with the policy `passing`.
+__device__ __forceinline__ u32 load_passing_4(const void* at) {
+  u32 value;
+  asm volatile("ld.global.cg.L2::cache_hint.u32 %0, [%1], %2;" : "=r"(value) : "l"(at), "l"(passing()));
+  return value;
+}
 __device__ __forceinline__ uint2 load_passing_8(const void* at) {
   uint2 value;
   asm volatile("ld.global.cg.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"

@@ -1,6 +1,7 @@
 // Kernels that work on rows separately: embedding, norms with residual, rotary embedding with cache write, gated
 // activation, and gathering of rows. T is the element type of activations, weights and caches.
 #include "common.cuh"
+#include "cache.cuh"
 #include "rotation.cuh"
 #include "vectors.cuh"
 
@@ -270,9 +271,12 @@ add_bias(T* x, int stride, const T* bias, int width) {
 /// The work of a warp of the two kernels below: HEADS heads, whose loads are in flight together.
 template <int HEADS, bool IN_PARTS>
 __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int part_count, const float2* table, int positions,
-                                             const int* position, const int* write, T* keys, T* values,
+                                             const int* position, const int* write, C* keys, C* values,
                                              const T* query_norm, const T* key_norm, float epsilon, int heads,
-                                             int kv_heads, int head_dim, int releases_late) {
+                                             int kv_heads, int head_dim, int releases_late CACHE_PARAMETERS) {
+#ifndef KV_FP8
+  constexpr float key_scale = 1.0f, value_scale = 1.0f;
+#endif
   // If the next attention reads before its wait, the attention of the previous layer released late, so rows may be read
   // early too.
   if (releases_late) await_predecessor();
@@ -299,8 +303,8 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
   at = at < 0 ? 0 : at >= positions ? positions - 1 : at;
   const float2* turns = table + (u64)at * half;
   // Offset as if their heads were numbered like those of `qkv`.
-  T* cached_keys = keys + (long long)max(to, 0) * (kv_heads * head_dim) - heads * head_dim;
-  T* cached_values = values + (long long)max(to, 0) * (kv_heads * head_dim) - (heads + kv_heads) * head_dim;
+  C* cached_keys = keys + (long long)max(to, 0) * (kv_heads * head_dim) - heads * head_dim;
+  C* cached_values = values + (long long)max(to, 0) * (kv_heads * head_dim) - (heads + kv_heads) * head_dim;
   float4 turning = lane() * 2 < half ? *(const float4*)(turns + lane() * 2) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   if (!releases_late) await_predecessor();
   float scale[HEADS];
@@ -335,21 +339,26 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
         high = normed(high, scale[k], read_pair(norm + i + half));
       }
       if (!is_value) turn(low, high, turning);
-      T* out = is_query ? own : is_value ? cached_values : cached_keys;
-      out += head * head_dim + i;
-      write_pair(out, low);
-      write_pair(out + half, high);
+      int at = head * head_dim + i;
+      if (is_query) {
+        write_pair(own + at, low);
+        write_pair(own + at + half, high);
+        continue;
+      }
+      C* out = (is_value ? cached_values : cached_keys) + at;
+      write_cached(out, low, is_value ? value_scale : key_scale);
+      write_cached(out + half, high, is_value ? value_scale : key_scale);
     }
   }
 }
 
 #define ROTATION                                                                                                        \
   T *qkv, const float *parts, int part_count, const float2 *table, int positions, const int *position,                  \
-      const int *write, T *keys, T *values, const T *query_norm, const T *key_norm, float epsilon, int heads,           \
-      int kv_heads, int head_dim, int releases_late
+      const int *write, C *keys, C *values, const T *query_norm, const T *key_norm, float epsilon, int heads,           \
+      int kv_heads, int head_dim, int releases_late CACHE_PARAMETERS
 #define ROTATION_ARGUMENTS                                                                                              \
   qkv, parts, part_count, table, positions, position, write, keys, values, query_norm, key_norm, epsilon, heads,        \
-      kv_heads, head_dim, releases_late
+      kv_heads, head_dim, releases_late CACHE_ARGUMENTS
 
 /// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values). Queries are
 /// rotated in place; keys and values go to cache row `write[row]` (below 0: not written). Element i of a head is

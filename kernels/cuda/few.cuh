@@ -154,8 +154,7 @@ __device__ __forceinline__ void merge_warps(Sums<NT>& sums, T* out, const Pairs&
       }
       int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
       if (!SPLITS || split.count == 1) {
-        // A row that sees nothing is padding: zeros.
-        float inverse = whole > 0.0f ? 1.0f / whole : 0.0f;
+        float inverse = inverse_weight(pairs, whole);
         *(uint2*)(out + wide(place, HEAD_DIM) + d) =
             make_uint2(pack(sum[0] * inverse, sum[1] * inverse), pack(sum[2] * inverse, sum[3] * inverse));
       } else {
@@ -184,6 +183,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   int key = lane() / 4, column = lane() % 4 * 2;
   if (!reads_ahead) await_predecessor();
   Pairs pairs;
+  SET_SCALES(pairs);
   if (!find_pairs<PAIRS>(pairs, page_table, table_width, page_size, row_slot, row_prefix, group_own, group_own_count,
                          own_stride, group_first, group_rows, rows, heads, kv_heads WINDOW_ARGUMENTS)) {
     return;
@@ -242,7 +242,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     Begin begin = begin_of_row(cache_row);
 #pragma unroll 1
     for (int r = 0; ROTATES && r < pairs.rows; r++) {
-      if (shuffle(row_write, r) == cache_row) begin = {staged + (PAIRS + r) * STAGED, staged + (2 * PAIRS + r) * STAGED};
+      if (shuffle(row_write, r) == cache_row) begin = {staged_key<PAIRS>(staged, r), staged_value<PAIRS>(staged, r)};
     }
     return begin;
   };
@@ -256,9 +256,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   // are too many for that.
   auto ask_ahead = [&](int at, int found) {
     if (!SPLITS || at >= split.end) return;
-    const T* line = (lane() < KEYS ? keys : values) + wide(cache_row(at, found), width) + pairs.kv_head * HEAD_DIM;
+    const C* line = (lane() < KEYS ? keys : values) + wide(cache_row(at, found), width) + pairs.kv_head * HEAD_DIM;
 #pragma unroll
-    for (int i = 0; i < HEAD_DIM; i += 64) prefetch_line(line + i);
+    for (int i = 0; i < HEAD_DIM; i += 128 / (int)sizeof(C)) prefetch_line(line + i);
   };
   ask_ahead(piece + WARPS, next_found);
   if (!ROTATES) wait_for_predecessor();
@@ -269,7 +269,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     bool with_new = is_last || !is_settled<KEYS>(pairs, split, split.end - 1);
     rotate_group<PAIRS, WARPS>(staged, pairs, with_new, is_last, keys, values, query, query_stride, rows, heads, kv_heads,
                                parts, part_count, table, query_norm, key_norm, epsilon,
-                               min(max(row_position, 0), positions - 1), row_write);
+                               min(max(row_position, 0), positions - 1), row_write CACHE_ARGUMENTS);
     // Warps that rotate nothing have not waited yet.
     await_predecessor();
     block_sync();
@@ -285,11 +285,11 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
 #pragma unroll
   for (int n = 0; n < NT; n++) {
     int own = min(n * 8 + key, pairs.end_pair - pairs.first_pair - 1), pair = pairs.first_pair + own;
-    query_from[n] = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + column * 4;
-    if (ROTATES) query_from[n] = staged + own * STAGED + column * 4;
+    query_from[n] = query + wide(row_of(pairs, pair), query_stride) + head_of(pairs, pair) * HEAD_DIM + lane() % 4 * KEY_LANE;
+    if (ROTATES) query_from[n] = staged + own * STAGED + lane() % 4 * KEY_LANE;
 #pragma unroll
     for (int j = 0; j < KEY_PARTS; j++) {
-      queries[n][j] = ROTATES ? make_uint4(0, 0, 0, 0) : load_fresh_16(query_from[n] + j * 32);
+      queries[n][j] = ROTATES ? make_uint4(0, 0, 0, 0) : load_fresh_16(query_from[n] + part_begin(j));
     }
   }
 
@@ -318,11 +318,11 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     }
 #pragma unroll
     for (int j = 0; j < KEY_PARTS; j++) {
-      uint4 low = some_keys.part[0][j], high = some_keys.part[1][j];
+      uint4 low = part_of(some_keys.word[0], j), high = part_of(some_keys.word[1], j);
       const u32 a[4] = {low.x, high.x, low.y, high.y}, c[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
       for (int n = 0; n < NT; n++) {
-        uint4 q = ROTATES ? load_fresh_any_16(query_from[n] + j * 32) : queries[n][j];
+        uint4 q = ROTATES ? load_fresh_any_16(query_from[n] + part_begin(j)) : queries[n][j];
         const u32 b[2] = {q.x, q.y}, d[2] = {q.z, q.w};
         mma_16816(score[n], a, b);
         mma_16816(NT == 1 ? second[n] : score[n], c, d);

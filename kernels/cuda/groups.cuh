@@ -34,15 +34,15 @@
 #endif
 
 #define GROUP_PARAMETERS                                                                                                \
-  T *out, const T *query, int query_stride, T *keys, T *values, const int *page_table, int table_width,                 \
+  T *out, const T *query, int query_stride, C *keys, C *values, const int *page_table, int table_width,                 \
       int page_size, const int *row_slot, const int *row_prefix, const int *group_own,                  \
       const int *group_own_count, const u32 *row_own_mask, int own_stride, int mask_words, const int *group_first,      \
       int group_rows, int rows, int heads, int kv_heads, float scale, float *partial, int *counters, int max_splits        \
-      SINK_PARAMETERS
+      CACHE_PARAMETERS SINK_PARAMETERS
 #define GROUP_ARGUMENTS                                                                                                 \
   out, query, query_stride, keys, values, page_table, table_width, page_size, row_slot, row_prefix,                     \
       group_own, group_own_count, row_own_mask, own_stride, mask_words, group_first, group_rows, rows, heads, kv_heads, \
-      scale, partial, counters, max_splits SINK_ARGUMENTS
+      scale, partial, counters, max_splits CACHE_ARGUMENTS SINK_ARGUMENTS
 
 /// The (row, query head) pairs of a block, numbered row by row within the group, and what they see.
 struct Pairs {
@@ -61,7 +61,25 @@ struct Pairs {
   /// The first position that any of the block's rows sees.
   int first;
 #endif
+#ifdef KV_FP8
+  float value_scale;
+#endif
 };
+
+#ifdef KV_FP8
+#define SET_SCALES(pairs) pairs.value_scale = value_scale
+#else
+#define SET_SCALES(pairs)
+#endif
+
+/// The factor that turns a sum of weighted values into the result. A row that sees nothing is padding: zeros.
+__device__ __forceinline__ float inverse_weight(const Pairs& pairs, float weight) {
+  float inverse = weight > 0.0f ? 1.0f / weight : 0.0f;
+#ifdef KV_FP8
+  inverse *= pairs.value_scale;
+#endif
+  return inverse;
+}
 
 /// The part of a block's pieces that this split takes.
 struct Split {

@@ -1,5 +1,6 @@
 // Writes the cache rows of latent attention, and prepares its queries.
 #include "common.cuh"
+#include "cache.cuh"
 #include "rotation.cuh"
 
 /// A row of a linear layer's output, whole, or in parts if `parts` is not null.

@@ -6,7 +6,12 @@ __device__ __forceinline__ float4 multiply_add(float share, float4 values, float
                      multiply_add(share, values.z, sums.z), multiply_add(share, values.w, sums.w));
 }
 
-__device__ __forceinline__ void write_quotients(T* at, float4 sums, float weight) {
+__device__ __forceinline__ void write_quotients(const Operands& given, u64 place, float4 sums, float weight) {
+  T* at = given.out + place;
+#ifdef KV_FP8
+  float by = given.value_scale;
+  sums = make_float4(sums.x * by, sums.y * by, sums.z * by, sums.w * by);
+#endif
   float4 quotients = make_float4(sums.x / weight, sums.y / weight, sums.z / weight, sums.w / weight);
 #ifdef T_PAIRS
   *(uint2*)at = make_uint2(pack(quotients.x, quotients.y), pack(quotients.z, quotients.w));
@@ -61,7 +66,7 @@ __device__ __forceinline__ void merge_teams(Block<GROUP, ROWS>& block, const Lan
     if (block.seen[r].splits <= 1) {
       // A row that sees nothing is padding: zeros.
       bool sees = weight > 0.0f;
-      write_quotients(given.out + head * HEAD_DIM + four * 4, sees ? value : make_float4(0.0f, 0.0f, 0.0f, 0.0f),
+      write_quotients(given, head * HEAD_DIM + four * 4, sees ? value : make_float4(0.0f, 0.0f, 0.0f, 0.0f),
                       sees ? weight : 1.0f);
       continue;
     }
@@ -124,6 +129,6 @@ __device__ __forceinline__ void merge_splits(Block<GROUP, ROWS>& block, const Op
       weight = multiply_add(share.x, share.y, weight);
       value = multiply_add(share.x, *(const float4*)(values + s * PARTIAL), value);
     }
-    write_quotients(given.out + head * HEAD_DIM + four * 4, value, weight);
+    write_quotients(given, head * HEAD_DIM + four * 4, value, weight);
   }
 }

@@ -19,6 +19,14 @@ __device__ __forceinline__ void write_pair(T* at, float2 values) {
   *(float2*)at = values;
 #endif
 }
+/// The same in the cache: a key or a value, with its scale.
+#ifdef KV_FP8
+__device__ __forceinline__ void write_cached(C* at, float2 values, float scale) {
+  *(u16*)at = e4m3_pair(values.x / scale, values.y / scale);
+}
+#else
+__device__ __forceinline__ void write_cached(C* at, float2 values, float) { write_pair(at, values); }
+#endif
 __device__ __forceinline__ float2 rounded(float2 x) {
   return make_float2(to_float(from_float(x.x)), to_float(from_float(x.y)));
 }

@@ -33,12 +33,30 @@ __device__ __forceinline__ void unpack_piece(uint4 raw, float* values) {
   }
 }
 
+/// VECTOR elements of the cache.
+#if !defined(KV_FP8)
+typedef uint4 Raw;
+__device__ __forceinline__ Raw load_raw(const C* at) { return load_16(at); }
+__device__ __forceinline__ void unpack_cached(Raw raw, float* values) { unpack_piece(raw, values); }
+#elif defined(T_PAIRS)
+typedef uint2 Raw;
+__device__ __forceinline__ Raw load_raw(const C* at) { return *(const uint2*)at; }
+__device__ __forceinline__ void unpack_cached(Raw raw, float* values) {
+  e4m3_values(values, raw.x);
+  e4m3_values(values + 4, raw.y);
+}
+#else
+typedef u32 Raw;
+__device__ __forceinline__ Raw load_raw(const C* at) { return *(const u32*)at; }
+__device__ __forceinline__ void unpack_cached(Raw raw, float* values) { e4m3_values(values, raw); }
+#endif
+
 /// Reads this lane's part of a head.
-__device__ __forceinline__ void read_head(const T* head, int place, uint4 raw[PIECES]) {
+__device__ __forceinline__ void read_head(const C* head, int place, Raw raw[PIECES]) {
 #pragma unroll
   for (int p = 0; p < PIECES; p++) {
     int at = (p * LANES + place) * VECTOR;
-    raw[p] = at < HEAD_DIM ? load_16(head + at) : make_uint4(0, 0, 0, 0);
+    raw[p] = at < HEAD_DIM ? load_raw(head + at) : Raw{};
   }
 }
 
@@ -47,13 +65,16 @@ struct Operands {
   T* out;
   const T* query;
   int query_stride;
-  const T *keys, *values;
+  const C *keys, *values;
   const int* page_table;
   int table_width, page_size;
   const int *row_slot, *row_prefix, *row_own_count, *row_own;
   int own_stride, rows, together, heads, kv_heads;
   float scale, *partial;
   int *counters, max_splits;
+#ifdef KV_FP8
+  float value_scale;
+#endif
 #ifdef SINKS
   const T* sinks;
   int window;

@@ -173,6 +173,19 @@ __device__ __forceinline__ void take_in(Softmax& s, const float* from, int apart
   }
 }
 
+#ifdef KV_FP8
+/// Calls `use` with each four consecutive dims of a lane, and the first of them: of every 16 columns, the first eight
+/// are the even dims, and the others the odd ones (attention_tiles.cu).
+template <class Use>
+__device__ __forceinline__ void each_four(const Softmax& s, int half, Use&& use) {
+#pragma unroll
+  for (int c = 0; c < HEAD_DIM; c += 16) {
+    const float *even = s.acc + c / 2 + 2 * half, *odd = even + 4;
+    use(c + lane() % 4 * 4, make_float4(even[0], odd[0], even[1], odd[1]));
+  }
+}
+#endif
+
 /// Writes a warp's 16 pairs, the first of which is the block's `first`: the result, or with several splits this split's
 /// record.
 __device__ __forceinline__ void write_pairs(const Softmax& s, T* out, const Pairs& pairs, const Split& split, int first, int heads,
@@ -183,22 +196,32 @@ __device__ __forceinline__ void write_pairs(const Softmax& s, T* out, const Pair
     if (pair >= pairs.end_pair) continue;
     int place = row_of(pairs, pair) * heads + head_of(pairs, pair);
     if (split.count == 1) {
-      // A row that sees nothing is padding: zeros.
-      float inverse = s.sum[half] > 0.0f ? 1.0f / s.sum[half] : 0.0f;
+      float inverse = inverse_weight(pairs, s.sum[half]);
+#ifdef KV_FP8
+      each_four(s, half, [&](int dim, float4 four) {
+        *(uint2*)(out + wide(place, HEAD_DIM) + dim) =
+            make_uint2(pack(four.x * inverse, four.y * inverse), pack(four.z * inverse, four.w * inverse));
+      });
+#else
 #pragma unroll
       for (int c = 0; c < HEAD_DIM; c += 8) {
         const float* two = s.acc + c / 2 + 2 * half;
         *(u32*)(out + wide(place, HEAD_DIM) + c + column) = pack(two[0] * inverse, two[1] * inverse);
       }
+#endif
     } else {
-      auto leave = [&](int at, float2 two) {
-        leave_record(records, partial, own, place, max_splits, at, two);
+      auto leave = [&](int at, auto values) {
+        leave_record(records, partial, own, place, max_splits, at, values);
       };
+#ifdef KV_FP8
+      each_four(s, half, leave);
+#else
 #pragma unroll
       for (int c = 0; c < HEAD_DIM; c += 8) {
         const float* two = s.acc + c / 2 + 2 * half;
         leave(c + column, make_float2(two[0], two[1]));
       }
+#endif
       if (column == 0) leave(HEAD_DIM, make_float2(s.most[half] * scale, s.sum[half]));
     }
   }

@@ -90,8 +90,7 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Sh
 #pragma unroll
     for (int k = 0; k < ITEMS; k++) {
       if (i + k * share.step >= share.items) continue;
-      // A row that sees nothing is padding: zeros.
-      float inverse = total[k] > 0.0f ? 1.0f / total[k] : 0.0f;
+      float inverse = inverse_weight(pairs, total[k]);
       *(uint2*)(out + wide(place[k], HEAD_DIM) + d[k]) =
           make_uint2(pack(sum[k][0] * inverse, sum[k][1] * inverse), pack(sum[k][2] * inverse, sum[k][3] * inverse));
     }

@@ -5,6 +5,18 @@
 /// queries, by their index among the block's pairs, followed by the keys and then the values of the group's rows.
 #define STAGED (HEAD_DIM + 8)
 
+/// From one staged key or value to the next, in the cache's type: a multiple of 16 bytes.
+#ifdef KV_FP8
+#define STAGED_CACHED (HEAD_DIM + 16)
+#else
+#define STAGED_CACHED STAGED
+#endif
+/// A row's staged key, or its value.
+template <int PAIRS>
+__device__ __forceinline__ C* staged_key(T* staged, int row) { return (C*)(staged + PAIRS * STAGED) + row * STAGED_CACHED; }
+template <int PAIRS>
+__device__ __forceinline__ C* staged_value(T* staged, int row) { return staged_key<PAIRS>(staged, PAIRS + row); }
+
 /// Extra arguments of a rotating kernel: `query` are the rows of the qkv layer, or if part_count is not 0, `parts` are
 /// float sums `[part_count, rows, all heads]`; the rest as in rotate_and_write. `reads_ahead`: the inputs named in
 /// groups.cuh may be read before the wait.
@@ -19,10 +31,13 @@
 /// rows each; if `writes`, to the cache too. Lane i has position and cache row of row i of the group. Called by a whole
 /// block; it waits for the qkv layer itself, once a warp has computed its first heads and loaded their angles.
 template <int PAIRS, int WARPS>
-__device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool with_new, bool writes, T* keys, T* values,
+__device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool with_new, bool writes, C* keys, C* values,
                                              const T* qkv, int stride, int rows, int heads, int kv_heads, const float* parts,
                                              int part_count, const float2* table, const T* query_norm,
-                                             const T* key_norm, float epsilon, int row_position, int row_write) {
+                                             const T* key_norm, float epsilon, int row_position, int row_write CACHE_PARAMETERS) {
+#ifndef KV_FP8
+  constexpr float key_scale = 1.0f, value_scale = 1.0f;
+#endif
   // Heads of a warp whose loads are in flight together. With more, fetching the code costs more than is gained.
   constexpr int HEADS = PAIRS / WARPS, HALF = HEAD_DIM / 2;
   int queries = min(PAIRS, pairs.end_pair - pairs.first_pair), all = queries + (with_new ? 2 * pairs.rows : 0);
@@ -70,12 +85,20 @@ __device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool
       }
       if (kind < 2) turn(low, high, turns[k]);
       if (!real || first + k * WARPS >= all) continue;
-      write_pair(staged + to[k] * STAGED + i, low);
-      write_pair(staged + to[k] * STAGED + i + HALF, high);
-      if (kind == 0 || !writes || cached[k] < 0) continue;
-      T* cache = (kind == 1 ? keys : values) + wide(cached[k] * kv_heads + pairs.kv_head, HEAD_DIM) + i;
-      write_pair(cache, low);
-      write_pair(cache + HALF, high);
+      if (kind == 0) {
+        write_pair(staged + to[k] * STAGED + i, low);
+        write_pair(staged + to[k] * STAGED + i + HALF, high);
+        continue;
+      }
+      float by = kind == 1 ? key_scale : value_scale;
+      // Values follow the keys.
+      C* own = staged_key<PAIRS>(staged, to[k] - PAIRS) + i;
+      write_cached(own, low, by);
+      write_cached(own + HALF, high, by);
+      if (!writes || cached[k] < 0) continue;
+      C* cache = (kind == 1 ? keys : values) + wide(cached[k] * kv_heads + pairs.kv_head, HEAD_DIM) + i;
+      write_cached(cache, low, by);
+      write_cached(cache + HALF, high, by);
     }
   }
 }

@@ -501,6 +501,8 @@ inline uint2 load_fresh_8(const void* at) {
 inline uint4 load_fresh_16(const void* at) { return load_16(at); }
 inline u64 passing() { return 0; }
 inline u64 staying() { return 0; }
+inline u32 load_passing_4(const void* at) { return (u32)load_fresh((const int*)at); }
+inline u32 load_fresh_any_4(const void* at) { return (u32)load_fresh((const int*)at); }
 inline uint2 load_passing_8(const void* at) { return load_fresh_8(at); }
 inline uint4 load_passing_16(const void* at) { return load_16(at); }
 inline uint2 load_fresh_any_8(const void* at) { return load_fresh_8(at); }

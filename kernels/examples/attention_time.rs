@@ -2,7 +2,7 @@
 //!
 //! `attention_time cuda:0` runs on a GPU, `attention_time emulator` checks with tiny sizes that it runs at all; numbers
 //! after the device select cases, `context=700` sets the number of positions (default: 570), `head_dim=64` the head
-//! size. Shapes are those of Llama-3.1-8B, or with `head_dim=64` those of Llama-3.2-1B. Each layer has a separate
+//! size, `kv=fp8_e4m3` a cache in FP8. Shapes are those of Llama-3.1-8B, or with `head_dim=64` those of Llama-3.2-1B. Each layer has a separate
 //! cache, and the L2 cache is overwritten before each measurement, so that keys come from memory. There is no linear
 //! layer in between, so attention may read early while that of the previous layer still runs: a lower bound of what it
 //! adds to a pass.
@@ -13,6 +13,7 @@ use kernels::{
     checks::Numbers,
     device::{Buffer, Device, DeviceError, Element},
     launch::{Ahead, Attention, Groups, Kernels, OwnRows, Rotation, Rows, Sees},
+    reference::CacheScales,
 };
 
 const HEADS: usize = 32;
@@ -58,6 +59,7 @@ struct Sizes {
     context: usize,
     /// Elements of a head.
     head_dim: usize,
+    fp8: Option<CacheScales>,
     layers: usize,
     replays: usize,
     /// Bytes that are overwritten before each replay.
@@ -67,6 +69,7 @@ struct Sizes {
 /// Rows of a pass, and caches for its layers.
 struct Scene {
     head_dim: usize,
+    fp8: Option<CacheScales>,
     rows: usize,
     nodes: usize,
     table_width: usize,
@@ -104,23 +107,25 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
     let name = arguments.next().ok_or("give a device: cuda:N or emulator")?;
-    let (mut wanted, mut context, mut head_dim) = (Vec::new(), None, 128);
+    let (mut wanted, mut context, mut head_dim, mut fp8) = (Vec::new(), None, 128, None);
     for argument in arguments {
         match argument.split_once('=') {
             Some(("context", positions)) => context = Some(positions.parse()?),
             Some(("head_dim", elements)) => head_dim = elements.parse()?,
+            Some(("kv", "fp8_e4m3")) => fp8 = Some(CacheScales { keys: 0.01, values: 0.01 }),
             _ => wanted.push(argument.parse::<usize>()?),
         }
     }
     let (device, mut sizes) = match name.strip_prefix("cuda:") {
         Some(number) => {
-            let sizes = Sizes { context: 570, head_dim, layers: 32, replays: 30, flushed: 256 << 20 };
+            let sizes = Sizes { context: 570, head_dim, fp8, layers: 32, replays: 30, flushed: 256 << 20 };
             (Device::cuda(number.parse()?)?, sizes)
         }
-        None => (Device::emulated()?, Sizes { context: 70, head_dim, layers: 1, replays: 1, flushed: 4 }),
+        None => (Device::emulated()?, Sizes { context: 70, head_dim, fp8, layers: 1, replays: 1, flushed: 4 }),
     };
     sizes.context = context.unwrap_or(sizes.context);
-    println!("{:?}, context {}, a layer", device, sizes.context);
+    let cache = if fp8.is_some() { "FP8" } else { "bfloat16" };
+    println!("{:?}, context {}, a cache in {cache}, a layer", device, sizes.context);
     println!("{:>10} {:>8} {:>16}", "requests", "rows", "microseconds");
     let chosen = (0..CASES.len()).filter(|at| wanted.is_empty() || wanted.contains(at));
     for case in chosen.map(|at| CASES[at]) {
@@ -171,7 +176,8 @@ impl Scene {
         }
         let element = kernels.element().bytes();
         let width = (HEADS + 2 * KV_HEADS) * head_dim;
-        let caches = device.allocate(sizes.layers * 2 * cache_rows * KV_HEADS * head_dim * element)?;
+        let cached = if sizes.fp8.is_some() { 1 } else { element };
+        let caches = device.allocate(sizes.layers * 2 * cache_rows * KV_HEADS * head_dim * cached)?;
         kernels.fill_random(caches.slice(), 1.0, 1)?;
         let qkv = device.allocate(rows * width * element)?;
         kernels.fill_random(qkv.slice(), 1.0, 2)?;
@@ -179,6 +185,7 @@ impl Scene {
             (0..(sizes.context + nodes) * head_dim / 2).flat_map(|at| [(at as f32).cos(), (at as f32).sin()]).collect();
         Ok(Self {
             head_dim,
+            fp8: sizes.fp8,
             rows,
             nodes,
             table_width,
@@ -210,7 +217,8 @@ impl Scene {
     }
 
     fn layers(&self) -> usize {
-        self.caches.bytes() / (2 * self.cache_rows * KV_HEADS * self.head_dim * Element::BF16.bytes())
+        let element = if self.fp8.is_some() { 1 } else { Element::BF16.bytes() };
+        self.caches.bytes() / (2 * self.cache_rows * KV_HEADS * self.head_dim * element)
     }
 
     fn attend(&self, kernels: &Kernels, layer: usize) -> Result<(), DeviceError> {
@@ -238,6 +246,7 @@ impl Scene {
             max_splits: MAX_SPLITS,
             sinks: None,
             window: None,
+            fp8: self.fp8,
         };
         let rotation = Rotation {
             qkv: self.qkv.slice(),
@@ -248,6 +257,7 @@ impl Scene {
             write: self.write.slice(),
             keys: attention.keys,
             values: attention.values,
+            fp8: self.fp8,
             norms: None,
             rows: self.rows,
             heads: HEADS,

@@ -31,8 +31,8 @@ mod tree;
 use crate::device::{Device, DeviceError, Element, Slice};
 
 pub use accept::{check_accept, check_advance_accept, check_compact_cache};
-pub use attention::{check_attention, check_attention_sinks, check_attention_together};
-pub use attention_groups::{check_rotate_and_attend, check_rotate_and_attend_sinks};
+pub use attention::{check_attention, check_attention_fp8, check_attention_sinks, check_attention_together};
+pub use attention_groups::{check_rotate_and_attend, check_rotate_and_attend_fp8, check_rotate_and_attend_sinks};
 pub use block::{check_add_base, check_block_rows, check_block_trees};
 pub use block_rows::{check_markov, check_write_context};
 pub use delta::{check_delta_gate, check_delta_rows, check_delta_steps};
@@ -62,7 +62,7 @@ pub use tree::{check_decode_rows, check_draft_trees};
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 36] = [
+pub const CHECKS: [Check; 38] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -86,8 +86,10 @@ pub const CHECKS: [Check; 36] = [
     ("attention_rows", check_attention),
     ("attention_rows together", check_attention_together),
     ("attention_rows, sinks and windows", check_attention_sinks),
+    ("attention_rows over a cache in FP8", check_attention_fp8),
     ("rotate_and_attend", check_rotate_and_attend),
     ("rotate_and_attend, sinks and windows", check_rotate_and_attend_sinks),
+    ("rotate_and_attend over a cache in FP8", check_rotate_and_attend_fp8),
     ("latent_write", check_latent_write),
     ("latent_queries and latent_values", check_latent_heads),
     ("latent_attention", check_latent_attention),

@@ -148,6 +148,28 @@ pub fn sink_files(element: Element, head_dims: &[usize], properties: &Properties
     attention.map(|(file, options)| (file, [options, vec![attention::SINKS.into()]].concat())).collect()
 }
 
+/// Additional files for a cache in FP8: of heads of these sizes, with sinks or windows or without.
+pub fn fp8_cache_files(
+    element: Element,
+    plain: &[usize],
+    with_sinks: &[usize],
+    properties: &Properties,
+) -> Vec<(KernelFile, Vec<String>)> {
+    let of_fp8 = |option: &[&str], (file, mut options): (KernelFile, Vec<String>)| {
+        options.extend([attention::CACHE_FP8].iter().chain(option).map(|option| String::from(*option)));
+        (file, options)
+    };
+    // Warp groups have no kernels for it.
+    let attention = |head_dims: &[usize]| {
+        let all = files(element, head_dims, properties).into_iter();
+        all.filter(|(file, _)| file.name.starts_with("attention") && file.name != attention_tiles::WIDE_FILE.name)
+    };
+    let plain = attention(plain).map(|file| of_fp8(&[], file));
+    let sinks = attention(with_sinks).map(|file| of_fp8(&[attention::SINKS], file));
+    let rotation = of_fp8(&[], (elementwise::FILE, vec![element.option()]));
+    plain.chain(sinks).chain([rotation]).collect()
+}
+
 /// Additional files for a model that several devices share.
 pub fn rank_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
     vec![(ranks::FILE, vec![element.option()])]

@@ -20,7 +20,7 @@ mod route;
 mod select;
 
 pub use activation::{GateActivation, sigmoid, silu_gate};
-pub use attention::{KeyValues, Visible, attention, attention_with_sinks};
+pub use attention::{CacheScales, KeyValues, Visible, attention, attention_with_sinks};
 pub use delta::{DeltaRows, DeltaSizes, delta_commit, delta_convolution, delta_history, delta_rows, delta_rule};
 pub use experts::{Expert, experts};
 pub use fp8::{FP8_BLOCK, FP8_LARGEST, Fp8Matrix, Fp8Scales, from_e4m3, to_e4m3};

@@ -3,8 +3,8 @@
 use kernels::{
     device::{Element, KernelFile, Properties, compile_for},
     launch::{
-        LatentDims, block_files, delta_files, expert_files, files, fp8_files, latent_files, mxfp4_files, product_files,
-        sink_files, training_files,
+        LatentDims, block_files, delta_files, expert_files, files, fp8_cache_files, fp8_files, latent_files, mxfp4_files,
+        product_files, sink_files, training_files,
     },
     reference::DeltaSizes,
 };
@@ -64,6 +64,12 @@ fn kernels_of_gpt_oss_compile_for_ampere_hopper_and_blackwell() {
         let sinks = sink_files(element, &[64], properties);
         sinks.into_iter().chain(mxfp4_files(element)).chain(expert_files(element)).collect()
     });
+}
+
+#[test]
+#[ignore = "needs NVRTC (libnvrtc.so); .ci/run installs it and runs this test"]
+fn kernels_over_a_cache_in_fp8_compile_for_ampere_hopper_and_blackwell() {
+    all_compile(|element, properties| fp8_cache_files(element, &[64, 96, 128, 256], &[64], properties));
 }
 
 /// Compiles files for each architecture and element type.

@@ -230,6 +230,7 @@ impl From<&TunedFile> for Tuning {
             dtype: Some(models.dtype.clone()),
             quantization: models.quantization.clone(),
             fp8_compute: models.fp8_compute.clone(),
+            kv_cache_dtype: models.kv_cache_dtype.clone(),
             device: Some(engine.device.clone()),
             tp_size: engine.tp_size.and_then(integer),
             context_length: integer(engine.context_length),

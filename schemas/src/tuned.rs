@@ -56,6 +56,9 @@ pub struct TunedModels {
     /// How layers with weights in FP8 multiplied, if the sweep chose it: weights or products.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fp8_compute: Option<String>,
+    /// Dtype of the KV cache, if it is not that of activations: fp8_e4m3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_cache_dtype: Option<String>,
     /// Stored dtype of the target's weights.
     pub target_dtype: Option<String>,
     /// Maximum sequence length of the draft.
@@ -380,6 +383,7 @@ mod tests {
                 dtype: "auto".into(),
                 quantization: None,
                 fp8_compute: None,
+                kv_cache_dtype: None,
                 target_dtype: Some("bfloat16".into()),
                 draft_context_length: None,
             },

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use engine::{
     EngineOptions, ModelFiles, ReplayText,
     spec::{
-        AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, Features, Feedback,
+        AttentionSpec, CacheFormat, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, Features, Feedback,
         FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, NormWeights, RecurrentSpec,
         RecurrentTensorLayout, Role, TargetSpec, TensorSpec, VocabularySource,
     },
@@ -106,6 +106,7 @@ fn describe(target: &TargetSpec, hot: &[u32]) -> Result<(RecurrentSpec, GroupedQ
         head_norms: false,
         sinks: false,
         window: None,
+        cache: CacheFormat::Plain,
         output_gate: false,
         ..*heads
     };

@@ -169,6 +169,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
             dtype: arguments.dtype.clone().unwrap_or_else(|| "auto".into()),
             quantization: None,
             fp8_compute: None,
+            kv_cache_dtype: None,
         },
         drafts: Vec::new(),
         system: SystemSettings {

@@ -82,6 +82,7 @@ pub fn tuned(
             dtype: file.models.dtype.clone(),
             quantization: file.models.quantization.clone(),
             fp8_compute: file.models.fp8_compute.clone(),
+            kv_cache_dtype: file.models.kv_cache_dtype.clone().filter(|name| name != "auto"),
             target_dtype: dtype(&file.models.target).map(ToOwned::to_owned),
             draft_context_length: draft.map(|config| config.derived_context_length()),
         },

@@ -45,7 +45,13 @@ use super::{
     Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, PageId, Pool, PrefillChunk, ReplayPlace, Round,
     RoundOutput, Slot, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
 };
-use crate::{adjust::Adjuster, error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
+use crate::{
+    adjust::Adjuster,
+    error::EngineError,
+    options::EngineOptions,
+    request::SamplingParams,
+    spec::{CacheFormat, ModelCost},
+};
 
 /// A target, a draft and their caches in host memory.
 #[derive(Debug)]
@@ -112,10 +118,19 @@ impl CpuBackend {
         Ok(())
     }
 
+    /// The cost of passes. Weights and caches are held as float32, whatever their dtype in the checkpoint.
+    fn cost_of(target: &Target, draft: Option<&dyn Source>) -> ModelCost {
+        let target = target.spec().in_plain();
+        let target = target.with_cache(CacheFormat::Plain).unwrap_or(target);
+        let draft = draft.map(|draft| draft.spec().in_plain());
+        let draft = draft.map(|draft| draft.with_cache(CacheFormat::Plain).unwrap_or(draft));
+        ModelCost::new(&target, draft.as_ref(), size_of::<f32>())
+    }
+
     /// Bytes per token in the caches of a target and a draft.
     fn bytes_a_token(target: &Target, draft: Option<&dyn Source>) -> u64 {
-        const ELEMENT: usize = size_of::<f32>();
-        target.spec().cache_row(ELEMENT) + draft.map_or(0, |draft| draft.spec().cache_row(ELEMENT))
+        let cost = Self::cost_of(target, draft);
+        cost.target_cache_row + cost.draft_cache_row
     }
 }
 
@@ -134,9 +149,7 @@ impl Backend for CpuBackend {
     }
 
     fn cost(&self) -> ModelCost {
-        // Weights are held as float32, whatever their dtype in the checkpoint.
-        let draft = self.draft.as_ref().map(|draft| draft.spec().in_plain());
-        ModelCost::new(&self.target.spec().in_plain(), draft.as_ref(), 4)
+        Self::cost_of(&self.target, self.draft.as_deref())
     }
 
     fn measure_bandwidth(&self) -> Result<f64, EngineError> {

@@ -18,7 +18,7 @@ use crate::error::EngineError;
 const SCALES: [&str; 2] = ["_scale_inv", "_scale"];
 
 /// Suffixes of the names of scales that do not belong to a matrix: those of activations, which only 8-bit products read
-/// ([`fp8_inputs`](super::fp8_inputs)), and of caches, which keep the compute type.
+/// ([`fp8_inputs`](super::fp8_inputs)), and of caches, which are read if the cache is in FP8.
 const UNUSED: [&str; 8] = [
     ".input_scale",
     ".activation_scale",
@@ -116,6 +116,26 @@ impl Weights {
             }
         };
         Ok((found.clone(), stored))
+    }
+
+    /// The value of a tensor that is one positive, finite number.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub(super) fn positive(&self, name: &str) -> Result<f32, EngineError> {
+        match self.scale_values(name)?.as_slice() {
+            [scale] if *scale > 0.0 && scale.is_finite() => Ok(*scale),
+            [scale] => {
+                let reason = format!("tensor {name}: the scale is {scale}, expected a positive number");
+                Err(EngineError::Malformed { path: self.file_of(name).to_owned(), reason })
+            }
+            _ => Err(EngineError::TensorShape {
+                path: self.file_of(name).to_owned(),
+                tensor: name.to_owned(),
+                expected: vec![1],
+                found: self.shape(name).unwrap_or_default().to_vec(),
+            }),
+        }
     }
 
     pub(super) fn scale_values(&self, name: &str) -> Result<Vec<f32>, EngineError> {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use kernels::{
     device::Element,
-    reference::{Fp8Matrix, Fp8Scales, Matrix, Mxfp4Matrix},
+    reference::{CacheScales, Fp8Matrix, Fp8Scales, Matrix, Mxfp4Matrix},
 };
 
 use schemas::model::TensorList;
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::EngineError,
-    spec::{LinearTensors, Role, TensorSpec},
+    spec::{CacheScaleNames, LinearTensors, Role, TensorSpec},
 };
 
 /// The tensors of a checkpoint. A name that does not exist is looked up with a leading `model.` added or removed, as
@@ -104,6 +104,18 @@ impl<'a> Tensors<'a> {
     /// When its scales are missing or have the wrong shape.
     pub fn fp8_scales(&self, name: &str) -> Result<Option<Fp8Scales>, EngineError> {
         self.0.fp8_scales(&self.full(name))
+    }
+
+    /// The scales of a layer's cache in FP8: those of keys and values, or one for both; 1 for each that the checkpoint
+    /// does not have, as in SGLang.
+    ///
+    /// # Errors
+    /// When a scale is not one positive, finite number.
+    pub fn cache_scales(&self, names: &CacheScaleNames) -> Result<CacheScales, EngineError> {
+        let first = |names: &[String]| names.iter().find_map(|name| self.find(name));
+        let [keys, values, both] = [&names.keys, &names.values, &names.both].map(|names| first(names));
+        let read = |name: Option<String>| name.map_or(Ok(1.0), |name| self.0.positive(&name));
+        Ok(CacheScales { keys: read(keys.or(both.clone()))?, values: read(values.or(both))? })
     }
 
     /// Whether a tensor exists in a floating-point type of 16 or 32 bits.

@@ -8,7 +8,7 @@ use crate::{
     checkpoint::{Folder, Tensors, Weights},
     error::EngineError,
     spec::{
-        AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec, NormWeights, RouterSpec,
+        AttentionSpec, CacheFormat, DenseSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec, NormWeights, RouterSpec,
         TargetSpec,
     },
 };
@@ -183,6 +183,7 @@ impl<'a> Config<'a> {
             rope: rope::read(self, head_dim, family.rotated)?,
             sinks: false,
             window: None,
+            cache: CacheFormat::Plain,
         })
     }
 

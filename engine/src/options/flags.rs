@@ -14,7 +14,7 @@ use schemas::{
 use self::block::{block, block_shape, block_size};
 use super::{
     ATTENTION_BACKENDS, EngineOptions, Fp8Compute, LoadFormat, Quantization, ShapePolicy, default_shape,
-    default_shape_of,
+    default_shape_of, kv_cache,
 };
 use crate::error::EngineError;
 
@@ -60,6 +60,9 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     }
     if let Some(name) = text(Key::Fp8Compute) {
         options.fp8_compute = Some(Fp8Compute::parse("--fp8-compute", &name)?);
+    }
+    if let Some(name) = text(Key::KvCacheDtype) {
+        options.kv_cache = kv_cache("--kv-cache-dtype", Some(&name))?;
     }
     options.context_length = count(launch, Key::ContextLength)?.or(options.context_length);
     options.page_size = count(launch, Key::PageSize)?.unwrap_or(options.page_size);

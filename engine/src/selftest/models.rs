@@ -17,7 +17,7 @@ use crate::{
     error::EngineError,
     sampling::uniform,
     spec::{
-        AttentionSpec, CaptureNorms, CapturedFeatures, DeltaNet, DenseSpec, DraftSource, EmbeddingSource,
+        AttentionSpec, CacheFormat, CaptureNorms, CapturedFeatures, DeltaNet, DenseSpec, DraftSource, EmbeddingSource,
         ExpertsLayout, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec,
         LinearSpec, MultiHeadLatent, NormWeights, Pairing, RecurrentSpec, RecurrentTensorLayout, RopeSpec,
         RouterPrecision, RouterScore, RouterSpec, TargetSpec, TensorSpec, VocabularySource,
@@ -463,6 +463,7 @@ fn layer_of(hidden: usize, input: usize) -> LayerSpec {
             rope,
             sinks: false,
             window: None,
+            cache: CacheFormat::Plain,
         }),
         ffn: FfnSpec::Dense(DenseSpec { intermediate: INTERMEDIATE, bias: false }),
         formats: LayerFormats::default(),

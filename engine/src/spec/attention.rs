@@ -2,7 +2,7 @@
 
 use kernels::reference::{DeltaSizes, Rope};
 
-use super::RopeSpec;
+use super::{CacheFormat, RopeSpec};
 
 /// Attention of a layer, by its kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +43,8 @@ pub struct GroupedQuery {
     pub sinks: bool,
     /// Number of positions that a row sees, itself included; `None` for all before it.
     pub window: Option<usize>,
+    /// Format of its cache.
+    pub cache: CacheFormat,
 }
 
 /// Multi-head latent attention (arXiv 2405.04434).
@@ -97,6 +99,8 @@ pub struct KvLayout {
     pub planes: usize,
     /// Values per token in a plane.
     pub width: usize,
+    /// Format of the values.
+    pub format: CacheFormat,
 }
 
 impl AttentionSpec {
@@ -148,8 +152,8 @@ impl AttentionSpec {
     /// Layout of its cache.
     pub fn kv(&self) -> KvLayout {
         match self {
-            Self::Grouped(grouped) => KvLayout { planes: 2, width: grouped.key_value_width() },
-            Self::Latent(latent) => KvLayout { planes: 1, width: latent.cache_width() },
+            Self::Grouped(grouped) => KvLayout { planes: 2, width: grouped.key_value_width(), format: grouped.cache },
+            Self::Latent(latent) => KvLayout { planes: 1, width: latent.cache_width(), format: CacheFormat::Plain },
             Self::Delta(_) => KvLayout::default(),
         }
     }
@@ -264,5 +268,15 @@ impl KvLayout {
     /// Values per token in one layer's cache.
     pub fn values(&self) -> usize {
         self.planes * self.width
+    }
+
+    /// Bytes per token in a plane, with elements of this many bytes where the type is the engine's.
+    pub fn row_bytes(&self, element: usize) -> usize {
+        self.format.bytes(self.width, element)
+    }
+
+    /// Bytes per token in one layer's cache.
+    pub fn bytes(&self, element: usize) -> usize {
+        self.planes * self.row_bytes(element)
     }
 }

@@ -217,7 +217,7 @@ impl TargetSpec {
 
     /// Bytes per token in the caches of all layers.
     pub fn cache_row(&self, element: usize) -> u64 {
-        self.layers.iter().map(|layer| (layer.attention.kv().values() * element) as u64).sum()
+        self.layers.iter().map(|layer| layer.attention.kv().bytes(element) as u64).sum()
     }
 
     /// The part of [`cache_row`](Self::cache_row) that belongs to layers with a window.
@@ -225,7 +225,7 @@ impl TargetSpec {
         let windows: Vec<usize> = self.layers.iter().filter_map(|layer| layer.attention.window()).collect();
         let count = windows.len();
         (count > 0).then(|| WindowedCache {
-            row: (count * self.kv().values() * element) as u64,
+            row: (count * self.kv().bytes(element)) as u64,
             window: windows.iter().sum::<usize>() / count,
         })
     }
@@ -274,7 +274,7 @@ impl DraftSpec {
 
     /// Bytes per token in its caches.
     pub fn cache_row(&self, element: usize) -> u64 {
-        self.layers().iter().map(|layer| (layer.attention.kv().values() * element) as u64).sum()
+        self.layers().iter().map(|layer| layer.attention.kv().bytes(element) as u64).sum()
     }
 }
 
@@ -335,7 +335,7 @@ impl RecurrentSpec {
 
     /// Bytes per token in its cache.
     pub fn cache_row(&self, element: usize) -> u64 {
-        (self.layer.attention.kv().values() * element) as u64
+        self.layer.attention.kv().bytes(element) as u64
     }
 }
 

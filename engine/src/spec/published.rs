@@ -3,7 +3,7 @@
 use kernels::reference::{DeltaSizes, GateActivation, RopeScaling};
 
 use super::{
-    AttentionSpec, CaptureNorms, CapturedFeatures, DeltaNet, DenseSpec, DraftSource, EmbeddingSource, ExpertsLayout,
+    AttentionSpec, CacheFormat, CaptureNorms, CapturedFeatures, DeltaNet, DenseSpec, DraftSource, EmbeddingSource, ExpertsLayout,
     ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, MultiHeadLatent,
     NormWeights, Pairing, RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision, RouterScore, RouterSpec,
     TargetSpec, VocabularySource, WeightFormat,
@@ -288,6 +288,7 @@ fn attention(output: usize, input: usize, heads: Heads, rope: Rotation) -> Atten
             rope: rotation(dim, Pairing::Halves),
             sinks: false,
             window: None,
+            cache: CacheFormat::Plain,
         }),
         Heads::Delta { queries, keys, dim, .. } => AttentionSpec::Grouped(GroupedQuery {
             input,
@@ -302,6 +303,7 @@ fn attention(output: usize, input: usize, heads: Heads, rope: Rotation) -> Atten
             rope: rotation(dim, Pairing::Halves),
             sinks: false,
             window: None,
+            cache: CacheFormat::Plain,
         }),
         Heads::Sinks { queries, keys, dim, window } => AttentionSpec::Grouped(GroupedQuery {
             input,
@@ -316,6 +318,7 @@ fn attention(output: usize, input: usize, heads: Heads, rope: Rotation) -> Atten
             rope: rotation(dim, Pairing::Halves),
             sinks: true,
             window: Some(window),
+            cache: CacheFormat::Plain,
         }),
         Heads::Latent { queries, query_rank, latent_rank, nope, rotated, value, scale } => {
             AttentionSpec::Latent(MultiHeadLatent {

@@ -15,8 +15,8 @@ use super::{NormWeights, WeightFormat};
 pub use self::{
     block::{BlockTensors, MarkovTensors},
     layer::{
-        AttentionTensors, DeltaTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LatentTensors,
-        LayerTensors,
+        AttentionTensors, CacheScaleNames, DeltaTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors,
+        LatentTensors, LayerTensors,
     },
     recurrent::{JoinTensors, RecurrentTensors},
     target::TargetTensors,

@@ -489,7 +489,7 @@ pub fn check_compact_cache(device: &Device, element: Element) -> Result<(), Stri
             }
         }
         let (from, to) = (device.upload(&from).map_err(text)?, device.upload(&to).map_err(text)?);
-        let planes = CachePlanes { at: caches.slice(), planes, rows, width };
+        let planes = CachePlanes { at: caches.slice(), planes, rows, row_bytes: width * element.bytes() };
         kernels.compact_cache(planes, Moves { from: from.slice(), to: to.slice() }, batch, most).map_err(text)?;
         same(&what, &super::values(device, caches.slice(), element)?, &expected)?;
     }

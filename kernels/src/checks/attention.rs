@@ -6,7 +6,7 @@ use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
     launch::{Attention, HEAD_DIMS, Kernels, Rows},
-    reference::{KeyValues, Visible, attention_with_sinks},
+    reference::{CacheScales, KeyValues, Visible, attention_with_sinks, from_e4m3, to_e4m3},
 };
 
 /// Query heads and key/value heads: several group sizes.
@@ -15,6 +15,11 @@ pub(super) const OWN_STRIDE: usize = 9;
 /// Query heads and key/value heads, head size and page size, for variants of kernels.
 pub(super) const SOME_SHAPES: [((usize, usize), usize, usize); 4] =
     [((8, 1), 64, 1), ((4, 2), 64, 16), ((7, 1), 128, 16), ((6, 2), 96, 1)];
+/// The same for caches in FP8: every head size.
+pub(super) const FP8_SHAPES: [((usize, usize), usize, usize); 4] =
+    [((8, 1), 64, 1), ((4, 2), 128, 16), ((6, 2), 96, 1), ((4, 1), 256, 16)];
+/// Scales of caches in FP8: one that leaves small numbers, and one that cuts off the largest.
+const SCALES: CacheScales = CacheScales { keys: 0.4, values: 0.002 };
 /// Cache rows after the pages, for own rows.
 const SCRATCH: usize = 2000;
 
@@ -38,6 +43,22 @@ pub fn check_attention_sinks(device: &Device, element: Element) -> Result<(), St
                 let scene = Scene::new(device, element, heads, head_dim, page_size, &together)?;
                 check_rows_together(&scene.within(window, true)?, &[1, 5])?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Over a cache in FP8: heads of each size, with a sink and a window for one of them; and the same bits in a batch and
+/// alone, and together and separately.
+pub fn check_attention_fp8(device: &Device, element: Element) -> Result<(), String> {
+    let together = together_rows(device);
+    for (at, (heads, head_dim, page_size)) in FP8_SHAPES.into_iter().enumerate() {
+        let scene = Scene::new(device, element, heads, head_dim, page_size, &APART)?.in_fp8()?;
+        let scene = if at == 0 { scene.within(Some(128), true)? } else { scene };
+        check_rows_apart(&scene, [1, 5])?;
+        if at < 2 {
+            let scene = Scene::new(device, element, heads, head_dim, page_size, &together)?.in_fp8()?;
+            check_rows_together(&scene, &[5])?;
         }
     }
     Ok(())
@@ -224,6 +245,38 @@ impl<'a> Scene<'a> {
         Ok(self)
     }
 
+    /// The same over a cache in FP8.
+    pub fn in_fp8(mut self) -> Result<Self, String> {
+        self.name = format!("{}, in FP8", self.name);
+        let rows: Vec<u32> = (0..(self.cache.keys.len() / self.cache.width()) as u32).collect();
+        let (keys, values) = (self.cache.keys.clone(), self.cache.values.clone());
+        self.cache = self.cache.in_fp8(Some(SCALES));
+        self.cache.write(&rows, &keys, &values);
+        let on_device = [self.stored(&self.cache.keys, SCALES.keys)?, self.stored(&self.cache.values, SCALES.values)?];
+        [self.on_device[1], self.on_device[2]] = on_device;
+        Ok(self)
+    }
+
+    /// Keys or values on the device as the cache stores them, with their scale in FP8.
+    pub fn stored(&self, values: &[f32], scale: f32) -> Result<Buffer, String> {
+        let bytes: Vec<u8> = match self.cache.fp8 {
+            Some(_) => values.iter().map(|value| to_e4m3(value / scale)).collect(),
+            None => self.kernels.element().encode(values),
+        };
+        self.kernels.device().upload(&bytes).map_err(text)
+    }
+
+    /// Keys or values as they are read from the cache.
+    pub fn read(&self, stored: &Buffer, scale: f32) -> Result<Vec<f32>, String> {
+        match self.cache.fp8 {
+            Some(_) => {
+                let bytes: Vec<u8> = self.kernels.device().download(stored.slice()).map_err(text)?;
+                Ok(bytes.into_iter().map(|byte| from_e4m3(byte) * scale).collect())
+            }
+            None => values(self.kernels.device(), stored.slice(), self.kernels.element()),
+        }
+    }
+
     /// The kernel's result for some of the rows, in runs of `together`.
     fn run(&self, batch: Range<usize>, max_splits: usize, together: usize) -> Result<Vec<f32>, String> {
         let work = self.work(batch.clone(), max_splits)?;
@@ -274,6 +327,7 @@ impl<'a> Scene<'a> {
             query: Rows { at: qkv.slice(), stride: (heads + 2 * kv_heads) * head_dim },
             keys: keys.slice(),
             values: values.slice(),
+            fp8: self.cache.fp8,
             page_table: table.slice(),
             table_width,
             page_size,

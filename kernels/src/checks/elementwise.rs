@@ -331,6 +331,7 @@ fn check_one_rotation(
             write: rows.slice(),
             keys: keys.slice(),
             values: values_.slice(),
+            fp8: None,
             norms: normed.then_some((norms.0.slice(), norms.1.slice(), 1e-6)),
             rows: at.len(),
             heads,

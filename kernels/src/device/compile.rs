@@ -32,8 +32,9 @@ pub enum Split {
 }
 
 /// Headers that files may include, at most once each.
-const HEADERS: [(&str, &str); 25] = [
+const HEADERS: [(&str, &str); 26] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
+    ("cache.cuh", include_str!("../../cuda/cache.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("nodes.cuh", include_str!("../../cuda/nodes.cuh")),
     ("rotation.cuh", include_str!("../../cuda/rotation.cuh")),

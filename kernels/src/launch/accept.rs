@@ -100,8 +100,8 @@ pub struct CachePlanes<'a> {
     pub planes: usize,
     /// Rows of a plane.
     pub rows: usize,
-    /// Elements of a row.
-    pub width: usize,
+    /// Bytes of a row.
+    pub row_bytes: usize,
 }
 
 impl AcceptInputs<'_> {
@@ -243,8 +243,7 @@ impl Kernels {
         batch: usize,
         most: usize,
     ) -> Result<(), DeviceError> {
-        let CachePlanes { at, planes, rows, width } = caches;
-        let row_bytes = width * self.element.bytes();
+        let CachePlanes { at, planes, rows, row_bytes } = caches;
         if !row_bytes.is_multiple_of(16) || !at.address().is_multiple_of(16) || planes == 0 || batch == 0 {
             return Err(DeviceError::Shape(format!(
                 "{planes} planes of cache rows of {row_bytes} bytes, which must be in whole accesses of 16 bytes"

@@ -1,7 +1,10 @@
 //! Attention of separate rows: `cuda/attention.cu`.
 
 use super::{Kernels, Rows, address, check_ints, grid, int};
-use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
+use crate::{
+    device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
+    reference::CacheScales,
+};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "attention.cu", text: include_str!("../../cuda/attention.cu"), split: Split::Shared };
@@ -11,6 +14,8 @@ pub const HEAD_DIMS: [usize; 4] = [64, 96, 128, 256];
 
 /// Compiler option of kernels with sinks and windows.
 pub(super) const SINKS: &str = "-DSINKS";
+/// Compiler option of kernels over a cache in FP8.
+pub(super) const CACHE_FP8: &str = "-DKV_FP8";
 
 /// Number of splits that is assumed when the number of rows per block is chosen.
 const FEWEST_SPLITS: usize = 3;
@@ -28,6 +33,8 @@ pub struct Attention<'a> {
     pub keys: Slice<'a>,
     /// `[cache rows, kv_heads, head_dim]`.
     pub values: Slice<'a>,
+    /// The scales of keys and values if they are in FP8; `None` if they are elements.
+    pub fp8: Option<CacheScales>,
     /// int32 `[slots, table_width]`.
     pub page_table: Slice<'a>,
     /// Maximum number of pages of a slot.
@@ -73,8 +80,14 @@ impl Attention<'_> {
         self.sinks.is_none() && self.window.is_none()
     }
 
-    /// The option of kernels with sinks and windows.
-    pub(super) fn options(&self, mut plain: Vec<String>) -> Vec<String> {
+    /// Factor of the products of queries and keys as they are stored.
+    pub(super) fn score_scale(&self) -> f32 {
+        self.fp8.map_or(1.0, |scales| scales.keys) / (self.head_dim as f32).sqrt()
+    }
+
+    /// The options of kernels with sinks and windows, and over a cache in FP8.
+    pub(super) fn options(&self, plain: Vec<String>) -> Vec<String> {
+        let mut plain = cache_options(self.fp8, plain);
         plain.extend((!self.is_plain()).then(|| SINKS.into()));
         plain
     }
@@ -94,6 +107,17 @@ impl Attention<'_> {
         }
         self.sinks.map_or(Ok(()), |sinks| sinks.check(self.heads * element.bytes()))
     }
+}
+
+/// The option of kernels over a cache in FP8.
+pub(super) fn cache_options(fp8: Option<CacheScales>, mut plain: Vec<String>) -> Vec<String> {
+    plain.extend(fp8.map(|_| CACHE_FP8.into()));
+    plain
+}
+
+/// The further arguments of kernels with that option that also write to the cache.
+pub(super) fn cache_arguments(fp8: Option<CacheScales>) -> Vec<Arg> {
+    fp8.map(|CacheScales { keys, values }| vec![Arg::Float(keys), Arg::Float(values)]).unwrap_or_default()
 }
 
 impl Kernels {
@@ -167,11 +191,12 @@ impl Kernels {
             int(together),
             int(heads),
             int(kv_heads),
-            Arg::Float(1.0 / (head_dim as f32).sqrt()),
+            Arg::Float(attention.score_scale()),
             address(attention.partial),
             address(attention.counters),
             int(max_splits),
         ];
+        arguments.extend(attention.fp8.map(|scales| Arg::Float(scales.values)));
         arguments.extend(attention.sink_arguments());
         let blocks = [parts, blocks, max_splits];
         // SAFETY: lengths are checked above; cache rows from the page table and the layout kernels are within the

@@ -9,7 +9,8 @@
 //! without clusters, the last block merges the records that the others have left in device memory.
 
 use super::{
-    Attention, HEAD_DIMS, Kernels, OwnRows, Rotation, address, check_ints, grid, int, linear_wide::has_warp_groups,
+    Attention, HEAD_DIMS, Kernels, OwnRows, Rotation, address, attention::cache_arguments, check_ints, grid, int,
+    linear_wide::has_warp_groups,
 };
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
@@ -72,6 +73,15 @@ pub enum Ahead {
     /// Attention over another layer, of the same rows: everything that describes what rows see may be read early, and
     /// the keys and values that are older than the pass.
     Layer,
+}
+
+/// Which kernels a device and a cache have.
+#[derive(Clone, Copy)]
+struct Variant {
+    /// Whether there are warp-group kernels for heads of this size.
+    wide: bool,
+    /// Whether the cache is in FP8.
+    fp8: bool,
 }
 
 /// A kernel and its geometry.
@@ -153,7 +163,8 @@ impl Kernels {
         let of_one_layer = (rotation.rows, rotation.heads, rotation.kv_heads, rotation.head_dim)
             == (rows, heads, kv_heads, head_dim)
             && [rotation.keys, rotation.values].map(|at| at.address())
-                == [attention.keys, attention.values].map(|at| at.address());
+                == [attention.keys, attention.values].map(|at| at.address())
+            && rotation.fp8 == attention.fp8;
         if !of_one_layer {
             return Err(DeviceError::Shape("rotation and attention are not of one layer".into()));
         }
@@ -168,8 +179,10 @@ impl Kernels {
         };
         let pairs = largest * (heads / kv_heads);
         let Properties { multiprocessors, most_cluster, .. } = *self.device.properties();
-        let wide = WIDE_HEAD_DIMS.contains(&head_dim) && has_warp_groups(self.element, self.device.properties());
-        let choice = choose(pairs, count * kv_heads, head_dim, multiprocessors, wide);
+        let fp8 = attention.fp8.is_some();
+        // Warp groups read keys and values from shared memory, where no FP8 can be converted.
+        let wide = !fp8 && WIDE_HEAD_DIMS.contains(&head_dim) && has_warp_groups(self.element, self.device.properties());
+        let choice = choose(pairs, count * kv_heads, head_dim, multiprocessors, Variant { wide, fp8 });
         let parts = kv_heads * pairs.div_ceil(choice.pairs);
         let most = match most_cluster {
             1 if attention.counters.bytes() < count * parts * 4 => 1,
@@ -207,11 +220,12 @@ impl Kernels {
             int(heads),
             int(kv_heads),
             // Weights are powers of 2.
-            Arg::Float(std::f32::consts::LOG2_E / (head_dim as f32).sqrt()),
+            Arg::Float(std::f32::consts::LOG2_E * attention.score_scale()),
             address(attention.partial),
             address(attention.counters),
             int(splits),
         ];
+        arguments.extend(cache_arguments(attention.fp8));
         if !attention.is_plain() {
             arguments.extend(attention.sink_arguments());
             // Rows that see positions alone have no own rows.
@@ -263,9 +277,9 @@ impl Kernels {
 }
 
 /// The kernel for `together` groups of this many pairs: the widest that the pairs fill, or a narrower one if the blocks
-/// would leave multiprocessors idle; keys are then read several times, from the L2 cache. `wide` says whether there are
-/// warp-group kernels for heads of this size.
-fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize, wide: bool) -> Choice {
+/// would leave multiprocessors idle; keys are then read several times, from the L2 cache.
+fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize, variant: Variant) -> Choice {
+    let Variant { wide, fp8 } = variant;
     // Each warp's sums of 8 pairs, and with splits a record per pair.
     let few = |file, name, rotates, pairs, warps: u32, resident| Choice {
         file,
@@ -278,7 +292,10 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         resident,
     };
     // As in attention_tiles.cu: tiles of 32 keys and values, and the queries.
-    let (stages, row) = (if head_dim <= 128 { 3 } else { 2 }, head_dim * 2 + 16);
+    let (stages, key_bytes) = match (fp8, head_dim <= 128) {
+        (false, small) => (if small { 3 } else { 2 }, head_dim * 2 + 16),
+        (true, small) => (if small { 5 } else { 4 }, head_dim + 16),
+    };
     let tiles = |name, pairs: usize, warps: u32, resident| Choice {
         file: FILE,
         name,
@@ -286,7 +303,7 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         pairs,
         threads: warps * 32,
         releases_late: true,
-        shared: (stages * 2 * 32 + pairs) * row,
+        shared: stages * 2 * 32 * key_bytes + pairs * (head_dim * 2 + 16),
         resident: if head_dim <= 128 { resident } else { 1 },
     };
     // Tiles of 64 keys and values, and the queries.
@@ -357,7 +374,7 @@ mod tests {
             (128, 8, 64, "attention_wide_by_two"),
             (128, 8, 128, "attention_wide"),
         ] {
-            let name = choose(pairs, requests * 8, head_dim, 132, true).name;
+            let name = choose(pairs, requests * 8, head_dim, 132, Variant { wide: true, fp8: false }).name;
             assert_eq!(name, expected, "{pairs} pairs of {requests} requests, heads of {head_dim}");
         }
     }

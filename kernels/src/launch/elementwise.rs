@@ -1,11 +1,16 @@
 //! Embedding, norms, rotation and other row-wise kernels: `cuda/elementwise.cu`.
 
 use super::{
-    Kernels, Parts, Rows, Unscaled, address, check_ints, grid, int, line,
+    Kernels, Parts, Rows, Unscaled, address,
+    attention::{cache_arguments, cache_options},
+    check_ints, grid, int, line,
     linear::{MOST_ROWS_TO_SCALE, squares_stride},
     linear_wide,
 };
-use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
+use crate::{
+    device::{Arg, DeviceError, Element, KernelFile, Slice, Split},
+    reference::CacheScales,
+};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "elementwise.cu", text: include_str!("../../cuda/elementwise.cu"), split: Split::Shared };
@@ -105,6 +110,8 @@ pub struct Rotation<'a> {
     pub keys: Slice<'a>,
     /// `[cache rows, kv_heads, head_dim]`.
     pub values: Slice<'a>,
+    /// The scales of keys and values if they are in FP8; `None` if they are elements.
+    pub fp8: Option<CacheScales>,
     /// Per-head norms of queries and keys, `[head_dim]` each, with their epsilon.
     pub norms: Option<(Slice<'a>, Slice<'a>, f32)>,
     /// Rows.
@@ -440,14 +447,14 @@ impl Kernels {
 
     /// The same; releases the next kernel late, as [`Ahead`](super::Ahead) requires, or at once.
     pub(super) fn rotate(&self, rotation: Rotation<'_>, releases_late: bool) -> Result<(), DeviceError> {
-        let Rotation { qkv, parts, keys, values, rows, heads, kv_heads, head_dim, .. } = rotation;
+        let Rotation { qkv, parts, keys, values, fp8, rows, heads, kv_heads, head_dim, .. } = rotation;
         let [parts_at, count, table, positions, position, write, query_norm, key_norm, epsilon] =
             self.rotation_arguments(rotation)?;
         // Heads per warp of four warps: a head in parts takes the registers of several.
         let (name, heads_a_warp) =
             if parts.is_some() { ("rotate_and_write_parts", 1) } else { ("rotate_and_write", 4) };
-        let kernel = self.kernel(FILE, name)?;
-        let arguments = [
+        let kernel = self.device.kernel(FILE, &cache_options(fp8, self.options.clone()), name)?;
+        let mut arguments = vec![
             address(qkv),
             parts_at,
             count,
@@ -465,6 +472,7 @@ impl Kernels {
             int(head_dim),
             Arg::Int(releases_late.into()),
         ];
+        arguments.extend(cache_arguments(fp8));
         let blocks = [(heads + 2 * kv_heads).div_ceil(4 * heads_a_warp), rows, 1];
         // SAFETY: lengths are checked in `rotation_arguments`; cache rows are the caller's layout kernels', which stay within
         // the cache.

@@ -6,12 +6,27 @@ use rayon::prelude::*;
 use super::{
     dot::{LANES, dot, dots, fold},
     exp::exp,
+    fp8::{from_e4m3, to_e4m3},
 };
 
 /// Number of scores below which one thread is faster than two.
 const WORTH_A_THREAD: usize = 1 << 12;
 /// Dimensions of a head whose sums are kept in registers together.
 const WIDE: usize = 32;
+
+/// The scales of a cache in FP8: a key or value is stored as the e4m3 number nearest to its quotient by the scale.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CacheScales {
+    /// Scale of the keys.
+    pub keys: f32,
+    /// Scale of the values.
+    pub values: f32,
+}
+
+impl CacheScales {
+    /// Those of a checkpoint that has none.
+    pub const ONE: Self = Self { keys: 1.0, values: 1.0 };
+}
 
 /// The keys and values of one layer: `[rows, heads, head_dim]` each, one row for each position that the cache can hold.
 #[derive(Clone, Debug)]
@@ -24,6 +39,9 @@ pub struct KeyValues {
     pub heads: usize,
     /// Dimensions of a head.
     pub head_dim: usize,
+    /// The scales if the cache is in FP8. `keys` and `values` are the values that are read, so a row has the same bits
+    /// from the moment that it is written.
+    pub fp8: Option<CacheScales>,
 }
 
 /// The cache rows that one query row sees: a run shared by many query rows, then its own rows.
@@ -51,7 +69,13 @@ impl KeyValues {
     /// An empty cache.
     pub fn new(rows: usize, heads: usize, head_dim: usize) -> Self {
         let size = rows * heads * head_dim;
-        Self { keys: vec![0.0; size], values: vec![0.0; size], heads, head_dim }
+        Self { keys: vec![0.0; size], values: vec![0.0; size], heads, head_dim, fp8: None }
+    }
+
+    /// The same cache in FP8, if scales are given.
+    #[must_use]
+    pub fn in_fp8(self, fp8: Option<CacheScales>) -> Self {
+        Self { fp8, ..self }
     }
 
     /// Makes room for at least `rows` rows; existing rows stay.
@@ -74,12 +98,16 @@ impl KeyValues {
         self.heads * self.head_dim
     }
 
-    /// Writes rows: `keys` and `values` are `[rows.len(), heads, head_dim]`.
+    /// Writes rows: `keys` and `values` are `[rows.len(), heads, head_dim]`. In FP8 they are rounded here.
     pub fn write(&mut self, rows: &[u32], keys: &[f32], values: &[f32]) {
         let width = self.width();
         for (at, row) in rows.iter().map(|row| *row as usize).enumerate() {
             self.keys[row * width..(row + 1) * width].copy_from_slice(&keys[at * width..(at + 1) * width]);
             self.values[row * width..(row + 1) * width].copy_from_slice(&values[at * width..(at + 1) * width]);
+            if let Some(CacheScales { keys, values }) = self.fp8 {
+                self.keys[row * width..(row + 1) * width].iter_mut().for_each(|key| *key = in_fp8(*key, keys));
+                self.values[row * width..(row + 1) * width].iter_mut().for_each(|value| *value = in_fp8(*value, values));
+            }
         }
     }
 
@@ -93,6 +121,11 @@ impl KeyValues {
             self.values.copy_within(from..from + width, to);
         }
     }
+}
+
+/// A value as it is read from a cache in FP8 with this scale.
+fn in_fp8(value: f32, scale: f32) -> f32 {
+    from_e4m3(to_e4m3(value / scale)) * scale
 }
 
 /// Softmax attention. `queries` is `[visible.len(), query_heads, head_dim]`; query head h reads key/value head
@@ -113,7 +146,7 @@ pub fn attention_with_sinks(
     cache: &KeyValues,
     sinks: Option<&[f32]>,
 ) -> Vec<f32> {
-    let KeyValues { keys, values, heads, head_dim } = cache;
+    let KeyValues { keys, values, heads, head_dim, .. } = cache;
     assert!(query_heads.is_multiple_of(*heads), "query heads come in groups a key/value head");
     assert!(sinks.is_none_or(|sinks| sinks.len() == query_heads), "a sink for each query head");
     let planes = Planes {
@@ -272,7 +305,7 @@ mod tests {
 
     fn cache(rows: usize, heads: usize, head_dim: usize) -> KeyValues {
         let size = rows * heads * head_dim;
-        KeyValues { keys: numbers(size, 1), values: numbers(size, 2), heads, head_dim }
+        KeyValues { keys: numbers(size, 1), values: numbers(size, 2), heads, head_dim, fp8: None }
     }
 
     /// In f64, head by head, position by position.
@@ -349,6 +382,17 @@ mod tests {
         let together = attention(&queries, 4, &many, &cache);
         let alone = attention(&queries[..64], 4, &[Visible { prefix: &long, own: &[] }], &cache);
         assert_eq!(together[..64], alone);
+    }
+
+    #[test]
+    fn a_cache_in_fp8_keeps_the_nearest_numbers_of_each_scale() {
+        let mut cache = KeyValues::new(2, 1, 4).in_fp8(Some(CacheScales { keys: 0.5, values: 2.0 }));
+        cache.write(&[1], &[0.53, -0.53, 1000.0, 0.0], &[0.53, -0.53, 1000.0, 0.001]);
+        assert_eq!(cache.keys[4..], [0.53125 - 0.03125, -0.5, 224.0, 0.0]);
+        assert_eq!(cache.values[4..], [0.53125, -0.53125, 896.0, 0.0]);
+        let kept = cache.values[4..].to_vec();
+        cache.compact(&[1], &[0]);
+        assert_eq!(cache.values[..4], kept);
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn drafts(file: &SweepFile) -> String {
 }
 
 fn dtype(models: &Models) -> String {
-    let Models { dtype, quantization, fp8_compute, .. } = models;
+    let Models { dtype, quantization, fp8_compute, kv_cache_dtype, .. } = models;
     let weights = quantization.as_ref().map(|name| format!("weights quantised to {name} when loaded"));
     let compute = match fp8_compute.as_deref() {
         Some("products") => {
@@ -56,7 +56,8 @@ fn dtype(models: &Models) -> String {
         }
         _ => None,
     };
-    match [weights, compute].into_iter().flatten().collect::<Vec<_>>() {
+    let cache = kv_cache_dtype.as_ref().filter(|name| *name != "auto").map(|name| format!("KV cache as {name}"));
+    match [weights, compute, cache].into_iter().flatten().collect::<Vec<_>>() {
         none if none.is_empty() => dtype.clone(),
         some => format!("{dtype}; {}: outputs match the quantised target", some.join(", ")),
     }

@@ -64,7 +64,7 @@ macro_rules! with_flags {
             Fp16 fp16 slime Nothing "slime: train in float16, which also sets the engine's dtype";
             Fp8Compute fp8_compute ours Choice["weights", "products"] "How layers with FP8 weights multiply, prompts included: dequantised weights in 16 bits, or FP8 weights with activations rounded to FP8";
             GrammarBackend grammar_backend sglang Text "Library for structured output";
-            KvCacheDtype kv_cache_dtype sglang Text "Dtype of the KV cache";
+            KvCacheDtype kv_cache_dtype ours Text "Dtype of the KV cache, of target and draft: auto follows --dtype; spectune has fp8_e4m3 beside it";
             LoadFormat load_format ours Text "Format of the weights; dummy makes random ones";
             LoraPaths lora_paths sglang Texts "LoRA adapters to load";
             MambaFullMemoryRatio mamba_full_memory_ratio ours Number "Memory for states of linear attention, as a share of that for KV pages";

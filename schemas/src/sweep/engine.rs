@@ -39,6 +39,9 @@ pub struct Models {
     /// rounded to FP8 too). Outputs then match the target in this mode. For spectune's own engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fp8_compute: Option<String>,
+    /// Dtype of the KV cache of target and draft: fp8_e4m3, or omitted (or auto) for that of activations. Outputs then
+    /// match the target with this cache. A system that is a server may know more words.
+    pub kv_cache_dtype: Option<String>,
 }
 
 /// An acceptance table that was measured elsewhere. Shapes without a row stay unpredicted.

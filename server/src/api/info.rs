@@ -66,6 +66,7 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
         "dtype": options.dtype,
         "quantization": facts.identity.quantised,
         "fp8_compute": facts.identity.fp8_compute.map(Fp8Compute::name),
+        "kv_cache_dtype": facts.identity.kv_cache.unwrap_or("auto"),
         "context_length": facts.capacity.context_length,
         "max_running_requests": facts.max_running_requests,
         "max_queued_requests": state.options.max_queued_requests,

@@ -11,14 +11,18 @@ const FELT_STALLS: f64 = 0.05;
 pub fn of_models(models: &Models) -> Option<String> {
     let products = models.fp8_compute.as_deref() == Some("products");
     let what = match (&models.quantization, products) {
-        (None, false) => return None,
-        (None, true) => "activations are rounded to fp8 for products in 8 bits".to_owned(),
-        (Some(name), false) => format!("weights are quantised to {name} when they are loaded"),
+        (None, false) => None,
+        (None, true) => Some("activations are rounded to fp8 for products in 8 bits".to_owned()),
+        (Some(name), false) => Some(format!("weights are quantised to {name} when they are loaded")),
         (Some(name), true) => {
-            format!("weights are quantised to {name} when they are loaded, and activations for products in 8 bits")
+            Some(format!("weights are quantised to {name} when they are loaded, and activations for products in 8 bits"))
         }
     };
-    Some(format!("{what}: speculation is lossless against the quantised target"))
+    let cache = models.kv_cache_dtype.as_ref().filter(|name| *name != "auto");
+    let cache = cache.map(|name| format!("keys and values are kept as {name}"));
+    let all: Vec<String> = what.into_iter().chain(cache).collect();
+    let is_any = !all.is_empty();
+    is_any.then(|| format!("{}: speculation is lossless against the quantised target", all.join(", and ")))
 }
 
 /// One sentence for each load in which something disturbed the measurements or limits their meaning.

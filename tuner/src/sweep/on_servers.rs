@@ -286,6 +286,7 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready) -> Fingerprint {
     let env: String = system.env.iter().map(|(name, value)| format!(", {name}={value}")).collect();
     let models = &request.file.models;
     let quantised = models.quantization.as_ref().map_or_else(String::new, |name| format!(" as {name}"));
+    let rows = models.kv_cache_dtype.as_ref().map_or_else(String::new, |name| format!(", KV cache {name}"));
     let running = settings::limit_in_words(&request.file);
     let made_up = ready
         .imported
@@ -309,7 +310,7 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready) -> Fingerprint {
         draft: prepare::draft_hashes(&request.file, &request.folder),
         workload: ready.workload.hash.clone(),
         settings: format!(
-            "{}, dtype {}{quantised}{running}{made_up}{cache}{keys}, started by {start}{env}",
+            "{}, dtype {}{quantised}{rows}{running}{made_up}{cache}{keys}, started by {start}{env}",
             prepare::algorithms(&request.file),
             models.dtype
         ),

@@ -6,7 +6,7 @@ use engine::{
     Engine, EngineError, EngineOptions, ShapePolicy,
     checkpoint::Folder,
     load,
-    options::{Fp8Compute, default_shape, default_shape_of, fp8_compute, nodes_of, quantization},
+    options::{Fp8Compute, default_shape, default_shape_of, fp8_compute, kv_cache, nodes_of, quantization},
     spec::TextSpec,
 };
 use schemas::{
@@ -508,6 +508,7 @@ fn options_of(
         quantization: quantization("models.quantization", models.quantization.as_deref())?,
         draft_quantization: quantization("models.quantization", models.quantization.as_deref())?,
         fp8_compute: fp8_compute("models.fp8_compute", models.fp8_compute.as_deref())?,
+        kv_cache: kv_cache("models.kv_cache_dtype", models.kv_cache_dtype.as_deref())?,
         context_length: engine.context_length,
         max_running_requests: settings::max_running_requests(file, &space.entrants),
         page_size: engine.page_size,
@@ -559,9 +560,10 @@ fn in_words(algorithm: &str, engine: &Engine, imported: Option<&AcceptanceTable>
         Some(Fp8Compute::Products) => " with fp8 products",
         Some(Fp8Compute::Weights) | None => "",
     };
+    let cache = options.kv_cache.word().map_or_else(String::new, |word| format!(", KV cache {word}"));
     let imported = imported.map_or_else(String::new, |table| format!(", acceptance {}", acceptance::hash(table)));
     format!(
-        "{algorithm}, dtype {}{quantised}{products}, context {}, page size {}, prefill of {} tokens{limit}{captured}{imported}",
+        "{algorithm}, dtype {}{quantised}{products}{cache}, context {}, page size {}, prefill of {} tokens{limit}{captured}{imported}",
         options.dtype,
         engine.capacity().context_length,
         options.page_size,

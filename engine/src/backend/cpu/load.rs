@@ -11,7 +11,7 @@ use crate::{
     checkpoint::{Folder, Tensors, Weights},
     drafts::{DraftFrom, DraftTarget, read_draft},
     error::EngineError,
-    load::{Described, describe},
+    load::{Described, cached, describe},
     memory,
     options::EngineOptions,
     quantization::{StoredIn, quantised_draft},
@@ -67,6 +67,7 @@ pub(super) fn other_draft(
     let spec = read_draft(&own, &weights, DraftTarget { folder: &folder, spec: target.spec() }, options)?;
     let stored = StoredIn::Checkpoint(Tensors::new(&weights));
     let spec = quantised_draft(spec, stored, options.draft_quantization, options.fp8_compute())?;
+    let spec = cached("draft", options.kv_cache, |format| spec.with_cache(format))?;
     check_draft(&spec, &loaded.spec(), own.path())?;
     load_draft(&weights, spec, target)
 }

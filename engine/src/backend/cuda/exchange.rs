@@ -1,6 +1,8 @@
 //! Replaces weights while the models are loaded.
 
-use kernels::device::Element;
+use std::path::Path;
+
+use kernels::{device::Element, reference::CacheScales};
 
 use super::{
     CudaBackend, Models,
@@ -9,17 +11,37 @@ use super::{
 };
 use crate::{
     backend::Exchange,
-    checkpoint::Weights,
+    checkpoint::{Tensors, Weights},
     error::EngineError,
     load::{Described, describe},
     options::EngineOptions,
-    spec::DraftSpec,
+    spec::{CacheScaleNames, DraftSpec},
 };
 
 /// New weights that fit the loaded models.
 struct Fitting {
     target: Weights,
     draft: Option<(DraftSpec, Option<Weights>)>,
+}
+
+/// Checks that a checkpoint has the same scales of caches: recorded rounds have these as constants.
+fn check_cache_scales(
+    source: WeightSource<'_>,
+    loaded: &[(CacheScaleNames, CacheScales)],
+    path: &Path,
+) -> Result<(), EngineError> {
+    let WeightSource::Checkpoint(weights) = source else { return Ok(()) };
+    for (names, scales) in loaded {
+        if Tensors::new(weights).cache_scales(names)? != *scales {
+            return Err(EngineError::Configuration(format!(
+                "{} has other scales of the KV cache ({} and others) than the loaded model: start the engine with it \
+                 instead of replacing weights, or keep the cache in the dtype of the model (--kv-cache-dtype auto)",
+                path.display(),
+                names.keys.first().map_or("", String::as_str)
+            )));
+        }
+    }
+    Ok(())
 }
 
 impl CudaBackend {
@@ -59,7 +81,7 @@ impl CudaBackend {
         let is_float = self.options.element == Element::F32;
         let spec = if is_float { spec.in_plain() } else { spec };
         let draft = draft.map(|(spec, own)| (if is_float { spec.in_plain() } else { spec }, own));
-        let other = |path: &std::path::Path, what: &str| {
+        let other = |path: &Path, what: &str| {
             let path = path.display();
             EngineError::Configuration(format!("{path} contains a different {what} than the loaded one"))
         };
@@ -80,6 +102,12 @@ impl CudaBackend {
             return Err(other(folder.path(), "model"));
         }
         let path = options.draft_model_path.as_ref().unwrap_or(&options.model_path);
+        if which == Exchange::All {
+            check_cache_scales(source, &machine.target.cache_scales(), folder.path())?;
+        }
+        if let Some(loaded) = &machine.draft {
+            check_cache_scales(of_draft, &loaded.cache_scales(), path)?;
+        }
         let draft = drafted.map(|(spec, _)| spec).zip(draft.map(|(_, own)| own));
         match (&machine.draft, &draft) {
             (Some(loaded), Some((spec, _))) if spec.without_tokens() == loaded.spec().without_tokens() => {}

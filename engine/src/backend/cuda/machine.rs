@@ -129,7 +129,7 @@ impl Machine {
 
     /// Bytes of one plane of a layer's cache of this many rows.
     pub(super) fn plane(&self, kv: KvLayout, rows: usize) -> usize {
-        rows * kv.width * self.element_bytes()
+        rows * kv.row_bytes(self.element_bytes())
     }
 
     /// What fills the pool of trees.
@@ -141,7 +141,7 @@ impl Machine {
     pub(super) fn draft_kv(&self, draft: &DraftWeights) -> KvLayout {
         let spec: DraftSpec = draft.spec();
         let first = spec.layers().first().map(|layer| layer.attention.kv());
-        first.unwrap_or(KvLayout { planes: 0, width: 0 })
+        first.unwrap_or(KvLayout::default())
     }
 
     /// The cache of a layer of the draft.

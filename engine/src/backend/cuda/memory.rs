@@ -4,7 +4,7 @@ use kernels::{
     device::{Buffer, Device, Element},
     launch::{
         HEAD_DIMS, Kernels, LatentDims, MOST_BLOCK_ROWS, MOST_PLACES, MOST_TOPK, Weights, block_files, delta_files,
-        expert_files, files, fp8_files, latent_files, mxfp4_files, rank_files, refused_delta, sink_files,
+        expert_files, files, fp8_cache_files, fp8_files, latent_files, mxfp4_files, rank_files, refused_delta, sink_files,
     },
 };
 use schemas::tree::{NodeSource, TreeShape};
@@ -29,7 +29,7 @@ use crate::{
     checkpoint::Tensors,
     error::EngineError,
     spec::{
-        AttentionSpec, BlockSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, ModelCost, PassCost, Share, StateLayout,
+        AttentionSpec, BlockSpec, CacheFormat, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, ModelCost, PassCost, Share, StateLayout,
         TargetSpec, TensorSpec, VocabularySource,
     },
 };
@@ -141,7 +141,7 @@ pub fn load(
 
     let cache_rows = (capacity.pages + 1) * capacity.page_size;
     let scratch_rows = (extent.scratch * extent.batch).max(1);
-    let layer_cache = |layer: &LayerSpec, rows: usize| layer.attention.kv().values() * rows * element;
+    let layer_cache = |layer: &LayerSpec, rows: usize| layer.attention.kv().bytes(element) * rows;
     let rotations = |layer: &LayerSpec| {
         let table = layer.attention.rotation().map(|rotation| rotation.table(positions)).unwrap_or_default();
         let table = layer.attention.grouped().map_or(table.clone(), |attention| rotation_table(attention, &table));
@@ -539,6 +539,9 @@ fn compile(
             .filter_map(|layer| layer.attention.grouped().filter(|spec| has_sinks(spec)).map(|spec| spec.head_dim))
             .collect();
         with_sinks.dedup();
+        if layers().any(|layer| layer.attention.kv().format == CacheFormat::Fp8) {
+            all.extend(fp8_cache_files(options.element, &head_dims, &with_sinks, device.properties()));
+        }
         all.extend(sink_files(options.element, &with_sinks, device.properties()));
         if layers().any(in_fp8) {
             all.extend(fp8_files(options.element, device.properties(), with_experts));

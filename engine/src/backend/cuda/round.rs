@@ -115,7 +115,7 @@ impl Machine {
                     at: self.target_cache.slice(),
                     planes: kv.planes * self.target.spec.caches_before(self.target.layers.len()),
                     rows: self.cache_rows,
-                    width: kv.width,
+                    row_bytes: kv.row_bytes(self.element_bytes()),
                 },
                 memory.round.moves(),
                 batch,

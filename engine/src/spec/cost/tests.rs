@@ -4,7 +4,7 @@ use kernels::reference::{GateActivation, RopeScaling};
 
 use super::*;
 use crate::spec::{
-    AttentionSpec, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, NormWeights, Pairing, RopeSpec,
+    AttentionSpec, CacheFormat, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, NormWeights, Pairing, RopeSpec,
     RouterPrecision, RouterScore, RouterSpec,
 };
 use crate::{
@@ -35,6 +35,7 @@ fn qwen3_30b() -> TargetSpec {
             rope,
             sinks: false,
             window: None,
+            cache: CacheFormat::Plain,
         }),
         ffn: FfnSpec::Experts(ExpertsSpec {
             router: RouterSpec {

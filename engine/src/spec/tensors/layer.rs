@@ -2,7 +2,7 @@
 
 use super::{LinearTensors, Role, Split, TensorSpec};
 use crate::spec::{
-    AttentionSpec, DeltaNet, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec,
+    AttentionSpec, CacheFormat, DeltaNet, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec,
     MultiHeadLatent, WeightFormat,
 };
 
@@ -62,6 +62,19 @@ pub struct GroupedTensors {
     pub head_norms: Option<(TensorSpec, TensorSpec)>,
     /// Scores of query heads without a value, `[heads]`.
     pub sinks: Option<TensorSpec>,
+    /// Names of the scales of its cache, if that is in FP8.
+    pub cache_scales: Option<CacheScaleNames>,
+}
+
+/// Names under which exporters store the scales of a layer's cache in FP8, one number each; a checkpoint may have none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheScaleNames {
+    /// The scale of the keys.
+    pub keys: Vec<String>,
+    /// The scale of the values.
+    pub values: Vec<String>,
+    /// One scale for both, in older exports.
+    pub both: Vec<String>,
 }
 
 /// Tensors of a gated delta net.
@@ -174,6 +187,19 @@ impl GroupedQuery {
             sinks: self
                 .sinks
                 .then(|| TensorSpec::vector(format!("{prefix}.sinks"), self.heads, Role::Attention, Split::Rows)),
+            cache_scales: (self.cache == CacheFormat::Fp8).then(|| CacheScaleNames::of(prefix)),
+        }
+    }
+}
+
+impl CacheScaleNames {
+    /// As compressed-tensors, ModelOpt and SGLang's own module name them.
+    fn of(prefix: &str) -> Self {
+        let named = |names: [&str; 3]| names.map(|name| format!("{prefix}.{name}")).to_vec();
+        Self {
+            keys: named(["k_scale", "k_proj.k_scale", "attn.k_scale"]),
+            values: named(["v_scale", "v_proj.v_scale", "attn.v_scale"]),
+            both: vec![format!("{prefix}.kv_scale")],
         }
     }
 }
@@ -334,6 +360,14 @@ impl LayerTensors {
 }
 
 impl AttentionTensors {
+    /// The names of the scales of a cache in FP8.
+    pub fn cache_scales(&self) -> Option<&CacheScaleNames> {
+        match self {
+            Self::Grouped(grouped) => grouped.cache_scales.as_ref(),
+            Self::Latent(_) | Self::Delta(_) => None,
+        }
+    }
+
     /// The matrices that may be kept in a format other than the type that the engine computes in.
     fn matrices_mut(&mut self) -> Box<dyn Iterator<Item = &mut TensorSpec> + '_> {
         match self {
@@ -357,7 +391,7 @@ impl AttentionTensors {
     pub fn all(&self) -> Vec<&TensorSpec> {
         match self {
             Self::Grouped(grouped) => {
-                let GroupedTensors { query, key, value, output, head_norms, sinks } = &**grouped;
+                let GroupedTensors { query, key, value, output, head_norms, sinks, .. } = &**grouped;
                 let norms = head_norms.iter().flat_map(|(query, key)| [query, key]);
                 [query, key, value, output].into_iter().flat_map(LinearTensors::all).chain(norms).chain(sinks).collect()
             }

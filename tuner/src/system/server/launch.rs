@@ -66,6 +66,8 @@ pub struct LaunchPlan {
     pub dtype: String,
     /// Quantisation of weights while loading.
     pub quantization: Option<String>,
+    /// Dtype of the KV cache.
+    pub kv_cache_dtype: Option<String>,
     /// Longest sequence in tokens, if the sweep sets it.
     pub context_length: Option<usize>,
     /// Maximum number of running requests.
@@ -116,6 +118,7 @@ impl LaunchPlan {
             drafts: drafts.collect(),
             dtype: file.models.dtype.clone(),
             quantization: file.models.quantization.clone(),
+            kv_cache_dtype: file.models.kv_cache_dtype.clone(),
             context_length: engine.context_length,
             max_running_requests,
             tp_size: engine.tp_size,
@@ -344,6 +347,7 @@ impl LaunchPlan {
             flags.add("dtype", &self.dtype);
         }
         flags.add_some("quantization", self.quantization.as_ref());
+        flags.add_some("kv-cache-dtype", self.kv_cache_dtype.as_ref());
         flags.add_some(context_length, self.context_length);
     }
 
@@ -430,6 +434,7 @@ mod tests {
             algorithm: "EAGLE3".into(),
             dtype: "bfloat16".into(),
             quantization: None,
+            kv_cache_dtype: None,
             context_length: Some(2048),
             max_running_requests: 8,
             tp_size: 1,

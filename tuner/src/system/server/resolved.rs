@@ -156,6 +156,7 @@ mod tests {
             algorithm: "EAGLE3".into(),
             dtype: "auto".into(),
             quantization: None,
+            kv_cache_dtype: None,
             context_length: None,
             max_running_requests: 64,
             tp_size: 1,

@@ -1,6 +1,6 @@
 //! Grouped-query attention.
 
-use kernels::reference::{KeyValues, Rope, Visible, attention_with_sinks, rms_norm, sigmoid};
+use kernels::reference::{CacheScales, KeyValues, Rope, Visible, attention_with_sinks, rms_norm, sigmoid};
 
 use super::{super::linear::Linear, Rows};
 use crate::{
@@ -21,6 +21,8 @@ pub struct Grouped {
     norms: Option<(Vec<f32>, Vec<f32>)>,
     /// Scores of query heads without a value.
     sinks: Option<Vec<f32>>,
+    /// The scales of its cache, if that is in FP8.
+    cache_scales: Option<CacheScales>,
     epsilon: f32,
     rotation: Rope,
     /// Factor of the values.
@@ -48,6 +50,7 @@ impl Grouped {
             output: Linear::load(from, &tensors.output)?,
             norms: tensors.head_norms.as_ref().map(norms).transpose()?,
             sinks: from.optional_vector(tensors.sinks.as_ref())?,
+            cache_scales: tensors.cache_scales.as_ref().map(|names| from.cache_scales(names)).transpose()?,
             epsilon,
             rotation: shape.rope.rotation(shape.head_dim),
             value_scale: 1.0,
@@ -56,7 +59,7 @@ impl Grouped {
 
     /// An empty cache of this layer's shape.
     pub fn cache(&self, rows: usize) -> KeyValues {
-        KeyValues::new(rows, self.shape.key_value_heads, self.shape.head_dim)
+        KeyValues::new(rows, self.shape.key_value_heads, self.shape.head_dim).in_fp8(self.cache_scales)
     }
 
     /// Writes keys and values of the rows to the cache, then attends. `x` is `[rows, input]`, the result is `[rows,

@@ -4,13 +4,17 @@
 use kernels::{
     device::{Buffer, Device},
     launch::Kernels,
+    reference::CacheScales,
 };
 
 use super::{
     AttentionWeights, BlockWeights, DeltaTables, DraftWeights, ExpertBuffers, FfnWeights, JoinWeights, LayerWeights,
     Loader, Projection, RecurrentWeights, TargetWeights, WeightSource,
 };
-use crate::{error::EngineError, spec::DraftSpec};
+use crate::{
+    error::EngineError,
+    spec::{CacheScaleNames, DraftSpec, LayerTensors},
+};
 
 impl TargetWeights {
     /// Loads the values of a checkpoint with the same description.
@@ -34,7 +38,26 @@ impl TargetWeights {
     }
 }
 
+impl TargetWeights {
+    /// The scales of the caches in FP8, with their names.
+    pub fn cache_scales(&self) -> Vec<(CacheScaleNames, CacheScales)> {
+        let tensors = self.spec.tensors();
+        self.layers.iter().zip(&tensors.layers).filter_map(|(layer, tensors)| layer.cache_scales(tensors)).collect()
+    }
+}
+
 impl DraftWeights {
+    /// The scales of the cache in FP8, with their names.
+    pub fn cache_scales(&self) -> Vec<(CacheScaleNames, CacheScales)> {
+        match self {
+            Self::Recurrent(own) => {
+                let tensors = own.spec.layer.tensors(&own.spec.tensors.layer_prefix());
+                own.layer.cache_scales(&tensors).into_iter().collect()
+            }
+            Self::Block(_) => Vec::new(),
+        }
+    }
+
     /// Loads the values of a checkpoint with the same description, but possibly with a different hot vocabulary.
     ///
     /// # Errors
@@ -104,6 +127,12 @@ impl RecurrentWeights {
 }
 
 impl LayerWeights {
+    /// The scales of its cache if that is in FP8, with their names.
+    fn cache_scales(&self, tensors: &LayerTensors) -> Option<(CacheScaleNames, CacheScales)> {
+        let AttentionWeights::Grouped(grouped) = &self.attention else { return None };
+        Some((tensors.attention.cache_scales()?.clone(), grouped.cache_scales?))
+    }
+
     fn buffers(&self) -> Vec<&Buffer> {
         let mut all = Vec::from_iter(&self.input_norm);
         match &self.attention {

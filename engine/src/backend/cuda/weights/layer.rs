@@ -3,6 +3,7 @@
 use kernels::{
     device::Buffer,
     launch::{ExpertBiases, ExpertsShape, ExpertsWeights},
+    reference::CacheScales,
 };
 
 use super::{
@@ -51,6 +52,8 @@ pub struct GroupedWeights {
     pub gate: Option<Projection>,
     /// One more score in the softmax of each query head.
     pub sinks: Option<Buffer>,
+    /// The scales of its cache, if that is in FP8.
+    pub cache_scales: Option<CacheScales>,
     pub output: Projection,
 }
 
@@ -124,6 +127,7 @@ impl AttentionWeights {
             },
             gate: spec.output_gate.then(|| loader.gate_projection(spec, &tensors.query)).transpose()?,
             sinks: loader.optional(tensors.sinks.as_ref())?,
+            cache_scales: tensors.cache_scales.as_ref().map(|names| loader.cache_scales(names)).transpose()?,
             output: loader.projection(&[&tensors.output])?,
         })))
     }

@@ -5,13 +5,14 @@ use std::{borrow::Cow, cell::Cell};
 use kernels::{
     device::{Buffer, Device, Element, Slice},
     launch::Kernels,
+    reference::CacheScales,
 };
 
 use super::Projection;
 use crate::{
     checkpoint::{Tensors, Weights},
     error::EngineError,
-    spec::{LinearTensors, Role, Share, Split, TensorSpec},
+    spec::{CacheScaleNames, LinearTensors, Role, Share, Split, TensorSpec},
 };
 
 /// The source of weights.
@@ -52,6 +53,14 @@ impl<'a> Loader<'a> {
     /// Loads a tensor that may be absent.
     pub fn optional(&self, tensor: Option<&TensorSpec>) -> Result<Option<Buffer>, EngineError> {
         tensor.map(|tensor| self.tensor(tensor)).transpose()
+    }
+
+    /// The scales of a layer's cache in FP8.
+    pub fn cache_scales(&self, names: &CacheScaleNames) -> Result<CacheScales, EngineError> {
+        match self.source {
+            WeightSource::Checkpoint(weights) => Tensors::new(weights).cache_scales(names),
+            WeightSource::Random => Ok(CacheScales::ONE),
+        }
     }
 
     /// Tensors that differ only in their first dimension, concatenated along it.
