@@ -160,30 +160,35 @@ fn who_has_it_says_so_and_is_another_target() {
     assert_eq!(fp8.target, format!("{} with a KV cache in fp8_e4m3", plain.target));
 }
 
+/// The mean difference of the log-probabilities of the first tokens, which are the same.
+fn apart(some: &Outputs, others: &Outputs) -> f32 {
+    let mut differences = Vec::new();
+    for (some, others) in some.iter().zip(others) {
+        let same = some.iter().zip(others).take_while(|((token, _), (other, _))| token == other);
+        differences.extend(same.map(|((_, one), (_, other))| (f32::from_bits(*one) - f32::from_bits(*other)).abs()));
+    }
+    differences.iter().sum::<f32>() / differences.len().max(1) as f32
+}
+
 /// Needs a C++ compiler for the emulator.
 #[test]
 fn the_kernels_of_a_gpu_keep_the_same_cache() {
-    let scaled = with_scales(&[("k_scale", 0.03), ("v_scale", 0.002)]);
+    // The largest values are cut off, so that another cache gives other logits.
+    let scaled = with_scales(&[("k_scale", 0.03), ("v_scale", 0.0003)]);
     let head = tiny("eagle3");
-    let draft = Some(("EAGLE3", Some(&*head)));
     let of = |device, batch_invariant| EngineOptions {
         device,
         batch_invariant,
         dtype: "bfloat16".into(),
         max_running_requests: 2,
-        ..options(scaled.path(), draft)
+        ..options(scaled.path(), Some(("EAGLE3", Some(&*head))))
     };
-    let expected = run(of(DeviceChoice::Cpu, true), "0,1,1");
-    for (batch_invariant, shape) in [(true, "2,2,4"), (false, "2,2,4")] {
-        let found = run(of(DeviceChoice::Emulator, batch_invariant), shape);
-        for (found, expected) in found.iter().zip(&expected) {
-            // Until rounding to bfloat16 leads to another token.
-            let same = found.iter().zip(expected).take_while(|((token, _), (other, _))| token == other);
-            let near = |((_, one), (_, other)): (&(u32, u32), &(u32, u32))| {
-                (f32::from_bits(*one) - f32::from_bits(*other)).abs() < 0.15
-            };
-            let same: Vec<_> = same.collect();
-            assert!(same.len() >= 4 && same.iter().copied().all(near), "{batch_invariant}: {found:?}, {expected:?}");
-        }
-    }
+    let cpu = of(DeviceChoice::Cpu, true);
+    let plain = run(EngineOptions { kv_cache: CacheFormat::Plain, ..cpu.clone() }, "0,1,1");
+    let expected = run(cpu, "0,1,1");
+    let invariant = run(of(DeviceChoice::Emulator, true), "2,2,4");
+    assert_eq!(run(of(DeviceChoice::Emulator, true), "0,1,1"), invariant, "trees read the rows that they leave");
+    let default = run(of(DeviceChoice::Emulator, false), "2,2,4");
+    let (far, near) = (apart(&plain, &expected), [apart(&invariant, &expected), apart(&default, &expected)]);
+    assert!(near.iter().all(|near| *near < 0.25 && *near < far / 3.0), "{near:?}, with another cache {far}");
 }

@@ -37,9 +37,9 @@ pub use self::{
     share::Share,
     target::TargetSpec,
     tensors::{
-        AttentionTensors, BlockTensors, CacheScaleNames, DeltaTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors,
-        JoinTensors, LatentTensors, LayerTensors, LinearTensors, MarkovTensors, RecurrentTensors, Role, Split,
-        TargetTensors, TensorSpec,
+        AttentionTensors, BlockTensors, CacheScaleNames, DeltaTensors, ExpertsTensors, FfnTensors, GatedTensors,
+        GroupedTensors, JoinTensors, LatentTensors, LayerTensors, LinearTensors, MarkovTensors, RecurrentTensors, Role,
+        Split, TargetTensors, TensorSpec,
     },
     text::{Occurrence, PromptLookup, SuffixRule, TextSpec, TrieMatch, TrieRule},
 };

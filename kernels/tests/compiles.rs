@@ -3,8 +3,8 @@
 use kernels::{
     device::{Element, KernelFile, Properties, compile_for},
     launch::{
-        LatentDims, block_files, delta_files, expert_files, files, fp8_cache_files, fp8_files, latent_files, mxfp4_files,
-        product_files, sink_files, training_files,
+        LatentDims, block_files, delta_files, expert_files, files, fp8_cache_files, fp8_files, latent_files,
+        mxfp4_files, product_files, sink_files, training_files,
     },
     reference::DeltaSizes,
 };

@@ -5,8 +5,8 @@ use std::{fs, path::Path};
 use engine::{
     EngineOptions, ModelFiles, ReplayText,
     spec::{
-        AttentionSpec, CacheFormat, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, Features, Feedback,
-        FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, NormWeights, RecurrentSpec,
+        AttentionSpec, CacheFormat, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, Features,
+        Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, NormWeights, RecurrentSpec,
         RecurrentTensorLayout, Role, TargetSpec, TensorSpec, VocabularySource,
     },
 };

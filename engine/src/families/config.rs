@@ -8,8 +8,8 @@ use crate::{
     checkpoint::{Folder, Tensors, Weights},
     error::EngineError,
     spec::{
-        AttentionSpec, CacheFormat, DenseSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec, NormWeights, RouterSpec,
-        TargetSpec,
+        AttentionSpec, CacheFormat, DenseSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, LayerSpec,
+        NormWeights, RouterSpec, TargetSpec,
     },
 };
 

@@ -3,10 +3,10 @@
 use kernels::reference::{DeltaSizes, GateActivation, RopeScaling};
 
 use super::{
-    AttentionSpec, CacheFormat, CaptureNorms, CapturedFeatures, DeltaNet, DenseSpec, DraftSource, EmbeddingSource, ExpertsLayout,
-    ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, MultiHeadLatent,
-    NormWeights, Pairing, RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision, RouterScore, RouterSpec,
-    TargetSpec, VocabularySource, WeightFormat,
+    AttentionSpec, CacheFormat, CaptureNorms, CapturedFeatures, DeltaNet, DenseSpec, DraftSource, EmbeddingSource,
+    ExpertsLayout, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec,
+    MultiHeadLatent, NormWeights, Pairing, RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision,
+    RouterScore, RouterSpec, TargetSpec, VocabularySource, WeightFormat,
 };
 use crate::error::EngineError;
 

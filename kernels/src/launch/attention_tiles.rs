@@ -181,7 +181,8 @@ impl Kernels {
         let Properties { multiprocessors, most_cluster, .. } = *self.device.properties();
         let fp8 = attention.fp8.is_some();
         // Warp groups read keys and values from shared memory, where no FP8 can be converted.
-        let wide = !fp8 && WIDE_HEAD_DIMS.contains(&head_dim) && has_warp_groups(self.element, self.device.properties());
+        let wide =
+            !fp8 && WIDE_HEAD_DIMS.contains(&head_dim) && has_warp_groups(self.element, self.device.properties());
         let choice = choose(pairs, count * kv_heads, head_dim, multiprocessors, Variant { wide, fp8 });
         let parts = kv_heads * pairs.div_ceil(choice.pairs);
         let most = match most_cluster {

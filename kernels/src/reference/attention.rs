@@ -106,7 +106,9 @@ impl KeyValues {
             self.values[row * width..(row + 1) * width].copy_from_slice(&values[at * width..(at + 1) * width]);
             if let Some(CacheScales { keys, values }) = self.fp8 {
                 self.keys[row * width..(row + 1) * width].iter_mut().for_each(|key| *key = in_fp8(*key, keys));
-                self.values[row * width..(row + 1) * width].iter_mut().for_each(|value| *value = in_fp8(*value, values));
+                self.values[row * width..(row + 1) * width]
+                    .iter_mut()
+                    .for_each(|value| *value = in_fp8(*value, values));
             }
         }
     }

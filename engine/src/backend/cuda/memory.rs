@@ -4,7 +4,8 @@ use kernels::{
     device::{Buffer, Device, Element},
     launch::{
         HEAD_DIMS, Kernels, LatentDims, MOST_BLOCK_ROWS, MOST_PLACES, MOST_TOPK, Weights, block_files, delta_files,
-        expert_files, files, fp8_cache_files, fp8_files, latent_files, mxfp4_files, rank_files, refused_delta, sink_files,
+        expert_files, files, fp8_cache_files, fp8_files, latent_files, mxfp4_files, rank_files, refused_delta,
+        sink_files,
     },
 };
 use schemas::tree::{NodeSource, TreeShape};
@@ -29,8 +30,8 @@ use crate::{
     checkpoint::Tensors,
     error::EngineError,
     spec::{
-        AttentionSpec, BlockSpec, CacheFormat, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, ModelCost, PassCost, Share, StateLayout,
-        TargetSpec, TensorSpec, VocabularySource,
+        AttentionSpec, BlockSpec, CacheFormat, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, ModelCost, PassCost, Share,
+        StateLayout, TargetSpec, TensorSpec, VocabularySource,
     },
 };
 

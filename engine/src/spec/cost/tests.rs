@@ -4,8 +4,8 @@ use kernels::reference::{GateActivation, RopeScaling};
 
 use super::*;
 use crate::spec::{
-    AttentionSpec, CacheFormat, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, NormWeights, Pairing, RopeSpec,
-    RouterPrecision, RouterScore, RouterSpec,
+    AttentionSpec, CacheFormat, ExpertsLayout, ExpertsSpec, FfnSpec, GroupedQuery, LayerFormats, NormWeights, Pairing,
+    RopeSpec, RouterPrecision, RouterScore, RouterSpec,
 };
 use crate::{
     checkpoint::Folder,
