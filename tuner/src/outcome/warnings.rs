@@ -14,9 +14,9 @@ pub fn of_models(models: &Models) -> Option<String> {
         (None, false) => None,
         (None, true) => Some("activations are rounded to fp8 for products in 8 bits".to_owned()),
         (Some(name), false) => Some(format!("weights are quantised to {name} when they are loaded")),
-        (Some(name), true) => {
-            Some(format!("weights are quantised to {name} when they are loaded, and activations for products in 8 bits"))
-        }
+        (Some(name), true) => Some(format!(
+            "weights are quantised to {name} when they are loaded, and activations for products in 8 bits"
+        )),
     };
     let cache = models.kv_cache_dtype.as_ref().filter(|name| *name != "auto");
     let cache = cache.map(|name| format!("keys and values are kept as {name}"));
