@@ -41,6 +41,7 @@ pub struct Models {
     pub fp8_compute: Option<String>,
     /// Dtype of the KV cache of target and draft: fp8_e4m3, or omitted (or auto) for that of activations. Outputs then
     /// match the target with this cache. A system that is a server may know more words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_cache_dtype: Option<String>,
 }
 
