@@ -175,8 +175,39 @@ extern "C" __global__ void __launch_bounds__(512) norm_blocks(NORM) { norm_and_q
 extern "C" __global__ void __launch_bounds__(512, 1) norm_blocks_parts(NORM) { norm_and_quantise<true, MOST_PARTS>(NORM_ARGUMENTS); }
 
 #ifdef CLUSTERS
-/// Blocks of a cluster, which share a row.
-#define NORM_BLOCKS 8
+/// Blocks of a cluster, which share a row. Few rows by one block each would use few multiprocessors, and large blocks
+/// start only when others have left.
+#define SHARERS 8
+
+template <bool BLOCKS>
+__device__ __forceinline__ void quantise_in_cluster(OUT_PARAMETERS, const T* x, int x_stride, SCALE_PARAMETERS, int width) {
+  DYNAMIC_SHARED(shared);
+  __shared__ u32 scratch[32];
+  int row = (int)blockIdx.x / SHARERS, rows = (int)gridDim.x / SHARERS, rank = cluster_rank();
+  int at = (rank * (int)blockDim.x + (int)threadIdx.x) * NUMBERS;
+  wait_for_predecessor();
+  float values[NUMBERS], of_row;
+  read_numbers(x + (u64)row * x_stride, at, width, values);
+  float pending = pending_scale(row, width, SCALE_ARGUMENTS);
+#pragma unroll
+  for (int i = 0; i < NUMBERS; i++) values[i] *= pending;
+  if (BLOCKS) {
+    of_row = scale_for(largest_of_lanes<W_BLOCK / NUMBERS>(largest_of(values)), nullptr);
+    if (at % W_BLOCK == 0 && at < width) scales[(u64)(at / W_BLOCK) * row_stride(rows) + row] = of_row;
+  } else {
+    u32 most = largest_of_block(largest_of(values), scratch);
+    float* met = (float*)shared;
+    if (threadIdx.x == 0) *met = bits_float(most);
+    cluster_arrive_with_own();
+    cluster_wait();
+    most = lane() < SHARERS ? float_bits(load_from_block(met, lane())) : 0;
+    cluster_arrive_relaxed();
+    of_row = scale_for(largest_of_lanes<WARP>(most), fixed);
+    if (rank == 0 && threadIdx.x == 0) scales[row] = of_row;
+  }
+  if (at < width) write_numbers(out, as_values, (u64)row * width + at, values, of_row);
+  if (!BLOCKS) cluster_wait();
+}
 
 /// What a block has met: the sum of squares, and the largest magnitude of elements times weights, as bits.
 struct Met {
@@ -184,8 +215,7 @@ struct Met {
   u32 most;
 };
 
-/// A row by a cluster: parts of few rows are too much for as many multiprocessors. One exchange is enough: the largest
-/// value is that of the largest element times its weight, up to its rounding.
+/// One exchange is enough: the largest value is that of the largest element times its weight, up to its rounding.
 template <bool BLOCKS>
 __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int stream_stride, const T* add, int add_stride,
                                                 const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
@@ -193,7 +223,7 @@ __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int s
   DYNAMIC_SHARED(shared);
   __shared__ float scratch[32];
   __shared__ u32 most_scratch[32];
-  int row = (int)blockIdx.x / NORM_BLOCKS, rows = (int)gridDim.x / NORM_BLOCKS, rank = cluster_rank();
+  int row = (int)blockIdx.x / SHARERS, rows = (int)gridDim.x / SHARERS, rank = cluster_rank();
   int at = (rank * (int)blockDim.x + (int)threadIdx.x) * NUMBERS;
   float by[NUMBERS], x[NUMBERS], squares = 0.0f;
   read_numbers(weight, at, width, by);
@@ -219,7 +249,7 @@ __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int s
   cluster_arrive_with_own();
   cluster_wait();
   Met other = {0.0f, 0};
-  if (lane() < NORM_BLOCKS) other = load_from_block(met, lane());
+  if (lane() < SHARERS) other = load_from_block(met, lane());
   cluster_arrive_relaxed();
   float scale = inverse_root(warp_sum(other.squares) / (float)width + epsilon);
 #pragma unroll
@@ -237,8 +267,10 @@ __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int s
   cluster_wait();
 }
 
-/// The same norms of few rows. Grid: NORM_BLOCKS · rows in clusters of NORM_BLOCKS; one thread per NUMBERS elements of a
+/// `quantise_rows` and `quantise_blocks`, and the same norms, of few rows. Grid: SHARERS · rows in clusters of SHARERS; one thread per NUMBERS elements of a
 /// row, in whole warps, at most 128 in a block. Dynamic shared memory: 16 bytes.
+extern "C" __global__ void __launch_bounds__(128) quantise_rows_cluster(PARAMETERS) { quantise_in_cluster<false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(128) quantise_blocks_cluster(PARAMETERS) { quantise_in_cluster<true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128) norm_rows_cluster(NORM) { norm_in_cluster<false>(NORM_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128) norm_blocks_cluster(NORM) { norm_in_cluster<true>(NORM_ARGUMENTS); }
 #endif

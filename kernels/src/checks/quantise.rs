@@ -74,7 +74,7 @@ pub fn check_quantise(device: &Device, element: Element) -> Result<(), String> {
     }
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(59);
-    for (rows, inputs) in [(5, 144), (1, 16), (2, 400), (1, 16_400)] {
+    for (rows, inputs) in [(5, 144), (1, 16), (2, 400), (1, 8208), (1, 16_400), (66, 48)] {
         let stride = 2 * inputs + 8;
         let mut x: Vec<f32> = (0..rows * stride).map(|at| numbers.float() * 10.0_f32.powi(at as i32 % 7 - 4)).collect();
         x[..inputs].iter_mut().filter(|_| rows > 1).for_each(|value| *value = 0.0);

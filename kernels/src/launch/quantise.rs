@@ -17,9 +17,9 @@ const NUMBERS: usize = 16;
 /// Maximum number of threads of a block of the norms, and of the other kernels.
 const NORM_THREADS: usize = 512;
 const MOST_THREADS: usize = 1024;
-/// Blocks of a cluster that norms a row, their threads at most, and the maximum number of rows for which these are
+/// Blocks of a cluster that shares a row, their threads at most, and the maximum number of rows for which these are
 /// used: with more, there are enough rows for all multiprocessors.
-const NORM_BLOCKS: usize = 8;
+const SHARERS: usize = 8;
 const MOST_CLUSTER_THREADS: usize = 128;
 const MOST_CLUSTER_ROWS: usize = 64;
 
@@ -70,16 +70,19 @@ impl Kernels {
                 return Err(DeviceError::Shape("gated rows that are not scaled yet".into()));
             }
         }
-        let name = match (gated, has_blocks(to.layout)) {
-            (false, false) => "quantise_rows",
-            (false, true) => "quantise_blocks",
-            (true, false) => "quantise_gated_rows",
-            (true, true) => "quantise_gated_blocks",
+        let cluster = self.cluster(rows, inputs).filter(|_| !gated);
+        let name = match (gated, has_blocks(to.layout), cluster.is_some()) {
+            (false, false, true) => "quantise_rows_cluster",
+            (false, false, false) => "quantise_rows",
+            (false, true, true) => "quantise_blocks_cluster",
+            (false, true, false) => "quantise_blocks",
+            (true, false, _) => "quantise_gated_rows",
+            (true, true, _) => "quantise_gated_blocks",
         };
         let (squares, count, epsilon) =
             unscaled.map_or((Slice::NONE, 0, 0.0), |unscaled| (unscaled.squares, unscaled.count, unscaled.epsilon));
         let own = [address(x.at), int(x.stride), address(squares), int(count), Arg::Float(epsilon), int(inputs)];
-        let geometry = line(rows, threads(inputs, MOST_THREADS));
+        let geometry = cluster.unwrap_or_else(|| line(rows, threads(inputs, MOST_THREADS)));
         self.launch_quantise((name, geometry), (out, to), &own, [rows, inputs])
     }
 
@@ -93,10 +96,8 @@ impl Kernels {
         // `out` is checked for what it receives; the rest as for the norm.
         let stream = if source.is_some() { out } else { norm.stream };
         let (shared, parts) = self.norm_arguments(RmsNorm { out: stream, ..norm })?;
-        let in_cluster = rows <= MOST_CLUSTER_ROWS
-            && width <= NORM_BLOCKS * MOST_CLUSTER_THREADS * NUMBERS
-            && self.device.properties().most_cluster >= NORM_BLOCKS;
-        let name = match (has_blocks(to.layout), in_cluster, parts) {
+        let cluster = self.cluster(rows, width);
+        let name = match (has_blocks(to.layout), cluster.is_some(), parts) {
             (false, true, _) => "norm_rows_cluster",
             (false, false, 0) => "norm_rows",
             (false, false, _) => "norm_rows_parts",
@@ -104,15 +105,19 @@ impl Kernels {
             (true, false, 0) => "norm_blocks",
             (true, false, _) => "norm_blocks_parts",
         };
-        let geometry = if in_cluster {
-            let threads = width.div_ceil(NORM_BLOCKS * NUMBERS).next_multiple_of(32) as u32;
-            grid([NORM_BLOCKS * rows, 1, 1], threads, 16).in_clusters(NORM_BLOCKS)
-        } else {
-            line(rows, threads(width, NORM_THREADS))
-        };
+        let geometry = cluster.unwrap_or_else(|| line(rows, threads(width, NORM_THREADS)));
         let own = [address(source.unwrap_or(Slice::NONE)), int(width), Arg::Float(epsilon)];
         let arguments = [&shared[2..], &own].concat();
         self.launch_quantise((name, geometry), (out.at, to), &arguments, [rows, width])
+    }
+
+    /// The geometry of kernels whose clusters share a row, if they are better for these rows.
+    fn cluster(&self, rows: usize, width: usize) -> Option<Geometry> {
+        let threads = width.div_ceil(SHARERS * NUMBERS).next_multiple_of(32);
+        let suits = rows <= MOST_CLUSTER_ROWS
+            && threads <= MOST_CLUSTER_THREADS
+            && self.device.properties().most_cluster >= SHARERS;
+        suits.then(|| grid([SHARERS * rows, 1, 1], threads as u32, 16).in_clusters(SHARERS))
     }
 
     /// Launches a kernel.
