@@ -135,6 +135,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
         false => {
             let element = element(&options.dtype, folder.config.weights_dtype())?;
             check_quantization(options, element)?;
+            check_products(&spec, own_draft.as_ref().map(|(spec, _)| spec), element)?;
             // If the kernels compute in float32, FP8 weights are dequantised to float32 at load time.
             let plain = element == Element::F32;
             let draft = own_draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
@@ -261,9 +262,10 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
     };
     let algorithm = draft.algorithm();
     let (quantised, fp8_compute) = (described(&target.layers), computed(&target.layers));
-    let models = SharedModels { target: (target, None), draft: Some((draft, None)) };
     let element = element(&options.dtype, Some("bfloat16"))?;
     check_quantization(options, element)?;
+    check_products(&target, Some(&draft), element)?;
+    let models = SharedModels { target: (target, None), draft: Some((draft, None)) };
     let backend = on_devices(devices, models, cuda_options(options, element, context_length))?;
     Ok(Loaded {
         backend,
@@ -418,11 +420,6 @@ fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
 
 /// On a GPU, quantised weights need 16-bit activations.
 fn check_quantization(options: &EngineOptions, element: Element) -> Result<(), EngineError> {
-    if options.fp8_compute() == Fp8Compute::Products {
-        return Err(EngineError::Configuration(
-            "--fp8-compute products runs on the CPU only so far: give --device cpu, or --fp8-compute weights".into(),
-        ));
-    }
     match (options.quantization.or(options.draft_quantization), element) {
         (Some(by), Element::F32) => Err(EngineError::Configuration(format!(
             "--quantization {} on a GPU needs --dtype bfloat16 or float16; for float32 use --device cpu",
@@ -430,6 +427,24 @@ fn check_quantization(options: &EngineOptions, element: Element) -> Result<(), E
         ))),
         _ => Ok(()),
     }
+}
+
+/// What a GPU cannot multiply in FP8 is refused by name.
+fn check_products(target: &TargetSpec, draft: Option<&DraftSpec>, element: Element) -> Result<(), EngineError> {
+    let layers = || target.layers.iter().chain(draft.into_iter().flat_map(DraftSpec::layers));
+    let refused = |what: &str| {
+        Err(EngineError::Configuration(format!(
+            "--fp8-compute products: {what}: give --fp8-compute weights, or --device cpu"
+        )))
+    };
+    if layers().any(|layer| layer.ffn.experts().is_some() && layer.formats.ffn_rows.is_some()) {
+        return refused("a GPU multiplies experts with dequantised weights only");
+    }
+    let multiplies = layers().any(|layer| layer.formats.attention_rows.or(layer.formats.ffn_rows).is_some());
+    if multiplies && element == Element::F32 {
+        return refused("a GPU needs --dtype bfloat16 or float16 for them");
+    }
+    Ok(())
 }
 
 /// The maximum sequence length: the requested one, up to the model's.

@@ -100,7 +100,9 @@ pub fn quantised_draft(
         DraftSpec::Recurrent(draft) => {
             draft.layer.formats = formats(&draft.layer, &draft.tensors.layer_prefix(), stored, by, compute)?;
         }
+        // The projection of a block head's context to keys and values is a copy in 16 bits on a GPU.
         DraftSpec::Block(block) => {
+            let compute = Fp8Compute::Weights;
             for at in 0..block.layers.len() {
                 let prefix = block.layer_prefix(at);
                 block.layers[at].layer.formats = formats(&block.layers[at].layer, &prefix, stored, by, compute)?;

@@ -25,7 +25,10 @@ use self::{
 };
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
-    WeightFolders, backend::VerifyPlan, load::devices, options::Quantization,
+    WeightFolders,
+    backend::VerifyPlan,
+    load::devices,
+    options::{Fp8Compute, Quantization},
 };
 
 /// A promise of the engine, and the result of checking it.
@@ -189,12 +192,13 @@ struct Setting {
     page_size: usize,
     batch_invariant: bool,
     quantization: Option<Quantization>,
+    fp8_compute: Option<Fp8Compute>,
 }
 
 impl Setting {
     /// In batch-invariant mode, with weights in their stored format.
     fn new(choice: DeviceChoice, ranks: usize, dtype: &'static str, pair: Pair, page_size: usize) -> Self {
-        Self { choice, ranks, dtype, pair, page_size, batch_invariant: true, quantization: None }
+        Self { choice, ranks, dtype, pair, page_size, batch_invariant: true, quantization: None, fp8_compute: None }
     }
 }
 
@@ -239,8 +243,8 @@ fn check_engines(
     check_fp8(&models, choice, plan, &pairs, report)
 }
 
-/// The same for weights that are quantised to FP8 at load time: output that does not depend on the tree, and a default
-/// mode that agrees with batch-invariant mode.
+/// The same for weights that are quantised to FP8 at load time, with the first model that has no experts also for products in
+/// FP8: output that does not depend on the tree, and a default mode that agrees with batch-invariant mode.
 fn check_fp8(
     models: &RandomModels,
     choice: DeviceChoice,
@@ -249,16 +253,20 @@ fn check_fp8(
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
     let page_size = plan.page_sizes.last().copied().unwrap_or(1);
+    let products = pairs.iter().find(|pair| !pair.has_experts()).map(|pair| (pair, Fp8Compute::Products));
     for dtype in plan.fp8_dtypes {
-        for pair in pairs {
-            let quantization = Some(Quantization::Fp8);
-            let setting = Setting { quantization, ..Setting::new(choice, 1, dtype, *pair, page_size) };
+        let weights = pairs.iter().map(|pair| (pair, Fp8Compute::Weights));
+        for (pair, compute) in weights.chain(products) {
+            let setting = Setting {
+                quantization: Some(Quantization::Fp8),
+                fp8_compute: Some(compute),
+                ..Setting::new(choice, 1, dtype, *pair, page_size)
+            };
+            let what = format!("{pair}, {dtype} and fp8 {}", compute.name());
             let mut invariant = load(models, setting, plan, false)?;
             let batch = plan.batches.last().copied().unwrap_or(1);
             report(Check {
-                name: format!(
-                    "{pair}, {dtype} and fp8 weights: greedy output of batch {batch} does not depend on the tree"
-                ),
+                name: format!("{what}: greedy output of batch {batch} does not depend on the tree"),
                 failure: same_output(&mut invariant, plan, &SamplingParams::default(), batch)?,
             });
             if !plan.default_dtypes.contains(dtype) || pair.has_experts() {
@@ -267,8 +275,7 @@ fn check_fp8(
             let mut default = load(models, Setting { batch_invariant: false, ..setting }, plan, false)?;
             report(Check {
                 name: format!(
-                    "{pair}, {dtype} and fp8 weights: the default mode agrees with batch-invariant mode on tokens \
-                     and log-probabilities"
+                    "{what}: the default mode agrees with batch-invariant mode on tokens and log-probabilities"
                 ),
                 failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
             });
@@ -372,6 +379,7 @@ fn options(models: &RandomModels, setting: Setting, plan: Plan) -> EngineOptions
         split_draft: (setting.ranks > 1).then_some(setting.pair != Pair::Eagle),
         batch_invariant: setting.batch_invariant,
         quantization: setting.quantization,
+        fp8_compute: setting.fp8_compute,
         draft_quantization: setting.quantization,
         // With gaps, so that batches are padded.
         capture_sizes: vec![1, 2, 4, 8, 16, 32],

@@ -15,11 +15,11 @@ VOCABULARY, PROMPT, STEPS, BLOCK, LARGEST, EPSILON, THETA = 64, 13, 8, 128, 448.
 # name: (scales, hidden, intermediate, heads, key/value heads, head width, layers)
 CHECKPOINTS = {
     # fp8 with static scales: one per matrix, and one of its inputs, which differs between q, k and v.
-    "llama_fp8_static": ("static", 32, 48, 4, 2, 16, 2),
+    "llama_fp8_static": ("static", 32, 48, 2, 1, 64, 2),
     # compressed-tensors: one scale per row of a matrix, and one per token.
-    "llama_fp8_rows": ("rows", 32, 48, 4, 2, 16, 2),
+    "llama_fp8_rows": ("rows", 32, 48, 2, 1, 64, 2),
     # DeepSeek's format: blocks of 128 x 128, and 128 columns of a token. Neither width is a multiple of 128.
-    "llama_fp8_blocks": ("blocks", 144, 160, 3, 1, 48, 1),
+    "llama_fp8_blocks": ("blocks", 144, 160, 2, 1, 64, 1),
 }
 
 # The 127 sizes of the format in ascending order, so that the index is the number's lower seven bits.
@@ -108,7 +108,7 @@ def rotated(head, position):
 class Model:
     def __init__(self, name):
         self.kind, self.hidden, self.intermediate, self.heads, self.kv_heads, self.width, count = CHECKPOINTS[name]
-        self.random = random.Random(name)
+        self.random = random.Random(f"{name} 2")
         queries, keys = self.heads * self.width, self.kv_heads * self.width
         shapes = {
             "self_attn.q_proj": (queries, self.hidden), "self_attn.k_proj": (keys, self.hidden), "self_attn.v_proj": (keys, self.hidden),

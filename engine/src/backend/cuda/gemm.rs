@@ -62,6 +62,8 @@ pub struct Gemm<'a> {
     pub parts: Slice<'a>,
     pub x: Slice<'a>,
     pub w: Slice<'a>,
+    /// The scales of x and w if they are in FP8.
+    pub scales: Option<[Slice<'a>; 2]>,
     /// Runs the product with a streaming kernel, which may write the result elsewhere.
     pub stream: KernelLaunch<'a>,
     /// Whether the streaming kernel may be the fastest.
@@ -122,8 +124,9 @@ impl GemmDispatch {
         let searches = self.searches.load(Ordering::Relaxed);
         plan.uses += usize::from(searches);
         let Some(plan) = &mut plan.handle else { return Ok(GemmOutcome::Stream) };
-        let Gemm { y, onto, parts, x, w, stream, may_stream, behind_library, user, neighbour, prepare } = product;
-        let operands = Operands { y, onto, parts, x, w, scales: None, workspace: self.workspace.slice() };
+        let Gemm { y, onto, parts, x, w, scales, stream, may_stream, behind_library, user, neighbour, prepare } =
+            product;
+        let operands = Operands { y, onto, parts, x, w, scales, workspace: self.workspace.slice() };
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
         if searches && worth && plan.fastest().is_none() {
             if self.leads() {
@@ -153,7 +156,12 @@ impl GemmDispatch {
     /// The plan of a shape: from rank 0's stored results, or else its library's heuristic.
     fn planned(&self, device: &Device, matmul: Matmul) -> Result<Option<MatmulHandle>, DeviceError> {
         let kept = self.leads().then_some(self.streaming.as_str());
-        let Some(mut plan) = MatmulHandle::new(device, matmul, kept)? else { return Ok(None) };
+        let plan = match MatmulHandle::new(device, matmul, kept) {
+            // A library of an earlier version, or for another device, may have no such product: our kernels do.
+            Err(_) if matmul.fp8.is_some() => None,
+            plan => plan?,
+        };
+        let Some(mut plan) = plan else { return Ok(None) };
         let (fastest, advice) = self.agree((plan.fastest(), plan.advice()))?;
         if !self.leads() {
             plan.follow(fastest, advice);

@@ -4,8 +4,8 @@ use kernels::{
     device::{Buffer, Device, Element},
     launch::{
         HEAD_DIMS, Kernels, LatentDims, MOST_BLOCK_ROWS, MOST_PLACES, MOST_TOPK, Weights, block_files, delta_files,
-        expert_files, files, fp8_cache_files, fp8_files, latent_files, mxfp4_files, rank_files, refused_delta,
-        sink_files,
+        expert_files, files, fp8_cache_files, fp8_files, latent_files, mxfp4_files, product_files, rank_files,
+        refused_delta, sink_files,
     },
 };
 use schemas::tree::{NodeSource, TreeShape};
@@ -546,6 +546,10 @@ fn compile(
         all.extend(sink_files(options.element, &with_sinks, device.properties()));
         if layers().any(in_fp8) {
             all.extend(fp8_files(options.element, device.properties(), with_experts));
+        }
+        let in_products = |layer: &LayerSpec| layer.formats.attention_rows.or(layer.formats.ffn_rows).is_some();
+        if layers().any(in_products) {
+            all.extend(product_files(options.element, device.properties(), false));
         }
         let threads: Vec<_> =
             all.into_iter().map(|(file, options)| scope.spawn(move || device.load(file, &options))).collect();

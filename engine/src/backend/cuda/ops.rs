@@ -4,6 +4,7 @@ mod attention;
 mod ffn;
 mod layer;
 mod linear;
+mod products;
 
 pub(super) use self::{
     layer::{LayerOperands, LayerOutput, NeededRows, NextNorm},

@@ -26,7 +26,7 @@ pub use self::{
     latent::{LatentWeights, latent_dims},
     layer::{AttentionWeights, DenseWeights, ExpertBuffers, FfnWeights, GroupedWeights, LayerWeights},
     loader::{Loader, WeightSource},
-    projection::{Projection, ScaleBuffer, weights_in},
+    projection::{Projection, RowQuantiser, ScaleBuffer, weights_in},
     recurrent::{JoinNorms, JoinWeights, RecurrentWeights},
     rotation::rotation_table,
     target::TargetWeights,

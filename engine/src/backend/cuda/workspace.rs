@@ -7,7 +7,7 @@ use kernels::{
         ChosenRows, DeltaSteps, ExpertsBytes, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows,
         PassRows, Sees, Sequences, WalkState, most_parents, mxfp4_scale_bytes,
     },
-    reference::MXFP4_BLOCK,
+    reference::{Fp8Rows, MXFP4_BLOCK},
 };
 use schemas::tree::{NodeSource, TreeShape};
 
@@ -22,7 +22,8 @@ use super::{
 use crate::{
     backend::{Capacity, MAX_PENDING_DRAFT, inner_rows},
     spec::{
-        AttentionSpec, DeltaNet, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec, WeightFormat,
+        AttentionSpec, DeltaNet, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec, TensorSpec,
+        WeightFormat,
     },
 };
 
@@ -95,6 +96,9 @@ pub struct Activations {
     pub latent: LatentActivations,
     /// An FP8 layer's weights in the element type, for GEMMs of many rows.
     pub dequantised: Buffer,
+    /// A layer's input in FP8, as values of the element type or as numbers, and its float scales.
+    pub quantised: Buffer,
+    pub row_scales: Buffer,
     pub experts: ExpertActivations,
     pub markov: MarkovActivations,
 }
@@ -406,7 +410,7 @@ impl WorkspaceSizes<'_> {
     }
 
     /// Bytes of each buffer of [`Activations`], in their order (the two states separately).
-    fn activations(&self, extent: WorkspaceShape) -> [usize; 28] {
+    fn activations(&self, extent: WorkspaceShape) -> [usize; 30] {
         let WorkspaceShape { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
         let draft = self.draft.as_ref().map_or(1, DraftSpec::hidden);
@@ -472,6 +476,11 @@ impl WorkspaceSizes<'_> {
             latent_rows * self.widest_latent(|latent| latent.heads * latent.latent_rank) * e,
             self.widest_latent(expanded),
             if self.batch_invariant { 16 } else { self.widest(widest_in_fp8).max(8) * e },
+            rows * self.widest(|layer| product_inputs(layer).map(|(_, inputs)| inputs).max().unwrap_or_default()) * e,
+            self.widest(|layer| {
+                let bytes = |(layout, inputs)| Kernels::row_scales_bytes(layout, rows, inputs);
+                product_inputs(layer).map(bytes).max().unwrap_or_default()
+            }),
         ]
     }
 
@@ -534,10 +543,18 @@ fn mxfp4_padding(layer: &LayerSpec) -> usize {
     spec.experts * (of(2 * spec.intermediate, layer.hidden) + of(layer.hidden, spec.intermediate))
 }
 
+/// The widths of the inputs that a layer quantises, with the layout of their scales.
+fn product_inputs(layer: &LayerSpec) -> impl Iterator<Item = (Fp8Rows, usize)> {
+    let tensors = layer.tensors("");
+    let inputs = |tensor: &&TensorSpec| Some((tensor.rows?, *tensor.shape.get(1)?));
+    let found: Vec<_> = tensors.all().iter().filter_map(inputs).collect();
+    found.into_iter()
+}
+
 /// Number of weights in the largest FP8 matrix of a layer that is dequantised for the library; experts never are.
 fn widest_in_fp8(layer: &LayerSpec) -> usize {
     let attention = match &layer.attention {
-        _ if layer.formats.attention.fp8().is_none() => 0,
+        _ if layer.formats.attention.fp8().is_none() || layer.formats.attention_rows.is_some() => 0,
         AttentionSpec::Grouped(spec) => (spec.qkv_width() * spec.input).max(spec.output * spec.query_width()),
         AttentionSpec::Delta(spec) => {
             let entered = spec.sizes.channels() + spec.sizes.value_width();
@@ -550,6 +567,7 @@ fn widest_in_fp8(layer: &LayerSpec) -> usize {
         }
     };
     let ffn = match &layer.ffn {
+        FfnSpec::Dense(_) if layer.formats.ffn_rows.is_some() => 0,
         FfnSpec::Dense(dense) if layer.formats.ffn.fp8().is_some() => 2 * dense.intermediate * layer.hidden,
         _ => 0,
     };
@@ -583,6 +601,8 @@ impl Activations {
             squares: next()?,
             latent: LatentActivations { entered: next()?, queries: next()?, means: next()?, expanded: next()? },
             dequantised: next()?,
+            quantised: next()?,
+            row_scales: next()?,
             experts: ExpertActivations::new(device, sizes.experts(extent))?,
             markov: MarkovActivations::new(device, sizes, extent)?,
         };

@@ -104,7 +104,8 @@ impl Machine {
             width: hidden,
             epsilon,
         };
-        let normed = self.add_and_norm(work, attended, weights.attention.output(), norm, weights.ffn.reader())?;
+        let normed =
+            self.add_and_norm(work, attended.into(), weights.attention.output(), norm, weights.ffn.reader())?;
         self.feed_forward(work, &weights.ffn, normed, norm, next)
     }
 }

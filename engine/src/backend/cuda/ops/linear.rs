@@ -7,10 +7,14 @@ use kernels::{
         DeviceError, Element, Slice,
         matmul::{KernelLaunch, Matmul},
     },
-    launch::{Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Weights, Wide},
+    launch::{
+        Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, RowForm, RowScales, Rows, Stream, Unscaled, Weights,
+        Wide,
+    },
     reference::Fp8Scales,
 };
 
+use super::products::library_product;
 use crate::backend::cuda::{
     gemm::{Gemm, GemmOutcome},
     limits::LOGIT_ROWS,
@@ -29,11 +33,13 @@ pub(in crate::backend::cuda) struct Input<'a> {
     pub rows: Rows<'a>,
     /// The missing scale of the rows, if the preceding norm leaves scaling to the layer.
     pub unscaled: Option<Unscaled<'a>>,
+    /// Their scales if they are in FP8, in the form that the one layer which reads them needs.
+    pub scales: Option<RowScales<'a>>,
 }
 
 impl<'a> From<Rows<'a>> for Input<'a> {
     fn from(rows: Rows<'a>) -> Self {
-        Self { rows, unscaled: None }
+        Self { rows, unscaled: None, scales: None }
     }
 }
 
@@ -104,6 +110,9 @@ impl Machine {
     ) -> Result<Input<'a>, DeviceError> {
         let RmsNorm { out, source, rows, width, .. } = norm;
         let Some(layer) = reader else { return self.kernels.rms_norm(norm).map(|()| out.into()) };
+        if let Some(input) = self.norm_in_fp8(work, norm, layer)? {
+            return Ok(input);
+        }
         let leaves_scale = source.is_none() && self.leaves_scale(work, layer, rows, width);
         let unscaled = if leaves_scale {
             Some(self.kernels.rms_norm_unscaled(norm, work.squares.slice())?)
@@ -111,14 +120,14 @@ impl Machine {
             self.kernels.rms_norm(norm)?;
             None
         };
-        Ok(Input { rows: out, unscaled })
+        Ok(Input { rows: out, unscaled, scales: None })
     }
 
     /// Whether a norm leaves scaling its rows to the layer that reads them.
     fn leaves_scale(&self, work: &Activations, layer: &Projection, rows: usize, width: usize) -> bool {
         let sizes = [rows, layer.inputs, layer.outputs];
-        let by_wide = || matches!(self.streaming(work, sizes, 1, layer.scale_layout()), Streaming::Wide(_));
-        self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide())
+        let by_wide = || matches!(self.streaming(work, sizes, 1, (layer.scale_layout(), None)), Streaming::Wide(_));
+        layer.quantiser.is_none() && self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide())
     }
 
     /// Sums a contribution to the stream over ranks, adds it and norms the stream like [`norm_for`](Self::norm_for).
@@ -145,7 +154,7 @@ impl Machine {
     pub(in crate::backend::cuda) fn add_and_norm<'a>(
         &'a self,
         work: &'a Activations,
-        x: Rows<'a>,
+        x: Input<'a>,
         layer: &Projection,
         norm: RmsNorm<'a>,
         reader: Option<&Projection>,
@@ -158,8 +167,9 @@ impl Machine {
             && reader.is_some_and(|next| [layer, next].into_iter().all(|layer| self.streams(layer, rows)));
         if at_once {
             let to = Stream { keep, norm: weight, normed: out.at, squares: work.squares.slice(), epsilon };
-            let unscaled = self.kernels.few_to_stream(layer.linear(stream.at, x, rows), to)?;
-            return Ok(Input { rows: out, unscaled: Some(unscaled) });
+            let linear = self.operands(work, stream.at, x, layer, rows)?;
+            let unscaled = self.kernels.few_to_stream(linear, to)?;
+            return Ok(Input { unscaled: Some(unscaled), ..out.into() });
         }
         let add = self.computed(work, x, layer, stream, rows)?;
         if let Some(part) = add.filter(|_| layer.is_partial) {
@@ -255,19 +265,19 @@ impl Machine {
         layer: &Projection,
         rows: usize,
     ) -> Result<(), DeviceError> {
-        self.product(work, layer.linear(y, x, rows), User::Any).map(|_| ())
+        self.linear_of(work, y, x.into(), layer, rows)
     }
 
-    /// The same for an input whose scale may be missing.
+    /// The same for an input whose scale may be missing, or that may be in FP8.
     pub(in crate::backend::cuda) fn linear_of(
         &self,
         work: &Activations,
         y: Slice<'_>,
-        Input { rows: x, unscaled }: Input<'_>,
+        x: Input<'_>,
         layer: &Projection,
         rows: usize,
     ) -> Result<(), DeviceError> {
-        self.product(work, Linear { unscaled, ..layer.linear(y, x, rows) }, User::Any).map(|_| ())
+        self.product(work, self.operands(work, y, x, layer, rows)?, User::Any).map(|_| ())
     }
 
     /// The same for a product that does not belong to a layer.
@@ -284,8 +294,7 @@ impl Machine {
         layer: &Projection,
         rows: usize,
     ) -> Result<Option<Parts<'a>>, DeviceError> {
-        let Input { rows: x, unscaled } = x;
-        match self.product(work, Linear { unscaled, ..layer.linear(y, x, rows) }, User::Rotation)? {
+        match self.product(work, self.operands(work, y, x, layer, rows)?, User::Rotation)? {
             Place::Parts(parts) => Ok(Some(parts)),
             Place::Whole | Place::Stream => Ok(None),
         }
@@ -296,7 +305,7 @@ impl Machine {
     pub(in crate::backend::cuda) fn added<'a>(
         &self,
         work: &'a Activations,
-        x: Rows<'_>,
+        x: Input<'_>,
         layer: &Projection,
         stream: Rows<'_>,
         rows: usize,
@@ -312,45 +321,56 @@ impl Machine {
     fn computed<'a>(
         &self,
         work: &'a Activations,
-        x: Rows<'_>,
+        x: Input<'_>,
         layer: &Projection,
         stream: Rows<'_>,
         rows: usize,
     ) -> Result<Option<Added<'a>>, DeviceError> {
         let onto = (stream.stride == layer.outputs && !layer.is_partial).then_some(stream.at);
-        Ok(match self.product(work, layer.linear(work.added.slice(), x, rows), User::Stream(onto))? {
+        let linear = self.operands(work, work.added.slice(), x, layer, rows)?;
+        Ok(match self.product(work, linear, User::Stream(onto))? {
             Place::Whole => Some(Added::Rows(self.rows(&work.added, layer.outputs))),
             Place::Parts(parts) => Some(Added::Parts(parts)),
             Place::Stream => None,
         })
     }
 
-    /// `work.gated = silu(gate) · up` of a layer that computes gate and up; `work.gate_up` is scratch space.
-    pub(in crate::backend::cuda) fn gated(
+    /// `silu(gate) · up` of a layer that computes gate and up, as input of the next layer; `work.gate_up` is scratch space. In
+    /// `work.gated`, or quantised already if the library computes gate and up.
+    pub(in crate::backend::cuda) fn gated<'a>(
         &self,
-        work: &Activations,
-        x: Input<'_>,
-        layer: &Projection,
+        work: &'a Activations,
+        x: Input<'a>,
+        [layer, next]: [&'a Projection; 2],
         rows: usize,
-        intermediate: usize,
-    ) -> Result<(), DeviceError> {
-        let (y, gate_up) = (work.gated.slice(), work.gate_up.slice());
-        let whole = Linear { unscaled: x.unscaled, ..layer.linear(gate_up, x.rows, rows) };
-        let activate = || self.kernels.silu_gate(y, gate_up, rows, intermediate);
+    ) -> Result<Input<'a>, DeviceError> {
+        let (y, gate_up, intermediate) = (work.gated.slice(), work.gate_up.slice(), next.inputs);
+        let gated: Input<'a> = Rows { at: y, stride: intermediate }.into();
+        let whole = self.operands(work, gate_up, x, layer, rows)?;
         if self.kernels.element() == Element::F32 {
-            return self.product(work, whole, User::Any).and_then(|_| activate());
+            self.product(work, whole, User::Any)?;
+            return self.kernels.silu_gate(y, gate_up, rows, intermediate).map(|()| gated);
         }
         let own = Linear { y, outputs: intermediate, ..whole };
-        let streaming = self.streaming(work, [rows, layer.inputs, layer.outputs], 1, layer.scale_layout());
+        let formats = (layer.scale_layout(), whole.row_scales);
+        let streaming = self.streaming(work, [rows, layer.inputs, layer.outputs], 1, formats);
         let stream = || match streaming {
             Streaming::Group => self.kernels.linear_group_gated(own),
             Streaming::Wide(wide) => self.kernels.linear_wide_gated(own, wide),
             Streaming::Pairs => self.kernels.linear_pairs_gated(own),
             Streaming::Few | Streaming::Ring => self.kernels.linear_gated(own),
         };
-        match self.library_or(work, whole, (streaming, &stream), &activate, User::Any)? {
-            GemmOutcome::Stream => stream(),
-            GemmOutcome::Done(_) | GemmOutcome::Added => Ok(()),
+        let activate = || match &next.quantiser {
+            Some(quantiser) => self.gate_in_fp8(work, next, quantiser, rows),
+            None => self.kernels.silu_gate(y, gate_up, rows, intermediate),
+        };
+        match (self.library_or(work, whole, (streaming, &stream), &activate, User::Any)?, &next.quantiser) {
+            (GemmOutcome::Stream, _) => stream().map(|()| gated),
+            (GemmOutcome::Done(_) | GemmOutcome::Added, None) => Ok(gated),
+            // `activate` has quantised the rows.
+            (GemmOutcome::Done(_) | GemmOutcome::Added, Some(quantiser)) => {
+                Ok(self.quantised_rows(work, next, quantiser, rows))
+            }
         }
     }
 
@@ -359,7 +379,7 @@ impl Machine {
     fn product<'a>(&self, work: &'a Activations, linear: Linear<'_>, user: User<'_>) -> Result<Place<'a>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let layout = linear.scales.map(|scales| scales.layout);
-        let streaming = self.streaming(work, [rows, inputs, outputs], Kernels::MOST_PARTS, layout);
+        let streaming = self.streaming(work, [rows, inputs, outputs], Kernels::MOST_PARTS, (layout, linear.row_scales));
         let count = match streaming {
             Streaming::Wide(wide) => wide.parts(),
             Streaming::Few => 1,
@@ -404,7 +424,7 @@ impl Machine {
         work: &Activations,
         [rows, inputs, outputs]: [usize; 3],
         most_parts: usize,
-        layout: Option<Fp8Scales>,
+        (layout, of_rows): (Option<Fp8Scales>, Option<RowScales<'_>>),
     ) -> Streaming {
         let weights = Weights::of(layout);
         if self.batch_invariant {
@@ -413,11 +433,20 @@ impl Machine {
         if layout.is_none() && self.kernels.suits_group(rows, inputs, outputs) {
             return Streaming::Group;
         }
-        if self.kernels.suits_few(rows, inputs, outputs, weights) {
+        let are_numbers = of_rows.is_some_and(|scales| scales.form == RowForm::Numbers);
+        if !are_numbers && self.kernels.suits_few(rows, inputs, outputs, weights) {
             return Streaming::Few;
         }
         let fits = |wide: &Wide| wide.parts() == 1 || holds(work, wide.parts(), rows, outputs);
-        match self.kernels.wide(rows, [inputs, outputs], most_parts, layout).into_iter().find(fits) {
+        let sizes = [inputs, outputs];
+        let wide = match (layout, of_rows) {
+            (_, None) => self.kernels.wide(rows, sizes, most_parts, layout),
+            (Some(weights), Some(RowScales { layout, form: RowForm::Numbers, .. })) => {
+                self.kernels.wide_products(rows, sizes, most_parts, (weights, layout))
+            }
+            (_, Some(_)) => Vec::new(),
+        };
+        match wide.into_iter().find(fits) {
             Some(wide) => Streaming::Wide(wide),
             None if self.kernels.suits_pairs(rows, weights) => Streaming::Pairs,
             None => Streaming::Ring,
@@ -438,7 +467,10 @@ impl Machine {
         if self.batch_invariant || linear.x.stride != linear.inputs || linear.unscaled.is_some() || may_leave_out {
             return Ok(GemmOutcome::Stream);
         }
+        let fp8 = library_product(linear);
         let linear = match linear.scales {
+            Some(_) if linear.row_scales.is_some() && fp8.is_none() => return Ok(GemmOutcome::Stream),
+            _ if fp8.is_some() => linear,
             None => linear,
             Some(_) if !self.dequantises(linear.rows, streaming) => return Ok(GemmOutcome::Stream),
             Some(scales) => {
@@ -447,7 +479,7 @@ impl Machine {
                 Linear { weight: out, scales: None, ..linear }
             }
         };
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, .. } = linear;
+        let Linear { y, y_is_float, x, weight, scales, row_scales, bias, rows, inputs, outputs, .. } = linear;
         let element = self.kernels.element();
         let result = if y_is_float { Element::F32 } else { element };
         // The ring kernel reads the rows again for every 128 outputs, which is too often if there are many rows.
@@ -458,8 +490,9 @@ impl Machine {
             _ => None,
         };
         let may_leave_parts = added_to.is_some() && !may_stream;
+        let may_leave_parts = may_leave_parts && fp8.is_none();
         let most_parts = if may_leave_parts && holds(work, LIBRARY_PARTS, rows, outputs) { LIBRARY_PARTS } else { 1 };
-        let matmul = Matmul { rows, inputs, outputs, element, fp8: None, result, most_parts };
+        let matmul = Matmul { rows, inputs, outputs, element, fp8, result, most_parts };
         let behind = || {
             if let Some(bias) = bias {
                 self.kernels.add_bias(Rows { at: y, stride: outputs }, bias, rows, outputs)?;
@@ -467,7 +500,10 @@ impl Machine {
             follow()
         };
         let neighbour = || self.kernels.fill_random(self.gemm.scratch(), 1.0, 0);
-        let prepare = || self.kernels.fill_random(x.at.range(0..rows * inputs * element.bytes()), 1.0, 1);
+        let prepare = || match fp8 {
+            None => self.kernels.fill_random(x.at.range(0..rows * inputs * element.bytes()), 1.0, 1),
+            Some(_) => self.kernels.fill_random_fp8(x.at.range(0..rows * inputs), 1),
+        };
         let parts = if most_parts > 1 { work.parts.slice() } else { Slice::NONE };
         // By the time a layer's result is added to the stream, `work.normed` has been read and can be overwritten.
         let add = |count: usize| {
@@ -481,6 +517,7 @@ impl Machine {
             parts,
             x: x.at,
             w: weight,
+            scales: row_scales.zip(scales).map(|(of_rows, weights)| [of_rows.at, weights.at]),
             stream,
             may_stream,
             behind_library: Some(&behind),

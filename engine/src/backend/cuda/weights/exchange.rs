@@ -169,7 +169,8 @@ impl LayerWeights {
 impl Projection {
     pub(super) fn buffers(&self) -> Vec<&Buffer> {
         let scales = self.scales.as_ref().map(|scales| &scales.at);
-        [Some(&self.weight), scales, self.bias.as_ref()].into_iter().flatten().collect()
+        let fixed = self.quantiser.as_ref().and_then(|quantiser| quantiser.fixed.as_ref());
+        [Some(&self.weight), scales, fixed, self.bias.as_ref()].into_iter().flatten().collect()
     }
 }
 

@@ -85,7 +85,6 @@ pub struct ExpertBuffers {
 /// Weights of one gated block.
 #[derive(Debug)]
 pub struct DenseWeights {
-    pub intermediate: usize,
     /// Gate, then up.
     pub gate_up: Projection,
     pub down: Projection,
@@ -125,7 +124,10 @@ impl AttentionWeights {
                 Some((query, key)) => Some((loader.rotated_norm(spec, query)?, loader.rotated_norm(spec, key)?)),
                 None => None,
             },
-            gate: spec.output_gate.then(|| loader.gate_projection(spec, &tensors.query)).transpose()?,
+            gate: spec
+                .output_gate
+                .then(|| loader.gate_projection(spec, [&tensors.query, &tensors.key, &tensors.value]))
+                .transpose()?,
             sinks: loader.optional(tensors.sinks.as_ref())?,
             cache_scales: tensors.cache_scales.as_ref().map(|names| loader.cache_scales(names)).transpose()?,
             output: loader.projection(&[&tensors.output])?,
@@ -153,8 +155,8 @@ impl AttentionWeights {
 
 impl FfnWeights {
     fn load(loader: &Loader<'_>, layer: &LayerSpec, tensors: &FfnTensors) -> Result<Self, EngineError> {
-        let (spec, tensors) = match (&layer.ffn, tensors) {
-            (FfnSpec::Dense(spec), FfnTensors::Dense(tensors)) => (spec, tensors),
+        let tensors = match (&layer.ffn, tensors) {
+            (FfnSpec::Dense(_), FfnTensors::Dense(tensors)) => tensors,
             (FfnSpec::Experts(spec), FfnTensors::Experts(tensors)) => {
                 let experts = ExpertBuffers::load(loader, layer, spec, tensors)?;
                 return Ok(Self::Experts(Box::new(experts)));
@@ -162,7 +164,6 @@ impl FfnWeights {
             _ => return Err(not_on_a_gpu("a feed-forward part with the tensors of another kind")),
         };
         Ok(Self::Dense(Box::new(DenseWeights {
-            intermediate: spec.intermediate,
             gate_up: loader.projection(&[&tensors.gate, &tensors.up])?,
             down: loader.projection(&[&tensors.down])?,
         })))

@@ -5,12 +5,12 @@ use std::{borrow::Cow, cell::Cell};
 use kernels::{
     device::{Buffer, Device, Element, Slice},
     launch::Kernels,
-    reference::CacheScales,
+    reference::{CacheScales, Fp8Rows},
 };
 
-use super::Projection;
+use super::{Projection, RowQuantiser};
 use crate::{
-    checkpoint::{Tensors, Weights},
+    checkpoint::{InputScales, Tensors, Weights},
     error::EngineError,
     spec::{CacheScaleNames, LinearTensors, Role, Share, Split, TensorSpec},
 };
@@ -96,12 +96,27 @@ impl<'a> Loader<'a> {
         }
         Ok(Projection {
             weight,
+            quantiser: self.quantiser(&weights)?,
             scales,
             bias,
             is_partial,
             inputs: layers.first().map_or(0, |layer| layer.inputs()),
             outputs: layers.iter().map(|layer| layer.outputs()).sum(),
         })
+    }
+
+    /// How layers with these matrices quantise the rows that they all read.
+    pub(super) fn quantiser(&self, readers: &[&TensorSpec]) -> Result<Option<RowQuantiser>, EngineError> {
+        let scales = match self.source {
+            WeightSource::Checkpoint(weights) => Tensors::new(weights).input_scales(readers.iter().copied())?,
+            // Random weights have no static scales.
+            WeightSource::Random => {
+                readers.iter().find_map(|matrix| Some(InputScales { layout: matrix.rows?, fixed: 1.0 }))
+            }
+        };
+        let Some(InputScales { layout, fixed }) = scales else { return Ok(None) };
+        let fixed = (layout == Fp8Rows::Tensor).then(|| self.kernels.device().upload(&[fixed])).transpose()?;
+        Ok(Some(RowQuantiser { layout, fixed }))
     }
 
     /// Linear layers in the type of activations with the same inputs as one layer, whose outputs are followed by zeros up to a
@@ -117,7 +132,7 @@ impl<'a> Loader<'a> {
             self.fill(weight.range(start..end), &layer.weight)?;
             start = end;
         }
-        Ok(Projection { weight, scales: None, bias: None, is_partial: false, inputs, outputs: padded })
+        Ok(Projection { weight, scales: None, quantiser: None, bias: None, is_partial: false, inputs, outputs: padded })
     }
 
     /// A linear layer for an input whose two halves are swapped.

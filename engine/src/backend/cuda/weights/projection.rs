@@ -3,7 +3,7 @@
 use kernels::{
     device::{Buffer, Slice},
     launch::{Linear, Rows, WeightScales, Weights},
-    reference::Fp8Scales,
+    reference::{Fp8Rows, Fp8Scales},
 };
 
 use crate::spec::WeightFormat;
@@ -14,11 +14,21 @@ pub struct Projection {
     pub weight: Buffer,
     /// Set if the weight is in FP8.
     pub scales: Option<ScaleBuffer>,
+    /// How the input's rows are quantised, if the layer multiplies in FP8.
+    pub quantiser: Option<RowQuantiser>,
     pub bias: Option<Buffer>,
     pub inputs: usize,
     pub outputs: usize,
     /// Whether ranks split the inputs, so that outputs must be summed over ranks.
     pub is_partial: bool,
+}
+
+/// How the rows that a layer reads are quantised.
+#[derive(Debug)]
+pub struct RowQuantiser {
+    pub layout: Fp8Rows,
+    /// Float `[1]`: the static scale, if the layout has one.
+    pub fixed: Option<Buffer>,
 }
 
 /// Scales of an FP8 matrix.

@@ -57,14 +57,15 @@ impl Loader<'_> {
             key if key < rotated => gates + key / spec.head_dim * spec.head_dim + order[key % spec.head_dim],
             value => gates + value,
         };
-        self.reordered_projection(&layers, (0..spec.qkv_width()).map(source).collect())
+        self.reordered_projection(&layers, &layers, (0..spec.qkv_width()).map(source).collect())
     }
 
-    /// The projection to the gates of the outputs, which the query projection also gives.
-    pub fn gate_projection(&self, spec: &GroupedQuery, query: &LinearTensors) -> Result<Projection, EngineError> {
+    /// The projection to the gates of the outputs, which the query projection also gives. All of `layers` (query, key, value)
+    /// read the same rows.
+    pub fn gate_projection(&self, spec: &GroupedQuery, layers: [&LinearTensors; 3]) -> Result<Projection, EngineError> {
         let dim = spec.head_dim;
         let source = |output: usize| output / dim * 2 * dim + dim + output % dim;
-        self.reordered_projection(&[query], (0..spec.query_width()).map(source).collect())
+        self.reordered_projection(&layers[..1], &layers, (0..spec.query_width()).map(source).collect())
     }
 
     /// Key and value projections of several layers with the same input and the same heads as one, layer by layer, in the
@@ -81,11 +82,17 @@ impl Loader<'_> {
             0 => output / head_dim * head_dim + order[output % head_dim],
             _ => output,
         };
-        self.reordered_projection(layers, (0..outputs).map(source).collect())
+        self.reordered_projection(layers, layers, (0..outputs).map(source).collect())
     }
 
-    /// Linear layers as one, with these of their outputs, in this order; those of each layer stay together.
-    fn reordered_projection(&self, layers: &[&LinearTensors], rows: Vec<usize>) -> Result<Projection, EngineError> {
+    /// Linear layers as one, with these of their outputs, in this order; those of each layer stay together. `readers` are all
+    /// layers that read the same rows.
+    fn reordered_projection(
+        &self,
+        layers: &[&LinearTensors],
+        readers: &[&LinearTensors],
+        rows: Vec<usize>,
+    ) -> Result<Projection, EngineError> {
         let biases: Option<Vec<&TensorSpec>> = layers.iter().map(|layer| layer.bias.as_ref()).collect();
         let bias =
             biases.map(|biases| self.reordered(&self.concatenated(&biases)?, rows.iter().copied())).transpose()?;
@@ -100,7 +107,16 @@ impl Loader<'_> {
             });
             let of_layers: Vec<Vec<usize>> = of_layers.collect();
             let (weight, scales) = self.fp8_rows(&weights, layout, &of_layers)?;
-            return Ok(Projection { weight, scales: Some(scales), bias, inputs, outputs, is_partial: false });
+            let readers: Vec<&TensorSpec> = readers.iter().map(|layer| &layer.weight).collect();
+            return Ok(Projection {
+                weight,
+                scales: Some(scales),
+                quantiser: self.quantiser(&readers)?,
+                bias,
+                inputs,
+                outputs,
+                is_partial: false,
+            });
         }
         let weight = self.projection(layers)?.weight;
         let device = self.kernels.device();
@@ -111,7 +127,7 @@ impl Loader<'_> {
         self.kernels.gather_rows(of(&reordered), None, of(&weight), Some(rows.slice()), outputs, inputs)?;
         // Memory that is freed here may still be read by the copy.
         device.synchronize()?;
-        Ok(Projection { weight: reordered, scales: None, bias, inputs, outputs, is_partial: false })
+        Ok(Projection { weight: reordered, scales: None, quantiser: None, bias, inputs, outputs, is_partial: false })
     }
 
     /// The norm of query or key heads, in the kernels' order.

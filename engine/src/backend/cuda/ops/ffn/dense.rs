@@ -17,10 +17,9 @@ impl Machine {
         norm: RmsNorm<'a>,
         next: Option<NextNorm<'a>>,
     ) -> Result<LayerOutput<'a>, DeviceError> {
-        let DenseWeights { intermediate, gate_up, down } = dense;
+        let DenseWeights { gate_up, down, .. } = dense;
         let RmsNorm { stream, rows, .. } = norm;
-        self.gated(work, input, gate_up, rows, *intermediate)?;
-        let gated = self.rows(&work.gated, *intermediate);
+        let gated = self.gated(work, input, [gate_up, down], rows)?;
         match next {
             Some(NextNorm { norm: weight, epsilon, reader, keep }) => {
                 let norm = RmsNorm { weight: weight.slice(), epsilon, keep, ..norm };

@@ -1,0 +1,128 @@
+//! Rows of layers that multiply in FP8: quantised once per input, by the norm before if one layer reads it.
+
+use kernels::{
+    device::{Buffer, DeviceError, Slice, matmul::Fp8Product},
+    launch::{Linear, QuantiseRows, QuantiseTo, RmsNorm, RowForm, RowScales, Rows},
+    reference::{Fp8Rows, Fp8Scales},
+};
+
+use super::linear::Input;
+use crate::backend::cuda::{
+    machine::Machine,
+    weights::{Projection, RowQuantiser},
+    workspace::Activations,
+};
+
+/// Up to this many rows are multiplied as values of 16 bits, by kernels that are bound by reading weights. With more, warp
+/// groups that multiply numbers are faster, where they exist.
+const MOST_VALUES: usize = 4;
+/// With more rows than this the device's library multiplies, where it has the product: on an H200 it is faster from about
+/// 100 rows of Llama-3.1-8B on. Rounds that are captured compare it with our kernels.
+const MOST_OWN_ROWS: usize = 96;
+
+impl Machine {
+    /// The operands of a layer, whose input is quantised now if the layer multiplies in FP8 and its rows are not in FP8 yet.
+    pub(super) fn operands<'a>(
+        &self,
+        work: &'a Activations,
+        y: Slice<'a>,
+        input: Input<'a>,
+        layer: &'a Projection,
+        rows: usize,
+    ) -> Result<Linear<'a>, DeviceError> {
+        let Input { rows: x, unscaled, scales } = input;
+        let Some(quantiser) = &layer.quantiser else {
+            return Ok(Linear { unscaled, ..layer.linear(y, x, rows) });
+        };
+        if scales.is_some() {
+            return Ok(Linear { row_scales: scales, ..layer.linear(y, x, rows) });
+        }
+        let (out, inputs) = (work.quantised.slice(), layer.inputs);
+        let to = self.quantise_to(work, layer, quantiser, rows);
+        let of_rows = self.kernels.quantise_rows(QuantiseRows { out, to, x, unscaled, gated: false, rows, inputs })?;
+        Ok(Linear { row_scales: Some(of_rows), ..layer.linear(y, Rows { at: out, stride: inputs }, rows) })
+    }
+
+    /// Norms rows for one layer that multiplies in FP8; `None` if the layer reads 16-bit rows, or not the norm's result alone.
+    pub(super) fn norm_in_fp8<'a>(
+        &self,
+        work: &'a Activations,
+        norm: RmsNorm<'a>,
+        reader: &Projection,
+    ) -> Result<Option<Input<'a>>, DeviceError> {
+        let RmsNorm { out, rows, width, .. } = norm;
+        let Some(quantiser) = reader.quantiser.as_ref().filter(|_| reader.inputs == width) else { return Ok(None) };
+        let to = self.quantise_to(work, reader, quantiser, rows);
+        let RowScales { layout, form, .. } = self.kernels.rms_norm_quantised(norm, to)?;
+        // A static scale is copied to those of rows: nothing refers to the reader any more.
+        let scales = RowScales { at: work.row_scales.slice(), layout, form };
+        Ok(Some(Input { rows: Rows { at: out.at, stride: width }, unscaled: None, scales: Some(scales) }))
+    }
+
+    /// Quantises `silu(gate) · up` of `work.gate_up` for the next layer, in one kernel.
+    pub(super) fn gate_in_fp8<'a>(
+        &self,
+        work: &'a Activations,
+        next: &'a Projection,
+        quantiser: &'a RowQuantiser,
+        rows: usize,
+    ) -> Result<(), DeviceError> {
+        let (out, inputs) = (work.quantised.slice(), next.inputs);
+        let quantised = self.kernels.quantise_rows(QuantiseRows {
+            out,
+            to: self.quantise_to(work, next, quantiser, rows),
+            x: Rows { at: work.gate_up.slice(), stride: 2 * inputs },
+            unscaled: None,
+            gated: true,
+            rows,
+            inputs,
+        });
+        quantised.map(|_| ())
+    }
+
+    /// The rows of a layer that have been quantised in the workspace.
+    pub(super) fn quantised_rows<'a>(
+        &self,
+        work: &'a Activations,
+        layer: &'a Projection,
+        quantiser: &'a RowQuantiser,
+        rows: usize,
+    ) -> Input<'a> {
+        let QuantiseTo { scales: at, layout, form, .. } = self.quantise_to(work, layer, quantiser, rows);
+        let quantised = Rows { at: work.quantised.slice(), stride: layer.inputs };
+        Input { rows: quantised, unscaled: None, scales: Some(RowScales { at, layout, form }) }
+    }
+
+    /// Where the rows of a layer go, and in which form. The form follows from the number of rows; the numbers do not.
+    fn quantise_to<'q>(
+        &self,
+        work: &'q Activations,
+        layer: &Projection,
+        quantiser: &'q RowQuantiser,
+        rows: usize,
+    ) -> QuantiseTo<'q> {
+        let RowQuantiser { layout, fixed } = quantiser;
+        let sizes = [layer.inputs, layer.outputs];
+        let by_wide = |weights: Fp8Scales| !self.kernels.wide_products(rows, sizes, 1, (weights, *layout)).is_empty();
+        let numbers = !self.batch_invariant && rows > MOST_VALUES && layer.scale_layout().is_some_and(by_wide);
+        QuantiseTo {
+            scales: work.row_scales.slice(),
+            fixed: fixed.as_ref().map(Buffer::slice),
+            layout: *layout,
+            form: if numbers { RowForm::Numbers } else { RowForm::Values },
+        }
+    }
+}
+
+/// The library's product for rows in FP8, if it has one and there are enough rows for it.
+pub(super) fn library_product(linear: Linear<'_>) -> Option<Fp8Product> {
+    let (weights, of_rows) = (linear.scales?.layout, linear.row_scales?);
+    let suits = match (weights, of_rows.layout) {
+        (Fp8Scales::Channels, Fp8Rows::Tensor | Fp8Rows::Row) => true,
+        // Its kernels read four scales at a time.
+        (Fp8Scales::Blocks, Fp8Rows::RowBlocks) => linear.inputs.is_multiple_of(512) && linear.rows.is_multiple_of(4),
+        _ => false,
+    };
+    let many = of_rows.form == RowForm::Numbers && linear.rows > MOST_OWN_ROWS;
+    (suits && many).then_some(Fp8Product { weights, rows: of_rows.layout })
+}
