@@ -443,6 +443,9 @@ __device__ __forceinline__ float warp_max(float value) {
 /// A product of non-negative numbers, as one instruction.
 __device__ __forceinline__ u64 wide(int a, int b) { return (u64)(u32)a * (u32)b; }
 
+/// Maximum number of parts in which a linear layer leaves its sums.
+#define MOST_PARTS 8
+
 /// Elements between the rows of a matrix of `count` sums of squares per row: `count` rounded up to whole 16-byte
 /// accesses.
 __device__ __forceinline__ int squares_stride(int count) { return (count + 3) / 4 * 4; }

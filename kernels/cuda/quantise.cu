@@ -3,7 +3,6 @@
 #include "common.cuh"
 #include "weights.cuh"
 #include "ring.cuh"
-#include "rotation.cuh"
 #include "vectors.cuh"
 #include "numbers.cuh"
 

@@ -1,9 +1,6 @@
 // Rotation of the heads of a qkv layer: for rotate_and_write, and for the attention kernels that rotate themselves.
 #pragma once
 
-/// Maximum number of parts in which a linear layer leaves its sums.
-#define MOST_PARTS 8
-
 /// Two consecutive elements as floats; the index of the first is even.
 __device__ __forceinline__ float2 read_pair(const T* at) {
 #ifdef T_PAIRS
