@@ -20,6 +20,14 @@ impl<'a> Context<'a> {
         self.gpu_memory.and_then(architecture_of).or(self.hardware.architecture)
     }
 
+    /// An attention backend to try instead of another one, which the GPU has if it is known.
+    pub(super) fn other_backend(&self) -> &'static str {
+        match self.architecture() {
+            Some(Architecture::Sm(8 | 9, _)) | None => "fa3",
+            Some(_) => "triton",
+        }
+    }
+
     /// The SGLang version to check against.
     pub(super) fn version(&self) -> EngineVersion {
         self.resolved.version

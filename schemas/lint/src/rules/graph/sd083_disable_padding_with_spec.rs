@@ -102,7 +102,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         finding
             .help(format!(
                 "remove `{flag}`; against crashes with padded batches use `{}` or `{}`",
-                context.line(Key::AttentionBackend, "fa3"),
+                context.line(Key::AttentionBackend, context.other_backend()),
                 advised_line(context, captured.largest(), false)
             ))
             .fix(Safety::Unsafe, "let batches be padded", context.remove(key)),

@@ -73,7 +73,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .help(format!(
                 "remove `{}`; against crashes or lack of memory use `{}` or a smaller `{}`",
                 context.flag(key),
-                context.line(Key::AttentionBackend, "fa3"),
+                context.line(Key::AttentionBackend, context.other_backend()),
                 context.flag(Key::CudaGraphMaxBs)
             )),
     )

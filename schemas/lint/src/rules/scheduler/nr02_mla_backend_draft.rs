@@ -80,6 +80,6 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .on_facts("target", context.target)
             .on_facts("draft", context.draft)
             .by_version()
-            .help(format!("add `{}`", context.line(own, "fa3"))),
+            .help(format!("add `{}`", context.line(own, context.other_backend()))),
     )
 }

@@ -84,7 +84,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .help(format!(
                 "write `{}`, or `{}`",
                 context.line(Key::SpeculativeEagleTopk, "1"),
-                context.line(Key::AttentionBackend, "fa3")
+                context.line(Key::AttentionBackend, context.other_backend())
             )),
     )
 }

@@ -76,7 +76,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .by_version()
             .help(format!(
                 "use sglang 0.5.15.post1 or later, `{}`, or `{}`",
-                context.line(Key::AttentionBackend, "fa3"),
+                context.line(Key::AttentionBackend, context.other_backend()),
                 context.line(key, "1")
             )),
     )
