@@ -105,7 +105,12 @@ fn not_listed(
         None => finding.help(format!("write one of {} and others", words.get(..LISTED).unwrap_or(&words).join(", "))),
     };
     let is_open = accepted.is_open || may_be_of_fork || context.launch.may_be_fork();
-    if is_open { finding.at_most(Severity::Warning) } else { finding }
+    let finding = if is_open { finding.at_most(Severity::Warning) } else { finding };
+    // A launch without a version that an older one accepts as a whole was probably written for that one.
+    let takes = |known: &Word, version: EngineVersion| known.exists_in(version) && context.launch.has_flags_of(version);
+    let read = context.launch.engine.registered().versions();
+    let is_old = elsewhere.is_some_and(|known| read.iter().any(|older| takes(known, *older)));
+    if is_old && !context.resolved.version_given { finding.at_most(Severity::Info) } else { finding }
 }
 
 /// The word that another one stands for.

@@ -5,6 +5,7 @@
 //! ## What it does
 //!
 //! Compares the values of each flag with the list and the type that the version's parser registers.
+//! If the version is not stated, a value that an older version takes, with every flag of the launch, is information.
 //!
 //! ## Why is this bad?
 //!
