@@ -288,8 +288,8 @@ pub trait Backend: Send {
         Ok(false)
     }
 
-    /// Opens a slot. `pages` must hold the whole sequence: prompt, output and the tree of the last round. The first
-    /// `cached` positions, which fill whole pages, already hold the beginning of the prompt, in the target's caches and
+    /// Opens a slot. `pages` must hold the prompt and what its first round fills; [`extend`](Self::extend) adds others.
+    /// The first `cached` positions, which fill whole pages, already hold the beginning of the prompt, in the target's caches and
     /// in the draft's: its first piece starts after them. These pages may be shared by several slots and are only read.
     ///
     /// # Errors
@@ -301,6 +301,13 @@ pub trait Backend: Send {
         pages: &[PageId],
         cached: usize,
     ) -> Result<(), EngineError>;
+
+    /// Adds pages at the end of a slot's sequence, for rounds that are launched after it. A round needs room for the sequence
+    /// before it, at its longest after the rounds in flight, and for its tree.
+    ///
+    /// # Errors
+    /// When the slot is not open, a page does not exist, or there are more than a sequence can have.
+    fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError>;
 
     /// Copies the state that a slot has after all pieces of its prompt so far to a place, for later sequences with the same
     /// beginning. No effect if slots have no state.

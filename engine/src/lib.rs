@@ -18,6 +18,7 @@ pub mod identity;
 pub mod load;
 mod memory;
 pub mod model_files;
+pub mod new_token_ratio;
 pub mod options;
 mod quantization;
 pub mod replay;

@@ -131,6 +131,8 @@ pub struct Completion {
     pub prompt_tokens: usize,
     /// Number of its tokens that were in the KV cache and not prefilled.
     pub cached_tokens: usize,
+    /// Number of times that it was put back into the queue while it ran; prompt and output were prefilled again then.
+    pub retractions: usize,
     /// Number of verify rounds of the request (prefill is not one).
     pub rounds: usize,
     /// Number of drafts that the target verified in them.

@@ -3,6 +3,7 @@
 mod admission;
 #[cfg(test)]
 mod fake;
+mod growth;
 mod pages;
 mod prefill;
 mod prefix;
@@ -36,6 +37,7 @@ use crate::{
     adjust::Adjustments,
     backend::{Backend, Exchange, Slot},
     error::EngineError,
+    new_token_ratio::NewTokenRatio,
     options::{EngineOptions, ShapePolicy},
     request::{Event, FinishReason, Request, RequestId, StopConditions},
     spec::TextSpec,
@@ -71,8 +73,8 @@ pub struct SchedulerOptions {
     pub reuse: Reuse,
 }
 
-/// Schedules requests on a backend. It never over-commits: a request is admitted when enough pages for its whole
-/// sequence are free or evictable.
+/// Schedules requests on a backend. Sequences take pages as they grow: a request is admitted when the free and evictable
+/// pages are expected to be enough, and when they are not, the youngest one is put back into the queue.
 pub struct Scheduler {
     backend: Box<dyn Backend>,
     model: ModelEnds,
@@ -89,6 +91,7 @@ pub struct Scheduler {
     /// Kept states, if sequences have a state beside their pages.
     snapshots: Option<Snapshots>,
     statistics: Statistics,
+    ratio: NewTokenRatio,
     submitted: u64,
     /// Texts in which drafts are looked up, if the backend does not draft.
     texts: Option<TextDrafts>,
@@ -145,6 +148,7 @@ impl Scheduler {
             in_flight: VecDeque::new(),
             untimed_prefill: false,
             cancelled: Vec::new(),
+            ratio: NewTokenRatio::default(),
             submitted: 0,
             texts: None,
             kept_texts: Duration::ZERO,
@@ -319,31 +323,6 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts running requests back into the queue, before all others. They keep their output; prompt and output are
-    /// prefilled again when they continue, with the weights of that time.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn retract(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
-        self.settle(events)?;
-        self.statistics.retracted += self.running.len() as u64;
-        for mut running in std::mem::take(&mut self.running).into_iter().rev() {
-            self.release(&mut running);
-            running.retract();
-            let request = running.request().clone();
-            self.waiting.push_front(Waiting {
-                id: running.id(),
-                positions: self.limits().positions(&request),
-                keys: self.keys(&request, running.to_read()),
-                submitted: Instant::now(),
-                request,
-                retracted: Some(Box::new(running)),
-            });
-        }
-        self.count();
-        Ok(())
-    }
-
     /// Commits the memory of the caches; see [`Backend::commit_memory`].
     ///
     /// # Errors
@@ -429,7 +408,7 @@ impl Scheduler {
         self.cancelled.extend(queued.chain(self.running.iter().map(Running::id)));
     }
 
-    /// Ends cancelled requests, admits the requests that fit, launches the prefill of prompts and a round, and collects
+    /// Ends cancelled requests, gives running ones the pages for the next round, admits the requests that fit, launches the prefill of prompts and a round, and collects
     /// the prefill and the oldest rounds beyond those that the backend keeps in flight. `events` receives each event as
     /// soon as it is known, those of a request in order. It must return quickly: the device may be idle meanwhile.
     ///
@@ -437,6 +416,7 @@ impl Scheduler {
     /// When the device fails.
     pub fn step(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
         self.end_cancelled(events);
+        self.make_room(events)?;
         self.admit()?;
         self.prefill(events)?;
         // Drafts are looked up after the last token, which the host has to know.
@@ -462,6 +442,7 @@ impl Scheduler {
         self.statistics.waiting = self.waiting.len();
         self.statistics.waiting_retracted = self.waiting.iter().filter(|waiting| waiting.retracted.is_some()).count();
         self.statistics.running = self.running.iter().filter(|running| running.finished().is_none()).count();
+        self.statistics.new_token_ratio = self.ratio.value();
         self.statistics.pages_cached = self.pages.kept();
         self.statistics.snapshots_kept = self.snapshots.as_ref().map_or(0, Snapshots::kept);
         self.statistics.pages_used = self.statistics.pages_total - self.pages.free() - self.pages.kept();
@@ -491,6 +472,7 @@ impl Scheduler {
     /// First come, first served: a request that does not fit blocks the later ones, so that it is not starved.
     fn admit(&mut self) -> Result<(), EngineError> {
         let page_size = self.backend.capacity().page_size;
+        let mut promised = self.promised();
         while let Some(next) = self.waiting.front().filter(|_| !self.holds_queue) {
             if self.slots.is_empty() || self.is_being_read(next) {
                 break;
@@ -499,9 +481,13 @@ impl Scheduler {
             // Without a state there, pages are of no use.
             let usable = self.snapshots.as_ref().map_or(keys.len(), |kept| kept.find(&keys[..self.pages.find(keys)]));
             let keeps = self.places_to_keep(keys, usable);
-            let Some((pages, shared)) = self.pages.open(&keys[..usable], next.positions.div_ceil(page_size)) else {
+            let needs = self.needs(next);
+            let shared = self.pages.find(&keys[..usable]);
+            if needs.expected.saturating_sub(shared) + promised > self.pages.available(&keys[..usable]) {
                 break;
-            };
+            }
+            let Some((pages, shared)) = self.pages.open(&keys[..usable], needs.start) else { break };
+            promised += needs.expected - needs.start;
             let (Some(slot), Some(next)) = (self.slots.pop(), self.waiting.pop_front()) else { break };
             let cached = shared * page_size;
             let sampling = &next.request.sampling;

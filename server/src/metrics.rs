@@ -205,6 +205,8 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Resul
     counter("sglang:num_aborted_requests", "Requests that were cancelled", now.cancelled)?;
     counter("sglang:spec_verify_calls", "Same as spectune_request_rounds, of rounds with drafts", now.drafted_rounds)?;
     counter("spectune_retractions", "Times that a running request was put back into the queue", now.retracted)?;
+    let help = "The part of spectune_retractions because pages of the KV cache ran out";
+    counter("spectune_page_retractions", help, now.retracted_for_pages)?;
     counter("sglang:num_retracted_requests", "Same as spectune_retractions", now.retracted)?;
     counter("vllm:num_preemptions", "Same as spectune_retractions", now.retracted)?;
 
@@ -258,6 +260,8 @@ fn gauges(
     gauge("sglang:num_queue_reqs", "Same as spectune_requests_waiting", now.waiting as f64)?;
     let retracted = now.waiting_retracted as f64;
     gauge("sglang:num_retracted_reqs", "Requests that were put back into the queue and wait there", retracted)?;
+    let help = "Share of the remaining output that running requests are expected to generate, for admission";
+    gauge("spectune_new_token_ratio", help, now.new_token_ratio)?;
     gauge("sglang:gen_throughput", "Generated tokens per second, over the last seconds", throughput)?;
     let length = "Tokens per round and request, bonus token included";
     gauge("spectune_accept_length", &format!("{length}, since the start"), lifetime.unwrap_or_default())?;

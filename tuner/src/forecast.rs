@@ -13,6 +13,7 @@
 pub mod costs;
 pub mod drafts;
 pub mod exported;
+mod memory;
 mod needs;
 pub mod plan;
 mod play;
@@ -62,8 +63,10 @@ pub enum Arrivals {
 pub struct Setup {
     /// Batch sizes with graphs, ascending: a batch is padded to the next one. Larger batches run as they are.
     pub capture_sizes: Vec<usize>,
-    /// Maximum number of running requests. The KV cache is assumed to hold them.
+    /// Maximum number of running requests.
     pub max_running_requests: usize,
+    /// The KV cache; `None` if it holds all requests that may run.
+    pub memory: Option<Memory>,
     /// Maximum number of prompt tokens in a step: `--chunked-prefill-size`.
     pub prefill_budget: usize,
     /// Maximum number of tokens in one chunk of a prompt: [`engine::backend::Capacity::prefill_chunk`].
@@ -74,6 +77,17 @@ pub struct Setup {
     /// Whether prompts are prefilled in the steps of running requests, as vLLM does, and not in steps of their own
     /// before the rounds.
     pub mixed_prefill: bool,
+}
+
+/// The KV cache, as the rule of admission sees it ([`engine::new_token_ratio`]). Pages count as single tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Tokens that it holds.
+    pub tokens: usize,
+    /// The limit of new tokens that each request states; its output may end before.
+    pub max_new_tokens: usize,
+    /// Tokens that a request needs beyond its sequence: the largest tree, and rounds in flight.
+    pub slack: usize,
 }
 
 /// The predicted figures of a workload.
@@ -100,6 +114,9 @@ pub struct Forecast {
     pub time_to_first_token_ms: Spread,
     /// Entry b is the number of rounds with b requests (slots of ended requests included), before padding.
     pub batches: Vec<u64>,
+    /// Number of times that a running request was put back into the queue because the KV cache was full.
+    #[serde(default)]
+    pub retractions: u64,
     /// When each request ended, in s since the start, ascending.
     pub ends_s: Vec<f64>,
     /// The rounds in their order; consecutive ones with the same batch and tree are together.

@@ -170,6 +170,9 @@ pub struct Measurement {
     /// Total time of its prefills in seconds, as timed by the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefills_s: Option<f64>,
+    /// Number of times that a request was retracted because the KV cache was full, and prefilled again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retractions: Option<u64>,
     /// Its stalls; `None` in journals of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalls: Option<Stalls>,

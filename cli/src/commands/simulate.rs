@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use schemas::tree::{NodeSource, TreeShape};
 use tuner::{
     forecast::{
-        Setup,
+        Memory, Setup,
         costs::{NAMES, StepCosts},
         drafts::Drafts,
         exported,
@@ -112,6 +112,14 @@ pub struct Arguments {
     /// Maximum number of running requests
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_running_requests: usize,
+    /// Tokens that the KV cache holds; requests that do not fit wait, or are retracted and prefilled
+    /// again. Default: as many as may run
+    #[arg(long, value_name = "N")]
+    max_total_tokens: Option<usize>,
+    /// Limit of new tokens that each request states, which admission reckons with; default:
+    /// the largest output length
+    #[arg(long, value_name = "N", requires = "max_total_tokens")]
+    max_new_tokens: Option<usize>,
     /// Batch sizes with graphs: batches are padded to the next one; default: those of SGLang
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     cuda_graph_bs: Vec<usize>,
@@ -187,9 +195,16 @@ fn plan(arguments: &Arguments) -> anyhow::Result<(Plan, String)> {
         [] => schemas::defaults::default_capture_sizes(most),
         given => given.to_vec(),
     };
+    let memory = arguments.max_total_tokens.map(|tokens| Memory {
+        tokens,
+        max_new_tokens: arguments.max_new_tokens.unwrap_or_else(|| load.requests.lengths.most()),
+        // The largest tree, and the tokens of one more round in flight.
+        slack: shapes.iter().map(|shape| shape.num_draft_tokens + shape.most_tokens_a_round()).max().unwrap_or(2),
+    });
     let setup = Setup {
         capture_sizes,
         max_running_requests: most,
+        memory,
         prefill_budget: 8192,
         prefill_chunk: 8192,
         rounds_behind: 1,

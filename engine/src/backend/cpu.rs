@@ -226,6 +226,15 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
+    fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
+        let Capacity { pages: count, page_size, .. } = self.capacity;
+        if let Some(page) = pages.iter().find(|page| page.0 as usize >= count) {
+            return Err(EngineError::Device(format!("page {} does not exist, there are {count}", page.0)));
+        }
+        self.slots.get_mut(slot)?.extend(pages, page_size);
+        Ok(())
+    }
+
     fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
         self.copy_state(slot, to, |slot, snapshot| (slot, snapshot))
     }

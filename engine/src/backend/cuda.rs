@@ -389,6 +389,10 @@ impl Backend for CudaBackend {
         Ok(())
     }
 
+    fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
+        self.add_pages(slot, pages)
+    }
+
     fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
         self.copy_state(slot, to, |slot, snapshot| (slot, snapshot))
     }

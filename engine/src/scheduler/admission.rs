@@ -65,9 +65,12 @@ impl Limits {
 
     /// Number of positions that a request can fill, once its maximum number of output tokens is resolved.
     pub fn positions(&self, request: &Request) -> usize {
-        let ahead = self.capacity.rounds_in_flight.saturating_sub(1) * self.tokens_a_round;
-        let new = request.stop.max_new_tokens.unwrap_or_default();
-        request.input_ids.len() + new + self.tree + ahead
+        request.input_ids.len() + request.stop.max_new_tokens.unwrap_or_default() + self.slack()
+    }
+
+    /// Number of positions after a sequence that rounds can fill: the tree of the last one, and those in flight.
+    pub fn slack(&self) -> usize {
+        self.tree + self.capacity.rounds_in_flight.saturating_sub(1) * self.tokens_a_round
     }
 }
 

@@ -180,6 +180,14 @@ impl Backend for Fake {
         Ok(())
     }
 
+    fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
+        let mut world = self.world();
+        let held: BTreeSet<PageId> = world.open.values().flat_map(|open| open.pages.clone()).collect();
+        assert!(pages.iter().all(|page| !held.contains(page) && (page.0 as usize) < self.capacity.pages), "held pages");
+        world.open.get_mut(&slot).expect("an open slot").pages.extend(pages);
+        Ok(())
+    }
+
     fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
         let mut world = self.world();
         assert!((to.0 as usize) < self.capacity.snapshots.expect("states"), "{to:?} does not exist");

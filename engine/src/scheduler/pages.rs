@@ -51,16 +51,35 @@ impl PagePool {
         // Held before others are evicted, so that these are not.
         let mut ids = self.cache.hold(keys);
         let shared = ids.len();
-        let own = count.saturating_sub(shared);
-        if self.free.len() + self.cache.idle() < own {
+        let Some(own) = self.take(count.saturating_sub(shared)) else {
             self.cache.release(&ids);
             return None;
+        };
+        ids.extend(own);
+        Some((PageTable { ids, shared }, shared))
+    }
+
+    /// Number of pages that are free or evictable, without those that hold the contents of `keys`.
+    pub fn available(&self, keys: &[PageKey]) -> usize {
+        self.free.len() + self.cache.idle() - self.cache.idle_of(keys)
+    }
+
+    /// Adds `count` pages to a sequence, all or none; returns whether there were enough.
+    pub fn extend(&mut self, table: &mut PageTable, count: usize) -> bool {
+        let Some(taken) = self.take(count) else { return false };
+        table.ids.extend(taken);
+        true
+    }
+
+    /// `count` pages, evicted from the cache if need be; all or none.
+    fn take(&mut self, count: usize) -> Option<Vec<PageId>> {
+        if self.free.len() + self.cache.idle() < count {
+            return None;
         }
-        while self.free.len() < own {
+        while self.free.len() < count {
             self.free.push(self.cache.evict()?);
         }
-        ids.extend(self.free.split_off(self.free.len() - own));
-        Some((PageTable { ids, shared }, shared))
+        Some(self.free.split_off(self.free.len() - count))
     }
 
     /// Shares the leading pages of a sequence, which hold the contents of `keys`. It stops at a page whose contents

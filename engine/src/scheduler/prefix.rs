@@ -116,6 +116,12 @@ impl PrefixCache {
         self.idle
     }
 
+    /// Number of a sequence's leading pages that are in the cache without a user.
+    pub fn idle_of(&self, keys: &[PageKey]) -> usize {
+        let pages = keys.iter().map_while(|key| self.page(key));
+        pages.filter(|page| self.nodes.get(page).is_some_and(|node| node.users == 0)).count()
+    }
+
     /// The page with this key.
     pub fn page(&self, key: &PageKey) -> Option<PageId> {
         self.pages.get(key).copied()

@@ -10,8 +10,8 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::{
-        Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot,
-        Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
+        Asked, Backend, Capacity, DeviceInfo, DraftTree, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput,
+        Slot, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
     },
     error::EngineError,
     request::{Event, RequestId, SamplingParams},
@@ -45,6 +45,7 @@ pub struct Acts(Arc<Mutex<Vec<Act>>>);
 pub struct Recording {
     backend: Box<dyn Backend>,
     acts: Acts,
+    pages: usize,
 }
 
 impl Acts {
@@ -70,13 +71,18 @@ impl Recording {
     /// Wraps a backend.
     pub fn new(backend: Box<dyn Backend>) -> (Self, Acts) {
         let acts = Acts::default();
-        (Self { backend, acts: acts.clone() }, acts)
+        (Self { pages: backend.capacity().pages, backend, acts: acts.clone() }, acts)
+    }
+
+    /// Uses only this many pages.
+    pub fn with_pages(self, pages: usize) -> Self {
+        Self { pages, ..self }
     }
 }
 
 impl Backend for Recording {
     fn capacity(&self) -> Capacity {
-        self.backend.capacity()
+        Capacity { pages: self.pages, ..self.backend.capacity() }
     }
 
     fn device(&self) -> DeviceInfo {
@@ -114,6 +120,10 @@ impl Backend for Recording {
         self.backend.open(slot, sampling, pages, cached)
     }
 
+    fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
+        self.backend.extend(slot, pages)
+    }
+
     fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
         self.backend.keep(slot, to)
     }
@@ -145,6 +155,11 @@ impl Backend for Recording {
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
         self.acts.push(Act::Launch);
         self.backend.launch(round)
+    }
+
+    fn launch_drafted(&mut self, round: Round<'_>, trees: &[DraftTree]) -> Result<Ticket, EngineError> {
+        self.acts.push(Act::Launch);
+        self.backend.launch_drafted(round, trees)
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {

@@ -39,6 +39,7 @@ pub struct Running {
     awaits_first: bool,
     finished: Option<FinishReason>,
     prompt_logprobs: Vec<TokenLogprobs>,
+    retractions: usize,
     events: Vec<Event>,
 }
 
@@ -89,6 +90,7 @@ impl Running {
             awaits_first: false,
             finished: None,
             prompt_logprobs: Vec::new(),
+            retractions: 0,
             events: Vec::new(),
         }
     }
@@ -101,6 +103,7 @@ impl Running {
     /// Resets it with its output so far: prompt and output are prefilled when it [resumes](Self::resume). Its place has
     /// already been released.
     pub fn retract(&mut self) {
+        self.retractions += 1;
         if !self.output.is_empty() {
             self.read_again = Some(self.sequence());
             // Log-probabilities of the prompt have already been reported.
@@ -159,6 +162,22 @@ impl Running {
     pub fn filled_pages(&mut self) -> Option<(&mut PageTable, &[PageKey])> {
         let read = self.prompt_read;
         self.place.as_mut().map(|place| (&mut place.pages, place.keys.within(read)))
+    }
+
+    /// Its slot and pages.
+    pub fn place(&mut self) -> Option<(Slot, &mut PageTable)> {
+        self.place.as_mut().map(|place| (place.slot, &mut place.pages))
+    }
+
+    /// Number of pages that it holds.
+    pub fn held_pages(&self) -> usize {
+        self.place.as_ref().map_or(0, |place| place.pages.ids().len())
+    }
+
+    /// Maximum length of its sequence after the work in flight, in which a round yields at most this many tokens.
+    pub fn length_at_most(&self, tokens_a_round: usize) -> usize {
+        let told = self.request.input_ids.len() + self.output.len();
+        told + usize::from(self.awaits_first) + self.in_flight * tokens_a_round
     }
 
     /// Its pages.
@@ -326,6 +345,7 @@ impl Running {
             text: self.stream.whole().to_owned(),
             prompt_tokens: self.request.input_ids.len(),
             cached_tokens: self.cached,
+            retractions: self.retractions,
             rounds: self.rounds,
             proposed_drafts: self.proposed,
             accept_histogram: self.histogram.clone(),

@@ -50,6 +50,11 @@ pub struct Statistics {
     pub cancelled: u64,
     /// Number of times that a running request was put back into the queue.
     pub retracted: u64,
+    /// Number of these because pages ran out; the others were asked for.
+    pub retracted_for_pages: u64,
+    /// The share of the remaining output that running requests are expected to generate
+    /// ([`NewTokenRatio`](crate::new_token_ratio::NewTokenRatio)).
+    pub new_token_ratio: f64,
     /// Number of requests whose logits were not finite, or whose grammar could not be followed.
     pub broken: u64,
     /// Total time of prefill.

@@ -55,6 +55,10 @@ const TRIALS: &[Meaning] = &[
     ("accept_length", definitions::ACCEPT_LENGTH),
     ("accept_histogram", "entry k counts the request-rounds in which k drafts were accepted"),
     ("running_batch", "entry k counts the rounds of k + 1 requests"),
+    (
+        "retractions",
+        "times that a request was put back into the queue because the KV cache was full; empty if not counted",
+    ),
     ("simulated", "whether acceptance was simulated"),
     (
         "device, device_name, driver, engine, settings, target, draft, workload",

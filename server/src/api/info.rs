@@ -86,6 +86,9 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
         "internal_states": [{
             "avg_spec_accept_length": accept_length,
             "last_gen_throughput": now.throughput,
+            "num_retractions": now.statistics.retracted,
+            "num_retractions_for_pages": now.statistics.retracted_for_pages,
+            "new_token_ratio": now.statistics.new_token_ratio,
             "effective_max_running_requests_per_dp": facts.max_running_requests,
             "speculative_num_steps": runs.map(|shape| shape.num_steps),
             "speculative_eagle_topk": runs.map(|shape| shape.topk),

@@ -459,6 +459,7 @@ mod tests {
             setup: Setup {
                 capture_sizes: vec![1, 2, 4, 8, 16, 32, 64],
                 max_running_requests: 64,
+                memory: None,
                 prefill_budget: 8192,
                 prefill_chunk: 8192,
                 rounds_behind: 1,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use engine::options::padded;
 use schemas::tree::TreeShape;
 
-use super::{Arrivals, Forecast, Setup, Stretch};
+use super::{Arrivals, Forecast, Setup, Stretch, memory::Occupancy};
 use crate::{TunerError, record::Spread};
 
 /// How requests proceed in rounds.
@@ -101,6 +101,8 @@ pub struct Play<'a, C> {
     batches: Vec<u64>,
     stretches: Vec<Stretch>,
     ended: Vec<Ended>,
+    occupancy: Option<Occupancy>,
+    retractions: u64,
 }
 
 struct Sent {
@@ -108,6 +110,8 @@ struct Sent {
     at_ms: f64,
     /// Rounds launched before the request was sent; they run before its prefill.
     behind: usize,
+    /// What it has done, if it was retracted.
+    retracted: Option<(Progress, Option<f64>)>,
 }
 
 struct Running {
@@ -116,6 +120,8 @@ struct Running {
     unread: usize,
     progress: Progress,
     first_token_ms: Option<f64>,
+    /// Whether its prompt is read again, which yields a token once more.
+    reads_again: bool,
 }
 
 struct Rider {
@@ -156,6 +162,8 @@ impl<'a, C: Course> Play<'a, C> {
             batches: Vec::new(),
             stretches: Vec::new(),
             ended: Vec::new(),
+            occupancy: setup.memory.map(Occupancy::new),
+            retractions: 0,
         }
     }
 
@@ -167,8 +175,13 @@ impl<'a, C: Course> Play<'a, C> {
 
     /// Runs until enough requests have ended.
     pub fn run(&mut self) -> Result<(), TunerError> {
+        for request in 0..self.requests {
+            let (prompt, output) = (self.course.prompt_tokens(request), self.course.output_tokens(request));
+            self.occupancy.iter().try_for_each(|occupancy| occupancy.check(prompt, output))?;
+        }
         while self.ended.len() < self.until {
             self.send();
+            self.make_room();
             self.admit();
             let decoding = self.running.iter().any(|one| self.decodes(one));
             let read = if self.setup.mixed_prefill && decoding { self.read() } else { Read::default() };
@@ -185,7 +198,7 @@ impl<'a, C: Course> Play<'a, C> {
 
     /// Whether a request takes part in rounds.
     fn decodes(&self, one: &Running) -> bool {
-        one.unread == 0 && one.first_token_ms.is_some()
+        one.unread == 0 && one.first_token_ms.is_some() && !one.reads_again
     }
 
     /// Sends the next requests of a closed loop, or the ones that have arrived.
@@ -216,22 +229,58 @@ impl<'a, C: Course> Play<'a, C> {
         let rounds = self.riders.iter().map(|rider| rider.rounds_left).max().unwrap_or_default();
         let busy = self.running.iter().any(|one| one.unread == 0);
         let behind = if busy { self.setup.rounds_behind } else { rounds };
-        self.waiting.push_back(Sent { request: self.next, at_ms, behind });
+        self.waiting.push_back(Sent { request: self.next, at_ms, behind, retracted: None });
         self.next += 1;
     }
 
     fn admit(&mut self) {
         while self.running.len() + self.riders.len() < self.setup.max_running_requests
-            && self.waiting.front().is_some_and(|sent| sent.behind == 0)
-            && let Some(sent) = self.waiting.pop_front()
+            && let Some(sent) = self.waiting.front().filter(|sent| sent.behind == 0)
+            && self.fits(sent)
+            && let Some(Sent { request, at_ms, retracted, .. }) = self.waiting.pop_front()
         {
+            let (progress, first_token_ms) = retracted.unwrap_or_default();
             self.running.push(Running {
-                request: sent.request,
-                sent_ms: sent.at_ms,
-                unread: self.course.prompt_tokens(sent.request),
-                progress: Progress::default(),
-                first_token_ms: None,
+                request,
+                sent_ms: at_ms,
+                unread: self.length(request, progress),
+                progress,
+                first_token_ms,
+                reads_again: first_token_ms.is_some(),
             });
+        }
+    }
+
+    /// Tokens of a request so far.
+    fn length(&self, request: usize, progress: Progress) -> usize {
+        self.course.context(request, progress).ceil() as usize
+    }
+
+    /// Tokens of running requests so far, each with those of its prompt, the oldest first.
+    fn lengths(&self) -> Vec<(usize, usize)> {
+        let one = |one: &Running| (self.length(one.request, one.progress), self.course.prompt_tokens(one.request));
+        self.running.iter().map(one).collect()
+    }
+
+    /// Whether the KV cache can be expected to hold a request and the running ones.
+    fn fits(&self, sent: &Sent) -> bool {
+        let Some(occupancy) = &self.occupancy else { return true };
+        let progress = sent.retracted.unwrap_or_default().0;
+        let next = (self.length(sent.request, progress), self.course.prompt_tokens(sent.request));
+        occupancy.admits(&self.lengths(), next)
+    }
+
+    /// Retracts the youngest requests as long as the KV cache has no room for the next round.
+    fn make_room(&mut self) {
+        if self.occupancy.is_none() {
+            return;
+        }
+        let lengths = self.lengths();
+        let kept = self.occupancy.as_mut().map_or(lengths.len(), |occupancy| occupancy.keeps(&lengths));
+        for one in self.running.drain(kept..).rev() {
+            self.retractions += 1;
+            let retracted = Some((one.progress, one.first_token_ms));
+            self.waiting.push_front(Sent { request: one.request, at_ms: one.sent_ms, behind: 0, retracted });
         }
     }
 
@@ -266,6 +315,9 @@ impl<'a, C: Course> Play<'a, C> {
     fn first_tokens(&mut self) {
         for one in self.running.iter_mut().filter(|one| one.unread == 0) {
             one.first_token_ms.get_or_insert(self.now_ms - one.sent_ms);
+            if std::mem::take(&mut one.reads_again) {
+                one.progress.tokens += 1;
+            }
         }
     }
 
@@ -295,7 +347,8 @@ impl<'a, C: Course> Play<'a, C> {
         self.note(batch, &ran);
         self.now_ms += milliseconds;
         let mut yields = members.iter().zip(&ran.tokens);
-        for one in self.running.iter_mut().filter(|one| one.unread == 0 && one.first_token_ms.is_some()) {
+        let decodes = |one: &&mut Running| one.unread == 0 && one.first_token_ms.is_some() && !one.reads_again;
+        for one in self.running.iter_mut().filter(decodes) {
             if let Some((_, tokens)) = yields.next() {
                 one.progress.rounds += 1;
                 one.progress.tokens += tokens;
@@ -386,6 +439,7 @@ impl<'a, C: Course> Play<'a, C> {
             latency_ms: spread(|one| one.latency_ms)?,
             time_to_first_token_ms: spread(|one| one.first_token_ms)?,
             ends_s: self.ended.iter().map(|one| one.at_ms / 1e3).collect(),
+            retractions: self.retractions,
             batches: self.batches,
             stretches: self.stretches,
         })

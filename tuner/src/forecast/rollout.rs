@@ -53,6 +53,14 @@ impl Rollout {
 }
 
 impl Lengths {
+    /// The largest output.
+    pub fn most(&self) -> usize {
+        match self {
+            Self::Recorded(lengths) => lengths.iter().copied().max().unwrap_or(1).max(1),
+            Self::LongTail { most, .. } => (*most).max(1),
+        }
+    }
+
     /// One length, at least 1.
     fn draw(&self, random: &mut StdRng) -> usize {
         match self {

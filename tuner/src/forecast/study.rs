@@ -125,6 +125,7 @@ mod tests {
         let setup = Setup {
             capture_sizes: batches.to_vec(),
             max_running_requests: 256,
+            memory: None,
             prefill_budget: 8192,
             prefill_chunk: 8192,
             rounds_behind: 0,

@@ -29,6 +29,7 @@ fn setup() -> Setup {
     Setup {
         capture_sizes: Vec::new(),
         max_running_requests: 8,
+        memory: None,
         prefill_budget: 1000,
         prefill_chunk: 1000,
         rounds_behind: 0,
@@ -65,6 +66,23 @@ fn one_request_is_its_prompt_and_its_rounds() {
     close(only_first.elapsed_s, 0.015);
     assert_eq!((only_first.tokens_per_s_per_user, only_first.accept_length), (None, None));
     assert!(only_first.batches.is_empty());
+}
+
+#[test]
+fn a_small_cache_retracts_the_youngest_and_every_request_ends() {
+    let needs: Vec<Need> = (0..12).map(|number| need(20, 40 + 10 * (number % 5), 39 + 10 * (number % 5))).collect();
+    let memory = |tokens| Setup { memory: Some(Memory { tokens, max_new_tokens: 80, slack: 2 }), ..setup() };
+    let without = play(&needs, &closed(8), &setup());
+    let plenty = play(&needs, &closed(8), &memory(10_000));
+    assert_eq!(plenty, without);
+    let few = play(&needs, &closed(8), &memory(300));
+    assert!(few.retractions > 0 && few.elapsed_s > plenty.elapsed_s, "{few:?}");
+    assert_eq!((few.output_tokens, few.ends_s.len()), (plenty.output_tokens, 12));
+    // Three requests are admitted with all of their outputs; a fourth one fits as soon as less is expected of them.
+    assert!(few.batches.len() > 4, "{:?}", few.batches);
+    let refused =
+        simulate(&needs, &closed(8), &memory(100), |_, _| Ok(1.0), |_| 1.0).expect_err("it does not fit alone");
+    assert!(refused.to_string().contains("102 tokens of a KV cache of 100"), "{refused}");
 }
 
 #[test]
@@ -224,6 +242,7 @@ fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64,
     let setup = Setup {
         capture_sizes: Vec::new(),
         max_running_requests: 4,
+        memory: None,
         prefill_budget: 16,
         prefill_chunk: capacity.prefill_chunk,
         rounds_behind: rounds_behind(capacity.rounds_in_flight, !shape.is_off()),

@@ -210,6 +210,7 @@ mod tests {
         Setup {
             capture_sizes: Vec::new(),
             max_running_requests: 8,
+            memory: None,
             prefill_budget: 1000,
             prefill_chunk: 1000,
             rounds_behind: 0,

@@ -63,6 +63,7 @@ fn predict(
     let setup = Setup {
         capture_sizes: rounds::graph_sizes(engine),
         max_running_requests: engine.max_running_requests(),
+        memory: None,
         prefill_budget: engine.options().chunked_prefill_size,
         prefill_chunk: capacity.prefill_chunk,
         rounds_behind: rounds_behind(capacity.rounds_in_flight, !shape.is_off()),

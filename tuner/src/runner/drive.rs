@@ -49,6 +49,8 @@ pub struct Observations {
     pub arrivals: Option<Vec<Duration>>,
     /// Requests not yet served when the last one arrived.
     pub unserved_at_last: usize,
+    /// Number of times that a request was retracted because pages of the KV cache ran out.
+    pub retractions: Option<u64>,
     /// Time in rounds, as reported by the engine.
     pub round_time: Duration,
     /// Time in prefills, as reported by the engine.
@@ -167,6 +169,7 @@ fn feed(
     }
     seen.elapsed = start.elapsed();
     seen.rounds = engine.statistics().rounds - before.rounds;
+    seen.retractions = Some(engine.statistics().retracted_for_pages - before.retracted_for_pages);
     seen.round_time = engine.statistics().round_time.saturating_sub(before.round_time);
     seen.prefill_time = engine.statistics().prefill_time.saturating_sub(before.prefill_time);
     seen.arrivals = source.arrivals().map(<[Duration]>::to_vec);

@@ -48,11 +48,9 @@ pub struct Slots(Vec<Option<SlotState>>);
 impl SlotState {
     /// A sequence on some pages; the caches hold its first `length` positions.
     pub fn new(sampling: SamplingParams, pages: &[PageId], page_size: usize, length: usize) -> Self {
-        let page_size = page_size as u32;
-        let rows = pages.iter().flat_map(|page| page.0 * page_size..(page.0 + 1) * page_size).collect();
-        Self {
+        let mut state = Self {
             sampling,
-            rows,
+            rows: Vec::new(),
             length,
             root: 0,
             drafted: None,
@@ -60,7 +58,15 @@ impl SlotState {
             trace: None,
             adjuster: None,
             prompt_logprobs: Vec::new(),
-        }
+        };
+        state.extend(pages, page_size);
+        state
+    }
+
+    /// Adds pages at the end.
+    pub fn extend(&mut self, pages: &[PageId], page_size: usize) {
+        let page_size = page_size as u32;
+        self.rows.extend(pages.iter().flat_map(|page| page.0 * page_size..(page.0 + 1) * page_size));
     }
 
     /// Cache rows for the `count` positions after the sequence.

@@ -510,6 +510,11 @@ impl Backend for Group {
         self.first(move |backend| backend.open(slot, &sampling, &pages, cached))
     }
 
+    fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
+        let pages = pages.to_vec();
+        self.first(move |backend| backend.extend(slot, &pages))
+    }
+
     fn prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],

@@ -95,6 +95,31 @@ impl CudaBackend {
         Ok(copy(&slots.seed, 2 * at, seed_at, 2)?)
     }
 
+    /// Adds pages to a slot, ordered after the work in flight.
+    pub(super) fn add_pages(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
+        let (at, width, count) = (slot.0 as usize, self.machine.slots.table_width, self.machine.capacity.pages);
+        if let Some(page) = pages.iter().find(|page| page.0 as usize >= count) {
+            return Err(EngineError::Device(format!("page {} does not exist, there are {count}", page.0)));
+        }
+        let open = self.slots.get_mut(at).and_then(Option::as_mut);
+        let open = open.ok_or_else(|| EngineError::Device(format!("slot {at} is not open")))?;
+        let (from, to) = (open.pages.len(), open.pages.len() + pages.len());
+        if to > width {
+            return Err(EngineError::Device(format!(
+                "a sequence of {to} pages does not fit, there is room for {width}"
+            )));
+        }
+        // The words are written once for each time that the slot is opened. An earlier copy that is still reading them may
+        // take the old or the new ones: the copy below comes after it, and no round before that reads these entries.
+        let start = at * Self::staging_bytes(width) / 4;
+        let words = self.slot_staging.values_mut::<u32>(start + from, pages.len());
+        words.iter_mut().zip(pages).for_each(|(word, page)| *word = page.0);
+        open.pages.extend(pages.iter().map(|page| page.0));
+        let table = self.machine.slots.page_table.range((at * width + from) * 4..(at * width + to) * 4);
+        let staged = (start + from) * 4..(start + to) * 4;
+        Ok(self.device.write_async(table, &self.slot_staging, staged)?)
+    }
+
     /// Launches the processing of pieces of prompts, or of texts whose target states are returned or given, as many
     /// rows at once as there is room for. `first` as in [`Backend::prefill`](crate::backend::Backend::prefill).
     pub(super) fn run_prefill(

@@ -263,6 +263,7 @@ impl ResponseContext {
             "weight_version": self.state.worker.published().weights.version,
             "completion_tokens": completion.output_ids.len(),
             "cached_tokens": completion.cached_tokens,
+            "num_retractions": completion.retractions,
             "queue_time": completion.queued.as_secs_f64(),
             "e2e_latency": completion.elapsed.as_secs_f64(),
             "spec_verify_ct": completion.rounds,

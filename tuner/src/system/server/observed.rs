@@ -120,6 +120,7 @@ fn completion(requests: &[Request], served: &Served, untold: Rounds) -> Result<C
         text: String::new(),
         prompt_tokens: requests.get(served.request).map_or(0, |request| request.input_ids.len()),
         cached_tokens: 0,
+        retractions: 0,
         prompt_logprobs: Vec::new(),
         rounds,
         proposed_drafts: generated.proposed_drafts.unwrap_or_default(),
