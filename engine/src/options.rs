@@ -184,6 +184,15 @@ impl ShapePolicy {
         self.rows[if within { after } else { after.saturating_sub(1) }].shape
     }
 
+    /// What runs instead of a shape for a request that limits its drafts: the policy's largest tree within both, or no
+    /// speculation.
+    pub fn within(&self, shape: TreeShape, most_drafts: Option<usize>) -> TreeShape {
+        let drafts = |shape: &TreeShape| shape.num_draft_tokens - 1;
+        let Some(most) = most_drafts.filter(|most| *most < drafts(&shape)) else { return shape };
+        let fitting = self.shapes().filter(|shape| drafts(shape) <= most);
+        fitting.max_by_key(|shape| (shape.num_draft_tokens, shape.num_steps)).unwrap_or(TreeShape::OFF)
+    }
+
     /// Whether the shape depends on the context.
     pub fn has_contexts(&self) -> bool {
         self.rows.iter().any(|row| row.context != usize::MAX)

@@ -30,6 +30,9 @@ pub struct SamplingParams {
     pub adjustments: Adjustments,
     /// Which log-probabilities of the prompt to report.
     pub prompt_logprobs: Option<PromptLogprobs>,
+    /// Maximum number of drafts that the target verifies for it in a round, 0 for no speculation; `None` for what the policy
+    /// says. It does not change the output.
+    pub most_drafts: Option<usize>,
 }
 
 /// Which log-probabilities of a prompt's tokens are reported, each given the tokens before it.
@@ -163,6 +166,7 @@ impl Default for SamplingParams {
             logprobs: None,
             adjustments: Adjustments::default(),
             prompt_logprobs: None,
+            most_drafts: None,
         }
     }
 }

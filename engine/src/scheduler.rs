@@ -92,6 +92,8 @@ pub struct Scheduler {
     snapshots: Option<Snapshots>,
     statistics: Statistics,
     ratio: NewTokenRatio,
+    /// The shape of the last round: those of requests with different limits take turns.
+    last_shape: TreeShape,
     submitted: u64,
     /// Texts in which drafts are looked up, if the backend does not draft.
     texts: Option<TextDrafts>,
@@ -149,6 +151,7 @@ impl Scheduler {
             untimed_prefill: false,
             cancelled: Vec::new(),
             ratio: NewTokenRatio::default(),
+            last_shape: TreeShape::OFF,
             submitted: 0,
             texts: None,
             kept_texts: Duration::ZERO,

@@ -24,28 +24,37 @@ pub struct LaunchedRound {
     looked_up: Option<Duration>,
 }
 
+/// The shape of the next round.
+#[derive(Clone, Copy)]
+struct NextShape {
+    /// What the policy says for all requests that can use a round.
+    whole: TreeShape,
+    /// What runs.
+    runs: TreeShape,
+}
+
 impl Scheduler {
-    /// Launches a round for all requests that can use one; returns whether there were any.
+    /// Launches a round for the requests that can use one, of those with the same limit of drafts; returns whether there
+    /// were any.
     pub(super) fn launch(&mut self) -> Result<bool, EngineError> {
         let begin = Instant::now();
+        let Some(shape) = self.next_shape() else { return Ok(false) };
         let mut members = Vec::new();
         let mut slots = Vec::new();
-        let mut tokens = 0;
+        let drafts_itself = self.texts.is_none();
         for running in &mut self.running {
-            if let Some(slot) = running.slot().filter(|_| running.wants_round()) {
+            let most_drafts = running.request().sampling.most_drafts;
+            let takes_part = !drafts_itself || self.policy.within(shape.whole, most_drafts) == shape.runs;
+            if let Some(slot) = running.slot().filter(|_| takes_part && running.wants_round()) {
                 running.launched();
-                tokens += running.request().input_ids.len() + running.output().len();
                 if let Some(texts) = &mut self.texts {
                     texts.update(running.id().0, &running.request().input_ids, running.output());
                 }
-                members.push(running.id());
+                members.push((running.id(), most_drafts));
                 slots.push(slot);
             }
         }
-        if slots.is_empty() {
-            return Ok(false);
-        }
-        let shape = self.policy.shape_at(slots.len(), tokens / slots.len());
+        let shape = shape.runs;
         let trees = self.look_up(&members, shape);
         let looked_up = trees.is_some().then(|| begin.elapsed() + std::mem::take(&mut self.kept_texts));
         let (ticket, drafts) = match trees {
@@ -56,7 +65,7 @@ impl Scheduler {
             }
         };
         let times_prefills = std::mem::take(&mut self.untimed_prefill);
-        let members = members.into_iter().zip(drafts).collect();
+        let members = members.into_iter().map(|(id, _)| id).zip(drafts).collect();
         self.in_flight.push_back(InFlight::Round(LaunchedRound { ticket, members, times_prefills, looked_up }));
         Ok(true)
     }
@@ -77,10 +86,33 @@ impl Scheduler {
         Ok((ticket, drafts))
     }
 
-    /// The trees after the tokens of requests; `None` if drafts are not looked up.
-    fn look_up(&mut self, members: &[RequestId], shape: TreeShape) -> Option<Vec<DraftTree>> {
+    /// What the next round runs; `None` if no request can use one. Requests that limit their drafts cannot be in the same
+    /// round as the others, since a round has one shape: the shapes take turns. Trees that are looked up can be smaller than
+    /// their round's shape, so such requests take part in every round.
+    fn next_shape(&mut self) -> Option<NextShape> {
+        let ready: Vec<&Running> = self.running.iter().filter(|running| running.wants_round()).collect();
+        let length = |running: &&Running| running.request().input_ids.len() + running.output().len();
+        let tokens: usize = ready.iter().map(length).sum();
+        let whole = self.policy.shape_at(ready.len(), tokens.checked_div(ready.len())?);
+        let wanted = ready.iter().map(|running| self.policy.within(whole, running.request().sampling.most_drafts));
+        let mut shapes: Vec<TreeShape> = if self.texts.is_some() { vec![whole] } else { wanted.collect() };
+        shapes.sort_unstable();
+        let runs = *shapes.iter().find(|shape| **shape > self.last_shape).or(shapes.first())?;
+        self.last_shape = runs;
+        Some(NextShape { whole, runs })
+    }
+
+    /// The trees after the tokens of requests, each with at most its number of drafts; `None` if drafts are not looked up.
+    fn look_up(&mut self, members: &[(RequestId, Option<usize>)], shape: TreeShape) -> Option<Vec<DraftTree>> {
         let texts = self.texts.as_mut()?;
-        Some(members.iter().map(|id| texts.draft(id.0, shape)).collect())
+        let within = |most: Option<usize>| match most {
+            Some(0) => TreeShape::OFF,
+            Some(most) if most < shape.num_draft_tokens - 1 => {
+                TreeShape { num_steps: shape.num_steps.min(most), num_draft_tokens: most + 1, ..shape }
+            }
+            _ => shape,
+        };
+        Some(members.iter().map(|(id, most)| texts.draft(id.0, within(*most))).collect())
     }
 
     /// Ends a request in the texts.

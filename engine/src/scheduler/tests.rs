@@ -2,6 +2,7 @@
 
 mod first_tokens;
 mod growth;
+mod limits;
 
 use std::{
     collections::BTreeSet,

@@ -84,6 +84,7 @@ impl Parameters {
                 logprobs: None,
                 adjustments: adjustments(fields, facts, defaults)?,
                 prompt_logprobs: None,
+                most_drafts: most_drafts(fields)?,
             },
             stop: stop_conditions(fields, lengths)?,
             choices: choices as usize,
@@ -127,6 +128,15 @@ pub fn named(requests: Vec<Request>, name: Option<&str>) -> Vec<Named> {
     let several = requests.len() > 1;
     let name = |at: usize| name.map(|name| if several { format!("{name}_{at}") } else { name.to_owned() });
     requests.into_iter().enumerate().map(|(at, request)| Named { request, name: name(at) }).collect()
+}
+
+/// Maximum number of drafts per round of a request. Neither SGLang nor vLLM has a field for it; the names are those that were
+/// proposed there (SGLang #30263, vLLM #55412), and vLLM's word for the number.
+fn most_drafts(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
+    let most = fields.integer("num_speculative_tokens", 0..=i64::MAX)?;
+    let off = fields.flag("disable_speculative_decoding")? | fields.flag("disable_spec_decode")?;
+    let most = most.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+    Ok(if off { Some(0) } else { most })
 }
 
 /// The seed under OpenAI's or SGLang's name.

@@ -194,3 +194,28 @@ async fn every_published_default_is_accepted() {
     assert!(count > 300, "{count}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[tokio::test]
+async fn a_request_may_limit_its_drafts_or_have_none() {
+    let server = start(ServeOptions::default()).await;
+    let drafts = async |field: Value| {
+        let mut sampling = json!({"max_new_tokens": 40, "temperature": 0, "ignore_eos": true});
+        for (name, value) in field.as_object().expect("an object") {
+            sampling[name] = value.clone();
+        }
+        let answer = server.post("/generate", json!({"text": PROMPT, "sampling_params": sampling})).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let answer = answer.json();
+        (answer["text"].clone(), answer["meta_info"]["spec_draft_token_num"].as_u64().expect("a number"))
+    };
+    let (text, all) = drafts(json!({})).await;
+    assert!(all > 0);
+    for none in ["disable_speculative_decoding", "disable_spec_decode"] {
+        assert_eq!(drafts(json!({none: true})).await, (text.clone(), 0), "{none}");
+        assert_eq!(drafts(json!({none: false})).await, (text.clone(), all), "{none}");
+    }
+    assert_eq!(drafts(json!({"num_speculative_tokens": 4})).await, (text.clone(), 0), "no prepared tree is within 4");
+    assert_eq!(drafts(json!({"num_speculative_tokens": 5})).await, (text, all));
+    let refused = json!({"prompt": PROMPT, "num_speculative_tokens": -1});
+    assert_eq!(server.post("/v1/completions", refused).await.status, 400);
+}
