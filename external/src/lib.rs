@@ -25,6 +25,7 @@ pub mod port;
 pub mod process;
 pub mod process_table;
 pub mod ready;
+pub mod sampled;
 pub mod supervisor;
 
 use std::{io, path::PathBuf};

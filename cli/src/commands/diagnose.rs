@@ -1,16 +1,22 @@
-//! `spectune diagnose`: says from a server's log why speculation is slower than was promised.
+//! `spectune diagnose`: says from a server's log, or from its metrics, why speculation is slower than was promised.
 
 use std::{
     fs::File,
     io::Read,
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
-use external::log::ServerLog;
+use external::{
+    api::Api,
+    log::ServerLog,
+    sampled::{self, Reading},
+};
 use tuner::diagnosis::{Against, Diagnosis, LoadFigures, Promise, diagnose};
 
-use crate::{exit::Exit, terminal};
+use crate::{exit::Exit, setup, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,23 +24,31 @@ Examples:
   docker logs sglang 2>&1 | spectune diagnose -
   spectune diagnose eagle.log --against plain.log     # the same load without speculation
   spectune diagnose eagle.log --against plain.log --promised-speed-up 2.5 --promised-accept-length 3.6
+  spectune diagnose http://localhost:30000            # a running server, under the load that it has
 
 Reads what SGLang (`Decode batch` …) and vLLM (`Avg generation throughput` …) print every few seconds \
 under load. The gap between the promised and the found speed-up is a product: acceptance, how much \
 longer a round takes, and the rest. Accept lengths are tokens per round and request, bonus token \
-included; for one request, SGLang counts its first token too, which vLLM leaves out.";
+included; for one request, SGLang counts its first token too, which vLLM leaves out.
+
+Of a server at a URL it reads /metrics every --interval seconds for --seconds, and sends no requests: give it a load \
+meanwhile. SGLang needs --enable-metrics.";
 
 /// Bytes of a log that are read; a longer one ends there.
 const LARGEST_LOG: u64 = 1 << 30;
 
-/// Say from a server's log why speculation is slower than was promised, and what to change.
+/// Time to wait for an answer of a server.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Say from a server's log or metrics why speculation is slower than was promised, and what to change.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The log of a server of SGLang or vLLM; - reads standard input
+    /// The log of a server of SGLang or vLLM, or the URL of one that runs; - reads standard input
+    #[arg(value_name = "LOG|URL")]
     log: PathBuf,
-    /// The log of the same load without speculation
-    #[arg(long, value_name = "LOG")]
+    /// The log of the same load without speculation, or the URL of a server that has it
+    #[arg(long, value_name = "LOG|URL")]
     against: Option<PathBuf>,
     /// The speed-up that was promised, as a ratio to no speculation; needs --against
     #[arg(long, value_name = "RATIO", requires = "against")]
@@ -42,6 +56,15 @@ pub struct Arguments {
     /// The accept length that was promised, bonus token included
     #[arg(long, value_name = "LENGTH")]
     promised_accept_length: Option<f64>,
+    /// Seconds for which the metrics of a server are read
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    seconds: u64,
+    /// Seconds between two readings
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval: u64,
+    /// Environment variable that holds the API key of the servers
+    #[arg(long, value_name = "NAME")]
+    api_key_env: Option<String>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -49,7 +72,7 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let Arguments { log, against, promised_speed_up, promised_accept_length, json } = arguments;
+    let Arguments { promised_speed_up, promised_accept_length, .. } = arguments;
     for (flag, value, least) in
         [("--promised-speed-up", promised_speed_up, 0.0), ("--promised-accept-length", promised_accept_length, 1.0)]
     {
@@ -57,20 +80,57 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             bail!("{flag} {} is out of range, expected a number above {least}", value.unwrap_or_default());
         }
     }
-    let read = read_log(&log)?;
-    let without = against.as_deref().map(read_log).transpose()?;
+    let read = figures(&arguments.log, &arguments)?;
+    let without = arguments.against.as_deref().map(|against| figures(against, &arguments)).transpose()?;
     if without.as_ref().is_some_and(|without| without.intervals.iter().any(|interval| interval.accept_length.is_some()))
     {
-        bail!("the log of --against speculates too: give the log of a server without speculation");
+        bail!("the server of --against speculates too: give one without speculation");
     }
     let promise = Promise { speed_up: promised_speed_up, accept_length: promised_accept_length };
     let found = diagnose(&read, without.as_ref(), promise);
-    if json {
+    if arguments.json {
         terminal::print(&format!("{}\n", serde_json::to_string_pretty(&found)?))?;
     } else {
         terminal::print(&shown(&read, &found, promise))?;
     }
     Ok(if found.findings.is_empty() { Exit::Fine } else { Exit::Findings })
+}
+
+/// The figures of a log, or of a running server.
+fn figures(from: &Path, arguments: &Arguments) -> anyhow::Result<ServerLog> {
+    let url = from.to_str().filter(|text| text.starts_with("http://") || text.starts_with("https://"));
+    url.map_or_else(|| read_log(from), |url| watch(url, arguments))
+}
+
+/// Reads the metrics of a running server for a while.
+fn watch(url: &str, arguments: &Arguments) -> anyhow::Result<ServerLog> {
+    let Arguments { seconds, interval, .. } = *arguments;
+    let url = url.trim_end_matches('/');
+    let (api, info) = Api::recognise(url, setup::api_key(arguments.api_key_env.as_deref())?, TIMEOUT)
+        .with_context(|| format!("{url} does not respond like an SGLang or vLLM server"))?;
+    terminal::note(&format!("reading the metrics of {url} for {seconds} s"));
+    let begin = Instant::now();
+    let mut readings: Vec<Reading> = Vec::new();
+    // Two readings at least, whatever the interval.
+    while readings.len() < 2 || begin.elapsed() < Duration::from_secs(seconds) {
+        if !readings.is_empty() {
+            thread::sleep(Duration::from_secs(interval.min(seconds)));
+        }
+        let at = begin.elapsed();
+        let metrics = api.metrics()?.with_context(|| {
+            format!(
+                "{url} has no /metrics: start SGLang with --enable-metrics; vLLM has them unless it is told otherwise"
+            )
+        })?;
+        readings.push(Reading { at, metrics });
+    }
+    let found = sampled::observed(api.kind(), &info, &readings);
+    if found.intervals.is_empty() {
+        bail!(
+            "{url} ran no request in {seconds} s: give it a load meanwhile, for example with the engine's own benchmark"
+        );
+    }
+    Ok(found)
 }
 
 /// Reads a log, in which bytes of other programs may be anything.
@@ -109,14 +169,14 @@ fn shown(log: &ServerLog, found: &Diagnosis, promise: Promise) -> String {
         text += &format!("  {product:>6.2}×  together\n");
     }
     if found.findings.is_empty() {
-        text += "\nNothing in this log costs time that could be saved by a flag.\n";
+        text += "\nNothing here costs time that could be saved by a flag.\n";
     } else {
         text += "\nWhat costs time, and what to change:\n";
     }
     for (number, finding) in found.findings.iter().enumerate() {
         text += &format!("{:>3}. {}\n     → {}\n", number + 1, finding.what, finding.change);
     }
-    text += "\nNot in a log:\n";
+    text += "\nNot known from this:\n";
     for unknown in &found.unknown {
         text += &format!("  - {unknown}\n");
     }

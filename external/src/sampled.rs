@@ -1,0 +1,193 @@
+//! The figures of a running server, in the form of its log: each interval lies between two readings of its metrics.
+//!
+//! SGLang's (0.5.23) and vLLM's counters are read by their differences. SGLang counts `generation_tokens_total` when a
+//! request ends, so tokens come from `realtime_tokens_total` where it exists, else from the gauge `gen_throughput`.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{
+    api::{Kind, Metrics, ServerInfo},
+    log::{Interval, ServerLog, Settings},
+};
+
+/// A reading of a server's metrics.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// Since the first reading.
+    pub at: Duration,
+    /// The page.
+    pub metrics: Metrics,
+}
+
+/// The settings of a server and what it did between readings; intervals without running requests or tokens are left out.
+pub fn observed(kind: Kind, info: &ServerInfo, readings: &[Reading]) -> ServerLog {
+    let intervals = readings.windows(2).filter_map(|pair| interval(kind, &pair[0], &pair[1])).collect();
+    let name = match kind {
+        Kind::Sglang => "sglang:num_retracted_requests_total",
+        Kind::Vllm => "vllm:num_preemptions_total",
+    };
+    let retractions = match (readings.first(), readings.last()) {
+        (Some(first), Some(last)) => more(first, last, |metrics| metrics.get(name)).unwrap_or_default(),
+        _ => 0.0,
+    };
+    let settings = info.resolved.as_ref().map(|answer| settings(kind, answer)).unwrap_or_default();
+    ServerLog { kind, settings, intervals, retractions: retractions as usize }
+}
+
+/// What a counter grew by; `None` if it is missing or started over.
+fn more(before: &Reading, after: &Reading, of: impl Fn(&Metrics) -> Option<f64>) -> Option<f64> {
+    Some(of(&after.metrics)? - of(&before.metrics).unwrap_or_default()).filter(|more| *more >= 0.0)
+}
+
+fn interval(kind: Kind, before: &Reading, after: &Reading) -> Option<Interval> {
+    let seconds = after.at.saturating_sub(before.at).as_secs_f64();
+    let grew = |name: &str| more(before, after, |metrics| metrics.get(name));
+    let found = match kind {
+        Kind::Sglang => {
+            let now = |name: &str| after.metrics.get(name);
+            let mode = |name: &str, mode: &str| more(before, after, |metrics| metrics.with_label(name, "mode", mode));
+            let tokens = mode("sglang:realtime_tokens_total", "decode").map(|tokens| tokens / seconds);
+            let read = mode("sglang:realtime_tokens_total", "prefill_compute").or(grew("sglang:prompt_tokens_total"));
+            let passes = |mode_name: &str| mode("sglang:cuda_graph_passes_total", mode_name);
+            Interval {
+                running: now("sglang:num_running_reqs")?,
+                waiting: now("sglang:num_queue_reqs").unwrap_or_default(),
+                tokens_per_s: tokens.or(now("sglang:gen_throughput"))?,
+                accept_length: now("sglang:spec_accept_length").filter(|length| *length > 0.0),
+                cache_used: now("sglang:token_usage"),
+                graph: passes("decode_none").map(|outside| outside <= passes("decode_cuda_graph").unwrap_or_default()),
+                prompts: read.is_some_and(|tokens| tokens > 0.0),
+                ..Interval::default()
+            }
+        }
+        Kind::Vllm => {
+            let now = |name: &str| after.metrics.get(name);
+            let rounds = grew("vllm:spec_decode_num_drafts_total").filter(|rounds| *rounds > 0.0);
+            let accepted = grew("vllm:spec_decode_num_accepted_tokens_total");
+            let by_position = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+            let positions = after.metrics.values_of(by_position, "position").unwrap_or_default();
+            let at = |position: usize| {
+                more(before, after, |metrics| metrics.with_label(by_position, "position", &position.to_string()))
+            };
+            let share = |position: usize| Some(at(position)? / rounds?);
+            Interval {
+                running: now("vllm:num_requests_running")?,
+                waiting: now("vllm:num_requests_waiting").unwrap_or_default(),
+                tokens_per_s: grew("vllm:generation_tokens_total")? / seconds,
+                accept_length: rounds.zip(accepted).map(|(rounds, accepted)| 1.0 + accepted / rounds),
+                positions: (0..positions).map_while(share).collect(),
+                graph: None,
+                cache_used: now("vllm:kv_cache_usage_perc").or(now("vllm:gpu_cache_usage_perc")),
+                prompts: grew("vllm:prompt_tokens_total").is_some_and(|tokens| tokens > 0.0),
+            }
+        }
+    };
+    Some(found).filter(|found| seconds > 0.0 && found.running > 0.0 && found.tokens_per_s > 0.0)
+}
+
+/// What a server says of its configuration. vLLM says it in development mode only, in a form of its own that is not read.
+fn settings(kind: Kind, answer: &Value) -> Settings {
+    if kind == Kind::Vllm {
+        return Settings::default();
+    }
+    let number = |name: &str| answer[name].as_u64().and_then(|number| usize::try_from(number).ok());
+    let sizes = answer["cuda_graph_bs"].as_array();
+    Settings {
+        algorithm: answer["speculative_algorithm"].as_str().map(str::to_owned),
+        num_steps: number("speculative_num_steps"),
+        topk: number("speculative_eagle_topk"),
+        verified_rows: number("speculative_num_draft_tokens"),
+        max_running: number("max_running_requests"),
+        graphs_off: answer["disable_cuda_graph"] == true,
+        captured: sizes.into_iter().flatten().filter_map(Value::as_u64).map(|size| size as usize).collect(),
+        simulated: answer["simulate_accept_length"].is_number(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn reading(seconds: u64, page: &str) -> Reading {
+        Reading { at: Duration::from_secs(seconds), metrics: Metrics::parse(page) }
+    }
+
+    #[test]
+    fn sglang_is_read_by_its_counters_of_this_moment() {
+        let page = |decode: u64, prompts: u64, outside: u64, retracted: u64| {
+            format!(
+                "sglang:num_running_reqs{{model=\"m\"}} 8\nsglang:num_queue_reqs 2\nsglang:gen_throughput 55\n\
+                 sglang:realtime_tokens_total{{mode=\"decode\"}} {decode}\n\
+                 sglang:realtime_tokens_total{{mode=\"prefill_compute\"}} {prompts}\n\
+                 sglang:cuda_graph_passes_total{{mode=\"decode_cuda_graph\"}} 10\n\
+                 sglang:cuda_graph_passes_total{{mode=\"decode_none\"}} {outside}\n\
+                 sglang:spec_accept_length 2.5\nsglang:token_usage 0.75\nsglang:num_retracted_requests_total {retracted}\n"
+            )
+        };
+        let readings =
+            [reading(0, &page(100, 50, 0, 3)), reading(5, &page(1100, 50, 0, 3)), reading(10, &page(1600, 90, 20, 5))];
+        let info = ServerInfo {
+            resolved: Some(json!({
+                "speculative_algorithm": "EAGLE3", "speculative_num_steps": 3, "speculative_eagle_topk": 1,
+                "speculative_num_draft_tokens": 4, "max_running_requests": 48, "cuda_graph_bs": [1, 8],
+            })),
+            ..ServerInfo::default()
+        };
+        let log = observed(Kind::Sglang, &info, &readings);
+        let settings = &log.settings;
+        assert_eq!(
+            (settings.algorithm.as_deref(), settings.num_steps, settings.verified_rows),
+            (Some("EAGLE3"), Some(3), Some(4))
+        );
+        assert_eq!((settings.max_running, settings.captured.as_slice(), log.retractions), (Some(48), &[1, 8][..], 2));
+        let first = Interval {
+            running: 8.0,
+            waiting: 2.0,
+            tokens_per_s: 200.0,
+            accept_length: Some(2.5),
+            cache_used: Some(0.75),
+            graph: Some(true),
+            ..Interval::default()
+        };
+        let second = Interval { tokens_per_s: 100.0, prompts: true, graph: Some(false), ..first.clone() };
+        assert_eq!(log.intervals, [first, second]);
+        // Older versions have the gauge alone; a server without requests has nothing to tell.
+        let old =
+            |running: u64| reading(running, &format!("sglang:num_running_reqs {running}\nsglang:gen_throughput 55\n"));
+        let log = observed(Kind::Sglang, &ServerInfo::default(), &[old(0), old(1), old(2)]);
+        assert!(log.intervals.iter().all(|interval| interval.tokens_per_s == 55.0 && interval.graph.is_none()));
+        assert_eq!((log.intervals.len(), observed(Kind::Sglang, &info, &[old(1), old(0)]).intervals.len()), (2, 0));
+    }
+
+    #[test]
+    fn vllm_is_read_by_differences_and_positions() {
+        let page = |tokens: u64, drafts: u64, first: u64, second: u64| {
+            format!(
+                "vllm:num_requests_running 4\nvllm:generation_tokens_total {tokens}\nvllm:prompt_tokens_total 10\n\
+                 vllm:spec_decode_num_drafts_total {drafts}\nvllm:kv_cache_usage_perc 0.5\n\
+                 vllm:spec_decode_num_accepted_tokens_total {}\n\
+                 vllm:spec_decode_num_accepted_tokens_per_pos_total{{position=\"0\"}} {first}\n\
+                 vllm:spec_decode_num_accepted_tokens_per_pos_total{{position=\"1\"}} {second}\n",
+                first + second
+            )
+        };
+        let readings = [reading(0, &page(0, 0, 0, 0)), reading(10, &page(500, 200, 150, 100))];
+        let log = observed(Kind::Vllm, &ServerInfo::default(), &readings);
+        let expected = Interval {
+            running: 4.0,
+            tokens_per_s: 50.0,
+            accept_length: Some(2.25),
+            positions: vec![0.75, 0.5],
+            cache_used: Some(0.5),
+            ..Interval::default()
+        };
+        assert_eq!(log.intervals, [expected]);
+        // A server that has started over between two readings has no figures of that time.
+        let restarted = [reading(0, &page(900, 9, 9, 9)), reading(10, &page(5, 2, 1, 1))];
+        assert!(observed(Kind::Vllm, &ServerInfo::default(), &restarted).intervals.is_empty());
+    }
+}
