@@ -1,4 +1,4 @@
-//! How many requests run at once while nobody knows how long their outputs will be: the rule of admission, a function of
+//! How many requests run at once if the lengths of their outputs are not known: the rule of admission, a function of
 //! counts that the scheduler and simulations share.
 //!
 //! It follows SGLang 0.5.23 (`NewTokenRatioTracker` and `PrefillAdder`): a new request starts if the cache can hold all
