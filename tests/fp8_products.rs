@@ -105,7 +105,7 @@ fn difference(found: &Completion, expected: &[Vec<f32>]) -> f32 {
 fn logits_and_texts_are_those_of_an_independent_program() {
     for (name, _) in CHECKPOINTS {
         let Golden { prompt, tokens, products: expected, weights } = golden(name);
-        let found = run(products(family(name)), "0,1,1", &[prompt.clone()], tokens.len());
+        let found = run(products(family(name)), "0,1,1", std::slice::from_ref(&prompt), tokens.len());
         assert_eq!(found[0].output_ids, tokens, "{name}");
         let off = difference(&found[0], &expected);
         assert!(off < CLOSE, "{name}: {off} apart");

@@ -141,7 +141,7 @@ impl Machine {
     pub(super) fn draft_kv(&self, draft: &DraftWeights) -> KvLayout {
         let spec: DraftSpec = draft.spec();
         let first = spec.layers().first().map(|layer| layer.attention.kv());
-        first.unwrap_or(KvLayout::default())
+        first.unwrap_or_default()
     }
 
     /// The cache of a layer of the draft.
