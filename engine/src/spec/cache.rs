@@ -9,8 +9,8 @@ pub enum CacheFormat {
     #[default]
     Plain,
     /// FP8 (e4m3), one byte per value, with one scale for the keys of a layer and one for its values, which belong to the
-    /// weights. A row is rounded when it is written, and every pass reads the rounded one, also that which writes it. The
-    /// CPU keeps the same values in float32.
+    /// weights. A row is rounded when it is written, and every pass reads the rounded row, also the pass that writes it.
+    /// The CPU keeps the same values in float32.
     Fp8,
 }
 

@@ -293,7 +293,7 @@ fn modes(fp8: Fp8Product, matmul: Matmul, parts: usize) -> Result<Modes, DeviceE
 }
 
 /// Describes a product with the left factor transposed, and with scales of these kinds at these addresses. Sums of FP8
-/// products are kept in float (fast accumulation is off unless it is asked for).
+/// products are kept in float (fast accumulation is off unless it is requested).
 fn describe(modes: Option<Modes>, scales: [u64; 2]) -> Result<sys::cublasLtMatmulDesc_t, result::CublasError> {
     use sys::cublasLtMatmulDescAttributes_t as Attribute;
     let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
