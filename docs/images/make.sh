@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Regenerates the README's images, docs/images/report.png and docs/images/ranking.png, from the report of a real sweep.
 #
-#   docs/images/make.sh                 runs sweeps/guided.toml (minutes on two cores), and uses its report
-#   docs/images/make.sh results/guided  uses the report of an existing sweep
+#   docs/images/make.sh                  runs sweeps/speedup.toml (two minutes on two cores), and uses its report
+#   docs/images/make.sh results/speedup  uses the report of an existing sweep
 #
 # SPECTUNE is the program (default: cargo run --release), CHROMIUM the browser. Nothing is loaded from the network.
 set -euo pipefail
@@ -16,8 +16,8 @@ browser=${CHROMIUM:-$(command -v chromium || command -v chromium-browser || comm
 
 folder=${1:-}
 if [ -z "$folder" ]; then
-  folder=$(mktemp -d)/guided
-  spectune sweep sweeps/guided.toml --out "$folder" > /dev/null
+  folder=$(mktemp -d)/speedup
+  spectune sweep sweeps/speedup.toml --out "$folder" > /dev/null
 fi
 spectune report "$folder" > /dev/null
 page=$(realpath "$folder")/report.html

@@ -35,6 +35,10 @@ pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
         "concatenated_string" => each(named_children(node)),
         "parenthesized_expression" => parts(text, names, node.named_child(0)?, depth + 1),
         "integer" | "float" => Some(vec![StringPart::Text(text.get(node.byte_range())?.to_owned(), span(node))]),
+        // The interpreter that runs the program: which one that is does not matter to the engine.
+        "attribute" if text.get(node.byte_range()) == Some("sys.executable") => {
+            Some(vec![StringPart::Text("python3".into(), span(node))])
+        }
         "binary_operator" if text.get(node.child_by_field_name("operator")?.byte_range()) == Some("+") => {
             let (left, right) = (node.child_by_field_name("left")?, node.child_by_field_name("right")?);
             let is_text = |node: Node<'_>| {

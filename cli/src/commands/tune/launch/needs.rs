@@ -43,8 +43,8 @@ impl Needs {
     pub fn of(launch: &Launch, file: &SweepFile) -> Self {
         let target = facts_of(&file.models.target);
         let draft = facts_of(&file.models.draft);
-        let tensor = ranks(launch, Key::TpSize, ["--tensor-parallel-size", "-tp"]);
-        let gpus = tensor.saturating_mul(ranks(launch, Key::PpSize, ["--pipeline-parallel-size", "-pp"]));
+        let (tensor, pipeline) = parallelism(launch);
+        let gpus = tensor.saturating_mul(pipeline);
         let dtype = dtype(&file.models.dtype, target.as_ref());
         let share = |facts: &ModelFacts| Some(facts.loaded_bytes(dtype)? / u64::try_from(gpus).ok()?);
         let (version, is_stated) = version_of(launch, None);
@@ -161,6 +161,16 @@ fn is_on_processor(launch: &Launch) -> bool {
     }
 }
 
+/// The degrees of tensor and pipeline parallelism. slime states their product.
+fn parallelism(launch: &Launch) -> (usize, usize) {
+    let pipeline = ranks(launch, Key::PpSize, ["--pipeline-parallel-size", "-pp"]);
+    let tensor = match launch.engine {
+        Engine::Slime => ranks(launch, Key::RolloutNumGpusPerEngine, [""; 2]).div_ceil(pipeline),
+        _ => ranks(launch, Key::TpSize, ["--tensor-parallel-size", "-tp"]),
+    };
+    (tensor, pipeline)
+}
+
 /// A degree of parallelism, which is 1 if it is not given. vLLM has other names for it.
 fn ranks(launch: &Launch, key: Key, of_vllm: [&str; 2]) -> usize {
     let stated = match launch.engine {
@@ -221,6 +231,18 @@ mod tests {
         let flags = "--model-path m --cuda-graph-bs 1 2 4";
         assert!(!captures(&format!("sglang serve --device cpu {flags}")));
         assert!(captures(&format!("sglang serve {flags}")));
+    }
+
+    #[test]
+    fn gpus_of_a_launch_are_those_of_its_engine() {
+        let degrees = |text: &str| {
+            let parsed = launch::parse(&Source::new("run.sh", text), &launch::Options::default());
+            parallelism(parsed.launches.first().expect("a launch"))
+        };
+        assert_eq!(degrees("SGLANG_ARGS=( --rollout-num-gpus-per-engine 8 --sglang-pp-size 2 )"), (4, 2));
+        assert_eq!(degrees("SGLANG_ARGS=( --sglang-mem-fraction-static 0.7 )"), (1, 1));
+        assert_eq!(degrees("python3 -m sglang.launch_server --model-path m --tp 4"), (4, 1));
+        assert_eq!(degrees("vllm serve m -tp 2 -pp 2"), (2, 2));
     }
 
     #[test]
