@@ -256,13 +256,19 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
             cached("draft", options.kv_cache, |format| draft.with_cache(format))?
         }
     };
+    let element = element(&options.dtype, Some("bfloat16"))?;
+    // As for checkpoints: float32 kernels have no FP8 weights.
+    let plain = element == Element::F32;
+    let (target, draft) = if plain { (target.in_plain(), draft.in_plain()) } else { (target, draft) };
     let name = match options.num_layers {
         Some(layers) => format!("{name} of {layers} layers"),
         None => name.to_owned(),
     };
     let algorithm = draft.algorithm();
     let (quantised, fp8_compute) = (described(&target.layers), computed(&target.layers));
-    let element = element(&options.dtype, Some("bfloat16"))?;
+    // Figures of shapes that are released in a quantised format are not those of 16 bits.
+    let released = quantised.as_ref().filter(|_| options.quantization.is_none());
+    let made = format!("random {name}{}", released.map_or_else(String::new, |format| format!(" with {format}")));
     check_quantization(options, element)?;
     check_products(&target, Some(&draft), element)?;
     let models = SharedModels { target: (target, None), draft: Some((draft, None)) };
@@ -271,7 +277,7 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         backend,
         identity: Identity {
             name: format!("random {name}"),
-            target: target_hash(format!("random {name}"), options),
+            target: target_hash(made, options),
             draft: Some(match rule {
                 Some(rule) => texts(rule),
                 None => quantised_hash(format!("random {name} {algorithm}"), options.draft_quantization, options),

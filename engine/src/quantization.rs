@@ -182,7 +182,7 @@ fn format(
     for matrix in matrices {
         let scales = match stored {
             StoredIn::Checkpoint(tensors) => tensors.fp8_scales(&matrix.name)?,
-            StoredIn::Nowhere => None,
+            StoredIn::Nowhere => matrix.format.fp8(),
         };
         let whole = matrix.shape.last().is_some_and(|inputs| inputs.is_multiple_of(INPUTS));
         if !whole || *common.get_or_insert(scales) != scales {

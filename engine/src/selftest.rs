@@ -4,6 +4,7 @@ pub(crate) mod adjusted;
 mod batches;
 mod default_mode;
 mod kernel_checks;
+mod kv_cache;
 mod logprobs;
 pub(crate) mod models;
 mod ranks;
@@ -17,6 +18,7 @@ use self::{
     batches::shrinking_and_growing,
     default_mode::near_batch_invariant,
     kernel_checks::kernel_checks,
+    kv_cache::check_kv_cache,
     logprobs::same_as_cpu,
     models::{Pair, RandomModels},
     ranks::{check_dead_rank, check_exchanges},
@@ -240,6 +242,7 @@ fn check_engines(
     if wanted.holds(TEXTS) {
         check_texts(&models, choice, ranks, plan, report)?;
     }
+    check_kv_cache(&models, choice, plan, &pairs, report)?;
     check_fp8(&models, choice, plan, &pairs, report)
 }
 

@@ -39,7 +39,7 @@ use self::{
 };
 pub use self::{
     load::load,
-    quality::{Quality, quantisation_quality},
+    quality::{Quality, cache_quality, quantisation_quality},
 };
 use super::{
     Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, PageId, Pool, PrefillChunk, ReplayPlace, Round,

@@ -1,6 +1,6 @@
 //! Published model shapes, for random weights.
 
-use kernels::reference::{DeltaSizes, GateActivation, RopeScaling};
+use kernels::reference::{DeltaSizes, Fp8Scales, GateActivation, RopeScaling};
 
 use super::{
     AttentionSpec, CacheFormat, CaptureNorms, CapturedFeatures, DeltaNet, DenseSpec, DraftSource, EmbeddingSource,
@@ -254,10 +254,14 @@ impl PublishedModel {
         {
             grouped.window = None;
         }
-        let packed = matches!(self.ffn, Ffn::Mxfp4Experts { .. });
-        let formats = LayerFormats {
-            ffn: if packed { WeightFormat::Mxfp4 } else { WeightFormat::Plain },
-            ..LayerFormats::default()
+        // As released: gpt-oss has its experts in MXFP4, and DeepSeek-V3 all matrices of its layers in FP8.
+        let formats = match (&self.ffn, self.heads) {
+            (Ffn::Mxfp4Experts { .. }, _) => LayerFormats { ffn: WeightFormat::Mxfp4, ..LayerFormats::default() },
+            (_, Heads::Latent { .. }) => {
+                let blocks = WeightFormat::Fp8(Fp8Scales::Blocks);
+                LayerFormats { attention: blocks, ffn: blocks, ..LayerFormats::default() }
+            }
+            _ => LayerFormats::default(),
         };
         let norms = match self.heads {
             Heads::Delta { .. } => NormWeights::LessOne,
@@ -415,8 +419,10 @@ mod tests {
             let shape = published(name).expect("it is known");
             let target = shape.target(None).expect("all of its layers");
             let draft = shape.draft(&target);
-            let (found, drafted) =
-                (target.in_plain().weight_bytes(1) as f64 / 1e9, draft.weight_bytes(&target, 1) as f64 / 1e9);
+            let (found, drafted) = (
+                target.in_plain().weight_bytes(1) as f64 / 1e9,
+                draft.in_plain().weight_bytes(&target, 1) as f64 / 1e9,
+            );
             assert!((found / billions - 1.0).abs() < 0.005, "{name}: {found}");
             assert!((drafted / draft_billions - 1.0).abs() < 0.02, "{name}: {drafted}");
         };
@@ -438,6 +444,14 @@ mod tests {
         check("deepseek-v3", 671.03, 11.6);
         check("gpt-oss-20b", 20.91, 0.308);
         check("gpt-oss-120b", 116.83, 0.308);
+    }
+
+    #[test]
+    fn deepseek_is_in_fp8_as_released() {
+        let target = published("deepseek-v3").expect("it is known").target(None).expect("all layers");
+        // 688.6 GB of the release's safetensors files, less the MTP layer with its copies of embedding and head.
+        let bytes = target.weight_bytes(2) as f64 / 1e9;
+        assert!((bytes / 673.3 - 1.0).abs() < 0.01, "{bytes}");
     }
 
     #[test]

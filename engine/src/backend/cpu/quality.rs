@@ -9,7 +9,9 @@ use crate::{
     checkpoint::{Folder, Tensors},
     error::EngineError,
     families::read_target,
+    load::cached,
     quantization::{Fp8Compute, Quantization, StoredIn, quantised_target},
+    spec::CacheFormat,
 };
 
 /// Differences between two targets over the same texts.
@@ -47,7 +49,29 @@ pub fn quantisation_quality(
     let spec = read_target(&folder, &weights)?;
     let plain = Target::load(&weights, spec.clone())?;
     let quantised = quantised_target(spec, StoredIn::Checkpoint(Tensors::new(&weights)), Some(by), compute)?;
-    let quantised = Target::load(&weights, quantised)?;
+    compare(&plain, &Target::load(&weights, quantised)?, prompts, new_tokens)
+}
+
+/// The same for a folder's target with its cache in FP8 instead of its weights.
+///
+/// # Errors
+/// As [`quantisation_quality`], and when the target has no such cache.
+pub fn cache_quality(folder: &Path, prompts: &[Vec<u32>], new_tokens: usize) -> Result<Quality, EngineError> {
+    let folder = Folder::open(folder)?;
+    let weights = folder.weights()?;
+    let stored = StoredIn::Checkpoint(Tensors::new(&weights));
+    let spec = quantised_target(read_target(&folder, &weights)?, stored, None, Fp8Compute::Weights)?;
+    let plain = Target::load(&weights, spec.clone())?;
+    let in_fp8 = cached("target", CacheFormat::Fp8, |format| spec.with_cache(format))?;
+    compare(&plain, &Target::load(&weights, in_fp8)?, prompts, new_tokens)
+}
+
+fn compare(
+    plain: &Target,
+    quantised: &Target,
+    prompts: &[Vec<u32>],
+    new_tokens: usize,
+) -> Result<Quality, EngineError> {
     let mut sums = Quality { positions: 0, largest: 0.0, mean: 0.0, mean_logit: 0.0, divergence: 0.0, same_token: 0.0 };
     for prompt in prompts {
         if prompt.is_empty() || prompt.iter().any(|token| *token as usize >= plain.vocab_size()) {
@@ -55,8 +79,8 @@ pub fn quantisation_quality(
                 "a prompt is empty or has a token outside the target's vocabulary".into(),
             ));
         }
-        let text = written(&plain, prompt, new_tokens);
-        let [one, other] = [&plain, &quantised].map(|target| logits(target, &text));
+        let text = written(plain, prompt, new_tokens);
+        let [one, other] = [plain, quantised].map(|target| logits(target, &text));
         let width = plain.vocab_size();
         one.chunks_exact(width).zip(other.chunks_exact(width)).for_each(|(one, other)| sums.add(one, other));
     }

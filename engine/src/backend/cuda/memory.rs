@@ -29,6 +29,7 @@ use crate::{
     },
     checkpoint::Tensors,
     error::EngineError,
+    quantization::{Fp8Compute, Quantization, StoredIn, quantised_draft, quantised_target},
     spec::{
         AttentionSpec, BlockSpec, CacheFormat, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, ModelCost, PassCost, Share,
         StateLayout, TargetSpec, TensorSpec, VocabularySource,
@@ -561,6 +562,26 @@ fn compile(
     Ok(())
 }
 
+/// The format in which weights fit into this many bytes, with the flag that chooses it; `None` if they fit in none.
+fn smaller_format(sizes: &WorkspaceSizes<'_>, budget: u64) -> Option<String> {
+    let found = |flag: &str, bytes: u64| {
+        (bytes <= budget).then(|| format!("{flag} would take {} MiB and fit", bytes.div_ceil(1 << 20)))
+    };
+    if sizes.element == Element::F32 {
+        let shorter = WorkspaceSizes { element: Element::BF16, draft: sizes.draft.clone(), ..*sizes };
+        return found("--dtype bfloat16", shorter.weights());
+    }
+    let (by, compute) = (Some(Quantization::Fp8), Fp8Compute::Weights);
+    let target = quantised_target(sizes.target.clone(), StoredIn::Nowhere, by, compute).ok()?;
+    let draft = sizes.draft.clone().map(|draft| quantised_draft(draft, StoredIn::Nowhere, by, compute));
+    let quantised = WorkspaceSizes { target: &target, draft: draft.transpose().ok()?, ..*sizes };
+    let bytes = quantised.weights();
+    if bytes == sizes.weights() {
+        return None;
+    }
+    found("--quantization fp8", bytes)
+}
+
 /// Pages for all requests at full length, or as many as the memory share allows.
 fn capacity(
     device: &Device,
@@ -590,7 +611,9 @@ fn capacity(
             format!("loading the weights as {dtype} ({} MiB of {} MiB are free)", free >> 20, total >> 20),
             weights,
             budget,
-            "raise --mem-fraction-static, use a smaller dtype or a smaller model",
+            &smaller_format(sizes, budget).unwrap_or_else(|| {
+                "raise --mem-fraction-static, use a smaller model, or split it over GPUs (--tp-size)".into()
+            }),
         );
     }
     if weights + work + tables > free {
