@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use kernels::device::{Device, DeviceError, Element};
+use kernels::{
+    device::{Device, DeviceError, Element},
+    reference::Fp8Rows,
+};
 use schemas::{sweep::LARGEST, tree::NodeSource};
 
 use crate::{
@@ -18,7 +21,7 @@ use crate::{
     identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
     quantization::{Fp8Compute, Quantization, StoredIn, computed, described, quantised_draft, quantised_target},
-    spec::{CacheFormat, DraftSpec, PublishedModel, TargetSpec, TextSpec, published},
+    spec::{CacheFormat, DraftSpec, LayerSpec, PublishedModel, TargetSpec, TextSpec, published},
     text::Text,
 };
 
@@ -443,8 +446,14 @@ fn check_products(target: &TargetSpec, draft: Option<&DraftSpec>, element: Eleme
             "--fp8-compute products: {what}: give --fp8-compute weights, or --device cpu"
         )))
     };
-    if layers().any(|layer| layer.ffn.experts().is_some() && layer.formats.ffn_rows.is_some()) {
-        return refused("a GPU multiplies experts with dequantised weights only");
+    // On a GPU shared experts are computed with the others, as several of their width if they are wider.
+    let shared = |layer: &LayerSpec| match (layer.ffn.experts(), layer.formats.ffn_rows) {
+        (Some(experts), Some(Fp8Rows::Tensor)) => experts.shared.is_some(),
+        (Some(experts), Some(Fp8Rows::Row)) => experts.shared.is_some_and(|shared| shared > experts.intermediate),
+        _ => false,
+    };
+    if layers().any(shared) {
+        return refused("a GPU has no static scales of shared experts, and no scale of a row of several of them");
     }
     let multiplies = layers().any(|layer| layer.formats.attention_rows.or(layer.formats.ffn_rows).is_some());
     if multiplies && element == Element::F32 {

@@ -246,8 +246,8 @@ fn check_engines(
     check_fp8(&models, choice, plan, &pairs, report)
 }
 
-/// The same for weights that are quantised to FP8 at load time, with the first model that has no experts also for products in
-/// FP8: output that does not depend on the tree, and a default mode that agrees with batch-invariant mode.
+/// The same for weights that are quantised to FP8 at load time, with the first model without and with experts also for products
+/// in FP8: output that does not depend on the tree, and a default mode that agrees with batch-invariant mode.
 fn check_fp8(
     models: &RandomModels,
     choice: DeviceChoice,
@@ -256,10 +256,11 @@ fn check_fp8(
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
     let page_size = plan.page_sizes.last().copied().unwrap_or(1);
-    let products = pairs.iter().find(|pair| !pair.has_experts()).map(|pair| (pair, Fp8Compute::Products));
+    let first = |experts: bool| pairs.iter().find(move |pair| pair.has_experts() == experts && **pair != Pair::GptOss);
+    let products = || [false, true].into_iter().filter_map(first).map(|pair| (pair, Fp8Compute::Products));
     for dtype in plan.fp8_dtypes {
         let weights = pairs.iter().map(|pair| (pair, Fp8Compute::Weights));
-        for (pair, compute) in weights.chain(products) {
+        for (pair, compute) in weights.chain(products()) {
             let setting = Setting {
                 quantization: Some(Quantization::Fp8),
                 fp8_compute: Some(compute),

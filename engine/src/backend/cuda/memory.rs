@@ -550,7 +550,7 @@ fn compile(
         }
         let in_products = |layer: &LayerSpec| layer.formats.attention_rows.or(layer.formats.ffn_rows).is_some();
         if layers().any(in_products) {
-            all.extend(product_files(options.element, device.properties(), false));
+            all.extend(product_files(options.element, device.properties(), with_experts));
         }
         let threads: Vec<_> =
             all.into_iter().map(|(file, options)| scope.spawn(move || device.load(file, &options))).collect();

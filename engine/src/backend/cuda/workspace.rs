@@ -4,8 +4,8 @@
 use kernels::{
     device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
     launch::{
-        ChosenRows, DeltaSteps, ExpertsBytes, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows,
-        PassRows, Sees, Sequences, WalkState, most_parents, mxfp4_scale_bytes,
+        ChosenRows, DeltaSteps, ExpertsBytes, ExpertsShape, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves,
+        Outputs, OwnRows, PassRows, Sees, Sequences, WalkState, most_parents, mxfp4_scale_bytes,
     },
     reference::{Fp8Rows, MXFP4_BLOCK},
 };
@@ -22,8 +22,8 @@ use super::{
 use crate::{
     backend::{Capacity, MAX_PENDING_DRAFT, inner_rows},
     spec::{
-        AttentionSpec, DeltaNet, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec, TensorSpec,
-        WeightFormat,
+        AttentionSpec, DeltaNet, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, Role, TargetSpec,
+        TensorSpec, WeightFormat,
     },
 };
 
@@ -476,11 +476,8 @@ impl WorkspaceSizes<'_> {
             latent_rows * self.widest_latent(|latent| latent.heads * latent.latent_rank) * e,
             self.widest_latent(expanded),
             if self.batch_invariant { 16 } else { self.widest(widest_in_fp8).max(8) * e },
-            rows * self.widest(|layer| product_inputs(layer).map(|(_, inputs)| inputs).max().unwrap_or_default()) * e,
-            self.widest(|layer| {
-                let bytes = |(layout, inputs)| Kernels::row_scales_bytes(layout, rows, inputs);
-                product_inputs(layer).map(bytes).max().unwrap_or_default()
-            }),
+            self.widest(|layer| product_bytes(layer, rows, e)[0]),
+            self.widest(|layer| product_bytes(layer, rows, e)[1]),
         ]
     }
 
@@ -543,12 +540,33 @@ fn mxfp4_padding(layer: &LayerSpec) -> usize {
     spec.experts * (of(2 * spec.intermediate, layer.hidden) + of(layer.hidden, spec.intermediate))
 }
 
-/// The widths of the inputs that a layer quantises, with the layout of their scales.
-fn product_inputs(layer: &LayerSpec) -> impl Iterator<Item = (Fp8Rows, usize)> {
+/// Bytes of the quantised rows of experts and of their scales: of the rows that gate and up read, up to where the others begin,
+/// and of those that down reads.
+pub fn expert_product_bytes(layout: Fp8Rows, shape: &ExpertsShape, rows: usize, element: usize) -> [[usize; 2]; 2] {
+    const BEGIN: usize = 256;
+    let pairs = rows * shape.chosen();
+    let scales = |rows: usize, inputs: usize| Kernels::row_scales_bytes(layout, rows, inputs);
+    [
+        [(rows * shape.hidden * element).next_multiple_of(BEGIN), pairs * shape.intermediate * element],
+        [scales(rows, shape.hidden).next_multiple_of(BEGIN), scales(pairs, shape.intermediate)],
+    ]
+}
+
+/// Bytes of the rows that a layer quantises at a time, and of their scales.
+fn product_bytes(layer: &LayerSpec, rows: usize, element: usize) -> [usize; 2] {
     let tensors = layer.tensors("");
-    let inputs = |tensor: &&TensorSpec| Some((tensor.rows?, *tensor.shape.get(1)?));
-    let found: Vec<_> = tensors.all().iter().filter_map(inputs).collect();
-    found.into_iter()
+    let all = tensors.all();
+    let is_expert = |tensor: &TensorSpec| matches!(tensor.role, Role::Expert(_) | Role::SharedExpert);
+    let inputs = all.iter().filter(|tensor| !is_expert(tensor));
+    let inputs = inputs.filter_map(|tensor| Some((tensor.rows?, *tensor.shape.get(1)?)));
+    let bytes =
+        inputs.map(|(layout, inputs)| [rows * inputs * element, Kernels::row_scales_bytes(layout, rows, inputs)]);
+    let experts = || {
+        let layout = layer.formats.ffn_rows?;
+        let shape = experts_shape(layer.ffn.experts()?, layer.hidden, weights_in(layer.formats.ffn)).ok()?;
+        Some(expert_product_bytes(layout, &shape, rows, element).map(|[first, second]| first + second))
+    };
+    bytes.chain(experts()).fold([0; 2], |most, bytes| [most[0].max(bytes[0]), most[1].max(bytes[1])])
 }
 
 /// Number of weights in the largest FP8 matrix of a layer that is dequantised for the library; experts never are.

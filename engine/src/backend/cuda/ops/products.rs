@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, DeviceError, Slice, matmul::Fp8Product},
-    launch::{Linear, QuantiseRows, QuantiseTo, RmsNorm, RowForm, RowScales, Rows},
+    launch::{ExpertProducts, ExpertsShape, Linear, QuantiseRows, QuantiseTo, RmsNorm, RowForm, RowScales, Rows},
     reference::{Fp8Rows, Fp8Scales},
 };
 
@@ -10,7 +10,7 @@ use super::linear::Input;
 use crate::backend::cuda::{
     machine::Machine,
     weights::{Projection, RowQuantiser},
-    workspace::Activations,
+    workspace::{Activations, expert_product_bytes},
 };
 
 /// Up to this many rows are multiplied as values of 16 bits, by kernels that are bound by reading weights. With more, warp
@@ -91,6 +91,26 @@ impl Machine {
         let QuantiseTo { scales: at, layout, form, .. } = self.quantise_to(work, layer, quantiser, rows);
         let quantised = Rows { at: work.quantised.slice(), stride: layer.inputs };
         Input { rows: quantised, unscaled: None, scales: Some(RowScales { at, layout, form }) }
+    }
+
+    /// How up to `rows` rows of experts that multiply in FP8 are quantised: as values, in the workspace.
+    pub(super) fn expert_products<'a>(
+        &self,
+        work: &'a Activations,
+        shape: &ExpertsShape,
+        quantisers: &'a [RowQuantiser; 2],
+        rows: usize,
+    ) -> ExpertProducts<'a> {
+        let [bytes, scales] = expert_product_bytes(quantisers[0].layout, shape, rows, self.element_bytes());
+        let apart = |buffer: &'a Buffer, first: usize| [buffer.range(0..first), buffer.range(first..buffer.bytes())];
+        let scales = apart(&work.row_scales, scales[0]);
+        let to = |at: usize| QuantiseTo {
+            scales: scales[at],
+            fixed: quantisers[at].fixed.as_ref().map(Buffer::slice),
+            layout: quantisers[at].layout,
+            form: RowForm::Values,
+        };
+        ExpertProducts { values: apart(&work.quantised, bytes[0]), to: [to(0), to(1)] }
     }
 
     /// Where the rows of a layer go, and in which form. The form follows from the number of rows; the numbers do not.

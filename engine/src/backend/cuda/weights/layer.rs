@@ -7,8 +7,8 @@ use kernels::{
 };
 
 use super::{
-    DeltaWeights, LatentWeights, Loader, Projection, ScaleBuffer, experts::experts_shape, mxfp4::BiasBuffers,
-    weights_in,
+    DeltaWeights, LatentWeights, Loader, Projection, RowQuantiser, ScaleBuffer, experts::experts_shape,
+    mxfp4::BiasBuffers, weights_in,
 };
 use crate::{
     error::EngineError,
@@ -78,6 +78,8 @@ pub struct ExpertBuffers {
     /// The same if they are in MXFP4.
     mxfp4_scales: Option<[Buffer; 2]>,
     biases: Option<BiasBuffers>,
+    /// How the inputs of gate and up, and of down, are quantised, if they multiply in FP8.
+    pub quantisers: Option<[RowQuantiser; 2]>,
     /// Whether ranks split each expert, so that outputs must be summed over ranks.
     pub is_partial: bool,
 }
@@ -213,8 +215,17 @@ impl ExpertBuffers {
             scales,
             mxfp4_scales,
             biases: loader.expert_biases(tensors)?,
+            quantisers: Self::quantisers(loader, tensors)?,
             is_partial: loader.share.is_part(),
         })
+    }
+
+    /// Static scales are the largest of all experts.
+    fn quantisers(loader: &Loader<'_>, tensors: &ExpertsTensors) -> Result<Option<[RowQuantiser; 2]>, EngineError> {
+        let all = || tensors.experts.iter().chain(&tensors.shared);
+        let entering: Vec<_> = all().flat_map(|expert| [&expert.gate.weight, &expert.up.weight]).collect();
+        let leaving: Vec<_> = all().map(|expert| &expert.down.weight).collect();
+        Ok(loader.quantiser(&entering)?.zip(loader.quantiser(&leaving)?).map(<[_; 2]>::from))
     }
 
     /// All buffers, in an order that depends only on the description of the experts.
@@ -222,7 +233,8 @@ impl ExpertBuffers {
         let scales = self.scales.iter().flatten().map(|scales| &scales.at).chain(self.mxfp4_scales.iter().flatten());
         let biases = self.biases.iter().flat_map(|biases| [&biases.router, &biases.gate_up, &biases.down]);
         let weights = [&self.router, &self.gate_up, &self.down];
-        weights.into_iter().chain(&self.correction).chain(scales).chain(biases).collect()
+        let fixed = self.quantisers.iter().flatten().flat_map(|quantiser| &quantiser.fixed);
+        weights.into_iter().chain(&self.correction).chain(scales).chain(biases).chain(fixed).collect()
     }
 
     /// Operands of the kernels.

@@ -54,6 +54,8 @@ impl Machine {
         };
         // Rows are independent: more rows than the workspace holds are computed in batches.
         let lot = by.most_rows();
+        let quantisers = experts.quantisers.as_ref();
+        let products = quantisers.map(|both| self.expert_products(work, &shape, both, lot.min(rows)));
         let mut add = Added::Rows(all);
         for first in (0..rows).step_by(lot) {
             let operands = Experts {
@@ -63,7 +65,7 @@ impl Machine {
                 rows: lot.min(rows - first),
                 work: work.experts.operands(),
                 by,
-                products: None,
+                products,
                 whole: rows > lot,
             };
             let added = self.kernels.experts(operands, from(all, first))?;
