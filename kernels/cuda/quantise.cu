@@ -199,9 +199,10 @@ __device__ __forceinline__ void quantise_in_cluster(OUT_PARAMETERS, const T* x, 
     if (threadIdx.x == 0) *met = bits_float(most);
     cluster_arrive_with_own();
     cluster_wait();
-    most = lane() < SHARERS ? float_bits(load_from_block(met, lane())) : 0;
+    most = largest_of_lanes<WARP>(lane() < SHARERS ? float_bits(load_from_block(met, lane())) : 0);
+    // After the values are here: a block whose memory is still being read must not end.
     cluster_arrive_relaxed();
-    of_row = scale_for(largest_of_lanes<WARP>(most), fixed);
+    of_row = scale_for(most, fixed);
     if (rank == 0 && threadIdx.x == 0) scales[row] = of_row;
   }
   if (at < width) write_numbers(out, as_values, (u64)row * width + at, values, of_row);
@@ -249,8 +250,11 @@ __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int s
   cluster_wait();
   Met other = {0.0f, 0};
   if (lane() < SHARERS) other = load_from_block(met, lane());
+  float sum = warp_sum(other.squares);
+  most = largest_of_lanes<WARP>(other.most);
+  // After the values are here: a block whose memory is still being read must not end.
   cluster_arrive_relaxed();
-  float scale = inverse_root(warp_sum(other.squares) / (float)width + epsilon);
+  float scale = inverse_root(sum / (float)width + epsilon);
 #pragma unroll
   for (int i = 0; i < NUMBERS; i++) x[i] = to_float(from_float(x[i] * scale * by[i]));
   float of_row;
@@ -258,7 +262,7 @@ __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int s
     of_row = scale_for(largest_of_lanes<W_BLOCK / NUMBERS>(largest_of(x)), nullptr);
     if (at % W_BLOCK == 0 && at < width) scales[(u64)(at / W_BLOCK) * row_stride(rows) + row] = of_row;
   } else {
-    float largest = to_float(from_float(bits_float(largest_of_lanes<WARP>(other.most)) * scale));
+    float largest = to_float(from_float(bits_float(most) * scale));
     of_row = scale_for(float_bits(largest) & 0x7fffffffu, fixed);
     if (rank == 0 && threadIdx.x == 0) scales[row] = of_row;
   }
