@@ -2,11 +2,13 @@
 
 mod attention;
 mod ffn;
+mod input;
 mod layer;
 mod linear;
 mod products;
 
 pub(super) use self::{
+    input::Input,
     layer::{LayerOperands, LayerOutput, NeededRows, NextNorm},
-    linear::{Input, Vocabulary},
+    linear::Vocabulary,
 };

@@ -6,8 +6,8 @@ mod experts;
 use kernels::{device::DeviceError, launch::RmsNorm};
 
 use super::{
+    input::Input,
     layer::{LayerOutput, NextNorm},
-    linear::Input,
 };
 use crate::backend::cuda::{machine::Machine, weights::FfnWeights, workspace::Activations};
 

@@ -5,7 +5,7 @@ use kernels::{
     launch::{Added, Ahead, RmsNorm, Rows},
 };
 
-use super::linear::Input;
+use super::input::Input;
 use crate::backend::cuda::{
     machine::{Machine, Pass},
     weights::{LayerWeights, Projection},

@@ -8,13 +8,12 @@ use kernels::{
         matmul::{KernelLaunch, Matmul},
     },
     launch::{
-        Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, RowForm, RowScales, Rows, Stream, Unscaled, Weights,
-        Wide,
+        Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, RowForm, RowScales, Rows, Stream, Weights, Wide,
     },
     reference::Fp8Scales,
 };
 
-use super::products::library_product;
+use super::{input::Input, products::library_product};
 use crate::backend::cuda::{
     gemm::{Gemm, GemmOutcome},
     limits::LOGIT_ROWS,
@@ -26,22 +25,6 @@ use crate::backend::cuda::{
 /// Number of split-K partials that the library may leave for a layer of many rows: few outputs give too few tiles to
 /// keep a device busy, and the library's own split-K sums the partials in a separate kernel.
 const LIBRARY_PARTS: usize = 2;
-
-/// Input rows of a linear layer.
-#[derive(Clone, Copy)]
-pub(in crate::backend::cuda) struct Input<'a> {
-    pub rows: Rows<'a>,
-    /// The missing scale of the rows, if the preceding norm leaves scaling to the layer.
-    pub unscaled: Option<Unscaled<'a>>,
-    /// Their scales if they are in FP8, in the form that the one layer which reads them needs.
-    pub scales: Option<RowScales<'a>>,
-}
-
-impl<'a> From<Rows<'a>> for Input<'a> {
-    fn from(rows: Rows<'a>) -> Self {
-        Self { rows, unscaled: None, scales: None }
-    }
-}
 
 /// The matrix that maps hidden states to logits.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ use kernels::{
     reference::{Fp8Rows, Fp8Scales},
 };
 
-use super::linear::Input;
+use super::input::Input;
 use crate::backend::cuda::{
     machine::Machine,
     weights::{Projection, RowQuantiser},

@@ -3,8 +3,8 @@
 use kernels::{device::DeviceError, launch::RmsNorm};
 
 use super::super::{
+    input::Input,
     layer::{LayerOutput, NextNorm},
-    linear::Input,
 };
 use crate::backend::cuda::{machine::Machine, weights::DenseWeights, workspace::Activations};
 

@@ -6,8 +6,8 @@ use kernels::{
 };
 
 use super::super::{
+    input::Input,
     layer::{LayerOutput, NextNorm},
-    linear::Input,
 };
 use crate::backend::cuda::{machine::Machine, weights::ExpertBuffers, workspace::Activations};
 
