@@ -235,7 +235,7 @@ fn check_engines(
                 name: format!(
                     "{pair}, {dtype}: the default mode agrees with batch-invariant mode on tokens and log-probabilities"
                 ),
-                failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
+                failure: near_batch_invariant(&mut default, &mut invariant, plan, setting)?,
             });
         }
     }
@@ -281,7 +281,7 @@ fn check_fp8(
                 name: format!(
                     "{what}: the default mode agrees with batch-invariant mode on tokens and log-probabilities"
                 ),
-                failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
+                failure: near_batch_invariant(&mut default, &mut invariant, plan, setting)?,
             });
         }
     }

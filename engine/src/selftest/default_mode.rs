@@ -1,8 +1,8 @@
 //! Compares the default mode, whose sums depend on the batch and the tree, with batch-invariant mode in the same type:
 //! different kernels (attention on tensor cores that prefetches, linear layers by the library) over the same texts.
 
-use super::{Plan, logprobs::tokens, request, shapes};
-use crate::{Engine, EngineError, Request, SamplingParams, ShapePolicy, backend::ProducedToken};
+use super::{Plan, Setting, logprobs::tokens, request, shapes};
+use crate::{Engine, EngineError, Request, SamplingParams, ShapePolicy, backend::ProducedToken, options::Fp8Compute};
 
 /// Number of alternatives that are compared where two texts diverge.
 const ALTERNATIVES: usize = 8;
@@ -13,10 +13,9 @@ pub fn near_batch_invariant(
     default: &mut Engine,
     invariant: &mut Engine,
     plan: Plan,
-    dtype: &str,
+    setting: Setting,
 ) -> Result<Option<String>, EngineError> {
-    // Logits are a few units large, computed with 8 or 11 bits of mantissa over some layers.
-    let tolerance = if dtype == "bfloat16" { 0.15 } else { 0.03 };
+    let tolerance = tolerance(setting);
     let sampling = SamplingParams { logprobs: Some(ALTERNATIVES), ..SamplingParams::default() };
     for batch in plan.batches {
         let requests: Vec<Request> = (0..*batch).map(|at| request(at, &sampling, plan.tokens)).collect();
@@ -33,6 +32,17 @@ pub fn near_batch_invariant(
         }
     }
     Ok(None)
+}
+
+/// By how much log-probabilities of the two modes may differ.
+fn tolerance(setting: Setting) -> f32 {
+    // Logits are a few units large, computed with 8 or 11 bits of mantissa over some layers.
+    let rounding = if setting.dtype == "bfloat16" { 0.15 } else { 0.03 };
+    match setting.fp8_compute {
+        // The last bit of an activation can move its number in FP8, which has 3 bits of mantissa.
+        Some(Fp8Compute::Products) => 3.0 * rounding,
+        _ => rounding,
+    }
 }
 
 /// The first place at which a text differs from another by more than rounding, and how.
