@@ -55,7 +55,8 @@ __device__ __forceinline__ void memory_fence() { __threadfence(); }
 __device__ __forceinline__ void cluster_arrive_with_own() {
   asm volatile("fence.release.sync_restrict::shared::cta.cluster;\nbarrier.cluster.arrive.relaxed;" ::: "memory");
 }
-/// The same for threads that have read other blocks' memory and publish nothing.
+/// The same for threads that have read other blocks' memory and publish nothing. It waits for no load: what was read must
+/// have been used before, since blocks may end once all have arrived.
 __device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 /// The block's rank in its cluster.
@@ -396,6 +397,23 @@ __device__ __forceinline__ float2 unpack(u32 word) {
 __device__ __forceinline__ u32 pack(float low, float high) {
   return (u32)from_float(low).bits | (u32)from_float(high).bits << 16;
 }
+#ifdef EMULATOR
+inline u32 multiply_pair(u32 pair, u32 by) {
+  float2 one = unpack(pair), other = unpack(by);
+  return pack(one.x * other.x, one.y * other.y);
+}
+#else
+/// The products of the elements of two words.
+__device__ __forceinline__ u32 multiply_pair(u32 pair, u32 by) {
+  u32 product;
+#if defined(T_BF16)
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(pair), "r"(by), "r"(0x80008000u));
+#else
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(by));
+#endif
+  return product;
+}
+#endif
 #endif
 
 #if defined(T_PAIRS) || defined(T_F32)

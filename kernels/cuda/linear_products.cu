@@ -19,6 +19,7 @@
 #include "wgmma.cuh"
 #include "bulk.cuh"
 #include "tile_ring.cuh"
+#include "units.cuh"
 
 /// Threads of a block: its third warp group copies, writes scales, and gives up registers for the two that multiply.
 #define BLOCK_THREADS (MULTIPLIERS + 128)
@@ -28,11 +29,6 @@
 #define SCALE_WARPS 3
 /// Bytes of a stage with this many rows and columns.
 #define STAGE_BYTES(rows, columns) (((rows) + (columns)) * ROW_BYTES)
-
-/// A unit of work: columns of some rows, over a part of the inputs.
-struct Unit {
-  int first_output, first_row, part, begin, steps;
-};
 
 /// The scales of rows: `[rows]` if `stride` is 0, else `[blocks, stride]`.
 struct RowScales {
@@ -60,11 +56,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   float* scales = ring.scales;
   int row_blocks = (rows + ROWS - 1) / ROWS, across = (outputs + OUTPUTS - 1) / OUTPUTS;
   int units = across * parts * row_blocks, first_place = (int)blockIdx.x;
-  auto unit_of = [&](int place) {
-    int column = place / row_blocks, part = column / across, begin = part * share;
-    return Unit{(column - part * across) * OUTPUTS, (place - column * row_blocks) * ROWS, part, begin,
-                (min(share, inputs - begin) + PIECE - 1) / PIECE};
-  };
+  auto unit_of = [&](int place) { return unit_at<ROWS, OUTPUTS>(place, row_blocks, across, share, inputs); };
   // The first of a run of columns among the rows of w.
   auto run_of = [&](const Unit& unit, int i) { return unit.first_output + (GATED ? i / 2 * RUN + i % 2 * outputs : i * RUN); };
   ring.make(stages, BLOCKS ? 1 + SCALE_WARPS : 1);

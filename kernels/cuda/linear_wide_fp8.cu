@@ -26,6 +26,7 @@
 #include "wgmma.cuh"
 #include "bulk.cuh"
 #include "tile_ring.cuh"
+#include "units.cuh"
 
 /// Threads of a block: its third warp group copies, computes scales, and gives up registers for the two that multiply.
 #define BLOCK_THREADS (MULTIPLIERS + 128)
@@ -37,11 +38,6 @@
 #define CONVERTED 64
 /// Bytes of a stage with this many rows and columns: two tiles of rows of 64 inputs each, and one of weights.
 #define STAGE_BYTES(rows, columns) ((rows) * X_ROW_BYTES + (columns) * ROW_BYTES)
-
-/// A unit of work: outputs of some rows, over a part of the inputs.
-struct Unit {
-  int first_output, first_row, part, begin, steps;
-};
 
 /// Starts the products of 64 inputs of a tile of weights with all rows. A lane's row of the left factor begins at
 /// `weights`; its inputs start at chunk `chunk` of 16 each. `left` holds the left factor until the products are done.
@@ -76,11 +72,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   TileRing ring(shared + stages * BYTES, stages);
   int row_blocks = (rows + ROWS - 1) / ROWS, across = (outputs + OUTPUTS - 1) / OUTPUTS;
   int units = across * parts * row_blocks, first_place = (int)blockIdx.x;
-  auto unit_of = [&](int place) {
-    int column = place / row_blocks, part = column / across, begin = part * share;
-    return Unit{(column - part * across) * OUTPUTS, (place - column * row_blocks) * ROWS, part, begin,
-                (min(share, inputs - begin) + PIECE - 1) / PIECE};
-  };
+  auto unit_of = [&](int place) { return unit_at<ROWS, OUTPUTS>(place, row_blocks, across, share, inputs); };
   ring.make(stages);
 
   if (threadIdx.x >= MULTIPLIERS) {

@@ -31,23 +31,6 @@ __device__ __forceinline__ u32 place_of_weights(int row, int chunk) {
   return (u32)(row / 2 * 128 + ((row % 2 * 4 + chunk) ^ (row / 2 & 7)) * 16);
 }
 
-#ifdef EMULATOR
-inline u32 multiply_pair(u32 pair, u32 by) {
-  float2 one = unpack(pair), other = unpack(by);
-  return pack(one.x * other.x, one.y * other.y);
-}
-#else
-__device__ __forceinline__ u32 multiply_pair(u32 pair, u32 by) {
-  u32 product;
-#if defined(T_BF16)
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(pair), "r"(by), "r"(0x80008000u));
-#else
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(by));
-#endif
-  return product;
-}
-#endif
-
 /// A pair of T by which `expand` multiplies: a scale, times the difference of the biases of e2m1 and T. The host lets no
 /// scale pass that is above 2.
 __device__ __forceinline__ u32 factor_of(u32 exponent) {

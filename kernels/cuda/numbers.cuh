@@ -15,33 +15,6 @@
 
 __device__ __forceinline__ int row_stride(int rows) { return (rows + 3) / 4 * 4; }
 
-/// Two values as numbers, the first in the lower byte: rounded to nearest, ties to even, at most the largest number;
-/// NaN stays NaN.
-__device__ __forceinline__ u32 two_numbers(float low, float high) {
-#if !defined(EMULATOR) && __CUDA_ARCH__ >= 890
-  u16 pair;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
-  return pair;
-#else
-  u32 numbers[2];
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    u32 bits = float_bits(i ? high : low), size = bits & 0x7fffffffu, number;
-    if (size > 0x7f800000u)
-      number = 0x7f;
-    else if (size >= float_bits(LARGEST_NUMBER))
-      number = 0x7e;
-    else if (size < float_bits(1.0f / 64.0f))
-      // Subnormal, in steps of 2⁻⁹, as are the last bits of floats from 2¹⁴ on.
-      number = float_bits(bits_float(size) + 16384.0f) - float_bits(16384.0f);
-    else
-      number = ((size + 0x7ffffu + (size >> 20 & 1)) >> 20) - ((127 - 7) << 3);
-    numbers[i] = number | (bits >> 24 & 0x80);
-  }
-  return numbers[0] | numbers[1] << 8;
-#endif
-}
-
 /// The largest magnitude of some values, as bits: NaN is larger than all others.
 __device__ __forceinline__ u32 largest_of(const float (&values)[NUMBERS]) {
   u32 most = 0;
@@ -82,8 +55,8 @@ __device__ __forceinline__ void write_numbers(void* out, int as_values, u64 at, 
   float by = 1.0f / scale;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    words[i] = two_numbers(values[2 * i + 8] * by, values[2 * i] * by) |
-               two_numbers(values[2 * i + 9] * by, values[2 * i + 1] * by) << 16;
+    words[i] = (u32)e4m3_pair(values[2 * i + 8] * by, values[2 * i] * by) |
+               (u32)e4m3_pair(values[2 * i + 9] * by, values[2 * i + 1] * by) << 16;
   }
   if (!as_values) {
     *(uint4*)((W*)out + at) = make_uint4(words[0], words[1], words[2], words[3]);

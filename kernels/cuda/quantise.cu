@@ -270,8 +270,8 @@ __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int s
   cluster_wait();
 }
 
-/// `quantise_rows` and `quantise_blocks`, and the same norms, of few rows. Grid: SHARERS · rows in clusters of SHARERS; one thread per NUMBERS elements of a
-/// row, in whole warps, at most 128 in a block. Dynamic shared memory: 16 bytes.
+/// `quantise_rows` and `quantise_blocks`, and the same norms, of few rows. Grid: SHARERS · rows in clusters of SHARERS;
+/// one thread per NUMBERS elements of a row, in whole warps, at most 128 in a block. Dynamic shared memory: 16 bytes.
 extern "C" __global__ void __launch_bounds__(128) quantise_rows_cluster(PARAMETERS) { quantise_in_cluster<false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128) quantise_blocks_cluster(PARAMETERS) { quantise_in_cluster<true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128) norm_rows_cluster(NORM) { norm_in_cluster<false>(NORM_ARGUMENTS); }

@@ -7,6 +7,7 @@
 // four has inputs 2i + 8, 2i, 2i + 9 and 2i + 1, so that its odd bytes are one word of a left factor, and its even
 // bytes another.
 #pragma once
+#include "e4m3.cuh"
 
 #ifdef W_FP8
 typedef unsigned char W;
@@ -22,35 +23,10 @@ typedef unsigned char W;
 /// Inputs that share a scale.
 #define W_BLOCK 128
 
-#ifdef EMULATOR
-inline u32 multiply_pair(u32 pair, u32 by) {
-  float2 one = unpack(pair), other = unpack(by);
-  return pack(one.x * other.x, one.y * other.y);
-}
-#else
-__device__ __forceinline__ u32 multiply_pair(u32 pair, u32 by) {
-  u32 product;
-#if defined(T_BF16)
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(pair), "r"(by), "r"(0x80008000u));
-#else
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(by));
-#endif
-  return product;
-}
-#endif
-
-/// Four numbers as pairs of T: those in bytes 1 and 3, and those in bytes 0 and 2. Exponent and mantissa are moved to
-/// the lowest exponent bits and highest mantissa bits of T; multiplication by a power of two corrects the difference of
-/// the biases, for subnormal numbers too.
+/// Four numbers as pairs of T: those in bytes 1 and 3, and those in bytes 0 and 2.
 __device__ __forceinline__ void decode(u32& odd, u32& even, u32 four) {
-#if defined(T_BF16)
-  constexpr u32 SHIFT = 4, SIZE = 0x07f007f0u, BIAS = 0x7b807b80u;
-#else
-  constexpr u32 SHIFT = 1, SIZE = 0x3f803f80u, BIAS = 0x5c005c00u;
-#endif
-  u32 moved = four << 8;
-  odd = multiply_pair((four & 0x80008000u) | (four >> SHIFT & SIZE), BIAS);
-  even = multiply_pair((moved & 0x80008000u) | (moved >> SHIFT & SIZE), BIAS);
+  odd = odd_bytes(four);
+  even = even_bytes(four);
 }
 
 /// A left factor of 16 rows and 16 inputs, from a lane's four numbers of a low row and of a high one in memory order.

@@ -31,9 +31,10 @@ pub enum Split {
     Cache,
 }
 
-/// Headers that files may include, at most once each.
-const HEADERS: [(&str, &str); 26] = [
+/// Headers that files and headers may include.
+const HEADERS: [(&str, &str); 28] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
+    ("e4m3.cuh", include_str!("../../cuda/e4m3.cuh")),
     ("cache.cuh", include_str!("../../cuda/cache.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
     ("nodes.cuh", include_str!("../../cuda/nodes.cuh")),
@@ -58,18 +59,17 @@ const HEADERS: [(&str, &str); 26] = [
     ("wgmma.cuh", include_str!("../../cuda/wgmma.cuh")),
     ("bulk.cuh", include_str!("../../cuda/bulk.cuh")),
     ("tile_ring.cuh", include_str!("../../cuda/tile_ring.cuh")),
+    ("units.cuh", include_str!("../../cuda/units.cuh")),
     ("lines.cuh", include_str!("../../cuda/lines.cuh")),
 ];
 
 impl KernelFile {
-    /// The text with all includes expanded: NVRTC and the emulator get one file.
+    /// The text with all includes expanded: NVRTC and the emulator get one file. A header is expanded where it is first
+    /// included.
     pub(crate) fn whole(self) -> String {
-        HEADERS.iter().fold(self.text.to_owned(), |text, (name, header)| {
-            let include = format!("#include \"{name}\"\n");
-            let Some((before, after)) = text.split_once(&include) else { return text };
-            let line = self.text.split(&include).next().map_or(1, |before| before.lines().count() + 2);
-            format!("{before}#line 1 \"{name}\"\n{header}\n#line {line} \"{}\"\n{after}", self.name)
-        })
+        let mut whole = String::new();
+        expand(self.name, self.text, &mut Vec::new(), &mut whole);
+        whole
     }
 
     /// The names of its kernels, in order.
@@ -86,6 +86,23 @@ impl KernelFile {
                 rest.split_once('(').map(|(name, _)| name.trim())
             })
             .collect()
+    }
+}
+
+/// Appends a text in which includes of headers are expanded, except those in `done`.
+fn expand(name: &str, text: &str, done: &mut Vec<&'static str>, whole: &mut String) {
+    for (at, line) in text.lines().enumerate() {
+        let included = line.strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'));
+        match included.and_then(|included| HEADERS.iter().find(|(header, _)| *header == included)) {
+            None => whole.extend([line, "\n"]),
+            Some((header, _)) if done.contains(header) => whole.push('\n'),
+            Some((header, text)) => {
+                done.push(header);
+                whole.push_str(&format!("#line 1 \"{header}\"\n"));
+                expand(header, text, done, whole);
+                whole.push_str(&format!("#line {} \"{name}\"\n", at + 2));
+            }
+        }
     }
 }
 
@@ -179,6 +196,19 @@ fn failure(file: KernelFile, target: &str, log: String) -> DeviceError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_header_is_expanded_where_it_is_first_included() {
+        let text = "// one\n#include \"cache.cuh\"\n#include \"e4m3.cuh\"\nlast\n";
+        let whole = KernelFile { name: "x", text, split: Split::Shared }.whole();
+        let parts =
+            ["// one\n#line 1 \"cache.cuh\"\n", "#line 1 \"e4m3.cuh\"\n", "\"cache.cuh\"\n", "#line 3 \"x\"\n\nlast\n"];
+        let mut rest = whole.as_str();
+        for part in parts {
+            rest = rest.split_once(part).unwrap_or_else(|| panic!("{part:?} is missing in {rest}")).1;
+        }
+        assert_eq!((rest, whole.matches("u32 e4m3_bits(").count()), ("", 1));
+    }
 
     #[test]
     fn kernels_are_found_by_their_declarations() {

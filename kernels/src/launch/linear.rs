@@ -442,7 +442,7 @@ fn kernel_for(rows: usize, gated: bool) -> (&'static str, usize) {
 
 /// The possible divisions of a layer's inputs into at most this many parts: inputs of a part (whole stages of `piece`
 /// inputs) and number of parts.
-pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Iterator<Item = (usize, usize)> + Clone {
     (1..=most_parts.min(inputs / LEAST_SHARE).max(1)).map(move |parts| {
         let share = inputs.div_ceil(parts).next_multiple_of(piece);
         (share, inputs.div_ceil(share))

@@ -5,7 +5,7 @@ use super::{
     fp8::has_blocks,
     grid, int,
     linear::shares,
-    linear_wide::{BARRIERS_BYTES, MOST_STAGES, has_warp_groups},
+    linear_wide::{BARRIERS_BYTES, MOST_STAGES, by_cost, has_warp_groups},
 };
 use crate::{
     device::{Arg, DeviceError, KernelFile, Matrix, Properties, Slice, Split, Tile},
@@ -193,19 +193,7 @@ fn deals(
     };
     // Ties go to the first: rows are read less often.
     let tiles = NAMES.into_iter().rev().filter(|names| fits(names.0)).map(|names| (names.0, names.1));
-    let mut deals: Vec<Wide> = tiles
-        .flat_map(|(rows, columns)| {
-            shares(inputs, most_parts, Weights::Fp8.piece()).map(move |(share, parts)| Wide {
-                rows,
-                columns,
-                share,
-                parts,
-            })
-        })
-        .collect();
-    deals.sort_by_key(cost);
-    deals.dedup();
-    deals
+    by_cost(tiles, shares(inputs, most_parts, Weights::Fp8.piece()), cost)
 }
 
 #[cfg(test)]

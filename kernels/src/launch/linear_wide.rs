@@ -226,11 +226,19 @@ fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize,
         units.div_ceil(multiprocessors) * (share * (columns + INPUT + rows / 8) + UNIT) + sums
     };
     // Ties go to the first: rows are read less often.
-    let columns = NAMES.into_iter().rev().filter(|known| known.0 == rows).map(|known| known.1);
-    let mut deals: Vec<Wide> = columns
-        .flat_map(|columns| {
-            shares(inputs, most_parts, PIECE).map(move |(share, parts)| Wide { rows, columns, share, parts })
-        })
+    let tiles = NAMES.into_iter().rev().filter(|known| known.0 == rows).map(|known| (known.0, known.1));
+    by_cost(tiles, shares(inputs, most_parts, PIECE), cost)
+}
+
+/// The divisions of a layer in order of cost: each tile, of rows and columns, with each division of the inputs. Ties go to
+/// the first tile.
+pub(super) fn by_cost(
+    tiles: impl Iterator<Item = (usize, usize)>,
+    shares: impl Iterator<Item = (usize, usize)> + Clone,
+    cost: impl Fn(&Wide) -> usize,
+) -> Vec<Wide> {
+    let mut deals: Vec<Wide> = tiles
+        .flat_map(|(rows, columns)| shares.clone().map(move |(share, parts)| Wide { rows, columns, share, parts }))
         .collect();
     deals.sort_by_key(cost);
     deals.dedup();

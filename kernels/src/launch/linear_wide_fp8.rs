@@ -3,7 +3,7 @@
 use super::{
     Kernels, Linear, WeightScales, Weights, grid, int,
     linear::shares,
-    linear_wide::{BARRIERS_BYTES, MOST_STAGES, Wide, has_warp_groups, scale_bytes, stages},
+    linear_wide::{BARRIERS_BYTES, MOST_STAGES, Wide, by_cost, has_warp_groups, scale_bytes, stages},
 };
 use crate::{
     device::{DeviceError, KernelFile, Properties, Split, Tile},
@@ -136,19 +136,8 @@ fn deals(
     };
     let fits = |columns: usize| columns == COLUMNS || layout == Fp8Scales::Channels;
     // Ties go to the first: rows are read less often.
-    let columns = NAMES.into_iter().rev().filter(|names| names.0 == tile && fits(names.1)).map(|names| names.1);
-    let mut deals: Vec<Wide> = columns
-        .flat_map(|columns| {
-            shares(inputs, most_parts, Weights::Fp8.piece()).map(move |(share, parts)| Wide {
-                rows: tile,
-                columns,
-                share,
-                parts,
-            })
-        })
-        .collect();
-    deals.sort_by_key(cost);
-    deals
+    let tiles = NAMES.into_iter().rev().filter(|names| names.0 == tile && fits(names.1)).map(|names| (tile, names.1));
+    by_cost(tiles, shares(inputs, most_parts, Weights::Fp8.piece()), cost)
 }
 
 #[cfg(test)]

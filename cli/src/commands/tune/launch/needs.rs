@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use facts::{Cache, Sources};
 use launch::{
     Launch,
-    resolve::{readable, resolve, version_of},
+    resolve::{Resolved, readable, resolve, version_of},
 };
 use schemas::{
     algorithm::parse_algorithm,
@@ -43,13 +43,11 @@ impl Needs {
     pub fn of(launch: &Launch, file: &SweepFile) -> Self {
         let target = facts_of(&file.models.target);
         let draft = facts_of(&file.models.draft);
-        let (tensor, pipeline) = parallelism(launch);
+        let resolved = resolved(launch, target.as_ref(), draft.as_ref());
+        let (tensor, pipeline) = parallelism(launch, resolved.as_ref());
         let gpus = tensor.saturating_mul(pipeline);
         let dtype = dtype(&file.models.dtype, target.as_ref());
         let share = |facts: &ModelFacts| Some(facts.loaded_bytes(dtype)? / u64::try_from(gpus).ok()?);
-        let (version, is_stated) = version_of(launch, None);
-        let resolved = (launch.engine != Engine::Vllm)
-            .then(|| resolve(launch, version, is_stated, target.as_ref(), draft.as_ref(), None));
         Self {
             gpus,
             target: file.models.target.clone(),
@@ -161,14 +159,19 @@ fn is_on_processor(launch: &Launch) -> bool {
     }
 }
 
-/// The degrees of tensor and pipeline parallelism. slime states their product.
-fn parallelism(launch: &Launch) -> (usize, usize) {
-    let pipeline = ranks(launch, Key::PpSize, ["--pipeline-parallel-size", "-pp"]);
-    let tensor = match launch.engine {
-        Engine::Slime => ranks(launch, Key::RolloutNumGpusPerEngine, [""; 2]).div_ceil(pipeline),
-        _ => ranks(launch, Key::TpSize, ["--tensor-parallel-size", "-tp"]),
+/// What the engine makes of a launch; `None` for vLLM, whose launches are not resolved.
+fn resolved(launch: &Launch, target: Option<&ModelFacts>, draft: Option<&ModelFacts>) -> Option<Resolved> {
+    let (version, is_stated) = version_of(launch, None);
+    (launch.engine != Engine::Vllm).then(|| resolve(launch, version, is_stated, target, draft, None))
+}
+
+/// The degrees of tensor and pipeline parallelism.
+fn parallelism(launch: &Launch, resolved: Option<&Resolved>) -> (usize, usize) {
+    let tensor = match resolved {
+        Some(resolved) => resolved.tp_size.as_ref().map_or(1, |size| size.value),
+        None => ranks(launch, Key::TpSize, ["--tensor-parallel-size", "-tp"]),
     };
-    (tensor, pipeline)
+    (tensor, ranks(launch, Key::PpSize, ["--pipeline-parallel-size", "-pp"]))
 }
 
 /// A degree of parallelism, which is 1 if it is not given. vLLM has other names for it.
@@ -237,7 +240,8 @@ mod tests {
     fn gpus_of_a_launch_are_those_of_its_engine() {
         let degrees = |text: &str| {
             let parsed = launch::parse(&Source::new("run.sh", text), &launch::Options::default());
-            parallelism(parsed.launches.first().expect("a launch"))
+            let launch = parsed.launches.first().expect("a launch");
+            parallelism(launch, resolved(launch, None, None).as_ref())
         };
         assert_eq!(degrees("SGLANG_ARGS=( --rollout-num-gpus-per-engine 8 --sglang-pp-size 2 )"), (4, 2));
         assert_eq!(degrees("SGLANG_ARGS=( --sglang-mem-fraction-static 0.7 )"), (1, 1));
