@@ -28,14 +28,8 @@ const CRATES: [&str; 12] = [
 
 /// Edges between top-level modules, with their submodules, that close a cycle through a parent, as (crate, importing module,
 /// imported module). New ones are not added.
-const KNOWN: [(&str, &str, &str); 6] = [
-    ("engine", "load", "backend"),
-    ("engine", "options", "backend"),
-    ("engine", "tree", "sampling"),
-    ("tuner", "error", "system"),
-    ("tuner", "guidance", "sweep"),
-    ("tuner", "system", "sweep"),
-];
+const KNOWN: [(&str, &str, &str); 3] =
+    [("engine", "load", "backend"), ("engine", "options", "backend"), ("engine", "tree", "sampling")];
 
 type Module = Vec<String>;
 

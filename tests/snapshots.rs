@@ -6,7 +6,7 @@
 use std::{fs, path::Path, process::Command};
 
 use tempfile::TempDir;
-use tuner::{journal::Header, record::Fingerprint};
+use tuner::trials::{journal::Header, record::Fingerprint};
 
 use self::{
     folders::two_shards,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use schemas::quoting::quoted;
-use tuner::{jobs::place, strategy::Shard};
+use tuner::{strategy::Shard, sweep::jobs::place};
 
 /// The folder of results with this name, if no other is given.
 pub fn named(name: &str) -> PathBuf {
@@ -28,7 +28,7 @@ pub fn stem(file: &Path, otherwise: &str) -> String {
 /// # Errors
 /// When the folder contains a training run. A sweep that is in the same folder already may be continued.
 pub fn check_for_sweep(out: &Path, resume: bool) -> anyhow::Result<()> {
-    let continues = resume && tuner::journal::exists(out);
+    let continues = resume && tuner::trials::journal::exists(out);
     if training::contains_run(out) && !continues {
         bail!(
             "{0} contains a training run, whose report a sweep would overwrite: choose another folder with --out, or move \
@@ -46,7 +46,7 @@ pub fn check_for_sweep(out: &Path, resume: bool) -> anyhow::Result<()> {
 /// When the folder contains a sweep. A training run that is in the same folder already may be continued.
 pub fn check_for_training(out: &Path, resume: bool) -> anyhow::Result<()> {
     let continues = resume && training::contains_run(out);
-    if tuner::journal::exists(out) && !continues {
+    if tuner::trials::journal::exists(out) && !continues {
         bail!(
             "{0} contains a sweep, whose report a training run would overwrite: choose another folder with --out, or move \
              the sweep away (mv {1} {1}-sweep)",

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     sweep.guide = Some(guide(&synthetic));
     sweep.tuned = Some(tuned());
     let mut later = Synthetic { acceptance: 0.70, seed: 7, ..synthetic.clone() }.sweep("later");
-    let newer = tuner::record::Fingerprint { driver: "made-up driver".into(), ..fingerprint() };
+    let newer = tuner::trials::record::Fingerprint { driver: "made-up driver".into(), ..fingerprint() };
     for record in &mut later.records {
         record.id.push('*');
         record.fingerprint = newer.clone();

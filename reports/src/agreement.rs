@@ -2,9 +2,9 @@
 
 use schemas::sweep::Metric;
 use tuner::{
-    configuration::Load,
-    guide::{Guide, Prediction},
-    selection::Interval,
+    prediction::guide::{Guide, Prediction},
+    results::selection::Interval,
+    trials::configuration::Load,
 };
 
 use crate::{race::Race, statistics};

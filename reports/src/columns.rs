@@ -2,8 +2,8 @@
 
 use schemas::sweep::Metric;
 use tuner::{
-    record::Role,
-    selection::{Interval, Ranked},
+    results::selection::{Interval, Ranked},
+    trials::record::Role,
 };
 
 use crate::{

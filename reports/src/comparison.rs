@@ -7,9 +7,11 @@ use std::collections::BTreeSet;
 
 use schemas::sweep::Metric;
 use tuner::{
-    configuration::{Configuration, Load},
-    record::Fingerprint,
-    selection::{self, Across, Change, Interval},
+    results::selection::{self, Across, Change, Interval},
+    trials::{
+        configuration::{Configuration, Load},
+        record::Fingerprint,
+    },
 };
 
 use crate::{input::Sweep, statistics};

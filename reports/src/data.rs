@@ -3,10 +3,12 @@
 use schemas::sweep::Metric;
 use serde::Serialize;
 use tuner::{
-    configuration::{Configuration, Load},
-    guide::Guide,
-    record::{Exclusion, Fingerprint, Record},
-    selection::{Disturbance, Interval, Ranked, Verdict},
+    prediction::guide::Guide,
+    results::selection::{Disturbance, Interval, Ranked, Verdict},
+    trials::{
+        configuration::{Configuration, Load},
+        record::{Exclusion, Fingerprint, Record},
+    },
 };
 
 use crate::{

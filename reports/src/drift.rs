@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use schemas::sweep::Metric;
-use tuner::{configuration::Load, record::Record};
+use tuner::trials::{configuration::Load, record::Record};
 
 use crate::statistics;
 

@@ -1,6 +1,6 @@
 //! Formats numbers: significant digits only, units in the headings, a dash for missing figures.
 
-use tuner::selection::{Interval, IntervalKind};
+use tuner::results::selection::{Interval, IntervalKind};
 
 /// Placeholder for a missing figure.
 pub const MISSING: &str = "—";

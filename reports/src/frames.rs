@@ -6,7 +6,7 @@ mod predictions;
 
 use polars_core::prelude::*;
 use polars_io::prelude::*;
-use tuner::{
+use tuner::trials::{
     configuration::Load,
     record::{Exclusion, Fingerprint, Measurement, Record, Role, Spread, VALUES_FOR_P90, VALUES_FOR_P99},
 };
@@ -232,7 +232,7 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
     for column in COLUMNS {
         columns.push(figure(column.key.to_owned(), &|entry| (column.figure)(entry).value()));
         if rows.iter().any(|row| (column.figure)(row.2).interval().is_some()) {
-            let end = |of: fn(tuner::selection::Interval) -> f64| {
+            let end = |of: fn(tuner::results::selection::Interval) -> f64| {
                 move |entry: &Entry| (column.figure)(entry).interval().map(of)
             };
             columns.push(figure(format!("{}_low", column.key), &end(|interval| interval.low)));

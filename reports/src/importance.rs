@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use schemas::sweep::Metric;
-use tuner::{configuration::Configuration, guide::Guide};
+use tuner::{prediction::guide::Guide, trials::configuration::Configuration};
 
 use crate::race::Race;
 
@@ -37,7 +37,8 @@ pub fn compute(guide: Option<&Guide>, race: &Race, metric: Metric) -> Option<Imp
         .collect();
     let measured = || {
         let score = |entry: &'_ crate::race::Entry| {
-            let median = |interval: Option<tuner::selection::Interval>| interval.map(|interval| interval.median);
+            let median =
+                |interval: Option<tuner::results::selection::Interval>| interval.map(|interval| interval.median);
             let throughput = match metric {
                 Metric::Goodput => entry.ranked.goodput_tokens_per_s,
                 Metric::Throughput | Metric::Latency | Metric::Pareto => entry.ranked.output_tokens_per_s,

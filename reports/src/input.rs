@@ -7,7 +7,10 @@ use schemas::{
     sweep::{Metric, SweepFile},
     tuned::TunedFile,
 };
-use tuner::{guide::Guide, journal::Header, record::Record};
+use tuner::{
+    prediction::guide::Guide,
+    trials::{journal::Header, record::Record},
+};
 
 /// One or several sweeps. Shards and resumed parts of one sweep may be several entries: equal
 /// trials count once.

@@ -1,7 +1,7 @@
 //! Short names of configurations and loads for places where the full names do not fit or are not
 //! allowed.
 
-use tuner::configuration::{Configuration, Load};
+use tuner::trials::configuration::{Configuration, Load};
 
 /// A short label of a configuration for charts: its tree, and the number of other settings that
 /// differ.
@@ -68,7 +68,7 @@ pub fn anchor(load: Load) -> String {
 #[cfg(test)]
 mod tests {
     use schemas::tree::TreeShape;
-    use tuner::configuration::{Knobs, Real, TableRow};
+    use tuner::trials::configuration::{Knobs, Real, TableRow};
 
     use super::*;
 

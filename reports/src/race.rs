@@ -2,11 +2,13 @@
 
 use schemas::sweep::Metric;
 use tuner::{
-    configuration::{Configuration, Load},
-    record::{Exclusion, Measurement, Record, Role, Spread},
-    selection::{
+    results::selection::{
         self, Comparison, Disturbance, ExcludedTrial, Interval, LoadRanking, Looks, Ranked, SerialCorrelation, Starts,
         Verdict,
+    },
+    trials::{
+        configuration::{Configuration, Load},
+        record::{Exclusion, Measurement, Record, Role, Spread},
     },
 };
 

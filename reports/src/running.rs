@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tuner::{
-    date,
+    files::date,
     running::{
         journal::RunningContents,
         record::{Cache, RunningHeader, RunningServer},

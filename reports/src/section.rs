@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 
 use schemas::sweep::Metric;
 use tuner::{
-    configuration::Load,
-    guide::Guide,
-    merge,
-    record::{Exclusion, Fingerprint, Record},
-    selection::{self, Comparison},
+    prediction::guide::Guide,
+    results::selection::{self, Comparison},
+    sweep::merge,
+    trials::{
+        configuration::Load,
+        record::{Exclusion, Fingerprint, Record},
+    },
 };
 
 pub use self::{plan::Plan, words::labels};

@@ -107,7 +107,7 @@ fn write_race(text: &mut String, race: &Race, width: usize) {
     let listed: Vec<&Entry> = race
         .measured()
         .filter(|entry| {
-            let candidate = entry.ranked.role == tuner::record::Role::Candidate;
+            let candidate = entry.ranked.role == tuner::trials::record::Role::Candidate;
             entry.rank.is_some_and(|rank| rank <= ROWS) || entry.chosen || !candidate
         })
         .collect();

@@ -1,4 +1,6 @@
-//! Errors of a sweep.
+//! Errors of a sweep, and of the systems that it measures.
+
+pub(crate) mod system;
 
 use std::path::PathBuf;
 
@@ -7,7 +9,7 @@ use external::ServerError;
 
 pub use schemas::paths::tidy;
 
-use crate::system::error::SystemError;
+use self::system::SystemError;
 
 /// An error that ends a sweep. Finished trials stay in the journal.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 //! The scheduler of an engine runs step by step: which requests are admitted, which chunks of prompts are prefilled,
 //! which batch runs. How requests proceed in rounds has two forms:
 //! - [`simulate`]: one tree for all rounds. The rounds of each request are known from a replay, the time of a round from
-//!   a model of [`latency`](crate::latency).
+//!   a model of [`latency`](crate::prediction::latency).
 //! - [`simulate_policy`]: a [`policy`] chooses what each round runs. The acceptance at every position is known from
 //!   [`drafts`], and the time of a round is a sum of [`costs`]. [`rollout`] draws the requests of a rollout, and [`study`]
 //!   chooses a policy on some draws and judges it on others.
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::traced::{Job, Simulation, simulate_policy};
 use self::{needs::Needs, play::Play};
-use crate::{TunerError, record::Spread};
+use crate::{TunerError, trials::record::Spread};
 
 /// The work of a request under a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

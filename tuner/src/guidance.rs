@@ -16,16 +16,18 @@ use schemas::tree::TreeShape;
 
 use self::{rounds::Timed, texts::Texts};
 use crate::{
-    TunerError, acceptance,
-    configuration::Configuration,
-    guide::{self, AcceptanceTable, Cost, FORMAT, Guide},
-    record::Fingerprint,
-    space::Candidate,
-    sweep::{
-        prepare::Ready,
+    TunerError,
+    prediction::{
+        acceptance,
+        guide::{self, AcceptanceTable, Cost, FORMAT, Guide},
+        text_drafts,
+    },
+    preparation::{
+        Ready,
         request::{Progress, SweepRequest},
     },
-    text_drafts,
+    space::Candidate,
+    trials::{configuration::Configuration, record::Fingerprint},
 };
 
 /// The file in the sweep's folder with the target's hidden states of the texts: see [`KeepStates`].

@@ -6,11 +6,13 @@
 use std::str::FromStr;
 
 use crate::{
-    configuration::{Configuration, Load},
-    record::{Fingerprint, Measurement, Record},
+    results::selection::{Comparison, rank},
     running::result::{FIGURES, Paired},
-    selection::{Comparison, rank},
     statistics::{Interval, IntervalKind, median, student::quantile_above},
+    trials::{
+        configuration::{Configuration, Load},
+        record::{Fingerprint, Measurement, Record},
+    },
 };
 
 /// Fewest older runs whose scatter is an estimate.
@@ -249,8 +251,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        record::{Origin, Outcome as Ran, Role, Spread, Trial},
-        selection::Looks,
+        results::selection::Looks,
+        trials::record::{Origin, Outcome as Ran, Role, Spread, Trial},
     };
 
     /// A run of no speculation and a chain of three, which is twice as fast.

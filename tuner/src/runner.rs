@@ -1,6 +1,7 @@
 //! Runs one trial on the engine: a closed loop with a constant batch, or an open loop with given arrival times.
 
 mod drive;
+pub mod estimate;
 pub(crate) mod measurement;
 pub mod parts;
 pub mod steady;
@@ -15,9 +16,11 @@ use schemas::sweep::Objective;
 use self::drive::drive;
 pub(crate) use self::drive::{CompletedRequest, Observations, Source};
 use crate::{
-    configuration::{Configuration, Load},
-    machine::Watch,
-    record::{Measurement, Trial},
+    host::machine::Watch,
+    trials::{
+        configuration::{Configuration, Load},
+        record::{Measurement, Trial},
+    },
     workload::Workload,
 };
 

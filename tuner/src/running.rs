@@ -35,10 +35,14 @@ use self::{
 };
 use crate::{
     TunerError,
-    configuration::Load,
-    journal::{RUNNING, already_there, exists, lines::Lines},
-    system::SystemError,
-    time_limit::{Over, TimeLimit},
+    system::{
+        SystemError,
+        time_limit::{Over, TimeLimit},
+    },
+    trials::{
+        configuration::Load,
+        journal::{RUNNING, already_there, exists, lines::Lines},
+    },
     workload::ModelText,
 };
 

@@ -1,6 +1,7 @@
 //! The space of a sweep: tree shapes, tables of shapes by batch size, and settings.
 
 mod drafts;
+pub mod settings;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +13,7 @@ use schemas::{
     tree::{NodeSource, ShapeError, TreeShape},
 };
 
-use crate::{
+use crate::trials::{
     configuration::{Configuration, Knobs, Real, TableRow},
     record::Role,
 };

@@ -17,14 +17,16 @@ use schemas::{
 };
 
 pub use self::few_starts::{Found, most_starts, most_trials as few_starts_trials, rotations};
-pub use crate::shard::Shard;
+pub use crate::trials::shard::Shard;
 use crate::{
     TunerError,
-    configuration::{Configuration, Knobs, Load},
-    guide::{AcceptanceTable, Prediction},
-    record::{Record, Role, Trial},
-    selection::{Comparison, LoadRanking, Looks, rank},
+    prediction::guide::{AcceptanceTable, Prediction},
+    results::selection::{Comparison, LoadRanking, Looks, rank},
     space::Candidate,
+    trials::{
+        configuration::{Configuration, Knobs, Load},
+        record::{Record, Role, Trial},
+    },
 };
 
 /// The experiment of one sweep: every configuration under every load, with the requested repeats.

@@ -1,38 +1,36 @@
 //! Runs a sweep from start to end: sweep file → plan → trials → journal → ranking → tuned file.
 
+pub mod jobs;
+pub mod merge;
 mod on_servers;
 mod preflight;
-pub(crate) mod prepare;
-pub(crate) mod request;
 mod system_bench;
 
 use std::{path::PathBuf, sync::OnceLock};
 
 use schemas::{sweep::StrategyName, tuned::TunedFile};
 
-pub use self::{
-    preflight::{Refusal, refusals},
-    request::{Progress, SweepRequest},
-};
-use self::{
-    prepare::{Ready, prepare},
-    system_bench::{Field, Measured, SystemBench},
-};
+pub use self::preflight::{Refusal, refusals};
+use self::system_bench::{Field, Measured, SystemBench};
+pub use crate::preparation::request::{Progress, SweepRequest};
 pub use crate::strategy::StopReason;
 use crate::{
-    TunerError,
-    configuration::Load,
-    estimate::Estimate,
-    guidance,
-    guide::Guide,
-    journal::{self, Header, Journal},
-    outcome,
-    record::{Fingerprint, Record, Trial},
-    selection::{Comparison, LoadRanking, Looks, rank},
+    TunerError, guidance,
+    prediction::guide::Guide,
+    preparation::{self, Ready, prepare},
+    results::{
+        outcome,
+        selection::{Comparison, LoadRanking, Looks, rank},
+    },
+    runner::estimate::Estimate,
     space::Expanded,
     strategy::{self, Experiment, Planned, SearchStop},
-    system::{InProcess, server::Lookup},
-    time_limit::TimeLimit,
+    system::{InProcess, server::Lookup, time_limit::TimeLimit},
+    trials::{
+        configuration::Load,
+        journal::{self, Header, Journal},
+        record::{Fingerprint, Record, Trial},
+    },
 };
 
 /// What a sweep would do.
@@ -113,9 +111,9 @@ pub struct Outline {
 /// # Errors
 /// When the target's configuration cannot be read, a table cannot be read, or the search cannot cover the space.
 pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
-    let imported = prepare::imported(request)?;
-    let mut space = prepare::space(request, imported.as_ref())?;
-    let experiment = prepare::experiment(request, &mut space)?;
+    let imported = preparation::imported(request)?;
+    let mut space = preparation::space(request, imported.as_ref())?;
+    let experiment = preparation::experiment(request, &mut space)?;
     let search = &request.file.search;
     let trials = strategy::list(search, &experiment).unwrap_or_else(|| experiment.baseline_trials());
     let starts = on_servers::starts(request, &space, imported)?;
@@ -124,7 +122,7 @@ pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
     let confirms = search.confirm && experiment.looks == Looks::PlannedStarts;
     let is_guided = search.strategy == StrategyName::Guided && experiment.restarts;
     let not_replayed = match is_guided {
-        true => on_servers::not_replayed(request, &prepare::options(request, &space)?),
+        true => on_servers::not_replayed(request, &preparation::options(request, &space)?),
         false => None,
     };
     let most_starts = match is_guided {

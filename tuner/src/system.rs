@@ -2,15 +2,19 @@
 //!
 //! Strategies, journal, selection and reports see only this interface.
 
-pub(crate) mod error;
 mod in_process;
 pub mod server;
+pub(crate) mod stop_command;
+pub(crate) mod time_limit;
 
-pub use self::{error::SystemError, in_process::InProcess};
+pub use self::in_process::InProcess;
+pub use crate::error::system::SystemError;
 use crate::{
-    configuration::Configuration,
-    record::{Measurement, PartsApart, Trial},
     runner::{Ended, TrialOptions},
+    trials::{
+        configuration::Configuration,
+        record::{Measurement, PartsApart, Trial},
+    },
 };
 
 /// An engine that can be configured and measured.

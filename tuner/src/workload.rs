@@ -20,7 +20,7 @@ use schemas::sweep::{self, SweepFile};
 
 pub use self::model_text::ModelText;
 use self::{prompts::Prompts, random::share, trace::Traced};
-use crate::{TunerError, configuration::Load, error::tidy};
+use crate::{TunerError, error::tidy, trials::configuration::Load};
 
 /// Maximum number of prompt tokens of a trial, over all requests: one GiB of them.
 const MOST_TOKENS: usize = 1 << 28;

@@ -13,7 +13,7 @@ use std::{
 use saphyr_parser::{Event, Parser};
 use schemas::{sweep::SweepFile, text::Source};
 use serde_json::{Value, json};
-use tuner::jobs::{JobFile, JobRequest, Scheduler, place::KUBERNETES_COUNT};
+use tuner::sweep::jobs::{JobFile, JobRequest, Scheduler, place::KUBERNETES_COUNT};
 
 /// A name with everything that shells, SLURM and YAML could trip over.
 const HARD: &str = "it's a \"$(touch x)\" `y` \\ & #1: {} é";

@@ -5,8 +5,8 @@ use std::{path::Path, sync::atomic::AtomicBool};
 use engine::DeviceChoice;
 use schemas::{sweep::SweepFile, text::Source};
 use tuner::{
-    record::{Measurement, Outcome, Record},
     sweep::{self, Progress, SweepRequest},
+    trials::record::{Measurement, Outcome, Record},
 };
 
 const FILE: &str = r#"

@@ -1,6 +1,6 @@
 //! Killed, resumed, sharded and merged: the ranking is that of one run without interruption.
 
-#[path = "../src/synthetic.rs"]
+#[path = "../src/fixtures/synthetic.rs"]
 mod synthetic;
 
 use std::{
@@ -16,13 +16,16 @@ use schemas::{
     tree::{NodeSource, TreeShape},
 };
 use tuner::{
-    configuration::Load,
-    journal::{self, FILE_NAME, FORMAT, Header, Journal},
-    merge,
-    record::{self, Fingerprint, Outcome, Record, Role, Trial},
-    selection::{LoadRanking, Looks, rank},
+    results::selection::{LoadRanking, Looks, rank},
     space::{Candidate, expand},
     strategy::{self, Experiment, Shard},
+    sweep::merge,
+    trials::{
+        self,
+        configuration::Load,
+        journal::{self, FILE_NAME, FORMAT, Header, Journal},
+        record::{Fingerprint, Outcome, Record, Role, Trial},
+    },
 };
 
 const SWEEP: &str = "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE'\n[workload]\nprompts = 'p'\n\
@@ -320,34 +323,34 @@ fn damaged_lines_are_named_and_left_out() {
 #[test]
 fn the_guide_of_the_first_that_has_one_is_copied() {
     let (base, folders) = two_shards(1);
-    let guide = |fingerprint: Fingerprint| tuner::guide::Guide {
-        format: tuner::guide::FORMAT,
+    let guide = |fingerprint: Fingerprint| tuner::prediction::guide::Guide {
+        format: tuner::prediction::guide::FORMAT,
         fingerprint,
         draft: String::new(),
-        acceptance: tuner::guide::AcceptanceTable {
-            source: tuner::guide::AcceptanceSource::Replayed { texts: 1, tokens: 2 },
+        acceptance: tuner::prediction::guide::AcceptanceTable {
+            source: tuner::prediction::guide::AcceptanceSource::Replayed { texts: 1, tokens: 2 },
             rows: Vec::new(),
             text_drafts: Vec::new(),
         },
-        round_times: tuner::guide::RoundTimeSummary {
+        round_times: tuner::prediction::guide::RoundTimeSummary {
             parameters: Vec::new(),
-            error: tuner::guide::CrossValidation::default(),
+            error: tuner::prediction::guide::CrossValidation::default(),
             points: Vec::new(),
         },
         predictions: Vec::new(),
         rounds_by_batch: Vec::new(),
         captures: Vec::new(),
-        cost: tuner::guide::Cost::default(),
+        cost: tuner::prediction::guide::Cost::default(),
         others: Vec::new(),
     };
     let elsewhere = Fingerprint { device_name: "y".into(), ..fingerprint() };
     let texts = [elsewhere, fingerprint()].map(|of| serde_json::to_string(&guide(of)).expect("JSON"));
     for (folder, text) in folders.iter().zip(&texts) {
-        fs::write(folder.join(tuner::guide::FILE_NAME), text).expect("a guide");
+        fs::write(folder.join(tuner::prediction::guide::FILE_NAME), text).expect("a guide");
     }
     let out = base.path().join("out");
     merge::run(&folders, &out).expect("it merges");
-    assert_eq!(fs::read_to_string(out.join(tuner::guide::FILE_NAME)).expect("a guide"), texts[1]);
+    assert_eq!(fs::read_to_string(out.join(tuner::prediction::guide::FILE_NAME)).expect("a guide"), texts[1]);
 }
 
 #[test]

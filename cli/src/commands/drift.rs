@@ -78,7 +78,7 @@ fn shown(found: &Drift, of_training: bool) -> String {
     for part in &found.parts {
         text += &format!(
             "{}  {:>6} requests   accept length {:.3}\n",
-            tuner::date::utc(part.from as u64),
+            tuner::files::date::utc(part.from as u64),
             part.requests,
             part.accept_length
         );

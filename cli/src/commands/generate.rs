@@ -177,7 +177,7 @@ fn trace(
         bail!("--trace: no output has a second token");
     }
     let traces = engine.trace_positions(&texts, limits, &mut |_| ControlFlow::Continue(()))?;
-    tuner::traces::write(path, &traces.unwrap_or_default())?;
+    tuner::files::traces::write(path, &traces.unwrap_or_default())?;
     let positions: usize = texts.iter().map(|text| text.output_tokens() - 1).sum();
     terminal::note(&format!("trace of {positions} positions of {} outputs: {}", texts.len(), path.display()));
     Ok(())

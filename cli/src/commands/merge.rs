@@ -28,7 +28,7 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let Some(workloads) = tuner::workload_folders::by_name(&arguments.folders) else {
+    let Some(workloads) = tuner::trials::workload_folders::by_name(&arguments.folders) else {
         return merge(&arguments.folders, &arguments.out);
     };
     let mut exit = Exit::Fine;
@@ -44,7 +44,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 
 /// Merges folders with journals.
 fn merge(folders: &[PathBuf], out: &Path) -> anyhow::Result<Exit> {
-    let summary = tuner::merge::run(folders, out)?;
+    let summary = tuner::sweep::merge::run(folders, out)?;
     summary.notes.iter().for_each(|note| terminal::note(note));
     let out = out.display();
     let planned = match (summary.planned, summary.missing.is_empty()) {

@@ -70,7 +70,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         }
         return super::running::report(folder, arguments.out.as_deref().unwrap_or(folder)).map(|_| Exit::Fine);
     }
-    let folders = tuner::workload_folders::expanded(&arguments.folders);
+    let folders = tuner::trials::workload_folders::expanded(&arguments.folders);
     let input = ReportInput { compare: arguments.compare, ..input(&folders)? };
     input.sweeps.iter().flat_map(Sweep::named_notices).for_each(|notice| terminal::note(&notice));
     if input.sweeps.iter().all(|sweep| sweep.records.is_empty()) {

@@ -10,12 +10,12 @@ use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use schemas::{sweep::Models, text::Source};
 use tuner::{
-    configuration::Load,
     running::{
         self, Connected, LaunchFile, RunningEnd, RunningProgress, RunningRequest,
         journal::RunningContents,
         record::{RunningOutcome, RunningRecord, RunningServer, RunningSettings},
     },
+    trials::configuration::Load,
 };
 
 use super::lint::of_server;
@@ -56,8 +56,8 @@ pub struct Inputs {
 /// # Errors
 /// When a server cannot be used, or nothing could be measured.
 pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
-    if !inputs.resume && tuner::journal::exists(&inputs.out) {
-        return Err(tuner::journal::already_there(&inputs.out).into());
+    if !inputs.resume && tuner::trials::journal::exists(&inputs.out) {
+        return Err(tuner::trials::journal::already_there(&inputs.out).into());
     }
     results_folder::check_for_sweep(&inputs.out, inputs.resume)?;
     if let [first, second] = inputs.urls.as_slice()

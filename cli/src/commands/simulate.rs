@@ -8,6 +8,7 @@ use std::{
 use anyhow::{Context, bail};
 use schemas::tree::{NodeSource, TreeShape};
 use tuner::{
+    files::traces,
     forecast::{
         Memory, Setup,
         costs::{NAMES, StepCosts},
@@ -16,7 +17,6 @@ use tuner::{
         plan::{Load, POLICIES, Plan, Sent, Simulated},
         rollout::{Lengths, Rollout},
     },
-    traces,
 };
 
 use crate::{exit::Exit, terminal};

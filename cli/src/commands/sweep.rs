@@ -22,11 +22,10 @@ use schemas::{
 };
 use tuner::{
     TunerError,
-    jobs::Scheduler,
-    record::{Outcome, Record},
     running::record::RunningSettings,
     strategy::Shard,
-    sweep::{StopReason, SweepRequest, SweepSummary},
+    sweep::{StopReason, SweepRequest, SweepSummary, jobs::Scheduler},
+    trials::record::{Outcome, Record},
 };
 
 use self::progress::Bar;
@@ -261,7 +260,7 @@ fn at_url(file: SweepFile, folder: &Path, source: &Source, arguments: &Arguments
             urls: Vec::new(),
             workload: file.workload.clone(),
             folder: folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).display().to_string(),
-            loads: tuner::settings::loads(&file),
+            loads: tuner::space::settings::loads(&file),
             repeats: file.search.repeats,
             seconds: file.search.seconds,
             flush: file.system.flush,

@@ -12,7 +12,7 @@ use schemas::{
     secrets,
     sweep::{RandomPrompts, Until, Workload, is_server_address},
 };
-use tuner::{configuration::Load, from_launch::Start, running::record::RunningSettings, strategy::Shard};
+use tuner::{from_launch::Start, running::record::RunningSettings, strategy::Shard, trials::configuration::Load};
 
 use self::request_log::Logged;
 use super::running;

@@ -1,6 +1,6 @@
 //! The ranking, as medians with intervals.
 
-use tuner::{record::Role as Part, selection::Interval};
+use tuner::{results::selection::Interval, trials::record::Role as Part};
 
 use super::{
     Drawn, Format,

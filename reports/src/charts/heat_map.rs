@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tuner::guide::Prediction;
+use tuner::prediction::guide::Prediction;
 
 use super::{
     Drawn, Format,

@@ -1,9 +1,11 @@
 //! Total throughput against the speed that one user sees, over all loads.
 
 use tuner::{
-    configuration::{Configuration, Load},
-    record::Role as Part,
-    selection::Interval,
+    results::selection::Interval,
+    trials::{
+        configuration::{Configuration, Load},
+        record::Role as Part,
+    },
 };
 
 use super::{

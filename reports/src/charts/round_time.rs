@@ -1,6 +1,6 @@
 //! The time of a round, by part.
 
-use tuner::record::Role as Part;
+use tuner::trials::record::Role as Part;
 
 use super::{
     Drawn, Format,

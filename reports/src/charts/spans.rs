@@ -1,6 +1,6 @@
 //! Rows with one interval each, and an optional second mark.
 
-use tuner::selection::Interval;
+use tuner::results::selection::Interval;
 
 use super::{
     Drawn, Format,

@@ -1,7 +1,7 @@
 //! The predictions, one row per configuration and load, with measurements.
 
 use polars_core::prelude::*;
-use tuner::guide::Prediction;
+use tuner::prediction::guide::Prediction;
 
 use super::{batch_size, frame, request_rate};
 use crate::{agreement::Predicted, error::ReportError, section::Section};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tuner::{TunerError, guide, journal, outcome};
+use tuner::{TunerError, prediction::guide, results::outcome, trials::journal};
 
 use super::Sweep;
 

@@ -4,7 +4,7 @@ mod launches;
 mod verdict;
 
 use serde::Serialize;
-use tuner::selection::{Interval, IntervalKind};
+use tuner::results::selection::{Interval, IntervalKind};
 
 use crate::{
     columns,

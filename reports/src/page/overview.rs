@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tuner::configuration::Load;
+use tuner::trials::configuration::Load;
 
 use super::part::{Cell, Table};
 use crate::{figures, names, section::Section};

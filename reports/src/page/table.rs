@@ -1,7 +1,7 @@
 //! Tables of one load.
 
 use serde::Serialize;
-use tuner::record::{Exclusion, Role};
+use tuner::trials::record::{Exclusion, Role};
 
 use crate::{
     columns::{self, Column},

@@ -1,6 +1,6 @@
 //! Waiting times of requests: percentiles, the share in time, and the actual rate of an open loop.
 
-use tuner::selection::Tail;
+use tuner::results::selection::Tail;
 
 use super::part::{Cell, Table};
 use crate::{

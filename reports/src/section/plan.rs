@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use tuner::{journal::Header, merge, record::Fingerprint};
+use tuner::{
+    sweep::merge,
+    trials::{journal::Header, record::Fingerprint},
+};
 
 use crate::input::Sweep;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tuner::date;
+use tuner::files::date;
 
 use super::Section;
 

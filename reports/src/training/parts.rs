@@ -1,7 +1,7 @@
 //! The parts of the page.
 
 use schemas::training_record::{Comparison, Evaluation, RatioInterval, TrainingRecord};
-use tuner::selection::{Interval, IntervalKind};
+use tuner::results::selection::{Interval, IntervalKind};
 
 use crate::{
     charts::{

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use tuner::{
-    journal::{Header, Journal},
-    record::{Record, Role},
     strategy::Shard,
+    trials::{
+        journal::{Header, Journal},
+        record::{Record, Role},
+    },
 };
 
 use super::synthetic::{Synthetic, header};

@@ -3,12 +3,14 @@
 
 use schemas::tree::TreeShape;
 use tuner::{
-    configuration::{Configuration, Load},
-    guide::{
+    prediction::guide::{
         AcceptanceRow, AcceptanceSource, AcceptanceTable, CaptureChoice, CaptureList, CapturePoint, Cost,
         CrossValidation, FORMAT, Guide, Parameter, Prediction, RoundTimeSummary, TimedPoint,
     },
-    record::{Measurement, Outcome, Record},
+    trials::{
+        configuration::{Configuration, Load},
+        record::{Measurement, Outcome, Record},
+    },
 };
 
 use super::synthetic::{Synthetic, fingerprint};

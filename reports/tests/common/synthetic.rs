@@ -3,7 +3,7 @@
 
 use reports::Sweep;
 use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile};
-use tuner::{
+use tuner::trials::{
     configuration::{Configuration, Load},
     journal::{FORMAT, Header},
     record::{Fingerprint, Measurement, Origin, Outcome, PartsApart, Record, Role, Spread, Trial},

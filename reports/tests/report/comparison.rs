@@ -5,10 +5,12 @@ use std::{fs, path::PathBuf};
 use polars_io::prelude::*;
 use reports::{ReportInput, Sweep};
 use tuner::{
-    configuration::Load,
-    journal::Header,
-    merge,
-    record::{Outcome, Role},
+    sweep::merge,
+    trials::{
+        configuration::Load,
+        journal::Header,
+        record::{Outcome, Role},
+    },
 };
 
 use crate::{check, elsewhere, folders::two_shards, input, small, synthetic::header};

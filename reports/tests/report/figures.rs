@@ -7,7 +7,7 @@ use polars_io::prelude::*;
 use reports::ReportInput;
 use schemas::tree::TreeShape;
 use tempfile::TempDir;
-use tuner::{
+use tuner::trials::{
     configuration::{Load, Real, TableRow},
     record::{ArrivalFigures, Measurement, Outcome, Record, Role, Stalls},
 };

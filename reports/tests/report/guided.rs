@@ -5,7 +5,7 @@ use std::fs;
 use polars_core::prelude::*;
 use polars_io::prelude::*;
 use reports::Sweep;
-use tuner::journal::{Header, Journal};
+use tuner::trials::journal::{Header, Journal};
 
 use crate::{
     check,
@@ -83,7 +83,7 @@ fn a_guide_beside_the_journal_is_read_and_a_broken_one_is_a_notice() {
     let mut journal = Journal::create(folder.path(), &header).expect("a journal");
     synthetic.records().iter().take(6).for_each(|record| journal.append(record).expect("written"));
     let check = |text: Option<&str>, there: bool, notices: &[&str]| {
-        let path = folder.path().join(tuner::guide::FILE_NAME);
+        let path = folder.path().join(tuner::prediction::guide::FILE_NAME);
         match text {
             Some(text) => fs::write(&path, text).expect("written"),
             None => assert!(!path.exists()),

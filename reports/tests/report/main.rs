@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use common::synthetic::{self, Synthetic};
 use reports::{ReportInput, Sweep};
 use schemas::tree::TreeShape;
-use tuner::record::{Outcome, Record};
+use tuner::trials::record::{Outcome, Record};
 
 fn small() -> Synthetic {
     let shapes = [TreeShape::OFF, TreeShape::chain(1), TreeShape::chain(3)]

@@ -6,7 +6,7 @@ use polars_core::prelude::*;
 use polars_io::prelude::*;
 use reports::{ReportInput, Sweep};
 use schemas::tree::TreeShape;
-use tuner::{
+use tuner::trials::{
     configuration::{Knobs, Load, Real, TableRow},
     journal::Header,
     record::{Outcome, Role},

@@ -16,7 +16,7 @@ mod timing;
 
 use std::{error::Error, path::Path};
 
-use tuner::latency::design::MOST_POINTS;
+use tuner::prediction::latency::design::MOST_POINTS;
 
 use crate::{
     measured::Measured,

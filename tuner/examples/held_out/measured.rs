@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, error::Error, fs, path::Path, time::Duration};
 use engine::timing::{RoundTimes, TimingPoint};
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
-use tuner::latency::{Machine, Point, Sample};
+use tuner::prediction::latency::{Machine, Point, Sample};
 
 /// All timed points of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

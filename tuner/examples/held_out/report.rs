@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, error::Error};
 use engine::timing::TimingPoint;
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use tuner::{
-    latency::{Kind, Machine, Point, RoundModel, Sample, design::among},
+    prediction::latency::{Kind, Machine, Point, RoundModel, Sample, design::among},
     statistics::median,
 };
 

@@ -10,7 +10,7 @@ use std::{
 use engine::{DeviceChoice, Engine, EngineOptions, ShapePolicy, options::LoadFormat, timing::TimingPoint};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::tree::TreeShape;
-use tuner::latency::{
+use tuner::prediction::latency::{
     Machine,
     design::{Space, design},
 };

@@ -7,12 +7,14 @@ use schemas::{
     tree::TreeShape,
 };
 use tuner::{
-    configuration::{Configuration, Load},
-    record::{Fingerprint, Measurement, Origin, Outcome, Record, Role, Spread, Steady, Trial},
+    results::selection::{LoadRanking, Looks, Verdict, rank},
     runner::steady::{Step, steadied},
-    selection::{LoadRanking, Looks, Verdict, rank},
     space::Candidate,
     strategy::{self, Experiment},
+    trials::{
+        configuration::{Configuration, Load},
+        record::{Fingerprint, Measurement, Origin, Outcome, Record, Role, Spread, Steady, Trial},
+    },
 };
 
 /// Steps of a trial.

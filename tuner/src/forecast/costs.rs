@@ -1,6 +1,6 @@
 //! The time of a step as a sum of costs, for rounds that verify any number of rows.
 //!
-//! A fitted [`RoundModel`](crate::latency::RoundModel) knows rounds of tree shapes. A budget verifies a number of rows
+//! A fitted [`RoundModel`](crate::prediction::latency::RoundModel) knows rounds of tree shapes. A budget verifies a number of rows
 //! that is no shape's, so its time is a sum: the target's pass over the rows, the draft's passes, a cost for each
 //! request, and one for each token in the cache.
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
-use crate::{TunerError, atomic_file};
+use crate::{TunerError, files::atomic_file};
 
 /// Version of the file's format.
 pub const FORMAT: u32 = 1;

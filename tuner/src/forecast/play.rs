@@ -6,7 +6,7 @@ use engine::options::padded;
 use schemas::tree::TreeShape;
 
 use super::{Arrivals, Forecast, Setup, Stretch, memory::Occupancy};
-use crate::{TunerError, record::Spread};
+use crate::{TunerError, trials::record::Spread};
 
 /// How requests proceed in rounds.
 pub trait Course {

@@ -9,15 +9,19 @@ use schemas::{sweep::Objective, tree::TreeShape};
 
 use super::*;
 use crate::{
-    capture::{Demand, Limits, optimize},
-    configuration::{Configuration, Load},
-    latency::{
-        Clock, Kind, Machine, Point, RoundModel, Sample,
-        design::{Space, design},
-        prefill::PrefillModel,
+    prediction::{
+        capture::{Demand, Limits, optimize},
+        latency::{
+            Clock, Kind, Machine, Point, RoundModel, Sample,
+            design::{Space, design},
+            prefill::PrefillModel,
+        },
     },
-    record::Trial,
     runner::{self, Ended, TrialOptions},
+    trials::{
+        configuration::{Configuration, Load},
+        record::Trial,
+    },
     workload::Workload,
 };
 

@@ -14,7 +14,7 @@ use schemas::{
 use serde_json::{Map, Value};
 
 use super::{Draft, speculation};
-use crate::configuration::Configuration;
+use crate::trials::configuration::Configuration;
 
 /// A changed launch.
 #[derive(Clone, Debug, PartialEq, Eq)]

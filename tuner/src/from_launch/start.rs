@@ -1,7 +1,7 @@
 //! Commands by which a user starts and ends what is not one process of this machine: a job, several nodes, a router with its
 //! workers.
 
-use crate::stop_command;
+use crate::system::stop_command;
 
 /// The user's commands.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use schemas::{
 };
 
 use super::{Draft, LaunchSweep, Rewritten, Start, Treated, Wanted, choose, read_to_run, rewrite, sweep_of, variables};
-use crate::configuration::{Configuration, Knobs};
+use crate::trials::configuration::{Configuration, Knobs};
 
 const SGLANG: &str = "\
 #!/bin/bash

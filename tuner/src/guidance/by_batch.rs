@@ -5,9 +5,11 @@ use engine::options::padded;
 use super::rounds::{self, Timed};
 use crate::{
     TunerError,
-    guide::{AcceptanceTable, RoundsByBatch},
-    latency::Point,
-    sweep::prepare::Ready,
+    prediction::{
+        guide::{AcceptanceTable, RoundsByBatch},
+        latency::Point,
+    },
+    preparation::Ready,
     workload::context,
 };
 

@@ -6,11 +6,13 @@ use super::{
 };
 use crate::{
     TunerError,
-    capture::{self, Demand, Limits},
-    configuration::Load,
-    guide::{CaptureChoice, CaptureList, CapturePoint},
-    latency::Point,
-    sweep::{prepare::Ready, request::SweepRequest},
+    prediction::{
+        capture::{self, Demand, Limits},
+        guide::{CaptureChoice, CaptureList, CapturePoint},
+        latency::Point,
+    },
+    preparation::{Ready, request::SweepRequest},
+    trials::configuration::Load,
 };
 
 /// The best list for the best predicted configuration of each load, next to commonly used lists. Empty if rounds run

@@ -9,11 +9,13 @@ use super::{
 };
 use crate::{
     TunerError,
-    configuration::{Configuration, Load},
     forecast::{Arrivals, Forecast, Need, Setup, rounds_behind, simulate},
-    guide::{AcceptanceTable, Prediction},
-    latency::{Beyond, Kind, Point},
-    sweep::{prepare::Ready, request::SweepRequest},
+    prediction::{
+        guide::{AcceptanceTable, Prediction},
+        latency::{Beyond, Kind, Point},
+    },
+    preparation::{Ready, request::SweepRequest},
+    trials::configuration::{Configuration, Load},
     workload::{Workload, context},
 };
 
@@ -136,9 +138,11 @@ mod tests {
 
     use super::*;
     use crate::{
-        demo,
-        guide::{CrossValidation, RoundTimeSummary},
-        latency::{Machine, RoundModel, Sample, prefill::PrefillModels},
+        fixtures::demo,
+        prediction::{
+            guide::{CrossValidation, RoundTimeSummary},
+            latency::{Machine, RoundModel, Sample, prefill::PrefillModels},
+        },
     };
 
     /// A prefill step takes 4 ms with the draft and 1 ms without it; a round takes 2 ms.

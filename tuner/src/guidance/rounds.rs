@@ -10,17 +10,19 @@ use engine::{
 
 use crate::{
     TunerError,
-    configuration::Load,
-    guide::{AcceptanceTable, CrossValidation, Parameter, RoundTimeSummary, TimedPoint},
-    latency::{
-        Clock, LatencyError, Machine, Point, RoundModel, Sample,
-        design::{self, MOST_POINTS},
-        prefill::PrefillModels,
+    prediction::{
+        guide::{AcceptanceTable, CrossValidation, Parameter, RoundTimeSummary, TimedPoint},
+        latency::{
+            Clock, LatencyError, Machine, Point, RoundModel, Sample,
+            design::{self, MOST_POINTS},
+            prefill::PrefillModels,
+        },
     },
-    sweep::{
-        prepare::Ready,
+    preparation::{
+        Ready,
         request::{Progress, SweepRequest},
     },
+    trials::configuration::Load,
     workload::{Workload, context},
 };
 

@@ -10,10 +10,12 @@ use std::{
 use schemas::{sweep::SweepFile, text::Source};
 
 use crate::{
-    configuration::Load,
-    guide::AcceptanceSource,
-    record::{Measurement, Record, Role},
+    prediction::guide::AcceptanceSource,
     sweep::{Progress, StopReason, SweepRequest, SweepSummary, run},
+    trials::{
+        configuration::Load,
+        record::{Measurement, Record, Role},
+    },
 };
 
 /// The messages of a sweep before its first trial, and the message at which it is killed.
@@ -110,7 +112,7 @@ fn sweep_heard(file: &str, out: &Path, resume: bool, progress: &mut dyn Progress
     run(&request, progress).expect("it runs")
 }
 
-fn figures(summary: &SweepSummary) -> impl Iterator<Item = (&crate::record::Trial, &Measurement)> {
+fn figures(summary: &SweepSummary) -> impl Iterator<Item = (&crate::trials::record::Trial, &Measurement)> {
     summary.records.iter().filter_map(|record| Some((&record.trial, record.measurement()?)))
 }
 
@@ -118,7 +120,7 @@ fn figures(summary: &SweepSummary) -> impl Iterator<Item = (&crate::record::Tria
 fn a_guided_sweep_predicts_the_space_and_its_acceptance_is_exact() {
     let folder = tempfile::tempdir().expect("a folder");
     let summary = sweep(FILE, folder.path(), false);
-    let guide = crate::guide::read(&folder.path().join("results")).expect("a guide").expect("a guide");
+    let guide = crate::prediction::guide::read(&folder.path().join("results")).expect("a guide").expect("a guide");
     assert!(matches!(guide.acceptance.source, AcceptanceSource::Replayed { texts: 5, tokens: 100 }));
     // No speculation, the default and four shapes under two loads.
     assert_eq!(guide.predictions.len(), 6 * 2);
@@ -154,7 +156,7 @@ fn imported_acceptance_is_made_up_in_every_trial_and_says_so() {
     std::fs::write(folder.path().join("table.json"), table).expect("a table");
     let file = FILE.replace("algorithm = \"EAGLE3\"", "algorithm = \"EAGLE3\"\nacceptance = { file = \"table.json\" }");
     let summary = sweep(&file, folder.path(), false);
-    let guide = crate::guide::read(&folder.path().join("results")).expect("a guide").expect("a guide");
+    let guide = crate::prediction::guide::read(&folder.path().join("results")).expect("a guide").expect("a guide");
     assert!(matches!(guide.acceptance.source, AcceptanceSource::Imported { .. }));
     assert_eq!(guide.predictions.len(), 3 * 2, "no speculation and two shapes of which something is known");
     assert!(figures(&summary).all(|(_, measured)| measured.simulated));
@@ -218,7 +220,7 @@ fn texts_outlive_a_kill_and_are_not_run_again() {
     assert!(fs::read(&states).expect("the states") == kept);
     assert!(!heard.said.iter().any(|said| said == "texts without speculation"), "{:?}", heard.said);
     assert!(fs::read(&path).expect("the texts") == written);
-    let guide = crate::guide::read(&folder.path().join("results")).expect("a guide").expect("a guide");
+    let guide = crate::prediction::guide::read(&folder.path().join("results")).expect("a guide").expect("a guide");
     assert!(matches!(guide.acceptance.source, AcceptanceSource::Replayed { texts: 5, tokens: 100 }));
     assert!(guide.cost.texts_s > 0.0, "what the texts have cost once");
     let speculating = || figures(&summary).filter(|(trial, _)| !trial.configuration.is_off());

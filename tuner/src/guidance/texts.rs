@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     TunerError,
-    atomic_file::{self, Version},
-    record::Fingerprint,
-    sweep::{
-        prepare::Ready,
+    files::atomic_file::{self, Version},
+    preparation::{
+        Ready,
         request::{Progress, SweepRequest},
     },
+    trials::record::Fingerprint,
 };
 
 /// The file's name in the folder of a sweep.

@@ -9,7 +9,7 @@ use super::{
     drive::{CompletedRequest, Observations},
     steady::{Clock, Steadied, steadied},
 };
-use crate::record::{ArrivalFigures, Measurement, Spread, Steady};
+use crate::trials::record::{ArrivalFigures, Measurement, Spread, Steady};
 
 /// Selects a part of a round, or all of it.
 pub type PartOfRound = fn(&RoundTiming) -> Option<Duration>;
@@ -202,7 +202,7 @@ mod tests {
     use schemas::sweep::Metric;
 
     use super::{super::steady::Step, *};
-    use crate::record::Stalls;
+    use crate::trials::record::Stalls;
 
     /// A request: its delay, first token and end (both from its submission) in ms, and its number of tokens.
     fn served(late: u64, first: u64, end: u64, tokens: usize) -> CompletedRequest {

@@ -11,7 +11,7 @@ use super::{
     policy,
 };
 use crate::{
-    record::{Measurement, PartsApart, Trial},
+    trials::record::{Measurement, PartsApart, Trial},
     workload::{Workload, context},
 };
 

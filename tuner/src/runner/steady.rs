@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{record::Stalls, statistics::median};
+use crate::{statistics::median, trials::record::Stalls};
 
 /// A step of the engine.
 #[derive(Clone, Copy, Debug, PartialEq)]

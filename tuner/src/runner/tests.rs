@@ -16,9 +16,11 @@ use super::{
     parts, run,
 };
 use crate::{
-    configuration::{Configuration, Load, Real, TableRow},
-    demo,
-    record::{Measurement, Trial},
+    fixtures::demo,
+    trials::{
+        configuration::{Configuration, Load, Real, TableRow},
+        record::{Measurement, Trial},
+    },
     workload::Workload,
 };
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::record::{FORMAT, RunningHeader, RunningRecord};
 use crate::{
     TunerError,
-    journal::{
+    trials::journal::{
         FILE_NAME, RUNNING,
         lines::{self, Lines, complete, content},
     },

@@ -8,7 +8,10 @@ use std::{
 use external::process_table::{all, with_descendants};
 use serde_json::Value;
 
-use crate::{machine, nvidia_smi, system::server::Host};
+use crate::{
+    host::{machine, nvidia_smi},
+    system::server::Host,
+};
 
 /// Host and device of a server at a URL.
 pub fn of(url: &str, answer: Option<&Value>) -> (String, Option<String>) {

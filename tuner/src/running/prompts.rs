@@ -9,7 +9,7 @@ use schemas::sweep;
 
 use crate::{
     TunerError,
-    configuration::Load,
+    trials::configuration::Load,
     workload::{ModelText, Workload},
 };
 

@@ -3,7 +3,7 @@
 use schemas::sweep::Workload;
 use serde::{Deserialize, Serialize};
 
-use crate::{configuration::Load, record::Spread};
+use crate::trials::{configuration::Load, record::Spread};
 
 /// Version of the format.
 pub const FORMAT: u32 = 1;

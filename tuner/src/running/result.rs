@@ -3,8 +3,8 @@
 
 use super::record::{Cache, RunningFigures, RunningRecord, RunningServer};
 use crate::{
-    configuration::Load,
     statistics::{Interval, IntervalKind, interval},
+    trials::configuration::Load,
 };
 
 /// The figures of a server under a load, of its cold or of its warm trials.
@@ -205,8 +205,8 @@ fn over(values: impl Iterator<Item = f64>) -> Option<Interval> {
 mod tests {
     use super::*;
     use crate::{
-        record::Spread,
         running::record::{OtherTraffic, RunningOutcome},
+        trials::record::Spread,
     };
 
     fn record(server: usize, repeat: usize, rate: f64, others: bool) -> RunningRecord {

@@ -17,7 +17,7 @@ use super::{
     prompts::Draw,
     record::{OtherTraffic, RunningFigures},
 };
-use crate::{record::Spread, statistics::median, system::server::generate};
+use crate::{statistics::median, system::server::generate, trials::record::Spread};
 
 /// Interval at which the server's gauges are read during a load.
 const LOOK: Duration = Duration::from_millis(50);

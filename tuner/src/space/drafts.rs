@@ -1,7 +1,7 @@
 //! The space of a sweep of several drafts: their spaces side by side.
 
 use super::{Candidate, Expanded};
-use crate::record::Role;
+use crate::trials::record::Role;
 
 /// A draft that takes no part, since it cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,9 +15,11 @@ use schemas::sweep::Search;
 
 use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved};
 use crate::{
-    configuration::{Configuration, Load},
-    record::{Outcome, Role, Trial},
     space::Candidate,
+    trials::{
+        configuration::{Configuration, Load},
+        record::{Outcome, Role, Trial},
+    },
 };
 
 /// Share of the space that the walk may measure, without a budget.

@@ -24,12 +24,16 @@ use self::rotations::is_chain;
 pub use self::rotations::rotations;
 use super::{Experiment, SearchStop, StopReason, TrialRunner, listed};
 use crate::{
-    configuration::{Configuration, Load},
-    guide::{AcceptanceTable, Prediction},
-    latency::additive::{AdditiveModel, Observation, TERMS, terms},
-    record::{Record, Role},
+    prediction::{
+        guide::{AcceptanceTable, Prediction},
+        latency::additive::{AdditiveModel, Observation, TERMS, terms},
+    },
     space::Candidate,
     statistics::median,
+    trials::{
+        configuration::{Configuration, Load},
+        record::{Record, Role},
+    },
 };
 
 /// Maximum number of starts, unless the sweep's `candidates` needs more.

@@ -7,11 +7,13 @@ use schemas::sweep::{Metric, Search};
 
 use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved};
 use crate::{
-    configuration::{Configuration, Load},
-    guide::Prediction,
-    record::{Record, Role, Trial},
-    selection::{LoadRanking, Ranked, Verdict},
+    prediction::guide::Prediction,
+    results::selection::{LoadRanking, Ranked, Verdict},
     space::Candidate,
+    trials::{
+        configuration::{Configuration, Load},
+        record::{Record, Role, Trial},
+    },
 };
 
 /// A candidate whose first repeat is slower than the best by more than this, in logarithms, is not repeated: on a
@@ -184,7 +186,7 @@ fn settings(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) ->
 }
 
 /// Repeats the contenders that tie with the best for lack of data. Results are looked at once before and once after, whose
-/// intervals hold together ([`Looks::Twice`](crate::selection::Looks)): a look after each repeat would need wider ones. Returns
+/// intervals hold together ([`Looks::Twice`](crate::results::selection::Looks)): a look after each repeat would need wider ones. Returns
 /// whether the choice is clear.
 fn tell_apart(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<bool, SearchStop> {
     // Without the further repeats of an interrupted run.

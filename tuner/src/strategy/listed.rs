@@ -5,9 +5,11 @@ use schemas::sweep::Search;
 
 use super::{Experiment, SearchStop, StopReason, TrialRunner};
 use crate::{
-    configuration::{Configuration, Knobs, Load},
-    record::{Role, Trial},
     space::Candidate,
+    trials::{
+        configuration::{Configuration, Knobs, Load},
+        record::{Role, Trial},
+    },
 };
 
 /// Measures a list of trials in order.

@@ -8,10 +8,12 @@ use schemas::sweep::{Search, Until};
 
 use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved};
 use crate::{
-    configuration::{Configuration, Load},
-    record::{Role, Trial},
-    selection::{LoadRanking, MOST_REPEATS, Ranked, Uncertainty, Verdict},
+    results::selection::{LoadRanking, MOST_REPEATS, Ranked, Uncertainty, Verdict},
     space::Candidate,
+    trials::{
+        configuration::{Configuration, Load},
+        record::{Role, Trial},
+    },
 };
 
 /// Maximum number of configurations that are repeated before the next look while it is open whether speculation pays: the

@@ -1,6 +1,9 @@
 //! The candidates of a shard.
 
-use crate::{record::Role, shard::Shard, space::Candidate};
+use crate::{
+    space::Candidate,
+    trials::{record::Role, shard::Shard},
+};
 
 impl Shard {
     /// Keeps every `count`-th candidate. Baselines stay in every shard: comparisons are paired on one machine.

@@ -8,7 +8,7 @@ use schemas::{
 };
 
 use super::*;
-use crate::{configuration::Configuration, space::expand, synthetic};
+use crate::{fixtures::synthetic, space::expand, trials::configuration::Configuration};
 
 /// A simulated machine: every configuration has a true speed, and figures scatter around it.
 struct MadeUp {

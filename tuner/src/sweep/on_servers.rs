@@ -17,25 +17,28 @@ use schemas::sweep::StrategyName;
 
 use super::{
     Progress, SweepRequest, SweepSummary, check_continues, finish, header, open, planned,
-    prepare::{self, Ready},
     system_bench::{Field, SystemBench},
 };
 use crate::{
-    TunerError, acceptance,
-    configuration::Configuration,
-    guidance,
-    guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
-    journal::Header,
-    latency::additive::{AdditiveModel, Observation},
-    record::{Fingerprint, Record, Trial},
-    settings,
-    space::{Candidate, Expanded},
+    TunerError, guidance,
+    prediction::{
+        acceptance,
+        guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
+        latency::additive::{AdditiveModel, Observation},
+    },
+    preparation::{self, Ready},
+    space::{Candidate, Expanded, settings},
     strategy::{self, Experiment, Found, Planned},
     system::{
         System, SystemError,
         server::{Host, LaunchPlan, Lookup, Servers, State, look_up, words},
+        time_limit::TimeLimit,
     },
-    time_limit::TimeLimit,
+    trials::{
+        configuration::Configuration,
+        journal::Header,
+        record::{Fingerprint, Record, Trial},
+    },
 };
 
 /// Runs the sweep. Its time counts from the first server that is ready: how long a first start takes says nothing about
@@ -53,9 +56,9 @@ fn run_within(
 ) -> Result<SweepSummary, TunerError> {
     let file = &request.file;
     // Before anything slow.
-    let expanded = prepare::space(request, prepare::imported(request)?.as_ref())?;
+    let expanded = preparation::space(request, preparation::imported(request)?.as_ref())?;
     check_files(&plan_of(request, &expanded), request, progress)?;
-    let (mut ready, model) = prepare::without_engine(request)?;
+    let (mut ready, model) = preparation::without_engine(request)?;
     let planned = planned(request, &ready.experiment);
     let print = fingerprint(request, &ready);
     check_continues(request, &Header { fingerprint: print.clone(), ..header(request, &ready, planned) })?;
@@ -306,12 +309,12 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready) -> Fingerprint {
         device_name: if host.gpus.is_empty() { host.processor } else { names.join(" + ") },
         driver: host.driver,
         engine: String::new(),
-        target: prepare::model_hash(&request.folder, &models.target),
-        draft: prepare::draft_hashes(&request.file, &request.folder),
+        target: preparation::model_hash(&request.folder, &models.target),
+        draft: preparation::draft_hashes(&request.file, &request.folder),
         workload: ready.workload.hash.clone(),
         settings: format!(
             "{}, dtype {}{quantised}{rows}{running}{made_up}{cache}{keys}, started by {start}{env}",
-            prepare::algorithms(&request.file),
+            preparation::algorithms(&request.file),
             models.dtype
         ),
     }

@@ -6,8 +6,9 @@ use std::{path::Path, sync::atomic::AtomicBool};
 use engine::{EngineOptions, load};
 use schemas::{paths::tidy, sweep::SweepFile};
 
-use super::{SweepRequest, prepare};
+use super::SweepRequest;
 use crate::{
+    preparation,
     system::server,
     workload::{ModelText, Workload},
 };
@@ -46,23 +47,23 @@ pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
         supervisor: None,
     };
     let mut refusals = Vec::new();
-    let imported = match prepare::imported(&request) {
+    let imported = match preparation::imported(&request) {
         Ok(imported) => imported,
         Err(error) => return vec![Refusal::at(&["models", "acceptance"], error)],
     };
     for (at, path) in file.space.tables.iter().enumerate() {
-        if let Err(error) = prepare::table(&request, path) {
+        if let Err(error) = preparation::table(&request, path) {
             refusals.push(Refusal { element: Some(at), ..Refusal::at(&["space", "tables"], error) });
         }
     }
     if !refusals.is_empty() {
         return refusals;
     }
-    let mut space = match prepare::space(&request, imported.as_ref()) {
+    let mut space = match preparation::space(&request, imported.as_ref()) {
         Ok(space) => space,
         Err(error) => return vec![Refusal::at(model_key(file), error)],
     };
-    match prepare::options(&request, &space) {
+    match preparation::options(&request, &space) {
         Err(error) => refusals.push(Refusal::at(&["engine"], error)),
         Ok(options) => {
             if file.models.model_shape.is_none() {
@@ -75,7 +76,7 @@ pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
         }
     }
     refusals.extend(server::refusal(&file.system).map(|reason| Refusal::at(&["system", "command"], reason)));
-    let experiment = prepare::experiment(&request, &mut space);
+    let experiment = preparation::experiment(&request, &mut space);
     refusals.extend(experiment.err().map(|error| Refusal::at(&["search", "trials"], error)));
     refusals
 }

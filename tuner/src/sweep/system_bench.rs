@@ -8,16 +8,22 @@ use std::{
 
 use external::failure::Remedy;
 
-use super::{Progress, SweepRequest, prepare::Ready};
+use super::{Progress, SweepRequest};
 use crate::{
     TunerError,
-    configuration::{Configuration, Load},
-    journal::Journal,
-    record::{Fingerprint, Measurement, Outcome, Record, Role, Trial},
+    preparation::Ready,
     runner::{Ended, TrialOptions},
     strategy::{Experiment, SearchStop, StopReason, TrialRunner},
-    system::{System, server::failure_of},
-    time_limit::{Over, TimeLimit},
+    system::{
+        System,
+        server::failure_of,
+        time_limit::{Over, TimeLimit},
+    },
+    trials::{
+        configuration::{Configuration, Load},
+        journal::Journal,
+        record::{Fingerprint, Measurement, Outcome, Record, Role, Trial},
+    },
     workload::Workload,
 };
 

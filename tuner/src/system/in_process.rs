@@ -6,12 +6,14 @@ use engine::EngineError;
 
 use super::{SwitchCost, System, SystemError};
 use crate::{
-    acceptance,
-    configuration::{Configuration, Knobs},
-    record::{Measurement, PartsApart, Trial},
+    prediction::acceptance,
+    preparation::Ready,
     runner::{self, Ended, TrialOptions},
-    settings,
-    sweep::prepare::Ready,
+    space::settings,
+    trials::{
+        configuration::{Configuration, Knobs},
+        record::{Measurement, PartsApart, Trial},
+    },
 };
 
 /// spectune's own engine in this process.

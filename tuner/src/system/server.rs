@@ -46,12 +46,15 @@ pub(crate) use self::observed::generate;
 use self::{gpu_memory::GpuMemory, observed::Rounds};
 use super::{SwitchCost, System, SystemError};
 use crate::{
-    TunerError, atomic_file,
-    configuration::{Configuration, Load},
-    machine::Watch,
-    record::{Measurement, PartsApart, Trial},
+    TunerError,
+    files::atomic_file,
+    host::machine::Watch,
     runner::{self, Ended, Source, TrialOptions, measurement},
-    stop_command,
+    system::stop_command,
+    trials::{
+        configuration::{Configuration, Load},
+        record::{Measurement, PartsApart, Trial},
+    },
 };
 
 /// The subfolder of a sweep's folder with one server log per start.

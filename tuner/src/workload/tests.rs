@@ -7,7 +7,7 @@ use schemas::{
 };
 
 use super::{ModelText, Workload};
-use crate::{configuration::Load, demo};
+use crate::{fixtures::demo, trials::configuration::Load};
 
 /// Parses the `[workload]` table of a sweep file.
 fn asked(lines: &str) -> sweep::Workload {

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use reports::Sweep;
 use tuner::{
-    configuration::Load,
     regression::{Check, Condition, FEWEST_RUNS, Outcome, Run, check, check_paired},
+    results::selection::Comparison,
     running::{
         journal,
         result::{paired, unpaired},
     },
-    selection::Comparison,
+    trials::configuration::Load,
 };
 
 use crate::{exit::Exit, terminal};
@@ -74,7 +74,7 @@ fn is_same_run(one: &Path, other: &Path) -> bool {
     if place(one) == place(other) {
         return true;
     }
-    let name = |folder: &Path| tuner::journal::read(folder).ok().map(|contents| contents.header.journal);
+    let name = |folder: &Path| tuner::trials::journal::read(folder).ok().map(|contents| contents.header.journal);
     let (one, other) = (name(one), name(other));
     one.is_some_and(|name| !name.is_empty() && other.is_some_and(|other| other == name))
 }

@@ -3,8 +3,8 @@
 use anyhow::{Context, bail};
 use schemas::sweep::SweepFile;
 use tuner::{
-    jobs::{JobRequest, Scheduler, place},
     strategy::Shard,
+    sweep::jobs::{JobRequest, Scheduler, place},
 };
 
 use super::{Arguments, default_out};

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use schemas::sweep::StrategyName;
 use tuner::{
-    configuration::Knobs,
-    estimate::Speculation,
-    record::Role,
+    runner::estimate::Speculation,
     space::Candidate,
     sweep::{Asked, Outline, Plan, SweepRequest},
     system::server::{Lookup, State},
+    trials::{configuration::Knobs, record::Role},
 };
 
 /// The plan without an estimate.

@@ -9,11 +9,13 @@ use indicatif::ProgressBar;
 use schemas::version::EngineVersion;
 use tuner::{
     TunerError,
-    configuration::{Configuration, Load},
-    record::{Outcome, Record, Trial},
     statistics::median,
     strategy::Planned,
     sweep::Progress,
+    trials::{
+        configuration::{Configuration, Load},
+        record::{Outcome, Record, Trial},
+    },
 };
 
 use super::CheckVersion;

@@ -13,9 +13,9 @@ use crate::{commands::report, exit::Exit, terminal};
 pub fn measure_each(job: &Job<'_>) -> anyhow::Result<Exit> {
     let each = job.file.each_workload();
     if !job.resume
-        && let Some(one) = each.iter().find(|one| tuner::journal::exists(&job.out.join(&one.name)))
+        && let Some(one) = each.iter().find(|one| tuner::trials::journal::exists(&job.out.join(&one.name)))
     {
-        return Err(tuner::journal::already_there(&job.out.join(&one.name)).into());
+        return Err(tuner::trials::journal::already_there(&job.out.join(&one.name)).into());
     }
     let count = each.len();
     let (mut exit, mut folders) = (Exit::Fine, Vec::new());

@@ -10,7 +10,7 @@ use schemas::{
     tuned::TunedFile,
 };
 use serde::Serialize;
-use tuner::configuration::{Configuration, Knobs, Load};
+use tuner::trials::configuration::{Configuration, Knobs, Load};
 
 use super::Answer;
 use crate::{input::Sweep, section::Section};

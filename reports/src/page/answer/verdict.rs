@@ -1,6 +1,8 @@
 //! The verdict on a load, in a sentence or two.
 
-use tuner::selection::{Basis, Disturbance, ExcludedTrial, Interval, IntervalKind, MOST_REPEATS, Uncertainty, Verdict};
+use tuner::results::selection::{
+    Basis, Disturbance, ExcludedTrial, Interval, IntervalKind, MOST_REPEATS, Uncertainty, Verdict,
+};
 
 use crate::{
     columns, figures, names,

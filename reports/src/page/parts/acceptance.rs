@@ -1,8 +1,8 @@
 //! Accept length by shape.
 
 use tuner::{
-    guide::{AcceptanceRow, AcceptanceSource, Guide},
-    selection::{Interval, IntervalKind},
+    prediction::guide::{AcceptanceRow, AcceptanceSource, Guide},
+    results::selection::{Interval, IntervalKind},
 };
 
 use crate::{

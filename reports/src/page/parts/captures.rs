@@ -1,6 +1,6 @@
 //! The batch sizes to capture a graph for.
 
-use tuner::guide::{CaptureChoice, CaptureList};
+use tuner::prediction::guide::{CaptureChoice, CaptureList};
 
 use crate::{
     charts::{self, Chart, axes::Mark, curve, palette::Role},

@@ -1,6 +1,6 @@
 //! The model of round times.
 
-use tuner::guide::{RoundTimeSummary, TimedPoint};
+use tuner::prediction::guide::{RoundTimeSummary, TimedPoint};
 
 use crate::{
     charts::{self, axes::Mark, palette::Role, scatter},

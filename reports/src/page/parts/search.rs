@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use schemas::sweep::Until;
-use tuner::record::Role;
+use tuner::trials::record::Role;
 
 use crate::{
     figures,

@@ -1,6 +1,6 @@
 //! What drafts from texts would accept on the texts of the workload.
 
-use tuner::text_drafts::TextDraftRow;
+use tuner::prediction::text_drafts::TextDraftRow;
 
 use crate::{
     definitions, figures,
@@ -50,7 +50,7 @@ pub fn part(rows: &[TextDraftRow]) -> Option<Part> {
 
 #[cfg(test)]
 mod tests {
-    use tuner::text_drafts::TextRounds;
+    use tuner::prediction::text_drafts::TextRounds;
 
     use super::*;
 

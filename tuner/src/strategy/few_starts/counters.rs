@@ -10,9 +10,9 @@ use schemas::tree::TreeShape;
 
 use super::super::Experiment;
 use crate::{
-    guide::{AcceptanceRow, AcceptanceSource, AcceptanceTable},
-    record::Record,
+    prediction::guide::{AcceptanceRow, AcceptanceSource, AcceptanceTable},
     statistics::median,
+    trials::record::Record,
 };
 
 /// Intercept and slopes before anything is measured: an EAGLE-3 head accepts 60% of a chain's tokens, 70% with four

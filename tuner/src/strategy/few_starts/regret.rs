@@ -9,11 +9,12 @@ use schemas::{
 
 use super::*;
 use crate::{
-    guide::{AcceptanceRow, AcceptanceSource},
-    record::{Outcome, Trial},
-    selection::{Looks, rank},
+    fixtures::synthetic,
+    prediction::guide::{AcceptanceRow, AcceptanceSource},
+    results::selection::{Looks, rank},
     space::expand,
-    strategy, synthetic,
+    strategy,
+    trials::record::{Outcome, Trial},
 };
 
 const LOADS: [Load; 3] = [Load::BatchSize(1), Load::BatchSize(8), Load::BatchSize(32)];

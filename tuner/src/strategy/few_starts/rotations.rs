@@ -8,9 +8,11 @@ use schemas::tree::TreeShape;
 
 use super::super::Experiment;
 use crate::{
-    configuration::{Configuration, TableRow},
-    guide::AcceptanceTable,
-    record::Role,
+    prediction::guide::AcceptanceTable,
+    trials::{
+        configuration::{Configuration, TableRow},
+        record::Role,
+    },
 };
 
 /// The rows of the square: tables over the batch sizes of the experiment's closed loops, with chains picked evenly from
@@ -61,10 +63,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        configuration::Load,
-        guide::{AcceptanceRow, AcceptanceSource},
-        selection::Looks,
+        prediction::guide::{AcceptanceRow, AcceptanceSource},
+        results::selection::Looks,
         space::Candidate,
+        trials::configuration::Load,
     };
 
     /// Tables for chains of these steps at these batch sizes; the experiment also contains a tree.

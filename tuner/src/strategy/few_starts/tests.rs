@@ -7,11 +7,11 @@ use schemas::{
 
 use super::*;
 use crate::{
-    guide::{AcceptanceRow, AcceptanceSource},
-    record::{Outcome, Trial},
-    selection::Looks,
+    fixtures::synthetic,
+    prediction::guide::{AcceptanceRow, AcceptanceSource},
+    results::selection::Looks,
     space::expand,
-    synthetic,
+    trials::record::{Outcome, Trial},
 };
 
 const LOADS: [Load; 3] = [Load::BatchSize(1), Load::BatchSize(8), Load::BatchSize(32)];

@@ -6,10 +6,10 @@ use schemas::{
 
 use super::*;
 use crate::{
-    record::{Exclusion, Outcome, Record, Stalls},
-    selection::{Comparison, Looks, rank},
+    fixtures::synthetic,
+    results::selection::{Comparison, Looks, rank},
     strategy::search,
-    synthetic,
+    trials::record::{Exclusion, Outcome, Record, Stalls},
 };
 
 const SHAPES: [&str; 4] = ["0,1,1", "3,1,4", "2,1,3", "3,2,6"];
@@ -132,7 +132,7 @@ fn wrong(races: u64, looks: Looks, with: impl Fn(&mut Machine)) -> usize {
     (0..races).filter(claims).count()
 }
 
-/// Ten thousand races are in the tests of [`selection`](crate::selection), without records.
+/// Ten thousand races are in the tests of [`selection`](crate::results::selection), without records.
 #[test]
 fn measuring_until_decided_claims_no_difference_that_is_not_there() {
     assert!(wrong(150, Looks::Every, |_| {}) <= 3);

@@ -16,7 +16,7 @@ use schemas::{adaptive, chain_tables, sweep::SystemKind, tree::TreeShape, versio
 use serde_json::Value;
 
 use super::{LaunchPlan, SystemError};
-use crate::configuration::{Configuration, TableRow};
+use crate::trials::configuration::{Configuration, TableRow};
 
 /// vLLM's key for the schedule.
 pub const SCHEDULE: &str = chain_tables::VLLM_SCHEDULE;

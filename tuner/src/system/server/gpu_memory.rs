@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::nvidia_smi;
+use crate::host::nvidia_smi;
 
 /// Allowed increase over the memory in use before the first start, in MiB: drivers keep some.
 const SLACK_MIB: u64 = 200;

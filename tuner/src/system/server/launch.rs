@@ -21,9 +21,8 @@ use serde_json::json;
 
 use super::{SystemError, adaptive, container::ContainerCommand};
 use crate::{
-    acceptance,
-    configuration::{Configuration, Knobs},
-    guide::AcceptanceTable,
+    prediction::{acceptance, guide::AcceptanceTable},
+    trials::configuration::{Configuration, Knobs},
 };
 
 /// SGLang's method of simulating acceptance that varies the length between rounds the least.
@@ -125,7 +124,7 @@ impl LaunchPlan {
             knobs: Knobs {
                 capture_sizes: Some(engine.capture_sizes.clone()).filter(|sizes| !sizes.is_empty()),
                 mem_fraction_static: (engine.mem_fraction_static != defaults.mem_fraction_static)
-                    .then_some(crate::configuration::Real(engine.mem_fraction_static)),
+                    .then_some(crate::trials::configuration::Real(engine.mem_fraction_static)),
                 page_size: (engine.page_size != defaults.page_size).then_some(engine.page_size),
                 chunked_prefill_size: (engine.chunked_prefill_size != defaults.chunked_prefill_size)
                     .then_some(engine.chunked_prefill_size),
@@ -421,8 +420,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        configuration::TableRow,
-        guide::{AcceptanceRow, AcceptanceSource},
+        prediction::guide::{AcceptanceRow, AcceptanceSource},
+        trials::configuration::TableRow,
     };
 
     fn plan(kind: SystemKind) -> LaunchPlan {

@@ -10,8 +10,8 @@ use external::{
 
 use super::SystemError;
 use crate::{
-    configuration::{Configuration, Load},
     runner::{CompletedRequest, Observations},
+    trials::configuration::{Configuration, Load},
 };
 
 /// Allowed deviation of a simulated accept length, as a share: few rounds scatter, and the last one of a request is

@@ -18,8 +18,8 @@ use serde_json::Value;
 
 use super::{LaunchPlan, SystemError, adaptive};
 use crate::{
-    atomic_file,
-    configuration::{Configuration, Load},
+    files::atomic_file,
+    trials::configuration::{Configuration, Load},
 };
 
 /// The values that the server has rewritten: notes if it still runs the requested configuration, else an error. Values
@@ -145,7 +145,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::configuration::Knobs;
+    use crate::trials::configuration::Knobs;
 
     fn plan() -> LaunchPlan {
         LaunchPlan {

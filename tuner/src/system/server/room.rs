@@ -10,7 +10,7 @@ use external::{
 use schemas::sweep::{SystemKind, SystemSettings};
 
 use super::{SystemError, launch::LaunchPlan};
-use crate::nvidia_smi;
+use crate::host::nvidia_smi;
 
 /// Share of a GPU that vLLM takes by default, and refuses to start without.
 const VLLM_SHARE: f64 = 0.9;

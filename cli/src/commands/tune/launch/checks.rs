@@ -14,8 +14,8 @@ use schemas::{
 };
 use tuner::{
     TunerError,
-    configuration::Configuration,
     from_launch::{Draft, rewrite},
+    trials::configuration::Configuration,
 };
 
 use crate::{commands::lint, terminal};

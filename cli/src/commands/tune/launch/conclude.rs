@@ -13,10 +13,10 @@ use schemas::{
     tree::TreeShape,
 };
 use tuner::{
-    configuration::{Configuration, Load},
     from_launch::{LaunchSweep, rewrite},
-    selection::{Comparison, LoadRanking, Verdict, replacement},
+    results::selection::{Comparison, LoadRanking, Verdict, replacement},
     sweep::SweepSummary,
+    trials::configuration::{Configuration, Load},
 };
 
 use super::Mode;
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn loads_that_differ_in_capture_sizes_alone_agree() {
         let plain = Configuration::of(TreeShape::chain(3));
-        let knobs = tuner::configuration::Knobs { capture_sizes: Some(vec![1, 5]), ..Default::default() };
+        let knobs = tuner::trials::configuration::Knobs { capture_sizes: Some(vec![1, 5]), ..Default::default() };
         let wider = Configuration { knobs, ..plain.clone() };
         let decided =
             |one: &Configuration| [(Load::BatchSize(1), Some(one.clone())), (Load::BatchSize(5), Some(wider.clone()))];

@@ -1,0 +1,5 @@
+//! Files: written atomically, and their formats.
+
+pub(crate) mod atomic_file;
+pub mod date;
+pub mod traces;

@@ -1,0 +1,74 @@
+//! Files of traces by position: one record per line, as JSON.
+
+use std::{fmt::Write as _, path::Path};
+
+use engine::replay::trace::{FORMAT, PositionTrace};
+
+use crate::{
+    TunerError,
+    files::atomic_file::{self, Version},
+};
+
+/// Largest file in bytes: about a million positions of 30 nodes.
+const LARGEST: u64 = 2 << 30;
+
+/// Writes traces to a file atomically.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(path: &Path, traces: &[PositionTrace]) -> Result<(), TunerError> {
+    let malformed = |reason: String| TunerError::Malformed { path: path.to_owned(), reason };
+    let mut lines = String::new();
+    for trace in traces {
+        let line = serde_json::to_string(trace).map_err(|error| malformed(error.to_string()))?;
+        let _ = writeln!(lines, "{line}");
+    }
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| malformed("it has no file name".into()))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    atomic_file::write(folder, name, lines.as_bytes())
+}
+
+/// Reads a file of traces.
+///
+/// # Errors
+/// When it cannot be read, has another format, or is damaged.
+pub fn read(path: &Path) -> Result<Vec<PositionTrace>, TunerError> {
+    let text = atomic_file::read(path, LARGEST).map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
+    let trace = |(at, line): (usize, &str)| {
+        let wrong = |reason: String| TunerError::Malformed {
+            path: path.to_owned(),
+            reason: format!("line {}: {reason}", at + 1),
+        };
+        let version: Version = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+        version.expect(FORMAT).map_err(wrong)?;
+        serde_json::from_str(line).map_err(|error| wrong(error.to_string()))
+    };
+    text.lines().enumerate().map(trace).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::tree::TreeShape;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_another_format_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("trace.jsonl");
+        let trace = PositionTrace {
+            format: FORMAT,
+            source: "EAGLE3".into(),
+            limit: TreeShape::chain(1),
+            largest: vec![TreeShape::chain(1)],
+            texts: Vec::new(),
+        };
+        write(&path, &[trace.clone(), trace.clone()]).expect("it is written");
+        assert_eq!(read(&path).expect("it is read"), [trace.clone(), trace]);
+        let text = std::fs::read_to_string(&path).expect("the file").replacen("\"format\":1", "\"format\":9", 1);
+        std::fs::write(&path, text).expect("another format");
+        let error = read(&path).expect_err("another format").to_string();
+        assert!(error.contains("line 1") && error.contains("format 9"), "{error}");
+    }
+}

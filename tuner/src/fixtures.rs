@@ -1,0 +1,4 @@
+//! Models and trials for tests.
+
+pub mod demo;
+pub mod synthetic;

@@ -1,0 +1,66 @@
+//! The request for a sweep, and how it reports progress.
+
+use std::{path::PathBuf, sync::atomic::AtomicBool};
+
+use engine::DeviceChoice;
+use external::supervisor::Program;
+use schemas::{sweep::SweepFile, version::EngineVersion};
+
+use crate::{
+    TunerError,
+    strategy::{Planned, Shard},
+    trials::record::{Record, Trial},
+};
+
+/// Inputs of a sweep.
+#[derive(Clone, Debug)]
+pub struct SweepRequest<'a> {
+    /// The sweep file.
+    pub file: SweepFile,
+    /// The folder that its relative paths refer to.
+    pub folder: PathBuf,
+    /// Folder of the journal and the tuned file.
+    pub out: PathBuf,
+    /// Whether to continue an existing sweep.
+    pub resume: bool,
+    /// The part of the sweep to measure; `None` for all of it.
+    pub shard: Option<Shard>,
+    /// Device to run on, in place of the file's.
+    pub device: Option<DeviceChoice>,
+    /// Maximum size in bytes of the target's hidden states in `out`, from which acceptance can be replayed without the
+    /// target; 0 stores none.
+    pub keep_states: u64,
+    /// Set by another thread when the user requests a stop; finished trials are kept.
+    pub interrupted: &'a AtomicBool,
+    /// How the process is started that ends servers if this one is killed; without it, only the next run ends them.
+    pub supervisor: Option<Program>,
+}
+
+/// Reports progress while a sweep runs.
+pub trait Progress {
+    /// The plan is known: this many trials, of which `done` are already measured.
+    fn planned(&mut self, _planned: Planned, _done: usize) {}
+    /// This many trials are requested in addition to the plan; some of them may already be measured.
+    fn more(&mut self, _trials: usize) {}
+    /// A slow step starts before any trial: its description and number of steps.
+    fn preparing(&mut self, _what: &str, _steps: usize) {}
+    /// This many of its steps are done.
+    fn prepared(&mut self, _steps: usize) {}
+    /// This many more servers are expected to start, at most.
+    fn starts_left(&mut self, _starts: usize) {}
+    /// The start of a server took this many seconds, whether or not it became ready.
+    fn server_started(&mut self, _seconds: f64) {}
+    /// The first server runs, and reports this version of its engine; `None` if it is not one of SGLang or vLLM.
+    ///
+    /// # Errors
+    /// To end the sweep before its first trial.
+    fn engine_known(&mut self, _version: Option<EngineVersion>) -> Result<(), TunerError> {
+        Ok(())
+    }
+    /// A trial starts.
+    fn started(&mut self, _trial: &Trial) {}
+    /// A trial has been appended to the journal.
+    fn finished(&mut self, _record: &Record) {}
+    /// A message for the user.
+    fn note(&mut self, _text: &str) {}
+}

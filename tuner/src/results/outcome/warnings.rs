@@ -1,0 +1,99 @@
+//! Warnings about the figures of a tuned file.
+
+use schemas::sweep::Models;
+
+use crate::results::selection::{Disturbance, LoadRanking, Ranked};
+
+/// Share of stalled time above which there is a warning.
+const FELT_STALLS: f64 = 0.05;
+
+/// A warning about the models, if any.
+pub fn of_models(models: &Models) -> Option<String> {
+    let products = models.fp8_compute.as_deref() == Some("products");
+    let what = match (&models.quantization, products) {
+        (None, false) => None,
+        (None, true) => Some("activations are rounded to fp8 for products in 8 bits".to_owned()),
+        (Some(name), false) => Some(format!("weights are quantised to {name} when they are loaded")),
+        (Some(name), true) => Some(format!(
+            "weights are quantised to {name} when they are loaded, and activations for products in 8 bits"
+        )),
+    };
+    let cache = models.kv_cache_dtype.as_ref().filter(|name| *name != "auto");
+    let cache = cache.map(|name| format!("keys and values are kept as {name}"));
+    let all: Vec<String> = what.into_iter().chain(cache).collect();
+    let is_any = !all.is_empty();
+    is_any.then(|| format!("{}: speculation is lossless against the quantised target", all.join(", and ")))
+}
+
+/// One sentence for each load in which something disturbed the measurements or limits their meaning.
+pub fn of(ranking: &[LoadRanking]) -> Vec<String> {
+    ranking.iter().flat_map(of_load).collect()
+}
+
+/// A sentence for each load whose choice has another draft than the file.
+pub fn of_other_drafts(winners: &[(&LoadRanking, &Ranked)]) -> Vec<String> {
+    let of = |(ranking, kept): &(&LoadRanking, &Ranked)| {
+        let chosen = ranking.chosen.as_ref().filter(|chosen| **chosen != kept.configuration)?;
+        let gain = ranking.score(chosen)? / ranking.score(&kept.configuration)?;
+        let differs = !chosen.draft.is_empty() && chosen.draft != kept.configuration.draft;
+        let load = ranking.load;
+        differs.then(|| {
+            format!(
+                "{load}: {chosen} was chosen, {gain:.2} times the speed of {} in this file: an engine has one draft",
+                kept.configuration
+            )
+        })
+    };
+    winners.iter().filter_map(of).collect()
+}
+
+fn of_load(ranking: &LoadRanking) -> Vec<String> {
+    let LoadRanking { load, keeps_up, disturbance, .. } = ranking;
+    let Disturbance { trials, left_out, stalled_share, .. } = *disturbance;
+    let mut warnings = Vec::new();
+    if let Some(share) = stalled_share.filter(|share| *share > FELT_STALLS) {
+        warnings.push(format!(
+            "{load}: the machine was busy with other things ({:.0}% of the time was stalls)",
+            share * 100.0
+        ));
+    }
+    if left_out > 0 {
+        warnings
+            .push(format!("{load}: {left_out} of {trials} trials were excluded, because other load disturbed them"));
+    }
+    if *keeps_up {
+        warnings.push(format!("{load}: every configuration keeps up with this load, so they are compared by latency"));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::sweep::Metric;
+
+    use super::*;
+    use crate::{results::selection::Verdict, trials::configuration::Load};
+
+    #[test]
+    fn a_quiet_race_has_none_and_a_disturbed_one_says_so() {
+        let quiet = LoadRanking {
+            load: Load::BatchSize(8),
+            entries: Vec::new(),
+            chosen: None,
+            metric: Metric::Throughput,
+            keeps_up: false,
+            verdict: Verdict::Tie,
+            disturbance: Disturbance { trials: 9, stalled_share: Some(0.01), ..Disturbance::default() },
+            excluded: Vec::new(),
+            serial: None,
+            starts: None,
+        };
+        assert!(of(std::slice::from_ref(&quiet)).is_empty());
+        let disturbance = Disturbance { trials: 9, left_out: 2, stalled_share: Some(0.31), ..Disturbance::default() };
+        let busy = LoadRanking { keeps_up: true, disturbance, ..quiet };
+        let warnings = of(&[busy]).join("\n");
+        for part in ["batch 8: the machine was busy", "31% of the time", "2 of 9 trials", "compared by latency"] {
+            assert!(warnings.contains(part), "{part}: {warnings}");
+        }
+    }
+}

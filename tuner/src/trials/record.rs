@@ -1,0 +1,445 @@
+//! Definition and measurements of one trial: the records of the journal.
+
+use external::failure::Failure;
+use schemas::sweep::Metric;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    host::machine::Machine,
+    trials::{
+        configuration::{Configuration, Load},
+        shard::Shard,
+    },
+};
+pub use crate::{host::mark::Mark, trials::exclusion::Exclusion};
+
+/// One measured point: configuration × load × repeat (the workload is in the [`Fingerprint`]).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Trial {
+    /// The configuration.
+    pub configuration: Configuration,
+    /// How requests arrive.
+    pub load: Load,
+    /// Index of the repeat, from zero.
+    pub repeat: usize,
+}
+
+/// Why a configuration is in the race.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// From the space of the sweep.
+    Candidate,
+    /// No speculation: always measured.
+    NoSpeculation,
+    /// The engine's default: always measured.
+    EngineDefault,
+    /// What runs now, by the sweep file: always measured.
+    Current,
+    /// Not ranked: a start of a server that runs a different chain at each batch size, so that one start measures
+    /// rounds of several chains. The chains share the GPU's memory, so separate starts decide which is the fastest.
+    Probe,
+}
+
+/// Properties that must agree for trials to be ranked together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// `cpu` or `cuda:N`.
+    pub device: String,
+    /// Name of the processor or GPU.
+    pub device_name: String,
+    /// Driver version of a GPU; empty on the CPU.
+    pub driver: String,
+    /// Number of threads on a CPU, of multiprocessors on a GPU.
+    pub units: usize,
+    /// Engine and its version, such as `spectune 0.1.0`.
+    pub engine: String,
+    /// Hash of the target's files.
+    pub target: String,
+    /// Hash of the draft's files; empty without a draft.
+    pub draft: String,
+    /// Hash of prompts, lengths and sampling.
+    pub workload: String,
+    /// The engine's settings that affect a round and stay the same over a sweep, in words.
+    pub settings: String,
+}
+
+/// Where a trial was measured. Merging keeps it, so that pairs stay within one machine and one part of a sweep.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Origin {
+    /// The name of the journal that it was first written to, unique to that journal.
+    pub journal: String,
+    /// Name of the host; empty if it has none.
+    pub host: String,
+    /// The part of the sweep; `None` for all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
+}
+
+/// A finished trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Content hash of trial and fingerprint: the same trial has the same id everywhere.
+    pub id: String,
+    /// What ran.
+    pub trial: Trial,
+    /// Why its configuration is in the race.
+    pub role: Role,
+    /// Where and with what it ran.
+    pub fingerprint: Fingerprint,
+    /// The journal that it was first written to: trials are compared within one.
+    #[serde(default)]
+    pub origin: Origin,
+    /// Seconds since the Unix epoch at the end of the trial.
+    pub finished_at: u64,
+    /// The figures, or the failure.
+    pub outcome: Outcome,
+}
+
+/// Outcome of a trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "status")]
+pub enum Outcome {
+    /// It ran.
+    Measured(Box<Measurement>),
+    /// It failed; the sweep continued.
+    Failed {
+        /// The error message.
+        reason: String,
+        /// The failure found in the server's log, if any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<Failure>,
+    },
+}
+
+/// Shares of stalled time below this are within the noise of a quiet machine, and change no comparison.
+const FELT_STALL: f64 = 0.05;
+/// Share of stalled steps above which too few others are left to estimate the time of a step.
+const MOST_STALLED_STEPS: f64 = 0.4;
+/// The same for the time of an open loop, whose figures cannot be computed without the stalls.
+const MOST_STALLED_TIME: f64 = 0.1;
+
+/// The figures of a trial, all measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Completed requests.
+    pub requests: usize,
+    /// Tokens produced by all requests.
+    pub output_tokens: u64,
+    /// Wall time of the whole trial in seconds, prefill included.
+    pub elapsed_s: f64,
+    /// Output tokens / elapsed, all requests together.
+    pub output_tokens_per_s: f64,
+    /// Output tokens per second as one request sees it, after its first token: median over requests.
+    pub tokens_per_s_per_user: f64,
+    /// Output tokens per second of the requests within the objective's limits; `None` without limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput_tokens_per_s: Option<f64>,
+    /// Whether acceptance was simulated; then times are real but texts are not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
+    /// Output tokens / rounds, first and bonus tokens included (SGLang's definition).
+    pub accept_length: f64,
+    /// Entry k counts the request-rounds in which k drafts were accepted.
+    pub accept_histogram: Vec<u64>,
+    /// Rounds that the engine ran (each for the whole running batch).
+    pub rounds: u64,
+    /// Wall time of a round in ms.
+    pub round_ms: Spread,
+    /// Draft part of a round in ms, if measured in the trial's own rounds.
+    pub draft_ms: Option<Spread>,
+    /// Verify part of a round in ms, if measured in the trial's own rounds.
+    pub verify_ms: Option<Spread>,
+    /// Extend part of a round in ms, if measured in the trial's own rounds.
+    pub extend_ms: Option<Spread>,
+    /// Parts of rounds timed after the trial, if its own were not measured: once per configuration and load, with the
+    /// first such trial of a journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts_apart: Option<PartsApart>,
+    /// Number of running requests, by rounds: entry k counts the rounds of k + 1 requests.
+    #[serde(default)]
+    pub running_batch: Vec<u64>,
+    /// Mean time between a request's output tokens after its first one, in ms, over requests.
+    #[serde(default)]
+    pub inter_token_ms: Option<Spread>,
+    /// Time to first token in ms.
+    pub time_to_first_token_ms: Spread,
+    /// Duration of whole requests in ms.
+    pub latency_ms: Spread,
+    /// Total time of its rounds in seconds, as timed by the engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds_s: Option<f64>,
+    /// Total time of its prefills in seconds, as timed by the engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefills_s: Option<f64>,
+    /// Number of times that a request was retracted because the KV cache was full, and prefilled again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retractions: Option<u64>,
+    /// Its stalls; `None` in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalls: Option<Stalls>,
+    /// Its figures without stalls; `None` for an open loop, where a stall changes which requests wait for which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steady: Option<Steady>,
+    /// Arrivals of an open loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrivals: Option<ArrivalFigures>,
+    /// Share of the requests within the objective's limits; `None` without limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_time: Option<f64>,
+    /// The machine's activity during the trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
+}
+
+/// The figures of a trial without stalls: a step that took far longer than others of its kind (same number of requests,
+/// same number of prompt tokens) counts with the mean of these. Without stalls they equal those of the wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Steady {
+    /// Seconds of the whole trial.
+    pub elapsed_s: f64,
+    /// Output tokens / these seconds, all requests together.
+    pub output_tokens_per_s: f64,
+    /// Output tokens per second as one request sees it, after its first token: median over requests.
+    pub tokens_per_s_per_user: f64,
+    /// Output tokens per second of the requests within the objective's limits; `None` without limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput_tokens_per_s: Option<f64>,
+    /// Mean time between a request's output tokens after its first one, in ms, over requests.
+    #[serde(default)]
+    pub inter_token_ms: Option<Spread>,
+    /// Time to first token in ms.
+    pub time_to_first_token_ms: Spread,
+    /// Duration of whole requests in ms.
+    pub latency_ms: Spread,
+}
+
+/// Stalls of a trial: steps that took far longer than the others of their kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stalls {
+    /// Their excess over other steps of their kind, as a share of the wall time.
+    pub of_time: f64,
+    /// Their share of all steps.
+    pub of_steps: f64,
+}
+
+/// Arrivals of an open loop.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ArrivalFigures {
+    /// Requests sent per second: their number minus one / seconds from the first arrival to the last.
+    pub offered_per_s: f64,
+    /// Requested output tokens per second: those of all requests / the time in which this many requests arrive at the
+    /// offered rate.
+    pub offered_tokens_per_s: f64,
+    /// Requests not yet served when the last one arrived, which is one of them.
+    pub unserved_at_last: usize,
+}
+
+/// Parts of rounds that were run separately, only to time them. Separate parts do not overlap, so their sum is slightly
+/// longer than a round of the trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PartsApart {
+    /// Number of timed rounds.
+    pub rounds: usize,
+    /// Requests in each of them: the batch of the trial's median round.
+    pub batch: usize,
+    /// Mean tokens of a request in the cache.
+    pub context: f64,
+    /// Sum of the parts of a round in ms.
+    pub round_ms: Spread,
+    /// Draft steps and tree selection in ms; `None` without speculation.
+    pub draft_ms: Option<Spread>,
+    /// The target's pass over the tree, and acceptance, in ms.
+    pub verify_ms: Spread,
+    /// Compaction of the cache and the draft's extension in ms; `None` if a round does neither.
+    pub extend_ms: Option<Spread>,
+}
+
+impl Fingerprint {
+    /// The fingerprint without everything that concerns only the draft: of the settings, the algorithm, which comes
+    /// first.
+    pub(crate) fn of_target(&self) -> Self {
+        let settings = self.settings.split_once(", ").map_or("", |(_, rest)| rest).to_owned();
+        Self { draft: String::new(), settings, ..self.clone() }
+    }
+
+    /// The differences from another, each with both values; empty if they agree.
+    pub fn difference(&self, other: &Self) -> String {
+        let words = |(name, there, here)| format!("{name} {there}, now {here}");
+        self.differences(other).into_iter().map(words).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The differences from another: name, value here, value there; an empty value is shown as "none".
+    pub fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
+        let fields = |one: &Self| {
+            let Self { device, device_name, driver, units, engine, target, draft, workload, settings } = one.clone();
+            [
+                ("device", device),
+                ("processor or GPU", device_name),
+                ("driver", driver),
+                ("threads or multiprocessors", units.to_string()),
+                ("engine", engine),
+                ("target", target),
+                ("draft", draft),
+                ("workload", workload),
+                ("settings", settings),
+            ]
+        };
+        let pairs = fields(self).into_iter().zip(fields(other)).filter(|(this, that)| this != that);
+        let named = |value: String| if value.is_empty() { "none".to_owned() } else { value };
+        pairs.map(|((name, this), (_, that))| (name, named(this), named(that))).collect()
+    }
+}
+
+impl Record {
+    /// The measured figures; `None` for a trial that failed.
+    pub fn measurement(&self) -> Option<&Measurement> {
+        match &self.outcome {
+            Outcome::Measured(measurement) => Some(measurement),
+            Outcome::Failed { .. } => None,
+        }
+    }
+
+    /// The reason of the failure; `None` for a trial that was measured.
+    pub fn failure(&self) -> Option<&str> {
+        match &self.outcome {
+            Outcome::Measured(_) => None,
+            Outcome::Failed { reason, .. } => Some(reason),
+        }
+    }
+}
+
+impl Measurement {
+    /// The figures that are compared and shown: without stalls if the trial separates them, else by the wall clock.
+    pub fn compared(&self) -> Steady {
+        self.steady.unwrap_or_else(|| self.by_wall_clock())
+    }
+
+    /// The same figures with stalls.
+    pub fn by_wall_clock(&self) -> Steady {
+        Steady {
+            elapsed_s: self.elapsed_s,
+            output_tokens_per_s: self.output_tokens_per_s,
+            tokens_per_s_per_user: self.tokens_per_s_per_user,
+            goodput_tokens_per_s: self.goodput_tokens_per_s,
+            inter_token_ms: self.inter_token_ms,
+            time_to_first_token_ms: self.time_to_first_token_ms,
+            latency_ms: self.latency_ms,
+        }
+    }
+
+    /// The score under a metric: higher is better, without stalls if they are separated. `None` if the figure is
+    /// missing or not positive.
+    pub fn score(&self, metric: Metric) -> Option<f64> {
+        self.compared().score(metric)
+    }
+
+    /// The same with stalls, by the wall clock.
+    pub fn wall_score(&self, metric: Metric) -> Option<f64> {
+        self.by_wall_clock().score(metric)
+    }
+
+    /// Requests served per second of an open loop, from the first arrival to the last: over the time in which they are
+    /// sent, so that it is never above [`ArrivalFigures::offered_per_s`].
+    pub fn served_per_s(&self) -> Option<f64> {
+        let arrivals = self.arrivals.as_ref()?;
+        let sent = self.requests.checked_sub(1).filter(|sent| *sent > 0)?;
+        // The last request arrives at the end of this time, so it is never served within it.
+        let served = self.requests.saturating_sub(arrivals.unserved_at_last).min(sent);
+        Some(arrivals.offered_per_s * served as f64 / sent as f64)
+    }
+
+    /// The disturbances of the trial.
+    pub fn marks(&self) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        if let Some(Stalls { of_time, of_steps }) = self.stalls {
+            let spoiled = self.exclusion() == Some(Exclusion::Stalled);
+            marks.extend((of_time > FELT_STALL || spoiled).then_some(Mark::Stalled { of_time, of_steps, spoiled }));
+        }
+        marks.extend(self.machine.iter().flat_map(|machine| machine.marks(self.elapsed_s)));
+        marks
+    }
+
+    /// Why the trial by itself is excluded from comparisons, if it is. [`Exclusion::Slow`] depends on the other repeats,
+    /// so only [`rank`](crate::results::selection::rank) finds it.
+    pub fn exclusion(&self) -> Option<Exclusion> {
+        let stalled = self.stalls.is_some_and(|stalls| match self.steady {
+            Some(_) => stalls.of_steps > MOST_STALLED_STEPS,
+            None => stalls.of_time > MOST_STALLED_TIME,
+        });
+        stalled.then_some(Exclusion::Stalled)
+    }
+}
+
+impl Steady {
+    fn score(&self, metric: Metric) -> Option<f64> {
+        usable(match metric {
+            Metric::Throughput | Metric::Pareto => self.output_tokens_per_s,
+            Metric::Latency => 1e3 / self.latency_ms.median,
+            Metric::Goodput => self.goodput_tokens_per_s?,
+        })
+    }
+}
+
+fn usable(score: f64) -> Option<f64> {
+    (score > 0.0 && score.is_finite()).then_some(score)
+}
+
+impl Trial {
+    /// Its id: a hash of its definition and of its fingerprint.
+    pub fn id(&self, fingerprint: &Fingerprint) -> String {
+        let text = serde_json::to_string(&(self, fingerprint)).unwrap_or_default();
+        blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
+    }
+}
+
+impl Spread {
+    /// The spread of some values; `None` without any.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        // Nearest rank, so that it is the figure of a real round.
+        let at = |share: f64| values.get(((values.len() as f64 * share).ceil() as usize).saturating_sub(1)).copied();
+        Some(Self {
+            min: *values.first()?,
+            median: crate::statistics::middle(&values)?,
+            p90: at(0.9)?,
+            p99: at(0.99)?,
+            max: *values.last()?,
+            count: values.len(),
+        })
+    }
+
+    /// Number of values; `unknown` if the record does not contain it.
+    pub fn count_or(self, unknown: usize) -> usize {
+        if self.count == 0 { unknown } else { self.count }
+    }
+}
+
+/// Number of values from which on there is a 90th percentile: with fewer it would be the largest value.
+pub const VALUES_FOR_P90: usize = 10;
+/// The same for the 99th.
+pub const VALUES_FOR_P99: usize = 100;
+
+/// A distribution in five numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Smallest.
+    pub min: f64,
+    /// The median.
+    pub median: f64,
+    /// The 90th percentile.
+    pub p90: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
+    /// Number of values; 0 in journals of earlier versions. With fewer than [`VALUES_FOR_P90`] or [`VALUES_FOR_P99`], the
+    /// percentile says no more than the largest value, and is not shown.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub count: usize,
+}
+
+fn is_unknown(count: &usize) -> bool {
+    *count == 0
+}
