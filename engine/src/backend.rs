@@ -10,20 +10,17 @@ pub mod cpu;
 pub mod cuda;
 pub(crate) mod state_places;
 mod states;
-pub(crate) mod verify_plan;
 
 use std::{ops::Range, time::Duration};
 
 use schemas::tree::TreeShape;
 
-pub use self::{
-    states::{StateRow, TargetStates},
-    verify_plan::{VerifyPlan, inner_rows, target_passes},
-};
+pub use self::states::{StateRow, TargetStates};
 use crate::{error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
 pub use crate::{
     token::{ProducedToken, TokenLogprobs},
     tree::{DraftTree, Pool, Wanted},
+    verify_plan::{VerifyPlan, inner_rows, target_passes},
 };
 pub use kernels::device::GpuState;
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::{
     Engine, EngineError, Event, Request, SamplingParams, StopConditions, backend::RoundTiming, options::Fp8Compute,
-    sampling::uniform,
+    random::uniform,
 };
 
 /// Time for which a load runs before it is measured, at least once: the first half second under load is slower by up to

@@ -10,6 +10,7 @@ mod adjust;
 pub mod backend;
 pub mod bench;
 pub mod checkpoint;
+mod description;
 mod drafts;
 pub mod engine;
 pub mod error;
@@ -21,6 +22,7 @@ pub mod model_files;
 pub mod new_token_ratio;
 pub mod options;
 mod quantization;
+mod random;
 pub mod replay;
 pub mod request;
 mod sampling;
@@ -31,6 +33,7 @@ pub mod text;
 mod text_drafts;
 mod token;
 mod tree;
+mod verify_plan;
 mod weights;
 
 /// The engine's name and version in fingerprints: results of different versions are not compared.

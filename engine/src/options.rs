@@ -18,10 +18,10 @@ use schemas::{
 pub use self::flags::with_launch;
 pub use crate::quantization::{Fp8Compute, Quantization};
 use crate::{
-    backend::verify_plan::VerifyPlan,
     checkpoint::Folder,
     error::EngineError,
     spec::{CacheFormat, TextSpec, published},
+    verify_plan::VerifyPlan,
 };
 
 /// The device to run on.

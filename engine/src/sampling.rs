@@ -3,7 +3,5 @@
 mod distribution;
 #[cfg(test)]
 mod lossless;
-mod random;
 
 pub use distribution::{choose, logprobs, probabilities};
-pub use random::uniform;

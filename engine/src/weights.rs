@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::{
     backend::Exchange,
     checkpoint::Folder,
+    description::describe,
     drafts::{DraftTarget, read_draft},
     error::EngineError,
-    load::describe,
     options::EngineOptions,
 };
 

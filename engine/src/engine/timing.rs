@@ -20,8 +20,8 @@ use crate::{
     backend::RoundTiming,
     error::EngineError,
     options::ShapePolicy,
+    random::uniform,
     request::{Request, SamplingParams, StopConditions},
-    sampling::uniform,
     scheduler::{Reuse, Statistics},
 };
 

@@ -6,8 +6,7 @@
 
 use kernels::reference::{argmax, log_softmax, softmax, top_k};
 
-use super::random::uniform;
-use crate::{request::SamplingParams, token::TokenLogprobs};
+use crate::{random::uniform, request::SamplingParams, token::TokenLogprobs};
 
 /// The token at a position. Greedy takes the largest logit (ties go to the lower id); otherwise the position's random
 /// number picks from the filtered distribution, in the order of ids.

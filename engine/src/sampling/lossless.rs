@@ -5,9 +5,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use schemas::tree::TreeShape;
 
-use super::{choose, random::uniform};
+use super::choose;
 use crate::{
     adjust::{Adjuster, Adjustments, Constraint, Follow, Grammar},
+    random::uniform,
     request::SamplingParams,
     tree::{DraftTree, Expansion, walk},
 };

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{Plan, alone, request, sampled, shapes};
-use crate::{Engine, EngineError, Event, Request, RequestId, SamplingParams, ShapePolicy, sampling::uniform};
+use crate::{Engine, EngineError, Event, Request, RequestId, SamplingParams, ShapePolicy, random::uniform};
 
 /// Every request gets the output that it would get alone, regardless of what else joins and leaves the batch.
 pub fn shrinking_and_growing(engine: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {

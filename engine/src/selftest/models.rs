@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     error::EngineError,
-    sampling::uniform,
+    random::uniform,
     spec::{
         AttentionSpec, CacheFormat, CaptureNorms, CapturedFeatures, DeltaNet, DenseSpec, DraftSource, EmbeddingSource,
         ExpertsLayout, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec,

@@ -2,7 +2,7 @@
 //! meaningless.
 
 use super::draft_tree::DraftTree;
-use crate::sampling::uniform;
+use crate::random::uniform;
 
 /// Separates these random numbers from those for tokens.
 const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;

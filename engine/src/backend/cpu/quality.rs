@@ -7,9 +7,9 @@ use kernels::reference::{argmax, log_softmax};
 use super::{passes::Stack, target::Target};
 use crate::{
     checkpoint::{Folder, Tensors},
+    description::cached,
     error::EngineError,
     families::read_target,
-    load::cached,
     quantization::{Fp8Compute, Quantization, StoredIn, quantised_target},
     spec::CacheFormat,
 };

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     backend::Exchange,
     checkpoint::{Tensors, Weights},
+    description::{Described, describe},
     error::EngineError,
-    load::{Described, describe},
     options::EngineOptions,
     spec::{CacheScaleNames, DraftSpec},
 };

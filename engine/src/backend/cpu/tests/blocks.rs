@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     backend::{Pool, ReplayPlace, Wanted},
-    load::describe,
+    description::describe,
     options::EngineOptions,
     selftest::models::{Pair, RandomModels},
     spec::DraftSpec,
