@@ -8,6 +8,7 @@
 mod choice;
 pub mod cpu;
 pub mod cuda;
+pub(crate) mod expert_reads;
 pub(crate) mod state_places;
 mod states;
 
@@ -15,7 +16,10 @@ use std::{ops::Range, time::Duration};
 
 use schemas::tree::TreeShape;
 
-pub use self::states::{StateRow, TargetStates};
+pub use self::{
+    expert_reads::{ExpertReads, LayerReads},
+    states::{StateRow, TargetStates},
+};
 use crate::{error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
 pub use crate::{
     token::{ProducedToken, TokenLogprobs},
@@ -256,6 +260,13 @@ pub trait Backend: Send {
     /// holds a round in one graph splits it into several meanwhile, so rounds take slightly longer; a device that
     /// always measures the parts ignores this. Only while no round is in flight.
     fn time_parts(&mut self, _on: bool) {}
+
+    /// Starts to count the experts that rounds read, or stops, and returns what was counted since it was started. Meanwhile a
+    /// device that holds rounds in graphs runs them kernel by kernel, and the host reads what routers have chosen, so rounds
+    /// take longer. Only while no slot is open.
+    fn count_experts(&mut self, _on: bool) -> Option<ExpertReads> {
+        None
+    }
 
     /// Prepares for rounds of these shapes at batch sizes up to the largest capture size (a GPU captures its graphs
     /// here). Weights stay loaded. If any shape speculates, the draft follows sequences that are opened from now on

@@ -9,9 +9,16 @@ use schemas::tree::TreeShape;
 use serde::Serialize;
 
 use crate::{
-    Engine, EngineError, Event, Request, SamplingParams, StopConditions, backend::RoundTiming, options::Fp8Compute,
+    Engine, EngineError, Event, Request, SamplingParams, StopConditions,
+    backend::{ExpertReads, RoundTiming},
+    options::Fp8Compute,
     random::uniform,
+    spec::CountedShares,
 };
+
+mod experts;
+
+pub use experts::ExpertsRead;
 
 /// Time for which a load runs before it is measured, at least once: the first half second under load is slower by up to
 /// 1.3% (a GPU's rounds of a small model, docs/notes/performance.md), or faster where power is the limit, and a server
@@ -82,8 +89,11 @@ pub struct Bench {
     /// The format of the KV cache, if it is not the type that the engine computes in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_cache_dtype: Option<&'static str>,
-    /// Time of a round that does nothing but read, once per pass, the weights that it needs, and the cache. `None` if
-    /// rounds are faster: then they read from the processor's caches, and memory is not the limit.
+    /// The experts that rounds read, if the model has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertsRead>,
+    /// Time of a round that does nothing but read, once per pass, the weights that it needs (of routed experts those that
+    /// were counted), and the cache. `None` if rounds are faster: then they read from the processor's caches, and memory is not the limit.
     pub memory_floor_ms: Option<f64>,
     /// Time of a round that does nothing but multiply its rows with weights, at the rate that the device sustains. `None`
     /// where that rate is not known.
@@ -174,7 +184,11 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
     let rate = Spread::of(rates).unwrap_or(round_ms);
     let prefill = runs.iter().map(|seen| (load.batch_size * load.input_len) as f64 / seen.prefill.as_secs_f64());
     let shape = engine.options().policy.shape(load.batch_size);
-    let floor = Floor::of(engine, shape, load, *bandwidth);
+    let experts = count_experts(engine, load)?;
+    let shares = experts.as_ref().map_or_else(CountedShares::default, ExpertReads::shares);
+    let floor = Floor::of(engine, shape, load, *bandwidth, shares);
+    let even = Floor::of(engine, shape, load, *bandwidth, CountedShares::default());
+    let experts = experts.map(|reads| ExpertsRead::of(engine, shape, load, reads, even.memory_ms));
     // If a round was faster, it is not a floor.
     let share = Some(floor.total_ms / round_ms.median).filter(|share| *share <= 1.0);
     let tokens: usize = runs.iter().map(|seen| seen.all_tokens).sum();
@@ -193,6 +207,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
         quantised: engine.identity().quantised.clone(),
         fp8_compute: engine.identity().fp8_compute.map(Fp8Compute::name),
         kv_cache_dtype: engine.identity().kv_cache,
+        experts,
         memory_floor_ms: share.map(|_| floor.memory_ms),
         compute_floor_ms: share.and(floor.compute_ms),
         share_of_floor: share,
@@ -212,10 +227,10 @@ struct Floor {
 }
 
 impl Floor {
-    fn of(engine: &Engine, shape: TreeShape, load: &Load, bandwidth: f64) -> Self {
+    fn of(engine: &Engine, shape: TreeShape, load: &Load, bandwidth: f64, counted: CountedShares) -> Self {
         let rate = engine.product_rate();
         let mut floor = Self { memory_ms: 0.0, compute_ms: rate.map(|_| 0.0), total_ms: 0.0 };
-        for pass in engine.cost().passes(shape, load.batch_size, load.input_len + load.output_len / 2) {
+        for pass in engine.cost().passes(shape, load.batch_size, load.input_len + load.output_len / 2, counted) {
             let memory = pass.bytes / bandwidth * 1e3;
             let compute = rate.map(|rate| pass.flops / rate * 1e3);
             floor.memory_ms += memory;
@@ -224,6 +239,15 @@ impl Floor {
         }
         floor
     }
+}
+
+/// Counts, in a further run of the load, the experts that its rounds read; `None` for a model without experts.
+fn count_experts(engine: &mut Engine, load: &Load) -> Result<Option<ExpertReads>, EngineError> {
+    let cost = engine.cost();
+    if cost.target.experts.or(cost.draft.experts).is_none() {
+        return Ok(None);
+    }
+    engine.counting_experts(|engine| decode(engine, load)).map(|(_, reads)| Some(reads))
 }
 
 impl Spread {

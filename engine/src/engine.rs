@@ -10,7 +10,7 @@ use std::{ops::ControlFlow, path::Path, time::Duration};
 use schemas::tree::TreeShape;
 
 use crate::{
-    backend::{Capacity, DeviceInfo, Exchange, GpuState},
+    backend::{Capacity, DeviceInfo, Exchange, ExpertReads, GpuState},
     checkpoint::{Folder, GenerationConfig},
     error::EngineError,
     identity::Identity,
@@ -223,6 +223,19 @@ impl Engine {
         self.scheduler.simulate_accept_length(length)?;
         self.options.simulate_accept_length = length;
         Ok(())
+    }
+
+    /// Does work whose rounds count the experts that they read. Rounds take longer meanwhile. Only while idle.
+    ///
+    /// # Errors
+    /// When a request is running before or after the work, or the work fails.
+    pub fn counting_experts<R>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<R, EngineError>,
+    ) -> Result<(R, ExpertReads), EngineError> {
+        self.scheduler.count_experts(true)?;
+        let done = work(self)?;
+        Ok((done, self.scheduler.count_experts(false)?.unwrap_or_default()))
     }
 
     /// Replay: what trees of these shapes would accept along texts, without running rounds. Returns, for each text in

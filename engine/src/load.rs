@@ -118,7 +118,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
             let draft = own_draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
             let spec = if plain { spec.in_plain() } else { spec };
             let models = SharedModels { target: (spec, Some(weights)), draft };
-            on_devices(devices, models, cuda_options(options, element, context_length))?
+            on_devices(devices, models, cuda_options(options, element, context_length)?)?
         }
     };
     let generation = folder.generation_config()?;
@@ -183,12 +183,18 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
     rule.as_ref().map_or(Ok(()), TextSpec::check)?;
     let context_length = context_length(name, shape.context_length, options.context_length)?;
     let (nowhere, compute) = (StoredIn::Nowhere, options.fp8_compute());
-    let target = quantised_target(shape.target(options.num_layers)?, nowhere, options.quantization, compute)?;
+    let target = quantised_target(
+        routed(name, shape.target(options.num_layers)?, options)?,
+        nowhere,
+        options.quantization,
+        compute,
+    )?;
     let target = cached("target", options.kv_cache, |format| target.with_cache(format))?;
     let draft = match rule {
         Some(rule) => DraftSpec::Text(rule),
         None => {
             let draft = random_draft(shape, &target, options)?;
+            let draft = if options.uniform_router { draft.with_uniform_router() } else { draft };
             let draft = quantised_draft(draft, nowhere, options.draft_quantization, compute)?;
             cached("draft", options.kv_cache, |format| draft.with_cache(format))?
         }
@@ -197,10 +203,8 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
     // As for checkpoints: float32 kernels have no FP8 weights.
     let plain = element == Element::F32;
     let (target, draft) = if plain { (target.in_plain(), draft.in_plain()) } else { (target, draft) };
-    let name = match options.num_layers {
-        Some(layers) => format!("{name} of {layers} layers"),
-        None => name.to_owned(),
-    };
+    let of_layers = options.num_layers.map_or_else(String::new, |layers| format!(" of {layers} layers"));
+    let name = format!("{name}{of_layers}{}", if options.uniform_router { " with a uniform router" } else { "" });
     let algorithm = draft.algorithm();
     let (quantised, fp8_compute) = (described(&target.layers), computed(&target.layers));
     // Figures of shapes that are released in a quantised format are not those of 16 bits.
@@ -209,7 +213,7 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
     check_quantization(options, element)?;
     check_products(&target, Some(&draft), element)?;
     let models = SharedModels { target: (target, None), draft: Some((draft, None)) };
-    let backend = on_devices(devices, models, cuda_options(options, element, context_length))?;
+    let backend = on_devices(devices, models, cuda_options(options, element, context_length)?)?;
     Ok(Loaded {
         backend,
         identity: Identity {
@@ -227,6 +231,16 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         text: None,
         generation: GenerationConfig::default(),
         end_tokens: Vec::new(),
+    })
+}
+
+/// A published shape's target, with the router that the options want.
+fn routed(name: &str, target: TargetSpec, options: &EngineOptions) -> Result<TargetSpec, EngineError> {
+    if !options.uniform_router {
+        return Ok(target);
+    }
+    target.with_uniform_router().ok_or_else(|| {
+        EngineError::Configuration(format!("--uniform-router: {name} has no layers of experts: remove it"))
     })
 }
 
@@ -303,8 +317,22 @@ pub(crate) fn device(choice: DeviceChoice) -> Result<Option<(Device, String)>, E
     Ok(Some((Device::cuda(number).map_err(hint)?, name)))
 }
 
-fn cuda_options(options: &EngineOptions, element: Element, context_length: usize) -> CudaOptions {
-    CudaOptions {
+/// To measure: the number of rows up to which products in FP8 multiply values of 16 bits. It chooses kernels, not numbers.
+const VALUE_ROWS: &str = "SPECTUNE_FP8_VALUE_ROWS";
+
+/// The number in an environment variable; `None` if it is not set.
+fn variable(name: &str) -> Result<Option<usize>, EngineError> {
+    let Some(text) = std::env::var_os(name) else { return Ok(None) };
+    let number = text.to_str().and_then(|text| text.trim().parse().ok());
+    let Some(number) = number else {
+        return Err(EngineError::Configuration(format!("{name}={}: expected a whole number", text.display())));
+    };
+    tracing::warn!("{name}={number} chooses kernels, for measurements");
+    Ok(Some(number))
+}
+
+fn cuda_options(options: &EngineOptions, element: Element, context_length: usize) -> Result<CudaOptions, EngineError> {
+    Ok(CudaOptions {
         element,
         slots: options.max_running_requests,
         page_size: options.page_size,
@@ -320,10 +348,11 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
             _ => None,
         },
         verify_plan: options.verify_plan,
+        most_value_rows: variable(VALUE_ROWS)?,
         simulate_accept_length: options.simulate_accept_length,
         split_draft: options.split_draft,
         states: StateOptions::of(options),
-    }
+    })
 }
 
 fn check(options: &EngineOptions) -> Result<(), EngineError> {
@@ -340,6 +369,9 @@ fn check(options: &EngineOptions) -> Result<(), EngineError> {
     }
     if !(1..=MOST_RANKS).contains(&options.tp_size) {
         return wrong(format!("--tp-size {} is out of range, expected 1 to {MOST_RANKS}", options.tp_size));
+    }
+    if options.uniform_router && options.load_format != LoadFormat::Dummy {
+        return wrong("--uniform-router is for random weights: give --load-format dummy, or remove it".into());
     }
     let share = options.mem_fraction_static;
     if !(share > 0.0 && share <= 1.0) {

@@ -139,6 +139,8 @@ pub struct EngineOptions {
     pub model_shape: Option<String>,
     /// Number of layers of a model with random weights, for shapes that do not fit in memory; `None` for all.
     pub num_layers: Option<usize>,
+    /// Whether routers choose experts by a hash of the logits, all equally often; for random weights only.
+    pub uniform_router: bool,
 }
 
 /// Attention kernels by the names of `--attention-backend`: the engine's choice, one warp per query row, and tiles of
@@ -247,6 +249,7 @@ impl Default for EngineOptions {
             load_format: LoadFormat::Auto,
             model_shape: None,
             num_layers: None,
+            uniform_router: false,
         }
     }
 }

@@ -35,7 +35,7 @@ use self::{
 pub use self::{prefix::Reuse, statistics::Statistics};
 use crate::{
     adjust::Adjustments,
-    backend::{Backend, Exchange, Slot},
+    backend::{Backend, Exchange, ExpertReads, Slot},
     error::EngineError,
     new_token_ratio::NewTokenRatio,
     options::{EngineOptions, ShapePolicy},
@@ -228,6 +228,15 @@ impl Scheduler {
         self.expect_idle("how rounds run can change")?;
         self.backend.time_parts(on);
         Ok(())
+    }
+
+    /// Starts or stops to count the experts that rounds read; see [`Backend::count_experts`].
+    ///
+    /// # Errors
+    /// When a request is running.
+    pub fn count_experts(&mut self, on: bool) -> Result<Option<ExpertReads>, EngineError> {
+        self.expect_idle("experts can be counted")?;
+        Ok(self.backend.count_experts(on))
     }
 
     /// Changes what the prefix cache keeps of requests that end, and clears it.

@@ -20,12 +20,13 @@ mod share;
 mod target;
 mod tensors;
 mod text;
+mod uniform;
 
 pub use self::{
     attention::{AttentionSpec, DeltaNet, GroupedQuery, KvLayout, MultiHeadLatent, StateLayout},
     block::{BlockLayer, BlockSpec, BlockTensorLayout, ConfidenceSpec, MarkovKind, MarkovSpec, default_layers},
     cache::CacheFormat,
-    cost::{Cost, ExpertCost, ModelCost, PassCost, WindowedCache},
+    cost::{Cost, CountedShares, ExpertCost, ModelCost, PassCost, WindowedCache},
     draft::DraftSpec,
     features::{CaptureNorms, CapturedFeatures, DraftSource, EmbeddingSource, Features, LinearSpec, VocabularySource},
     ffn::{DenseSpec, ExpertsLayout, ExpertsSpec, FfnSpec, RouterPrecision, RouterScore, RouterSpec},

@@ -22,12 +22,12 @@ __device__ __forceinline__ int record_size(int tile) { return RECORD_HEAD + 2 * 
 
 /// How experts are chosen; see reference/route.rs. `bias` `[routed experts]`, null for none, is added to logits. `experts` and
 /// `chosen` include shared experts. If `gated`, one more logit follows those of the routed experts: its sigmoid, instead of 1, is
-/// the weight of the shared ones.
+/// the weight of the shared ones. If `uniform`, experts are chosen by pseudo-random logits, a hash of a row's own.
 #define ROUTER_PARAMETERS                                                                                              \
   const T *bias, const float *correction, int experts, int chosen, int shared, int is_sigmoid, int groups,             \
-      int groups_kept, int renormalises, float added, float factor, int gated
+      int groups_kept, int renormalises, float added, float factor, int gated, int uniform
 #define ROUTER_ARGUMENTS                                                                                               \
-  bias, correction, experts, chosen, shared, is_sigmoid, groups, groups_kept, renormalises, added, factor, gated
+  bias, correction, experts, chosen, shared, is_sigmoid, groups, groups_kept, renormalises, added, factor, gated, uniform
 
 struct Choice {
   float score[MOST_EXPERTS];
@@ -41,6 +41,31 @@ struct Choice {
 };
 
 __device__ __forceinline__ float load_fresh_float(const float* at) { return bits_float((u32)load_fresh((const int*)at)); }
+
+/// The finaliser of MurmurHash3, and what it is given of an expert; see reference/route.rs.
+__device__ __forceinline__ u32 mixed(u32 bits) {
+  bits = (bits ^ bits >> 16) * 0x85ebca6bu;
+  bits = (bits ^ bits >> 13) * 0xc2b2ae35u;
+  return bits ^ bits >> 16;
+}
+__device__ __forceinline__ u32 of_expert(int expert) { return ((u32)expert + 1) * 0x9e3779b9u; }
+
+/// Replaces the logits of a row by pseudo-random ones in [0, 1), a hash of their bits. Called by a whole block, of which
+/// each thread has read the logits that it replaces.
+__device__ __forceinline__ void make_uniform(Choice& choice, int routed) {
+  u32 row = 0;
+  for (int e = (int)threadIdx.x; e < routed; e += (int)blockDim.x) row ^= mixed(float_bits(choice.score[e]) + of_expert(e));
+#pragma unroll
+  for (int mask = WARP / 2; mask > 0; mask /= 2) row ^= shuffle_xor(row, mask);
+  if (lane() == 0) choice.scratch[warp()] = bits_float(row);
+  block_sync();
+  row = 0;
+  for (int w = 0; w < (int)blockDim.x / WARP; w++) row ^= float_bits(choice.scratch[w]);
+  for (int e = (int)threadIdx.x; e < routed; e += (int)blockDim.x) {
+    choice.score[e] = (float)(mixed(row ^ of_expert(e)) >> 8) * (1.0f / 16777216.0f);
+  }
+  block_sync();
+}
 
 /// Clears the keys of experts in groups that are not kept. Groups are ranked by the sum of their two best.
 __device__ __forceinline__ void keep_groups(Choice& choice, int routed, int groups, int groups_kept) {
@@ -74,11 +99,12 @@ __device__ __forceinline__ void keep_groups(Choice& choice, int routed, int grou
 __device__ __forceinline__ void choose(Choice& choice, const float* logits, int* expert, float* weight, ROUTER_PARAMETERS) {
   int routed = experts - shared, kept = chosen - shared, thread = (int)threadIdx.x;
   float most = -infinity(), sum = 0.0f;
-  for (int e = thread; e < routed; e += (int)blockDim.x) {
-    float logit = load_fresh_float(logits + e);
-    choice.score[e] = logit;
-    most = max(most, logit);
+  for (int e = thread; e < routed; e += (int)blockDim.x) choice.score[e] = load_fresh_float(logits + e);
+  if (uniform) {
+    make_uniform(choice, routed);
+    correction = nullptr;
   }
+  for (int e = thread; e < routed; e += (int)blockDim.x) most = max(most, choice.score[e]);
   if (!is_sigmoid) most = block_max(most, choice.scratch);
   for (int e = thread; e < routed; e += (int)blockDim.x) {
     float power = exp_accurate(is_sigmoid ? -choice.score[e] : choice.score[e] - most);

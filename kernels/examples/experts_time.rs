@@ -72,8 +72,15 @@ fn shape(text: &str) -> Result<ExpertsShape, String> {
         }
     };
     let is_gpt_oss = name.starts_with("gpt-oss");
-    let router =
-        Router { scoring: Scoring::Softmax, top_k, groups: 1, top_k_groups: 1, renormalize: Some(0.0), scale: 1.0 };
+    let router = Router {
+        scoring: Scoring::Softmax,
+        top_k,
+        groups: 1,
+        top_k_groups: 1,
+        renormalize: Some(0.0),
+        scale: 1.0,
+        uniform: false,
+    };
     Ok(ExpertsShape {
         routed,
         shared: 0,

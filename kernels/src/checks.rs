@@ -39,7 +39,7 @@ pub use delta::{check_delta_gate, check_delta_rows, check_delta_steps};
 pub use elementwise::{
     check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
 };
-pub use experts::{check_expert_products, check_experts, check_router_ties};
+pub use experts::{check_expert_products, check_experts, check_router_ties, check_uniform_router};
 pub use host_trees::check_host_trees;
 pub use inner::{check_inner_rows, check_pick_rows};
 pub use latent::{check_latent_attention, check_latent_heads, check_latent_write};
@@ -62,7 +62,7 @@ pub use tree::{check_decode_rows, check_draft_trees};
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 38] = [
+pub const CHECKS: [Check; 39] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -83,6 +83,7 @@ pub const CHECKS: [Check; 38] = [
     ("experts", check_experts),
     ("experts, products in FP8", check_expert_products),
     ("route_rows, ties", check_router_ties),
+    ("route_rows, uniform", check_uniform_router),
     ("attention_rows", check_attention),
     ("attention_rows together", check_attention_together),
     ("attention_rows, sinks and windows", check_attention_sinks),

@@ -30,5 +30,5 @@ pub use linear::{Matrix, linear};
 pub use mxfp4::{MXFP4_BLOCK, Mxfp4Matrix};
 pub use norm::rms_norm;
 pub use rope::{Pairing, Rope, RopeScaling};
-pub use route::{Router, Routes, Scoring};
+pub use route::{Router, Routes, Scoring, uniform_logits};
 pub use select::{argmax, finite_argmax, log_softmax, log_sum_exp, softmax, top_k};

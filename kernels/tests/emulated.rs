@@ -71,6 +71,7 @@ typed! {
     experts = check_experts,
     expert_products = check_expert_products,
     router_ties = check_router_ties,
+    uniform_router = check_uniform_router,
     attention = check_attention,
     attention_together = check_attention_together,
     attention_sinks = check_attention_sinks,

@@ -6,7 +6,7 @@ use std::{str::FromStr, time::Instant};
 use anyhow::{Context, bail};
 use engine::{
     Engine, ShapePolicy,
-    bench::{self, Bench, Load, Plan},
+    bench::{self, Bench, ExpertsRead, Load, Plan},
 };
 use schemas::{
     sweep::LARGEST,
@@ -62,6 +62,10 @@ pub struct Arguments {
     /// Seed of the prompts
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
+    /// Replace the routers of random weights by ones that choose all experts equally often, by a hash of the logits,
+    /// for comparisons with other engines: routers of random weights choose nearly the same few experts for all rows
+    #[arg(long)]
+    uniform_router: bool,
     /// Print one JSON object per shape and batch size
     #[arg(long)]
     json: bool,
@@ -104,6 +108,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if options.capture_sizes.is_empty() {
         options.capture_sizes = arguments.batch_size.clone();
     }
+    options.uniform_router = arguments.uniform_router;
     // The same prompts are run repeatedly, and each must be prefilled every time.
     options.disable_radix_cache = true;
     let mut trials = arguments.shapes.clone();
@@ -178,9 +183,24 @@ fn row(figures: &Bench) -> String {
     let (shape, prefill) = (&figures.shape, figures.prefill_tokens_per_s);
     let stall =
         figures.stall_ms.map_or_else(String::new, |stall| format!("  + {:.3} ms waiting for drafts", stall.median));
+    let experts = figures.experts.as_ref().map_or_else(String::new, experts_read);
     format!(
         "{shape:<9} {batch_size:>6}    {rate:<26} {tokens_per_s_per_user:>12.1} {prefill:>14.0}  {rounds:<22} {accept:>7} \
-         {bytes:>9} {products:>12} {share:>9}{stall}"
+         {bytes:>9} {products:>12} {share:>9}{stall}{experts}"
+    )
+}
+
+/// The experts that rounds read, beside what uniform and independent choices would read.
+fn experts_read(read: &ExpertsRead) -> String {
+    let count = |mean: Option<f64>| mean.map_or_else(|| "-".into(), |mean| format!("{mean:.1}"));
+    let draft = read.draft.map_or_else(String::new, |mean| format!(", the draft {mean:.1} per pass"));
+    format!(
+        "  {} of {} experts read (even: {}, {:.3} ms){draft}{}",
+        count(read.target),
+        read.experts,
+        count(read.target_even),
+        read.even_memory_floor_ms,
+        if read.uniform_router { ", uniform router" } else { "" }
     )
 }
 
@@ -192,12 +212,25 @@ fn notes(engine: &Engine, startup: f64, bandwidth: f64) -> String {
         || "a rate that is not known for this device and data type".into(),
         |rate| format!("{:.2} PFLOP/s", rate / 1e15),
     );
+    let cost = engine.cost();
+    let experts = match cost.target.experts.or(cost.draft.experts) {
+        None => "",
+        Some(_) if engine.options().uniform_router => {
+            "\nexperts: distinct ones that the target reads per layer and round, counted in a run that is not timed; bytes \
+             are of these; even: rows that choose uniformly and independently; the router of these figures was replaced by \
+             one that chooses all experts equally often"
+        }
+        Some(_) => {
+            "\nexperts: distinct ones that the target reads per layer and round, counted in a run that is not timed; bytes \
+             are of these; even: rows that choose uniformly and independently"
+        }
+    };
     format!(
         "{} ({}); loaded in {startup:.1} s{capture}; memory {:.0} GB/s\n\
          accept: output tokens / rounds, the first token and bonus tokens included (SGLang's definition); * simulated\n\
          bytes: time to read a round's bytes (weights once per pass, KV cache) at that bandwidth; omitted where \
-         rounds are faster: caches hold the data, or rows choose fewer experts than even routing would\n\
-         products: time to multiply its rows with weights at {products}; floor: for each pass the longer of the two",
+         rounds are faster: caches hold the data\n\
+         products: time to multiply its rows with weights at {products}; floor: for each pass the longer of the two{experts}",
         device.device,
         device.name,
         bandwidth / 1e9

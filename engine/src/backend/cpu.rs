@@ -44,6 +44,7 @@ pub use self::{
 use super::{
     Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, PageId, Pool, PrefillChunk, ReplayPlace, Round,
     RoundOutput, Slot, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
+    expert_reads::{ExpertCount, ExpertReads, ExpertTally},
 };
 use crate::{
     adjust::Adjuster,
@@ -73,6 +74,7 @@ pub struct CpuBackend {
     launched: u64,
     /// Time of prefills that has not been reported.
     prefilled: Duration,
+    counted: ExpertCount,
 }
 
 impl CpuBackend {
@@ -91,6 +93,7 @@ impl CpuBackend {
             finished: VecDeque::new(),
             launched: 0,
             prefilled: Duration::ZERO,
+            counted: ExpertCount::default(),
         }
     }
 
@@ -127,6 +130,11 @@ impl CpuBackend {
         ModelCost::new(&target, draft.as_ref(), size_of::<f32>())
     }
 
+    /// Counts of the draft's layers of experts.
+    fn draft_tallies(draft: Option<&dyn Source>) -> impl Iterator<Item = &ExpertTally> {
+        draft.into_iter().flat_map(|draft| draft.tallies())
+    }
+
     /// Bytes per token in the caches of a target and a draft.
     fn bytes_a_token(target: &Target, draft: Option<&dyn Source>) -> u64 {
         let cost = Self::cost_of(target, draft);
@@ -158,6 +166,11 @@ impl Backend for CpuBackend {
 
     fn simulate_accept_length(&mut self, length: Option<f32>) {
         self.simulate = length;
+    }
+
+    fn count_experts(&mut self, on: bool) -> Option<ExpertReads> {
+        let draft = Self::draft_tallies(self.draft.as_deref());
+        self.counted.set(on, self.target.tallies().chain(draft))
     }
 
     fn prepare(

@@ -60,6 +60,7 @@ use self::{
 use super::{
     Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace,
     Round, RoundOutput, Slot, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
+    expert_reads::{ExpertCount, ExpertReads},
 };
 use crate::{
     adjust::Adjuster,
@@ -107,6 +108,7 @@ pub struct CudaBackend {
     sent: Vec<i32>,
     flights: VecDeque<InFlightRound>,
     launched: u64,
+    counted: ExpertCount,
 }
 
 /// Identifies a graph.
@@ -153,6 +155,11 @@ impl CudaBackend {
         self.follows && shape.is_off()
     }
 
+    /// Whether rounds run kernel by kernel, without graphs.
+    fn runs_eagerly(&self) -> bool {
+        self.options.disable_cuda_graph || self.counted.is_on()
+    }
+
     fn simulate_bits(&self) -> Option<u32> {
         self.options.simulate_accept_length.map(f32::to_bits)
     }
@@ -173,7 +180,7 @@ impl CudaBackend {
 
     /// Launches a round or a part of it, by graph if there is one.
     fn run(&self, key: GraphKey) -> Result<(), EngineError> {
-        match self.graphs.get(&key).filter(|_| !self.options.disable_cuda_graph) {
+        match self.graphs.get(&key).filter(|_| !self.runs_eagerly()) {
             Some(graph) => Ok(self.device.run(graph)?),
             None => self.run_eagerly(key),
         }
@@ -299,6 +306,10 @@ impl Backend for CudaBackend {
             // Frees the memory of graphs of parts, so that whole rounds are measured without them.
             self.graphs.retain(|key, _| key.part.is_none());
         }
+    }
+
+    fn count_experts(&mut self, on: bool) -> Option<ExpertReads> {
+        self.counted.set(on, self.machine.target_tallies().chain(self.machine.draft_tallies()))
     }
 
     fn prepare(

@@ -46,6 +46,7 @@ pub fn experts(config: &Config<'_>, defaults: Defaults) -> Result<ExpertsSpec, E
             groups: fields.n_group.unwrap_or(defaults.groups),
             groups_kept: fields.topk_group.unwrap_or(defaults.groups_kept),
             scaling: scaling as f32,
+            uniform: false,
         },
         experts: config.size(fields.routed_experts(), "n_routed_experts")?,
         per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,

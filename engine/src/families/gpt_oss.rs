@@ -35,6 +35,7 @@ const ROUTER: RouterSpec = RouterSpec {
     groups: 1,
     groups_kept: 1,
     scaling: 1.0,
+    uniform: false,
 };
 
 fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {

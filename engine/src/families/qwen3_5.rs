@@ -149,6 +149,7 @@ fn ffn(config: &Config<'_>, at: usize, prefix: &str) -> Result<FfnSpec, EngineEr
             groups: 1,
             groups_kept: 1,
             scaling: 1.0,
+            uniform: false,
         },
         experts: config.size(fields.routed_experts(), "num_experts")?,
         per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,

@@ -47,6 +47,7 @@ fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
             groups: 1,
             groups_kept: 1,
             scaling: 1.0,
+            uniform: false,
         },
         experts: config.size(fields.routed_experts(), "num_experts")?,
         per_token: config.size(fields.num_experts_per_tok, "num_experts_per_tok")?,

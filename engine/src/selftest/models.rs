@@ -330,6 +330,7 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
         groups: 1,
         groups_kept: 1,
         scaling: 1.0,
+        uniform: false,
     };
     let (router, shared) = match pair {
         Pair::Qwen3Moe if at != 1 => (router, None),
@@ -343,6 +344,7 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
                 groups: 2,
                 groups_kept: 1,
                 scaling: 2.5,
+                uniform: false,
             };
             (router, Some(EXPERT_INTERMEDIATE))
         }

@@ -83,6 +83,15 @@ pub struct ModelCost {
     pub element: u64,
 }
 
+/// The share of their routed experts that passes read, where it was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CountedShares {
+    /// Of the target, per layer and round.
+    pub target: Option<f64>,
+    /// Of the draft, per layer and pass.
+    pub draft: Option<f64>,
+}
+
 /// Caches of layers with a sliding window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WindowedCache {
@@ -161,7 +170,16 @@ impl PassCost {
 
     /// Bytes and operations of a pass over this many rows.
     pub fn at(&self, rows: usize) -> Cost {
-        Cost { bytes: self.bytes(rows), flops: self.flops(rows) }
+        self.reading(rows, None)
+    }
+
+    /// The same if the pass reads this share of the routed experts; `None` if rows choose uniformly and independently.
+    pub fn reading(&self, rows: usize, share: Option<f64>) -> Cost {
+        let bytes = match (self.experts, share) {
+            (Some(experts), Some(share)) => self.bytes as f64 + experts.bytes as f64 * share,
+            _ => self.bytes(rows),
+        };
+        Cost { bytes, flops: self.flops(rows) }
     }
 }
 
@@ -372,30 +390,31 @@ impl ModelCost {
 
     /// Minimum number of bytes that a round of a batch reads, with `context` tokens per request.
     pub fn of_round(&self, shape: TreeShape, batch: usize, context: usize) -> u64 {
-        self.passes(shape, batch, context).into_iter().map(|pass| pass.bytes).sum::<f64>() as u64
+        self.passes(shape, batch, context, CountedShares::default()).into_iter().map(|pass| pass.bytes).sum::<f64>()
+            as u64
     }
 
     /// The passes of such a round, each with the weights and caches that it reads and the products with weights that it
-    /// computes. Products of attention are left out: at the contexts of rounds they are few beside those.
-    pub fn passes(&self, shape: TreeShape, batch: usize, context: usize) -> Vec<Cost> {
+    /// computes. Products of attention are left out: at the contexts of rounds they are few beside those. Where experts were
+    /// not `counted`, rows choose them uniformly and independently.
+    pub fn passes(&self, shape: TreeShape, batch: usize, context: usize, counted: CountedShares) -> Vec<Cost> {
         let reading = |pass: Cost, bytes: f64| Cost { bytes: pass.bytes + bytes, ..pass };
         let cached = (batch * context) as f64;
         let verified = if shape.is_off() { batch } else { batch * shape.num_draft_tokens };
         let states = (2 * batch) as f64 * self.target_state as f64;
         let read = cached * self.target_row_read(context as f64) + states;
-        let mut all = vec![reading(self.target.at(verified), read)];
+        let mut all = vec![reading(self.target.reading(verified, counted.target), read)];
+        let draft = |rows: usize| self.draft.reading(rows, counted.draft);
         if shape.is_off() {
             return all;
         }
         let accepted = batch * (shape.num_steps + 1);
         let (passes, rows) = self.nodes.passes(shape);
         let context = cached * self.draft_cache_row as f64;
-        all.extend(vec![reading(self.draft.at(batch * rows), context); passes]);
+        all.extend(vec![reading(draft(batch * rows), context); passes]);
         match self.nodes {
             // The extension over the accepted tokens is a pass, which replaces that of the first step.
-            NodeSource::Beams => {
-                all.push(reading(self.draft.at(accepted) + self.draft_extension.at(accepted), context))
-            }
+            NodeSource::Beams => all.push(reading(draft(accepted) + self.draft_extension.at(accepted), context)),
             NodeSource::Text(_) => {}
             NodeSource::Block(_) => {
                 all.push(self.draft_extension.at(accepted));

@@ -74,6 +74,8 @@ pub struct RouterSpec {
     pub groups_kept: usize,
     /// Factor of the weights, after renormalising.
     pub scaling: f32,
+    /// To measure: experts are chosen by a hash of the logits, all equally often.
+    pub uniform: bool,
 }
 
 /// The function that turns a router's logits into scores, in float32.
@@ -115,7 +117,7 @@ impl FfnSpec {
 impl ExpertsSpec {
     /// The router in terms of the kernels' reference.
     pub fn router(&self) -> Router {
-        let RouterSpec { score, renormalise, groups, groups_kept, scaling, .. } = self.router;
+        let RouterSpec { score, renormalise, groups, groups_kept, scaling, uniform, .. } = self.router;
         Router {
             scoring: match score {
                 RouterScore::Softmax => Scoring::Softmax,
@@ -126,6 +128,7 @@ impl ExpertsSpec {
             top_k_groups: groups_kept,
             renormalize: renormalise,
             scale: scaling,
+            uniform,
         }
     }
 

@@ -18,8 +18,15 @@ use crate::{
     },
 };
 
-const SOFTMAX: Router =
-    Router { scoring: Scoring::Softmax, top_k: 4, groups: 1, top_k_groups: 1, renormalize: Some(0.0), scale: 1.0 };
+const SOFTMAX: Router = Router {
+    scoring: Scoring::Softmax,
+    top_k: 4,
+    groups: 1,
+    top_k_groups: 1,
+    renormalize: Some(0.0),
+    scale: 1.0,
+    uniform: false,
+};
 const SIGMOID: Router = Router { scoring: Scoring::Sigmoid, renormalize: Some(1e-20), scale: 2.5, ..SOFTMAX };
 
 /// Maximum number of rows of each shape.
@@ -418,6 +425,47 @@ fn check_routes(
     }
     let found: Vec<f32> = device.download(work[3].slice()).map_err(text)?;
     compare(&format!("weights of {what}"), &found[..count], &routes.weights, 1e-3)
+}
+
+/// A uniform router: the experts and weights that the reference chooses from the device's own logits, since other bits of
+/// them are another choice.
+pub fn check_uniform_router(device: &Device, element: Element) -> Result<(), String> {
+    let kernels = Kernels::new(device.clone(), element);
+    let mut numbers = Numbers::new(41);
+    for (router, routed, corrected) in [
+        (SOFTMAX, 20, false),
+        (Router { renormalize: None, top_k: 8, ..SOFTMAX }, 128, false),
+        (Router { groups: 8, top_k_groups: 4, top_k: 8, ..SIGMOID }, 256, true),
+    ] {
+        let shape = ExpertsShape {
+            routed,
+            shared: 0,
+            gated: false,
+            router: Router { uniform: true, ..router },
+            rounds_logits: !corrected,
+            hidden: 32,
+            intermediate: 8,
+            weights: Weights::Plain,
+            activation: GateActivation::Silu,
+            biased: false,
+        };
+        let layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
+        let by = if element == Element::F32 { ExpertKernels::Float } else { ExpertKernels::Few(8) };
+        let bytes = Kernels::experts_bytes(element, &shape, MOST_ROWS, true);
+        let allocated: Result<Vec<Buffer>, String> =
+            bytes.iter().map(|bytes| device.zeros(*bytes).map_err(text)).collect();
+        let work: [Buffer; 7] = allocated?.try_into().map_err(|_| "seven buffers".to_owned())?;
+        let out = device.allocate(MOST_ROWS * 32 * element.bytes()).map_err(text)?;
+        for rows in [1, 13, MOST_ROWS] {
+            kernels.experts(layer.operands(&work, rows, by), Rows { at: out.slice(), stride: 32 }).map_err(text)?;
+            let logits: Vec<f32> = device.download(work[0].slice()).map_err(text)?;
+            let logits = &logits[..rows * routed];
+            let routes = shape.router.route(logits, routed, layer.correction.as_deref());
+            let what = format!("{rows} rows of a uniform router to {routed} experts");
+            check_routes(device, &work, logits, &routes, &layer, &what)?;
+        }
+    }
+    Ok(())
 }
 
 /// Rows whose logits are equal, or NaN: ties go exactly to the lowest expert and the lowest group.

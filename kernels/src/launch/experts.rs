@@ -314,7 +314,7 @@ impl Kernels {
     fn route(&self, experts: Experts<'_>) -> Result<(), DeviceError> {
         self.check_experts(experts)?;
         let Experts { shape, weights, x, rows, work, by, .. } = experts;
-        let Router { scoring, top_k: _, groups, top_k_groups, renormalize, scale } = shape.router;
+        let Router { scoring, top_k: _, groups, top_k_groups, renormalize, scale, uniform } = shape.router;
         let (name, together) = match rows {
             0..=8 => ("route_rows_1", 1),
             9..=64 => ("route_rows_4", 4),
@@ -347,6 +347,7 @@ impl Kernels {
             Arg::Float(renormalize.unwrap_or_default()),
             Arg::Float(scale),
             Arg::Int(shape.gated.into()),
+            Arg::Int(uniform.into()),
         ];
         let kernel = self.kernel(ROUTE_FILE, name)?;
         let blocks = [shape.logits().div_ceil(ROUTE_EXPERTS), rows.div_ceil(together), 1];

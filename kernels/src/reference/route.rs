@@ -31,6 +31,8 @@ pub struct Router {
     pub renormalize: Option<f32>,
     /// Factor on the weights, after the division.
     pub scale: f32,
+    /// Measure only: experts are chosen by [`uniform_logits`] in place of the logits, without a correction.
+    pub uniform: bool,
 }
 
 /// The experts of some rows: `[rows, top_k]` each, in ascending order of expert ids within a row.
@@ -59,7 +61,10 @@ impl Router {
         assert!(logits.len().is_multiple_of(experts), "rows of {experts} logits");
         let mut routes = Routes { top_k: self.top_k, experts: Vec::new(), weights: Vec::new() };
         for logits in logits.chunks_exact(experts) {
-            let scores = self.scoring.scores(logits);
+            let (scores, correction) = match self.uniform {
+                true => (self.scoring.scores(&uniform_logits(logits)), None),
+                false => (self.scoring.scores(logits), correction),
+            };
             let mut chosen = self.select(&scores, correction);
             chosen.sort_unstable();
             let mut weights: Vec<f32> = chosen.iter().map(|expert| scores[*expert]).collect();
@@ -102,6 +107,26 @@ impl Router {
     }
 }
 
+/// Pseudo-random logits of a row, uniform in `[0, 1)`: a hash of the bits of its logits. Rows whose logits differ choose
+/// independently, and all experts equally often, whatever their weights; the choice of a row does not depend on the other
+/// rows.
+pub fn uniform_logits(logits: &[f32]) -> Vec<f32> {
+    let of_expert = |at: usize| (at as u32 + 1).wrapping_mul(GOLDEN);
+    let all = logits.iter().enumerate();
+    let row = all.fold(0, |row, (at, logit)| row ^ mixed(logit.to_bits().wrapping_add(of_expert(at))));
+    (0..logits.len()).map(|at| (mixed(row ^ of_expert(at)) >> 8) as f32 / (1 << 24) as f32).collect()
+}
+
+/// 2³² over the golden ratio: multiples of it are spread evenly.
+const GOLDEN: u32 = 0x9e37_79b9;
+
+/// The finaliser of MurmurHash3: each bit of the result depends on all bits.
+fn mixed(bits: u32) -> u32 {
+    let bits = (bits ^ bits >> 16).wrapping_mul(0x85eb_ca6b);
+    let bits = (bits ^ bits >> 13).wrapping_mul(0xc2b2_ae35);
+    bits ^ bits >> 16
+}
+
 impl Scoring {
     /// Scores of a row of logits.
     pub fn scores(self, logits: &[f32]) -> Vec<f32> {
@@ -136,8 +161,15 @@ mod tests {
 
     use super::*;
 
-    const SOFTMAX: Router =
-        Router { scoring: Scoring::Softmax, top_k: 2, groups: 1, top_k_groups: 1, renormalize: None, scale: 1.0 };
+    const SOFTMAX: Router = Router {
+        scoring: Scoring::Softmax,
+        top_k: 2,
+        groups: 1,
+        top_k_groups: 1,
+        renormalize: None,
+        scale: 1.0,
+        uniform: false,
+    };
     const SIGMOID: Router = Router { scoring: Scoring::Sigmoid, renormalize: Some(1e-20), scale: 2.5, ..SOFTMAX };
 
     fn check(router: Router, logits: &[f32], correction: Option<&[f32]>, expected: &[u32]) -> Routes {
@@ -197,6 +229,31 @@ mod tests {
         assert!(!Router { groups: 3, ..SIGMOID }.fits(8));
         assert!(!Router { groups: 0, ..SIGMOID }.fits(8));
         assert!(!Router { top_k_groups: 2, ..SIGMOID }.fits(8));
+    }
+
+    #[test]
+    fn a_uniform_router_chooses_all_experts_equally_often_from_logits_that_favour_few() {
+        // Logits that differ little from row to row, as those of random weights do.
+        let rows = 4096;
+        let logits: Vec<f32> = (0..rows * 64).map(|at| (at % 64) as f32 + (at / 64) as f32 * 1e-3).collect();
+        let biased = Router { top_k: 8, ..SOFTMAX };
+        assert!(biased.route(&logits, 64, None).experts.iter().all(|expert| *expert >= 56));
+        for router in
+            [Router { uniform: true, ..biased }, Router { uniform: true, groups: 8, top_k_groups: 4, ..biased }]
+        {
+            let correction: Vec<f32> = (0..64).map(|at| at as f32).collect();
+            let routes = router.route(&logits, 64, Some(&correction));
+            let mut counts = [0_usize; 64];
+            routes.experts.iter().for_each(|expert| counts[*expert as usize] += 1);
+            // 512 each; the standard deviation is below 22.
+            assert!(counts.iter().all(|count| (400..=624).contains(count)), "{counts:?}");
+            // Neighbouring rows choose independently: 8 of 64 share one on average.
+            let experts = |row: usize| routes.row(row).map(|(expert, _)| expert);
+            let shared = |row: usize| experts(row).filter(|one| experts(row + 1).any(|other| other == *one)).count();
+            let shared: usize = (0..rows - 1).map(shared).sum();
+            assert!((0.8..1.6).contains(&(shared as f64 / rows as f64)), "{shared}");
+            assert_eq!(routes, router.route(&logits, 64, None), "the choice depends on logits alone");
+        }
     }
 
     #[test]

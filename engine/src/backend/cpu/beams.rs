@@ -13,7 +13,7 @@ use super::{
     target::Pass,
 };
 use crate::{
-    backend::Pool,
+    backend::{Pool, expert_reads::ExpertTally},
     spec::DraftSpec,
     tree::{Expansion, grow, largest},
 };
@@ -33,6 +33,10 @@ impl Source for Recurrent {
 
     fn caches(&self, rows: usize) -> Vec<Cache> {
         vec![self.cache(rows)]
+    }
+
+    fn tallies(&self) -> Vec<&ExpertTally> {
+        self.tally().into_iter().collect()
     }
 
     fn state_width(&self) -> usize {

@@ -21,7 +21,7 @@ use super::{
     target::{Pass, Target},
 };
 use crate::{
-    backend::Pool,
+    backend::{Pool, expert_reads::ExpertTally},
     checkpoint::{Tensors, Weights},
     error::EngineError,
     spec::{BlockLayer, BlockSpec, DraftSpec},
@@ -170,6 +170,10 @@ impl Source for BlockDraft {
 
     fn caches(&self, rows: usize) -> Vec<Cache> {
         self.layers.iter().map(|layer| layer.cache(rows, 0)).collect()
+    }
+
+    fn tallies(&self) -> Vec<&ExpertTally> {
+        self.layers.iter().filter_map(Layer::tally).collect()
     }
 
     fn state_width(&self) -> usize {

@@ -4,6 +4,7 @@ use kernels::reference::{Expert, Matrix, Router, experts, linear, sigmoid};
 
 use super::linear::{Gated, as_multiplied};
 use crate::{
+    backend::expert_reads::ExpertTally,
     checkpoint::{InputScales, Tensors},
     error::EngineError,
     spec::{ExpertsSpec, ExpertsTensors, FfnSpec, FfnTensors, GatedTensors},
@@ -34,6 +35,7 @@ pub struct Experts {
     shared: Option<Gated>,
     /// `[1, hidden]`: the gate of the shared expert.
     shared_gate: Option<Matrix>,
+    tally: ExpertTally,
 }
 
 impl Ffn {
@@ -48,6 +50,14 @@ impl Ffn {
             }
             (FfnTensors::Dense(tensors), _) => Ok(Self::Dense(Gated::load(from, tensors)?)),
             _ => Err(EngineError::Configuration("a dense layer with the tensors of experts".into())),
+        }
+    }
+
+    /// Counts the experts that its rows choose; `None` for a dense block.
+    pub fn tally(&self) -> Option<&ExpertTally> {
+        match self {
+            Self::Dense(_) => None,
+            Self::Experts(experts) => Some(&experts.tally),
         }
     }
 
@@ -90,12 +100,14 @@ impl Experts {
             inputs,
             shared: tensors.shared.as_ref().map(|tensors| Gated::load(from, tensors)).transpose()?,
             shared_gate: tensors.shared_gate.as_ref().map(|tensor| from.matrix(tensor)).transpose()?,
+            tally: ExpertTally::default(),
         })
     }
 
     fn forward(&self, x: &[f32]) -> Vec<f32> {
         let logits = linear(x, &self.gate, self.gate_bias.as_deref());
         let routes = self.router.route(&logits, self.experts.len(), self.correction.as_deref());
+        self.tally.add(routes.experts.iter().copied(), self.experts.len());
         let mut y = experts(&as_multiplied(x, self.gate.inputs(), self.inputs), &routes, &self.experts);
         if let Some(shared) = &self.shared {
             let mut shared = shared.forward(x);

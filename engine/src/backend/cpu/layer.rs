@@ -7,6 +7,7 @@ use super::{
     ffn::Ffn,
 };
 use crate::{
+    backend::expert_reads::ExpertTally,
     checkpoint::Tensors,
     error::EngineError,
     spec::{LayerSpec, LayerTensors},
@@ -40,6 +41,11 @@ impl Layer {
     /// An empty cache for the layer: of `rows` rows, or for `states` states.
     pub fn cache(&self, rows: usize, states: usize) -> Cache {
         self.attention.cache(rows, states)
+    }
+
+    /// Counts the experts that its rows choose; `None` without experts.
+    pub fn tally(&self) -> Option<&ExpertTally> {
+        self.ffn.tally()
     }
 
     /// Writes keys and values of rows of `x`, `[rows, attention's input]`, to the cache, without norm and without

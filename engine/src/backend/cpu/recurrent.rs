@@ -11,6 +11,7 @@ use super::{
     target::{Pass, Target},
 };
 use crate::{
+    backend::expert_reads::ExpertTally,
     checkpoint::{Tensors, Weights},
     error::EngineError,
     spec::{Features, Feedback, Join, RecurrentSpec, VocabularySource},
@@ -39,6 +40,11 @@ pub struct Recurrent {
 }
 
 impl Recurrent {
+    /// Counts the experts that rows of its layer choose; `None` without experts.
+    pub fn tally(&self) -> Option<&ExpertTally> {
+        self.layer.tally()
+    }
+
     /// Loads a draft that has this spec. `weights` come from the draft's own folder, or from the target's.
     ///
     /// # Errors

@@ -38,6 +38,8 @@ impl CpuBackend {
     ) -> Result<RoundOutput, EngineError> {
         let Round { shape, slots } = round;
         let start = Instant::now();
+        let draft = Self::draft_tallies(self.draft.as_deref());
+        self.counted.begin_round(self.target.tallies().chain(draft));
         if !shape.is_off() {
             self.read_pending(slots)?;
         }
@@ -61,6 +63,7 @@ impl CpuBackend {
             total: start.elapsed(),
             stall: None,
         };
+        self.counted.end_round(self.target.tallies(), Self::draft_tallies(self.draft.as_deref()));
         Ok(RoundOutput { yields, timing })
     }
 

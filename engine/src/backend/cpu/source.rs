@@ -6,7 +6,7 @@ use schemas::tree::{NodeSource, TreeShape};
 
 use super::{attention::Cache, passes::Stack, target::Pass};
 use crate::{
-    backend::{Pool, Wanted},
+    backend::{Pool, Wanted, expert_reads::ExpertTally},
     spec::DraftSpec,
 };
 
@@ -23,6 +23,11 @@ pub trait Source: Debug + Send + Sync {
 
     /// Empty caches, one per layer.
     fn caches(&self, rows: usize) -> Vec<Cache>;
+
+    /// Counts of its layers of experts.
+    fn tallies(&self) -> Vec<&ExpertTally> {
+        Vec::new()
+    }
 
     /// Number of values that it keeps of a sequence in addition to its caches: its state after the last position.
     fn state_width(&self) -> usize;

@@ -9,6 +9,7 @@ use super::{
     layer::{Layer, embed},
 };
 use crate::{
+    backend::expert_reads::ExpertTally,
     checkpoint::{Tensors, Weights},
     error::EngineError,
     spec::TargetSpec,
@@ -64,6 +65,11 @@ impl Target {
     /// Size of the vocabulary.
     pub fn vocab_size(&self) -> usize {
         self.embedding.outputs()
+    }
+
+    /// Counts of the layers of experts.
+    pub fn tallies(&self) -> impl Iterator<Item = &ExpertTally> {
+        self.layers.iter().filter_map(Layer::tally)
     }
 
     /// Empty caches, one per layer: of `rows` rows, or for `states` states.

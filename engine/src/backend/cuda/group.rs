@@ -25,8 +25,8 @@ use self::thread::RankThread;
 use super::{CudaBackend, CudaOptions, Models, WeightSource, machine::Ranks, meeting::Meeting, memory};
 use crate::{
     backend::{
-        Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace,
-        Round, RoundOutput, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Wanted, Yield,
+        Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, ExpertReads, GpuState, PageId, Pool, PrefillChunk,
+        ReplayPlace, Round, RoundOutput, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Wanted, Yield,
     },
     checkpoint::Weights,
     error::EngineError,
@@ -479,6 +479,12 @@ impl Backend for Group {
             Ok(())
         };
         let _ = self.all(work);
+    }
+
+    /// Rank 0's count: all ranks choose the same experts.
+    fn count_experts(&mut self, on: bool) -> Option<ExpertReads> {
+        let reads = self.all(move |backend| Ok(backend.count_experts(on))).ok()?;
+        reads.into_iter().next().flatten()
     }
 
     fn prepare(

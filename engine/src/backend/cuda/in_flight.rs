@@ -46,7 +46,7 @@ impl CudaBackend {
         trees: Option<&[DraftTree]>,
     ) -> Result<Ticket, EngineError> {
         self.check_round(round, trees)?;
-        let eager = self.options.disable_cuda_graph;
+        let eager = self.runs_eagerly();
         let batch = if eager { round.slots.len() } else { self.padded(round.slots.len()) };
         let leaves = self.leaves_pending(round.shape);
         let wanted = |slot: &Slot| self.slots.get(slot.0 as usize)?.as_ref()?.logprobs;
@@ -86,11 +86,13 @@ impl CudaBackend {
             self.read_pending(place, round.slots)?;
         }
         self.send_slots(place, round.slots, batch)?;
+        self.counted.begin_round(self.machine.target_tallies().chain(self.machine.draft_tallies()));
         self.run_parts(place, &keys)?;
         if !adjusted.is_empty() {
             self.choose_adjusted(round.shape, round.slots, &adjusted)?;
             self.run_parts(place, &later)?;
         }
+        self.counted.end_round(self.machine.target_tallies(), self.machine.draft_tallies());
         if key.describe {
             self.device.read_async(&self.staging[place].described, 0, self.round.described.slice())?;
         }
@@ -183,6 +185,7 @@ impl CudaBackend {
 
     /// Copies the slots of a round to the device if they changed.
     fn send_slots(&mut self, place: usize, members: &[Slot], batch: usize) -> Result<(), EngineError> {
+        let eager = self.runs_eagerly();
         let slots = self.staging[place].slots.values_mut::<i32>(0, batch);
         slots.fill(self.machine.capacity.slots as i32);
         for (to, slot) in slots.iter_mut().zip(members) {
@@ -190,7 +193,7 @@ impl CudaBackend {
         }
         // Between two graphs the launch of the copy takes longer than the transfer. Kernels that are launched one by
         // one always need the copy: some read before the previous kernel has ended, but none before a copy has.
-        if self.options.disable_cuda_graph || !self.sent.starts_with(slots) {
+        if eager || !self.sent.starts_with(slots) {
             let sent = slots.to_vec();
             self.device.write_async(self.round.slot.slice(), &self.staging[place].slots, 0..batch * 4)?;
             self.sent = sent;

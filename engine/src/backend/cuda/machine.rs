@@ -11,11 +11,11 @@ use super::{
     gemm::GemmDispatch,
     meeting::Meeting,
     slot_states::States,
-    weights::{DraftWeights, TargetWeights},
+    weights::{DraftWeights, LayerWeights, TargetWeights},
     workspace::{Activations, RowArrays, SlotArrays},
 };
 use crate::{
-    backend::{Capacity, VerifyPlan},
+    backend::{Capacity, VerifyPlan, expert_reads::ExpertTally},
     spec::{DraftSpec, KvLayout, ModelCost, Share},
 };
 
@@ -47,6 +47,8 @@ pub struct Machine {
     pub attention: AttentionKernels,
     /// Whether every sum has an order that depends neither on the batch nor on the number of rows.
     pub batch_invariant: bool,
+    /// Maximum number of rows that products in FP8 multiply as values of 16 bits.
+    pub most_value_rows: usize,
     /// Longest prompt for whose expanded keys and values there is room, in positions.
     pub expanded_positions: usize,
     /// Minimum number of products that expanding the keys and values of latent attention must save for a piece of a
@@ -135,6 +137,16 @@ impl Machine {
     /// What fills the pool of trees.
     pub(super) fn nodes(&self) -> NodeSource {
         self.draft.as_ref().map(DraftWeights::nodes).or(self.host_nodes).unwrap_or_default()
+    }
+
+    /// Counts of the target's layers of experts.
+    pub(super) fn target_tallies(&self) -> impl Iterator<Item = &ExpertTally> {
+        self.target.layers.iter().filter_map(LayerWeights::tally)
+    }
+
+    /// Counts of the draft's layers of experts.
+    pub(super) fn draft_tallies(&self) -> impl Iterator<Item = &ExpertTally> {
+        self.draft.iter().flat_map(DraftWeights::layers).filter_map(LayerWeights::tally)
     }
 
     /// Layout of the cache of each layer of the draft.

@@ -16,6 +16,7 @@ use super::{
     gemm::GemmDispatch,
     limits::{ROUNDS_IN_FLIGHT, SPLITS},
     machine::{AttentionKernels, Machine, Ranks},
+    ops::MOST_VALUE_ROWS,
     prefill_staging::prefill_staging_of,
     slot_states::States,
     staging_of,
@@ -25,6 +26,7 @@ use super::{
 use crate::{
     backend::{
         Capacity, VerifyPlan,
+        expert_reads::ExpertCount,
         state_places::{StateOptions, StatePlaces},
     },
     checkpoint::Tensors,
@@ -61,6 +63,8 @@ pub struct CudaOptions {
     pub attention: Option<AttentionKernels>,
     /// How trees are verified; `None` for the fastest choice.
     pub verify_plan: Option<VerifyPlan>,
+    /// Maximum number of rows that products in FP8 multiply as values of 16 bits; `None` for the default.
+    pub most_value_rows: Option<usize>,
     /// Simulates acceptance of this many tokens per round on average.
     pub simulate_accept_length: Option<f32>,
     /// Whether ranks split the draft's layer; `None` for the faster choice.
@@ -177,6 +181,7 @@ pub fn load(
         expanded_positions,
         least_spared: least_spared(device.properties().multiprocessors),
         verify_plan: options.verify_plan,
+        most_value_rows: options.most_value_rows.unwrap_or(MOST_VALUE_ROWS),
         gemm: GemmDispatch::new(&device, ranks.as_ref().map(|ranks| ranks.meeting.clone()))?,
         ranks,
         states: States::new(&device, &target.spec, &capacity, element)?,
@@ -212,6 +217,7 @@ pub fn load(
         times_parts: false,
         flights: Default::default(),
         launched: 0,
+        counted: ExpertCount::default(),
         machine,
         device,
         device_name,

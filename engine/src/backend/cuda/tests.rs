@@ -63,6 +63,7 @@ fn options(element: Element) -> CudaOptions {
         batch_invariant: true,
         attention: None,
         verify_plan: None,
+        most_value_rows: None,
         simulate_accept_length: None,
         split_draft: None,
         states: StateOptions { ratio: 0.9, most: None, keeps: true },

@@ -44,6 +44,7 @@ pub fn layer(plain: LayerSpec, at: usize) -> LayerSpec {
         groups: 1,
         groups_kept: 1,
         scaling: 1.0,
+        uniform: false,
     };
     let ffn = FfnSpec::Experts(ExpertsSpec {
         router,

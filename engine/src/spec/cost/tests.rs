@@ -46,6 +46,7 @@ fn qwen3_30b() -> TargetSpec {
                 groups: 1,
                 groups_kept: 1,
                 scaling: 1.0,
+                uniform: false,
             },
             experts: 128,
             per_token: 8,
@@ -81,6 +82,9 @@ fn experts_are_read_as_rows_choose_them() {
     assert!((cost.expert_bytes(1) - 48.0 * 8.0 * expert as f64).abs() < 1.0);
     assert!((cost.expert_bytes(2) - 48.0 * 15.5 * expert as f64).abs() < 1.0);
     assert!((cost.bytes(100_000) - cost.all_bytes() as f64).abs() < 1.0);
+    // Experts that were counted, whatever the number of rows.
+    let quarter = cost.bytes as f64 + 48.0 * 32.0 * expert as f64;
+    assert!((cost.reading(2, Some(0.25)).bytes - quarter).abs() < 1.0);
     let experts = target.layers[0].ffn.experts().expect("experts");
     assert!((experts.expected_distinct(2) - 15.5).abs() < 1e-9);
     // 3.3 billion weights are active per row, out of 30.5 billion.

@@ -17,6 +17,7 @@ pub(super) const SOFTMAX_ROUTER: RouterSpec = RouterSpec {
     groups: 1,
     groups_kept: 1,
     scaling: 1.0,
+    uniform: false,
 };
 
 /// Sigmoid in float32, with a correction bias for the choice.
@@ -28,6 +29,7 @@ const GLM_ROUTER: RouterSpec = RouterSpec {
     groups: 1,
     groups_kept: 1,
     scaling: 1.0,
+    uniform: false,
 };
 
 /// The same with groups and a scaling factor.

@@ -13,9 +13,9 @@ use crate::backend::cuda::{
     workspace::{Activations, expert_product_bytes},
 };
 
-/// Up to this many rows are multiplied as values of 16 bits, by kernels that are bound by reading weights. With more, warp
-/// groups that multiply numbers are faster, where they exist.
-const MOST_VALUES: usize = 4;
+/// By default, up to this many rows are multiplied as values of 16 bits, by kernels that are bound by reading weights. With
+/// more, warp groups that multiply numbers are faster, where they exist. Predicted: docs/notes/performance/fp8.md, "Few rows".
+pub(in crate::backend::cuda) const MOST_VALUE_ROWS: usize = 16;
 /// With more rows than this the device's library multiplies, where it has the product: on an H200 it is faster from about
 /// 100 rows of Llama-3.1-8B on. Rounds that are captured compare it with our kernels.
 const MOST_OWN_ROWS: usize = 96;
@@ -124,7 +124,7 @@ impl Machine {
         let RowQuantiser { layout, fixed } = quantiser;
         let sizes = [layer.inputs, layer.outputs];
         let by_wide = |weights: Fp8Scales| !self.kernels.wide_products(rows, sizes, 1, (weights, *layout)).is_empty();
-        let numbers = !self.batch_invariant && rows > MOST_VALUES && layer.scale_layout().is_some_and(by_wide);
+        let numbers = !self.batch_invariant && rows > self.most_value_rows && layer.scale_layout().is_some_and(by_wide);
         QuantiseTo {
             scales: work.row_scales.slice(),
             fixed: fixed.as_ref().map(Buffer::slice),

@@ -3,7 +3,7 @@
 use kernels::launch::Kernels;
 use schemas::tree::NodeSource;
 
-use super::{BlockWeights, RecurrentWeights, TargetWeights, WeightSource};
+use super::{BlockWeights, LayerWeights, RecurrentWeights, TargetWeights, WeightSource};
 use crate::{error::EngineError, spec::DraftSpec};
 
 /// Weights of a draft.
@@ -41,6 +41,14 @@ impl DraftWeights {
         match self {
             Self::Recurrent(recurrent) => DraftSpec::Recurrent(recurrent.spec.clone()),
             Self::Block(block) => DraftSpec::Block(block.spec.clone()),
+        }
+    }
+
+    /// Its layers.
+    pub fn layers(&self) -> &[LayerWeights] {
+        match self {
+            Self::Recurrent(recurrent) => std::slice::from_ref(&recurrent.layer),
+            Self::Block(block) => &block.layers,
         }
     }
 

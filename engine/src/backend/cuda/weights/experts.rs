@@ -3,13 +3,13 @@
 use kernels::{
     device::Buffer,
     launch::{ExpertsShape, Rows, Weights},
-    reference::{Fp8Matrix, Fp8Scales, Router, Scoring},
+    reference::{Fp8Matrix, Fp8Scales},
 };
 
 use super::{Loader, ScaleBuffer};
 use crate::{
     error::EngineError,
-    spec::{ExpertsSpec, ExpertsTensors, GatedTensors, RouterPrecision, RouterScore, RouterSpec, TensorSpec},
+    spec::{ExpertsSpec, ExpertsTensors, GatedTensors, RouterPrecision, TensorSpec},
 };
 
 /// A layer's experts as the kernels see them. A shared expert counts as several experts, by how many times wider it is
@@ -18,7 +18,7 @@ use crate::{
 /// # Errors
 /// The reason why no kernel supports them.
 pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Result<ExpertsShape, String> {
-    let ExpertsSpec { router, experts, per_token, intermediate, shared, shared_gate, activation, bias, .. } = *spec;
+    let ExpertsSpec { router, experts, intermediate, shared, shared_gate, activation, bias, .. } = *spec;
     if (bias || weights == Weights::Mxfp4) && shared.is_some() {
         return Err("a shared expert beside experts with biases or in MXFP4, for which there are no kernels".into());
     }
@@ -26,23 +26,12 @@ pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Res
     if !shared.is_multiple_of(intermediate) {
         return Err(format!("a shared expert of width {shared} with other experts of width {intermediate}"));
     }
-    let RouterSpec { score, logits, renormalise, groups, groups_kept, scaling, .. } = router;
     let shape = ExpertsShape {
         routed: experts,
         shared: shared / intermediate,
         gated: shared_gate && shared > 0,
-        router: Router {
-            scoring: match score {
-                RouterScore::Softmax => Scoring::Softmax,
-                RouterScore::Sigmoid => Scoring::Sigmoid,
-            },
-            top_k: per_token,
-            groups,
-            top_k_groups: groups_kept,
-            renormalize: renormalise,
-            scale: scaling,
-        },
-        rounds_logits: logits == RouterPrecision::Model,
+        router: spec.router(),
+        rounds_logits: router.logits == RouterPrecision::Model,
         hidden,
         intermediate,
         weights,

@@ -11,6 +11,7 @@ use super::{
     mxfp4::BiasBuffers, weights_in,
 };
 use crate::{
+    backend::expert_reads::ExpertTally,
     error::EngineError,
     spec::{
         AttentionSpec, AttentionTensors, ExpertsSpec, ExpertsTensors, FfnSpec, FfnTensors, GroupedQuery, LayerSpec,
@@ -82,6 +83,8 @@ pub struct ExpertBuffers {
     pub quantisers: Option<[RowQuantiser; 2]>,
     /// Whether ranks split each expert, so that outputs must be summed over ranks.
     pub is_partial: bool,
+    /// Counts the experts that rows choose.
+    pub tally: ExpertTally,
 }
 
 /// Weights of one gated block.
@@ -103,6 +106,16 @@ impl LayerWeights {
             post_attention_norm: loader.tensor(&tensors.post_attention_norm)?,
             ffn: FfnWeights::load(loader, spec, &tensors.ffn)?,
         })
+    }
+}
+
+impl LayerWeights {
+    /// Counts the experts that its rows choose; `None` without experts.
+    pub fn tally(&self) -> Option<&ExpertTally> {
+        match &self.ffn {
+            FfnWeights::Dense(_) => None,
+            FfnWeights::Experts(experts) => Some(&experts.tally),
+        }
     }
 }
 
@@ -217,6 +230,7 @@ impl ExpertBuffers {
             biases: loader.expert_biases(tensors)?,
             quantisers: Self::quantisers(loader, tensors)?,
             is_partial: loader.share.is_part(),
+            tally: ExpertTally::default(),
         })
     }
 

@@ -69,10 +69,22 @@ impl Machine {
                 whole: rows > lot,
             };
             let added = self.kernels.experts(operands, from(all, first))?;
+            self.count_chosen(experts, operands)?;
             if rows <= lot {
                 add = added;
             }
         }
         Ok(add)
+    }
+    /// Reads what the router has chosen, if experts are counted.
+    fn count_chosen(&self, experts: &ExpertBuffers, operands: Experts<'_>) -> Result<(), DeviceError> {
+        if !experts.tally.is_on() {
+            return Ok(());
+        }
+        let mut chosen = vec![0_i32; operands.rows * operands.shape.chosen()];
+        let bytes = size_of_val(&chosen[..]);
+        self.device().read(operands.work.expert.range(0..bytes), &mut chosen)?;
+        experts.tally.add(chosen.into_iter().filter_map(|expert| u32::try_from(expert).ok()), operands.shape.routed);
+        Ok(())
     }
 }
