@@ -6,7 +6,7 @@
 use std::{fs, path::Path, process::Command};
 
 use tempfile::TempDir;
-use tuner::trials::{journal::Header, record::Fingerprint};
+use tuner::trials::{journal::JournalHeader, record::Fingerprint};
 
 use self::{
     folders::two_shards,
@@ -61,7 +61,7 @@ fn two_runs() -> TempDir {
             record.id = record.trial.id(&fingerprint);
             record.fingerprint = fingerprint.clone();
         }
-        folders::sweep(&folder.path().join(name), &Header { fingerprint, ..header() }, &records);
+        folders::sweep(&folder.path().join(name), &JournalHeader { fingerprint, ..header() }, &records);
     }
     folder
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use facts::{Cache, Hub, is_id};
+use facts::{Hub, HubCache, is_id};
 
 /// The folder of a checkpoint. A name that is a folder relative to `from`, or that cannot be a hub
 /// id, is returned unchanged; a hub id is looked up in the local cache. Nothing is downloaded.
@@ -16,7 +16,7 @@ pub fn folder(from: &Path, name: &str) -> anyhow::Result<String> {
     if from.join(name).exists() || !is_id(name) {
         return Ok(name.to_owned());
     }
-    let cache = Cache::from_environment();
+    let cache = HubCache::from_environment();
     let Some(snapshot) = cache.as_ref().and_then(|cache| cache.find(name, BRANCH)) else {
         let place = match &cache {
             Some(cache) => format!("the Hugging Face cache {}", cache.root().display()),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use facts::Cache;
+use facts::HubCache;
 use schemas::quoting::quoted;
 
 use crate::terminal;
@@ -18,7 +18,7 @@ pub fn file(from: &Path, name: &str) -> anyhow::Result<String> {
     if from.join(name).exists() {
         return Ok(name.to_owned());
     }
-    let Some(set) = Cache::from_environment().and_then(|cache| cache.data_set(name)) else {
+    let Some(set) = HubCache::from_environment().and_then(|cache| cache.data_set(name)) else {
         return Ok(name.to_owned());
     };
     let Some(chosen) = set.readable.first() else {

@@ -32,9 +32,10 @@ const ONE_REQUEST: Duration = Duration::from_secs(1);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// Time after the first signal until the user learns what a second one does.
 const UNTIL_HINT: Duration = Duration::from_secs(2);
-static STATE: Mutex<State> = Mutex::new(State { reaction: Reaction::End, advice: None, patience: None });
+static STATE: Mutex<InterruptState> =
+    Mutex::new(InterruptState { reaction: Reaction::End, advice: None, patience: None });
 
-struct State {
+struct InterruptState {
     reaction: Reaction,
     /// What the user can do next.
     advice: Option<String>,
@@ -90,7 +91,7 @@ fn receive(first: &mut Option<Instant>) {
     }
 }
 
-fn end(state: &State) -> ! {
+fn end(state: &InterruptState) -> ! {
     let advice = state.advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}"));
     terminal::note(&format!("interrupted{advice}"));
     // Without destructors: other threads still run.

@@ -3,7 +3,7 @@
 use std::{fs::File, io::Read, path::Path};
 
 use anyhow::{Context, bail};
-use external::http::Key;
+use external::http::ApiKey;
 use schemas::{
     kind::FileKind,
     text::{Source, is_variable_name},
@@ -68,7 +68,7 @@ pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
 ///
 /// # Errors
 /// When the variable is not set, or cannot be sent in a header.
-pub fn api_key(variable: Option<&str>) -> anyhow::Result<Option<Key>> {
+pub fn api_key(variable: Option<&str>) -> anyhow::Result<Option<ApiKey>> {
     let Some(name) = variable else { return Ok(None) };
     let value = std::env::var(name).unwrap_or_default();
     let value = value.trim();
@@ -80,5 +80,5 @@ pub fn api_key(variable: Option<&str>) -> anyhow::Result<Option<Key>> {
     if !value.bytes().all(|byte| (0x21..0x7f).contains(&byte)) {
         bail!("the API key in {name} contains characters that cannot be sent in a header");
     }
-    Ok(Some(Key::new(value)))
+    Ok(Some(ApiKey::new(value)))
 }

@@ -23,23 +23,28 @@ use crate::{checkpoint, data_set, home};
 /// # Errors
 /// With the findings, in the order of the file.
 pub fn resolve(file: SweepFile, folder: &Path, source: &Source) -> Result<SweepFile, Vec<Diagnostic>> {
-    check(file, folder, source, Models::Needed)
+    check(file, folder, source, InputModels::Needed)
 }
 
 /// The findings of [`resolve`]. Models that may be on another machine (ids, absolute paths) may be
 /// missing; then nothing is said of what depends on them.
 pub fn findings(file: SweepFile, folder: &Path, source: &Source) -> Vec<Diagnostic> {
-    check(file, folder, source, Models::MayBeElsewhere).err().unwrap_or_default()
+    check(file, folder, source, InputModels::MayBeElsewhere).err().unwrap_or_default()
 }
 
 /// Whether the models have to be on this machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Models {
+enum InputModels {
     Needed,
     MayBeElsewhere,
 }
 
-fn check(mut file: SweepFile, folder: &Path, source: &Source, models: Models) -> Result<SweepFile, Vec<Diagnostic>> {
+fn check(
+    mut file: SweepFile,
+    folder: &Path,
+    source: &Source,
+    models: InputModels,
+) -> Result<SweepFile, Vec<Diagnostic>> {
     let mut found: Vec<Diagnostic> = expand(&mut file).into_iter().map(|wrong| wrong.locate(source)).collect();
     let mut missing_models = false;
     if file.models.model_shape.is_none() {
@@ -50,7 +55,8 @@ fn check(mut file: SweepFile, folder: &Path, source: &Source, models: Models) ->
             if name.is_empty() {
                 continue;
             }
-            let elsewhere = models == Models::MayBeElsewhere && (is_id(name) || Path::new(name.as_str()).is_absolute());
+            let elsewhere =
+                models == InputModels::MayBeElsewhere && (is_id(name) || Path::new(name.as_str()).is_absolute());
             match model(key, name, folder, source) {
                 Ok(path) => *name = path,
                 Err(_) if elsewhere => missing_models = true,
@@ -63,7 +69,7 @@ fn check(mut file: SweepFile, folder: &Path, source: &Source, models: Models) ->
     }
     for (at, draft) in file.drafts.iter_mut().enumerate() {
         let elsewhere =
-            models == Models::MayBeElsewhere && (is_id(&draft.path) || Path::new(&draft.path).is_absolute());
+            models == InputModels::MayBeElsewhere && (is_id(&draft.path) || Path::new(&draft.path).is_absolute());
         if draft.path.is_empty() {
             continue;
         }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     ServerError,
-    http::{Address, Key},
+    http::{Address, ApiKey},
 };
 
 pub use self::prometheus::Metrics;
@@ -22,7 +22,7 @@ pub use self::prometheus::Metrics;
 /// The API of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ApiKind {
     /// SGLang's, which `spectune serve` also implements.
     Sglang,
     /// vLLM's.
@@ -32,7 +32,7 @@ pub enum Kind {
 /// A client of a server.
 #[derive(Clone, Debug)]
 pub struct Api {
-    kind: Kind,
+    kind: ApiKind,
     /// For requests that generate text.
     address: Address,
     /// For requests that an idle server answers at once.
@@ -136,13 +136,13 @@ impl Api {
     /// A server at a URL. `served_name` is the model name that identifies a server started by us.
     /// Generating requests wait for `timeout` at most for the next bytes, others for at most half a
     /// minute.
-    pub fn new(kind: Kind, base: &str, served_name: Option<String>, timeout: Duration) -> Self {
+    pub fn new(kind: ApiKind, base: &str, served_name: Option<String>, timeout: Duration) -> Self {
         let (address, short) = (Address::new(base, timeout), Address::new(base, timeout.min(LONGEST_SHORT)));
         Self { kind, address, short, base: base.to_owned(), served_name }
     }
 
     /// The same, with an API key in every request.
-    pub fn with_key(self, key: Option<Key>) -> Self {
+    pub fn with_key(self, key: Option<ApiKey>) -> Self {
         Self { address: self.address.with_key(key.clone()), short: self.short.with_key(key), ..self }
     }
 
@@ -162,14 +162,14 @@ impl Api {
     ///
     /// # Errors
     /// When nothing answers there, or neither SGLang's nor vLLM's endpoints do.
-    pub fn recognise(base: &str, key: Option<Key>, timeout: Duration) -> Result<(Self, ServerInfo), ServerError> {
-        let sglang = Self::new(Kind::Sglang, base, None, timeout).with_key(key);
+    pub fn recognise(base: &str, key: Option<ApiKey>, timeout: Duration) -> Result<(Self, ServerInfo), ServerError> {
+        let sglang = Self::new(ApiKind::Sglang, base, None, timeout).with_key(key);
         let info = sglang.info()?;
         // vLLM has an endpoint of the same name in development mode, with other content.
         if info.resolved.as_ref().is_some_and(|answer| answer.get("model_path").is_some()) {
             return Ok((sglang, info));
         }
-        let vllm = Self { kind: Kind::Vllm, ..sglang };
+        let vllm = Self { kind: ApiKind::Vllm, ..sglang };
         let info = vllm.info()?;
         if info.models.is_empty() {
             return Err(ServerError::Request {
@@ -186,7 +186,7 @@ impl Api {
     }
 
     /// Its API.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ApiKind {
         self.kind
     }
 
@@ -196,9 +196,9 @@ impl Api {
     /// When there is no response.
     pub fn is_ready(&self) -> Result<bool, ServerError> {
         match self.kind {
-            Kind::Sglang => sglang::is_ready(&self.short),
+            ApiKind::Sglang => sglang::is_ready(&self.short),
             // vLLM opens the port only once the engine is up.
-            Kind::Vllm => Ok(self.short.get("/health")?.status == 200),
+            ApiKind::Vllm => Ok(self.short.get("/health")?.status == 200),
         }
     }
 
@@ -225,8 +225,8 @@ impl Api {
             ..ServerInfo::default()
         };
         match self.kind {
-            Kind::Sglang => sglang::info(&self.short, listed),
-            Kind::Vllm => vllm::info(&self.short, listed),
+            ApiKind::Sglang => sglang::info(&self.short, listed),
+            ApiKind::Vllm => vllm::info(&self.short, listed),
         }
     }
 
@@ -246,8 +246,8 @@ impl Api {
     pub fn counters(&self) -> Result<Counters, ServerError> {
         let Some(metrics) = self.metrics()? else { return Ok(Counters::default()) };
         Ok(match self.kind {
-            Kind::Sglang => sglang::counters(&metrics),
-            Kind::Vllm => vllm::counters(&metrics),
+            ApiKind::Sglang => sglang::counters(&metrics),
+            ApiKind::Vllm => vllm::counters(&metrics),
         })
     }
 
@@ -259,8 +259,8 @@ impl Api {
     /// When it does not respond.
     pub fn flush_cache(&self) -> Result<bool, ServerError> {
         match self.kind {
-            Kind::Sglang => Ok(self.short.post("/flush_cache", &json!({}))?.status == 200),
-            Kind::Vllm => vllm::reset_prefix_cache(&self.short),
+            ApiKind::Sglang => Ok(self.short.post("/flush_cache", &json!({}))?.status == 200),
+            ApiKind::Vllm => vllm::reset_prefix_cache(&self.short),
         }
     }
 
@@ -272,8 +272,8 @@ impl Api {
         let sent = Instant::now();
         let mut times = Times { sent, first: None, last: Duration::ZERO, tokens: 0, interrupted };
         let (path, mut generated) = match self.kind {
-            Kind::Sglang => sglang::generate(&self.address, request, &mut times)?,
-            Kind::Vllm => {
+            ApiKind::Sglang => sglang::generate(&self.address, request, &mut times)?,
+            ApiKind::Vllm => {
                 // vLLM requires a model name; its first served model is used if none was given.
                 let name = match &self.served_name {
                     Some(name) => name.clone(),

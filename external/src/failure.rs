@@ -59,7 +59,7 @@ pub enum Remedy {
 
 /// A failure with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct ServerFailure {
     /// Its class.
     pub class: FailureClass,
     /// The log line with the cause, or what was observed instead.
@@ -127,7 +127,7 @@ const CAPTURE_BEGINS: &[&str] = &["Capturing CUDA graphs", "Capturing batches", 
 
 /// How a server's main process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ProcessEnd {
     /// With an exit code.
     Code(i32),
     /// By a signal.
@@ -137,7 +137,7 @@ pub enum Ended {
 /// Classifies the failure of a server that ended by itself.
 ///
 /// `was_ready` says whether it had been serving before.
-pub fn from_end(ended: Ended, was_ready: bool, log: &str) -> Failure {
+pub fn from_end(ended: ProcessEnd, was_ready: bool, log: &str) -> ServerFailure {
     let log_tail = tail(log);
     if let Some((class, line)) = told(log) {
         let capturing = class == FailureClass::OutOfMemoryWhileRunning && !was_ready;
@@ -146,20 +146,20 @@ pub fn from_end(ended: Ended, was_ready: bool, log: &str) -> Failure {
             true => FailureClass::OutOfMemoryForCache,
             false => class,
         };
-        return Failure { class, evidence: line.trim().to_owned(), log_tail };
+        return ServerFailure { class, evidence: line.trim().to_owned(), log_tail };
     }
     let (class, evidence) = match ended {
-        Ended::Signal(9) => {
+        ProcessEnd::Signal(9) => {
             (FailureClass::HostOutOfMemory, "killed by SIGKILL, as the kernel does when memory runs out".to_owned())
         }
-        Ended::Signal(11) => (FailureClass::Crash, "killed by SIGSEGV".to_owned()),
-        Ended::Signal(signal) => (FailureClass::Crash, format!("ended by signal {signal}")),
+        ProcessEnd::Signal(11) => (FailureClass::Crash, "killed by SIGSEGV".to_owned()),
+        ProcessEnd::Signal(signal) => (FailureClass::Crash, format!("ended by signal {signal}")),
         // Argument parsers exit with 2.
-        Ended::Code(2) if !was_ready => (
+        ProcessEnd::Code(2) if !was_ready => (
             FailureClass::Configuration,
             last_words(log).unwrap_or_else(|| "exit code 2: the arguments were rejected, without a message".to_owned()),
         ),
-        Ended::Code(code) => (
+        ProcessEnd::Code(code) => (
             FailureClass::Crash,
             match last_words(log) {
                 Some(words) => format!("exit code {code}: {words}"),
@@ -167,15 +167,15 @@ pub fn from_end(ended: Ended, was_ready: bool, log: &str) -> Failure {
             },
         ),
     };
-    Failure { class, evidence, log_tail }
+    ServerFailure { class, evidence, log_tail }
 }
 
 /// Classifies the failure of a server that still runs but does not work as it should.
-pub fn from_silence(what: &str, log: &str) -> Failure {
+pub fn from_silence(what: &str, log: &str) -> ServerFailure {
     // A cause in the log takes precedence: some parents keep waiting for a dead child.
     match told(log) {
-        Some((class, line)) => Failure { class, evidence: line.trim().to_owned(), log_tail: tail(log) },
-        None => Failure { class: FailureClass::Hang, evidence: what.to_owned(), log_tail: tail(log) },
+        Some((class, line)) => ServerFailure { class, evidence: line.trim().to_owned(), log_tail: tail(log) },
+        None => ServerFailure { class: FailureClass::Hang, evidence: what.to_owned(), log_tail: tail(log) },
     }
 }
 
@@ -294,7 +294,7 @@ impl FailureClass {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ServerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.class.words(), self.evidence)?;
         match self.class.advice() {
@@ -308,14 +308,14 @@ impl fmt::Display for Failure {
 mod tests {
     use super::*;
 
-    fn check(log: &str, ended: Ended, was_ready: bool, expected: FailureClass) {
+    fn check(log: &str, ended: ProcessEnd, was_ready: bool, expected: FailureClass) {
         let failure = from_end(ended, was_ready, log);
         assert_eq!(failure.class, expected, "{log}\n{failure}");
     }
 
     #[test]
     fn the_cause_is_told_from_the_log_and_not_from_what_follows_it() {
-        let exit = Ended::Code(1);
+        let exit = ProcessEnd::Code(1);
         let death = "Received sigquit from a child process. It usually means the child failed.\n";
         for (line, class) in [
             (
@@ -356,17 +356,17 @@ mod tests {
             check(&format!("loading\n{line}\n{death}"), exit, false, class);
         }
         check(death, exit, false, FailureClass::Crash);
-        check("", Ended::Signal(9), true, FailureClass::HostOutOfMemory);
-        check("usage: …", Ended::Code(2), false, FailureClass::Configuration);
+        check("", ProcessEnd::Signal(9), true, FailureClass::HostOutOfMemory);
+        check("usage: …", ProcessEnd::Code(2), false, FailureClass::Configuration);
     }
 
     #[test]
     fn running_out_of_memory_is_told_by_what_the_server_was_doing() {
         let out = "torch.OutOfMemoryError: CUDA out of memory.";
         let capture = format!("Capturing batches (bs=128 avail_mem=0.5 GB)\n{out}");
-        check(&capture, Ended::Code(1), false, FailureClass::OutOfMemoryAtCapture);
-        check(out, Ended::Code(1), false, FailureClass::OutOfMemoryForCache);
-        check(&capture, Ended::Code(1), true, FailureClass::OutOfMemoryWhileRunning);
+        check(&capture, ProcessEnd::Code(1), false, FailureClass::OutOfMemoryAtCapture);
+        check(out, ProcessEnd::Code(1), false, FailureClass::OutOfMemoryForCache);
+        check(&capture, ProcessEnd::Code(1), true, FailureClass::OutOfMemoryWhileRunning);
     }
 
     #[test]
@@ -383,11 +383,11 @@ mod tests {
             ("ready\nthe GPU is on fire\n\n", 1, "exit code 1: the GPU is on fire"),
             ("\n", 1, "exit code 1, and its log is empty"),
         ] {
-            assert_eq!(from_end(Ended::Code(code), false, log).evidence, expected, "{log}");
+            assert_eq!(from_end(ProcessEnd::Code(code), false, log).evidence, expected, "{log}");
         }
         // Words of a long log that look like an error do not hide what came last.
         let long = "x".repeat(1 << 16);
-        assert!(from_end(Ended::Code(1), false, &long).evidence.len() <= 1 << 11);
+        assert!(from_end(ProcessEnd::Code(1), false, &long).evidence.len() <= 1 << 11);
     }
 
     #[test]

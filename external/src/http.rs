@@ -32,21 +32,21 @@ pub struct Address {
     /// Such as `http://127.0.0.1:30000`, without a trailing slash.
     base: String,
     /// Sent as `Authorization: Bearer`.
-    key: Option<Key>,
+    key: Option<ApiKey>,
 }
 
 /// An API key.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Key(String);
+pub struct ApiKey(String);
 
-impl Key {
+impl ApiKey {
     /// A key as it is sent.
     pub fn new(key: impl Into<String>) -> Self {
         Self(key.into())
     }
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for ApiKey {
     /// Keys are not printed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Key")
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Key {
 
 /// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// The HTTP status.
     pub status: u16,
     /// The body.
@@ -88,7 +88,7 @@ impl Address {
     }
 
     /// The same, with an API key in every request.
-    pub fn with_key(self, key: Option<Key>) -> Self {
+    pub fn with_key(self, key: Option<ApiKey>) -> Self {
         Self { key, ..self }
     }
 
@@ -106,7 +106,7 @@ impl Address {
     ///
     /// # Errors
     /// When there is no response in time, or it is too large.
-    pub fn get(&self, path: &str) -> Result<Answer, ServerError> {
+    pub fn get(&self, path: &str) -> Result<HttpAnswer, ServerError> {
         self.whole(path, self.keyed(self.agent.get(self.url(path))).call())
     }
 
@@ -114,7 +114,7 @@ impl Address {
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    pub fn post(&self, path: &str, body: &Value) -> Result<Answer, ServerError> {
+    pub fn post(&self, path: &str, body: &Value) -> Result<HttpAnswer, ServerError> {
         let request = self.keyed(self.agent.post(self.url(path)).header("Content-Type", "application/json"));
         self.whole(path, request.send(body.to_string()))
     }
@@ -161,7 +161,7 @@ impl Address {
     ///
     /// # Errors
     /// When the status is not 200, or the body is not JSON.
-    pub fn json(&self, path: &str, answer: &Answer) -> Result<Value, ServerError> {
+    pub fn json(&self, path: &str, answer: &HttpAnswer) -> Result<Value, ServerError> {
         match answer.status {
             200 => serde_json::from_str(&answer.body).map_err(|error| {
                 let words = format!("the response is not JSON ({error}): {}", shortened(&answer.body));
@@ -172,7 +172,7 @@ impl Address {
     }
 
     /// The error of a response whose status is not 200.
-    pub fn refused(&self, path: &str, answer: &Answer) -> ServerError {
+    pub fn refused(&self, path: &str, answer: &HttpAnswer) -> ServerError {
         let help = match (answer.status, &self.key) {
             (401 | 403, None) => {
                 "; the server asks for an API key: name the environment variable that holds it with --api-key-env NAME"
@@ -187,7 +187,7 @@ impl Address {
             _ => help.to_owned(),
         };
         let text = match &self.key {
-            Some(Key(key)) if !key.is_empty() => answer.body.replace(key.as_str(), "***"),
+            Some(ApiKey(key)) if !key.is_empty() => answer.body.replace(key.as_str(), "***"),
             _ => answer.body.clone(),
         };
         self.failed(path, format!("status {}: {}{help}", answer.status, shortened(&text)))
@@ -195,7 +195,7 @@ impl Address {
 
     fn keyed<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
         match &self.key {
-            Some(Key(key)) => request.header("Authorization", format!("Bearer {key}")),
+            Some(ApiKey(key)) => request.header("Authorization", format!("Bearer {key}")),
             None => request,
         }
     }
@@ -209,12 +209,12 @@ impl Address {
         &self,
         path: &str,
         response: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> Result<Answer, ServerError> {
+    ) -> Result<HttpAnswer, ServerError> {
         let mut response = response.map_err(|error| self.failed(path, error.to_string()))?;
         let status = response.status().as_u16();
         let location = response.headers().get("location").and_then(|value| value.to_str().ok()).map(str::to_owned);
         let body = response.body_mut().with_config().limit(LONGEST_ANSWER).lossy_utf8(true).read_to_string();
-        Ok(Answer { status, body: body.map_err(|error| self.failed(path, error.to_string()))?, location })
+        Ok(HttpAnswer { status, body: body.map_err(|error| self.failed(path, error.to_string()))?, location })
     }
 }
 

@@ -43,7 +43,7 @@ pub enum ServerError {
     },
     /// The server ended, or did not become ready.
     #[error("{0}")]
-    Failed(failure::Failure),
+    Failed(failure::ServerFailure),
     /// A request to the server failed.
     #[error("{url}: {reason}")]
     Request {

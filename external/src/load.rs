@@ -17,7 +17,7 @@ use crate::{
 
 /// How requests arrive.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Arrivals {
+pub enum LoadArrivals {
     /// This many requests are kept running.
     Closed(usize),
     /// Each at its own time after the start; ascending, one for each request.
@@ -59,12 +59,12 @@ const MOST_UNDER_WAY: usize = 1 << 10;
 pub fn run(
     api: &Api,
     requests: &[Generate<'_>],
-    arrivals: &Arrivals,
+    arrivals: &LoadArrivals,
     interrupted: &AtomicBool,
 ) -> Result<Observed, ServerError> {
     let senders = match arrivals {
-        Arrivals::Closed(batch) => *batch,
-        Arrivals::Open(_) => MOST_UNDER_WAY,
+        LoadArrivals::Closed(batch) => *batch,
+        LoadArrivals::Open(_) => MOST_UNDER_WAY,
     };
     let shared = Shared {
         api,
@@ -92,7 +92,7 @@ pub fn run(
 struct Shared<'a> {
     api: &'a Api,
     requests: &'a [Generate<'a>],
-    arrivals: &'a Arrivals,
+    arrivals: &'a LoadArrivals,
     interrupted: &'a AtomicBool,
     /// Index of the next request.
     next: AtomicUsize,
@@ -128,7 +128,7 @@ impl Shared<'_> {
 
     /// Waits for a request's arrival, and returns its time; `None` if the load ends before.
     fn arrival(&self, at: usize) -> Option<Duration> {
-        let Arrivals::Open(times) = self.arrivals else { return Some(self.start.elapsed()) };
+        let LoadArrivals::Open(times) = self.arrivals else { return Some(self.start.elapsed()) };
         let arrival = times.get(at).copied()?;
         loop {
             let left = arrival.saturating_sub(self.start.elapsed());

@@ -8,24 +8,24 @@ mod sglang;
 mod vllm;
 mod words;
 
-use crate::api::Kind;
+use crate::api::ApiKind;
 
 /// A log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerLog {
     /// The engine that wrote it.
-    pub kind: Kind,
+    pub kind: ApiKind,
     /// The configuration that it printed.
-    pub settings: Settings,
+    pub settings: LoggedSettings,
     /// Periods between two reports, in order.
-    pub intervals: Vec<Interval>,
+    pub intervals: Vec<LogInterval>,
     /// How many times requests were put back because the KV cache was full.
     pub retractions: usize,
 }
 
 /// What a server printed about its configuration; `None` for what it did not print.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct LoggedSettings {
     /// The method of speculation, by the engine's name; `None` also without speculation.
     pub algorithm: Option<String>,
     /// Depth of the tree of drafts.
@@ -46,7 +46,7 @@ pub struct Settings {
 
 /// A period between two reports of a server.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Interval {
+pub struct LogInterval {
     /// Running requests, at its end.
     pub running: f64,
     /// Waiting requests, at its end.
@@ -65,7 +65,7 @@ pub struct Interval {
     pub prompts: bool,
 }
 
-impl Interval {
+impl LogInterval {
     /// Milliseconds from one round of a request to its next one.
     pub fn round_ms(&self) -> f64 {
         self.running * self.accept_length.unwrap_or(1.0) / self.tokens_per_s * 1e3

@@ -30,9 +30,9 @@ pub(crate) const AFTER_KILL: Duration = Duration::from_secs(30);
 
 /// The mark of a server, unique to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark(String);
+pub struct ProcessMark(String);
 
-impl Mark {
+impl ProcessMark {
     /// Creates a new mark.
     pub fn new() -> Self {
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -139,7 +139,7 @@ fn settled(mut look: impl FnMut() -> Look, deadline: Instant) -> Vec<u8> {
     }
 }
 
-impl Default for Mark {
+impl Default for ProcessMark {
     fn default() -> Self {
         Self::new()
     }
@@ -189,10 +189,10 @@ mod tests {
 
     #[test]
     fn a_mark_is_digits_and_dashes() {
-        let mark = Mark::new();
-        assert_eq!(Mark::parse(mark.as_str()), Some(mark));
+        let mark = ProcessMark::new();
+        assert_eq!(ProcessMark::parse(mark.as_str()), Some(mark));
         for text in ["", "a=b", "12\0", &"1".repeat(64)] {
-            assert_eq!(Mark::parse(text), None, "{text:?}");
+            assert_eq!(ProcessMark::parse(text), None, "{text:?}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{ServerError, container::Container, mark::Mark};
+use crate::{ServerError, container::Container, mark::ProcessMark};
 
 /// The file with a run's servers, one per line. A server that was stopped properly is removed from
 /// it.
@@ -20,9 +20,9 @@ pub struct ServerFile {
 
 /// By what a server can be ended, also by another process than the one that started it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handle {
+pub struct OrphanHandle {
     /// The mark of its processes.
-    pub mark: Mark,
+    pub mark: ProcessMark,
     /// Its container, if it runs in one.
     pub container: Option<Container>,
 }
@@ -32,14 +32,14 @@ const NAME: &str = "servers.txt";
 /// Time for a remaining server to end by itself.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
-impl Handle {
+impl OrphanHandle {
     /// Reads a line that [`line`](Self::line) has written; `None` if it is not whole.
     pub fn parse(line: &str) -> Option<Self> {
         let (mark, container) = match line.split_once(' ') {
             Some((mark, container)) => (mark, Some(serde_json::from_str(container).ok()?)),
             None => (line, None),
         };
-        Some(Self { mark: Mark::parse(mark)?, container })
+        Some(Self { mark: ProcessMark::parse(mark)?, container })
     }
 
     /// On one line: the mark, and the container as JSON.
@@ -80,7 +80,7 @@ impl ServerFile {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn add(&self, server: &Handle) -> Result<(), ServerError> {
+    pub fn add(&self, server: &OrphanHandle) -> Result<(), ServerError> {
         let mut file =
             fs::OpenOptions::new().create(true).append(true).open(&self.path).map_err(ServerError::file(&self.path))?;
         writeln!(file, "{}", server.line()).and_then(|()| file.sync_data()).map_err(ServerError::file(&self.path))
@@ -110,7 +110,7 @@ impl ServerFile {
         };
         let mut ended = 0;
         // A truncated last line belongs to a server that was not started.
-        for server in text.lines().filter_map(Handle::parse) {
+        for server in text.lines().filter_map(OrphanHandle::parse) {
             ended += server.end(GRACE)?;
         }
         self.clear()?;
@@ -123,14 +123,14 @@ mod tests {
     use super::*;
     use crate::{
         mark::wait,
-        process::{Launch, Server},
+        process::{ProcessLaunch, Server},
     };
 
     #[test]
     fn what_a_killed_run_has_left_is_ended_and_nothing_else() {
         let folder = tempfile::tempdir().expect("a folder");
-        let start = |mark: &Mark| {
-            let launch = Launch {
+        let start = |mark: &ProcessMark| {
+            let launch = ProcessLaunch {
                 program: "sleep".into(),
                 args: vec!["1000".into()],
                 env: vec![],
@@ -140,8 +140,8 @@ mod tests {
             Server::start(&launch, mark.clone()).expect("it starts")
         };
         let file = ServerFile::in_folder(folder.path());
-        let (left, other) = (Mark::new(), Mark::new());
-        file.add(&Handle { mark: left.clone(), container: None }).expect("written");
+        let (left, other) = (ProcessMark::new(), ProcessMark::new());
+        file.add(&OrphanHandle { mark: left.clone(), container: None }).expect("written");
         let (mut left_server, mut other_server) = (start(&left), start(&other));
         assert!(wait(Duration::from_secs(20), || !left.processes().is_empty() && !other.processes().is_empty()));
         // In this test the parent still lives and has to reap its child; in another run the child's
@@ -159,11 +159,11 @@ mod tests {
     fn a_server_is_one_line_and_a_part_of_it_is_none() {
         let container = Container { runtime: vec!["sudo".into(), "docker".into()], name: "spectune-1-2".into() };
         for container in [None, Some(container)] {
-            let whole = Handle { mark: Mark::new(), container };
-            assert_eq!(Handle::parse(&whole.line()), Some(whole.clone()));
+            let whole = OrphanHandle { mark: ProcessMark::new(), container };
+            assert_eq!(OrphanHandle::parse(&whole.line()), Some(whole.clone()));
         }
         for text in ["", "1-2 {\"runtime\":[\"dock", "1-2 ", "name"] {
-            assert_eq!(Handle::parse(text), None, "{text:?}");
+            assert_eq!(OrphanHandle::parse(text), None, "{text:?}");
         }
     }
 }

@@ -21,9 +21,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::{
     ServerError,
     container::Container,
-    failure::Ended,
-    mark::{AFTER_KILL, KEEP_ENVIRONMENT, MARK, Mark, wait},
-    orphans::Handle,
+    failure::ProcessEnd,
+    mark::{AFTER_KILL, KEEP_ENVIRONMENT, MARK, ProcessMark, wait},
+    orphans::OrphanHandle,
 };
 
 /// Maximum number of bytes of a log's end that are searched for a cause.
@@ -31,7 +31,7 @@ const READ_LOG_BYTES: u64 = 1 << 20;
 
 /// How a server is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Launch {
+pub struct ProcessLaunch {
     /// The program.
     pub program: String,
     /// Its arguments.
@@ -48,13 +48,13 @@ pub struct Launch {
 #[derive(Debug)]
 pub struct Server {
     child: Child,
-    mark: Mark,
+    mark: ProcessMark,
     container: Option<Container>,
     log: PathBuf,
     /// Offset in the log at which this start begins.
     log_start: u64,
     started: Instant,
-    ended: Option<Ended>,
+    ended: Option<ProcessEnd>,
 }
 
 impl Server {
@@ -62,7 +62,7 @@ impl Server {
     ///
     /// # Errors
     /// When its log cannot be written, or the program cannot be started.
-    pub fn start(launch: &Launch, mark: Mark) -> Result<Self, ServerError> {
+    pub fn start(launch: &ProcessLaunch, mark: ProcessMark) -> Result<Self, ServerError> {
         let log = &launch.log;
         let output = OpenOptions::new().create(true).append(true).open(log).map_err(ServerError::file(log))?;
         let log_start = output.metadata().map_err(ServerError::file(log))?.len();
@@ -88,7 +88,7 @@ impl Server {
     }
 
     /// Its mark.
-    pub fn mark(&self) -> &Mark {
+    pub fn mark(&self) -> &ProcessMark {
         &self.mark
     }
 
@@ -98,7 +98,7 @@ impl Server {
     }
 
     /// How its main process ended; `None` while it runs.
-    pub fn ended(&mut self) -> Option<Ended> {
+    pub fn ended(&mut self) -> Option<ProcessEnd> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten().map(how);
         }
@@ -150,7 +150,7 @@ impl Server {
     fn kill(&mut self) -> Result<(), ServerError> {
         self.signal_group(Signal::KILL);
         wait(AFTER_KILL, || self.ended().is_some());
-        Handle { mark: self.mark.clone(), container: self.container.clone() }.end(Duration::ZERO).map(|_| ())
+        OrphanHandle { mark: self.mark.clone(), container: self.container.clone() }.end(Duration::ZERO).map(|_| ())
     }
 
     fn signal_group(&self, signal: Signal) {
@@ -174,10 +174,10 @@ impl Drop for Server {
     }
 }
 
-fn how(status: ExitStatus) -> Ended {
+fn how(status: ExitStatus) -> ProcessEnd {
     match (status.code(), status.signal()) {
-        (Some(code), _) => Ended::Code(code),
-        (None, signal) => Ended::Signal(signal.unwrap_or(0)),
+        (Some(code), _) => ProcessEnd::Code(code),
+        (None, signal) => ProcessEnd::Signal(signal.unwrap_or(0)),
     }
 }
 
@@ -195,8 +195,8 @@ fn read_end(path: &Path, start: u64) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, folder: &Path) -> Launch {
-        Launch {
+    fn shell(script: &str, folder: &Path) -> ProcessLaunch {
+        ProcessLaunch {
             program: "sh".into(),
             args: vec!["-c".into(), script.into()],
             env: vec![("GREETING".into(), "hello".into())],
@@ -209,14 +209,14 @@ mod tests {
     fn what_a_server_writes_and_how_it_ends_is_known() {
         let folder = tempfile::tempdir().expect("a folder");
         for (script, expected) in
-            [("echo $GREETING; exit 3", Ended::Code(3)), ("echo hello; kill -9 $$", Ended::Signal(9))]
+            [("echo $GREETING; exit 3", ProcessEnd::Code(3)), ("echo hello; kill -9 $$", ProcessEnd::Signal(9))]
         {
-            let mut server = Server::start(&shell(script, folder.path()), Mark::new()).expect("it starts");
+            let mut server = Server::start(&shell(script, folder.path()), ProcessMark::new()).expect("it starts");
             assert!(wait(Duration::from_secs(20), || server.ended().is_some()));
             assert_eq!((server.ended(), server.log().trim()), (Some(expected), "hello"));
         }
-        let absent = Launch { program: "/nonexistent/engine".into(), ..shell("", folder.path()) };
-        assert!(matches!(Server::start(&absent, Mark::new()), Err(ServerError::Spawn { .. })));
+        let absent = ProcessLaunch { program: "/nonexistent/engine".into(), ..shell("", folder.path()) };
+        assert!(matches!(Server::start(&absent, ProcessMark::new()), Err(ServerError::Spawn { .. })));
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
             "(setsid sh -c 'trap \"\" TERM; while true; do sleep 1; done' &) ; sleep 1000",
         ];
         for script in scripts {
-            let server = Server::start(&shell(script, folder.path()), Mark::new()).expect("it starts");
+            let server = Server::start(&shell(script, folder.path()), ProcessMark::new()).expect("it starts");
             let mark = server.mark().clone();
             assert!(wait(Duration::from_secs(20), || !mark.processes().is_empty()), "{script}");
             server.stop(Duration::from_millis(100)).expect("it ends");
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn dropping_a_server_ends_it() {
         let folder = tempfile::tempdir().expect("a folder");
-        let server = Server::start(&shell("sleep 1000", folder.path()), Mark::new()).expect("it starts");
+        let server = Server::start(&shell("sleep 1000", folder.path()), ProcessMark::new()).expect("it starts");
         let mark = server.mark().clone();
         drop(server);
         assert!(mark.processes().is_empty());

@@ -12,7 +12,7 @@ use std::{
 use crate::{
     ServerError,
     api::Api,
-    failure::{Failure, FailureClass, from_end, from_silence},
+    failure::{FailureClass, ServerFailure, from_end, from_silence},
     process::Server,
 };
 
@@ -52,7 +52,7 @@ pub fn wait_until_ready(
         match answered {
             Some(true) => return Ok(server.started().elapsed()),
             Some(false) => {
-                return Err(ServerError::Failed(Failure {
+                return Err(ServerError::Failed(ServerFailure {
                     class: FailureClass::ForeignServer,
                     evidence: format!(
                         "{} is ready but serves a different model than the one that was started",
@@ -93,7 +93,7 @@ fn asking(api: Api) -> Receiver<Result<Option<bool>, ServerError>> {
 
 /// The failure of a server when a request fails: its end if it has ended, else that it does not
 /// respond.
-pub fn failure_while_serving(server: &mut Server, error: &ServerError) -> Failure {
+pub fn failure_while_serving(server: &mut Server, error: &ServerError) -> ServerFailure {
     // A dying process closes its connections slightly before its end can be observed.
     let deadline = Instant::now() + Duration::from_secs(2);
     while Instant::now() < deadline {

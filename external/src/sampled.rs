@@ -8,13 +8,13 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::{
-    api::{Kind, Metrics, ServerInfo},
-    log::{Interval, ServerLog, Settings},
+    api::{ApiKind, Metrics, ServerInfo},
+    log::{LogInterval, LoggedSettings, ServerLog},
 };
 
 /// A reading of a server's metrics.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct SampledReading {
     /// Since the first reading.
     pub at: Duration,
     /// The page.
@@ -22,11 +22,11 @@ pub struct Reading {
 }
 
 /// The settings of a server and what it did between readings; intervals without running requests or tokens are left out.
-pub fn observed(kind: Kind, info: &ServerInfo, readings: &[Reading]) -> ServerLog {
+pub fn observed(kind: ApiKind, info: &ServerInfo, readings: &[SampledReading]) -> ServerLog {
     let intervals = readings.windows(2).filter_map(|pair| interval(kind, &pair[0], &pair[1])).collect();
     let name = match kind {
-        Kind::Sglang => "sglang:num_retracted_requests_total",
-        Kind::Vllm => "vllm:num_preemptions_total",
+        ApiKind::Sglang => "sglang:num_retracted_requests_total",
+        ApiKind::Vllm => "vllm:num_preemptions_total",
     };
     let retractions = match (readings.first(), readings.last()) {
         (Some(first), Some(last)) => more(first, last, |metrics| metrics.get(name)).unwrap_or_default(),
@@ -37,21 +37,21 @@ pub fn observed(kind: Kind, info: &ServerInfo, readings: &[Reading]) -> ServerLo
 }
 
 /// What a counter grew by; `None` if it is missing or started over.
-fn more(before: &Reading, after: &Reading, of: impl Fn(&Metrics) -> Option<f64>) -> Option<f64> {
+fn more(before: &SampledReading, after: &SampledReading, of: impl Fn(&Metrics) -> Option<f64>) -> Option<f64> {
     Some(of(&after.metrics)? - of(&before.metrics).unwrap_or_default()).filter(|more| *more >= 0.0)
 }
 
-fn interval(kind: Kind, before: &Reading, after: &Reading) -> Option<Interval> {
+fn interval(kind: ApiKind, before: &SampledReading, after: &SampledReading) -> Option<LogInterval> {
     let seconds = after.at.saturating_sub(before.at).as_secs_f64();
     let grew = |name: &str| more(before, after, |metrics| metrics.get(name));
     let found = match kind {
-        Kind::Sglang => {
+        ApiKind::Sglang => {
             let now = |name: &str| after.metrics.get(name);
             let mode = |name: &str, mode: &str| more(before, after, |metrics| metrics.with_label(name, "mode", mode));
             let tokens = mode("sglang:realtime_tokens_total", "decode").map(|tokens| tokens / seconds);
             let read = mode("sglang:realtime_tokens_total", "prefill_compute").or(grew("sglang:prompt_tokens_total"));
             let passes = |mode_name: &str| mode("sglang:cuda_graph_passes_total", mode_name);
-            Interval {
+            LogInterval {
                 running: now("sglang:num_running_reqs")?,
                 waiting: now("sglang:num_queue_reqs").unwrap_or_default(),
                 tokens_per_s: tokens.or(now("sglang:gen_throughput"))?,
@@ -59,10 +59,10 @@ fn interval(kind: Kind, before: &Reading, after: &Reading) -> Option<Interval> {
                 cache_used: now("sglang:token_usage"),
                 graph: passes("decode_none").map(|outside| outside <= passes("decode_cuda_graph").unwrap_or_default()),
                 prompts: read.is_some_and(|tokens| tokens > 0.0),
-                ..Interval::default()
+                ..LogInterval::default()
             }
         }
-        Kind::Vllm => {
+        ApiKind::Vllm => {
             let now = |name: &str| after.metrics.get(name);
             let rounds = grew("vllm:spec_decode_num_drafts_total").filter(|rounds| *rounds > 0.0);
             let accepted = grew("vllm:spec_decode_num_accepted_tokens_total");
@@ -72,7 +72,7 @@ fn interval(kind: Kind, before: &Reading, after: &Reading) -> Option<Interval> {
                 more(before, after, |metrics| metrics.with_label(by_position, "position", &position.to_string()))
             };
             let share = |position: usize| Some(at(position)? / rounds?);
-            Interval {
+            LogInterval {
                 running: now("vllm:num_requests_running")?,
                 waiting: now("vllm:num_requests_waiting").unwrap_or_default(),
                 tokens_per_s: grew("vllm:generation_tokens_total")? / seconds,
@@ -88,13 +88,13 @@ fn interval(kind: Kind, before: &Reading, after: &Reading) -> Option<Interval> {
 }
 
 /// What a server says of its configuration. vLLM says it in development mode only, in a form of its own that is not read.
-fn settings(kind: Kind, answer: &Value) -> Settings {
-    if kind == Kind::Vllm {
-        return Settings::default();
+fn settings(kind: ApiKind, answer: &Value) -> LoggedSettings {
+    if kind == ApiKind::Vllm {
+        return LoggedSettings::default();
     }
     let number = |name: &str| answer[name].as_u64().and_then(|number| usize::try_from(number).ok());
     let sizes = answer["cuda_graph_bs"].as_array();
-    Settings {
+    LoggedSettings {
         algorithm: answer["speculative_algorithm"].as_str().map(str::to_owned),
         num_steps: number("speculative_num_steps"),
         topk: number("speculative_eagle_topk"),
@@ -112,8 +112,8 @@ mod tests {
 
     use super::*;
 
-    fn reading(seconds: u64, page: &str) -> Reading {
-        Reading { at: Duration::from_secs(seconds), metrics: Metrics::parse(page) }
+    fn reading(seconds: u64, page: &str) -> SampledReading {
+        SampledReading { at: Duration::from_secs(seconds), metrics: Metrics::parse(page) }
     }
 
     #[test]
@@ -137,30 +137,30 @@ mod tests {
             })),
             ..ServerInfo::default()
         };
-        let log = observed(Kind::Sglang, &info, &readings);
+        let log = observed(ApiKind::Sglang, &info, &readings);
         let settings = &log.settings;
         assert_eq!(
             (settings.algorithm.as_deref(), settings.num_steps, settings.verified_rows),
             (Some("EAGLE3"), Some(3), Some(4))
         );
         assert_eq!((settings.max_running, settings.captured.as_slice(), log.retractions), (Some(48), &[1, 8][..], 2));
-        let first = Interval {
+        let first = LogInterval {
             running: 8.0,
             waiting: 2.0,
             tokens_per_s: 200.0,
             accept_length: Some(2.5),
             cache_used: Some(0.75),
             graph: Some(true),
-            ..Interval::default()
+            ..LogInterval::default()
         };
-        let second = Interval { tokens_per_s: 100.0, prompts: true, graph: Some(false), ..first.clone() };
+        let second = LogInterval { tokens_per_s: 100.0, prompts: true, graph: Some(false), ..first.clone() };
         assert_eq!(log.intervals, [first, second]);
         // Older versions have the gauge alone; a server without requests has nothing to tell.
         let old =
             |running: u64| reading(running, &format!("sglang:num_running_reqs {running}\nsglang:gen_throughput 55\n"));
-        let log = observed(Kind::Sglang, &ServerInfo::default(), &[old(0), old(1), old(2)]);
+        let log = observed(ApiKind::Sglang, &ServerInfo::default(), &[old(0), old(1), old(2)]);
         assert!(log.intervals.iter().all(|interval| interval.tokens_per_s == 55.0 && interval.graph.is_none()));
-        assert_eq!((log.intervals.len(), observed(Kind::Sglang, &info, &[old(1), old(0)]).intervals.len()), (2, 0));
+        assert_eq!((log.intervals.len(), observed(ApiKind::Sglang, &info, &[old(1), old(0)]).intervals.len()), (2, 0));
     }
 
     #[test]
@@ -176,18 +176,18 @@ mod tests {
             )
         };
         let readings = [reading(0, &page(0, 0, 0, 0)), reading(10, &page(500, 200, 150, 100))];
-        let log = observed(Kind::Vllm, &ServerInfo::default(), &readings);
-        let expected = Interval {
+        let log = observed(ApiKind::Vllm, &ServerInfo::default(), &readings);
+        let expected = LogInterval {
             running: 4.0,
             tokens_per_s: 50.0,
             accept_length: Some(2.25),
             positions: vec![0.75, 0.5],
             cache_used: Some(0.5),
-            ..Interval::default()
+            ..LogInterval::default()
         };
         assert_eq!(log.intervals, [expected]);
         // A server that has started over between two readings has no figures of that time.
         let restarted = [reading(0, &page(900, 9, 9, 9)), reading(10, &page(5, 2, 1, 1))];
-        assert!(observed(Kind::Vllm, &ServerInfo::default(), &restarted).intervals.is_empty());
+        assert!(observed(ApiKind::Vllm, &ServerInfo::default(), &restarted).intervals.is_empty());
     }
 }

@@ -17,14 +17,14 @@ use std::{
 
 use crate::{
     ServerError,
-    mark::{Mark, wait},
-    orphans::{GRACE, Handle},
+    mark::{ProcessMark, wait},
+    orphans::{GRACE, OrphanHandle},
 };
 
 /// How the supervisor is started: a program that calls [`detach`] and then [`supervise`] on its
 /// standard input and output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct SupervisorProgram {
     /// The program.
     pub path: PathBuf,
     /// Its name in lists of processes.
@@ -38,13 +38,13 @@ pub struct Program {
 /// The watched side: a running supervisor and the servers that it would end.
 #[derive(Debug)]
 pub struct Supervisor {
-    program: Program,
-    process: Option<Process>,
-    servers: Vec<Handle>,
+    program: SupervisorProgram,
+    process: Option<SupervisedProcess>,
+    servers: Vec<OrphanHandle>,
 }
 
 #[derive(Debug)]
-struct Process {
+struct SupervisedProcess {
     child: Child,
     /// The pipe; `None` once it is closed.
     input: Option<ChildStdin>,
@@ -66,8 +66,8 @@ impl Supervisor {
     ///
     /// # Errors
     /// When the program cannot be started, or is not a supervisor.
-    pub fn start(program: &Program) -> Result<Self, ServerError> {
-        let process = Some(Process::start(program)?);
+    pub fn start(program: &SupervisorProgram) -> Result<Self, ServerError> {
+        let process = Some(SupervisedProcess::start(program)?);
         Ok(Self { program: program.clone(), process, servers: Vec::new() })
     }
 
@@ -80,7 +80,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// When it has been killed and cannot be started again.
-    pub fn add(&mut self, server: &Handle) -> Result<(), ServerError> {
+    pub fn add(&mut self, server: &OrphanHandle) -> Result<(), ServerError> {
         self.servers.push(server.clone());
         let line = format!("{ADD}{}", server.line());
         if self.process.as_mut().is_some_and(|process| process.tell(&line)) {
@@ -88,14 +88,14 @@ impl Supervisor {
         }
         // Something has killed it: the new one learns of all servers.
         self.process = None;
-        let mut process = Process::start(&self.program)?;
+        let mut process = SupervisedProcess::start(&self.program)?;
         let knows_all = self.servers.iter().all(|server| process.tell(&format!("{ADD}{}", server.line())));
         self.process = Some(process);
         if knows_all { Ok(()) } else { Err(not_ready(&self.program)) }
     }
 
     /// Takes a server back that has ended.
-    pub fn take(&mut self, mark: &Mark) {
+    pub fn take(&mut self, mark: &ProcessMark) {
         self.servers.retain(|server| server.mark != *mark);
         if let Some(process) = &mut self.process {
             // If it has been killed, the next server starts a new one.
@@ -104,8 +104,8 @@ impl Supervisor {
     }
 }
 
-impl Process {
-    fn start(program: &Program) -> Result<Self, ServerError> {
+impl SupervisedProcess {
+    fn start(program: &SupervisorProgram) -> Result<Self, ServerError> {
         for _ in 0..TRIES {
             let mut child = Command::new(&program.path)
                 .arg0(&program.name)
@@ -136,7 +136,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for SupervisedProcess {
     /// Closes the pipe. With servers left the supervisor needs a while and is not waited for: it is
     /// then a process of its own.
     fn drop(&mut self) {
@@ -145,7 +145,7 @@ impl Drop for Process {
     }
 }
 
-fn not_ready(program: &Program) -> ServerError {
+fn not_ready(program: &SupervisorProgram) -> ServerError {
     ServerError::Supervisor { program: program.path.display().to_string() }
 }
 
@@ -171,12 +171,12 @@ pub fn detach() {
 pub fn supervise(input: impl BufRead, mut output: impl Write) -> Result<(), ServerError> {
     let pipe = |source: io::Error| ServerError::File { path: PathBuf::from("standard output"), source };
     writeln!(output, "{READY}").and_then(|()| output.flush()).map_err(pipe)?;
-    let mut servers: Vec<Handle> = Vec::new();
+    let mut servers: Vec<OrphanHandle> = Vec::new();
     // An unreadable pipe is treated as its end.
     for line in input.lines().map_while(Result::ok) {
-        if let Some(server) = line.strip_prefix(ADD).and_then(Handle::parse) {
+        if let Some(server) = line.strip_prefix(ADD).and_then(OrphanHandle::parse) {
             servers.push(server);
-        } else if let Some(mark) = line.strip_prefix(TAKE).and_then(Mark::parse) {
+        } else if let Some(mark) = line.strip_prefix(TAKE).and_then(ProcessMark::parse) {
             servers.retain(|server| server.mark != mark);
         }
     }

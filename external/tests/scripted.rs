@@ -19,15 +19,15 @@ use std::{
 
 use external::{
     ServerError,
-    api::{Api, Generate, Kind},
-    failure::{Failure, FailureClass},
-    load::{Arrivals, run},
-    mark::Mark,
-    orphans::Handle,
+    api::{Api, ApiKind, Generate},
+    failure::{FailureClass, ServerFailure},
+    load::{LoadArrivals, run},
+    mark::ProcessMark,
+    orphans::OrphanHandle,
     port::Ports,
-    process::{Launch, Server},
+    process::{ProcessLaunch, Server},
     ready::{failure_while_serving, wait_until_ready},
-    supervisor::{Program, Supervisor, detach, supervise},
+    supervisor::{Supervisor, SupervisorProgram, detach, supervise},
 };
 
 /// The server's script and port.
@@ -126,16 +126,16 @@ fn generate(stream: &mut TcpStream, script: &str) -> Option<()> {
 fn start(script: &str, folder: &Path, ports: &mut Ports) -> (Server, Api, Result<Duration, ServerError>) {
     let port = ports.fresh().expect("a port");
     let program = env::current_exe().expect("this program");
-    let launch = Launch {
+    let launch = ProcessLaunch {
         program: program.display().to_string(),
         args: ["scripted_server", "--exact", "--nocapture"].map(str::to_owned).to_vec(),
         env: vec![(SCRIPT.into(), format!("{script} {port}"))],
         log: folder.join("log"),
         container: None,
     };
-    let mut server = Server::start(&launch, Mark::new()).expect("it starts");
+    let mut server = Server::start(&launch, ProcessMark::new()).expect("it starts");
     let base = format!("http://127.0.0.1:{port}");
-    let api = Api::new(Kind::Sglang, &base, Some(NAME.into()), Duration::from_secs(2));
+    let api = Api::new(ApiKind::Sglang, &base, Some(NAME.into()), Duration::from_secs(2));
     let longest = if script == "silent" { Duration::from_secs(1) } else { Duration::from_secs(60) };
     let ready = wait_until_ready(&mut server, &api, longest, &AtomicBool::new(false));
     (server, api, ready)
@@ -173,7 +173,7 @@ fn each_way_to_fail_is_told_apart_and_leaves_nothing() {
     ] {
         let (server, _, ready) = start(script, folder.path(), &mut ports);
         match ready {
-            Err(ServerError::Failed(Failure { class, .. })) => assert_eq!(class, expected, "{script}"),
+            Err(ServerError::Failed(ServerFailure { class, .. })) => assert_eq!(class, expected, "{script}"),
             other => panic!("{script}: {other:?}"),
         }
         stop(server);
@@ -206,7 +206,7 @@ fn a_load_is_served_with_the_times_and_figures_of_each_request() {
     let prompt = [1, 2, 3];
     let requests = vec![request(&prompt); 9];
     let open = (0..9).map(|at| Duration::from_millis(3 * at)).collect();
-    for arrivals in [Arrivals::Closed(1), Arrivals::Closed(4), Arrivals::Open(open)] {
+    for arrivals in [LoadArrivals::Closed(1), LoadArrivals::Closed(4), LoadArrivals::Open(open)] {
         let observed = run(&api, &requests, &arrivals, &AtomicBool::new(false)).expect("served");
         assert_eq!(observed.served.len(), 9);
         for served in &observed.served {
@@ -220,7 +220,7 @@ fn a_load_is_served_with_the_times_and_figures_of_each_request() {
         }
     }
     let interrupted = AtomicBool::new(true);
-    assert!(matches!(run(&api, &requests, &Arrivals::Closed(2), &interrupted), Err(ServerError::Interrupted)));
+    assert!(matches!(run(&api, &requests, &LoadArrivals::Closed(2), &interrupted), Err(ServerError::Interrupted)));
     stop(server);
 }
 
@@ -254,11 +254,11 @@ fn watched_process() {
     let Ok(folder) = env::var(WATCHED) else { return };
     let folder = Path::new(&folder);
     let mut supervisor = Supervisor::start(&supervisor_program()).expect("it starts");
-    let mark = Mark::new();
-    supervisor.add(&Handle { mark: mark.clone(), container: None }).expect("it knows");
+    let mark = ProcessMark::new();
+    supervisor.add(&OrphanHandle { mark: mark.clone(), container: None }).expect("it knows");
     // The second process has left the group, the third has no environment.
     let script = "(setsid sleep 1000 &); env -i sleep 1000 & sleep 1000";
-    let launch = Launch {
+    let launch = ProcessLaunch {
         program: "sh".into(),
         args: vec!["-c".into(), script.into()],
         env: vec![],
@@ -276,8 +276,8 @@ fn watched_process() {
     thread::sleep(Duration::from_secs(1000));
 }
 
-fn supervisor_program() -> Program {
-    Program {
+fn supervisor_program() -> SupervisorProgram {
+    SupervisorProgram {
         path: env::current_exe().expect("this program"),
         name: "supervisor".into(),
         args: ["supervising_process", "--exact", "--nocapture"].map(str::to_owned).to_vec(),
@@ -331,7 +331,7 @@ fn many_kills_leave_nothing() {
         assert!(comes(|| told().is_some()), "no server started");
         let told = told().expect("it has told");
         let (mark, supervisor) = told.split_once(' ').expect("a mark and a process");
-        let (mark, supervisor) = (Mark::parse(mark).expect("a mark"), supervisor.parse().expect("a process"));
+        let (mark, supervisor) = (ProcessMark::parse(mark).expect("a mark"), supervisor.parse().expect("a process"));
         // A shell on its way to its command counts as a process for a moment.
         assert!(comes(|| mark.processes().len() >= 4) && is_running(supervisor));
         if kill % 2 == 0 {
@@ -355,17 +355,17 @@ fn many_kills_leave_nothing() {
 fn a_supervisor_that_was_killed_is_replaced_and_one_without_servers_ends() {
     let mut supervisor = Supervisor::start(&supervisor_program()).expect("it starts");
     let first = supervisor.pid().expect("it runs");
-    let known = Handle { mark: Mark::new(), container: None };
+    let known = OrphanHandle { mark: ProcessMark::new(), container: None };
     supervisor.add(&known).expect("it knows");
     let ended = process::Command::new("kill").args(["-KILL", &first.to_string()]).status().expect("kill runs");
     assert!(ended.success());
     // Its pipe is closed once the last of its threads has ended.
-    let another = || Handle { mark: Mark::new(), container: None };
+    let another = || OrphanHandle { mark: ProcessMark::new(), container: None };
     assert!(comes(|| supervisor.add(&another()).is_ok() && supervisor.pid() != Some(first)), "it was not replaced");
     let second = supervisor.pid().expect("it runs");
     assert!(is_running(second));
     drop(supervisor);
     assert!(comes(|| !is_running(second)));
-    let wrong = Program { path: "/bin/true".into(), ..supervisor_program() };
+    let wrong = SupervisorProgram { path: "/bin/true".into(), ..supervisor_program() };
     assert!(matches!(Supervisor::start(&wrong), Err(ServerError::Supervisor { .. })));
 }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use external::api::{Api, Counters, Generate, Kind};
+use external::api::{Api, ApiKind, Counters, Generate};
 
 /// The responses of a version.
 struct Answers {
@@ -51,7 +51,7 @@ fn serve(answers: Answers) -> (Api, ReceivedRequests) {
             answer(stream, &answers, &kept);
         }
     });
-    (Api::new(Kind::Vllm, &base, Some("spectune-1-2".into()), Duration::from_secs(10)), asked)
+    (Api::new(ApiKind::Vllm, &base, Some("spectune-1-2".into()), Duration::from_secs(10)), asked)
 }
 
 fn answer(mut stream: TcpStream, answers: &Answers, asked: &Mutex<Vec<(String, String)>>) -> Option<()> {

@@ -14,11 +14,11 @@ const LONGEST_TEXT: u64 = 4096;
 
 /// The folder with the downloaded repositories.
 #[derive(Clone, Debug)]
-pub struct Cache {
+pub struct HubCache {
     root: PathBuf,
 }
 
-impl Cache {
+impl HubCache {
     /// The cache that huggingface_hub would use: `HF_HUB_CACHE`, else `HUGGINGFACE_HUB_CACHE`, else
     /// `hub` in `HF_HOME`, else in `huggingface` in `XDG_CACHE_HOME`, else in
     /// `~/.cache/huggingface`. `None` if no home folder is known.
@@ -91,7 +91,7 @@ mod tests {
 
     fn root(variables: &[(&str, &str)]) -> Option<PathBuf> {
         let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
-        Cache::located(find).map(|cache| cache.root)
+        HubCache::located(find).map(|cache| cache.root)
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
         fs::create_dir_all(&snapshot).expect("a folder");
         fs::create_dir_all(repository.join("refs")).expect("a folder");
         fs::write(repository.join("refs/main"), "abc123\n").expect("a file");
-        let cache = Cache::at(folder.path());
+        let cache = HubCache::at(folder.path());
         assert_eq!(cache.find("org/name", "main"), None, "without a config it is no model");
         fs::write(snapshot.join("config.json"), "{}").expect("a file");
         assert_eq!(cache.find("org/name", "main"), Some(snapshot.clone()));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    cache::{Cache, short_text},
+    cache::{HubCache, short_text},
     names::{is_id, is_revision},
 };
 
@@ -32,7 +32,7 @@ pub struct DataSet {
     pub parquet: Vec<PathBuf>,
 }
 
-impl Cache {
+impl HubCache {
     /// A data set by a name of the form `org/name` or `org/name/path/of/file`, if it was
     /// downloaded. With a path, only that file is listed, if it exists.
     pub fn data_set(&self, name: &str) -> Option<DataSet> {
@@ -111,7 +111,7 @@ mod tests {
             fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
             fs::write(path, "").expect("a file");
         }
-        let cache = Cache::at(folder.path());
+        let cache = HubCache::at(folder.path());
         let found = cache.data_set("org/set").expect("it is there");
         assert_eq!(found.readable, ["data/train.jsonl", "all.csv", "data/test.jsonl"].map(PathBuf::from));
         assert_eq!((found.folder, found.parquet), (snapshot, vec![PathBuf::from("x/y.parquet")]));

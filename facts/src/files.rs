@@ -6,7 +6,7 @@ use crate::Error;
 
 /// A part of a file.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct FilePart {
     /// The bytes; fewer than requested at the end of the file.
     pub bytes: Vec<u8>,
     /// Size of the whole file.
@@ -28,7 +28,7 @@ pub trait Files {
     ///
     /// # Errors
     /// When the file exists but cannot be read.
-    fn part(&self, name: &str, range: Range<u64>) -> Result<Option<Part>, Error>;
+    fn part(&self, name: &str, range: Range<u64>) -> Result<Option<FilePart>, Error>;
 
     /// The sorted names of the files that end in `.safetensors`.
     ///

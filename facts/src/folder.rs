@@ -7,18 +7,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Error, Files, Part};
+use crate::{Error, FilePart, Files};
 
 /// Maximum number of files that are listed.
 const MOST_FILES: usize = 4096;
 
 /// A folder of a downloaded or saved checkpoint.
 #[derive(Clone, Debug)]
-pub struct Folder {
+pub struct FactsFolder {
     path: PathBuf,
 }
 
-impl Folder {
+impl FactsFolder {
     /// The checkpoint in this folder.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
@@ -49,7 +49,7 @@ impl Folder {
     }
 }
 
-impl Files for Folder {
+impl Files for FactsFolder {
     fn place(&self, name: &str) -> String {
         self.path.join(name).display().to_string()
     }
@@ -64,13 +64,13 @@ impl Files for Folder {
         Ok(Some(bytes))
     }
 
-    fn part(&self, name: &str, range: Range<u64>) -> Result<Option<Part>, Error> {
+    fn part(&self, name: &str, range: Range<u64>) -> Result<Option<FilePart>, Error> {
         let Some(mut file) = self.open(name)? else { return Ok(None) };
         let size = file.metadata().map_err(self.read(name))?.len();
         file.seek(SeekFrom::Start(range.start)).map_err(self.read(name))?;
         let mut bytes = Vec::new();
         file.take(range.end.saturating_sub(range.start)).read_to_end(&mut bytes).map_err(self.read(name))?;
-        Ok(Some(Part { bytes, size }))
+        Ok(Some(FilePart { bytes, size }))
     }
 
     fn safetensors(&self) -> Result<Vec<String>, Error> {

@@ -10,14 +10,14 @@ const LONGEST_TOKENIZER: u64 = 128 << 20;
 
 /// Files to read in addition to the config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Wanted {
+pub struct ModelPlaces {
     /// tokenizer.json, which can be several megabytes.
     pub tokenizer: bool,
 }
 
 /// The facts of a checkpoint.
 #[derive(Clone, Debug)]
-pub struct Gathered {
+pub struct GatheredFacts {
     /// All facts that could be read.
     pub facts: ModelFacts,
     /// What could not be read, and why.
@@ -29,7 +29,7 @@ pub struct Gathered {
 ///
 /// # Errors
 /// When config.json is missing or invalid.
-pub fn gather(files: &dyn Files, name: &str, wanted: Wanted) -> Result<Gathered, Error> {
+pub fn gather(files: &dyn Files, name: &str, wanted: ModelPlaces) -> Result<GatheredFacts, Error> {
     const CONFIG: &str = "config.json";
     let malformed = |reason: String| Error::Malformed { place: files.place(CONFIG), reason };
     let text = text(files, CONFIG, LONGEST_CONFIG)?;
@@ -50,7 +50,7 @@ pub fn gather(files: &dyn Files, name: &str, wanted: Wanted) -> Result<Gathered,
         });
     }
     tensors::read(files, &mut facts, &mut notes);
-    Ok(Gathered { facts, notes })
+    Ok(GatheredFacts { facts, notes })
 }
 
 /// An optional file; a malformed one is reported and counts as absent.

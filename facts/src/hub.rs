@@ -6,7 +6,7 @@ use serde::Deserialize;
 use ureq::{Agent, Body, http::Response};
 
 use crate::{
-    Error, Files, ModelSource, Part,
+    Error, FilePart, Files, ModelSource,
     cache::{home, short_text, variable},
     names::{is_id, is_revision},
 };
@@ -154,7 +154,7 @@ impl Files for Remote {
         self.read(&url, response, limit).map(Some)
     }
 
-    fn part(&self, name: &str, range: Range<u64>) -> Result<Option<Part>, Error> {
+    fn part(&self, name: &str, range: Range<u64>) -> Result<Option<FilePart>, Error> {
         let url = self.place(name);
         let length = range.end.saturating_sub(range.start);
         let Some(response) = self.hub.get(&url, Some(range.clone()))? else { return Ok(None) };
@@ -169,7 +169,7 @@ impl Files for Remote {
         let size = size.ok_or_else(|| malformed("the response does not give the file's length"))?;
         if partial {
             let bytes = self.read(&url, response, length)?;
-            return Ok(Some(Part { bytes, size }));
+            return Ok(Some(FilePart { bytes, size }));
         }
         // A server without range requests sends the whole file, of which only the start is cheap to
         // read.
@@ -182,7 +182,7 @@ impl Files for Remote {
         body.take(length)
             .read_to_end(&mut bytes)
             .map_err(|error| Error::Unreachable { url, reason: error.to_string() })?;
-        Ok(Some(Part { bytes, size }))
+        Ok(Some(FilePart { bytes, size }))
     }
 
     fn safetensors(&self) -> Result<Vec<String>, Error> {

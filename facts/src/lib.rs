@@ -18,13 +18,13 @@ mod names;
 mod sources;
 mod tensors;
 
-pub use cache::Cache;
+pub use cache::HubCache;
 pub use data_sets::DataSet;
 pub use error::Error;
-pub use files::{Files, Part};
-pub use folder::Folder;
-pub use gather::{Gathered, Wanted, gather};
+pub use files::{FilePart, Files};
+pub use folder::FactsFolder;
+pub use gather::{GatheredFacts, ModelPlaces, gather};
 #[cfg(feature = "hub")]
 pub use hub::Hub;
 pub use names::is_id;
-pub use sources::{Found, ModelSource, Sources};
+pub use sources::{FoundFacts, ModelSource, Sources};

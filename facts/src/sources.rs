@@ -4,14 +4,14 @@ use std::{collections::HashMap, fmt, path::Path};
 
 use schemas::model::{ModelFacts, published};
 
-use crate::{Cache, Files, Folder, Gathered, Wanted, gather, names::is_id};
+use crate::{FactsFolder, Files, GatheredFacts, HubCache, ModelPlaces, gather, names::is_id};
 
 /// The sources of facts: always the file system; the cache and the hub if given.
 #[derive(Debug, Default)]
 pub struct Sources {
-    cache: Option<Cache>,
+    cache: Option<HubCache>,
     hub: Option<Box<dyn ModelSource>>,
-    found: HashMap<(String, String, Wanted), Option<Found>>,
+    found: HashMap<(String, String, ModelPlaces), Option<FoundFacts>>,
 }
 
 /// A server from which files of models can be read.
@@ -23,7 +23,7 @@ pub trait ModelSource: fmt::Debug + Send {
 
 /// The result of looking for a model.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct FoundFacts {
     /// The facts; `None` if its files exist but are unusable.
     pub facts: Option<ModelFacts>,
     /// What could not be read, and why.
@@ -32,13 +32,13 @@ pub struct Found {
 
 impl Sources {
     /// Looks in folders, then in `cache`, then on `hub`.
-    pub fn new(cache: Option<Cache>, hub: Option<Box<dyn ModelSource>>) -> Self {
+    pub fn new(cache: Option<HubCache>, hub: Option<Box<dyn ModelSource>>) -> Self {
         Self { cache, hub, found: HashMap::new() }
     }
 
     /// The checkpoint for a name in a launch: a folder, or the id of a model at a revision. `None`
     /// if there is none.
-    pub fn find(&mut self, name: &str, revision: &str, wanted: Wanted) -> Option<&Found> {
+    pub fn find(&mut self, name: &str, revision: &str, wanted: ModelPlaces) -> Option<&FoundFacts> {
         let key = (name.to_owned(), revision.to_owned(), wanted);
         if !self.found.contains_key(&key) {
             let found = self.look(name, revision, wanted);
@@ -49,20 +49,20 @@ impl Sources {
 
     /// The facts of a model at a place, a folder or an id, without its tokenizer; where there are
     /// none, those that are published under its name.
-    pub fn find_or_published(&mut self, place: &str, name: &str) -> Found {
-        let Found { facts, notes } = self.find(place, "main", Wanted::default()).cloned().unwrap_or_default();
-        Found { facts: facts.or_else(|| published::find(name).map(|row| row.facts(name))), notes }
+    pub fn find_or_published(&mut self, place: &str, name: &str) -> FoundFacts {
+        let FoundFacts { facts, notes } = self.find(place, "main", ModelPlaces::default()).cloned().unwrap_or_default();
+        FoundFacts { facts: facts.or_else(|| published::find(name).map(|row| row.facts(name))), notes }
     }
 
-    fn look(&self, name: &str, revision: &str, wanted: Wanted) -> Option<Found> {
+    fn look(&self, name: &str, revision: &str, wanted: ModelPlaces) -> Option<FoundFacts> {
         if Path::new(name).is_dir() {
-            return Some(read(&Folder::new(name), name, wanted));
+            return Some(read(&FactsFolder::new(name), name, wanted));
         }
         // A folder on another machine usually has the name of its model.
         let id = if is_id(name) { name } else { published::id_of(name)? };
         let taken = (id != name).then(|| format!("; {name} is assumed to be {id}, by its name"));
         let files: Box<dyn Files> = match self.cache.as_ref().and_then(|cache| cache.find(id, revision)) {
-            Some(folder) => Box::new(Folder::new(folder)),
+            Some(folder) => Box::new(FactsFolder::new(folder)),
             None => self.hub.as_ref()?.files(id, revision)?,
         };
         let mut found = read(files.as_ref(), name, wanted);
@@ -73,9 +73,9 @@ impl Sources {
     }
 }
 
-fn read(files: &dyn Files, name: &str, wanted: Wanted) -> Found {
+fn read(files: &dyn Files, name: &str, wanted: ModelPlaces) -> FoundFacts {
     match gather(files, name, wanted) {
-        Ok(Gathered { facts, notes }) => Found { facts: Some(facts), notes },
-        Err(error) => Found { facts: None, notes: vec![error.to_string()] },
+        Ok(GatheredFacts { facts, notes }) => FoundFacts { facts: Some(facts), notes },
+        Err(error) => FoundFacts { facts: None, notes: vec![error.to_string()] },
     }
 }

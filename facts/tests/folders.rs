@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use facts::{Folder, Gathered, Wanted, gather};
+use facts::{FactsFolder, GatheredFacts, ModelPlaces, gather};
 use tempfile::TempDir;
 
 fn copy(name: &str) -> TempDir {
@@ -14,8 +14,8 @@ fn copy(name: &str) -> TempDir {
     folder
 }
 
-fn read(folder: &TempDir) -> Gathered {
-    gather(&Folder::new(folder.path()), "it", Wanted { tokenizer: true }).expect("facts")
+fn read(folder: &TempDir) -> GatheredFacts {
+    gather(&FactsFolder::new(folder.path()), "it", ModelPlaces { tokenizer: true }).expect("facts")
 }
 
 #[test]
@@ -78,8 +78,9 @@ fn a_link_whose_file_is_gone_is_told_as_such() {
         fs::remove_file(folder.path().join(name)).expect("removed");
         std::os::unix::fs::symlink("../blobs/gone", folder.path().join(name)).expect("a link");
     }
-    let told =
-        gather(&Folder::new(folder.path()), "it", Wanted { tokenizer: true }).err().map(|error| error.to_string());
+    let told = gather(&FactsFolder::new(folder.path()), "it", ModelPlaces { tokenizer: true })
+        .err()
+        .map(|error| error.to_string());
     let told = told.unwrap_or_default();
     assert!(told.contains("config.json: it is a link to ../blobs/gone, which does not exist"), "{told}");
 }
@@ -106,10 +107,11 @@ fn a_shard_that_is_not_there_leaves_the_names() {
 #[test]
 fn a_folder_without_a_config_is_no_model() {
     let folder = tempfile::tempdir().expect("a folder");
-    let error = gather(&Folder::new(folder.path()), "it", Wanted::default()).expect_err("no model").to_string();
+    let error =
+        gather(&FactsFolder::new(folder.path()), "it", ModelPlaces::default()).expect_err("no model").to_string();
     assert!(error.contains("config.json") && error.contains("not a Hugging Face checkpoint"), "{error}");
     fs::write(folder.path().join("config.json"), "3").expect("a file");
-    assert!(gather(&Folder::new(folder.path()), "it", Wanted::default()).is_err());
+    assert!(gather(&FactsFolder::new(folder.path()), "it", ModelPlaces::default()).is_err());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use facts::{Cache, Error, Files, Hub, ModelSource, Sources, Wanted, gather};
+use facts::{Error, Files, Hub, HubCache, ModelPlaces, ModelSource, Sources, gather};
 use schemas::model::ModelFacts;
 
 /// Special behaviour of a server.
@@ -110,8 +110,8 @@ fn head() -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-fn read(hub: &Hub) -> Result<facts::Gathered, Error> {
-    gather(&hub.model("org/head", "main").expect("an id"), "org/head", Wanted::default())
+fn read(hub: &Hub) -> Result<facts::GatheredFacts, Error> {
+    gather(&hub.model("org/head", "main").expect("an id"), "org/head", ModelPlaces::default())
 }
 
 fn names(facts: &ModelFacts) -> Vec<&str> {
@@ -209,12 +209,12 @@ fn a_hub_that_is_not_there_is_told() {
 fn the_cache_comes_before_the_hub_and_without_a_hub_nothing_is_asked() {
     let server = Server::start(head(), Manners::default());
     let root = tempfile::tempdir().expect("a folder");
-    let mut offline = Sources::new(Some(Cache::at(root.path())), None);
-    assert!(offline.find("org/head", "main", Wanted::default()).is_none());
+    let mut offline = Sources::new(Some(HubCache::at(root.path())), None);
+    assert!(offline.find("org/head", "main", ModelPlaces::default()).is_none());
     let hub = || Some(Box::new(Hub::new(&server.address, None)) as Box<dyn ModelSource>);
-    let mut online = Sources::new(Some(Cache::at(root.path())), hub());
+    let mut online = Sources::new(Some(HubCache::at(root.path())), hub());
     let name = |sources: &mut Sources| {
-        let found = sources.find("org/head", "main", Wanted::default()).and_then(|found| found.facts.clone());
+        let found = sources.find("org/head", "main", ModelPlaces::default()).and_then(|found| found.facts.clone());
         found.expect("facts").origin
     };
     assert!(name(&mut online).starts_with(&server.address));
@@ -227,7 +227,7 @@ fn the_cache_comes_before_the_hub_and_without_a_hub_nothing_is_asked() {
     fs::create_dir_all(root.path().join("models--org--head/refs")).expect("a folder");
     fs::write(root.path().join("models--org--head/refs/main"), "abc").expect("a file");
     fs::write(snapshot.join("config.json"), r#"{"architectures": ["A"]}"#).expect("a file");
-    assert!(name(&mut Sources::new(Some(Cache::at(root.path())), hub())).contains("snapshots"));
+    assert!(name(&mut Sources::new(Some(HubCache::at(root.path())), hub())).contains("snapshots"));
     assert_eq!(server.requests().len(), asked);
 }
 
@@ -236,7 +236,7 @@ fn a_branch_with_slashes_is_one_part_of_the_address() {
     let files = head().into_iter().map(|(path, bytes)| (path.replace("main", "refs%2Fpr%2F1"), bytes)).collect();
     let server = Server::start(files, Manners::default());
     let model = Hub::new(&server.address, None).model("org/head", "refs/pr/1").expect("an id");
-    let gathered = gather(&model, "org/head", Wanted::default()).expect("facts");
+    let gathered = gather(&model, "org/head", ModelPlaces::default()).expect("facts");
     assert_eq!(gathered.facts.config.draft_vocab_size, Some(1024));
 }
 

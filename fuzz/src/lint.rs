@@ -1,7 +1,7 @@
 //! The whole path of the linter, from a text to the fixed text.
 
 use launch::{Launch, parse};
-use lint::{published_models, report::{Options, Report, report}};
+use lint::{published_models, report::{ReportOptions, Report, report}};
 use schemas::{diagnostic::{Diagnostic, fix}, model::{ModelConfig, ModelFacts}, text::Source, version::EngineVersion};
 
 use crate::{check_findings, lies_in};
@@ -50,7 +50,7 @@ pub fn look(source: &Source, told: &Told) -> Vec<Diagnostic> {
         let (target, draft) = published_models::facts_of(launch);
         (told.target.clone().or(target), told.draft.clone().or(draft))
     };
-    let options = Options { version, gpu_memory, expected_concurrency, ..Options::default() };
+    let options = ReportOptions { version, gpu_memory, expected_concurrency, ..ReportOptions::default() };
     let Report { findings, resolved, .. } = report(source, parsed, models, &options);
     for resolved in &resolved {
         let _ = (resolved.table(source), resolved.to_json(source));

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use facts::{Error, Files, Part, Wanted, gather};
+use facts::{Error, Files, FilePart, ModelPlaces, gather};
 use fuzz::sections::sections;
 use libfuzzer_sys::fuzz_target;
 
@@ -23,12 +23,12 @@ impl Files for Memory<'_> {
         Ok(Some(bytes.to_vec()))
     }
 
-    fn part(&self, name: &str, range: Range<u64>) -> Result<Option<Part>, Error> {
+    fn part(&self, name: &str, range: Range<u64>) -> Result<Option<FilePart>, Error> {
         let Some(bytes) = self.0.get(name) else { return Ok(None) };
         let place = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
         let (start, end) = (place(range.start), place(range.end));
         let part = bytes.get(start..end.max(start)).unwrap_or_default();
-        Ok(Some(Part { bytes: part.to_vec(), size: bytes.len() as u64 }))
+        Ok(Some(FilePart { bytes: part.to_vec(), size: bytes.len() as u64 }))
     }
 
     fn safetensors(&self) -> Result<Vec<String>, Error> {
@@ -43,7 +43,7 @@ impl Files for Memory<'_> {
 fuzz_target!(|input: &[u8]| {
     let named = sections(input).into_iter().filter_map(|(name, bytes)| Some((fuzz::text(name)?, bytes)));
     let files = Memory(named.collect());
-    if let Ok(gathered) = gather(&files, "x", Wanted { tokenizer: true }) {
+    if let Ok(gathered) = gather(&files, "x", ModelPlaces { tokenizer: true }) {
         let facts = gathered.facts;
         let _ = (facts.loaded_bytes("bfloat16"), facts.has_mtp_tensors(), facts.dropped_mtp_layers());
         let _ = facts.draft_kind();

@@ -18,26 +18,26 @@ const DEFINITION: &str = "A round accepts a path of drafted tokens and adds one 
      accepted, so that they add up to it; conditional_by_position[k] is the share among those that accepted k.";
 
 #[derive(Serialize)]
-struct Data<'a> {
+struct AcceptanceData<'a> {
     format: &'static str,
     version: u32,
     definition: &'static str,
-    sections: Vec<Measured<'a>>,
+    sections: Vec<MeasuredAcceptance<'a>>,
 }
 
 /// The trees of one fingerprint.
 #[derive(Serialize)]
-struct Measured<'a> {
+struct MeasuredAcceptance<'a> {
     engine: &'a str,
     device: &'a str,
     target_hash: &'a str,
     draft_hash: &'a str,
     workload_hash: &'a str,
-    shapes: Vec<Acceptance>,
+    shapes: Vec<ImportedAcceptance>,
 }
 
 #[derive(Serialize)]
-struct Acceptance {
+struct ImportedAcceptance {
     /// The name of the draft, of several.
     #[serde(skip_serializing_if = "String::is_empty")]
     draft: String,
@@ -58,7 +58,7 @@ struct Acceptance {
 /// # Errors
 /// When they cannot be written as JSON.
 pub fn json(sections: &[Section<'_>]) -> Result<String, ReportError> {
-    let sections = sections.iter().map(|section| Measured {
+    let sections = sections.iter().map(|section| MeasuredAcceptance {
         engine: &section.fingerprint.engine,
         device: &section.fingerprint.device_name,
         target_hash: &section.fingerprint.target,
@@ -66,12 +66,16 @@ pub fn json(sections: &[Section<'_>]) -> Result<String, ReportError> {
         workload_hash: &section.fingerprint.workload,
         shapes: shapes(section),
     });
-    let data =
-        Data { format: "spectune-acceptance", version: VERSION, definition: DEFINITION, sections: sections.collect() };
+    let data = AcceptanceData {
+        format: "spectune-acceptance",
+        version: VERSION,
+        definition: DEFINITION,
+        sections: sections.collect(),
+    };
     Ok(serde_json::to_string_pretty(&data)? + "\n")
 }
 
-fn shapes(section: &Section<'_>) -> Vec<Acceptance> {
+fn shapes(section: &Section<'_>) -> Vec<ImportedAcceptance> {
     let mut counts: Vec<((String, TreeShape), Vec<u64>, bool)> = Vec::new();
     for (_, record) in &section.records {
         let configuration = &record.trial.configuration;
@@ -92,12 +96,12 @@ fn shapes(section: &Section<'_>) -> Vec<Acceptance> {
     }
     counts.sort_by(|a, b| a.0.cmp(&b.0));
     let of = |((draft, shape), counts, simulated): ((String, TreeShape), Vec<u64>, bool)| {
-        Some(Acceptance { draft, ..Acceptance::from_counts(shape, &counts, simulated)? })
+        Some(ImportedAcceptance { draft, ..ImportedAcceptance::from_counts(shape, &counts, simulated)? })
     };
     counts.into_iter().filter_map(of).collect()
 }
 
-impl Acceptance {
+impl ImportedAcceptance {
     /// Computes the figures from the number of rounds that accepted 0, 1, … drafts; `None` without
     /// a round.
     fn from_counts(shape: TreeShape, counts: &[u64], simulated: bool) -> Option<Self> {
@@ -126,12 +130,12 @@ mod tests {
     #[test]
     fn shares_are_counted_from_the_rounds_that_accepted_so_many() {
         // Of ten rounds, four accept no draft, three one, two two, and one three.
-        let one = Acceptance::from_counts(TreeShape::chain(3), &[4, 3, 2, 1], false).expect("rounds");
+        let one = ImportedAcceptance::from_counts(TreeShape::chain(3), &[4, 3, 2, 1], false).expect("rounds");
         assert_eq!(one.rounds, 10);
         assert_eq!(one.accepted_by_position, [0.6, 0.3, 0.1]);
         assert_eq!(one.conditional_by_position, [0.6, 0.5, 1.0 / 3.0]);
         assert!((one.accepted_per_round - 1.0).abs() < 1e-12);
-        assert!(Acceptance::from_counts(TreeShape::chain(3), &[0, 0], false).is_none());
-        assert!(Acceptance::from_counts(TreeShape::chain(3), &[], false).is_none());
+        assert!(ImportedAcceptance::from_counts(TreeShape::chain(3), &[0, 0], false).is_none());
+        assert!(ImportedAcceptance::from_counts(TreeShape::chain(3), &[], false).is_none());
     }
 }

@@ -39,12 +39,12 @@ const PREDICTED: &str = "Predicted, not measured: output tokens/s relative to th
 
 /// Width of a drawing, which determines the rest of the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ChartFormat {
     Wide,
     Narrow,
 }
 
-impl Format {
+impl ChartFormat {
     fn width(self) -> i32 {
         match self {
             Self::Wide => 860,
@@ -112,7 +112,7 @@ pub fn chart(
     name: &str,
     title: &str,
     caption: &str,
-    draw: impl Fn(Format) -> Drawn,
+    draw: impl Fn(ChartFormat) -> DrawnChart,
 ) -> Result<Option<Chart>, ReportError> {
     let mut charts = Vec::new();
     add(&mut charts, name, title, caption, draw)?;
@@ -120,18 +120,18 @@ pub fn chart(
 }
 
 /// The SVG of a drawing; `None` if there is nothing to draw.
-pub type Drawn = Result<Option<String>, canvas::DrawError>;
+pub type DrawnChart = Result<Option<String>, canvas::DrawError>;
 
 fn add(
     charts: &mut Vec<Chart>,
     name: &str,
     title: &str,
     caption: &str,
-    draw: impl Fn(Format) -> Drawn,
+    draw: impl Fn(ChartFormat) -> DrawnChart,
 ) -> Result<(), ReportError> {
     let drawn =
         |format| draw(format).map_err(|error| ReportError::Chart { chart: name.to_owned(), reason: error.to_string() });
-    if let (Some(wide), Some(narrow)) = (drawn(Format::Wide)?, drawn(Format::Narrow)?) {
+    if let (Some(wide), Some(narrow)) = (drawn(ChartFormat::Wide)?, drawn(ChartFormat::Narrow)?) {
         charts.push(Chart { name: name.into(), title: title.into(), caption: caption.into(), wide, narrow });
     }
     Ok(())

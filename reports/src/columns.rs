@@ -8,7 +8,7 @@ use tuner::{
 
 use crate::{
     figures::{self, MISSING},
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
 };
 
 /// One figure of a configuration.
@@ -30,12 +30,12 @@ pub struct Column {
     /// Formats the figure.
     pub write: fn(f64) -> String,
     /// Reads the figure.
-    pub figure: fn(&Entry) -> Figure,
+    pub figure: fn(&RaceEntry) -> FigureColumn,
 }
 
 /// A figure of an entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Figure {
+pub enum FigureColumn {
     /// Not measured.
     Missing,
     /// A value of unknown spread.
@@ -187,15 +187,15 @@ pub fn for_race(race: &Race) -> Vec<&'static Column> {
     COLUMNS.iter().filter(|column| !column.optional || known(column)).collect()
 }
 
-fn interval(ranked: &Ranked, of: fn(&Ranked) -> Option<Interval>) -> Figure {
-    of(ranked).map_or(Figure::Missing, Figure::Interval)
+fn interval(ranked: &Ranked, of: fn(&Ranked) -> Option<Interval>) -> FigureColumn {
+    of(ranked).map_or(FigureColumn::Missing, FigureColumn::Interval)
 }
 
-fn value(value: Option<f64>) -> Figure {
-    value.map_or(Figure::Missing, Figure::Value)
+fn value(value: Option<f64>) -> FigureColumn {
+    value.map_or(FigureColumn::Missing, FigureColumn::Value)
 }
 
-impl Figure {
+impl FigureColumn {
     /// The value or the median.
     pub fn value(self) -> Option<f64> {
         match self {
@@ -229,12 +229,12 @@ impl Column {
     }
 
     /// The formatted figure of an entry.
-    pub fn text(&self, entry: &Entry) -> String {
+    pub fn text(&self, entry: &RaceEntry) -> String {
         (self.figure)(entry).value().map_or(MISSING.into(), self.write)
     }
 
     /// The formatted bounds of the interval; empty if it has no length or is unknown.
-    pub fn range(&self, entry: &Entry) -> Option<String> {
+    pub fn range(&self, entry: &RaceEntry) -> Option<String> {
         let interval = (self.figure)(entry).interval()?;
         (interval.low < interval.high).then(|| figures::range(interval, self.write))
     }
@@ -246,12 +246,12 @@ impl Column {
 }
 
 /// The name of a configuration.
-pub fn name(entry: &Entry) -> String {
+pub fn name(entry: &RaceEntry) -> String {
     entry.ranked.configuration.to_string()
 }
 
 /// Remarks on a configuration.
-pub fn badges(entry: &Entry) -> Vec<&'static str> {
+pub fn badges(entry: &RaceEntry) -> Vec<&'static str> {
     let mut badges = Vec::new();
     if entry.chosen {
         badges.push(if entry.kept { "kept: undecided" } else { "chosen" });

@@ -9,7 +9,7 @@ use schemas::sweep::Metric;
 use tuner::{
     results::selection::{self, Across, Change, Interval},
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::Fingerprint,
     },
 };
@@ -17,7 +17,7 @@ use tuner::{
 use crate::{input::Sweep, statistics};
 
 /// Two runs, of which the first is the baseline.
-pub struct Comparison<'a> {
+pub struct RunComparison<'a> {
     /// Names of the runs as given by the user.
     pub names: [&'a str; 2],
     /// Differences between their fingerprints: name, first and second value.
@@ -25,15 +25,15 @@ pub struct Comparison<'a> {
     /// The metric of the comparison: that of the first run.
     pub metric: Metric,
     /// What both runs measured, by load.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparisonRow>,
     /// Number of configurations and loads that only one of them measured.
     pub unmatched: usize,
 }
 
 /// One configuration under one load.
-pub struct Row {
+pub struct ComparisonRow {
     /// How requests arrived.
-    pub load: Load,
+    pub load: TrialLoad,
     /// The configuration.
     pub configuration: Configuration,
     /// Output tokens per second in each run.
@@ -48,9 +48,9 @@ pub struct Row {
 }
 
 /// The comparison of a load.
-pub struct Summary {
+pub struct ComparisonSummary {
     /// How requests arrived.
-    pub load: Load,
+    pub load: TrialLoad,
     /// Median of the ratios.
     pub ratio: f64,
     /// Number of configurations that are better in the second run, worse, not significantly
@@ -60,31 +60,36 @@ pub struct Summary {
 
 /// Compares two sweeps if requested, or if they differ in exactly one respect. `None` unless there are exactly two
 /// sweeps with trials.
-pub fn compute(sweeps: &[Sweep], asked: bool) -> Option<Comparison<'_>> {
+pub fn compute(sweeps: &[Sweep], asked: bool) -> Option<RunComparison<'_>> {
     let [first, second] = sweeps else { return None };
     let differing = print(first)?.differences(print(second)?);
     if !asked && differing.len() != 1 {
         return None;
     }
     let metric = first.metric();
-    let keys = |sweep: &Sweep| -> BTreeSet<(Load, Configuration)> {
+    let keys = |sweep: &Sweep| -> BTreeSet<(TrialLoad, Configuration)> {
         sweep.records.iter().map(|record| (record.trial.load, record.trial.configuration.clone())).collect()
     };
     let (left, right) = (keys(first), keys(second));
     let unmatched = left.symmetric_difference(&right).count();
     let across = selection::across(&first.records, &second.records, metric);
     let rows = across.into_iter().map(|(key, across)| row(first, second, key, across)).collect();
-    Some(Comparison { names: [&first.name, &second.name], differing, metric, rows, unmatched })
+    Some(RunComparison { names: [&first.name, &second.name], differing, metric, rows, unmatched })
 }
 
 /// Selection has made the comparison.
-fn row(first: &Sweep, second: &Sweep, (load, configuration): (Load, Configuration), across: Across) -> Row {
+fn row(
+    first: &Sweep,
+    second: &Sweep,
+    (load, configuration): (TrialLoad, Configuration),
+    across: Across,
+) -> ComparisonRow {
     let trials = |sweep: &Sweep| -> Vec<f64> {
         let own = sweep.records.iter().filter(|one| one.trial.load == load && one.trial.configuration == configuration);
         own.filter_map(|record| record.measurement()).map(|one| one.compared().output_tokens_per_s).collect()
     };
     let (before, after) = (trials(first), trials(second));
-    Row {
+    ComparisonRow {
         load,
         configuration,
         throughput: [statistics::interval(&before), statistics::interval(&after)],
@@ -94,12 +99,12 @@ fn row(first: &Sweep, second: &Sweep, (load, configuration): (Load, Configuratio
     }
 }
 
-impl Comparison<'_> {
+impl RunComparison<'_> {
     /// The summary of each load, in the order of the rows.
-    pub fn summaries(&self) -> Vec<Summary> {
-        let of_load = |rows: &[Row]| {
-            let count = |wanted: fn(&Row) -> bool| rows.iter().filter(|row| wanted(row)).count();
-            Some(Summary {
+    pub fn summaries(&self) -> Vec<ComparisonSummary> {
+        let of_load = |rows: &[ComparisonRow]| {
+            let count = |wanted: fn(&ComparisonRow) -> bool| rows.iter().filter(|row| wanted(row)).count();
+            Some(ComparisonSummary {
                 load: rows.first()?.load,
                 ratio: statistics::median(rows.iter().map(|row| row.ratio.median).collect())?,
                 counts: [
@@ -114,7 +119,7 @@ impl Comparison<'_> {
     }
 }
 
-impl Row {
+impl ComparisonRow {
     /// The conclusion in words.
     pub fn verdict(&self) -> &'static str {
         self.change.words()

@@ -4,20 +4,20 @@ use schemas::sweep::Metric;
 use serde::Serialize;
 use tuner::{
     prediction::guide::Guide,
-    results::selection::{Disturbance, Interval, Ranked, Verdict},
+    results::selection::{Disturbance, Interval, Ranked, SpeculationVerdict},
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::{Exclusion, Fingerprint, Record},
     },
 };
 
 use crate::{
-    comparison::Comparison,
+    comparison::RunComparison,
     definitions,
     error::ReportError,
     importance::Importance,
     order,
-    race::{Entry, Noise, Race, Split},
+    race::{Noise, Race, RaceEntry, RaceSplit},
     section::Section,
 };
 
@@ -30,13 +30,13 @@ struct Data<'a> {
     version: u32,
     generator: String,
     figures: &'static str,
-    definitions: Vec<Definition>,
+    definitions: Vec<DataDefinition>,
     sections: Vec<SectionData<'a>>,
     comparison: Option<ComparisonData<'a>>,
 }
 
 #[derive(Serialize)]
-struct Definition {
+struct DataDefinition {
     word: &'static str,
     meaning: &'static str,
 }
@@ -66,13 +66,13 @@ struct TrialData<'a> {
 
 #[derive(Serialize)]
 struct RaceData<'a> {
-    load: Load,
+    load: TrialLoad,
     /// The metric of the ranking.
     metric: Metric,
     /// Whether every configuration keeps up with the load, so that latency was compared.
     keeps_up: bool,
     chosen: Option<&'a Configuration>,
-    verdict: Verdict,
+    verdict: SpeculationVerdict,
     disturbance: Disturbance,
     /// What it is ranked by, in words.
     order: String,
@@ -86,7 +86,7 @@ struct EntryData<'a> {
     rank: Option<usize>,
     #[serde(flatten)]
     ranked: &'a Ranked,
-    parts_of_round_ms: Option<Parts>,
+    parts_of_round_ms: Option<DataParts>,
     accepted_by_position: &'a [f64],
     /// Of the repeats that count.
     repeats_output_tokens_per_s: Vec<f64>,
@@ -104,7 +104,7 @@ struct FailedRepeat<'a> {
 /// Shares of the variance of the objective's logarithm.
 #[derive(Serialize)]
 struct ImportanceData {
-    load: Load,
+    load: TrialLoad,
     figures: &'static str,
     configurations: usize,
     shares: Vec<ShareData>,
@@ -133,7 +133,7 @@ struct DifferenceData<'a> {
 
 #[derive(Serialize)]
 struct ComparedData<'a> {
-    load: Load,
+    load: TrialLoad,
     configuration: &'a Configuration,
     first_output_tokens_per_s: Option<Interval>,
     second_output_tokens_per_s: Option<Interval>,
@@ -143,7 +143,7 @@ struct ComparedData<'a> {
 }
 
 #[derive(Serialize)]
-struct Parts {
+struct DataParts {
     draft: Option<f64>,
     verify: f64,
     extend: Option<f64>,
@@ -156,13 +156,13 @@ struct Parts {
 ///
 /// # Errors
 /// When it cannot be written as JSON.
-pub fn json(sections: &[Section<'_>], comparison: Option<&Comparison<'_>>) -> Result<String, ReportError> {
+pub fn json(sections: &[Section<'_>], comparison: Option<&RunComparison<'_>>) -> Result<String, ReportError> {
     let data = Data {
         format: "spectune-report",
         version: VERSION,
         generator: concat!("spectune ", env!("CARGO_PKG_VERSION")).to_owned(),
         figures: "measured, except for everything under \"guide\", which is predicted",
-        definitions: definitions::DEFINITIONS.iter().map(|(word, meaning)| Definition { word, meaning }).collect(),
+        definitions: definitions::DEFINITIONS.iter().map(|(word, meaning)| DataDefinition { word, meaning }).collect(),
         sections: sections.iter().map(section).collect(),
         comparison: comparison.map(compared),
     };
@@ -189,11 +189,11 @@ fn trial<'a>(section: &Section<'_>, record: &'a Record) -> TrialData<'a> {
     }
 }
 
-fn entry(entry: &Entry) -> EntryData<'_> {
+fn entry(entry: &RaceEntry) -> EntryData<'_> {
     EntryData {
         rank: entry.rank,
         ranked: &entry.ranked,
-        parts_of_round_ms: entry.split.map(|Split { draft, verify, extend, apart }| Parts {
+        parts_of_round_ms: entry.split.map(|RaceSplit { draft, verify, extend, apart }| DataParts {
             draft,
             verify,
             extend,
@@ -235,7 +235,7 @@ fn importance((race, importance): (&Race, Importance)) -> ImportanceData {
     }
 }
 
-fn compared<'a>(comparison: &'a Comparison<'a>) -> ComparisonData<'a> {
+fn compared<'a>(comparison: &'a RunComparison<'a>) -> ComparisonData<'a> {
     let [first, second] = comparison.names;
     let differing = comparison.differing.iter().map(|(what, first, second)| DifferenceData { what, first, second });
     let rows = comparison.rows.iter().map(|row| ComparedData {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use schemas::sweep::Metric;
-use tuner::trials::{configuration::Load, record::Record};
+use tuner::trials::{configuration::TrialLoad, record::Record};
 
 use crate::statistics;
 
@@ -41,7 +41,7 @@ pub fn compute<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric
     // A stable sort: trials that ended in the same second keep the journal's order.
     order.sort_by_key(|record| record.finished_at);
     let score = |record: &Record| record.measurement()?.score(metric).map(f64::ln).filter(|score| score.is_finite());
-    let mut groups: HashMap<(Load, String), Vec<f64>> = HashMap::new();
+    let mut groups: HashMap<(TrialLoad, String), Vec<f64>> = HashMap::new();
     let key = |record: &Record| (record.trial.load, record.trial.configuration.to_string());
     for record in &order {
         if let Some(score) = score(record) {

@@ -3,7 +3,7 @@
 
 use crate::{
     columns,
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
 };
 
 /// Trials that failed for the same reason.
@@ -49,7 +49,7 @@ pub fn in_race(race: &Race) -> Vec<Failures> {
 }
 
 /// The reasons of an entry, each with its repeats.
-fn reasons(entry: &Entry) -> Vec<(String, Vec<usize>)> {
+fn reasons(entry: &RaceEntry) -> Vec<(String, Vec<usize>)> {
     let mut reasons: Vec<(String, Vec<usize>)> = Vec::new();
     for (repeat, reason) in &entry.failures {
         match reasons.iter_mut().find(|(known, _)| known == reason) {

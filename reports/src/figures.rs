@@ -1,6 +1,6 @@
 //! Formats numbers: significant digits only, units in the headings, a dash for missing figures.
 
-use tuner::results::selection::{Interval, IntervalKind};
+use tuner::results::selection::{Interval, RangeKind};
 
 /// Placeholder for a missing figure.
 pub const MISSING: &str = "—";
@@ -81,9 +81,9 @@ pub fn range(interval: Interval, write: fn(f64) -> String) -> String {
 /// The meaning of the two bounds of a median.
 pub fn interval_name(interval: Interval, repeats: usize) -> String {
     match interval.kind {
-        IntervalKind::Single => "one repeat, no range".into(),
-        IntervalKind::Range => format!("range of {repeats} repeats"),
-        IntervalKind::Confidence => format!("{} interval", level(interval.coverage)),
+        RangeKind::Single => "one repeat, no range".into(),
+        RangeKind::Range => format!("range of {repeats} repeats"),
+        RangeKind::Confidence => format!("{} interval", level(interval.coverage)),
     }
 }
 
@@ -99,9 +99,9 @@ pub fn ends_words(intervals: impl Iterator<Item = Interval>) -> String {
     let mut least = f64::INFINITY;
     for interval in intervals {
         match interval.kind {
-            IntervalKind::Single => {}
-            IntervalKind::Range => (range, least) = (true, least.min(interval.coverage)),
-            IntervalKind::Confidence => lowest = lowest.min(interval.coverage),
+            RangeKind::Single => {}
+            RangeKind::Range => (range, least) = (true, least.min(interval.coverage)),
+            RangeKind::Confidence => lowest = lowest.min(interval.coverage),
         }
     }
     let ranges = || format!("the range over its repeats, which contains the true median {} of the time", level(least));
@@ -189,10 +189,10 @@ mod tests {
     #[test]
     fn ends_are_called_what_they_are() {
         let ends = |kind, coverage| Interval { median: 2.0, low: 1.0, high: 3.0, kind, coverage };
-        let (range, interval) = (ends(IntervalKind::Range, 0.75), ends(IntervalKind::Confidence, 0.984_375));
+        let (range, interval) = (ends(RangeKind::Range, 0.75), ends(RangeKind::Confidence, 0.984_375));
         assert_eq!(interval_name(range, 3), "range of 3 repeats");
         assert_eq!(interval_name(interval, 7), "98.4% interval");
-        assert_eq!(interval_name(ends(IntervalKind::Single, 0.0), 1), "one repeat, no range");
+        assert_eq!(interval_name(ends(RangeKind::Single, 0.0), 1), "one repeat, no range");
         assert!(
             ends_words([range].into_iter()).contains("range over its repeats, which contains the true median 75% of")
         );

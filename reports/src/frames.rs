@@ -7,14 +7,14 @@ mod predictions;
 use polars_core::prelude::*;
 use polars_io::prelude::*;
 use tuner::trials::{
-    configuration::Load,
-    record::{Exclusion, Fingerprint, Measurement, Record, Role, Spread, VALUES_FOR_P90, VALUES_FOR_P99},
+    configuration::TrialLoad,
+    record::{Exclusion, Fingerprint, Measurement, Record, Role, TrialSpread, VALUES_FOR_P90, VALUES_FOR_P99},
 };
 
 use crate::{
     columns::COLUMNS,
     error::ReportError,
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
     section::Section,
 };
 
@@ -46,7 +46,7 @@ const TRIAL_FIGURES: &[OfTrial] = &[
 ];
 
 /// A column and its spread of a trial.
-type SpreadOfTrial = (&'static str, fn(&Measurement) -> Option<Spread>);
+type SpreadOfTrial = (&'static str, fn(&Measurement) -> Option<TrialSpread>);
 
 /// Spreads over the trial's rounds.
 const ROUND_SPREADS: &[SpreadOfTrial] = &[
@@ -81,12 +81,12 @@ const FINGERPRINT: &[OfFingerprint] = &[
 ];
 
 /// Number of values of a spread in a record that does not contain it.
-type Unknown = fn(&Measurement) -> usize;
-const VALUES_OF_ROUNDS: Unknown = |trial| usize::try_from(trial.rounds).unwrap_or(usize::MAX);
-const VALUES_OF_REQUESTS: Unknown = |trial| trial.requests;
+type UnknownFrame = fn(&Measurement) -> usize;
+const VALUES_OF_ROUNDS: UnknownFrame = |trial| usize::try_from(trial.rounds).unwrap_or(usize::MAX);
+const VALUES_OF_REQUESTS: UnknownFrame = |trial| trial.requests;
 
 /// A column suffix and its value of a spread of this many values.
-type OfSpread = (&'static str, fn(Spread, usize) -> Option<f64>);
+type OfSpread = (&'static str, fn(TrialSpread, usize) -> Option<f64>);
 
 const SPREAD_ENDS: &[OfSpread] = &[
     ("min", |spread, _| Some(spread.min)),
@@ -185,7 +185,7 @@ fn rows_of<'a>(number: usize, section: &'a Section<'_>) -> impl Iterator<Item = 
 }
 
 /// Number of the section, the load and the configuration.
-type RankingRow<'a> = (usize, &'a Race, &'a Entry);
+type RankingRow<'a> = (usize, &'a Race, &'a RaceEntry);
 
 /// One row per configuration and load, in the order of the ranking; probes last.
 ///
@@ -204,10 +204,10 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
     let words = |name: &str, of: &dyn Fn(&RankingRow<'_>) -> String| {
         Column::new(name.into(), rows.iter().map(of).collect::<Vec<_>>())
     };
-    let flag = |name: &str, of: fn(&Entry) -> bool| {
+    let flag = |name: &str, of: fn(&RaceEntry) -> bool| {
         Column::new(name.into(), rows.iter().map(|row| of(row.2)).collect::<Vec<_>>())
     };
-    let figure = |name: String, of: &dyn Fn(&Entry) -> Option<f64>| {
+    let figure = |name: String, of: &dyn Fn(&RaceEntry) -> Option<f64>| {
         Column::new(name.into(), rows.iter().map(|row| of(row.2)).collect::<Vec<_>>())
     };
     let mut columns = vec![
@@ -233,7 +233,7 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         columns.push(figure(column.key.to_owned(), &|entry| (column.figure)(entry).value()));
         if rows.iter().any(|row| (column.figure)(row.2).interval().is_some()) {
             let end = |of: fn(tuner::results::selection::Interval) -> f64| {
-                move |entry: &Entry| (column.figure)(entry).interval().map(of)
+                move |entry: &RaceEntry| (column.figure)(entry).interval().map(of)
             };
             columns.push(figure(format!("{}_low", column.key), &end(|interval| interval.low)));
             columns.push(figure(format!("{}_high", column.key), &end(|interval| interval.high)));
@@ -254,10 +254,10 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
 }
 
 /// A column and its value of an entry.
-type Figure = (&'static str, fn(&Entry) -> Option<f64>);
+type FigureFrame = (&'static str, fn(&RaceEntry) -> Option<f64>);
 
 /// Figures of the ranking in addition to [`COLUMNS`].
-const RANKING_FIGURES: &[Figure] = &[
+const RANKING_FIGURES: &[FigureFrame] = &[
     ("wall_output_tokens_per_s", |entry| Some(entry.ranked.wall_tokens_per_s?.median)),
     ("requests", |entry| Some(entry.ranked.first_token?.count as f64)),
     ("time_to_first_token_ms_p90", |entry| entry.ranked.first_token?.p90),
@@ -309,13 +309,13 @@ fn frame(table: &'static str, columns: Vec<Column>) -> Result<DataFrame, ReportE
 }
 
 /// Number of running requests of a closed loop; `None` for an open loop.
-fn batch_size(load: Load) -> Option<u64> {
+fn batch_size(load: TrialLoad) -> Option<u64> {
     load.batch_size().map(|size| size as u64)
 }
 
 /// Requests per second; `None` unless requests arrive at a rate.
-fn request_rate(load: Load) -> Option<f64> {
-    if let Load::RequestRate(rate) = load { Some(rate.0) } else { None }
+fn request_rate(load: TrialLoad) -> Option<f64> {
+    if let TrialLoad::RequestRate(rate) = load { Some(rate.0) } else { None }
 }
 
 fn joined(histogram: &[u64]) -> String {

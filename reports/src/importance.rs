@@ -36,7 +36,7 @@ pub fn compute(guide: Option<&Guide>, race: &Race, metric: Metric) -> Option<Imp
         .filter_map(|one| Some((&one.configuration, better(Some(one.output_tokens_per_s), Some(one.latency_ms))?)))
         .collect();
     let measured = || {
-        let score = |entry: &'_ crate::race::Entry| {
+        let score = |entry: &'_ crate::race::RaceEntry| {
             let median =
                 |interval: Option<tuner::results::selection::Interval>| interval.map(|interval| interval.median);
             let throughput = match metric {

@@ -9,7 +9,7 @@ use schemas::{
 };
 use tuner::{
     prediction::guide::Guide,
-    trials::{journal::Header, record::Record},
+    trials::{journal::JournalHeader, record::Record},
 };
 
 /// One or several sweeps. Shards and resumed parts of one sweep may be several entries: equal
@@ -31,7 +31,7 @@ pub struct Sweep {
     /// The journal's records.
     pub records: Vec<Record>,
     /// The journal's header, if known: the sweep file, the shard, the number of planned trials.
-    pub header: Option<Header>,
+    pub header: Option<JournalHeader>,
     /// The tuned file of the folder, if it exists: the source of launch commands.
     pub tuned: Option<TunedFile>,
     /// The guide of a guided sweep, made before it measured.

@@ -1,7 +1,7 @@
 //! Short names of configurations and loads for places where the full names do not fit or are not
 //! allowed.
 
-use tuner::trials::configuration::{Configuration, Load};
+use tuner::trials::configuration::{Configuration, TrialLoad};
 
 /// A short label of a configuration for charts: its tree, and the number of other settings that
 /// differ.
@@ -47,21 +47,21 @@ pub fn model(path: &str) -> String {
 }
 
 /// A load as a heading.
-pub fn heading(load: Load) -> String {
+pub fn heading(load: TrialLoad) -> String {
     match load {
-        Load::BatchSize(size) => format!("Batch size {size}"),
-        Load::RequestRate(rate) => format!("{} requests/s", rate.0),
-        Load::Recorded => "Recorded arrivals".into(),
+        TrialLoad::BatchSize(size) => format!("Batch size {size}"),
+        TrialLoad::RequestRate(rate) => format!("{} requests/s", rate.0),
+        TrialLoad::Recorded => "Recorded arrivals".into(),
     }
 }
 
 /// A load as part of a file name or an anchor: letters, digits, dots and dashes.
-pub fn anchor(load: Load) -> String {
+pub fn anchor(load: TrialLoad) -> String {
     match load {
-        Load::BatchSize(size) => format!("batch-{size}"),
+        TrialLoad::BatchSize(size) => format!("batch-{size}"),
         // In exponent notation for many zeros.
-        Load::RequestRate(rate) => format!("rate-{}", format!("{:?}", rate.0).trim_end_matches(".0")),
-        Load::Recorded => "recorded".into(),
+        TrialLoad::RequestRate(rate) => format!("rate-{}", format!("{:?}", rate.0).trim_end_matches(".0")),
+        TrialLoad::Recorded => "recorded".into(),
     }
 }
 
@@ -102,11 +102,11 @@ mod tests {
     #[test]
     fn anchors_are_names_of_files() {
         for (load, expected) in [
-            (Load::BatchSize(8), "batch-8"),
-            (Load::RequestRate(Real(2.0)), "rate-2"),
-            (Load::RequestRate(Real(0.25)), "rate-0.25"),
-            (Load::RequestRate(Real(1e300)), "rate-1e300"),
-            (Load::Recorded, "recorded"),
+            (TrialLoad::BatchSize(8), "batch-8"),
+            (TrialLoad::RequestRate(Real(2.0)), "rate-2"),
+            (TrialLoad::RequestRate(Real(0.25)), "rate-0.25"),
+            (TrialLoad::RequestRate(Real(1e300)), "rate-1e300"),
+            (TrialLoad::Recorded, "recorded"),
         ] {
             assert_eq!(anchor(load), expected);
         }

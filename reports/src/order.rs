@@ -2,7 +2,7 @@
 
 use schemas::sweep::Metric;
 
-use crate::race::{Entry, Race};
+use crate::race::{Race, RaceEntry};
 
 /// Figure, basis and direction of the ranking, and why the median of that figure may be in another
 /// order.
@@ -42,6 +42,6 @@ fn disagrees(race: &Race) -> bool {
 }
 
 /// The median of the ranking's figure, higher is better.
-fn figure(entry: &Entry, metric: Metric) -> Option<f64> {
+fn figure(entry: &RaceEntry, metric: Metric) -> Option<f64> {
     Some(entry.ranked.score(metric)).filter(|score| score.is_finite())
 }

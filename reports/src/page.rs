@@ -15,19 +15,19 @@ use serde::Serialize;
 
 use crate::{
     charts::{self, Chart},
-    comparison::Comparison,
+    comparison::RunComparison,
     definitions,
     error::ReportError,
     figures,
     input::Sweep,
     names, order,
     race::Race,
-    section::{self, Plan, Section},
+    section::{self, ReportPlan, Section},
 };
 
 use self::answer::FlagRemarks;
-use self::part::Part;
-pub use self::{answer::Answer, part::Table, parts::versus};
+use self::part::PagePart;
+pub use self::{answer::Answer, part::PartTable, parts::versus};
 
 /// The whole page.
 #[derive(Serialize)]
@@ -36,17 +36,17 @@ pub struct Page {
     /// The heading: models and machine.
     title: String,
     /// Machine, models, workload, dates.
-    subject: Vec<Pair>,
+    subject: Vec<PagePair>,
     /// The engine that was measured.
     whose: String,
     kind: &'static str,
     warnings: Vec<String>,
-    comparison: Option<Part>,
+    comparison: Option<PagePart>,
     /// A comparison of the sections, if there are several.
-    overview: Option<Table>,
+    overview: Option<PartTable>,
     /// Which draft for which workload.
-    workloads: Option<Table>,
-    definitions: Vec<Pair>,
+    workloads: Option<PartTable>,
+    definitions: Vec<PagePair>,
     sections: Vec<SectionPage>,
 }
 
@@ -55,21 +55,21 @@ pub struct Page {
 struct SectionPage {
     number: usize,
     heading: String,
-    subject: Vec<Pair>,
+    subject: Vec<PagePair>,
     answers: Vec<Answer>,
     /// What must be known about the answers of all loads.
     cautions: Vec<String>,
     /// Remarks on the flags to paste, by engine.
     flag_remarks: Vec<FlagRemarks>,
-    policy: Option<Table>,
+    policy: Option<PartTable>,
     /// The best of each draft.
-    drafts: Option<Table>,
-    fingerprint: Vec<Pair>,
+    drafts: Option<PartTable>,
+    fingerprint: Vec<PagePair>,
     sweeps: Vec<SweepFacts>,
     trials: String,
     charts: Vec<Chart>,
     races: Vec<RacePage>,
-    parts: Vec<Part>,
+    parts: Vec<PagePart>,
 }
 
 /// The part of the page about one load.
@@ -85,9 +85,9 @@ struct RacePage {
     ends: String,
     anchor: String,
     /// The best configurations with the main figures, shown as the page opens.
-    first: Option<table::Ranking>,
+    first: Option<table::RankingTable>,
     /// All configurations with all figures.
-    whole: Option<table::Ranking>,
+    whole: Option<table::RankingTable>,
     /// Whether anything was ranked.
     ranked: bool,
     /// Number of measured configurations, in words.
@@ -97,7 +97,7 @@ struct RacePage {
     failed: Vec<table::Failed>,
     /// What its probes are, if it has any.
     probes: Option<&'static str>,
-    tails: Option<Table>,
+    tails: Option<PartTable>,
     charts: Vec<Chart>,
     noise: table::NoiseTable,
 }
@@ -105,12 +105,12 @@ struct RacePage {
 #[derive(Serialize)]
 struct SweepFacts {
     name: String,
-    facts: Vec<Pair>,
+    facts: Vec<PagePair>,
     notices: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Pair {
+struct PagePair {
     label: String,
     value: String,
 }
@@ -123,7 +123,7 @@ impl Page {
     pub fn new(
         sections: &[Section<'_>],
         sweeps: &[Sweep],
-        comparison: Option<&Comparison<'_>>,
+        comparison: Option<&RunComparison<'_>>,
     ) -> Result<Self, ReportError> {
         let labels = section::labels(sections);
         let pages: Result<Vec<_>, _> = sections
@@ -149,7 +149,7 @@ impl Page {
             },
             warnings: warnings(sections, sweeps),
             comparison: comparison.map(parts::versus::part).transpose()?,
-            definitions: definitions::DEFINITIONS.iter().map(|(label, value)| Pair::new(label, value)).collect(),
+            definitions: definitions::DEFINITIONS.iter().map(|(label, value)| PagePair::new(label, value)).collect(),
             sections: pages?,
         })
     }
@@ -197,7 +197,7 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
             ));
         }
     }
-    for Plan { names, finished, planned } in sections.iter().flat_map(|section| &section.plans) {
+    for ReportPlan { names, finished, planned } in sections.iter().flat_map(|section| &section.plans) {
         if finished < planned {
             warnings.push(format!(
                 "{}: {finished} of {planned} planned trials have finished; the ranking may change when the remaining \
@@ -243,12 +243,12 @@ fn title(sections: &[Section<'_>], labels: &[String]) -> String {
 }
 
 /// Machine, models, workload and dates.
-fn subject(section: &Section<'_>) -> Vec<Pair> {
+fn subject(section: &Section<'_>) -> Vec<PagePair> {
     vec![
-        Pair::new("machine", &section.machine()),
-        Pair::new("models", &section.models()),
-        Pair::new("workload", &section.workload()),
-        Pair::new("measured", &format!("{}, {}", section.dates(), section.counted())),
+        PagePair::new("machine", &section.machine()),
+        PagePair::new("models", &section.models()),
+        PagePair::new("workload", &section.workload()),
+        PagePair::new("measured", &format!("{}, {}", section.dates(), section.counted())),
     ]
 }
 
@@ -277,13 +277,13 @@ impl SectionPage {
             ("workload", &print.workload),
             ("settings", &print.settings),
         ];
-        let mut fingerprint: Vec<Pair> = facts
+        let mut fingerprint: Vec<PagePair> = facts
             .into_iter()
             .filter(|(_, value)| !value.is_empty())
-            .map(|(label, value)| Pair::new(label, value))
+            .map(|(label, value)| PagePair::new(label, value))
             .collect();
         let units = if print.device.starts_with("cuda") { "multiprocessors" } else { "threads" };
-        fingerprint.insert(2.min(fingerprint.len()), Pair::new(units, &print.units.to_string()));
+        fingerprint.insert(2.min(fingerprint.len()), PagePair::new(units, &print.units.to_string()));
         let anchor = |race: &Race| format!("section-{number}-{}", names::anchor(race.load));
         let races: Result<Vec<_>, ReportError> = section
             .races
@@ -352,13 +352,13 @@ impl SweepFacts {
     fn new(sweep: &Sweep) -> Self {
         Self {
             name: sweep.name.clone(),
-            facts: sweep.facts().iter().map(|(label, value)| Pair::new(label, value)).collect(),
+            facts: sweep.facts().iter().map(|(label, value)| PagePair::new(label, value)).collect(),
             notices: sweep.notices.clone(),
         }
     }
 }
 
-impl Pair {
+impl PagePair {
     fn new(label: &str, value: &str) -> Self {
         Self { label: label.to_owned(), value: value.to_owned() }
     }

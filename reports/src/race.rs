@@ -3,12 +3,12 @@
 use schemas::sweep::Metric;
 use tuner::{
     results::selection::{
-        self, Comparison, Disturbance, ExcludedTrial, Interval, LoadRanking, Looks, Ranked, SerialCorrelation, Starts,
-        Verdict,
+        self, Comparison, Disturbance, ExcludedTrial, Interval, LoadRanking, Looks, Ranked, SerialCorrelation,
+        SpeculationVerdict, Starts,
     },
     trials::{
-        configuration::{Configuration, Load},
-        record::{Exclusion, Measurement, Record, Role, Spread},
+        configuration::{Configuration, TrialLoad},
+        record::{Exclusion, Measurement, Record, Role, TrialSpread},
     },
 };
 
@@ -17,15 +17,15 @@ use crate::statistics;
 /// All results under one load.
 pub struct Race {
     /// How requests arrived.
-    pub load: Load,
+    pub load: TrialLoad,
     /// Best first, failed ones last.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<RaceEntry>,
     /// Measured only to learn costs ([`Role::Probe`]), so not ranked.
-    pub probes: Vec<Entry>,
+    pub probes: Vec<RaceEntry>,
     /// The chosen configuration.
     pub chosen: Option<Configuration>,
     /// Selection's verdict on speculation.
-    pub verdict: Verdict,
+    pub verdict: SpeculationVerdict,
     /// The metric of the ranking: the objective, or latency if every configuration keeps up with
     /// the load.
     pub metric: Metric,
@@ -48,7 +48,7 @@ pub struct Race {
 }
 
 /// One configuration under one load.
-pub struct Entry {
+pub struct RaceEntry {
     /// Its rank, from one; `None` for a failed configuration and a probe.
     pub rank: Option<usize>,
     /// Selection's figures.
@@ -64,7 +64,7 @@ pub struct Entry {
     /// requests, then over repeats.
     pub inter_token_ms: Option<f64>,
     /// Parts of a round in ms, if they were measured.
-    pub split: Option<Split>,
+    pub split: Option<RaceSplit>,
     /// Entry k − 1 is the share of rounds in which at least k drafts were accepted.
     pub positions: Vec<f64>,
     /// Noise between the repeats.
@@ -75,7 +75,7 @@ pub struct Entry {
 
 /// Parts of a round in ms: medians over repeats of each repeat's median.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Split {
+pub struct RaceSplit {
     /// Drafting, if the round has this part.
     pub draft: Option<f64>,
     /// The target's pass over the tree.
@@ -139,15 +139,16 @@ impl Race {
             let rank = measured.then_some(place);
             let is_own =
                 |record: &&Record| record.role != Role::Probe && record.trial.configuration == ranked.configuration;
-            Entry::new(&ranked, rank, chosen.as_ref(), of_load().filter(is_own).collect(), &excluded)
+            RaceEntry::new(&ranked, rank, chosen.as_ref(), of_load().filter(is_own).collect(), &excluded)
         });
-        let mut entries: Vec<Entry> = entries.collect();
-        let is_known = matches!(verdict, Verdict::Pays | Verdict::DoesNotPay | Verdict::Tie);
+        let mut entries: Vec<RaceEntry> = entries.collect();
+        let is_known =
+            matches!(verdict, SpeculationVerdict::Pays | SpeculationVerdict::DoesNotPay | SpeculationVerdict::Tie);
         entries.iter_mut().for_each(|entry| entry.kept = entry.chosen && !is_known);
         let probes = selection::probes(records.iter().copied(), load).into_iter().map(|ranked| {
             let is_own =
                 |record: &&Record| record.role == Role::Probe && record.trial.configuration == ranked.configuration;
-            Entry::new(&ranked, None, None, of_load().filter(is_own).collect(), &[])
+            RaceEntry::new(&ranked, None, None, of_load().filter(is_own).collect(), &[])
         });
         let probes = probes.collect();
         Self {
@@ -168,14 +169,14 @@ impl Race {
     }
 
     /// A load under which nothing was ranked.
-    pub fn unranked(load: Load, metric: Metric, records: &[&Record], looks: Looks) -> Self {
+    pub fn unranked(load: TrialLoad, metric: Metric, records: &[&Record], looks: Looks) -> Self {
         let ranking = LoadRanking {
             load,
             entries: Vec::new(),
             chosen: None,
             metric,
             keeps_up: false,
-            verdict: Verdict::NotCompared,
+            verdict: SpeculationVerdict::NotCompared,
             disturbance: Disturbance::default(),
             excluded: Vec::new(),
             serial: None,
@@ -200,38 +201,38 @@ impl Race {
     }
 
     /// The entry of the chosen configuration.
-    pub fn winner(&self) -> Option<&Entry> {
+    pub fn winner(&self) -> Option<&RaceEntry> {
         self.entries.iter().find(|entry| entry.chosen)
     }
 
     /// No speculation, if it was measured.
-    pub fn baseline(&self) -> Option<&Entry> {
+    pub fn baseline(&self) -> Option<&RaceEntry> {
         self.measured().find(|entry| entry.is_off() && entry.ranked.configuration.is_plain())
     }
 
     /// The engine's default, if it was measured.
-    pub fn engine_default(&self) -> Option<&Entry> {
+    pub fn engine_default(&self) -> Option<&RaceEntry> {
         self.measured().find(|entry| entry.ranked.role == Role::EngineDefault)
     }
 
     /// Entries with figures, best first.
-    pub fn measured(&self) -> impl Iterator<Item = &Entry> {
+    pub fn measured(&self) -> impl Iterator<Item = &RaceEntry> {
         self.entries.iter().filter(|entry| entry.rank.is_some())
     }
 
     /// Probes with figures.
-    pub fn measured_probes(&self) -> impl Iterator<Item = &Entry> {
+    pub fn measured_probes(&self) -> impl Iterator<Item = &RaceEntry> {
         self.probes.iter().filter(|entry| entry.ranked.repeats > 0)
     }
 
     /// The best speculating configuration: the winner, unless that is no speculation.
-    pub fn best_speculating(&self) -> Option<&Entry> {
+    pub fn best_speculating(&self) -> Option<&RaceEntry> {
         let winner = self.winner().filter(|entry| !entry.is_off());
         winner.or_else(|| self.measured().find(|entry| !entry.is_off()))
     }
 }
 
-impl Entry {
+impl RaceEntry {
     /// Whether it never speculates.
     pub fn is_off(&self) -> bool {
         self.ranked.configuration.is_off()
@@ -264,16 +265,16 @@ impl Entry {
     }
 }
 
-fn split(measurements: &[&Measurement]) -> Option<Split> {
+fn split(measurements: &[&Measurement]) -> Option<RaceSplit> {
     if let Some(verify) = median_of(measurements, |measurement| measurement.verify_ms) {
-        return Some(Split {
+        return Some(RaceSplit {
             draft: median_of(measurements, |measurement| measurement.draft_ms),
             verify,
             extend: median_of(measurements, |measurement| measurement.extend_ms),
             apart: None,
         });
     }
-    Some(Split {
+    Some(RaceSplit {
         draft: median_of(measurements, |measurement| measurement.parts_apart?.draft_ms),
         verify: median_of(measurements, |measurement| Some(measurement.parts_apart?.verify_ms))?,
         extend: median_of(measurements, |measurement| measurement.parts_apart?.extend_ms),
@@ -282,7 +283,7 @@ fn split(measurements: &[&Measurement]) -> Option<Split> {
 }
 
 /// The median over repeats of each repeat's median.
-fn median_of(measurements: &[&Measurement], of: fn(&Measurement) -> Option<Spread>) -> Option<f64> {
+fn median_of(measurements: &[&Measurement], of: fn(&Measurement) -> Option<TrialSpread>) -> Option<f64> {
     statistics::median(measurements.iter().filter_map(|measurement| Some(of(measurement)?.median)).collect())
 }
 

@@ -12,16 +12,16 @@ use tuner::{
     files::date,
     running::{
         journal::RunningContents,
-        record::{Cache, RunningHeader, RunningServer},
-        result::{self, FIGURES, Summary},
+        record::{PrefixCacheUse, RunningHeader, RunningServer},
+        result::{self, FIGURES, RunningSummary},
     },
-    statistics::{Interval, IntervalKind},
+    statistics::{Interval, RangeKind},
 };
 
 use crate::{
     error::ReportError,
     figures, files, names,
-    page::part::{Part, Table},
+    page::part::{PagePart, PartTable},
     render,
 };
 
@@ -29,18 +29,18 @@ pub use self::text::terminal;
 
 /// Content of the page.
 #[derive(Serialize)]
-struct Page {
+struct RunningPage {
     version: &'static str,
     title: String,
-    subject: Vec<Fact>,
+    subject: Vec<RunningFact>,
     lead: String,
     warnings: Vec<String>,
     cards: Vec<Card>,
-    parts: Vec<Part>,
+    parts: Vec<PagePart>,
 }
 
 #[derive(Serialize)]
-struct Fact {
+struct RunningFact {
     label: String,
     value: String,
 }
@@ -65,7 +65,7 @@ struct CardFigure {
 
 /// The data of the report, for programs.
 #[derive(Serialize)]
-struct Data<'a> {
+struct RunningData<'a> {
     format: &'static str,
     version: u32,
     generator: String,
@@ -80,7 +80,7 @@ struct Data<'a> {
 struct DataTrial<'a> {
     #[serde(flatten)]
     record: &'a tuner::running::record::RunningRecord,
-    cache: Option<Cache>,
+    cache: Option<PrefixCacheUse>,
     excluded: Option<String>,
 }
 
@@ -99,7 +99,7 @@ pub fn write(contents: &RunningContents, out_dir: &Path) -> Result<Vec<PathBuf>,
         cache: record.figures().map(|figures| figures.cache()),
         excluded: record.exclusion(),
     };
-    let data = serde_json::to_string(&Data {
+    let data = serde_json::to_string(&RunningData {
         format: "spectune-running",
         version: VERSION,
         generator: concat!("spectune ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -117,7 +117,7 @@ pub fn write(contents: &RunningContents, out_dir: &Path) -> Result<Vec<PathBuf>,
     outputs.into_iter().map(|(name, bytes)| files::write(&out_dir.join(name), &bytes)).collect()
 }
 
-fn page(contents: &RunningContents) -> Page {
+fn page(contents: &RunningContents) -> RunningPage {
     let RunningHeader { servers, asked, .. } = &contents.header;
     let summaries = result::summaries(&contents.records);
     let paired = if servers.len() == 2 { result::paired(&contents.records) } else { Vec::new() };
@@ -133,13 +133,13 @@ fn page(contents: &RunningContents) -> Page {
     let mut subject = Vec::new();
     for (at, server) in servers.iter().enumerate() {
         let label = if servers.len() == 1 { "server".to_owned() } else { format!("server {}", at + 1) };
-        subject.push(Fact { label, value: format!("{} at {}, {}", server.name(), server.url, server.place()) });
+        subject.push(RunningFact { label, value: format!("{} at {}, {}", server.name(), server.url, server.place()) });
     }
     let models: Vec<String> = servers.iter().map(|server| server.models.join(", ")).collect();
-    subject.push(Fact { label: "models".into(), value: unique(models).join("; ") });
-    subject.push(Fact { label: "prompts".into(), value: tables::prompts(&contents.header) });
-    subject.push(Fact { label: "measured".into(), value: dates(contents) });
-    Page {
+    subject.push(RunningFact { label: "models".into(), value: unique(models).join("; ") });
+    subject.push(RunningFact { label: "prompts".into(), value: tables::prompts(&contents.header) });
+    subject.push(RunningFact { label: "measured".into(), value: dates(contents) });
+    RunningPage {
         version: env!("CARGO_PKG_VERSION"),
         title: title(servers),
         subject,
@@ -164,7 +164,7 @@ fn lead(servers: &[RunningServer], loads: &[String]) -> String {
 }
 
 /// What must be read first.
-fn warnings(contents: &RunningContents, summaries: &[Summary]) -> Vec<String> {
+fn warnings(contents: &RunningContents, summaries: &[RunningSummary]) -> Vec<String> {
     let mut warnings = Vec::new();
     let RunningHeader { asked, servers, .. } = &contents.header;
     let excluded = contents.records.iter().filter(|record| record.exclusion().is_some()).count();
@@ -183,7 +183,7 @@ fn warnings(contents: &RunningContents, summaries: &[Summary]) -> Vec<String> {
     if asked.workload.random.is_some() {
         warnings.push("The prompts are random tokens: accept lengths on them say nothing about text.".into());
     }
-    if summaries.iter().any(|one| one.cache == Cache::Warm) {
+    if summaries.iter().any(|one| one.cache == PrefixCacheUse::Warm) {
         warnings.push(
             "Some trials found their prompts in the server's prefix cache. They are shown apart, as warm: their times to \
              first token are those of cached prompts."
@@ -195,8 +195,8 @@ fn warnings(contents: &RunningContents, summaries: &[Summary]) -> Vec<String> {
     warnings
 }
 
-fn card(summary: &Summary, servers: &[RunningServer]) -> Card {
-    let Summary { server, load, cache, repeats, figures, cached, held_back, .. } = summary;
+fn card(summary: &RunningSummary, servers: &[RunningServer]) -> Card {
+    let RunningSummary { server, load, cache, repeats, figures, cached, held_back, .. } = summary;
     let is_off = servers[*server].speculates == Some(false);
     let shown = FIGURES.iter().zip(figures).skip(1).map(|(figure, interval)| {
         let unit = if figure.unit.is_empty() { String::new() } else { format!(" {}", figure.unit) };
@@ -209,7 +209,7 @@ fn card(summary: &Summary, servers: &[RunningServer]) -> Card {
             value: interval.map_or_else(missing, |one| format!("{}{unit}", figures::quantity(one.median))),
             // That there is one repeat is said once, below the throughput.
             range: interval
-                .filter(|one| one.kind != IntervalKind::Single)
+                .filter(|one| one.kind != RangeKind::Single)
                 .map_or_else(String::new, |one| range(one, *repeats)),
         }
     });
@@ -220,8 +220,8 @@ fn card(summary: &Summary, servers: &[RunningServer]) -> Card {
     let throughput = figures[0];
     Card {
         load: match cache {
-            Cache::Cold => names::heading(*load),
-            Cache::Warm => format!("{}, warm prompts", names::heading(*load)),
+            PrefixCacheUse::Cold => names::heading(*load),
+            PrefixCacheUse::Warm => format!("{}, warm prompts", names::heading(*load)),
         },
         server: if servers.len() == 1 { String::new() } else { short(servers, *server) },
         throughput: throughput.map_or_else(|| figures::MISSING.into(), |one| figures::quantity(one.median)),
@@ -234,15 +234,15 @@ fn card(summary: &Summary, servers: &[RunningServer]) -> Card {
 /// The interval of a figure in words.
 fn range(one: Interval, repeats: usize) -> String {
     match one.kind {
-        IntervalKind::Single => figures::interval_name(one, repeats),
+        RangeKind::Single => figures::interval_name(one, repeats),
         _ => format!("{} {}", figures::interval_name(one, repeats), figures::range(one, figures::quantity)),
     }
 }
 
-fn cache_words(cache: Cache, cached: Option<f64>) -> String {
+fn cache_words(cache: PrefixCacheUse, cached: Option<f64>) -> String {
     let what = match cache {
-        Cache::Cold => "cold: prompts new to the server",
-        Cache::Warm => "warm: prompts that it had seen",
+        PrefixCacheUse::Cold => "cold: prompts new to the server",
+        PrefixCacheUse::Warm => "warm: prompts that it had seen",
     };
     match cached {
         Some(share) => format!("{what} ({} of the prompt tokens were in its cache)", figures::share(share)),
@@ -291,6 +291,6 @@ pub fn value(server: &RunningServer, name: &str) -> String {
 }
 
 /// A part without charts.
-fn part(anchor: &str, title: &str, how: impl Into<String>, remarks: Vec<String>, tables: Vec<Table>) -> Part {
-    Part { anchor: anchor.into(), title: title.into(), how: how.into(), remarks, charts: Vec::new(), tables }
+fn part(anchor: &str, title: &str, how: impl Into<String>, remarks: Vec<String>, tables: Vec<PartTable>) -> PagePart {
+    PagePart { anchor: anchor.into(), title: title.into(), how: how.into(), remarks, charts: Vec::new(), tables }
 }

@@ -11,12 +11,12 @@ use tuner::{
     results::selection::{self, Comparison},
     sweep::merge,
     trials::{
-        configuration::Load,
+        configuration::TrialLoad,
         record::{Exclusion, Fingerprint, Record},
     },
 };
 
-pub use self::{plan::Plan, words::labels};
+pub use self::{plan::ReportPlan, words::labels};
 use crate::{
     agreement::{self, Agreement},
     figures,
@@ -41,7 +41,7 @@ pub struct Section<'a> {
     /// The races, by load in ascending order.
     pub races: Vec<Race>,
     /// Progress of the plans.
-    pub plans: Vec<Plan<'a>>,
+    pub plans: Vec<ReportPlan<'a>>,
 }
 
 /// Groups the trials of all sweeps by fingerprint, in order of first appearance. Trials are pooled
@@ -88,8 +88,8 @@ impl<'a> Section<'a> {
         let looks = comparison.looks;
         let mut races: Vec<Race> = rankings.into_iter().map(|ranking| Race::new(ranking, &all, looks)).collect();
         // An interrupted search may have only probed a load.
-        let loads: BTreeSet<Load> = all.iter().map(|record| record.trial.load).collect();
-        let unranked: Vec<Load> =
+        let loads: BTreeSet<TrialLoad> = all.iter().map(|record| record.trial.load).collect();
+        let unranked: Vec<TrialLoad> =
             loads.into_iter().filter(|load| races.iter().all(|race| race.load != *load)).collect();
         races.extend(unranked.into_iter().map(|load| Race::unranked(load, metric, &all, looks)));
         races.sort_by_key(|race| race.load);

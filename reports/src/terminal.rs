@@ -9,7 +9,7 @@ use crate::{
     input::ReportInput,
     names, order,
     page::{Answer, drafts, versus},
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
     section::{self, Section},
 };
 
@@ -104,7 +104,7 @@ fn write_section(text: &mut String, section: &Section<'_>, width: usize) {
 }
 
 fn write_race(text: &mut String, race: &Race, width: usize) {
-    let listed: Vec<&Entry> = race
+    let listed: Vec<&RaceEntry> = race
         .measured()
         .filter(|entry| {
             let candidate = entry.ranked.role == tuner::trials::record::Role::Candidate;
@@ -159,7 +159,7 @@ fn write_race(text: &mut String, race: &Race, width: usize) {
 }
 
 /// Heading and rows, padded into columns: names left-aligned, figures right-aligned.
-fn lines(entries: &[&Entry], shown: &[&Column]) -> Vec<String> {
+fn lines(entries: &[&RaceEntry], shown: &[&Column]) -> Vec<String> {
     let mut head = vec!["#".to_owned(), "steps,topk,tokens".to_owned()];
     head.extend(shown.iter().map(|column| column.short.to_owned()));
     head.push(String::new());
@@ -186,7 +186,7 @@ fn lines(entries: &[&Entry], shown: &[&Column]) -> Vec<String> {
 }
 
 /// A name that fits the column: differing settings are printed below it.
-fn name(entry: &Entry) -> String {
+fn name(entry: &RaceEntry) -> String {
     if entry.is_off() && entry.ranked.configuration.is_plain() {
         "no speculation".into()
     } else {

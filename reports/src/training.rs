@@ -12,24 +12,24 @@ use crate::{
     charts::{self, Chart},
     error::ReportError,
     figures, files,
-    page::part::Part,
+    page::part::PagePart,
     render,
 };
 
 /// Content of the page.
 #[derive(Serialize)]
-struct Page {
+struct TrainingPage {
     version: &'static str,
     title: String,
-    subject: Vec<Fact>,
+    subject: Vec<TrainingFact>,
     verdict: &'static str,
     because: String,
     warnings: Vec<String>,
-    parts: Vec<Part>,
+    parts: Vec<PagePart>,
 }
 
 #[derive(Serialize)]
-struct Fact {
+struct TrainingFact {
     label: &'static str,
     value: String,
 }
@@ -71,7 +71,7 @@ pub fn summary(record: &TrainingRecord) -> String {
     text
 }
 
-fn page(record: &TrainingRecord) -> Result<Page, ReportError> {
+fn page(record: &TrainingRecord) -> Result<TrainingPage, ReportError> {
     let parts = [
         parts::before_and_after(record)?,
         parts::positions(record)?,
@@ -79,7 +79,7 @@ fn page(record: &TrainingRecord) -> Result<Page, ReportError> {
         Some(parts::prompts(record)),
         Some(parts::cost(record)),
     ];
-    Ok(Page {
+    Ok(TrainingPage {
         version: env!("CARGO_PKG_VERSION"),
         title: format!("{}, {} head", record.models.name, record.models.algorithm),
         subject: subject(record),
@@ -90,8 +90,8 @@ fn page(record: &TrainingRecord) -> Result<Page, ReportError> {
     })
 }
 
-fn subject(record: &TrainingRecord) -> Vec<Fact> {
-    let fact = |label, value: String| Fact { label, value };
+fn subject(record: &TrainingRecord) -> Vec<TrainingFact> {
+    let fact = |label, value: String| TrainingFact { label, value };
     let models = &record.models;
     let mut facts = vec![
         fact("target", format!("{} ({})", models.name, models.target)),

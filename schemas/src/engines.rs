@@ -44,16 +44,16 @@ impl fmt::Display for Engine {
 /// The text does not name an engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not an engine (expected sglang, slime, vllm or spectune)")]
-pub struct EngineError(pub String);
+pub struct UnknownEngine(pub String);
 
 impl FromStr for Engine {
-    type Err = EngineError;
+    type Err = UnknownEngine;
 
-    fn from_str(text: &str) -> Result<Self, EngineError> {
+    fn from_str(text: &str) -> Result<Self, UnknownEngine> {
         [Self::Sglang, Self::Slime, Self::Vllm, Self::Spectune]
             .into_iter()
             .find(|engine| engine.word() == text)
-            .ok_or_else(|| EngineError(shortened(text)))
+            .ok_or_else(|| UnknownEngine(shortened(text)))
     }
 }
 

@@ -16,7 +16,7 @@ mod words;
 use std::{fmt, str::FromStr};
 
 pub use error::{ExportError, RowsDiffer};
-use row::Row;
+use row::ExportRow;
 pub use tensorrt_llm::KEYS as TENSORRT_LLM_KEYS;
 
 use crate::{
@@ -148,7 +148,7 @@ struct Remarks {
 
 impl Remarks {
     /// The remarks of a row.
-    fn of(row: &Row) -> Self {
+    fn of(row: &ExportRow) -> Self {
         Self { notes: row.notes.clone(), general: Vec::new() }
     }
 

@@ -23,7 +23,7 @@ pub use self::{
     search::{Capture, Metric, Objective, Search, StrategyName, Until},
     space::{KnobLists, Space},
     system::{SIMULATED_LENGTH, SystemKind, SystemSettings, is_server_address},
-    workload::{Arrivals, Batch, RandomPrompts, UserTurn, Workload},
+    workload::{Batch, RandomPrompts, SweepArrivals, UserTurn, Workload},
 };
 
 /// A sweep: models, workload, space, search, objective. Paths are relative to the file's own folder.
@@ -49,7 +49,7 @@ pub struct SweepFile {
     pub batch: Batch,
     /// Open loops: requests with arrival times.
     #[serde(default)]
-    pub arrivals: Arrivals,
+    pub arrivals: SweepArrivals,
     /// The tree shapes to try. No speculation and the engine's default are always measured too.
     #[serde(default)]
     pub space: Space,
@@ -102,7 +102,7 @@ impl SweepFile {
         let defaults = [
             ("system", toml::Table::try_from(SystemSettings::default())?),
             ("engine", toml::Table::try_from(EngineSettings::default())?),
-            ("arrivals", toml::Table::try_from(Arrivals::default())?),
+            ("arrivals", toml::Table::try_from(SweepArrivals::default())?),
             ("space", toml::Table::try_from(Space::default())?),
             ("knobs", toml::Table::try_from(KnobLists::default())?),
             ("capture", toml::Table::try_from(Capture::default())?),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     stop::Stop,
-    training::{Loss, Precision, Schedule, Training},
+    training::{LearningRateSchedule, Loss, Precision, Training},
 };
 use crate::{
     diagnostic::Diagnostic,
@@ -25,19 +25,19 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct TrainFile {
     /// The head to train, and its target.
-    pub models: Models,
+    pub models: TrainModels,
     /// Settings of the engine that generates answers and states, and replays.
     #[serde(default)]
     pub engine: EngineSettings,
     /// The tree shape that will be used in serving.
-    pub tree: Tree,
+    pub tree: TrainTree,
     /// Sets of prompts, one table each.
     pub prompts: Vec<PromptSet>,
     /// General prompts, never used for training: they show what the head loses on other kinds.
     pub general: Option<GeneralSet>,
     /// How the target generates answers.
     #[serde(default)]
-    pub answers: Answers,
+    pub answers: TrainAnswers,
     /// Training hyperparameters.
     #[serde(default)]
     pub training: Training,
@@ -49,7 +49,8 @@ pub struct TrainFile {
 /// Target and head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Models {
+#[schemars(rename = "Models")]
+pub struct TrainModels {
     /// Folder of the target, as published on Hugging Face, or the id of one in the local Hugging Face cache.
     pub target: String,
     /// Folder of the head to start from, or its id. Omit it for the MTP layer of the target's own checkpoint (NEXTN),
@@ -62,7 +63,7 @@ pub struct Models {
     /// target's. A random head needs far more text than an adapted one: published heads are trained on hundreds of
     /// thousands of conversations.
     #[serde(default)]
-    pub start: Start,
+    pub start: TrainStart,
     /// Number of tokens that a random head can propose: the most frequent ones of the answers (default: all).
     pub draft_vocabulary: Option<usize>,
 }
@@ -70,7 +71,8 @@ pub struct Models {
 /// What training starts from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Start {
+#[schemars(rename = "Start")]
+pub enum TrainStart {
     /// The head that `draft` names.
     #[default]
     Draft,
@@ -81,7 +83,8 @@ pub enum Start {
 /// The tree for which accept lengths count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Tree {
+#[schemars(rename = "Tree")]
+pub struct TrainTree {
     /// Written as "num_steps,topk,num_draft_tokens", such as "3,1,4" or "5,4,8".
     pub shape: String,
     /// Expected batch size: rounds of this batch are timed once, to convert accept lengths into predicted tokens per
@@ -133,7 +136,8 @@ pub struct GeneralSet {
 /// How the target generates answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Answers {
+#[schemars(rename = "Answers")]
+pub struct TrainAnswers {
     /// Maximum number of new tokens per answer.
     pub output_length: usize,
     /// Sampling temperature; 0 is greedy.
@@ -206,10 +210,10 @@ impl TrainFile {
     }
 }
 
-impl Models {
+impl TrainModels {
     /// Whether the target's own MTP layer is trained.
     pub fn is_own_layer(&self) -> bool {
-        self.draft.is_empty() && self.start == Start::Draft
+        self.draft.is_empty() && self.start == TrainStart::Draft
     }
 
     fn check(&self) -> Result<(), FieldError> {
@@ -222,17 +226,17 @@ impl Models {
             return Err(FieldError::word(&["models", "algorithm"], &self.algorithm, &ALGORITHMS));
         }
         match (self.start, self.draft.is_empty()) {
-            (Start::Draft, true) if algorithm == "EAGLE3" => {
+            (TrainStart::Draft, true) if algorithm == "EAGLE3" => {
                 let reason = "the key `draft` is missing: only NEXTN and EAGLE train the target's own MTP layer";
                 Err(FieldError::at(&["models"], reason))
             }
-            (Start::Random, _) if algorithm != "EAGLE3" => {
+            (TrainStart::Random, _) if algorithm != "EAGLE3" => {
                 Err(FieldError::at(&["models", "start"], "start = \"random\" is supported for EAGLE3 only"))
             }
-            (Start::Random, false) => {
+            (TrainStart::Random, false) => {
                 Err(FieldError::at(&["models", "draft"], "draft has no effect with start = \"random\": remove it"))
             }
-            (Start::Draft, _) if self.draft_vocabulary.is_some() => {
+            (TrainStart::Draft, _) if self.draft_vocabulary.is_some() => {
                 let reason = "draft_vocabulary has no effect without start = \"random\": a head keeps its vocabulary";
                 Err(FieldError::at(&["models", "draft_vocabulary"], reason))
             }
@@ -241,7 +245,7 @@ impl Models {
     }
 }
 
-impl Tree {
+impl TrainTree {
     fn check(&self) -> Result<(), FieldError> {
         let wrong = |reason: String| FieldError::at(&["tree", "shape"], format!("{:?}: {reason}", self.shape));
         let shape: TreeShape = self.shape.parse().map_err(|error: crate::tree::ShapeError| wrong(error.to_string()))?;
@@ -291,7 +295,7 @@ impl GeneralSet {
     }
 }
 
-impl Answers {
+impl TrainAnswers {
     fn check(&self) -> Result<(), FieldError> {
         within(&["answers", "output_length"], self.output_length)?;
         if self.output_length < 4 {
@@ -310,7 +314,7 @@ impl Answers {
     }
 }
 
-impl Default for Answers {
+impl Default for TrainAnswers {
     fn default() -> Self {
         Self { output_length: 256, temperature: 0.0, top_p: 1.0, top_k: 0, seed: 0, ignore_eos: false }
     }

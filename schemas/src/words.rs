@@ -4,7 +4,7 @@ use crate::text::{nearest, shortened};
 
 /// An error message in parts.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Words {
+pub struct QuotedWords {
     /// What is wrong, in one sentence.
     pub message: String,
     /// A few words that are printed at the marked place.
@@ -52,20 +52,20 @@ const TYPES: &[(&[&str], &str)] = &[
 ];
 
 /// Rewrites the first line of an error of `toml` or `serde_json` (without its position); `text` is the marked text.
-pub fn of(line: &str, text: &str, syntax: Syntax) -> Words {
+pub fn of(line: &str, text: &str, syntax: Syntax) -> QuotedWords {
     unknown(line)
         .or_else(|| wrong_type(line, syntax))
         .or_else(|| missing(line))
         .or_else(|| unquoted(line, text))
-        .unwrap_or_else(|| Words {
+        .unwrap_or_else(|| QuotedWords {
             message: format!("this is not valid {}: {line}", syntax.name()),
             label: "here".into(),
-            ..Words::default()
+            ..QuotedWords::default()
         })
 }
 
 /// An unknown key or word.
-fn unknown(line: &str) -> Option<Words> {
+fn unknown(line: &str) -> Option<QuotedWords> {
     let (kind, rest) = line.strip_prefix("unknown ")?.split_once(" `")?;
     let (word, rest) = rest.split_once('`')?;
     // The backticks after it contain the known words.
@@ -73,52 +73,52 @@ fn unknown(line: &str) -> Option<Words> {
     let list = known.join(", ");
     let help = nearest(word, &known).map(|near| format!("did you mean `{near}`?"));
     Some(match kind {
-        "field" => Words {
+        "field" => QuotedWords {
             message: format!("unknown key `{word}`"),
             label: "no such key".into(),
             notes: if known.is_empty() { Vec::new() } else { vec![format!("known here: {list}")] },
             help,
         },
-        _ => Words {
+        _ => QuotedWords {
             message: format!("`{word}` is not one of {list}"),
             label: "no such word".into(),
             help,
-            ..Words::default()
+            ..QuotedWords::default()
         },
     })
 }
 
 /// A value of a wrong type.
-fn wrong_type(line: &str, syntax: Syntax) -> Option<Words> {
+fn wrong_type(line: &str, syntax: Syntax) -> Option<QuotedWords> {
     let rest = line.strip_prefix("invalid type: ").or_else(|| line.strip_prefix("invalid value: "))?;
     let (found, expected) = rest.split_once(", expected ")?;
     let expected = type_words(expected, syntax);
-    Some(Words {
+    Some(QuotedWords {
         message: format!("expected {expected}, found {}", found_words(found, syntax)),
         label: format!("expected {expected}"),
-        ..Words::default()
+        ..QuotedWords::default()
     })
 }
 
-fn missing(line: &str) -> Option<Words> {
+fn missing(line: &str) -> Option<QuotedWords> {
     let word = line.strip_prefix("missing field `")?.strip_suffix('`')?;
-    Some(Words {
+    Some(QuotedWords {
         message: format!("the key `{word}` is missing"),
         label: format!("`{word}` belongs here"),
-        ..Words::default()
+        ..QuotedWords::default()
     })
 }
 
 /// A text without quotes, or text after a value.
-fn unquoted(line: &str, text: &str) -> Option<Words> {
-    line.starts_with("string values must be quoted").then(|| Words {
+fn unquoted(line: &str, text: &str) -> Option<QuotedWords> {
+    line.starts_with("string values must be quoted").then(|| QuotedWords {
         message: match text.trim() {
             "" => "a value is missing or is not a TOML value".into(),
             text => format!("`{}` is not a TOML value", shortened(text)),
         },
         label: "here".into(),
         help: Some("write texts in quotes, several numbers as a list in brackets, and one value a key".into()),
-        ..Words::default()
+        ..QuotedWords::default()
     })
 }
 

@@ -28,7 +28,7 @@ use engine::{Engine, Identity};
 use tokio::net::TcpListener;
 
 use self::{
-    metrics::Metrics,
+    metrics::ServerMetrics,
     output::{reasoning, tools},
     state::State,
     worker::{Worker, latency::Latencies, request_log::RequestLog},
@@ -168,7 +168,7 @@ fn start(engine: Engine, options: ServeOptions) -> Result<(Arc<State>, JoinHandl
     let latencies = Latencies::default();
     let most_requests = engine.max_running_requests().saturating_add(options.max_queued_requests);
     let (worker, thread) = Worker::start(engine, most_requests, latencies.clone(), log);
-    let metrics = Metrics::new(&worker, options.model_name(&worker.facts().identity), latencies);
+    let metrics = ServerMetrics::new(&worker, options.model_name(&worker.facts().identity), latencies);
     Ok((Arc::new(State::new(worker, options, metrics)), thread))
 }
 

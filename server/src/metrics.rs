@@ -19,17 +19,17 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::worker::{Published, Worker, acceptance::AcceptLengths, latency::Latencies};
+use crate::worker::{Worker, WorkerState, acceptance::AcceptLengths, latency::Latencies};
 
 /// The metrics of a server.
-pub struct Metrics {
+pub struct ServerMetrics {
     registry: Registry,
     answers: Family<Vec<(String, String)>, Counter>,
     /// The same by class of status, such as `2xx`.
     classes: Family<Vec<(String, String)>, Counter>,
 }
 
-impl Metrics {
+impl ServerMetrics {
     /// For a worker, whose counters are read at each scrape.
     pub fn new(worker: &Worker, model: &str, latencies: Latencies) -> Self {
         let labels = [("model_name".into(), model.to_owned().into())];
@@ -163,7 +163,7 @@ impl fmt::Debug for EngineCollector {
 
 impl Collector for EngineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Published { statistics: now, throughput, accept_lengths, .. } = self.0.published();
+        let WorkerState { statistics: now, throughput, accept_lengths, .. } = self.0.published();
         counters(&mut encoder, &now)?;
         by_position(&mut encoder, &now)?;
         outcomes(&mut encoder, &now)?;

@@ -14,10 +14,10 @@ use crate::{
     http::{
         error::ApiError,
         lanes::Lanes,
-        memory::{Memory, Permit},
+        memory::{Permit, RequestMemory},
     },
-    metrics::Metrics,
-    output::{grammar::Grammars, reasoning::Thinking, tools::Family},
+    metrics::ServerMetrics,
+    output::{grammar::Grammars, reasoning::Thinking, tools::ToolFamily},
     worker::{Named, RunningRequest, Worker},
 };
 
@@ -28,13 +28,13 @@ pub struct State {
     /// The server's options.
     pub options: ServeOptions,
     /// The metrics of `/metrics`.
-    pub metrics: Metrics,
+    pub metrics: ServerMetrics,
     /// The memory limit of requests.
-    pub memory: Memory,
+    pub memory: RequestMemory,
     /// Where slow work runs.
     pub lanes: Lanes,
     /// The model's format of function calls.
-    pub family: Family,
+    pub family: ToolFamily,
     /// Whether and where the model thinks.
     pub thinking: Thinking,
     /// Grammars of structured output.
@@ -48,18 +48,18 @@ pub struct State {
 
 impl State {
     /// For a started worker.
-    pub fn new(worker: Worker, options: ServeOptions, metrics: Metrics) -> Self {
+    pub fn new(worker: Worker, options: ServeOptions, metrics: ServerMetrics) -> Self {
         let facts = worker.facts();
         let grammars = Grammars::new(facts.text.clone(), facts.capacity.vocab_size, facts.end_tokens.clone());
         let template = facts.text.as_ref().and_then(|text| text.template_source()).unwrap_or_default();
         let (calls, thoughts) = (options.tool_call_parser.as_deref(), options.reasoning_parser.as_deref());
-        let family = calls.and_then(Family::of_parser).unwrap_or_else(|| Family::of_template(template));
+        let family = calls.and_then(ToolFamily::of_parser).unwrap_or_else(|| ToolFamily::of_template(template));
         let thinking = thoughts.and_then(Thinking::of_parser).unwrap_or_else(|| Thinking::of_template(template));
         Self {
             family,
             thinking,
             worker,
-            memory: Memory::new(options.max_request_memory),
+            memory: RequestMemory::new(options.max_request_memory),
             lanes: Lanes::default(),
             grammars: Arc::new(grammars),
             options,

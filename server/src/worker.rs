@@ -31,7 +31,7 @@ use tokio::sync::{
 
 pub use self::latency::Delivery;
 use self::{
-    acceptance::{AcceptLengths, Acceptance},
+    acceptance::{AcceptLengths, LiveAcceptance},
     latency::{Latencies, Listener},
     listeners::Listeners,
     request_log::RequestLog,
@@ -46,16 +46,16 @@ const PAUSE_CHECK: Duration = Duration::from_millis(50);
 /// A handle to the engine's thread.
 #[derive(Clone)]
 pub struct Worker {
-    commands: Sender<Command>,
-    published: Arc<Mutex<Published>>,
-    facts: Arc<Facts>,
+    commands: Sender<WorkerCommand>,
+    published: Arc<Mutex<WorkerState>>,
+    facts: Arc<WorkerFacts>,
     /// The thread holds the sender, so this closes when the thread ends, even by a panic.
     alive: watch::Receiver<()>,
 }
 
 /// State of the engine after the last step.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Published {
+pub struct WorkerState {
     /// The engine's counters.
     pub statistics: Statistics,
     /// Recent tokens per second; 0 while idle.
@@ -67,7 +67,7 @@ pub struct Published {
 }
 
 /// Properties that do not change while the engine runs.
-pub struct Facts {
+pub struct WorkerFacts {
     /// The options in effect, except for the folders of the weights.
     pub options: EngineOptions,
     /// Identity of the models at the start.
@@ -109,7 +109,7 @@ pub struct Named {
 
 /// Which requests to abort.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Abort {
+pub enum AbortReply {
     /// All.
     All,
     /// Requests whose names start with this, as in SGLang: the choices of a request have names that
@@ -129,9 +129,9 @@ pub enum Pause {
     InPlace,
 }
 
-enum Command {
+enum WorkerCommand {
     Submit(Vec<Named>, Instant, oneshot::Sender<Result<Vec<RunningRequest>, ApiError>>),
-    Abort(Abort),
+    Abort(AbortReply),
     Flush(oneshot::Sender<Result<(), ApiError>>),
     Pause(Pause, oneshot::Sender<()>),
     Update(Update, oneshot::Sender<Result<(), ApiError>>),
@@ -152,7 +152,7 @@ impl Worker {
         log: Option<RequestLog>,
     ) -> (Self, JoinHandle<Option<String>>) {
         let (commands, received) = channel();
-        let facts = Facts {
+        let facts = WorkerFacts {
             options: engine.options().clone(),
             identity: engine.identity().clone(),
             device: engine.device(),
@@ -165,7 +165,7 @@ impl Worker {
         let (holder, alive) = watch::channel(());
         let weights = Arc::new(LoadedWeights::from_engine(&engine));
         let published =
-            Published { statistics: engine.statistics().clone(), weights: weights.clone(), ..Published::default() };
+            WorkerState { statistics: engine.statistics().clone(), weights: weights.clone(), ..WorkerState::default() };
         let published = Arc::new(Mutex::new(published));
         let worker = Self { commands, published: published.clone(), facts: Arc::new(facts), alive };
         let thread = std::thread::spawn(move || {
@@ -175,7 +175,7 @@ impl Worker {
                 most_requests,
                 published,
                 throughput: Throughput::default(),
-                acceptance: Acceptance::default(),
+                acceptance: LiveAcceptance::default(),
                 listeners: Listeners::new(latencies, log),
                 paused: false,
                 updates: VecDeque::new(),
@@ -191,13 +191,13 @@ impl Worker {
     /// # Errors
     /// When there are too many, one can never run, or the engine has failed or ended.
     pub async fn submit(&self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<RunningRequest>, ApiError> {
-        self.ask(|reply| Command::Submit(requests, arrived, reply)).await?
+        self.ask(|reply| WorkerCommand::Submit(requests, arrived, reply)).await?
     }
 
     /// Aborts requests: their clients receive the output so far.
-    pub fn abort(&self, which: Abort) {
+    pub fn abort(&self, which: AbortReply) {
         // A thread that has ended has no requests.
-        let _ = self.commands.send(Command::Abort(which));
+        let _ = self.commands.send(WorkerCommand::Abort(which));
     }
 
     /// Flushes the prefix cache.
@@ -205,7 +205,7 @@ impl Worker {
     /// # Errors
     /// When a request runs or waits, or the engine has failed or ended.
     pub async fn flush(&self) -> Result<(), ApiError> {
-        self.ask(Command::Flush).await?
+        self.ask(WorkerCommand::Flush).await?
     }
 
     /// Runs no step until generation continues.
@@ -213,7 +213,7 @@ impl Worker {
     /// # Errors
     /// When the engine has failed or ended.
     pub async fn pause(&self, how: Pause) -> Result<(), ApiError> {
-        self.ask(|reply| Command::Pause(how, reply)).await
+        self.ask(|reply| WorkerCommand::Pause(how, reply)).await
     }
 
     /// Continues after a pause.
@@ -221,7 +221,7 @@ impl Worker {
     /// # Errors
     /// When the engine has failed or ended.
     pub async fn go_on(&self) -> Result<(), ApiError> {
-        self.ask(Command::Continue).await
+        self.ask(WorkerCommand::Continue).await
     }
 
     /// Replaces the weights: at once while generation is paused, else when no request runs; until
@@ -230,7 +230,7 @@ impl Worker {
     /// # Errors
     /// When they do not fit, in which case the old ones stay, or the engine has failed or ended.
     pub async fn update(&self, update: Update) -> Result<(), ApiError> {
-        self.ask(|reply| Command::Update(update, reply)).await?
+        self.ask(|reply| WorkerCommand::Update(update, reply)).await?
     }
 
     /// Sets the version of the loaded weights.
@@ -238,16 +238,16 @@ impl Worker {
     /// # Errors
     /// When the engine has failed or ended.
     pub async fn set_version(&self, version: String) -> Result<(), ApiError> {
-        self.ask(|reply| Command::SetVersion(version, reply)).await
+        self.ask(|reply| WorkerCommand::SetVersion(version, reply)).await
     }
 
     /// Cancels all requests because the server ends.
     pub fn cut_off(&self) {
         // A thread that has ended has no requests.
-        let _ = self.commands.send(Command::CutOff);
+        let _ = self.commands.send(WorkerCommand::CutOff);
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, ApiError> {
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> WorkerCommand) -> Result<T, ApiError> {
         let (reply, answer) = oneshot::channel();
         let gone = || ApiError::failed("the engine has stopped");
         self.commands.send(command(reply)).map_err(|_| gone())?;
@@ -256,7 +256,7 @@ impl Worker {
 
     /// Ends the thread.
     pub fn stop(&self) {
-        let _ = self.commands.send(Command::Stop);
+        let _ = self.commands.send(WorkerCommand::Stop);
     }
 
     /// Whether the thread is running.
@@ -277,12 +277,12 @@ impl Worker {
     }
 
     /// The last published state.
-    pub fn published(&self) -> Published {
+    pub fn published(&self) -> WorkerState {
         self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The properties that do not change.
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &WorkerFacts {
         &self.facts
     }
 }
@@ -291,9 +291,9 @@ impl Worker {
 struct Loop {
     engine: Engine,
     most_requests: usize,
-    published: Arc<Mutex<Published>>,
+    published: Arc<Mutex<WorkerState>>,
     throughput: Throughput,
-    acceptance: Acceptance,
+    acceptance: LiveAcceptance,
     listeners: Listeners,
     /// Whether generation is paused.
     paused: bool,
@@ -303,12 +303,12 @@ struct Loop {
 }
 
 impl Loop {
-    fn run(mut self, commands: &Receiver<Command>) -> Option<String> {
+    fn run(mut self, commands: &Receiver<WorkerCommand>) -> Option<String> {
         loop {
             let mut next = self.wait(commands).ok()?;
             loop {
                 match next.take().map_or_else(|| commands.try_recv(), Ok) {
-                    Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return None,
+                    Ok(WorkerCommand::Stop) | Err(TryRecvError::Disconnected) => return None,
                     // Dropping the listeners notifies every client.
                     Ok(command) => {
                         if let Err(error) = self.obey(command) {
@@ -332,7 +332,7 @@ impl Loop {
 
     /// Waits for a command while there is nothing to do. During a pause it returns periodically
     /// without one, because clients may disconnect.
-    fn wait(&self, commands: &Receiver<Command>) -> Result<Option<Command>, RecvTimeoutError> {
+    fn wait(&self, commands: &Receiver<WorkerCommand>) -> Result<Option<WorkerCommand>, RecvTimeoutError> {
         if self.engine.is_idle() {
             return commands.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
         }
@@ -347,17 +347,17 @@ impl Loop {
 
     /// # Errors
     /// When the device fails.
-    fn obey(&mut self, command: Command) -> Result<(), EngineError> {
+    fn obey(&mut self, command: WorkerCommand) -> Result<(), EngineError> {
         // Replies can fail: the caller may have left.
         match command {
-            Command::Submit(requests, arrived, reply) => {
+            WorkerCommand::Submit(requests, arrived, reply) => {
                 let submitted = self.submit(requests, arrived);
                 // Before the reply, so that its receiver sees the requests counted.
                 self.publish();
                 let _ = reply.send(submitted);
             }
-            Command::Abort(which) => self.abort(&which),
-            Command::Flush(reply) => {
+            WorkerCommand::Abort(which) => self.abort(&which),
+            WorkerCommand::Flush(reply) => {
                 let flushed = self.engine.flush_cache().map_err(|error| ApiError::invalid(error.to_string()));
                 self.publish();
                 if flushed.is_ok() {
@@ -365,9 +365,9 @@ impl Loop {
                 }
                 let _ = reply.send(flushed);
             }
-            Command::Pause(how, reply) => {
+            WorkerCommand::Pause(how, reply) => {
                 if how == Pause::Abort {
-                    self.abort(&Abort::All);
+                    self.abort(&AbortReply::All);
                 }
                 let mut deliver = |event| self.listeners.deliver(event);
                 match how {
@@ -378,31 +378,31 @@ impl Loop {
                 self.publish();
                 let _ = reply.send(());
             }
-            Command::Update(update, reply) => {
+            WorkerCommand::Update(update, reply) => {
                 if update.abort_all {
-                    self.abort(&Abort::All);
+                    self.abort(&AbortReply::All);
                     self.engine.settle(&mut |event| self.listeners.deliver(event))?;
                 }
                 self.engine.hold_queue(true);
                 self.updates.push_back((update, reply));
                 self.update_weights()?;
             }
-            Command::SetVersion(version, reply) => {
+            WorkerCommand::SetVersion(version, reply) => {
                 self.weights = Arc::new(LoadedWeights { version, ..(*self.weights).clone() });
                 self.publish();
                 let _ = reply.send(());
             }
-            Command::Continue(reply) => {
+            WorkerCommand::Continue(reply) => {
                 self.paused = false;
                 let _ = reply.send(());
             }
-            Command::CutOff => {
+            WorkerCommand::CutOff => {
                 self.listeners.cut_off = true;
                 self.paused = false;
-                self.abort(&Abort::All);
+                self.abort(&AbortReply::All);
             }
             // The loop has already ended.
-            Command::Stop => {}
+            WorkerCommand::Stop => {}
         }
         Ok(())
     }
@@ -435,10 +435,10 @@ impl Loop {
         Ok(())
     }
 
-    fn abort(&mut self, which: &Abort) {
+    fn abort(&mut self, which: &AbortReply) {
         let is_meant = |listener: &Listener| match which {
-            Abort::All => true,
-            Abort::Named(name) => listener.name().is_some_and(|own| own.starts_with(name)),
+            AbortReply::All => true,
+            AbortReply::Named(name) => listener.name().is_some_and(|own| own.starts_with(name)),
         };
         let meant = self.listeners.iter().filter(|(_, listener)| is_meant(listener)).map(|(id, _)| *id);
         meant.for_each(|id| self.engine.cancel(id));
@@ -484,7 +484,7 @@ impl Loop {
         let throughput = self.throughput.update(statistics.generated_tokens, self.engine.is_idle());
         let accept_lengths = self.acceptance.update(&statistics);
         *self.published.lock().unwrap_or_else(PoisonError::into_inner) =
-            Published { statistics, throughput, accept_lengths, weights: self.weights.clone() };
+            WorkerState { statistics, throughput, accept_lengths, weights: self.weights.clone() };
     }
 }
 
@@ -506,7 +506,7 @@ mod tests {
             most_requests: 2,
             published: Arc::default(),
             throughput: Throughput::default(),
-            acceptance: Acceptance::default(),
+            acceptance: LiveAcceptance::default(),
             listeners: Listeners::new(Latencies::default(), None),
             paused: false,
             updates: VecDeque::new(),

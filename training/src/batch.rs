@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Result, Tensor};
 use engine::TextStates;
 
 use crate::{
-    head::Rows,
+    head::HeadRows,
     teacher::{Labels, Teacher},
 };
 
@@ -38,9 +38,9 @@ pub struct Window {
 }
 
 /// A batch for an unrolled pass.
-pub struct Batch {
+pub struct TrainBatch {
     /// Its rows.
-    pub rows: Rows,
+    pub rows: HeadRows,
     /// Number of rows that are rows of texts; the others are padding.
     pub real: usize,
     /// The target's output at each row, `[batch · rows, width]`: captured layers, or its final
@@ -130,7 +130,7 @@ impl Left {
     }
 }
 
-impl Batch {
+impl TrainBatch {
     /// Combines windows of texts into a batch for an unrolled pass of `depth` steps.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ impl Batch {
             tensor.reshape((batch, ahead, width))
         };
         Ok(Self {
-            rows: Rows { each, starts: windows.iter().map(|(_, window)| window.start).collect() },
+            rows: HeadRows { each, starts: windows.iter().map(|(_, window)| window.start).collect() },
             real: windows.iter().map(|(_, window)| window.rows).sum(),
             tokens: Tensor::from_vec(tokens, (batch, ahead), last.device())?,
             of_target: seen,
@@ -177,7 +177,7 @@ impl Batch {
     /// # Errors
     /// When tensors do not fit together.
     pub fn step(&self, k: usize) -> Result<StepLabels> {
-        let Rows { each, starts } = &self.rows;
+        let HeadRows { each, starts } = &self.rows;
         let (batch, each) = (starts.len(), *each);
         let ahead = self.best.len() / batch.max(1);
         let rows = |tensor: &Tensor| {

@@ -6,12 +6,12 @@ use candle_core::{DType, Result, Tensor};
 use engine::spec::{self, RecurrentSpec, Role, TargetSpec, TensorSpec};
 
 use crate::{
-    batch::{Batch, Known, Left, Window},
+    batch::{Known, Left, TrainBatch, Window},
     compute::Compute,
     cost,
     error::TrainingError,
-    head::{Head, Shared, trained_tensors},
-    objective::{Loss, Objective},
+    head::{Head, SharedWeights, trained_tensors},
+    objective::{ObjectiveLoss, TrainObjective},
     optimizer::{AdamSettings, AdamW},
     statistics::Random,
     teacher::Teacher,
@@ -19,7 +19,7 @@ use crate::{
 
 /// What to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timed<'a> {
+pub struct TimedSteps<'a> {
     /// The name of a published shape, as in `--model-shape`.
     pub shape: &'a str,
     /// Number of the target's layers, on which only the draft's shape depends; `None` for all.
@@ -64,12 +64,12 @@ pub struct Speed {
 ///
 /// # Errors
 /// When the shape is unknown or cannot be trained, or memory is insufficient.
-pub fn time(timed: &Timed<'_>, compute: &Compute) -> std::result::Result<Speed, TrainingError> {
+pub fn time(timed: &TimedSteps<'_>, compute: &Compute) -> std::result::Result<Speed, TrainingError> {
     let before = compute.memory();
     let published = spec::published(timed.shape)?;
     let target = published.target(timed.layers)?;
     let draft = published.draft(&target);
-    let shared = Shared { embedding: matrix(&target, compute)?, head: matrix(&target, compute)? };
+    let shared = SharedWeights { embedding: matrix(&target, compute)?, head: matrix(&target, compute)? };
     let random = RefCell::new(Random::new(7));
     let values = |tensor: &TensorSpec| {
         let mut random = random.borrow_mut();
@@ -78,7 +78,7 @@ pub fn time(timed: &Timed<'_>, compute: &Compute) -> std::result::Result<Speed, 
     let head = Head::new(&draft, &values, &shared, compute.tensors())?;
     let teacher = Teacher::new(&shared.head, &draft, false)?;
     let texts = texts(timed, &target, &draft, compute)?;
-    let objective = Objective { depth: timed.unroll, decay: 0.8, loss: Loss::Kl, feature_weight: 0.0 };
+    let objective = TrainObjective { depth: timed.unroll, decay: 0.8, loss: ObjectiveLoss::Kl, feature_weight: 0.0 };
     let mut optimizer = AdamW::new(AdamSettings::default());
     let mut loss = f32::NAN;
     let mut seconds = Vec::new();
@@ -86,7 +86,7 @@ pub fn time(timed: &Timed<'_>, compute: &Compute) -> std::result::Result<Speed, 
     for step in 0..timed.warm_up + timed.steps {
         let begin = Instant::now();
         let windows: Vec<_> = texts.iter().map(|text| (text, Window { start: 0, rows: timed.window })).collect();
-        let batch = Batch::new(&windows, timed.unroll, &teacher)?;
+        let batch = TrainBatch::new(&windows, timed.unroll, &teacher)?;
         wait(&batch.of_target)?;
         let labelled = Instant::now();
         let unrolled = objective.run(&head, &batch)?;
@@ -134,7 +134,7 @@ fn value(tensor: &TensorSpec, random: &mut Random) -> f32 {
 }
 
 /// Random texts with random states.
-fn texts(timed: &Timed<'_>, target: &TargetSpec, draft: &RecurrentSpec, compute: &Compute) -> Result<Vec<Known>> {
+fn texts(timed: &TimedSteps<'_>, target: &TargetSpec, draft: &RecurrentSpec, compute: &Compute) -> Result<Vec<Known>> {
     let positions = timed.window + 1;
     let states = |width: usize| Tensor::randn(0_f32, 1.0, (positions, width), &compute.device)?.to_dtype(compute.dtype);
     let mut random = Random::new(11);
@@ -149,7 +149,7 @@ fn texts(timed: &Timed<'_>, target: &TargetSpec, draft: &RecurrentSpec, compute:
 }
 
 /// Speed of one product by the library: all rows with the draft's widest layer.
-fn product(timed: &Timed<'_>, draft: &RecurrentSpec, compute: &Compute) -> Result<f64> {
+fn product(timed: &TimedSteps<'_>, draft: &RecurrentSpec, compute: &Compute) -> Result<f64> {
     const TIMES: usize = 20;
     let (rows, hidden, wide) = (timed.batch_size * timed.window, draft.hidden(), draft.layer.ffn.widest());
     let random = |rows, columns| Tensor::randn(0_f32, 1.0, (rows, columns), &compute.device)?.to_dtype(compute.dtype);
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_shape_that_is_not_known_is_refused() {
         let timed =
-            Timed { shape: "llama-9b", layers: None, unroll: 3, batch_size: 1, window: 8, steps: 1, warm_up: 0 };
+            TimedSteps { shape: "llama-9b", layers: None, unroll: 3, batch_size: 1, window: 8, steps: 1, warm_up: 0 };
         let error = time(&timed, &Compute::processor()).expect_err("no such shape");
         assert!(error.to_string().contains("llama-3.1-8b"), "{error}");
     }

@@ -8,7 +8,7 @@ use std::{
 
 use candle_core::{DType, Device, Tensor, Var};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
-use schemas::training_record::{Cost, CurvePoint, Evaluation};
+use schemas::training_record::{CurvePoint, Evaluation, TrainingCost};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 
 /// Progress of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct SavedProgress {
     /// Number of completed steps.
     pub step: usize,
     /// Evaluations so far.
@@ -31,13 +31,13 @@ pub struct Progress {
     /// Why training has stopped, once it has.
     pub stopped: Option<String>,
     /// Time spent so far.
-    pub cost: Cost,
+    pub cost: TrainingCost,
 }
 
 /// The contents of a checkpoint.
 pub struct Checkpoint {
     /// Progress of the run.
-    pub progress: Progress,
+    pub progress: SavedProgress,
     /// Values of the trained tensors.
     pub trained: Trained,
     /// Moments of the optimiser.
@@ -53,7 +53,7 @@ const PROGRESS: &str = "progress";
 /// When it cannot be written.
 pub fn save(
     path: &Path,
-    progress: &Progress,
+    progress: &SavedProgress,
     trained: &BTreeMap<String, Var>,
     optimizer: &AdamW,
 ) -> Result<(), TrainingError> {
@@ -94,7 +94,7 @@ pub fn load(path: &Path, device: &Device) -> Result<Option<Checkpoint>, Training
     let (_, header) = SafeTensors::read_metadata(&file).map_err(|error| broken(error.to_string()))?;
     let progress = header.metadata().as_ref().and_then(|metadata| metadata.get(PROGRESS));
     let progress = progress.ok_or_else(|| broken("it does not record the step of the run".into()))?;
-    let progress: Progress = serde_json::from_str(progress).map_err(|error| broken(error.to_string()))?;
+    let progress: SavedProgress = serde_json::from_str(progress).map_err(|error| broken(error.to_string()))?;
     let tensors = SafeTensors::deserialize(&file).map_err(|error| broken(error.to_string()))?;
     let (mut trained, mut first, mut second) = (Trained::new(), BTreeMap::new(), BTreeMap::new());
     for (name, view) in tensors.iter() {

@@ -29,7 +29,7 @@ pub enum Baseline<'a> {
 
 /// The result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Drift {
+pub struct AcceptanceDrift {
     /// Number of requests that count.
     pub requests: usize,
     /// Numbers of requests that do not count, by reason.
@@ -57,7 +57,7 @@ pub struct DriftPart {
     pub accept_length: f64,
 }
 
-impl Drift {
+impl AcceptanceDrift {
     /// Whether acceptance has changed significantly.
     pub fn moved(&self) -> bool {
         self.ratio.low > 1.0 || self.ratio.high < 1.0
@@ -68,7 +68,7 @@ impl Drift {
 ///
 /// # Errors
 /// When the log cannot be read, has another format, or contains no request that counts.
-pub fn drift(log: &Path, baseline: &Baseline<'_>) -> Result<Drift, TrainingError> {
+pub fn drift(log: &Path, baseline: &Baseline<'_>) -> Result<AcceptanceDrift, TrainingError> {
     let mut requests = read_log(log)?;
     requests.sort_by(|a, b| a.time.total_cmp(&b.time));
     // Different heads or trees cannot be compared: only requests count that used the ones of the
@@ -125,7 +125,7 @@ pub fn drift(log: &Path, baseline: &Baseline<'_>) -> Result<Drift, TrainingError
             format!("only {} requests in it can be compared{reasons}: too few", counted.len()),
         ));
     };
-    Ok(Drift {
+    Ok(AcceptanceDrift {
         requests: requests.len(),
         left_out,
         before: (length_before, before.len()),

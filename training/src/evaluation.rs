@@ -4,23 +4,23 @@ use std::ops::ControlFlow;
 
 use engine::{Engine, ReplayText};
 use schemas::{
-    training_record::{AcceptFigures, Comparison},
+    training_record::{AcceptFigures, HeadComparison},
     tree::TreeShape,
 };
 
 use crate::{
-    batch::{Batch, windows},
+    batch::{TrainBatch, windows},
     error::TrainingError,
     head::Head,
-    objective::{Objective, StepFigures},
-    states::States,
+    objective::{StepFigures, TrainObjective},
+    states::PromptStates,
     statistics::{Counted, accept_length, paired_ratio},
     teacher::Teacher,
 };
 
 /// Acceptance along one text.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Accepted {
+pub struct AcceptedTokens {
     /// Numbers of tokens and rounds.
     pub counted: Counted,
     /// Entry k counts the rounds in which k drafts are accepted.
@@ -36,11 +36,11 @@ pub fn replay(
     texts: &[ReplayText],
     shape: TreeShape,
     stop: &mut dyn FnMut() -> bool,
-) -> Result<Option<Vec<Accepted>>, TrainingError> {
+) -> Result<Option<Vec<AcceptedTokens>>, TrainingError> {
     let mut progress = |_| if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let replayed = engine.replay(texts, &[shape], &mut progress)?;
     let accepted = |one: Vec<engine::Acceptance>| {
-        one.into_iter().next().map_or_else(Accepted::default, |one| Accepted {
+        one.into_iter().next().map_or_else(AcceptedTokens::default, |one| AcceptedTokens {
             counted: Counted { tokens: one.output_tokens as u64, rounds: one.rounds as u64 },
             histogram: one.accept_histogram,
         })
@@ -49,18 +49,18 @@ pub fn replay(
 }
 
 /// Tokens and rounds of each text.
-pub fn counts(accepted: &[Accepted]) -> Vec<Counted> {
+pub fn counts(accepted: &[AcceptedTokens]) -> Vec<Counted> {
     accepted.iter().map(|one| one.counted).collect()
 }
 
 /// The accept length over a selection of texts; `None` without a round.
-pub fn length_of(accepted: &[Accepted], wanted: impl Fn(usize) -> bool) -> Option<f64> {
+pub fn length_of(accepted: &[AcceptedTokens], wanted: impl Fn(usize) -> bool) -> Option<f64> {
     let some = accepted.iter().enumerate().filter(|(at, _)| wanted(*at)).map(|(_, one)| one.counted);
     accept_length(&some.collect::<Vec<_>>())
 }
 
 /// Sums over all texts.
-pub fn figures(accepted: &[Accepted]) -> AcceptFigures {
+pub fn figures(accepted: &[AcceptedTokens]) -> AcceptFigures {
     let mut figures = AcceptFigures::default();
     for one in accepted {
         figures.tokens += one.counted.tokens;
@@ -74,8 +74,8 @@ pub fn figures(accepted: &[Accepted]) -> AcceptFigures {
 }
 
 /// Compares the acceptance before and after along the same texts; `None` without a round.
-pub fn compare(name: &str, before: &[Accepted], after: &[Accepted]) -> Option<Comparison> {
-    Some(Comparison {
+pub fn compare(name: &str, before: &[AcceptedTokens], after: &[AcceptedTokens]) -> Option<HeadComparison> {
+    Some(HeadComparison {
         name: name.to_owned(),
         prompts: before.len(),
         before: figures(before),
@@ -85,20 +85,20 @@ pub fn compare(name: &str, before: &[Accepted], after: &[Accepted]) -> Option<Co
 }
 
 /// What an unrolled pass needs.
-pub struct Pass<'a> {
+pub struct EvaluationPass<'a> {
     /// The head.
     pub head: &'a Head,
     /// The target's labels.
     pub teacher: &'a Teacher,
     /// The training objective.
-    pub objective: Objective,
+    pub objective: TrainObjective,
     /// Maximum length of a piece of a text, in rows.
     pub window: usize,
     /// Number of pieces per batch.
     pub batch_size: usize,
 }
 
-impl Pass<'_> {
+impl EvaluationPass<'_> {
     /// The mean token loss over texts, summed over the unrolled steps with their weights. `None` if
     /// no row counts.
     ///
@@ -107,7 +107,7 @@ impl Pass<'_> {
     pub fn loss(
         &self,
         engine: &mut Engine,
-        states: &mut States<'_>,
+        states: &mut PromptStates<'_>,
         texts: &[usize],
     ) -> Result<Option<f64>, TrainingError> {
         let mut sums = vec![StepFigures::default(); self.objective.depth];
@@ -120,7 +120,7 @@ impl Pass<'_> {
             let known: Result<Vec<_>, _> = pieces.iter().map(|(text, _)| states.known(engine, *text)).collect();
             let known = known?;
             let windows: Vec<_> = known.iter().zip(pieces).map(|(known, (_, window))| (known, *window)).collect();
-            let batch = Batch::new(&windows, self.objective.depth, self.teacher)?;
+            let batch = TrainBatch::new(&windows, self.objective.depth, self.teacher)?;
             for (sum, step) in sums.iter_mut().zip(self.objective.run(self.head, &batch)?.steps) {
                 sum.add(step);
             }

@@ -14,15 +14,15 @@ use engine::spec::{
 };
 
 use self::{
-    attention::Attention,
-    parts::{Builder, Gated, Linear, Norm},
+    attention::HeadAttention,
+    parts::{Builder, HeadGated, HeadLinear, Norm},
 };
 pub use self::{attention::History, parts::Values};
 use crate::{error::TrainingError, math};
 
 /// The rows of a batch of texts, text by text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rows {
+pub struct HeadRows {
     /// Number of rows of each text.
     pub each: usize,
     /// The position of the first row of each text.
@@ -31,7 +31,7 @@ pub struct Rows {
 
 /// The target's tensors that heads share, `[target vocabulary, target hidden]` each. Never trained.
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct SharedWeights {
     /// Its embedding.
     pub embedding: Tensor,
     /// Its vocabulary head.
@@ -39,7 +39,7 @@ pub struct Shared {
 }
 
 /// The result of a step.
-pub struct Step {
+pub struct HeadStep {
     /// The recurrent state, which is the next step's feature: `[batch · rows, hidden]`.
     pub state: Tensor,
     /// Logits over the draft's vocabulary: `[batch · rows, vocabulary]`.
@@ -55,13 +55,13 @@ pub struct Head {
     trains_vocabulary: bool,
     joined_norm: Option<Norm>,
     capture_norms: Vec<Norm>,
-    reduce: Option<Linear>,
+    reduce: Option<HeadLinear>,
     join_norms: Option<(Norm, Norm)>,
-    projection: Option<Linear>,
+    projection: Option<HeadLinear>,
     input_norm: Option<Norm>,
-    attention: Attention,
+    attention: HeadAttention,
     post_attention_norm: Norm,
-    ffn: Gated,
+    ffn: HeadGated,
     output_norm: Option<Norm>,
     dtype: DType,
     device: Device,
@@ -98,7 +98,7 @@ impl Head {
     pub fn new(
         spec: &RecurrentSpec,
         values: &Values<'_>,
-        shared: &Shared,
+        shared: &SharedWeights,
         (dtype, device): (DType, &Device),
     ) -> std::result::Result<Self, TrainingError> {
         let target_vocabulary = shared.embedding.dim(0)?;
@@ -145,7 +145,7 @@ impl Head {
             join_norms: of_embedding.zip(of_feature),
             projection: join.projection.as_ref().map(|tensors| builder.linear(tensors)).transpose()?,
             input_norm: optional(&mut builder, layer.input_norm.as_ref())?,
-            attention: Attention::new(&mut builder, grouped_tensors, grouped, epsilon, (dtype, device))?,
+            attention: HeadAttention::new(&mut builder, grouped_tensors, grouped, epsilon, (dtype, device))?,
             post_attention_norm: norm(&mut builder, &layer.post_attention_norm)?,
             ffn: builder.gated(dense)?,
             output_norm: optional(&mut builder, output_norm.as_ref())?,
@@ -187,7 +187,7 @@ impl Head {
     /// Runs the next step. Row i of step k reads `tokens[i]`, the text's token at i + 1 + k, is
     /// rotated at position i + k, and predicts the token at i + 2 + k. `features` are those of
     /// [`features`](Self::features) in step 0, then the state of the previous step.
-    pub fn step(&self, tokens: &Tensor, features: &Tensor, rows: &Rows, history: &mut History) -> Result<Step> {
+    pub fn step(&self, tokens: &Tensor, features: &Tensor, rows: &HeadRows, history: &mut History) -> Result<HeadStep> {
         let mut embedded = self.embedding.index_select(tokens, 0)?;
         if let Join::NormedLinear { zero_first_embedding: true, .. } = self.spec.join
             && history.steps() == 0
@@ -216,18 +216,18 @@ impl Head {
         let normed = self.output_norm.as_ref().map_or(Ok(output.clone()), |norm| norm.forward(&output))?;
         let state = if self.spec.feedback == Feedback::Normed { normed.clone() } else { output };
         let vocabulary = self.vocabulary.to_dtype(self.dtype)?;
-        Ok(Step { logits: math::product(&normed, &vocabulary, self.trains_vocabulary)?, state })
+        Ok(HeadStep { logits: math::product(&normed, &vocabulary, self.trains_vocabulary)?, state })
     }
 
     /// 0 for rows at position 0, 1 for all others: `[batch · rows, 1]`.
-    fn all_but_first(&self, rows: &Rows) -> Result<Tensor> {
+    fn all_but_first(&self, rows: &HeadRows) -> Result<Tensor> {
         let of_text = |start: &usize| (*start..start + rows.each).map(|at| if at == 0 { 0.0 } else { 1.0 });
         let factors: Vec<f32> = rows.starts.iter().flat_map(of_text).collect();
         Tensor::from_vec(factors, (rows.count(), 1), &self.device)?.to_dtype(self.dtype)
     }
 }
 
-impl Rows {
+impl HeadRows {
     /// Number of texts.
     pub fn batch(&self) -> usize {
         self.starts.len()

@@ -6,14 +6,14 @@ use engine::{DeviceChoice, EngineOptions, Request, SamplingParams, ShapePolicy, 
 use schemas::{
     request_log::LoggedRequest,
     sweep::Workload,
-    train::{Answers, Start, TrainFile},
+    train::{TrainAnswers, TrainFile, TrainStart},
 };
 use tuner::workload::{self, ModelText};
 
 use crate::{
     drift::read_log,
     error::TrainingError,
-    texts::{Prompt, PromptSet},
+    texts::{LoadedPrompts, TrainingPrompt},
 };
 
 /// The options of the engine that answers, computes states and replays. Relative paths are relative
@@ -22,7 +22,7 @@ use crate::{
 /// # Errors
 /// When the device in the file is invalid.
 pub fn options(file: &TrainFile, folder: &Path, device: Option<DeviceChoice>) -> Result<EngineOptions, TrainingError> {
-    let random = file.models.start == Start::Random;
+    let random = file.models.start == TrainStart::Random;
     let settings = &file.engine;
     let defaults = EngineOptions::default();
     Ok(EngineOptions {
@@ -55,7 +55,7 @@ pub fn prompts(
     folder: &Path,
     model: &ModelText,
     target: &str,
-) -> Result<(Vec<PromptSet>, Vec<Prompt>), TrainingError> {
+) -> Result<(Vec<LoadedPrompts>, Vec<TrainingPrompt>), TrainingError> {
     let mut sets = Vec::new();
     for set in &file.prompts {
         let prompts = match &set.log {
@@ -72,7 +72,7 @@ pub fn prompts(
                 read(&workload, folder, model)?
             }
         };
-        sets.push(PromptSet { name: set.label(), prompts });
+        sets.push(LoadedPrompts { name: set.label(), prompts });
     }
     let general = match &file.general {
         None => Vec::new(),
@@ -90,10 +90,10 @@ pub fn prompts(
 }
 
 /// The prompts of a file, without duplicates.
-fn read(workload: &Workload, folder: &Path, model: &ModelText) -> Result<Vec<Prompt>, TrainingError> {
-    let read = workload::Workload::load(workload, folder, model)?;
+fn read(workload: &Workload, folder: &Path, model: &ModelText) -> Result<Vec<TrainingPrompt>, TrainingError> {
+    let read = workload::LoadedWorkload::load(workload, folder, model)?;
     let requests = read.requests.into_iter().take(read.prompts);
-    Ok(requests.map(|request| Prompt { request, answer: None }).collect())
+    Ok(requests.map(|request| TrainingPrompt { request, answer: None }).collect())
 }
 
 /// The newest prompts of a log, with their answers if this target generated them, neither adjusted
@@ -104,7 +104,7 @@ fn logged(
     file: &TrainFile,
     model: &ModelText,
     target: &str,
-) -> Result<Vec<Prompt>, TrainingError> {
+) -> Result<Vec<TrainingPrompt>, TrainingError> {
     let mut requests = read_log(log)?;
     requests.drain(..requests.len().saturating_sub(most));
     let fits = |request: &LoggedRequest| {
@@ -119,7 +119,7 @@ fn logged(
         let mut answer = request.output_ids;
         answer.truncate(file.answers.output_length);
         let sampling = SamplingParams { temperature: request.temperature, seed, ..sampling(&file.answers) };
-        Prompt {
+        TrainingPrompt {
             request: Request { input_ids: request.prompt_ids, sampling, stop: stop(&file.answers) },
             answer: whole.then_some(answer),
         }
@@ -128,7 +128,7 @@ fn logged(
 }
 
 /// A workload without prompts.
-fn asked(answers: &Answers, requests: usize) -> Workload {
+fn asked(answers: &TrainAnswers, requests: usize) -> Workload {
     Workload {
         ignore_eos: answers.ignore_eos,
         temperature: answers.temperature,
@@ -139,12 +139,12 @@ fn asked(answers: &Answers, requests: usize) -> Workload {
     }
 }
 
-fn sampling(answers: &Answers) -> SamplingParams {
-    let Answers { temperature, top_p, top_k, seed, .. } = *answers;
+fn sampling(answers: &TrainAnswers) -> SamplingParams {
+    let TrainAnswers { temperature, top_p, top_k, seed, .. } = *answers;
     SamplingParams { temperature, top_p, top_k, seed, ..SamplingParams::default() }
 }
 
-fn stop(answers: &Answers) -> StopConditions {
+fn stop(answers: &TrainAnswers) -> StopConditions {
     StopConditions {
         max_new_tokens: Some(answers.output_length),
         ignore_eos: answers.ignore_eos,

@@ -29,5 +29,5 @@ mod texts;
 
 pub use compute::{Compute, StepsOn};
 pub use error::TrainingError;
-pub use run::{Finished, Outcome, Progress, TrainRequest, Watch, contains_run, run};
-pub use texts::{AnswerProgress, Prompt, PromptSet};
+pub use run::{Finished, RunOutcome, TrainProgress, TrainRequest, TrainWatch, contains_run, run};
+pub use texts::{AnswerProgress, LoadedPrompts, TrainingPrompt};

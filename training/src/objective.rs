@@ -8,14 +8,14 @@
 use candle_core::{D, DType, Result, Tensor};
 
 use crate::{
-    batch::{Batch, StepLabels},
-    head::{Head, History, Step},
+    batch::{StepLabels, TrainBatch},
+    head::{Head, HeadStep, History},
     math,
 };
 
 /// The loss of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum ObjectiveLoss {
     /// Kullback-Leibler divergence from the target's distribution over the draft's vocabulary.
     Kl,
     /// Cross-entropy with the target's most likely token.
@@ -28,13 +28,13 @@ pub enum Loss {
 
 /// The settings of the loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Objective {
+pub struct TrainObjective {
     /// Number of steps.
     pub depth: usize,
     /// Factor of the weight from one step to the next.
     pub decay: f64,
     /// The loss of tokens.
-    pub loss: Loss,
+    pub loss: ObjectiveLoss,
     /// Weight of the distance (smooth L1) between the draft's state and the target's final state,
     /// for drafts that read the latter: EAGLE-1/2.
     pub feature_weight: f64,
@@ -60,19 +60,19 @@ pub struct StepFigures {
     pub rows: usize,
 }
 
-impl Objective {
+impl TrainObjective {
     /// Runs a head over a batch.
     ///
     /// # Errors
     /// When tensors do not fit together.
-    pub fn run(&self, head: &Head, batch: &Batch) -> Result<Unrolled> {
+    pub fn run(&self, head: &Head, batch: &TrainBatch) -> Result<Unrolled> {
         let mut history = History::default();
         let mut features = head.features(&batch.of_target)?;
         let mut steps = Vec::with_capacity(self.depth);
         let mut total: Option<Tensor> = None;
         for k in 0..self.depth {
             let labels = batch.step(k)?;
-            let Step { state, logits } = head.step(&labels.tokens, &features, &batch.rows, &mut history)?;
+            let HeadStep { state, logits } = head.step(&labels.tokens, &features, &batch.rows, &mut history)?;
             let counted = (self.loss.for_rows(&logits, &labels)? * &labels.counts)?.sum_all()?;
             steps.push(figures(&counted, &logits, &labels)?);
             let mut step = counted;
@@ -93,7 +93,7 @@ impl Objective {
     }
 }
 
-impl Loss {
+impl ObjectiveLoss {
     /// The loss of each row.
     fn for_rows(self, logits: &Tensor, labels: &StepLabels) -> Result<Tensor> {
         let log_q = || math::log_softmax(&logits.to_dtype(math::wide(logits.dtype()))?);

@@ -40,7 +40,7 @@ impl Default for AdamSettings {
 
 /// Schedule of the learning rate over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Schedule {
+pub enum RateSchedule {
     /// Half a cosine, down to 0.
     Cosine,
     /// Linear, down to 0.
@@ -49,7 +49,7 @@ pub enum Schedule {
     Constant,
 }
 
-impl Schedule {
+impl RateSchedule {
     /// The factor of the learning rate for a step, after a linear warm-up of `warm_up` steps.
     pub fn factor(self, step: usize, warm_up: usize, steps: usize) -> f64 {
         if step < warm_up {
@@ -152,17 +152,17 @@ mod tests {
 
     #[test]
     fn the_rate_rises_and_falls() {
-        let check = |schedule: Schedule, step, expected: f64| {
+        let check = |schedule: RateSchedule, step, expected: f64| {
             let found = schedule.factor(step, 2, 10);
             assert!((found - expected).abs() < 1e-12, "{schedule:?} at {step}: {found}");
         };
-        check(Schedule::Cosine, 0, 0.5);
-        check(Schedule::Cosine, 1, 1.0);
-        check(Schedule::Cosine, 2, 1.0);
-        check(Schedule::Cosine, 6, 0.5);
-        check(Schedule::Cosine, 10, 0.0);
-        check(Schedule::Linear, 6, 0.5);
-        check(Schedule::Linear, 12, 0.0);
-        check(Schedule::Constant, 9, 1.0);
+        check(RateSchedule::Cosine, 0, 0.5);
+        check(RateSchedule::Cosine, 1, 1.0);
+        check(RateSchedule::Cosine, 2, 1.0);
+        check(RateSchedule::Cosine, 6, 0.5);
+        check(RateSchedule::Cosine, 10, 0.0);
+        check(RateSchedule::Linear, 6, 0.5);
+        check(RateSchedule::Linear, 12, 0.0);
+        check(RateSchedule::Constant, 9, 1.0);
     }
 }

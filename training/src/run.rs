@@ -23,17 +23,17 @@ use schemas::{
 };
 
 pub use self::work::contains_run;
-use self::{engines::Engines, steps::Trainer, work::Work};
+use self::{engines::Engines, steps::Trainer, work::TrainWork};
 use crate::{
     checkpoint,
     compute::StepsOn,
     error::TrainingError,
-    head::{self, Head, Shared, trained_tensors},
-    objective::{Loss, Objective},
-    optimizer::{AdamSettings, AdamW, Schedule},
-    states::States,
+    head::{self, Head, SharedWeights, trained_tensors},
+    objective::{ObjectiveLoss, TrainObjective},
+    optimizer::{AdamSettings, AdamW, RateSchedule},
+    states::PromptStates,
     teacher::Teacher,
-    texts::{self, AnswerProgress, Placements, Prompt, PromptSet},
+    texts::{self, AnswerProgress, LoadedPrompts, Placements, TrainingPrompt},
 };
 
 /// What to train, and where.
@@ -45,9 +45,9 @@ pub struct TrainRequest<'a> {
     /// Where steps run.
     pub steps_on: StepsOn,
     /// Prompts by set.
-    pub sets: Vec<PromptSet>,
+    pub sets: Vec<LoadedPrompts>,
     /// General prompts, for comparison outside of the sets.
-    pub general: Vec<Prompt>,
+    pub general: Vec<TrainingPrompt>,
     /// The folder of the run.
     pub out: &'a Path,
     /// Whether to continue the run in the folder.
@@ -58,7 +58,7 @@ pub struct TrainRequest<'a> {
 
 /// How a run ended.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum RunOutcome {
     /// It is complete, with a comparison.
     Finished(Box<Finished>),
     /// It was stopped; completed work is kept.
@@ -80,7 +80,7 @@ pub struct Finished {
 
 /// A progress message of a run.
 #[derive(Debug)]
-pub enum Progress<'a> {
+pub enum TrainProgress<'a> {
     /// The target answers prompts.
     Answers(AnswerProgress),
     /// A note for the user.
@@ -104,27 +104,31 @@ pub enum Progress<'a> {
 }
 
 /// Receives progress messages.
-pub type Watch<'a> = dyn FnMut(Progress<'_>) + 'a;
+pub type TrainWatch<'a> = dyn FnMut(TrainProgress<'_>) + 'a;
 
 /// Starts or continues a run.
 ///
 /// # Errors
 /// When the folder contains another run or one that should not be continued, settings do not fit, or the engine, a file
 /// or tensors fail. Completed work is kept.
-pub fn run(mut request: TrainRequest<'_>, engine: Engine, watch: &mut Watch<'_>) -> Result<Outcome, TrainingError> {
+pub fn run(
+    mut request: TrainRequest<'_>,
+    engine: Engine,
+    watch: &mut TrainWatch<'_>,
+) -> Result<RunOutcome, TrainingError> {
     let (sets, general) = (std::mem::take(&mut request.sets), std::mem::take(&mut request.general));
     let placements = Placements::new(sets, general, &request.file.stop, request.file.training.seed)?;
     check(&request)?;
-    let work = Work::open(&request, &engine, &placements)?;
+    let work = TrainWork::open(&request, &engine, &placements)?;
     let mut engine = engine;
     let stop = || request.interrupted.load(Ordering::Relaxed);
     let begin = Instant::now();
     let mut told = |progress: AnswerProgress| {
-        watch(Progress::Answers(progress));
+        watch(TrainProgress::Answers(progress));
         !stop()
     };
     let Some(texts) = texts::answer(&mut engine, &placements, &work.answers(), &mut told)? else {
-        return Ok(Outcome::Interrupted { step: 0 });
+        return Ok(RunOutcome::Interrupted { step: 0 });
     };
     let answers_s = begin.elapsed().as_secs_f64();
     note_texts(&placements, &texts, watch);
@@ -136,12 +140,12 @@ pub fn run(mut request: TrainRequest<'_>, engine: Engine, watch: &mut Watch<'_>)
         trainer.progress.cost.answer_tokens = texts.iter().flatten().map(|text| text.output_tokens() as u64).sum();
     }
     if trainer.train(watch)?.is_break() {
-        return Ok(Outcome::Interrupted { step: trainer.progress.step });
+        return Ok(RunOutcome::Interrupted { step: trainer.progress.step });
     }
-    watch(Progress::Judging);
+    watch(TrainProgress::Judging);
     match judge::judge(&mut trainer, watch)? {
-        Some(finished) => Ok(Outcome::Finished(Box::new(finished))),
-        None => Ok(Outcome::Interrupted { step: trainer.progress.step }),
+        Some(finished) => Ok(RunOutcome::Finished(Box::new(finished))),
+        None => Ok(RunOutcome::Interrupted { step: trainer.progress.step }),
     }
 }
 
@@ -149,7 +153,7 @@ pub fn run(mut request: TrainRequest<'_>, engine: Engine, watch: &mut Watch<'_>)
 /// the end.
 fn check(request: &TrainRequest<'_>) -> Result<(), TrainingError> {
     request.steps_on.open(request.file.training.precision)?;
-    if request.file.models.start == train::Start::Random {
+    if request.file.models.start == train::TrainStart::Random {
         return Ok(());
     }
     let models = ModelFiles::open(&request.options)?;
@@ -168,17 +172,17 @@ fn check(request: &TrainRequest<'_>) -> Result<(), TrainingError> {
     Ok(())
 }
 
-fn note_texts(placements: &Placements, texts: &[Option<ReplayText>], watch: &mut Watch<'_>) {
+fn note_texts(placements: &Placements, texts: &[Option<ReplayText>], watch: &mut TrainWatch<'_>) {
     let short = texts.iter().filter(|text| text.is_none()).count();
     if short > 0 {
-        watch(Progress::Note(format!("{short} prompts are skipped: their answers have fewer than 4 tokens")));
+        watch(TrainProgress::Note(format!("{short} prompts are skipped: their answers have fewer than 4 tokens")));
     }
     for (set, facts) in placements.facts(texts).iter().enumerate() {
         let repeated = match facts.repeated {
             0 => String::new(),
             count => format!(" ({count} repeated ones skipped)"),
         };
-        watch(Progress::Note(format!(
+        watch(TrainProgress::Note(format!(
             "prompts {}: {}: {} for training ({} answer tokens), {} for choosing among checkpoints, {} for judging{repeated}",
             set + 1,
             facts.name,
@@ -195,7 +199,7 @@ fn trainer<'a>(
     request: &'a TrainRequest<'a>,
     placements: &'a Placements,
     texts: &'a [Option<ReplayText>],
-    work: Work,
+    work: TrainWork,
     engines: Engines,
 ) -> Result<Trainer<'a>, TrainingError> {
     let settings = &request.file.training;
@@ -217,7 +221,7 @@ fn trainer<'a>(
     };
     let embedding = matrix(&target.embedding)?;
     let vocabulary = target.head.as_ref().map_or_else(|| Ok(embedding.clone()), matrix)?;
-    let shared = Shared { embedding, head: vocabulary };
+    let shared = SharedWeights { embedding, head: vocabulary };
     let kept = checkpoint::load(&work.checkpoint(), device)?;
     let values = |tensor: &engine::spec::TensorSpec| match &kept {
         Some(kept) if kept.trained.contains_key(&tensor.name) => Ok(kept.trained[&tensor.name].clone()),
@@ -233,7 +237,7 @@ fn trainer<'a>(
         ..AdamSettings::default()
     };
     let (progress, optimizer) = match kept {
-        None => (checkpoint::Progress::default(), AdamW::new(adam)),
+        None => (checkpoint::SavedProgress::default(), AdamW::new(adam)),
         Some(kept) => (kept.progress.clone(), AdamW::resumed(adam, kept.progress.step, kept.moments)),
     };
     work.clean(progress.best)?;
@@ -241,23 +245,23 @@ fn trainer<'a>(
         request,
         placements,
         texts,
-        objective: Objective {
+        objective: TrainObjective {
             depth: settings.unroll,
             decay: settings.decay,
             loss: match settings.loss {
-                train::Loss::Kl => Loss::Kl,
-                train::Loss::CrossEntropy => Loss::CrossEntropy,
-                train::Loss::Acceptance => Loss::Acceptance,
+                train::Loss::Kl => ObjectiveLoss::Kl,
+                train::Loss::CrossEntropy => ObjectiveLoss::CrossEntropy,
+                train::Loss::Acceptance => ObjectiveLoss::Acceptance,
             },
             feature_weight: settings.feature_weight,
         },
         schedule: match settings.schedule {
-            train::Schedule::Cosine => Schedule::Cosine,
-            train::Schedule::Linear => Schedule::Linear,
-            train::Schedule::Constant => Schedule::Constant,
+            train::LearningRateSchedule::Cosine => RateSchedule::Cosine,
+            train::LearningRateSchedule::Linear => RateSchedule::Linear,
+            train::LearningRateSchedule::Constant => RateSchedule::Constant,
         },
         tensors: trained_tensors(&spec, models.target.vocabulary),
-        states: States::new(texts, settings.states_mib, compute.clone()),
+        states: PromptStates::new(texts, settings.states_mib, compute.clone()),
         models,
         work,
         engines,

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// States of texts. States that do not fit are recomputed by the engine each time.
-pub struct States<'a> {
+pub struct PromptStates<'a> {
     texts: &'a [Option<ReplayText>],
     kept: HashMap<usize, Left>,
     bytes: usize,
@@ -21,7 +21,7 @@ pub struct States<'a> {
     pub seconds: f64,
 }
 
-impl<'a> States<'a> {
+impl<'a> PromptStates<'a> {
     /// States of these texts, using at most this many MiB.
     pub fn new(texts: &'a [Option<ReplayText>], most_mib: usize, compute: Compute) -> Self {
         Self { texts, kept: HashMap::new(), bytes: 0, most_bytes: most_mib << 20, compute, seconds: 0.0 }

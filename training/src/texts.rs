@@ -19,7 +19,7 @@ const TOGETHER: usize = 64;
 
 /// A prompt.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Prompt {
+pub struct TrainingPrompt {
     /// The request to the target.
     pub request: Request,
     /// The target's answer, if known.
@@ -28,16 +28,16 @@ pub struct Prompt {
 
 /// Prompts of one kind.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PromptSet {
+pub struct LoadedPrompts {
     /// Its name in the report.
     pub name: String,
     /// In the order of their file.
-    pub prompts: Vec<Prompt>,
+    pub prompts: Vec<TrainingPrompt>,
 }
 
 /// The use of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub enum TextRole {
     /// For training.
     Training,
     /// For choosing among checkpoints.
@@ -50,20 +50,20 @@ pub enum Role {
 
 /// A prompt with its set and role.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct PlacedText {
     /// Index of its set; the number of sets for general prompts.
     pub set: usize,
     /// Its role.
-    pub role: Role,
+    pub role: TextRole,
     /// The prompt.
-    pub prompt: Prompt,
+    pub prompt: TrainingPrompt,
 }
 
 /// All prompts of a run.
 #[derive(Debug)]
 pub struct Placements {
     /// Ordered by set and file.
-    pub prompts: Vec<Placed>,
+    pub prompts: Vec<PlacedText>,
     /// Names of the sets.
     pub names: Vec<String>,
     /// Repeated prompts that were omitted, by set.
@@ -76,13 +76,18 @@ impl Placements {
     ///
     /// # Errors
     /// When a set has too few prompts to hold some out.
-    pub fn new(sets: Vec<PromptSet>, general: Vec<Prompt>, stop: &Stop, seed: u64) -> Result<Self, TrainingError> {
+    pub fn new(
+        sets: Vec<LoadedPrompts>,
+        general: Vec<TrainingPrompt>,
+        stop: &Stop,
+        seed: u64,
+    ) -> Result<Self, TrainingError> {
         let mut seen: HashSet<Vec<u32>> = HashSet::new();
         let (mut names, mut prompts, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
         let all: usize = sets.iter().map(|set| set.prompts.len()).sum();
         for (number, set) in sets.into_iter().enumerate() {
             let given = set.prompts.len();
-            let kept: Vec<Prompt> =
+            let kept: Vec<TrainingPrompt> =
                 set.prompts.into_iter().filter(|prompt| seen.insert(prompt.request.input_ids.clone())).collect();
             repeated.push(given - kept.len());
             let most = (stop.most_held_out * given).div_ceil(all.max(1));
@@ -95,15 +100,15 @@ impl Placements {
                 )));
             }
             let order = Random::new(seed ^ (number as u64) << 32).permutation(kept.len());
-            let mut roles = vec![Role::Training; kept.len()];
+            let mut roles = vec![TextRole::Training; kept.len()];
             for (at, place) in order.into_iter().take(held_out).enumerate() {
-                roles[place] = if at % 2 == 0 { Role::Judging } else { Role::Choosing };
+                roles[place] = if at % 2 == 0 { TextRole::Judging } else { TextRole::Choosing };
             }
-            prompts.extend(kept.into_iter().zip(roles).map(|(prompt, role)| Placed { set: number, role, prompt }));
+            prompts.extend(kept.into_iter().zip(roles).map(|(prompt, role)| PlacedText { set: number, role, prompt }));
             names.push(set.name);
         }
         let general = general.into_iter().filter(|prompt| seen.insert(prompt.request.input_ids.clone()));
-        prompts.extend(general.map(|prompt| Placed { set: names.len(), role: Role::General, prompt }));
+        prompts.extend(general.map(|prompt| PlacedText { set: names.len(), role: TextRole::General, prompt }));
         Ok(Self { prompts, names, repeated })
     }
 
@@ -112,12 +117,12 @@ impl Placements {
         let fact = |(number, name): (usize, &String)| {
             let count = |role| self.prompts.iter().filter(|one| one.set == number && one.role == role).count();
             let trained =
-                self.prompts.iter().zip(texts).filter(|(one, _)| one.set == number && one.role == Role::Training);
+                self.prompts.iter().zip(texts).filter(|(one, _)| one.set == number && one.role == TextRole::Training);
             SetFacts {
                 name: name.clone(),
-                training: count(Role::Training),
-                choosing: count(Role::Choosing),
-                judging: count(Role::Judging),
+                training: count(TextRole::Training),
+                choosing: count(TextRole::Choosing),
+                judging: count(TextRole::Judging),
                 training_tokens: trained.filter_map(|(_, text)| Some(text.as_ref()?.output_tokens() as u64)).sum(),
                 repeated: self.repeated[number],
             }
@@ -172,7 +177,7 @@ pub fn answer(
         file.write_all(lines.as_bytes()).and_then(|()| file.sync_data()).map_err(TrainingError::write(path))?;
     }
     watch(AnswerProgress { done: all, all, tokens, seconds: begin.elapsed().as_secs_f64() });
-    let text = |(at, placed): (usize, &Placed)| {
+    let text = |(at, placed): (usize, &PlacedText)| {
         let (request, output) = (&placed.prompt.request, answers.get(&at)?);
         // A draft looks two tokens ahead, and replay needs a round.
         (output.len() > 3).then(|| ReplayText {
@@ -227,14 +232,14 @@ mod tests {
 
     use super::*;
 
-    fn prompt(token: u32) -> Prompt {
+    fn prompt(token: u32) -> TrainingPrompt {
         let request =
             Request { input_ids: vec![token], sampling: SamplingParams::default(), stop: StopConditions::default() };
-        Prompt { request, answer: None }
+        TrainingPrompt { request, answer: None }
     }
 
-    fn set(name: &str, tokens: std::ops::Range<u32>) -> PromptSet {
-        PromptSet { name: name.into(), prompts: tokens.map(prompt).collect() }
+    fn set(name: &str, tokens: std::ops::Range<u32>) -> LoadedPrompts {
+        LoadedPrompts { name: name.into(), prompts: tokens.map(prompt).collect() }
     }
 
     #[test]
@@ -246,9 +251,15 @@ mod tests {
         assert!(placed.prompts.iter().all(|one| seen.insert(one.prompt.request.input_ids.clone())));
         assert_eq!(placed.repeated, [0, 5]);
         let count = |set, role| placed.prompts.iter().filter(|one| one.set == set && one.role == role).count();
-        assert_eq!((count(0, Role::Judging), count(0, Role::Choosing), count(0, Role::Training)), (1, 1, 8));
-        assert_eq!((count(1, Role::Judging), count(1, Role::Choosing), count(1, Role::Training)), (3, 3, 24));
-        assert_eq!(count(2, Role::General), 0, "all of them are in a set");
+        assert_eq!(
+            (count(0, TextRole::Judging), count(0, TextRole::Choosing), count(0, TextRole::Training)),
+            (1, 1, 8)
+        );
+        assert_eq!(
+            (count(1, TextRole::Judging), count(1, TextRole::Choosing), count(1, TextRole::Training)),
+            (3, 3, 24)
+        );
+        assert_eq!(count(2, TextRole::General), 0, "all of them are in a set");
         Placements::new(vec![set("few", 0..2)], Vec::new(), &Stop::default(), 7).expect_err("too few");
     }
 

@@ -34,7 +34,7 @@ pub struct Diagnosis {
     /// promised speed-up it is what an accept length is divided by to give the speed-up.
     pub factors: Vec<Factor>,
     /// What costs time, and what to change, the most important first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DiagnosisFinding>,
     /// What a log does not show.
     pub unknown: Vec<String>,
 }
@@ -68,7 +68,7 @@ pub struct Factor {
 
 /// Something that costs time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Finding {
+pub struct DiagnosisFinding {
     /// What, with its figures.
     pub what: String,
     /// What to change.

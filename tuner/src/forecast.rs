@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::traced::{Job, Simulation, simulate_policy};
 use self::{needs::Needs, play::Play};
-use crate::{TunerError, trials::record::Spread};
+use crate::{TunerError, trials::record::TrialSpread};
 
 /// The work of a request under a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,9 +109,9 @@ pub struct Forecast {
     /// From sending a request to its end, mean in ms.
     pub mean_latency_ms: f64,
     /// From sending a request to its end.
-    pub latency_ms: Spread,
+    pub latency_ms: TrialSpread,
     /// From sending a request to its first token.
-    pub time_to_first_token_ms: Spread,
+    pub time_to_first_token_ms: TrialSpread,
     /// Entry b is the number of rounds with b requests (slots of ended requests included), before padding.
     pub batches: Vec<u64>,
     /// Number of times that a running request was put back into the queue because the KV cache was full.

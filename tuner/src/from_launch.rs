@@ -22,8 +22,8 @@ use launch::{Launch, Options, Parsed, Variables, parse};
 use schemas::{
     engines::Engine,
     sweep::{
-        Arrivals, Batch, Capture, EngineSettings, KnobLists, Models, Objective, SIMULATED_LENGTH, Search, Space,
-        StrategyName, SweepFile, SystemKind, SystemSettings, Until, Workload,
+        Batch, Capture, EngineSettings, KnobLists, Models, Objective, SIMULATED_LENGTH, Search, Space, StrategyName,
+        SweepArrivals, SweepFile, SystemKind, SystemSettings, Until, Workload,
     },
     text::Source,
     tree::{NodeSource, TreeShape},
@@ -32,7 +32,7 @@ use schemas::{
 pub use choose::choose;
 pub use container::{mount_models, on_host};
 pub use rewrite::{Rewritten, rewrite};
-pub use start::Start;
+pub use start::LaunchStart;
 
 /// Seconds that a server may take to start: large models load for a quarter of an hour.
 const LONGEST_START_S: f64 = 1_800.0;
@@ -50,7 +50,7 @@ const TRIE_BREADTHS: [usize; 2] = [1, 10];
 
 /// What the user asks for.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct LaunchOverrides {
     /// The requests.
     pub workload: Workload,
     /// Numbers of requests that run together.
@@ -62,11 +62,11 @@ pub struct Wanted {
     /// When repeats end.
     pub until: Until,
     /// A draft in place of the launch's.
-    pub draft: Option<Draft>,
+    pub draft: Option<LaunchDraft>,
     /// The words that start the engine, in place of the launch's program.
     pub command: Option<Vec<String>>,
     /// Commands that start and end what the engine does not run as one process here.
-    pub start: Option<Start>,
+    pub start: Option<LaunchStart>,
     /// Whether a container's command is started without the container.
     pub local: bool,
     /// Whether the prefix cache stays as the launch has it.
@@ -77,7 +77,7 @@ pub struct Wanted {
 
 /// A draft, and how it drafts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Draft {
+pub struct LaunchDraft {
     /// Folder or id; empty if it is part of the target.
     pub path: String,
     /// SGLang's name of the algorithm.
@@ -94,7 +94,7 @@ pub struct LaunchSweep {
     /// The launch's own shape, if it speculates and its shape is known.
     pub own: Option<TreeShape>,
     /// The draft, as the launch or the user names it.
-    pub draft: Draft,
+    pub draft: LaunchDraft,
 }
 
 /// A flag of the launch, and what is measured in its place.
@@ -110,7 +110,7 @@ pub struct Treated {
 
 /// How the servers of a launch are started.
 #[derive(Debug)]
-struct Program {
+struct LaunchProgram {
     command: Vec<String>,
     env: BTreeMap<String, String>,
     treated: Vec<Treated>,
@@ -134,7 +134,7 @@ pub fn variables(given: BTreeMap<String, String>) -> Arc<Variables> {
 ///
 /// # Errors
 /// With every reason why it cannot be measured so, each a sentence that says what to do.
-pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<LaunchSweep, Vec<String>> {
+pub fn sweep_of(source: &Source, launch: &Launch, wanted: &LaunchOverrides) -> Result<LaunchSweep, Vec<String>> {
     let mut wrong = choose::unfit(launch, wanted.start.is_some());
     let mut missing = missing::Missing::default();
     let program = program::of(source, launch, wanted, &mut missing);
@@ -153,7 +153,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
         return Err(wrong);
     }
     let space = space(launch.engine, &speculation);
-    let program = Program { env: with_inherited(program.env, wanted), ..program };
+    let program = LaunchProgram { env: with_inherited(program.env, wanted), ..program };
     let from_folder = |model: &str| in_folder(program.folder.as_deref(), model);
     let file = SweepFile {
         models: Models {
@@ -191,7 +191,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
         },
         workload: wanted.workload.clone(),
         batch: Batch { sizes: Some(wanted.concurrency.clone()) },
-        arrivals: Arrivals::default(),
+        arrivals: SweepArrivals::default(),
         space,
         knobs: KnobLists::default(),
         capture: Capture::default(),
@@ -222,7 +222,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
 }
 
 /// Adds the variable that simulates acceptance if the servers would inherit it, so that it is known what they do.
-fn with_inherited(mut env: BTreeMap<String, String>, wanted: &Wanted) -> BTreeMap<String, String> {
+fn with_inherited(mut env: BTreeMap<String, String>, wanted: &LaunchOverrides) -> BTreeMap<String, String> {
     let inherited = wanted.variables.as_ref().and_then(|variables| variables.environment.get(SIMULATED_LENGTH));
     if let Some(length) = inherited {
         env.entry(SIMULATED_LENGTH.to_owned()).or_insert_with(|| length.clone());
@@ -248,7 +248,7 @@ fn kind(engine: Engine) -> SystemKind {
 }
 
 /// The launch's own shape, and those around what engines use with such a draft.
-fn space(engine: Engine, speculation: &speculation::Speculation) -> Space {
+fn space(engine: Engine, speculation: &speculation::LaunchSpeculation) -> Space {
     let nodes = speculation::nodes(&speculation.draft);
     let shapes: Vec<TreeShape> = match nodes {
         NodeSource::Beams => {

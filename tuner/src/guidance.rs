@@ -19,7 +19,7 @@ use crate::{
     TunerError,
     prediction::{
         acceptance,
-        guide::{self, AcceptanceTable, Cost, FORMAT, Guide},
+        guide::{self, AcceptanceTable, FORMAT, Guide, GuideCost},
         text_drafts,
     },
     preparation::{
@@ -116,7 +116,7 @@ fn make(
     ready: &mut Ready,
     progress: &mut dyn Progress,
 ) -> Result<Option<Guide>, TunerError> {
-    let mut cost = Cost::default();
+    let mut cost = GuideCost::default();
     let shapes = shapes(ready);
     let Some((acceptance, replayed)) = accepted(request, ready, &shapes, &mut cost, progress)? else { return Ok(None) };
     let begin = Instant::now();
@@ -153,7 +153,7 @@ pub fn acceptance(
     progress: &mut dyn Progress,
 ) -> Result<Option<AcceptanceTable>, TunerError> {
     let shapes = shapes(ready);
-    let accepted = accepted(request, ready, &shapes, &mut Cost::default(), progress)?;
+    let accepted = accepted(request, ready, &shapes, &mut GuideCost::default(), progress)?;
     Ok(accepted.map(|(table, _)| table))
 }
 
@@ -162,7 +162,7 @@ fn accepted(
     request: &SweepRequest<'_>,
     ready: &mut Ready,
     shapes: &[TreeShape],
-    cost: &mut Cost,
+    cost: &mut GuideCost,
     progress: &mut dyn Progress,
 ) -> Result<Option<(AcceptanceTable, Option<Replayed>)>, TunerError> {
     let found = match ready.imported.clone() {

@@ -8,9 +8,9 @@ use std::str::FromStr;
 use crate::{
     results::selection::{Comparison, rank},
     running::result::{FIGURES, Paired},
-    statistics::{Interval, IntervalKind, median, student::quantile_above},
+    statistics::{Interval, RangeKind, median, student::quantile_above},
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::{Fingerprint, Measurement, Record},
     },
 };
@@ -22,7 +22,7 @@ const OUTSIDE: f64 = 0.025;
 
 /// A figure of a trial that can be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Figure {
+pub enum RegressionFigure {
     /// Output tokens per second.
     Throughput,
     /// Time of a request.
@@ -37,9 +37,9 @@ pub enum Figure {
 
 /// A condition on the ratio of a figure, newer to older: `throughput < 0.97`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Condition {
+pub struct FailCondition {
     /// The figure.
-    pub figure: Figure,
+    pub figure: RegressionFigure,
     /// Whether it holds below the ratio, not above.
     pub below: bool,
     /// The ratio.
@@ -48,7 +48,7 @@ pub struct Condition {
 
 /// What a check found.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum CheckOutcome {
     /// The condition does not hold.
     Fine,
     /// The condition holds: the whole interval is beyond its ratio.
@@ -59,27 +59,27 @@ pub enum Outcome {
 
 /// The check of a configuration under a load.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Check {
+pub struct RegressionCheck {
     /// How requests arrive.
-    pub load: Load,
+    pub load: TrialLoad,
     /// What was compared; `None` for servers that were measured as they are.
     pub configuration: Option<Configuration>,
     /// The figure in the newer run relative to the older ones.
     pub ratio: Option<Interval>,
     /// The result.
-    pub outcome: Outcome,
+    pub outcome: CheckOutcome,
 }
 
 /// The journal of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
+pub struct RunSummary<'a> {
     /// Its name for the user.
     pub name: &'a str,
     /// Its trials.
     pub records: &'a [Record],
 }
 
-impl Figure {
+impl RegressionFigure {
     const ALL: [(&'static str, Self); 5] = [
         ("throughput", Self::Throughput),
         ("latency", Self::Latency),
@@ -111,30 +111,30 @@ impl Figure {
     }
 }
 
-impl Condition {
-    fn outcome(&self, interval: &Interval) -> Outcome {
+impl FailCondition {
+    fn outcome(&self, interval: &Interval) -> CheckOutcome {
         let (low, high) = (interval.low, interval.high);
         let (is_beyond, is_within) = match self.below {
             true => (high < self.ratio, low >= self.ratio),
             false => (low > self.ratio, high <= self.ratio),
         };
         match (is_beyond, is_within) {
-            (true, _) => Outcome::Worse,
-            (_, true) => Outcome::Fine,
-            _ => Outcome::Unknown(format!("the interval contains {}", self.ratio)),
+            (true, _) => CheckOutcome::Worse,
+            (_, true) => CheckOutcome::Fine,
+            _ => CheckOutcome::Unknown(format!("the interval contains {}", self.ratio)),
         }
     }
 }
 
-impl FromStr for Condition {
+impl FromStr for FailCondition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let names = || Figure::ALL.map(|(name, _)| name).join(", ");
+        let names = || RegressionFigure::ALL.map(|(name, _)| name).join(", ");
         let expected = || format!("expected a condition such as 'throughput < 0.97', with one of {}", names());
         let at = text.find(['<', '>']).ok_or_else(expected)?;
         let (name, ratio) = (text[..at].trim(), text[at + 1..].trim());
-        let figure = Figure::ALL.iter().find(|(known, _)| *known == name).ok_or_else(expected)?.1;
+        let figure = RegressionFigure::ALL.iter().find(|(known, _)| *known == name).ok_or_else(expected)?.1;
         let ratio: f64 = ratio.parse().map_err(|_| expected())?;
         if !(ratio > 0.0 && ratio.is_finite()) {
             return Err(format!("{ratio} is not a ratio: expected a number above 0"));
@@ -146,22 +146,22 @@ impl FromStr for Condition {
 /// Checks the newer run against the older ones, the first of which says what is checked: the configuration that it chose
 /// under each load, or under the given one.
 pub fn check(
-    older: &[Run<'_>],
-    newer: Run<'_>,
+    older: &[RunSummary<'_>],
+    newer: RunSummary<'_>,
     comparison: Comparison,
-    load: Option<Load>,
-    condition: Condition,
-) -> Vec<Check> {
+    load: Option<TrialLoad>,
+    condition: FailCondition,
+) -> Vec<RegressionCheck> {
     let Some(first) = older.first() else { return Vec::new() };
     let rankings = rank(first.records, comparison);
     let differing = older.iter().skip(1).chain([&newer]).find_map(|run| difference(first, run));
     let chosen = rankings.into_iter().filter(|one| load.is_none_or(|load| one.load == load));
-    let check = |load: Load, chosen: Option<Configuration>| {
-        let unknown = |reason: String| Check {
+    let check = |load: TrialLoad, chosen: Option<Configuration>| {
+        let unknown = |reason: String| RegressionCheck {
             load,
             configuration: chosen.clone(),
             ratio: None,
-            outcome: Outcome::Unknown(reason),
+            outcome: CheckOutcome::Unknown(reason),
         };
         if let Some(reason) = &differing {
             return unknown(reason.clone());
@@ -170,9 +170,12 @@ pub fn check(
             return unknown(format!("{} chose no configuration for this load", first.name));
         };
         match ratio(older, newer, load, configuration, condition.figure) {
-            Ok(ratio) => {
-                Check { load, configuration: chosen.clone(), outcome: condition.outcome(&ratio), ratio: Some(ratio) }
-            }
+            Ok(ratio) => RegressionCheck {
+                load,
+                configuration: chosen.clone(),
+                outcome: condition.outcome(&ratio),
+                ratio: Some(ratio),
+            },
             Err(reason) => unknown(reason),
         }
     };
@@ -180,25 +183,25 @@ pub fn check(
 }
 
 /// Checks two servers that were measured in turns, the second against the first.
-pub fn check_paired(paired: &[Paired], load: Option<Load>, condition: Condition) -> Vec<Check> {
+pub fn check_paired(paired: &[Paired], load: Option<TrialLoad>, condition: FailCondition) -> Vec<RegressionCheck> {
     let index = FIGURES.iter().position(|figure| figure.name == condition.figure.of_server());
     let check = |pair: &Paired| {
         let ratio = index.and_then(|index| pair.ratios[index]);
         let outcome = match ratio {
-            None => Outcome::Unknown("a server does not report this figure".into()),
-            Some(ratio) if ratio.kind != IntervalKind::Confidence => {
-                Outcome::Unknown(format!("{} pairs are too few for an interval", pair.pairs))
+            None => CheckOutcome::Unknown("a server does not report this figure".into()),
+            Some(ratio) if ratio.kind != RangeKind::Confidence => {
+                CheckOutcome::Unknown(format!("{} pairs are too few for an interval", pair.pairs))
             }
             Some(ratio) => condition.outcome(&ratio),
         };
-        Check { load: pair.load, configuration: None, ratio, outcome }
+        RegressionCheck { load: pair.load, configuration: None, ratio, outcome }
     };
     paired.iter().filter(|pair| load.is_none_or(|load| pair.load == load)).map(check).collect()
 }
 
 /// What keeps two runs from being compared; `None` if only the version of the engine differs.
-fn difference(first: &Run<'_>, other: &Run<'_>) -> Option<String> {
-    let print = |run: &Run<'_>| run.records.first().map(|record| record.fingerprint.clone());
+fn difference(first: &RunSummary<'_>, other: &RunSummary<'_>) -> Option<String> {
+    let print = |run: &RunSummary<'_>| run.records.first().map(|record| record.fingerprint.clone());
     let (Some(one), Some(two)) = (print(first), print(other)) else {
         return Some(format!("{} or {} has no trial", first.name, other.name));
     };
@@ -212,13 +215,13 @@ fn difference(first: &Run<'_>, other: &Run<'_>) -> Option<String> {
 
 /// The figure in the newer run relative to the mean of the older ones, with the interval that their scatter gives.
 fn ratio(
-    older: &[Run<'_>],
-    newer: Run<'_>,
-    load: Load,
+    older: &[RunSummary<'_>],
+    newer: RunSummary<'_>,
+    load: TrialLoad,
     configuration: &Configuration,
-    figure: Figure,
+    figure: RegressionFigure,
 ) -> Result<Interval, String> {
-    let value = |run: &Run<'_>| {
+    let value = |run: &RunSummary<'_>| {
         let own = run.records.iter().filter(|one| one.trial.load == load && one.trial.configuration == *configuration);
         let trials = own.filter_map(Record::measurement).filter(|trial| trial.exclusion().is_none());
         let values: Vec<f64> = trials.filter_map(|trial| figure.of(trial)).filter(|value| *value > 0.0).collect();
@@ -240,7 +243,7 @@ fn ratio(
         median: change.exp(),
         low: (change - reach).exp(),
         high: (change + reach).exp(),
-        kind: IntervalKind::Confidence,
+        kind: RangeKind::Confidence,
         coverage: 1.0 - 2.0 * OUTSIDE,
     })
 }
@@ -252,13 +255,13 @@ mod tests {
     use super::*;
     use crate::{
         results::selection::Looks,
-        trials::record::{Origin, Outcome as Ran, Role, Spread, Trial},
+        trials::record::{Outcome as Ran, Role, Trial, TrialOrigin, TrialSpread},
     };
 
     /// A run of no speculation and a chain of three, which is twice as fast.
-    fn run(rate: f64, engine: &str, load: Load) -> Vec<Record> {
+    fn run(rate: f64, engine: &str, load: TrialLoad) -> Vec<Record> {
         let record = |shape: &str, role: Role, rate: f64, repeat: usize| {
-            let spread = Spread { median: 1e3 / rate, ..Spread::default() };
+            let spread = TrialSpread { median: 1e3 / rate, ..TrialSpread::default() };
             let trial = Trial { configuration: Configuration::of(shape.parse().expect("a shape")), load, repeat };
             let figures = Measurement {
                 output_tokens_per_s: rate * (1.0 + 0.001 * repeat as f64),
@@ -272,7 +275,7 @@ mod tests {
                 trial,
                 role,
                 fingerprint: Fingerprint { engine: engine.into(), device: "gpu".into(), ..Fingerprint::default() },
-                origin: Origin::default(),
+                origin: TrialOrigin::default(),
                 finished_at: 0,
                 outcome: Ran::Measured(Box::new(figures)),
             }
@@ -287,11 +290,16 @@ mod tests {
             .collect()
     }
 
-    fn outcome(condition: &str, older: &[Vec<Record>], newer: &[Record]) -> Outcome {
-        let runs: Vec<Run<'_>> = older.iter().map(|records| Run { name: "old", records }).collect();
+    fn outcome(condition: &str, older: &[Vec<Record>], newer: &[Record]) -> CheckOutcome {
+        let runs: Vec<RunSummary<'_>> = older.iter().map(|records| RunSummary { name: "old", records }).collect();
         let comparison = Comparison { metric: Metric::Throughput, looks: Looks::Planned };
-        let found =
-            check(&runs, Run { name: "new", records: newer }, comparison, None, condition.parse().expect(condition));
+        let found = check(
+            &runs,
+            RunSummary { name: "new", records: newer },
+            comparison,
+            None,
+            condition.parse().expect(condition),
+        );
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].configuration.as_ref().map(ToString::to_string).as_deref(), Some("3,1,4"));
         found[0].outcome.clone()
@@ -299,32 +307,32 @@ mod tests {
 
     #[test]
     fn only_an_interval_beyond_the_ratio_fails() {
-        let load = Load::BatchSize(8);
+        let load = TrialLoad::BatchSize(8);
         let older = [100.0, 100.3, 99.8].map(|rate| run(rate, "sglang 0.5.15", load));
         let newer = |rate: f64| run(rate, "sglang 0.5.16", load);
-        assert_eq!(outcome("throughput < 0.97", &older, &newer(100.0)), Outcome::Fine);
-        assert_eq!(outcome("throughput < 0.97", &older, &newer(80.0)), Outcome::Worse);
-        assert!(matches!(outcome("throughput < 0.97", &older, &newer(97.0)), Outcome::Unknown(_)));
-        assert_eq!(outcome("latency > 1.1", &older, &newer(80.0)), Outcome::Worse);
-        assert_eq!(outcome("accept_length < 0.99", &older, &newer(80.0)), Outcome::Fine);
+        assert_eq!(outcome("throughput < 0.97", &older, &newer(100.0)), CheckOutcome::Fine);
+        assert_eq!(outcome("throughput < 0.97", &older, &newer(80.0)), CheckOutcome::Worse);
+        assert!(matches!(outcome("throughput < 0.97", &older, &newer(97.0)), CheckOutcome::Unknown(_)));
+        assert_eq!(outcome("latency > 1.1", &older, &newer(80.0)), CheckOutcome::Worse);
+        assert_eq!(outcome("accept_length < 0.99", &older, &newer(80.0)), CheckOutcome::Fine);
         // A scatter of ten percent hides a loss of ten.
         let rough = [90.0, 100.0, 110.0].map(|rate| run(rate, "sglang 0.5.15", load));
-        assert!(matches!(outcome("throughput < 0.97", &rough, &newer(90.0)), Outcome::Unknown(_)));
+        assert!(matches!(outcome("throughput < 0.97", &rough, &newer(90.0)), CheckOutcome::Unknown(_)));
     }
 
     #[test]
     fn what_cannot_be_compared_is_unknown() {
-        let load = Load::BatchSize(8);
+        let load = TrialLoad::BatchSize(8);
         let older = [100.0, 101.0].map(|rate| run(rate, "sglang 0.5.15", load));
         let told = outcome("throughput < 0.97", &older, &run(50.0, "sglang 0.5.16", load));
-        assert!(matches!(&told, Outcome::Unknown(reason) if reason.contains("2 of the older runs")), "{told:?}");
+        assert!(matches!(&told, CheckOutcome::Unknown(reason) if reason.contains("2 of the older runs")), "{told:?}");
         let older = [100.0, 101.0, 99.0].map(|rate| run(rate, "sglang 0.5.15", load));
         let told = outcome("throughput < 0.97", &older, &run(50.0, "vllm 0.26.0", load));
-        assert!(matches!(&told, Outcome::Unknown(reason) if reason.contains("engine")), "{told:?}");
-        let told = outcome("throughput < 0.97", &older, &run(50.0, "sglang 0.5.16", Load::BatchSize(1)));
-        assert!(matches!(&told, Outcome::Unknown(reason) if reason.contains("did not measure")), "{told:?}");
+        assert!(matches!(&told, CheckOutcome::Unknown(reason) if reason.contains("engine")), "{told:?}");
+        let told = outcome("throughput < 0.97", &older, &run(50.0, "sglang 0.5.16", TrialLoad::BatchSize(1)));
+        assert!(matches!(&told, CheckOutcome::Unknown(reason) if reason.contains("did not measure")), "{told:?}");
         let told = outcome("itl > 1.1", &older, &run(50.0, "sglang 0.5.16", load));
-        assert!(matches!(told, Outcome::Unknown(_)));
+        assert!(matches!(told, CheckOutcome::Unknown(_)));
     }
 
     #[test]
@@ -333,22 +341,27 @@ mod tests {
         let paired = |ratio: Interval| {
             let mut ratios = [None; FIGURES.len()];
             ratios[0] = Some(ratio);
-            [Paired { load: Load::BatchSize(4), cache: crate::running::record::Cache::Cold, pairs: 6, ratios }]
+            [Paired {
+                load: TrialLoad::BatchSize(4),
+                cache: crate::running::record::PrefixCacheUse::Cold,
+                pairs: 6,
+                ratios,
+            }]
         };
-        let condition: Condition = "throughput<0.97".parse().expect("a condition");
+        let condition: FailCondition = "throughput<0.97".parse().expect("a condition");
         let one = |ratio| check_paired(&paired(ratio), None, condition)[0].outcome.clone();
-        assert_eq!(one(interval(0.90, 0.95, IntervalKind::Confidence)), Outcome::Worse);
-        assert_eq!(one(interval(0.98, 1.02, IntervalKind::Confidence)), Outcome::Fine);
-        assert!(matches!(one(interval(0.90, 0.95, IntervalKind::Range)), Outcome::Unknown(_)));
+        assert_eq!(one(interval(0.90, 0.95, RangeKind::Confidence)), CheckOutcome::Worse);
+        assert_eq!(one(interval(0.98, 1.02, RangeKind::Confidence)), CheckOutcome::Fine);
+        assert!(matches!(one(interval(0.90, 0.95, RangeKind::Range)), CheckOutcome::Unknown(_)));
     }
 
     #[test]
     fn conditions_are_read_strictly() {
         for text in ["throughput", "speed < 1", "throughput < x", "throughput < 0", "throughput < -1", "< 1", "itl = 3"]
         {
-            assert!(text.parse::<Condition>().is_err(), "{text}");
+            assert!(text.parse::<FailCondition>().is_err(), "{text}");
         }
-        let condition: Condition = " itl >1.05 ".parse().expect("a condition");
-        assert_eq!((condition.figure, condition.below, condition.ratio), (Figure::Itl, false, 1.05));
+        let condition: FailCondition = " itl >1.05 ".parse().expect("a condition");
+        assert_eq!((condition.figure, condition.below, condition.ratio), (RegressionFigure::Itl, false, 1.05));
     }
 }

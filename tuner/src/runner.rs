@@ -14,21 +14,21 @@ use engine::{Engine, EngineError, Request, ShapePolicy};
 use schemas::sweep::Objective;
 
 use self::drive::drive;
-pub(crate) use self::drive::{CompletedRequest, Observations, Source};
+pub(crate) use self::drive::{CompletedRequest, Observations, RequestSource};
 use crate::{
     host::machine::Watch,
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::{Measurement, Trial},
     },
-    workload::Workload,
+    workload::LoadedWorkload,
 };
 
 /// Inputs and limits of a trial.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialOptions<'a> {
     /// The requests.
-    pub workload: &'a Workload,
+    pub workload: &'a LoadedWorkload,
     /// The objective, whose limits define goodput.
     pub objective: Objective,
     /// Simulated accept length, in tokens per round: the imported value of the trial's shape; `None` for the engine's
@@ -81,8 +81,8 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result
         let short = |request: &Request| shortened(request, workload.warm_up_tokens);
         let warm_up: Vec<Request> = requests.iter().take(batch).map(short).collect();
         let source = match &source {
-            Source::Closed(batch_size) => Source::Closed(*batch_size),
-            Source::Open(_) => Source::Open(vec![Duration::ZERO; warm_up.len()]),
+            RequestSource::Closed(batch_size) => RequestSource::Closed(*batch_size),
+            RequestSource::Open(_) => RequestSource::Open(vec![Duration::ZERO; warm_up.len()]),
         };
         if drive(engine, &warm_up, &source, interrupted)?.is_none() {
             return Ok(Ended::Interrupted);
@@ -97,17 +97,20 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result
 }
 
 /// The requests of a trial and their arrivals.
-pub(crate) fn asked(workload: &Workload, trial: &Trial) -> Result<(Vec<Request>, Source), EngineError> {
+pub(crate) fn asked(workload: &LoadedWorkload, trial: &Trial) -> Result<(Vec<Request>, RequestSource), EngineError> {
     let load = trial.load;
-    if let Load::BatchSize(batch_size) = load {
+    if let TrialLoad::BatchSize(batch_size) = load {
         // Requests are repeated if there are fewer than the batch.
         let count = workload.requests_under(load);
-        return Ok((workload.requests.iter().cycle().take(count).cloned().collect(), Source::Closed(batch_size)));
+        return Ok((
+            workload.requests.iter().cycle().take(count).cloned().collect(),
+            RequestSource::Closed(batch_size),
+        ));
     }
     let arrivals = workload.arrivals(load, trial.repeat).ok_or_else(|| {
         EngineError::Configuration("the workload has no recorded arrival times: only workload.trace has".into())
     })?;
-    Ok((workload.requests.clone(), Source::Open(arrivals)))
+    Ok((workload.requests.clone(), RequestSource::Open(arrivals)))
 }
 
 pub(crate) fn shortened(request: &Request, tokens: usize) -> Request {

@@ -24,10 +24,10 @@ use std::{
 use external::{
     ServerError,
     api::{Api, ServerInfo},
-    http::{AUTHORITIES, Key},
+    http::{AUTHORITIES, ApiKey},
 };
 
-pub use self::describe::LaunchFile;
+pub use self::describe::DescribedFile;
 use self::{
     journal::RunningContents,
     prompts::PromptPool,
@@ -40,7 +40,7 @@ use crate::{
         time_limit::{Over, TimeLimit},
     },
     trials::{
-        configuration::Load,
+        configuration::TrialLoad,
         journal::{RUNNING, already_there, exists, lines::Lines},
     },
     workload::ModelText,
@@ -69,7 +69,7 @@ pub struct Connected {
 
 /// Inputs of a measurement.
 #[derive(Debug)]
-pub struct RunningRequest<'a> {
+pub struct RunningMeasurement<'a> {
     /// The settings.
     pub asked: RunningSettings,
     /// Folder of the checkpoint whose tokenizer makes tokens of the prompts.
@@ -98,7 +98,7 @@ pub trait RunningProgress {
     /// This many trials are planned, of which `done` are measured.
     fn planned(&mut self, trials: usize, done: usize);
     /// A trial starts.
-    fn started(&mut self, server: &RunningServer, load: Load, repeat: usize);
+    fn started(&mut self, server: &RunningServer, load: TrialLoad, repeat: usize);
     /// A trial is in the journal.
     fn finished(&mut self, server: &RunningServer, record: &RunningRecord);
     /// A message for the user.
@@ -109,7 +109,7 @@ pub trait RunningProgress {
 ///
 /// # Errors
 /// When the URL is wrong, nothing answers, the server is not ready, or the launch file has no launch.
-pub fn connect(url: &str, key: Option<Key>, launch: Option<&LaunchFile<'_>>) -> Result<Connected, TunerError> {
+pub fn connect(url: &str, key: Option<ApiKey>, launch: Option<&DescribedFile<'_>>) -> Result<Connected, TunerError> {
     let base = base(url)?;
     let failed = |error: ServerError| TunerError::System(SystemError::Server(help(error, &base)));
     let (api, info) = Api::recognise(&base, key.clone(), LONGEST_DESCRIPTION).map_err(failed)?;
@@ -222,7 +222,7 @@ fn help(error: ServerError, base: &str) -> ServerError {
 /// # Errors
 /// When a load is above a server's limit, the prompts or the journal cannot be used, or a server fails.
 pub fn run(
-    request: &RunningRequest<'_>,
+    request: &RunningMeasurement<'_>,
     servers: &[Connected],
     progress: &mut dyn RunningProgress,
 ) -> Result<(RunningContents, RunningEnd), TunerError> {
@@ -263,13 +263,13 @@ pub fn run(
     let limit = TimeLimit::new(asked.seconds, request.interrupted, &begun).begin();
     let ended = limit.bound(|stop| {
         let (failures, start) = (0, starts);
-        Bench { request, servers, prompts, start, lines, records, failures, limit, stop, progress }.measure()
+        RunningBench { request, servers, prompts, start, lines, records, failures, limit, stop, progress }.measure()
     })?;
     Ok((journal::read(&request.out)?, ended))
 }
 
 /// Refuses batches that a server would not run together.
-fn check_limit(server: &RunningServer, loads: &[Load]) -> Result<(), TunerError> {
+fn check_limit(server: &RunningServer, loads: &[TrialLoad]) -> Result<(), TunerError> {
     let largest = loads.iter().filter_map(|load| load.batch_size()).max();
     match (largest, server.limit) {
         (Some(batch), Some(limit)) if batch > limit => Err(TunerError::Configuration(format!(
@@ -282,7 +282,7 @@ fn check_limit(server: &RunningServer, loads: &[Load]) -> Result<(), TunerError>
     }
 }
 
-fn prompts(request: &RunningRequest<'_>, servers: &[Connected], starts: usize) -> Result<PromptPool, TunerError> {
+fn prompts(request: &RunningMeasurement<'_>, servers: &[Connected], starts: usize) -> Result<PromptPool, TunerError> {
     let told = servers.iter().filter_map(|one| one.server.setting("context length")?.parse::<usize>().ok());
     let model = ModelText::open(&request.model, told.min())?;
     let RunningSettings { workload, folder, loads, repeats, .. } = &request.asked;
@@ -316,8 +316,8 @@ fn notes(asked: &RunningSettings, prompts: &PromptPool, servers: &[Connected]) -
 }
 
 /// A measurement under way.
-struct Bench<'a, 'b> {
-    request: &'a RunningRequest<'a>,
+struct RunningBench<'a, 'b> {
+    request: &'a RunningMeasurement<'a>,
     servers: &'a [Connected],
     prompts: PromptPool,
     /// Number of earlier starts.
@@ -332,7 +332,7 @@ struct Bench<'a, 'b> {
     progress: &'b mut dyn RunningProgress,
 }
 
-impl Bench<'_, '_> {
+impl RunningBench<'_, '_> {
     /// All blocks that are not measured yet: every load in every repeat.
     fn measure(&mut self) -> Result<RunningEnd, TunerError> {
         let (repeats, loads) = (self.request.asked.repeats, self.request.asked.loads.clone());
@@ -364,7 +364,7 @@ impl Bench<'_, '_> {
     }
 
     /// Measures one server; returns false if it was stopped by the user or by the end of the time.
-    fn trial(&mut self, at: usize, load: Load, repeat: usize, draw: &prompts::Draw) -> Result<bool, TunerError> {
+    fn trial(&mut self, at: usize, load: TrialLoad, repeat: usize, draw: &prompts::Draw) -> Result<bool, TunerError> {
         let Connected { api, server, .. } = &self.servers[at];
         self.progress.started(server, load, repeat);
         let options = trial::RunningOptions {
@@ -397,7 +397,7 @@ impl Bench<'_, '_> {
     }
 
     /// Whether all servers have a trial of a block that counts, with the same prompts.
-    fn is_done(&self, repeat: usize, load: Load) -> bool {
+    fn is_done(&self, repeat: usize, load: TrialLoad) -> bool {
         let of = |server: usize, draw: usize| {
             let is_it =
                 |one: &&RunningRecord| (one.server, one.load, one.repeat, one.draw) == (server, load, repeat, draw);
@@ -461,9 +461,10 @@ mod tests {
     #[test]
     fn a_load_above_the_limit_is_refused_with_both_numbers() {
         let server = RunningServer { url: "http://h:1".into(), limit: Some(48), ..RunningServer::default() };
-        let told = check_limit(&server, &[Load::BatchSize(1), Load::BatchSize(64)]).expect_err("above").to_string();
+        let told =
+            check_limit(&server, &[TrialLoad::BatchSize(1), TrialLoad::BatchSize(64)]).expect_err("above").to_string();
         assert!(told.contains("64") && told.contains("48") && told.contains("http://h:1"), "{told}");
-        assert!(check_limit(&server, &[Load::BatchSize(48)]).is_ok());
-        assert!(check_limit(&RunningServer { limit: None, ..server }, &[Load::BatchSize(4096)]).is_ok());
+        assert!(check_limit(&server, &[TrialLoad::BatchSize(48)]).is_ok());
+        assert!(check_limit(&RunningServer { limit: None, ..server }, &[TrialLoad::BatchSize(4096)]).is_ok());
     }
 }

@@ -14,7 +14,7 @@ pub struct Interval {
     /// Upper end.
     pub high: f64,
     /// The kind of interval.
-    pub kind: IntervalKind,
+    pub kind: RangeKind,
     /// Coverage of the interval, from 0 to 1; 0 for a single repeat.
     pub coverage: f64,
 }
@@ -22,7 +22,7 @@ pub struct Interval {
 /// The kind of an [`Interval`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum IntervalKind {
+pub enum RangeKind {
     /// A confidence interval of at least 95%; [`Interval::coverage`] is its exact coverage.
     Confidence,
     /// The minimum and maximum of repeats that are too few for a confidence interval.
@@ -62,15 +62,15 @@ pub fn interval(values: &[f64]) -> Option<Interval> {
     let count = sorted.len();
     let [low, high] = [*sorted.first()?, *sorted.last()?];
     if count == 1 {
-        return Some(Interval { median, low, high, kind: IntervalKind::Single, coverage: 0.0 });
+        return Some(Interval { median, low, high, kind: RangeKind::Single, coverage: 0.0 });
     }
     let enough =
         (0..count / 2).map(|at| (at, coverage(count, at))).take_while(|(_, coverage)| *coverage >= LEVEL).last();
     Some(match enough {
         Some((at, coverage)) => {
-            Interval { median, low: sorted[at], high: sorted[count - 1 - at], kind: IntervalKind::Confidence, coverage }
+            Interval { median, low: sorted[at], high: sorted[count - 1 - at], kind: RangeKind::Confidence, coverage }
         }
-        None => Interval { median, low, high, kind: IntervalKind::Range, coverage: coverage(count, 0) },
+        None => Interval { median, low, high, kind: RangeKind::Range, coverage: coverage(count, 0) },
     })
 }
 
@@ -113,7 +113,7 @@ mod tests {
     fn the_coverage_is_what_is_printed_whatever_the_values_are_drawn_from() {
         for count in [3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 25] {
             let told = interval(&(0..count).map(f64::from).collect::<Vec<_>>()).expect("values");
-            assert_eq!(told.kind == IntervalKind::Confidence, count >= 6, "{count}");
+            assert_eq!(told.kind == RangeKind::Confidence, count >= 6, "{count}");
             assert_eq!(told.coverage >= 0.95, count >= 6, "{count}: {}", told.coverage);
             let skewed = |random: &mut StdRng| -(1.0 - random.random::<f64>()).ln();
             // A third of the trials take 10 to 300% longer. The true median of such times comes from a million draws.
@@ -137,16 +137,16 @@ mod tests {
 
     #[test]
     fn few_values_have_a_range_and_no_interval() {
-        let check = |values: &[f64], ends: (f64, f64), kind: IntervalKind, coverage: f64| {
+        let check = |values: &[f64], ends: (f64, f64), kind: RangeKind, coverage: f64| {
             let found = interval(values).expect("values");
             assert_eq!(((found.low, found.high), found.kind), (ends, kind), "{values:?}");
             assert!((found.coverage - coverage).abs() < 1e-12, "{values:?}: {}", found.coverage);
         };
-        check(&[3.0], (3.0, 3.0), IntervalKind::Single, 0.0);
-        check(&[2.0, 1.0], (1.0, 2.0), IntervalKind::Range, 0.5);
-        check(&[5.0, 1.0, 2.0], (1.0, 5.0), IntervalKind::Range, 0.75);
-        check(&[5.0, 1.0, 4.0, 2.0, 3.0, 100.0], (1.0, 100.0), IntervalKind::Confidence, 0.96875);
-        check(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], (2.0, 8.0), IntervalKind::Confidence, 0.9609375);
+        check(&[3.0], (3.0, 3.0), RangeKind::Single, 0.0);
+        check(&[2.0, 1.0], (1.0, 2.0), RangeKind::Range, 0.5);
+        check(&[5.0, 1.0, 2.0], (1.0, 5.0), RangeKind::Range, 0.75);
+        check(&[5.0, 1.0, 4.0, 2.0, 3.0, 100.0], (1.0, 100.0), RangeKind::Confidence, 0.96875);
+        check(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], (2.0, 8.0), RangeKind::Confidence, 0.9609375);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use schemas::{
     tree::TreeShape,
 };
 
-pub use self::few_starts::{Found, most_starts, most_trials as few_starts_trials, rotations};
+pub use self::few_starts::{SearchFindings, most_starts, most_trials as few_starts_trials, rotations};
 pub use crate::trials::shard::Shard;
 use crate::{
     TunerError,
@@ -24,7 +24,7 @@ use crate::{
     results::selection::{Comparison, LoadRanking, Looks, rank},
     space::Candidate,
     trials::{
-        configuration::{Configuration, Knobs, Load},
+        configuration::{Configuration, Knobs, TrialLoad},
         record::{Record, Role, Trial},
     },
 };
@@ -35,7 +35,7 @@ pub struct Experiment {
     /// The configurations, baselines first.
     pub entrants: Vec<Candidate>,
     /// How requests arrive.
-    pub loads: Vec<Load>,
+    pub loads: Vec<TrialLoad>,
     /// Number of repeats of each configuration and load.
     pub repeats: usize,
     /// The metric to optimise.
@@ -137,7 +137,7 @@ impl Experiment {
     }
 
     /// The ranking under a load; `None` before its first trial.
-    pub fn standing(&self, history: &[Record], load: Load) -> Option<LoadRanking> {
+    pub fn standing(&self, history: &[Record], load: TrialLoad) -> Option<LoadRanking> {
         let comparison = Comparison { metric: self.metric, looks: self.looks };
         rank(history.iter().filter(|record| record.trial.load == load), comparison).pop()
     }
@@ -171,7 +171,7 @@ pub fn few_starts(
     experiment: &Experiment,
     acceptance: Option<&AcceptanceTable>,
     tables: &[Configuration],
-    found: &mut Found,
+    found: &mut SearchFindings,
     bench: &mut dyn TrialRunner,
 ) -> Result<StopReason, SearchStop> {
     let ended = few_starts::run(search, experiment, acceptance, tables, found, bench)?;

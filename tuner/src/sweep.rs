@@ -11,7 +11,7 @@ use std::{path::PathBuf, sync::OnceLock};
 use schemas::{sweep::StrategyName, tuned::TunedFile};
 
 pub use self::preflight::{Refusal, refusals};
-use self::system_bench::{Field, Measured, SystemBench};
+use self::system_bench::{MeasuredTrials, SweepField, SystemBench};
 pub use crate::preparation::request::{Progress, SweepRequest};
 pub use crate::strategy::StopReason;
 use crate::{
@@ -25,17 +25,17 @@ use crate::{
     runner::estimate::Estimate,
     space::Expanded,
     strategy::{self, Experiment, Planned, SearchStop},
-    system::{InProcess, server::Lookup, time_limit::TimeLimit},
+    system::{InProcess, server::FileLookup, time_limit::TimeLimit},
     trials::{
-        configuration::Load,
-        journal::{self, Header, Journal},
+        configuration::TrialLoad,
+        journal::{self, Journal, JournalHeader},
         record::{Fingerprint, Record, Trial},
     },
 };
 
 /// What a sweep would do.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SweepPlan {
     /// Number of trials.
     pub planned: Planned,
     /// Trials in their order, if the strategy knows them in advance; else the baselines under every load, which are
@@ -46,7 +46,7 @@ pub struct Plan {
     /// The configurations, and the dropped ones.
     pub space: Expanded,
     /// The requests of a trial under each load.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<LoadSize>,
     /// Estimated duration of the remaining trials.
     pub estimate: Estimate,
     /// Where and with what it runs.
@@ -55,9 +55,9 @@ pub struct Plan {
 
 /// The requests of a trial under a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Asked {
+pub struct LoadSize {
     /// How requests arrive.
-    pub load: Load,
+    pub load: TrialLoad,
     /// Number of requests.
     pub requests: usize,
     /// Maximum number of generated tokens.
@@ -88,12 +88,12 @@ pub struct SweepSummary {
 pub struct Outline {
     /// Number of trials.
     pub planned: Planned,
-    /// As [`Plan::trials`].
+    /// As [`SweepPlan::trials`].
     pub trials: Vec<Trial>,
     /// The configurations, and the dropped ones.
     pub space: Expanded,
     /// How requests arrive.
-    pub loads: Vec<Load>,
+    pub loads: Vec<TrialLoad>,
     /// The command line of every configuration's server, if servers are measured.
     pub starts: Vec<String>,
     /// The most starts of servers, without those that confirm a verdict.
@@ -101,7 +101,7 @@ pub struct Outline {
     /// Whether what a verdict is about is measured in one more start.
     pub confirms: bool,
     /// What is known of the models and the image that servers need.
-    pub lookups: Vec<Lookup>,
+    pub lookups: Vec<FileLookup>,
     /// Why a guided search on servers does not replay acceptance; `None` if it does.
     pub not_replayed: Option<String>,
 }
@@ -137,7 +137,7 @@ pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
 ///
 /// # Errors
 /// When the models or the workload cannot be loaded, or the folder's journal cannot be continued.
-pub fn plan(request: &SweepRequest<'_>) -> Result<Plan, TunerError> {
+pub fn plan(request: &SweepRequest<'_>) -> Result<SweepPlan, TunerError> {
     let mut ready = prepare(request)?;
     let search = &request.file.search;
     let planned = strategy::planned(search, &ready.experiment);
@@ -160,12 +160,12 @@ pub fn plan(request: &SweepRequest<'_>) -> Result<Plan, TunerError> {
         Estimate::measure(engine, workload, &left, &loaded)?
     };
     let workload = &ready.workload;
-    let asked = |load: &Load| Asked {
+    let asked = |load: &TrialLoad| LoadSize {
         load: *load,
         requests: workload.requests_under(*load),
         tokens: workload.tokens_under(*load),
     };
-    Ok(Plan {
+    Ok(SweepPlan {
         planned,
         done: trials.len() - left.len(),
         trials,
@@ -200,7 +200,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     };
     progress.planned(planned, records.len());
     let predictions = guide.as_ref().map_or(&[][..], |guide| &guide.predictions);
-    let field = Field::from(&ready);
+    let field = SweepField::from(&ready);
     let mut system = InProcess::new(&mut ready);
     let begun = OnceLock::new();
     let limit = TimeLimit::new(search.seconds, request.interrupted, &begun).begin();
@@ -215,7 +215,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
 fn finish(
     request: &SweepRequest<'_>,
     searched: Result<StopReason, SearchStop>,
-    Measured { records, ran, kept, cut }: Measured,
+    MeasuredTrials { records, ran, kept, cut }: MeasuredTrials,
     context_length: usize,
     fingerprint: &Fingerprint,
     guide: Option<&Guide>,
@@ -246,8 +246,8 @@ fn planned(request: &SweepRequest<'_>, experiment: &Experiment) -> Planned {
     }
 }
 
-fn header(request: &SweepRequest<'_>, ready: &Ready, planned: Planned) -> Header {
-    Header {
+fn header(request: &SweepRequest<'_>, ready: &Ready, planned: Planned) -> JournalHeader {
+    JournalHeader {
         format: journal::FORMAT,
         journal: journal::new_name(&request.out),
         sweep: journal::meaning_hash(&request.file),
@@ -261,7 +261,7 @@ fn header(request: &SweepRequest<'_>, ready: &Ready, planned: Planned) -> Header
 }
 
 /// Refuses a folder whose journal cannot be continued with this header, before anything is written into it.
-fn check_continues(request: &SweepRequest<'_>, header: &Header) -> Result<(), TunerError> {
+fn check_continues(request: &SweepRequest<'_>, header: &JournalHeader) -> Result<(), TunerError> {
     if !(request.resume && journal::exists(&request.out)) {
         return Ok(());
     }
@@ -270,7 +270,7 @@ fn check_continues(request: &SweepRequest<'_>, header: &Header) -> Result<(), Tu
     let before = journal::read(&request.out)?.header;
     let engine = before.fingerprint.engine.clone();
     // Which engine it is shows only once a server runs.
-    let header = Header { fingerprint: Fingerprint { engine, ..header.fingerprint.clone() }, ..header.clone() };
+    let header = JournalHeader { fingerprint: Fingerprint { engine, ..header.fingerprint.clone() }, ..header.clone() };
     match before.refusal(&header) {
         Some(reason) => Err(TunerError::Journal { path: request.out.join(journal::FILE_NAME), reason }),
         None => Ok(()),
@@ -279,7 +279,7 @@ fn check_continues(request: &SweepRequest<'_>, header: &Header) -> Result<(), Tu
 
 fn open(
     request: &SweepRequest<'_>,
-    header: &Header,
+    header: &JournalHeader,
     progress: &mut dyn Progress,
 ) -> Result<(Journal, Vec<Record>), TunerError> {
     if !(request.resume && journal::exists(&request.out)) {

@@ -19,15 +19,15 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::sweep::{self, SweepFile};
 
 pub use self::model_text::ModelText;
-use self::{prompts::Prompts, random::share, trace::Traced};
-use crate::{TunerError, error::tidy, trials::configuration::Load};
+use self::{prompts::PromptList, random::share, trace::TracedRequest};
+use crate::{TunerError, error::tidy, trials::configuration::TrialLoad};
 
 /// Maximum number of prompt tokens of a trial, over all requests: one GiB of them.
 const MOST_TOKENS: usize = 1 << 28;
 
 /// The requests of a trial. They are the same in every trial, so that shapes are compared on the same texts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Workload {
+pub struct LoadedWorkload {
     /// In the order in which they are sent.
     pub requests: Vec<Request>,
     /// Arrival times of a trace's requests, relative to the first one; empty without a trace.
@@ -57,7 +57,7 @@ struct Room {
     vocab_size: usize,
 }
 
-impl Workload {
+impl LoadedWorkload {
     /// Reads the prompts of a sweep. Relative paths refer to `folder`.
     ///
     /// # Errors
@@ -71,8 +71,9 @@ impl Workload {
             let trace = trace::read(&folder.join(path), workload, &mut numbers, model, &room)?;
             recorded = trace.requests.iter().map(|request| request.arrival).collect();
             let traced = trace.requests.into_iter().zip(workload.seed..);
-            let asked = traced
-                .map(|(Traced { tokens, output_length, .. }, seed)| request(workload, tokens, output_length, seed));
+            let asked = traced.map(|(TracedRequest { tokens, output_length, .. }, seed)| {
+                request(workload, tokens, output_length, seed)
+            });
             let requests: Vec<Request> = asked.collect();
             let prompts = requests.len();
             (requests, trace.left_out, prompts)
@@ -96,12 +97,12 @@ impl Workload {
     }
 
     /// Number of requests that a trial under a load sends: at least as many as run together.
-    pub fn requests_under(&self, load: Load) -> usize {
+    pub fn requests_under(&self, load: TrialLoad) -> usize {
         self.requests.len().max(load.batch_size().unwrap_or_default())
     }
 
     /// Maximum number of tokens that such a trial generates.
-    pub fn tokens_under(&self, load: Load) -> u64 {
+    pub fn tokens_under(&self, load: TrialLoad) -> u64 {
         let tokens = |request: &Request| request.stop.max_new_tokens.unwrap_or_default() as u64;
         self.requests.iter().cycle().take(self.requests_under(load)).map(tokens).sum()
     }
@@ -109,11 +110,11 @@ impl Workload {
     /// Arrival times of the requests, relative to the first one: the same for every configuration, but different in
     /// every repeat, so that no single draw decides; recorded times are always the same. `None` for a closed loop, and
     /// for recorded times if the workload has none.
-    pub fn arrivals(&self, load: Load, repeat: usize) -> Option<Vec<Duration>> {
+    pub fn arrivals(&self, load: TrialLoad, repeat: usize) -> Option<Vec<Duration>> {
         match load {
-            Load::BatchSize(_) => None,
-            Load::RequestRate(rate) => Some(arrivals::poisson(self.seed, repeat, rate.0, self.requests.len())),
-            Load::Recorded => (self.recorded.len() == self.requests.len()).then(|| self.recorded.clone()),
+            TrialLoad::BatchSize(_) => None,
+            TrialLoad::RequestRate(rate) => Some(arrivals::poisson(self.seed, repeat, rate.0, self.requests.len())),
+            TrialLoad::Recorded => (self.recorded.len() == self.requests.len()).then(|| self.recorded.clone()),
         }
     }
 }
@@ -194,7 +195,7 @@ fn prompts(
     model: &ModelText,
     room: &Room,
     numbers: &mut StdRng,
-) -> Result<Prompts, TunerError> {
+) -> Result<PromptList, TunerError> {
     if let Some(path) = &workload.input_ids {
         prompts::token_ids(&folder.join(path), room)
     } else if let Some(path) = &workload.prompts {
@@ -202,12 +203,12 @@ fn prompts(
     } else if let Some(random) = &workload.random {
         random::prompts(random, numbers, room, model)
     } else {
-        Ok(Prompts::default())
+        Ok(PromptList::default())
     }
 }
 
 /// The requested number of requests; prompts are repeated if there are fewer.
-fn untimed(workload: &sweep::Workload, prompts: &Prompts, numbers: &mut StdRng) -> Result<Vec<Request>, TunerError> {
+fn untimed(workload: &sweep::Workload, prompts: &PromptList, numbers: &mut StdRng) -> Result<Vec<Request>, TunerError> {
     let fewest =
         workload.random.as_ref().map_or(workload.output_length, |random| share(workload.output_length, random.ratio));
     let tokens = || prompts.tokens.iter().cycle().take(workload.requests);

@@ -13,7 +13,7 @@ use std::{
 use saphyr_parser::{Event, Parser};
 use schemas::{sweep::SweepFile, text::Source};
 use serde_json::{Value, json};
-use tuner::sweep::jobs::{JobFile, JobRequest, Scheduler, place::KUBERNETES_COUNT};
+use tuner::sweep::jobs::{JobFile, JobRequest, JobScheduler, place::KUBERNETES_COUNT};
 
 /// A name with everything that shells, SLURM and YAML could trip over.
 const HARD: &str = "it's a \"$(touch x)\" `y` \\ & #1: {} é";
@@ -26,7 +26,7 @@ fn sweep_file(engine: &str, workload: &str) -> SweepFile {
     SweepFile::read(&Source::new("sweep.toml", text)).expect("a sweep file")
 }
 
-fn job(scheduler: Scheduler, engine: &str, folder: &Path, shards: Option<usize>) -> JobFile {
+fn job(scheduler: JobScheduler, engine: &str, folder: &Path, shards: Option<usize>) -> JobFile {
     let request = JobRequest {
         file: &sweep_file(engine, "prompts = \"two\\nlines\""),
         path: &folder.join(format!("{HARD}.toml")),
@@ -39,7 +39,7 @@ fn job(scheduler: Scheduler, engine: &str, folder: &Path, shards: Option<usize>)
 }
 
 /// The job file of a sweep over servers that use two GPUs each.
-fn server_job(scheduler: Scheduler, folder: &Path) -> JobFile {
+fn server_job(scheduler: JobScheduler, folder: &Path) -> JobFile {
     let text = "[system]\nkind = 'sglang'\ncommand = ['serve']\nextra_args = ['--tp-size', '2']\n[models]\ntarget = 't'\n\
                 draft = 'd'\nalgorithm = 'EAGLE3'\n[engine]\ndevice = 'cpu'\n[workload]\nprompts = 'p'\n\
                 [space]\nshapes = ['1,1,2', '2,1,3']\n";
@@ -101,7 +101,7 @@ fn sweep_call(gpu: &str, folder: &Path, device: &str, shard: usize, shards: usiz
 #[test]
 fn a_slurm_task_measures_its_shard_and_the_merge_finds_all_of_them() {
     let folder = tempfile::tempdir().expect("a folder");
-    let job = job(Scheduler::Slurm, "", folder.path(), None);
+    let job = job(JobScheduler::Slurm, "", folder.path(), None);
     assert_eq!((job.shards, job.configurations), (Some(3), 3));
     for line in ["#SBATCH --array=1-3\n", "#SBATCH --gres=gpu:1\n", "#SBATCH --requeue\n"] {
         assert!(job.text.contains(line), "{}", job.text);
@@ -134,7 +134,7 @@ fn a_slurm_task_measures_its_shard_and_the_merge_finds_all_of_them() {
 fn the_script_for_one_host_gives_every_visible_gpu_its_shards() {
     let run = |engine: &str, shards, variables: &[(&str, &str)]| {
         let folder = tempfile::tempdir().expect("a folder");
-        let job = job(Scheduler::Bash, engine, folder.path(), shards);
+        let job = job(JobScheduler::Bash, engine, folder.path(), shards);
         let (output, made) = calls(folder.path(), &job.text, &[], variables);
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{words}");
@@ -174,14 +174,14 @@ fn a_job_over_servers_takes_their_gpus_and_ends_what_is_left_of_them() {
     };
     let ends = |call: &String| call.contains("--end-servers");
 
-    let slurm = server_job(Scheduler::Slurm, folder.path()).text;
+    let slurm = server_job(JobScheduler::Slurm, folder.path()).text;
     assert!(slurm.contains("#SBATCH --gres=gpu:2\n"), "{slurm}");
     let made = calls(&slurm, &[("SLURM_ARRAY_TASK_ID", "2"), ("CUDA_VISIBLE_DEVICES", "2,3")]);
     assert_eq!((made.len(), made.iter().filter(|call| ends(call)).count()), (2, 1), "{made:?}");
     let end = made.iter().find(|call| ends(call)).expect("the servers are ended");
     assert!(end.contains("-shard-2-of-2|--end-servers|"), "{end}");
 
-    let bash = server_job(Scheduler::Bash, folder.path()).text;
+    let bash = server_job(JobScheduler::Bash, folder.path()).text;
     let made = calls(&bash, &[("CUDA_VISIBLE_DEVICES", "4,5,6,7,8")]);
     for gpus in ["4,5|", "6,7|"] {
         let of_group = made.iter().filter(|call| call.starts_with(gpus) && call.contains("|--shard|"));
@@ -189,14 +189,14 @@ fn a_job_over_servers_takes_their_gpus_and_ends_what_is_left_of_them() {
     }
     assert!(made.iter().filter(|call| ends(call)).count() >= 2, "{made:?}");
 
-    let k8s = server_job(Scheduler::Kubernetes, folder.path()).text;
+    let k8s = server_job(JobScheduler::Kubernetes, folder.path()).text;
     assert!(k8s.contains("nvidia.com/gpu: 2\n"), "{k8s}");
 }
 
 #[test]
 fn what_is_no_number_of_shards_is_refused_before_anything_runs() {
     let folder = tempfile::tempdir().expect("a folder");
-    let job = job(Scheduler::Bash, "", folder.path(), None);
+    let job = job(JobScheduler::Bash, "", folder.path(), None);
     for wrong in ["0", "x[$(touch x)]", "-1", "1 2"] {
         let (output, made) = calls(folder.path(), &job.text, &[], &[("SHARDS", wrong), ("CUDA_VISIBLE_DEVICES", "")]);
         assert_eq!((output.status.code(), made.len()), (Some(2), 0), "{wrong}");
@@ -206,7 +206,7 @@ fn what_is_no_number_of_shards_is_refused_before_anything_runs() {
 #[test]
 fn a_shard_that_fails_fails_the_script_and_nothing_is_merged() {
     let folder = tempfile::tempdir().expect("a folder");
-    let job = job(Scheduler::Bash, "", folder.path(), Some(2));
+    let job = job(JobScheduler::Bash, "", folder.path(), Some(2));
     let failing = folder.path().join("failing");
     program(&failing, "#!/bin/sh\nexit 2\n");
     let failing = failing.display().to_string();
@@ -219,7 +219,7 @@ fn a_shard_that_fails_fails_the_script_and_nothing_is_merged() {
 #[test]
 fn the_manifest_is_an_indexed_job_in_which_every_pod_has_a_gpu_and_a_shard() {
     let folder = tempfile::tempdir().expect("a folder");
-    let text = job(Scheduler::Kubernetes, "", folder.path(), Some(3)).text;
+    let text = job(JobScheduler::Kubernetes, "", folder.path(), Some(3)).text;
     let manifest = yaml(&text);
     assert_eq!(manifest["kind"], "Job");
     let spec = &manifest["spec"];
@@ -257,7 +257,7 @@ fn the_manifest_is_an_indexed_job_in_which_every_pod_has_a_gpu_and_a_shard() {
     let out = folder.path().join(HARD);
     let expected = format!("unset|sweep|{HARD}.toml|--device|cuda|--out|{}-shard-2-of-3|--resume|", out.display());
     assert_eq!(made, [expected]);
-    let without = yaml(&job(Scheduler::Kubernetes, "device = 'cpu'", folder.path(), None).text);
+    let without = yaml(&job(JobScheduler::Kubernetes, "device = 'cpu'", folder.path(), None).text);
     assert!(without["spec"]["template"]["spec"]["containers"][0].get("resources").is_none());
 }
 
@@ -272,7 +272,7 @@ fn a_name_that_would_leave_its_line_is_refused() {
         device: None,
         shards: None,
     };
-    for scheduler in [Scheduler::Slurm, Scheduler::Kubernetes, Scheduler::Bash] {
+    for scheduler in [JobScheduler::Slurm, JobScheduler::Kubernetes, JobScheduler::Bash] {
         let error = scheduler.job(&request(Path::new("a\nb.toml"))).expect_err("a line end").to_string();
         assert!(error.contains("control character"), "{error}");
         for shards in [0, usize::MAX] {

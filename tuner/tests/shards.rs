@@ -22,8 +22,8 @@ use tuner::{
     sweep::merge,
     trials::{
         self,
-        configuration::Load,
-        journal::{self, FILE_NAME, FORMAT, Header, Journal},
+        configuration::TrialLoad,
+        journal::{self, FILE_NAME, FORMAT, Journal, JournalHeader},
         record::{Fingerprint, Outcome, Record, Role, Trial},
     },
 };
@@ -63,7 +63,7 @@ fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
     let entrants = shard.map_or(all.clone(), |shard| shard.of(&all));
     let experiment = Experiment {
         entrants,
-        loads: vec![Load::BatchSize(1), Load::BatchSize(4)],
+        loads: vec![TrialLoad::BatchSize(1), TrialLoad::BatchSize(4)],
         repeats: file().search.repeats,
         metric: Metric::Throughput,
         looks: Looks::Planned,
@@ -80,8 +80,8 @@ fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
     trials.into_iter().map(|trial| (trial.clone(), role(&trial))).collect()
 }
 
-fn header(shard: Option<Shard>) -> Header {
-    Header {
+fn header(shard: Option<Shard>) -> JournalHeader {
+    JournalHeader {
         format: FORMAT,
         journal: "made-up".into(),
         sweep: "one".into(),
@@ -238,7 +238,7 @@ fn a_missing_shard_is_named_and_the_plan_is_not_taken_for_done() {
 #[test]
 fn other_sweeps_other_machines_and_shards_as_the_target_are_refused_and_nothing_is_written() {
     let (base, folders) = two_shards(1);
-    let check = |change: fn(&mut Header), words: &[&str]| {
+    let check = |change: fn(&mut JournalHeader), words: &[&str]| {
         let other = base.path().join("other");
         let mut header = header(None);
         change(&mut header);
@@ -334,13 +334,13 @@ fn the_guide_of_the_first_that_has_one_is_copied() {
         },
         round_times: tuner::prediction::guide::RoundTimeSummary {
             parameters: Vec::new(),
-            error: tuner::prediction::guide::CrossValidation::default(),
+            error: tuner::prediction::guide::GuideErrors::default(),
             points: Vec::new(),
         },
         predictions: Vec::new(),
         rounds_by_batch: Vec::new(),
         captures: Vec::new(),
-        cost: tuner::prediction::guide::Cost::default(),
+        cost: tuner::prediction::guide::GuideCost::default(),
         others: Vec::new(),
     };
     let elsewhere = Fingerprint { device_name: "y".into(), ..fingerprint() };

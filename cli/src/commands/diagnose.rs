@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use external::{
     api::Api,
     log::ServerLog,
-    sampled::{self, Reading},
+    sampled::{self, SampledReading},
 };
 use tuner::diagnosis::{Against, Diagnosis, LoadFigures, Promise, diagnose};
 
@@ -110,7 +110,7 @@ fn watch(url: &str, arguments: &Arguments) -> anyhow::Result<ServerLog> {
         .with_context(|| format!("{url} does not respond like an SGLang or vLLM server"))?;
     terminal::note(&format!("reading the metrics of {url} for {seconds} s"));
     let begin = Instant::now();
-    let mut readings: Vec<Reading> = Vec::new();
+    let mut readings: Vec<SampledReading> = Vec::new();
     // Two readings at least, whatever the interval.
     while readings.len() < 2 || begin.elapsed() < Duration::from_secs(seconds) {
         if !readings.is_empty() {
@@ -122,7 +122,7 @@ fn watch(url: &str, arguments: &Arguments) -> anyhow::Result<ServerLog> {
                 "{url} has no /metrics: start SGLang with --enable-metrics; vLLM has them unless it is told otherwise"
             )
         })?;
-        readings.push(Reading { at, metrics });
+        readings.push(SampledReading { at, metrics });
     }
     let found = sampled::observed(api.kind(), &info, &readings);
     if found.intervals.is_empty() {
@@ -195,8 +195,8 @@ fn meaning(promise: Promise) -> &'static str {
 fn configuration(log: &ServerLog) -> String {
     let settings = &log.settings;
     let engine = match log.kind {
-        external::api::Kind::Sglang => "SGLang",
-        external::api::Kind::Vllm => "vLLM",
+        external::api::ApiKind::Sglang => "SGLang",
+        external::api::ApiKind::Vllm => "vLLM",
     };
     let shape = match (settings.num_steps, settings.topk, settings.verified_rows) {
         (Some(steps), Some(topk), Some(rows)) => format!(" ({steps},{topk},{rows})"),

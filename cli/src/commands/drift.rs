@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use schemas::training_record::TrainingRecord;
-use training::drift::{Baseline, Drift, drift};
+use training::drift::{AcceptanceDrift, Baseline, drift};
 
 use crate::{exit::Exit, setup, terminal};
 
@@ -55,7 +55,7 @@ pub fn read_record(folder: &Path) -> anyhow::Result<TrainingRecord> {
     TrainingRecord::parse(&text).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))
 }
 
-fn shown(found: &Drift, of_training: bool) -> String {
+fn shown(found: &AcceptanceDrift, of_training: bool) -> String {
     let percent = |ratio: f64| format!("{:+.1}%", (ratio - 1.0) * 100.0);
     let mut text = match found.ratio.high == f64::MAX {
         true => "at least 5 requests are needed for a comparison\n".to_owned(),
@@ -86,7 +86,7 @@ fn shown(found: &Drift, of_training: bool) -> String {
     text + "accept length = output tokens / rounds, bonus tokens included\n"
 }
 
-fn json(found: &Drift) -> serde_json::Value {
+fn json(found: &AcceptanceDrift) -> serde_json::Value {
     let side = |(accept_length, requests): (f64, usize)| serde_json::json!({"accept_length": accept_length, "requests": requests});
     serde_json::json!({
         "moved": found.moved(),

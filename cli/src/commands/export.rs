@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use facts::{Cache, Found, Sources};
+use facts::{FoundFacts, HubCache, Sources};
 use lint::exported::{Checked, check};
 use schemas::paths::folder_of;
 use schemas::{
@@ -54,7 +54,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let Arguments { tuned: path, to, batch_size, engine_version, force } = arguments;
     let tuned = setup::read_tuned(&path)?;
-    let mut sources = Sources::new(Cache::from_environment(), None);
+    let mut sources = Sources::new(HubCache::from_environment(), None);
     let target = facts_of(&mut sources, &path, &tuned.models.target);
     let draft = facts_of(&mut sources, &path, &tuned.models.draft);
     let tuning = Tuning::from(&tuned).with_facts(target.as_ref(), draft.as_ref());
@@ -101,7 +101,7 @@ fn facts_of(sources: &mut Sources, tuned: &Path, name: &str) -> Option<ModelFact
     }
     let folder = folder_of(tuned).join(name);
     let place = if folder.is_dir() { folder.display().to_string() } else { name.to_owned() };
-    let Found { facts, notes } = sources.find_or_published(&place, name);
+    let FoundFacts { facts, notes } = sources.find_or_published(&place, name);
     notes.iter().for_each(|note| terminal::note(&format!("note: {note}")));
     facts
 }

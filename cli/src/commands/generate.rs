@@ -92,7 +92,7 @@ pub struct Arguments {
 /// One line of `--json`. Accept length = completion_tokens / rounds, the first token and bonus
 /// tokens included.
 #[derive(Serialize)]
-struct Line<'a> {
+struct OutputLine<'a> {
     output_ids: &'a [u32],
     text: &'a str,
     prompt_tokens: usize,
@@ -250,8 +250,8 @@ fn read_ids(path: &Path) -> anyhow::Result<Vec<Vec<u32>>> {
     Ok(ids)
 }
 
-fn line(completion: &Completion, simulated: bool) -> Line<'_> {
-    Line {
+fn line(completion: &Completion, simulated: bool) -> OutputLine<'_> {
+    OutputLine {
         output_ids: &completion.output_ids,
         text: &completion.text,
         prompt_tokens: completion.prompt_tokens,

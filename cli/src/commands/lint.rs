@@ -25,8 +25,8 @@ use schemas::{
 };
 
 use crate::{exit::Exit, setup, terminal};
-use check::{Checked, Linter};
-use server::{RunningServer, ServerComparison};
+use check::{CheckedText, Linter};
+use server::{LintedServer, ServerComparison};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -137,7 +137,7 @@ pub struct Arguments {
 
 /// The result for one file.
 struct FileResult {
-    checked: Checked,
+    checked: CheckedText,
     mended: Option<fix::FixedText>,
 }
 
@@ -159,8 +159,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         anyhow::bail!("--url supports --format full, concise and json, not {}", arguments.format);
     }
     let key = setup::api_key(arguments.api_key_env.as_deref())?;
-    let running = arguments.url.as_deref().map(|url| RunningServer::ask(url, key)).transpose()?;
-    let linter = Linter::new(&arguments, running.as_ref().and_then(RunningServer::version))?;
+    let running = arguments.url.as_deref().map(|url| LintedServer::ask(url, key)).transpose()?;
+    let linter = Linter::new(&arguments, running.as_ref().and_then(LintedServer::version))?;
     let (mut all, mut unreadable) = (Vec::new(), 0);
     let mut failed = |error: anyhow::Error| {
         // Continue with the other files.
@@ -226,7 +226,7 @@ fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow
 fn print(
     arguments: &Arguments,
     all: &[FileResult],
-    running: Option<(&RunningServer, &[ServerComparison])>,
+    running: Option<(&LintedServer, &[ServerComparison])>,
 ) -> anyhow::Result<()> {
     let findings: Vec<Findings<'_>> = all.iter().map(|done| done.checked.findings()).collect();
     let changes = |done: &FileResult| Some(apply_fixes::diff(&done.checked.source, &done.mended.as_ref()?.text));
@@ -269,7 +269,7 @@ fn resolved(all: &[FileResult], format: Format, rendered: &str) -> anyhow::Resul
         let both = serde_json::json!({ "resolved": objects, "findings": findings });
         return Ok(serde_json::to_string_pretty(&both)? + "\n");
     }
-    let table = |(one, (way, resolved)): (&Checked, &(check::Branch, launch::resolve::Resolved))| {
+    let table = |(one, (way, resolved)): (&CheckedText, &(check::CheckBranch, launch::resolve::Resolved))| {
         format!("{}{}: {}", one.source.name(), way.in_words(), resolved.table(&one.source))
     };
     let tables: Vec<String> = each.map(table).collect();
@@ -282,7 +282,7 @@ fn resolved(all: &[FileResult], format: Format, rendered: &str) -> anyhow::Resul
 /// # Errors
 /// When a settings file of the linter is wrong.
 #[cfg(feature = "engine")]
-fn check_alone(source: Source, runs: Option<EngineVersion>) -> anyhow::Result<Checked> {
+fn check_alone(source: Source, runs: Option<EngineVersion>) -> anyhow::Result<CheckedText> {
     let arguments = Arguments::default();
     let linter = Linter::new(&arguments, runs)?;
     let settings = linter.settings_of(std::path::Path::new(source.name()))?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use reports::{ReportInput, Sweep};
-use tuner::regression::Condition;
+use tuner::regression::FailCondition;
 
 use super::drift;
 use crate::{exit::Exit, terminal};
@@ -38,7 +38,7 @@ pub struct Arguments {
     /// Fail if this holds for the second folder relative to the others: METRIC < RATIO or METRIC >
     /// RATIO, with throughput, latency, ttft, itl or accept_length
     #[arg(long, value_name = "CONDITION")]
-    fail_if: Option<Condition>,
+    fail_if: Option<FailCondition>,
     /// With --fail-if: only under this load, such as 8 (batch size) or "4 requests/s"
     #[arg(long, value_name = "LOAD", requires = "fail_if")]
     load: Option<String>,

@@ -11,11 +11,11 @@ use indicatif::ProgressBar;
 use schemas::{sweep::Models, text::Source};
 use tuner::{
     running::{
-        self, Connected, LaunchFile, RunningEnd, RunningProgress, RunningRequest,
+        self, Connected, DescribedFile, RunningEnd, RunningMeasurement, RunningProgress,
         journal::RunningContents,
         record::{RunningOutcome, RunningRecord, RunningServer, RunningSettings},
     },
-    trials::configuration::Load,
+    trials::configuration::TrialLoad,
 };
 
 use super::lint::of_server;
@@ -29,7 +29,7 @@ use crate::{
 const LONGEST_GIVING_UP: Duration = Duration::from_secs(10);
 
 /// What is measured, and where results go.
-pub struct Inputs {
+pub struct RunningInputs {
     /// One or two URLs.
     pub urls: Vec<String>,
     /// Environment variable with the API key.
@@ -55,7 +55,7 @@ pub struct Inputs {
 ///
 /// # Errors
 /// When a server cannot be used, or nothing could be measured.
-pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
+pub fn measure(inputs: &RunningInputs, again: &str) -> anyhow::Result<Exit> {
     if !inputs.resume && tuner::trials::journal::exists(&inputs.out) {
         return Err(tuner::trials::journal::already_there(&inputs.out).into());
     }
@@ -67,7 +67,7 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
     }
     let key = setup::api_key(inputs.api_key_env.as_deref())?;
     let launch = inputs.launch.as_deref().map(setup::read_source).transpose()?;
-    let file = launch.as_ref().map(|source| LaunchFile { name: source.name(), text: source.text() });
+    let file = launch.as_ref().map(|source| DescribedFile { name: source.name(), text: source.text() });
     let mut servers = Vec::new();
     for url in &inputs.urls {
         let mut connected = running::connect(url, key.clone(), file.as_ref())?;
@@ -85,7 +85,7 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
         return Ok(Exit::Fine);
     }
     let go_on = || interrupt::go_on(again);
-    let request = RunningRequest {
+    let request = RunningMeasurement {
         model: match &inputs.model {
             Some(model) => model.clone(),
             None => tokenizer_of(&servers[0].server)?,
@@ -98,7 +98,7 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
     // Requests to a server that does not answer would wait for minutes.
     interrupt::advise(format!("the server does not answer; finished trials are kept; {}", go_on()));
     interrupt::wait_at_most(LONGEST_GIVING_UP);
-    let mut bar = Bar::default();
+    let mut bar = RunningBar::default();
     let measured = running::run(&request, &servers, &mut bar);
     bar.finish();
     match measured {
@@ -251,13 +251,13 @@ fn plan(asked: &RunningSettings) -> String {
 
 /// Progress: a bar on a terminal, one line per trial elsewhere.
 #[derive(Default)]
-struct Bar {
+struct RunningBar {
     bar: Option<ProgressBar>,
     done: usize,
     planned: usize,
 }
 
-impl Bar {
+impl RunningBar {
     fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -272,7 +272,7 @@ impl Bar {
     }
 }
 
-impl RunningProgress for Bar {
+impl RunningProgress for RunningBar {
     fn planned(&mut self, trials: usize, done: usize) {
         (self.planned, self.done) = (trials, done);
         self.bar = progress::bar(trials, "{bar:12} {pos}/{len}, {elapsed} elapsed  {wide_msg}");
@@ -281,7 +281,7 @@ impl RunningProgress for Bar {
         }
     }
 
-    fn started(&mut self, server: &RunningServer, load: Load, _repeat: usize) {
+    fn started(&mut self, server: &RunningServer, load: TrialLoad, _repeat: usize) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("{}, {load}", server.url));
         }
@@ -297,8 +297,8 @@ impl RunningProgress for Bar {
             (RunningOutcome::Measured(figures), None) if self.bar.is_none() => {
                 let accept = figures.accept_length.map_or_else(String::new, |one| format!(", accept length {one:.2}"));
                 let warm = match figures.cache() {
-                    running::record::Cache::Warm => ", warm prompts",
-                    running::record::Cache::Cold => "",
+                    running::record::PrefixCacheUse::Warm => ", warm prompts",
+                    running::record::PrefixCacheUse::Cold => "",
                 };
                 self.say(&format!("{head}: {:.1} tokens/s{accept}{warm}", figures.output_tokens_per_s));
             }

@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use external::supervisor::{Program, detach, supervise};
+use external::supervisor::{SupervisorProgram, detach, supervise};
 
 use crate::{exit::Exit, interrupt};
 
@@ -14,12 +14,12 @@ use crate::{exit::Exit, interrupt};
 pub const NAME: &str = "supervise";
 
 /// How it is started; `None` if this program's file is unknown.
-pub fn program() -> Option<Program> {
+pub fn program() -> Option<SupervisorProgram> {
     // By this name the system does not list it as `spectune`, so a kill of all processes of that
     // name leaves it. It also works if the program's file has been replaced meanwhile.
     let own = PathBuf::from("/proc/self/exe");
     let path = if own.exists() { own } else { std::env::current_exe().ok()? };
-    Some(Program { path, name: "spectune-supervisor".into(), args: vec![NAME.into()], env: Vec::new() })
+    Some(SupervisorProgram { path, name: "spectune-supervisor".into(), args: vec![NAME.into()], env: Vec::new() })
 }
 
 /// Runs the command.

@@ -24,7 +24,7 @@ use tuner::{
     TunerError,
     running::record::RunningSettings,
     strategy::Shard,
-    sweep::{StopReason, SweepRequest, SweepSummary, jobs::Scheduler},
+    sweep::{StopReason, SweepRequest, SweepSummary, jobs::JobScheduler},
     trials::record::{Outcome, Record},
 };
 
@@ -81,7 +81,7 @@ pub struct Arguments {
     shard: Option<Shard>,
     /// Print a job file that sweeps in shards and merges them, without measuring: slurm, k8s or bash
     #[arg(long, value_name = "SCHEDULER", conflicts_with_all = ["resume", "dry_run", "shard"])]
-    emit: Option<Scheduler>,
+    emit: Option<JobScheduler>,
     /// Stop servers that a killed sweep of the folder left running, without measuring
     #[arg(long, conflicts_with_all = ["resume", "dry_run", "emit"])]
     end_servers: bool,
@@ -178,14 +178,14 @@ pub(super) struct Job<'a> {
 pub(super) type CheckVersion<'a> = dyn Fn(EngineVersion) -> Result<(), TunerError> + 'a;
 
 /// How a sweep ended.
-pub(super) struct Measured {
+pub(super) struct MeasuredSweep {
     /// The exit code.
     pub exit: Exit,
     /// The result; `None` if nothing was measured or the sweep was interrupted.
     pub summary: Option<SweepSummary>,
 }
 
-impl From<Exit> for Measured {
+impl From<Exit> for MeasuredSweep {
     fn from(exit: Exit) -> Self {
         Self { exit, summary: None }
     }
@@ -195,7 +195,7 @@ impl From<Exit> for Measured {
 ///
 /// # Errors
 /// When its inputs are wrong, or nothing could be measured.
-pub(super) fn measure(job: Job<'_>) -> anyhow::Result<Measured> {
+pub(super) fn measure(job: Job<'_>) -> anyhow::Result<MeasuredSweep> {
     let Job { file, folder, source, out, resume, dry_run, shard, device, keep_states, again, words, check_version } =
         job;
     let file =
@@ -226,7 +226,7 @@ pub(super) fn measure(job: Job<'_>) -> anyhow::Result<Measured> {
     let ended = tuner::sweep::run(&request, &mut bar);
     bar.finish();
     match ended {
-        Ok(summary) => Ok(Measured { exit: finish(&summary, &request, &again)?, summary: Some(summary) }),
+        Ok(summary) => Ok(MeasuredSweep { exit: finish(&summary, &request, &again)?, summary: Some(summary) }),
         Err(error) if interrupted.load(Relaxed) => {
             if !error.is_interruption() {
                 terminal::print_error(&anyhow::anyhow!(words(&error.to_string())));
@@ -250,7 +250,7 @@ fn at_url(file: SweepFile, folder: &Path, source: &Source, arguments: &Arguments
     }
     let file =
         sweep_inputs::resolve(file, folder, source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
-    let inputs = running::Inputs {
+    let inputs = running::RunningInputs {
         urls: file.system.url.clone().into_iter().collect(),
         api_key_env: file.system.api_key_env.clone(),
         launch: None,

@@ -9,9 +9,9 @@ use anyhow::Context;
 use engine::DeviceChoice;
 use schemas::paths::folder_of;
 use schemas::{quoting::quoted, train::TrainFile};
-use training::{Outcome, StepsOn, TrainRequest};
+use training::{RunOutcome, StepsOn, TrainRequest};
 
-use self::progress::Shown;
+use self::progress::ShownProgress;
 use crate::{
     engine_setup,
     exit::{self, Exit},
@@ -76,12 +76,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         resume: arguments.resume,
         interrupted: interrupt::polled(),
     };
-    let mut shown = Shown::default();
+    let mut shown = ShownProgress::default();
     let ended = training::run(request, engine, &mut |progress| shown.show(progress));
     shown.finish();
     match ended {
-        Ok(Outcome::Finished(finished)) => finish(&finished, &out),
-        Ok(Outcome::Interrupted { step }) => {
+        Ok(RunOutcome::Finished(finished)) => finish(&finished, &out),
+        Ok(RunOutcome::Interrupted { step }) => {
             terminal::note(&format!("interrupted after {step} steps; {}", go_on(&arguments, &out)));
             Ok(Exit::Interrupted)
         }

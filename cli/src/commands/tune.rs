@@ -12,7 +12,9 @@ use schemas::{
     secrets,
     sweep::{RandomPrompts, Until, Workload, is_server_address},
 };
-use tuner::{from_launch::Start, running::record::RunningSettings, strategy::Shard, trials::configuration::Load};
+use tuner::{
+    from_launch::LaunchStart, running::record::RunningSettings, strategy::Shard, trials::configuration::TrialLoad,
+};
 
 use self::request_log::Logged;
 use super::running;
@@ -178,7 +180,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if let Some(file) = &arguments.file {
         return launch::tune(&of_file(file, &arguments)?);
     }
-    let inputs = running::Inputs {
+    let inputs = running::RunningInputs {
         urls: arguments.url.clone(),
         api_key_env: arguments.api_key_env.clone(),
         launch: arguments.launch.clone(),
@@ -215,7 +217,7 @@ fn of_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Inputs>
         number,
         set: arguments.set.clone(),
         command: arguments.command.clone(),
-        start: arguments.start.clone().map(|start| Start {
+        start: arguments.start.clone().map(|start| LaunchStart {
             start,
             stop: arguments.stop.clone(),
             address: arguments.address.clone(),
@@ -256,7 +258,7 @@ fn asked(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
     let mut concurrency = arguments.concurrency.clone();
     concurrency.sort_unstable();
     concurrency.dedup();
-    let loads = concurrency.into_iter().map(|size| Load::BatchSize(size as usize));
+    let loads = concurrency.into_iter().map(|size| TrialLoad::BatchSize(size as usize));
     Ok(RunningSettings {
         urls: Vec::new(),
         workload: Workload {

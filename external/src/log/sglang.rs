@@ -4,15 +4,15 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    Interval, ServerLog, Settings,
+    LogInterval, LoggedSettings, ServerLog,
     words::{list_after, number_after, setting},
 };
-use crate::api::Kind;
+use crate::api::ApiKind;
 
 /// Reads a log; `None` if no line reports a round.
 pub(super) fn read(text: &str) -> Option<ServerLog> {
     let mut log =
-        ServerLog { kind: Kind::Sglang, settings: Settings::default(), intervals: Vec::new(), retractions: 0 };
+        ServerLog { kind: ApiKind::Sglang, settings: LoggedSettings::default(), intervals: Vec::new(), retractions: 0 };
     // Of the ranks that report the same, one counts.
     let mut prompts: HashSet<&str> = HashSet::new();
     let mut retractions: HashMap<&str, usize> = HashMap::new();
@@ -40,8 +40,8 @@ fn rank(line: &str) -> &str {
     inside.find(" DP").or_else(|| inside.find(" TP")).map_or("", |at| &inside[at + 1..])
 }
 
-fn interval(line: &str, prompts: bool) -> Option<Interval> {
-    Some(Interval {
+fn interval(line: &str, prompts: bool) -> Option<LogInterval> {
+    Some(LogInterval {
         running: number_after(line, "#running-req:")?,
         waiting: number_after(line, "#queue-req:").unwrap_or_default(),
         tokens_per_s: number_after(line, "gen throughput (token/s):").filter(|rate| *rate > 0.0)?,
@@ -63,7 +63,7 @@ fn captured(line: &str) -> Option<Vec<usize>> {
     list_after(line, "bs=").or_else(|| list_after(line, "bs "))
 }
 
-fn read_settings(line: &str, settings: &mut Settings) {
+fn read_settings(line: &str, settings: &mut LoggedSettings) {
     let number = |name| setting(line, name).and_then(|value| value.parse().ok());
     settings.algorithm = setting(line, "speculative_algorithm").map(str::to_owned);
     settings.num_steps = number("speculative_num_steps");

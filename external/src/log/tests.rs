@@ -18,7 +18,7 @@ cuda graph: False, gen throughput (token/s): 1550.0, #queue-req: 0
 #[test]
 fn reports_of_sglang_are_read_with_the_configuration() {
     let log = ServerLog::parse(SGLANG).expect("a log");
-    assert_eq!((log.kind, log.retractions), (Kind::Sglang, 1));
+    assert_eq!((log.kind, log.retractions), (ApiKind::Sglang, 1));
     let settings = &log.settings;
     assert_eq!((settings.algorithm.as_deref(), settings.max_running), (Some("EAGLE3"), Some(32)));
     assert_eq!((settings.num_steps, settings.topk, settings.verified_rows), (Some(5), Some(8), Some(32)));
@@ -61,7 +61,7 @@ Avg generation throughput: 12.0 tokens/s, Running: 0 reqs, Waiting: 0 reqs, GPU 
 ";
     let log = ServerLog::parse(text).expect("a log");
     let settings = &log.settings;
-    assert_eq!((log.kind, settings.max_running, settings.simulated), (Kind::Vllm, Some(64), true));
+    assert_eq!((log.kind, settings.max_running, settings.simulated), (ApiKind::Vllm, Some(64), true));
     assert_eq!((settings.algorithm.as_deref(), settings.verified_rows), (Some("eagle3"), Some(4)));
     assert_eq!(settings.captured, [1, 2, 256]);
     let [only] = &log.intervals[..] else { panic!("{:?}", log.intervals) };

@@ -4,7 +4,7 @@ use crate::figures;
 
 use super::{
     canvas::{Align, Area, Canvas, DrawError, Font, text_width},
-    palette::Role,
+    palette::ColorRole,
 };
 
 /// Font size of the numbers at an axis.
@@ -22,19 +22,19 @@ pub struct Scale {
 
 /// A symbol in a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum AxisMark {
     /// A filled circle.
-    Dot(Role),
+    Dot(ColorRole),
     /// A filled square.
-    Box(Role),
+    Box(ColorRole),
     /// A hollow square.
-    Square(Role),
+    Square(ColorRole),
     /// A filled square standing on a corner.
-    Diamond(Role),
+    Diamond(ColorRole),
     /// A circle around a point.
-    Ring(Role),
+    Ring(ColorRole),
     /// A line.
-    Line(Role),
+    Line(ColorRole),
 }
 
 impl Scale {
@@ -139,12 +139,12 @@ pub fn horizontal(
     let (ticks, decimals) = scale.ticks(most);
     for tick in ticks {
         let x = scale.pixel(tick);
-        canvas.line((x, area.top), (x, area.bottom), Role::Grid, 1)?;
-        let font = Font::new(SMALL, Role::Muted).align(Align::Middle);
+        canvas.line((x, area.top), (x, area.bottom), ColorRole::Grid, 1)?;
+        let font = Font::new(SMALL, ColorRole::Muted).align(Align::Middle);
         canvas.text((x, area.bottom + 12), &(scale.written(tick, decimals) + suffix), font)?;
     }
-    canvas.line((area.left, area.bottom), (area.right, area.bottom), Role::Muted, 1)?;
-    let font = Font::new(SMALL, Role::Ink).align(Align::Middle);
+    canvas.line((area.left, area.bottom), (area.right, area.bottom), ColorRole::Muted, 1)?;
+    let font = Font::new(SMALL, ColorRole::Ink).align(Align::Middle);
     canvas.text(((area.left + area.right) / 2, area.bottom + 32), name, font)
 }
 
@@ -154,42 +154,46 @@ pub fn vertical(canvas: &mut Canvas<'_>, area: Area, scale: Scale, name: &str, s
     let (ticks, decimals) = scale.ticks((area.height() / 45).max(2) as usize);
     for tick in ticks {
         let y = scale.pixel(tick);
-        canvas.line((area.left, y), (area.right, y), Role::Grid, 1)?;
+        canvas.line((area.left, y), (area.right, y), ColorRole::Grid, 1)?;
         canvas.text(
             (area.left - 6, y),
             &(scale.written(tick, decimals) + suffix),
-            Font::new(SMALL, Role::Muted).align(Align::Right),
+            Font::new(SMALL, ColorRole::Muted).align(Align::Right),
         )?;
     }
-    canvas.line((area.left, area.top), (area.left, area.bottom), Role::Muted, 1)?;
-    let font = Font::new(SMALL, Role::Ink).align(Align::Middle);
+    canvas.line((area.left, area.top), (area.left, area.bottom), ColorRole::Muted, 1)?;
+    let font = Font::new(SMALL, ColorRole::Ink).align(Align::Middle);
     canvas.upright_text((10, (area.top + area.bottom) / 2), name, font)
 }
 
 /// Height of a legend in pixels.
-pub fn legend_height(width: i32, entries: &[(Mark, String)]) -> i32 {
+pub fn legend_height(width: i32, entries: &[(AxisMark, String)]) -> i32 {
     places(width, entries).last().map_or(0, |(_, y)| y + 22)
 }
 
 /// Draws a legend from the upper left corner, with line breaks at the available width.
-pub fn legend(canvas: &mut Canvas<'_>, (left, top): (i32, i32), entries: &[(Mark, String)]) -> Result<(), DrawError> {
+pub fn legend(
+    canvas: &mut Canvas<'_>,
+    (left, top): (i32, i32),
+    entries: &[(AxisMark, String)],
+) -> Result<(), DrawError> {
     let width = canvas.format.width() - left;
     for ((mark, word), (x, y)) in entries.iter().zip(places(width, entries)) {
         let at = (left + x + 7, top + y + 10);
         match *mark {
-            Mark::Dot(role) => canvas.dot(at, 5, role)?,
-            Mark::Box(role) => canvas.rectangle(Area::around(at, 6), role)?,
-            Mark::Square(role) => canvas.square(at, 5, role)?,
-            Mark::Diamond(role) => canvas.diamond(at, 6, role)?,
-            Mark::Ring(role) => canvas.ring(at, 6, role)?,
-            Mark::Line(role) => canvas.line((at.0 - 8, at.1), (at.0 + 8, at.1), role, 2)?,
+            AxisMark::Dot(role) => canvas.dot(at, 5, role)?,
+            AxisMark::Box(role) => canvas.rectangle(Area::around(at, 6), role)?,
+            AxisMark::Square(role) => canvas.square(at, 5, role)?,
+            AxisMark::Diamond(role) => canvas.diamond(at, 6, role)?,
+            AxisMark::Ring(role) => canvas.ring(at, 6, role)?,
+            AxisMark::Line(role) => canvas.line((at.0 - 8, at.1), (at.0 + 8, at.1), role, 2)?,
         }
-        canvas.text((at.0 + 12, at.1), word, Font::new(SMALL, Role::Ink))?;
+        canvas.text((at.0 + 12, at.1), word, Font::new(SMALL, ColorRole::Ink))?;
     }
     Ok(())
 }
 
-fn places(width: i32, entries: &[(Mark, String)]) -> Vec<(i32, i32)> {
+fn places(width: i32, entries: &[(AxisMark, String)]) -> Vec<(i32, i32)> {
     let (mut x, mut y) = (0, 0);
     let mut places = Vec::with_capacity(entries.len());
     for (_, word) in entries {

@@ -1,15 +1,15 @@
 //! Groups of bars: several shares under each load.
 
 use super::{
-    Drawn, Format,
-    axes::{self, Mark, SMALL, Scale},
+    ChartFormat, DrawnChart,
+    axes::{self, AxisMark, SMALL, Scale},
     canvas::{self, Align, Area, Font, text_width},
-    palette::Role,
+    palette::ColorRole,
 };
 use crate::figures;
 
 /// A group of bars.
-pub struct Group {
+pub struct BarGroup {
     /// Its label.
     pub name: String,
     /// The share of each series, 0 to 1; `None` if unknown.
@@ -17,11 +17,18 @@ pub struct Group {
 }
 
 /// Draws the groups one below the other; `series` names the bars of each.
-pub fn draw(groups: &[Group], series: &[(String, Role)], title: &str, axis: &str, format: Format) -> Drawn {
+pub fn draw(
+    groups: &[BarGroup],
+    series: &[(String, ColorRole)],
+    title: &str,
+    axis: &str,
+    format: ChartFormat,
+) -> DrawnChart {
     if groups.iter().all(|group| group.shares.iter().all(Option::is_none)) {
         return Ok(None);
     }
-    let legend: Vec<(Mark, String)> = series.iter().map(|(name, role)| (Mark::Box(*role), name.clone())).collect();
+    let legend: Vec<(AxisMark, String)> =
+        series.iter().map(|(name, role)| (AxisMark::Box(*role), name.clone())).collect();
     let top = axes::legend_height(format.width(), &legend) + 8;
     let (bar, gap) = (14, 10);
     let height = bar * series.len() as i32 + gap;
@@ -36,7 +43,7 @@ pub fn draw(groups: &[Group], series: &[(String, Role)], title: &str, axis: &str
         for (place, group) in groups.iter().enumerate() {
             let y = area.top + height * place as i32 + gap / 2;
             let middle = y + (height - gap) / 2;
-            canvas.text((left - 10, middle), &group.name, Font::new(SMALL, Role::Ink).align(Align::Right))?;
+            canvas.text((left - 10, middle), &group.name, Font::new(SMALL, ColorRole::Ink).align(Align::Right))?;
             for (number, (share, (name, role))) in group.shares.iter().zip(series).enumerate() {
                 let Some(share) = share else { continue };
                 let top = y + bar * number as i32;
@@ -44,7 +51,7 @@ pub fn draw(groups: &[Group], series: &[(String, Role)], title: &str, axis: &str
                 canvas
                     .rectangle(Area { left, top: top + 1, right: end.max(left + 1), bottom: top + bar - 2 }, *role)?;
                 let words = figures::share(*share);
-                canvas.text((end + 6, top + bar / 2), &words, Font::new(SMALL - 1, Role::Ink))?;
+                canvas.text((end + 6, top + bar / 2), &words, Font::new(SMALL - 1, ColorRole::Ink))?;
                 let area = Area { left, top, right: format.width(), bottom: top + bar };
                 canvas.tip(area, &format!("{} under {name}: {words}", group.name));
             }

@@ -12,8 +12,8 @@ use plotters::{
 };
 
 use super::{
-    Format,
-    palette::{self, Role},
+    ChartFormat,
+    palette::{self, ColorRole},
 };
 
 /// The drawing library's error.
@@ -55,7 +55,7 @@ pub struct Font {
     /// Size in pixels.
     pub size: i32,
     /// Its colour.
-    pub role: Role,
+    pub role: ColorRole,
     /// Whether it is bold.
     pub bold: bool,
     /// Its alignment.
@@ -67,13 +67,13 @@ pub struct Canvas<'a> {
     backend: SVGBackend<'a>,
     tips: String,
     /// Format of the drawing.
-    pub format: Format,
+    pub format: ChartFormat,
 }
 
 /// Draws something as wide as the format and `height` pixels high; `title` is the text for screen
 /// readers.
 pub fn drawing(
-    format: Format,
+    format: ChartFormat,
     height: i32,
     title: &str,
     draw: impl FnOnce(&mut Canvas<'_>) -> Result<(), DrawError>,
@@ -82,7 +82,7 @@ pub fn drawing(
     let tips = {
         let backend = SVGBackend::with_string(&mut svg, (format.width() as u32, height.max(1) as u32));
         let mut canvas = Canvas { backend, tips: String::new(), format };
-        canvas.rectangle(Area { left: 0, top: 0, right: format.width(), bottom: height }, Role::Surface)?;
+        canvas.rectangle(Area { left: 0, top: 0, right: format.width(), bottom: height }, ColorRole::Surface)?;
         draw(&mut canvas)?;
         canvas.backend.present()?;
         canvas.tips
@@ -108,33 +108,33 @@ impl Canvas<'_> {
     }
 
     /// Draws a straight line.
-    pub fn line(&mut self, from: (i32, i32), to: (i32, i32), role: Role, width: u32) -> Result<(), DrawError> {
+    pub fn line(&mut self, from: (i32, i32), to: (i32, i32), role: ColorRole, width: u32) -> Result<(), DrawError> {
         Ok(self.backend.draw_line(from, to, &stroke(role, width))?)
     }
 
     /// Draws a half-transparent straight line.
-    pub fn faint_line(&mut self, from: (i32, i32), to: (i32, i32), role: Role) -> Result<(), DrawError> {
+    pub fn faint_line(&mut self, from: (i32, i32), to: (i32, i32), role: ColorRole) -> Result<(), DrawError> {
         Ok(self.backend.draw_line(from, to, &ShapeStyle::from(role.colour().mix(0.5)).stroke_width(1))?)
     }
 
     /// Draws a line through several points.
-    pub fn path(&mut self, points: &[(i32, i32)], role: Role, width: u32) -> Result<(), DrawError> {
+    pub fn path(&mut self, points: &[(i32, i32)], role: ColorRole, width: u32) -> Result<(), DrawError> {
         Ok(self.backend.draw_path(points.iter().copied(), &stroke(role, width))?)
     }
 
     /// Draws a filled rectangle.
-    pub fn rectangle(&mut self, area: Area, role: Role) -> Result<(), DrawError> {
+    pub fn rectangle(&mut self, area: Area, role: ColorRole) -> Result<(), DrawError> {
         Ok(self.backend.draw_rect((area.left, area.top), (area.right, area.bottom), &stroke(role, 1), true)?)
     }
 
     /// Draws the outline of a rectangle.
-    pub fn frame(&mut self, area: Area, role: Role, width: u32) -> Result<(), DrawError> {
+    pub fn frame(&mut self, area: Area, role: ColorRole, width: u32) -> Result<(), DrawError> {
         let Area { left, top, right, bottom } = area;
         self.path(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], role, width)
     }
 
     /// Draws a dashed outline of a rectangle, for an empty cell.
-    pub fn dashed_frame(&mut self, area: Area, role: Role) -> Result<(), DrawError> {
+    pub fn dashed_frame(&mut self, area: Area, role: ColorRole) -> Result<(), DrawError> {
         let dashes = |from: i32, to: i32| (from..to).step_by(7).map(move |start| (start, (start + 4).min(to)));
         for (start, end) in dashes(area.left, area.right) {
             self.line((start, area.top), (end, area.top), role, 1)?;
@@ -148,25 +148,25 @@ impl Canvas<'_> {
     }
 
     /// Draws a filled circle.
-    pub fn dot(&mut self, at: (i32, i32), radius: u32, role: Role) -> Result<(), DrawError> {
+    pub fn dot(&mut self, at: (i32, i32), radius: u32, role: ColorRole) -> Result<(), DrawError> {
         Ok(self.backend.draw_circle(at, radius, &stroke(role, 1), true)?)
     }
 
     /// Draws the outline of a circle.
-    pub fn ring(&mut self, at: (i32, i32), radius: u32, role: Role) -> Result<(), DrawError> {
+    pub fn ring(&mut self, at: (i32, i32), radius: u32, role: ColorRole) -> Result<(), DrawError> {
         Ok(self.backend.draw_circle(at, radius, &stroke(role, 2), false)?)
     }
 
     /// Draws a filled square standing on a corner.
-    pub fn diamond(&mut self, (x, y): (i32, i32), radius: i32, role: Role) -> Result<(), DrawError> {
+    pub fn diamond(&mut self, (x, y): (i32, i32), radius: i32, role: ColorRole) -> Result<(), DrawError> {
         let corners = [(x, y - radius), (x + radius, y), (x, y + radius), (x - radius, y)];
         Ok(self.backend.fill_polygon(corners, &stroke(role, 1))?)
     }
 
     /// Draws a hollow square.
-    pub fn square(&mut self, at: (i32, i32), radius: i32, role: Role) -> Result<(), DrawError> {
+    pub fn square(&mut self, at: (i32, i32), radius: i32, role: ColorRole) -> Result<(), DrawError> {
         let area = Area::around(at, radius);
-        self.rectangle(area, Role::Surface)?;
+        self.rectangle(area, ColorRole::Surface)?;
         self.frame(area, role, 2)
     }
 
@@ -225,7 +225,7 @@ impl Area {
 
 impl Font {
     /// Regular text of this size.
-    pub fn new(size: i32, role: Role) -> Self {
+    pub fn new(size: i32, role: ColorRole) -> Self {
         Self { size, role, bold: false, align: Align::Left }
     }
 
@@ -258,7 +258,7 @@ pub fn text_width(text: &str, size: i32) -> i32 {
     (text.chars().count() as f64 * f64::from(size) * ADVANCE).ceil() as i32
 }
 
-fn stroke(role: Role, width: u32) -> ShapeStyle {
+fn stroke(role: ColorRole, width: u32) -> ShapeStyle {
     ShapeStyle::from(role.colour()).stroke_width(width)
 }
 

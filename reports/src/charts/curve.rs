@@ -1,10 +1,10 @@
 //! A line through points, with some points marked.
 
 use super::{
-    Drawn, Format,
-    axes::{self, Mark, Scale},
+    ChartFormat, DrawnChart,
+    axes::{self, AxisMark, Scale},
     canvas::{self, Area},
-    palette::Role,
+    palette::ColorRole,
 };
 
 /// A marked point.
@@ -12,7 +12,7 @@ pub struct Spot {
     /// Its x and y values.
     pub at: (f64, f64),
     /// Its symbol and colour, as in the legend.
-    pub mark: Mark,
+    pub mark: AxisMark,
     /// Its tooltip.
     pub tip: String,
 }
@@ -28,13 +28,13 @@ pub struct Frame<'a> {
     /// Suffix of the numbers at the y axis.
     pub suffix: &'a str,
     /// Legend of the marks.
-    pub legend: &'a [(Mark, String)],
+    pub legend: &'a [(AxisMark, String)],
     /// A y value marked by a separate line.
     pub level: Option<f64>,
 }
 
 /// Draws a line through `line` (none if empty), and the marked points over it.
-pub fn draw(line: &[(f64, f64)], spots: &[Spot], frame: &Frame<'_>, format: Format) -> Drawn {
+pub fn draw(line: &[(f64, f64)], spots: &[Spot], frame: &Frame<'_>, format: ChartFormat) -> DrawnChart {
     let all = || line.iter().copied().chain(spots.iter().map(|spot| spot.at));
     let across = axes::span(all().map(|(x, _)| x), 0.04);
     let up = axes::span(all().map(|(_, y)| y).chain(frame.level), 0.1);
@@ -49,24 +49,24 @@ pub fn draw(line: &[(f64, f64)], spots: &[Spot], frame: &Frame<'_>, format: Form
         axes::horizontal(canvas, area, across, frame.across, "")?;
         axes::vertical(canvas, area, up, frame.up, frame.suffix)?;
         if let Some(level) = frame.level {
-            canvas.line((area.left, up.pixel(level)), (area.right, up.pixel(level)), Role::Muted, 1)?;
+            canvas.line((area.left, up.pixel(level)), (area.right, up.pixel(level)), ColorRole::Muted, 1)?;
         }
         let finite = |(x, y): &(f64, f64)| x.is_finite() && y.is_finite();
         let place = |(x, y): (f64, f64)| (across.pixel(x), up.pixel(y));
         let points: Vec<(i32, i32)> = line.iter().copied().filter(finite).map(place).collect();
         if points.len() > 1 {
-            canvas.path(&points, Role::Candidate, 2)?;
+            canvas.path(&points, ColorRole::Candidate, 2)?;
         }
         for point in &points {
-            canvas.dot(*point, 2, Role::Candidate)?;
+            canvas.dot(*point, 2, ColorRole::Candidate)?;
         }
         for spot in spots.iter().filter(|spot| finite(&spot.at)) {
             let at = place(spot.at);
             match spot.mark {
-                Mark::Diamond(role) => canvas.diamond(at, 6, role)?,
-                Mark::Square(role) => canvas.square(at, 5, role)?,
-                Mark::Ring(role) => canvas.ring(at, 6, role)?,
-                Mark::Dot(role) | Mark::Box(role) | Mark::Line(role) => canvas.dot(at, 4, role)?,
+                AxisMark::Diamond(role) => canvas.diamond(at, 6, role)?,
+                AxisMark::Square(role) => canvas.square(at, 5, role)?,
+                AxisMark::Ring(role) => canvas.ring(at, 6, role)?,
+                AxisMark::Dot(role) | AxisMark::Box(role) | AxisMark::Line(role) => canvas.dot(at, 4, role)?,
             }
             canvas.tip(Area::around(at, 8), &spot.tip);
         }

@@ -3,14 +3,14 @@
 use tuner::{results::selection::Interval, trials::record::Role as Part};
 
 use super::{
-    Drawn, Format,
+    ChartFormat, DrawnChart,
     axes::{self, SMALL, Scale},
     canvas::{self, Align, Area, Canvas, DrawError, Font},
-    palette::Role,
+    palette::ColorRole,
 };
 use crate::{
     figures, names,
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
 };
 
 /// Maximum number of rows, in addition to the rows that are always shown.
@@ -31,10 +31,10 @@ pub fn caption(race: &Race) -> String {
     )
 }
 
-pub fn draw(race: &Race, format: Format) -> Drawn {
+pub fn draw(race: &Race, format: ChartFormat) -> DrawnChart {
     let rows = rows(race);
     let relative = race.baseline().is_some() && rows.iter().any(|entry| entry.ranked.speedup.is_some());
-    let figure = |entry: &Entry| if relative { entry.ranked.speedup } else { entry.ranked.output_tokens_per_s };
+    let figure = |entry: &RaceEntry| if relative { entry.ranked.speedup } else { entry.ranked.output_tokens_per_s };
     let ends = rows.iter().filter_map(|entry| figure(entry)).flat_map(|interval| [interval.low, interval.high]);
     let Some((low, high)) = axes::span(ends.chain(relative.then_some(1.0)), 0.06) else { return Ok(None) };
 
@@ -49,7 +49,7 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
         let write = if relative { figures::ratio } else { figures::quantity };
         axes::horizontal(canvas, area, scale, name, if relative { "×" } else { "" })?;
         if relative {
-            canvas.line((scale.pixel(1.0), area.top), (scale.pixel(1.0), area.bottom), Role::Muted, 2)?;
+            canvas.line((scale.pixel(1.0), area.top), (scale.pixel(1.0), area.bottom), ColorRole::Muted, 2)?;
         }
         for (place, entry) in rows.iter().enumerate() {
             let y = area.top + row_height * place as i32 + row_height / 2;
@@ -59,9 +59,9 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
             let throughput = entry.ranked.output_tokens_per_s.map(|figure| figures::quantity(figure.median));
             let throughput = throughput.unwrap_or_else(|| figures::MISSING.into());
             let figure = if narrow || !relative { write(interval.median) } else { figures::ratio(interval.median) };
-            canvas.text((right + 10, y), &figure, Font::new(SMALL, Role::Ink).bold())?;
+            canvas.text((right + 10, y), &figure, Font::new(SMALL, ColorRole::Ink).bold())?;
             if !narrow && relative {
-                let font = Font::new(SMALL, Role::Muted).align(Align::Right);
+                let font = Font::new(SMALL, ColorRole::Muted).align(Align::Right);
                 canvas.text((format.width() - 4, y), &format!("{throughput} tok/s"), font)?;
             }
             let area = Area { left: 0, top: y - row_height / 2, right: format.width(), bottom: y + row_height / 2 };
@@ -73,20 +73,20 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
 }
 
 /// The best entries, and always the chosen one, no speculation and the engine's default.
-fn rows(race: &Race) -> Vec<&Entry> {
+fn rows(race: &Race) -> Vec<&RaceEntry> {
     let kept = race.measured().filter(|entry| {
         entry.rank.is_some_and(|rank| rank <= ROWS) || entry.chosen || entry.ranked.role != Part::Candidate
     });
     kept.collect()
 }
 
-fn label(canvas: &mut Canvas<'_>, entry: &Entry, y: i32) -> Result<(), DrawError> {
+fn label(canvas: &mut Canvas<'_>, entry: &RaceEntry, y: i32) -> Result<(), DrawError> {
     let narrow = canvas.format.is_narrow();
     let rank = entry.rank.map_or(String::new(), |rank| rank.to_string());
     let shape = names::short(&entry.ranked.configuration);
-    let font = Font::new(SMALL, Role::Muted);
+    let font = Font::new(SMALL, ColorRole::Muted);
     canvas.text((22, y), &rank, font.align(Align::Right))?;
-    let font = Font { bold: entry.chosen, role: if entry.chosen { Role::Chosen } else { Role::Ink }, ..font };
+    let font = Font { bold: entry.chosen, role: if entry.chosen { ColorRole::Chosen } else { ColorRole::Ink }, ..font };
     canvas.text((30, y), &shape, font)?;
     let note = match (entry.chosen, entry.ranked.role) {
         (true, _) => "chosen",
@@ -101,7 +101,7 @@ fn label(canvas: &mut Canvas<'_>, entry: &Entry, y: i32) -> Result<(), DrawError
     canvas.text((x, y), &words, Font::new(SMALL, colour(entry)))
 }
 
-fn bar(canvas: &mut Canvas<'_>, scale: Scale, y: i32, interval: Interval, role: Role) -> Result<(), DrawError> {
+fn bar(canvas: &mut Canvas<'_>, scale: Scale, y: i32, interval: Interval, role: ColorRole) -> Result<(), DrawError> {
     let (low, middle, high) = (scale.pixel(interval.low), scale.pixel(interval.median), scale.pixel(interval.high));
     canvas.line((low, y), (high, y), role, 2)?;
     for end in [low, high] {
@@ -110,16 +110,16 @@ fn bar(canvas: &mut Canvas<'_>, scale: Scale, y: i32, interval: Interval, role: 
     canvas.dot((middle, y), 5, role)
 }
 
-fn colour(entry: &Entry) -> Role {
+fn colour(entry: &RaceEntry) -> ColorRole {
     match (entry.chosen, entry.ranked.role) {
-        (true, _) => Role::Chosen,
-        (_, Part::EngineDefault) => Role::Default,
-        (_, Part::NoSpeculation) => Role::Baseline,
-        (_, Part::Candidate | Part::Current | Part::Probe) => Role::Candidate,
+        (true, _) => ColorRole::Chosen,
+        (_, Part::EngineDefault) => ColorRole::Default,
+        (_, Part::NoSpeculation) => ColorRole::Baseline,
+        (_, Part::Candidate | Part::Current | Part::Probe) => ColorRole::Candidate,
     }
 }
 
-fn tip(entry: &Entry, interval: Interval, write: fn(f64) -> String) -> String {
+fn tip(entry: &RaceEntry, interval: Interval, write: fn(f64) -> String) -> String {
     let throughput = entry.ranked.output_tokens_per_s.map_or(String::new(), |figure| {
         format!(
             "\n{} output tokens/s ({})",

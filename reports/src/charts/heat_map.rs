@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use tuner::prediction::guide::Prediction;
 
 use super::{
-    Drawn, Format,
+    ChartFormat, DrawnChart,
     axes::SMALL,
     canvas::{self, Align, Area, Canvas, DrawError, Font},
-    palette::{HEAT_STEPS, Role},
+    palette::{ColorRole, HEAT_STEPS},
 };
 use crate::{
     figures,
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
 };
 
 /// The figure of each pair of steps and topk.
@@ -22,10 +22,10 @@ pub struct Grid {
     relative: bool,
     /// Whether they are predicted, which the drawing then states.
     predicted: bool,
-    cells: BTreeMap<(usize, usize), Cell>,
+    cells: BTreeMap<(usize, usize), HeatCell>,
 }
 
-enum Cell {
+enum HeatCell {
     Figure { figure: f64, nodes: usize, outlined: bool, tip: String },
     Failed { tip: String },
 }
@@ -68,7 +68,7 @@ pub fn measured(race: &Race) -> Grid {
 
 /// The predictions under a load: output tokens per second, relative to the prediction without
 /// speculation if there is one. `chosen` is outlined.
-pub fn predicted(predictions: &[&Prediction], chosen: Option<&Entry>, title: String) -> Grid {
+pub fn predicted(predictions: &[&Prediction], chosen: Option<&RaceEntry>, title: String) -> Grid {
     let rate = |one: &Prediction| one.output_tokens_per_s;
     let plain = |one: &&&Prediction| one.configuration.is_off() && one.configuration.is_plain();
     let base = predictions.iter().find(plain).map(|one| rate(one)).filter(|rate| *rate > 0.0);
@@ -78,7 +78,7 @@ pub fn predicted(predictions: &[&Prediction], chosen: Option<&Entry>, title: Str
     let mut cells = BTreeMap::new();
     for one in best {
         let shape = one.configuration.shape;
-        cells.entry((shape.num_steps, shape.topk)).or_insert_with(|| Cell::Figure {
+        cells.entry((shape.num_steps, shape.topk)).or_insert_with(|| HeatCell::Figure {
             figure: rate(one) / base.unwrap_or(1.0),
             nodes: shape.num_draft_tokens,
             outlined: chosen.is_some_and(|chosen| chosen.ranked.configuration == one.configuration),
@@ -93,11 +93,11 @@ pub fn predicted(predictions: &[&Prediction], chosen: Option<&Entry>, title: Str
     Grid { title, relative: base.is_some(), predicted: true, cells }
 }
 
-fn measured_cell(entry: &Entry, relative: bool) -> Cell {
+fn measured_cell(entry: &RaceEntry, relative: bool) -> HeatCell {
     let configuration = &entry.ranked.configuration;
     let interval = if relative { entry.ranked.speedup } else { entry.ranked.output_tokens_per_s };
     match interval.filter(|_| entry.rank.is_some()) {
-        None => Cell::Failed {
+        None => HeatCell::Failed {
             tip: format!("{configuration} failed: {}", entry.ranked.failure.as_deref().unwrap_or("no figure")),
         },
         Some(interval) => {
@@ -108,7 +108,7 @@ fn measured_cell(entry: &Entry, relative: bool) -> Cell {
                     figures::range(figure, figures::quantity)
                 )
             });
-            Cell::Figure {
+            HeatCell::Figure {
                 figure: interval.median,
                 nodes: configuration.shape.num_draft_tokens,
                 outlined: entry.chosen,
@@ -118,7 +118,7 @@ fn measured_cell(entry: &Entry, relative: bool) -> Cell {
     }
 }
 
-pub fn draw(grid: &Grid, format: Format) -> Drawn {
+pub fn draw(grid: &Grid, format: ChartFormat) -> DrawnChart {
     let Some(colours) = Colours::new(grid) else { return Ok(None) };
     let steps: BTreeSet<usize> = grid.cells.keys().map(|(steps, _)| *steps).collect();
     let topks: BTreeSet<usize> = grid.cells.keys().map(|(_, topk)| *topk).collect();
@@ -130,16 +130,16 @@ pub fn draw(grid: &Grid, format: Format) -> Drawn {
     let bottom = top + row_height * steps.len() as i32;
     let drawn = canvas::drawing(format, bottom + if narrow { 74 } else { 58 }, &grid.title, |canvas| {
         let middle = left + column_width * topks.len() as i32 / 2;
-        let font = Font::new(SMALL, Role::Ink).align(Align::Middle);
+        let font = Font::new(SMALL, ColorRole::Ink).align(Align::Middle);
         canvas.text((middle, 10), "topk", font)?;
         canvas.upright_text((10, (top + bottom) / 2), "num_steps", font)?;
         for (column, topk) in topks.iter().enumerate() {
             let x = left + column_width * column as i32 + column_width / 2;
-            canvas.text((x, 30), &topk.to_string(), Font { role: Role::Muted, ..font })?;
+            canvas.text((x, 30), &topk.to_string(), Font { role: ColorRole::Muted, ..font })?;
         }
         for (row, step) in steps.iter().enumerate() {
             let y = top + row_height * row as i32;
-            let font = Font::new(SMALL, Role::Muted).align(Align::Right);
+            let font = Font::new(SMALL, ColorRole::Muted).align(Align::Right);
             canvas.text((left - 10, y + row_height / 2), &step.to_string(), font)?;
             for (column, topk) in topks.iter().enumerate() {
                 let x = left + column_width * column as i32;
@@ -157,7 +157,7 @@ impl Colours {
         let figures: Vec<f64> = grid
             .cells
             .values()
-            .filter_map(|cell| if let Cell::Figure { figure, .. } = cell { Some(*figure) } else { None })
+            .filter_map(|cell| if let HeatCell::Figure { figure, .. } = cell { Some(*figure) } else { None })
             .filter(|figure| figure.is_finite() && *figure > 0.0)
             .collect();
         let middle = if grid.relative { 1.0 } else { crate::statistics::median(figures.clone())? };
@@ -180,34 +180,34 @@ fn write(figure: f64, relative: bool) -> String {
     if relative { figures::ratio(figure) } else { figures::quantity(figure) }
 }
 
-fn cell(canvas: &mut Canvas<'_>, area: Area, cell: Option<&Cell>, colours: &Colours) -> Result<(), DrawError> {
+fn cell(canvas: &mut Canvas<'_>, area: Area, cell: Option<&HeatCell>, colours: &Colours) -> Result<(), DrawError> {
     let middle = ((area.left + area.right) / 2, (area.top + area.bottom) / 2);
-    let empty = Font::new(SMALL, Role::Muted).align(Align::Middle);
+    let empty = Font::new(SMALL, ColorRole::Muted).align(Align::Middle);
     let (figure, nodes, outlined, tip) = match cell {
-        Some(Cell::Figure { figure, nodes, outlined, tip }) if *figure > 0.0 => (*figure, *nodes, *outlined, tip),
-        Some(Cell::Failed { tip }) => {
-            canvas.dashed_frame(area, Role::Default)?;
-            canvas.text(middle, "failed", Font { role: Role::Default, ..empty })?;
+        Some(HeatCell::Figure { figure, nodes, outlined, tip }) if *figure > 0.0 => (*figure, *nodes, *outlined, tip),
+        Some(HeatCell::Failed { tip }) => {
+            canvas.dashed_frame(area, ColorRole::Default)?;
+            canvas.text(middle, "failed", Font { role: ColorRole::Default, ..empty })?;
             canvas.tip(area, tip);
             return Ok(());
         }
         _ => {
-            canvas.dashed_frame(area, Role::Candidate)?;
+            canvas.dashed_frame(area, ColorRole::Candidate)?;
             return canvas.text(middle, figures::MISSING, empty);
         }
     };
     let step = colours.step(figure);
-    canvas.rectangle(area, Role::Heat(step))?;
+    canvas.rectangle(area, ColorRole::Heat(step))?;
     if outlined {
         canvas.frame(
             Area { left: area.left + 1, top: area.top + 1, right: area.right - 1, bottom: area.bottom - 1 },
-            Role::Ink,
+            ColorRole::Ink,
             3,
         )?;
     }
-    let font = Font::new(SMALL + 1, Role::HeatText(step)).align(Align::Middle).bold();
+    let font = Font::new(SMALL + 1, ColorRole::HeatText(step)).align(Align::Middle).bold();
     canvas.text((middle.0, middle.1 - 8), &colours.write(figure), font)?;
-    let font = Font::new(SMALL - 1, Role::HeatText(step)).align(Align::Middle);
+    let font = Font::new(SMALL - 1, ColorRole::HeatText(step)).align(Align::Middle);
     canvas.text((middle.0, middle.1 + 9), &format!("N {nodes}"), font)?;
     canvas.tip(area, tip);
     Ok(())
@@ -218,7 +218,7 @@ fn legend(canvas: &mut Canvas<'_>, (left, top): (i32, i32), colours: &Colours) -
     let width = if narrow { 24 } else { 30 };
     for (place, step) in (-HEAT_STEPS..=HEAT_STEPS).enumerate() {
         let x = left + 2 + width * place as i32;
-        canvas.rectangle(Area { left: x, top, right: x + width, bottom: top + 12 }, Role::Heat(step))?;
+        canvas.rectangle(Area { left: x, top, right: x + width, bottom: top + 12 }, ColorRole::Heat(step))?;
     }
     let whole = width * (2 * HEAT_STEPS + 1);
     let ends = [
@@ -227,10 +227,10 @@ fn legend(canvas: &mut Canvas<'_>, (left, top): (i32, i32), colours: &Colours) -
         (left + 2 + whole, colours.middle * colours.reach, Align::Right),
     ];
     for (x, figure, align) in ends {
-        canvas.text((x, top + 24), &colours.write(figure), Font::new(SMALL - 1, Role::Muted).align(align))?;
+        canvas.text((x, top + 24), &colours.write(figure), Font::new(SMALL - 1, ColorRole::Muted).align(align))?;
     }
     let unit = if colours.relative { "speed-up" } else { "tok/s" };
     let name = if colours.predicted { format!("{unit}, predicted") } else { unit.to_owned() };
     let place = if narrow { (left + 2, top + 44) } else { (left + whole + 12, top + 6) };
-    canvas.text(place, &name, Font::new(SMALL, Role::Muted))
+    canvas.text(place, &name, Font::new(SMALL, ColorRole::Muted))
 }

@@ -1,14 +1,14 @@
 //! The distribution of accepted drafts per round.
 
 use super::{
-    Drawn, Format,
-    axes::{self, Mark, SMALL, Scale},
+    ChartFormat, DrawnChart,
+    axes::{self, AxisMark, SMALL, Scale},
     canvas::{self, Align, Area, Font, text_width},
-    palette::Role,
+    palette::ColorRole,
 };
 use crate::{
     figures, names,
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
 };
 
 pub const CAPTION: &str = "Measured: the share of request-rounds in which exactly that many drafts were accepted (the bonus token, which every round adds, is not a draft).";
@@ -16,9 +16,9 @@ pub const CAPTION: &str = "Measured: the share of request-rounds in which exactl
 /// One configuration in a chart of acceptance.
 pub struct Series<'a> {
     /// The configuration.
-    pub entry: &'a Entry,
+    pub entry: &'a RaceEntry,
     /// Its colour.
-    pub role: Role,
+    pub role: ColorRole,
     /// Its label.
     pub name: String,
 }
@@ -29,11 +29,11 @@ pub fn series(race: &Race) -> Vec<Series<'_>> {
     let default = race
         .engine_default()
         .filter(|entry| best.is_none_or(|best| best.ranked.configuration != entry.ranked.configuration));
-    let best = best.map(|entry| (entry, Role::Chosen, if entry.chosen { "chosen" } else { "best speculating" }));
-    let default = default.map(|entry| (entry, Role::Default, "engine's default"));
-    let with_rounds = |entry: &Entry| !entry.positions.is_empty();
+    let best = best.map(|entry| (entry, ColorRole::Chosen, if entry.chosen { "chosen" } else { "best speculating" }));
+    let default = default.map(|entry| (entry, ColorRole::Default, "engine's default"));
+    let with_rounds = |entry: &RaceEntry| !entry.positions.is_empty();
     let named = |(entry, role, what): (_, _, &str)| {
-        let entry: &Entry = entry;
+        let entry: &RaceEntry = entry;
         let length = entry.ranked.accept_length.map_or(figures::MISSING.into(), figures::quantity);
         Series {
             entry,
@@ -44,14 +44,14 @@ pub fn series(race: &Race) -> Vec<Series<'_>> {
     best.into_iter().chain(default).filter(|(entry, ..)| with_rounds(entry)).map(named).collect()
 }
 
-pub fn draw(race: &Race, format: Format) -> Drawn {
+pub fn draw(race: &Race, format: ChartFormat) -> DrawnChart {
     let series = series(race);
     let shares: Vec<Vec<f64>> = series.iter().map(|series| shares(&series.entry.ranked.accept_histogram)).collect();
     let Some(places) = shares.iter().map(Vec::len).max() else { return Ok(None) };
     let largest = shares.iter().flatten().copied().fold(0.0, f64::max);
 
-    let legend: Vec<(Mark, String)> =
-        series.iter().map(|series| (Mark::Box(series.role), series.name.clone())).collect();
+    let legend: Vec<(AxisMark, String)> =
+        series.iter().map(|series| (AxisMark::Box(series.role), series.name.clone())).collect();
     let top = axes::legend_height(format.width(), &legend) + 22;
     let area = Area { left: 58, top, right: format.width() - 8, bottom: top + 190 };
     let scale = Scale::new((0.0, largest * 100.0), (area.bottom, area.top));
@@ -63,7 +63,7 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
         let bar = ((slot - 8) / series.len() as i32).clamp(2, 46);
         for place in 0..places {
             let middle = area.left + slot * place as i32 + slot / 2;
-            let font = Font::new(SMALL, Role::Muted).align(Align::Middle);
+            let font = Font::new(SMALL, ColorRole::Muted).align(Align::Middle);
             canvas.text((middle, area.bottom + 12), &place.to_string(), font)?;
             let start = middle - bar * series.len() as i32 / 2;
             for (number, (series, shares)) in series.iter().zip(&shares).enumerate() {
@@ -73,7 +73,7 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
                 canvas.rectangle(column, series.role)?;
                 let rounded = if share < 0.005 { String::new() } else { format!("{:.0}%", share * 100.0) };
                 if text_width(&rounded, SMALL - 1) <= bar {
-                    let font = Font::new(SMALL - 1, Role::Ink).align(Align::Middle);
+                    let font = Font::new(SMALL - 1, ColorRole::Ink).align(Align::Middle);
                     canvas.text(((column.left + column.right) / 2, column.top - 8), &rounded, font)?;
                 }
                 let words = figures::share(share);
@@ -82,8 +82,8 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
                 canvas.tip(Area { top: area.top, ..column }, &tip);
             }
         }
-        canvas.line((area.left, area.bottom), (area.right, area.bottom), Role::Muted, 1)?;
-        let font = Font::new(SMALL, Role::Ink).align(Align::Middle);
+        canvas.line((area.left, area.bottom), (area.right, area.bottom), ColorRole::Muted, 1)?;
+        let font = Font::new(SMALL, ColorRole::Ink).align(Align::Middle);
         canvas.text(((area.left + area.right) / 2, area.bottom + 32), "accepted drafts", font)
     })?;
     Ok(Some(drawn))

@@ -11,7 +11,7 @@ use plotters::style::RGBColor;
 
 /// The role of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ColorRole {
     /// Text and main lines.
     Ink,
     /// Secondary text and axes.
@@ -52,49 +52,49 @@ pub const LOAD_COLOURS: usize = 8;
 /// Steps of the heat map on either side of its middle.
 pub const HEAT_STEPS: i32 = 4;
 
-const TABLE: &[(Role, &str, u32, u32)] = &[
-    (Role::Ink, "ink", 0x1b1f24, 0xe8ebef),
-    (Role::Muted, "muted", 0x57606a, 0x9aa4b0),
-    (Role::Grid, "grid", 0xe2e6ea, 0x2d343c),
-    (Role::Surface, "surface", 0xffffff, 0x161b22),
-    (Role::Chosen, "chosen", 0x0067a8, 0x58b4f0),
-    (Role::Default, "default", 0xc75300, 0xf59b4c),
-    (Role::Baseline, "baseline", 0x3f4750, 0xc9d1d9),
-    (Role::Candidate, "candidate", 0x87919c, 0x7d8894),
-    (Role::Draft, "draft", 0xe69f00, 0xe6ab2e),
-    (Role::Verify, "verify", 0x0072b2, 0x3d95d4),
-    (Role::Extend, "extend", 0x009e73, 0x2fb98d),
-    (Role::Rest, "rest", 0xb9c1c9, 0x5b6570),
-    (Role::DraftText, "drafttext", 0x1d1303, 0x1f1504),
-    (Role::Load(0), "load0", 0x46135f, 0xc7a2ff),
-    (Role::Load(1), "load1", 0x3f4d8f, 0x93a7ff),
-    (Role::Load(2), "load2", 0x2a7090, 0x62bdf2),
-    (Role::Load(3), "load3", 0x1f928b, 0x42d0bd),
-    (Role::Load(4), "load4", 0x3ca55c, 0x74dc86),
-    (Role::Load(5), "load5", 0x7ea32d, 0xb3dc52),
-    (Role::Load(6), "load6", 0xb08e12, 0xe9d24c),
-    (Role::Load(7), "load7", 0xc06a14, 0xffb05c),
-    (Role::Heat(-4), "heat-4", 0xb24a00, 0xd9670f),
-    (Role::Heat(-3), "heat-3", 0xd97a35, 0xa9521a),
-    (Role::Heat(-2), "heat-2", 0xf0ac78, 0x7d421f),
-    (Role::Heat(-1), "heat-1", 0xf9dcc3, 0x533323),
-    (Role::Heat(0), "heat0", 0xf1f2f4, 0x30363e),
-    (Role::Heat(1), "heat1", 0xcfe3f2, 0x1f3f58),
-    (Role::Heat(2), "heat2", 0x94c3e3, 0x1d5a85),
-    (Role::Heat(3), "heat3", 0x4593c8, 0x2676ab),
-    (Role::Heat(4), "heat4", 0x005b99, 0x4da9e8),
-    (Role::HeatText(-4), "heattext-4", 0xfffefe, 0x0d0a07),
-    (Role::HeatText(-3), "heattext-3", 0x140a02, 0xfffaf5),
-    (Role::HeatText(-2), "heattext-2", 0x1f1409, 0xfbeee4),
-    (Role::HeatText(-1), "heattext-1", 0x241a12, 0xf5e6da),
-    (Role::HeatText(0), "heattext0", 0x1c2025, 0xe9ecef),
-    (Role::HeatText(1), "heattext1", 0x101d28, 0xe0edf7),
-    (Role::HeatText(2), "heattext2", 0x0b1822, 0xedf6fd),
-    (Role::HeatText(3), "heattext3", 0x050d13, 0xfafdff),
-    (Role::HeatText(4), "heattext4", 0xfdfeff, 0x050c12),
+const TABLE: &[(ColorRole, &str, u32, u32)] = &[
+    (ColorRole::Ink, "ink", 0x1b1f24, 0xe8ebef),
+    (ColorRole::Muted, "muted", 0x57606a, 0x9aa4b0),
+    (ColorRole::Grid, "grid", 0xe2e6ea, 0x2d343c),
+    (ColorRole::Surface, "surface", 0xffffff, 0x161b22),
+    (ColorRole::Chosen, "chosen", 0x0067a8, 0x58b4f0),
+    (ColorRole::Default, "default", 0xc75300, 0xf59b4c),
+    (ColorRole::Baseline, "baseline", 0x3f4750, 0xc9d1d9),
+    (ColorRole::Candidate, "candidate", 0x87919c, 0x7d8894),
+    (ColorRole::Draft, "draft", 0xe69f00, 0xe6ab2e),
+    (ColorRole::Verify, "verify", 0x0072b2, 0x3d95d4),
+    (ColorRole::Extend, "extend", 0x009e73, 0x2fb98d),
+    (ColorRole::Rest, "rest", 0xb9c1c9, 0x5b6570),
+    (ColorRole::DraftText, "drafttext", 0x1d1303, 0x1f1504),
+    (ColorRole::Load(0), "load0", 0x46135f, 0xc7a2ff),
+    (ColorRole::Load(1), "load1", 0x3f4d8f, 0x93a7ff),
+    (ColorRole::Load(2), "load2", 0x2a7090, 0x62bdf2),
+    (ColorRole::Load(3), "load3", 0x1f928b, 0x42d0bd),
+    (ColorRole::Load(4), "load4", 0x3ca55c, 0x74dc86),
+    (ColorRole::Load(5), "load5", 0x7ea32d, 0xb3dc52),
+    (ColorRole::Load(6), "load6", 0xb08e12, 0xe9d24c),
+    (ColorRole::Load(7), "load7", 0xc06a14, 0xffb05c),
+    (ColorRole::Heat(-4), "heat-4", 0xb24a00, 0xd9670f),
+    (ColorRole::Heat(-3), "heat-3", 0xd97a35, 0xa9521a),
+    (ColorRole::Heat(-2), "heat-2", 0xf0ac78, 0x7d421f),
+    (ColorRole::Heat(-1), "heat-1", 0xf9dcc3, 0x533323),
+    (ColorRole::Heat(0), "heat0", 0xf1f2f4, 0x30363e),
+    (ColorRole::Heat(1), "heat1", 0xcfe3f2, 0x1f3f58),
+    (ColorRole::Heat(2), "heat2", 0x94c3e3, 0x1d5a85),
+    (ColorRole::Heat(3), "heat3", 0x4593c8, 0x2676ab),
+    (ColorRole::Heat(4), "heat4", 0x005b99, 0x4da9e8),
+    (ColorRole::HeatText(-4), "heattext-4", 0xfffefe, 0x0d0a07),
+    (ColorRole::HeatText(-3), "heattext-3", 0x140a02, 0xfffaf5),
+    (ColorRole::HeatText(-2), "heattext-2", 0x1f1409, 0xfbeee4),
+    (ColorRole::HeatText(-1), "heattext-1", 0x241a12, 0xf5e6da),
+    (ColorRole::HeatText(0), "heattext0", 0x1c2025, 0xe9ecef),
+    (ColorRole::HeatText(1), "heattext1", 0x101d28, 0xe0edf7),
+    (ColorRole::HeatText(2), "heattext2", 0x0b1822, 0xedf6fd),
+    (ColorRole::HeatText(3), "heattext3", 0x050d13, 0xfafdff),
+    (ColorRole::HeatText(4), "heattext4", 0xfdfeff, 0x050c12),
 ];
 
-impl Role {
+impl ColorRole {
     /// The colour of the load at this index out of `count`: as far from the others as the palette
     /// allows.
     pub fn load(place: usize, count: usize) -> Self {
@@ -111,7 +111,7 @@ impl Role {
 
 /// The CSS rules of a page: one variable per colour and theme, and one class per role and use.
 pub fn page_style() -> String {
-    let variables = |colour: fn(&(Role, &str, u32, u32)) -> u32| {
+    let variables = |colour: fn(&(ColorRole, &str, u32, u32)) -> u32| {
         TABLE.iter().fold(String::new(), |mut text, row| {
             let _ = write!(text, "--{}:#{:06x};", row.1, colour(row));
             text
@@ -175,7 +175,7 @@ mod tests {
             assert!(TABLE[..place].iter().all(|other| other.2 != row.2), "{} shares its colour", row.1);
         }
         for count in 0..20 {
-            assert!((0..=count).all(|place| Role::load(place, count).colour() != RGBColor(0, 0, 0)));
+            assert!((0..=count).all(|place| ColorRole::load(place, count).colour() != RGBColor(0, 0, 0)));
         }
     }
 
@@ -200,14 +200,14 @@ mod tests {
             let (first, second) = (luminance(first), luminance(second));
             (first.max(second) + 0.05) / (first.min(second) + 0.05)
         };
-        let row = |role: Role| TABLE.iter().find(|row| row.0 == role).expect("in the table");
+        let row = |role: ColorRole| TABLE.iter().find(|row| row.0 == role).expect("in the table");
         for step in -HEAT_STEPS..=HEAT_STEPS {
-            let (cell, text) = (row(Role::Heat(step)), row(Role::HeatText(step)));
+            let (cell, text) = (row(ColorRole::Heat(step)), row(ColorRole::HeatText(step)));
             assert!(contrast(cell.2, text.2) >= 4.5, "light {step}: {}", contrast(cell.2, text.2));
             assert!(contrast(cell.3, text.3) >= 4.5, "dark {step}: {}", contrast(cell.3, text.3));
         }
-        for role in [Role::Ink, Role::Muted, Role::Chosen, Role::Default, Role::Baseline] {
-            let (row, ground) = (row(role), row(Role::Surface));
+        for role in [ColorRole::Ink, ColorRole::Muted, ColorRole::Chosen, ColorRole::Default, ColorRole::Baseline] {
+            let (row, ground) = (row(role), row(ColorRole::Surface));
             assert!(contrast(row.2, ground.2) >= 4.5, "light {}", row.1);
             assert!(contrast(row.3, ground.3) >= 4.5, "dark {}", row.1);
         }

@@ -3,30 +3,30 @@
 use tuner::{
     results::selection::Interval,
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::Role as Part,
     },
 };
 
 use super::{
-    Drawn, Format,
-    axes::{self, Mark, SMALL, Scale},
+    ChartFormat, DrawnChart,
+    axes::{self, AxisMark, SMALL, Scale},
     canvas::{self, Align, Area, Canvas, DrawError, Font},
-    palette::Role,
+    palette::ColorRole,
 };
 use crate::{
     figures, names,
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
     section::Section,
 };
 
 /// One configuration at one load.
-struct Point<'a> {
+struct ParetoPoint<'a> {
     configuration: &'a Configuration,
-    load: Load,
+    load: TrialLoad,
     part: Part,
     chosen: bool,
-    colour: Role,
+    colour: ColorRole,
     speed: Interval,
     throughput: Interval,
 }
@@ -47,7 +47,7 @@ pub fn caption(section: &Section<'_>) -> String {
     )
 }
 
-pub fn draw(section: &Section<'_>, format: Format) -> Drawn {
+pub fn draw(section: &Section<'_>, format: ChartFormat) -> DrawnChart {
     let points = points(section);
     let across = axes::span_of_ratios(points.iter().flat_map(|point| [point.speed.low, point.speed.high]), 0.08);
     let up = axes::span_of_ratios(points.iter().flat_map(|point| [point.throughput.low, point.throughput.high]), 0.1);
@@ -70,7 +70,7 @@ pub fn draw(section: &Section<'_>, format: Format) -> Drawn {
         let best = frontier(&points);
         let line: Vec<(i32, i32)> = best.iter().map(|number| places[*number]).collect();
         if line.len() > 1 {
-            canvas.path(&line, Role::Muted, 2)?;
+            canvas.path(&line, ColorRole::Muted, 2)?;
         }
         let mut bars = Vec::with_capacity(2 * points.len());
         for (point, (x, y)) in points.iter().zip(&places) {
@@ -91,15 +91,15 @@ pub fn draw(section: &Section<'_>, format: Format) -> Drawn {
     Ok(Some(drawn))
 }
 
-fn points<'a>(section: &'a Section<'_>) -> Vec<Point<'a>> {
+fn points<'a>(section: &'a Section<'_>) -> Vec<ParetoPoint<'a>> {
     let of_race = |(place, race): (usize, &'a Race)| {
-        let point = |entry: &'a Entry| {
-            Some(Point {
+        let point = |entry: &'a RaceEntry| {
+            Some(ParetoPoint {
                 configuration: &entry.ranked.configuration,
                 load: race.load,
                 part: entry.ranked.role,
                 chosen: entry.chosen,
-                colour: Role::load(place, section.races.len()),
+                colour: ColorRole::load(place, section.races.len()),
                 speed: entry.ranked.tokens_per_s_per_user?,
                 throughput: entry.ranked.output_tokens_per_s?,
             })
@@ -110,7 +110,7 @@ fn points<'a>(section: &'a Section<'_>) -> Vec<Point<'a>> {
 }
 
 /// Indices of the points that no other point beats on both axes, in order of falling speed.
-fn frontier(points: &[Point<'_>]) -> Vec<usize> {
+fn frontier(points: &[ParetoPoint<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|first, second| {
         let (first, second) = (&points[*first], &points[*second]);
@@ -138,13 +138,13 @@ fn along(from: (i32, i32), to: (i32, i32)) -> impl Iterator<Item = Area> {
     })
 }
 
-fn mark(canvas: &mut Canvas<'_>, point: &Point<'_>, place: (i32, i32)) -> Result<(), DrawError> {
+fn mark(canvas: &mut Canvas<'_>, point: &ParetoPoint<'_>, place: (i32, i32)) -> Result<(), DrawError> {
     match point.part {
         Part::NoSpeculation => canvas.square(place, 5, point.colour)?,
         Part::EngineDefault => canvas.diamond(place, 7, point.colour)?,
         Part::Candidate | Part::Current | Part::Probe => canvas.dot(place, 4, point.colour)?,
     }
-    if point.chosen { canvas.ring(place, 9, Role::Ink) } else { Ok(()) }
+    if point.chosen { canvas.ring(place, 9, ColorRole::Ink) } else { Ok(()) }
 }
 
 /// Labels the points of the frontier and the chosen ones where the label covers no mark and no
@@ -152,7 +152,7 @@ fn mark(canvas: &mut Canvas<'_>, point: &Point<'_>, place: (i32, i32)) -> Result
 fn label(
     canvas: &mut Canvas<'_>,
     area: Area,
-    points: &[Point<'_>],
+    points: &[ParetoPoint<'_>],
     places: &[(i32, i32)],
     bars: &[Area],
     frontier: &[usize],
@@ -168,7 +168,7 @@ fn label(
         let (point, (x, y)) = (&points[number], places[number]);
         let load = point.load.batch_size().map_or_else(|| point.load.to_string(), |size| size.to_string());
         let text = format!("{} @ {load}", names::short(point.configuration));
-        let font = Font { bold: point.chosen, ..Font::new(SMALL - 1, Role::Ink) };
+        let font = Font { bold: point.chosen, ..Font::new(SMALL - 1, ColorRole::Ink) };
         let offsets = [
             (13, 0, Align::Left),
             (10, -14, Align::Left),
@@ -197,20 +197,21 @@ fn label(
     Ok(())
 }
 
-fn legend(section: &Section<'_>) -> Vec<(Mark, String)> {
+fn legend(section: &Section<'_>) -> Vec<(AxisMark, String)> {
     let races = section.races.iter().enumerate().filter(|(_, race)| race.measured().next().is_some());
-    let mut entries: Vec<(Mark, String)> =
-        races.map(|(place, race)| (Mark::Dot(Role::load(place, section.races.len())), race.load.to_string())).collect();
+    let mut entries: Vec<(AxisMark, String)> = races
+        .map(|(place, race)| (AxisMark::Dot(ColorRole::load(place, section.races.len())), race.load.to_string()))
+        .collect();
     entries.extend([
-        (Mark::Square(Role::Muted), "no speculation".to_owned()),
-        (Mark::Diamond(Role::Muted), "engine's default".to_owned()),
-        (Mark::Ring(Role::Ink), "chosen".to_owned()),
-        (Mark::Line(Role::Muted), "frontier".to_owned()),
+        (AxisMark::Square(ColorRole::Muted), "no speculation".to_owned()),
+        (AxisMark::Diamond(ColorRole::Muted), "engine's default".to_owned()),
+        (AxisMark::Ring(ColorRole::Ink), "chosen".to_owned()),
+        (AxisMark::Line(ColorRole::Muted), "frontier".to_owned()),
     ]);
     entries
 }
 
-fn tip(point: &Point<'_>) -> String {
+fn tip(point: &ParetoPoint<'_>) -> String {
     let part = match point.part {
         Part::NoSpeculation => " (no speculation)",
         Part::EngineDefault => " (engine's default)",

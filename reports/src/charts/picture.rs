@@ -47,16 +47,16 @@ pub fn png(name: &str, svg: &str) -> Result<Vec<u8>, ReportError> {
 mod tests {
     use super::*;
     use crate::charts::{
-        Format,
+        ChartFormat,
         canvas::{self, Font},
-        palette::Role,
+        palette::ColorRole,
     };
 
     /// Checks whether a text leaves pixels in a picture.
     fn check(text: &str, expected: bool) {
         let draw = |text: &str| {
-            let svg = canvas::drawing(Format::Narrow, 40, "a text", |canvas| {
-                canvas.text((20, 20), text, Font::new(14, Role::Ink).bold())
+            let svg = canvas::drawing(ChartFormat::Narrow, 40, "a text", |canvas| {
+                canvas.text((20, 20), text, Font::new(14, ColorRole::Ink).bold())
             });
             png("a text", &svg.expect("a drawing")).expect("a picture")
         };

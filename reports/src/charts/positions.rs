@@ -1,23 +1,23 @@
 //! Acceptance by position in the draft.
 
 use super::{
-    Drawn, Format,
-    axes::{self, Mark, SMALL, Scale},
+    ChartFormat, DrawnChart,
+    axes::{self, AxisMark, SMALL, Scale},
     canvas::{self, Align, Area, Font},
     histogram,
-    palette::Role,
+    palette::ColorRole,
 };
 use crate::{figures, names, race::Race};
 
 pub const CAPTION: &str = "Measured: the share of request-rounds in which the draft at that depth, and so every draft before it, was accepted. The sum over positions plus one is the number of tokens per round.";
 
-pub fn draw(race: &Race, format: Format) -> Drawn {
+pub fn draw(race: &Race, format: ChartFormat) -> DrawnChart {
     let series = histogram::series(race);
     let Some(places) = series.iter().map(|series| series.entry.positions.len()).max() else { return Ok(None) };
 
-    let legend: Vec<(Mark, String)> = series
+    let legend: Vec<(AxisMark, String)> = series
         .iter()
-        .map(|series| (Mark::Line(series.role), names::short(&series.entry.ranked.configuration)))
+        .map(|series| (AxisMark::Line(series.role), names::short(&series.entry.ranked.configuration)))
         .collect();
     let top = axes::legend_height(format.width(), &legend) + 14;
     let area = Area { left: 58, top, right: format.width() - 24, bottom: top + 190 };
@@ -28,10 +28,10 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
         axes::legend(canvas, (0, 0), &legend)?;
         axes::vertical(canvas, area, up, "share of request-rounds", "%")?;
         for place in 1..=places {
-            let font = Font::new(SMALL, Role::Muted).align(Align::Middle);
+            let font = Font::new(SMALL, ColorRole::Muted).align(Align::Middle);
             canvas.text((across.pixel(place as f64), area.bottom + 12), &place.to_string(), font)?;
         }
-        canvas.line((area.left, area.bottom), (area.right, area.bottom), Role::Muted, 1)?;
+        canvas.line((area.left, area.bottom), (area.right, area.bottom), ColorRole::Muted, 1)?;
         for (number, one) in series.iter().enumerate() {
             let positions = &one.entry.positions;
             let points: Vec<(i32, i32)> = positions
@@ -60,7 +60,7 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
                 canvas.tip(Area::around(*point, 10), &tip);
             }
         }
-        let font = Font::new(SMALL, Role::Ink).align(Align::Middle);
+        let font = Font::new(SMALL, ColorRole::Ink).align(Align::Middle);
         canvas.text(((area.left + area.right) / 2, area.bottom + 32), "position in the draft", font)
     })?;
     Ok(Some(drawn))

@@ -3,14 +3,14 @@
 use tuner::trials::record::Role as Part;
 
 use super::{
-    Drawn, Format,
-    axes::{self, Mark, SMALL, Scale},
+    ChartFormat, DrawnChart,
+    axes::{self, AxisMark, SMALL, Scale},
     canvas::{self, Align, Area, Canvas, DrawError, Font, text_width},
-    palette::Role,
+    palette::ColorRole,
 };
 use crate::{
     definitions, figures, names,
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
 };
 
 /// Maximum number of rows, in addition to the rows that are always shown.
@@ -26,8 +26,8 @@ pub fn caption(race: &Race) -> String {
     )
 }
 
-pub fn draw(race: &Race, format: Format) -> Drawn {
-    let rows: Vec<(&Entry, f64)> = race
+pub fn draw(race: &Race, format: ChartFormat) -> DrawnChart {
+    let rows: Vec<(&RaceEntry, f64)> = race
         .measured()
         .filter(|entry| {
             entry.rank.is_some_and(|rank| rank <= ROWS) || entry.chosen || entry.ranked.role != Part::Candidate
@@ -41,8 +41,13 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
     }
     let narrow = format.is_narrow();
     let row_height = 28;
-    let legend = [("draft", Role::Draft), ("verify", Role::Verify), ("extend", Role::Extend), ("rest", Role::Rest)]
-        .map(|(word, role)| (Mark::Box(role), word.to_owned()));
+    let legend = [
+        ("draft", ColorRole::Draft),
+        ("verify", ColorRole::Verify),
+        ("extend", ColorRole::Extend),
+        ("rest", ColorRole::Rest),
+    ]
+    .map(|(word, role)| (AxisMark::Box(role), word.to_owned()));
     let top = axes::legend_height(format.width(), &legend) + 10;
     let area = Area {
         left: if narrow { 76 } else { 150 },
@@ -66,7 +71,7 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
 
 fn row(
     canvas: &mut Canvas<'_>,
-    entry: &Entry,
+    entry: &RaceEntry,
     total: f64,
     scale: Scale,
     (y, height): (i32, i32),
@@ -82,9 +87,9 @@ fn row(
         (_, Part::Current) => "runs now",
         (_, Part::Candidate | Part::Probe) => "",
     };
-    let font = Font::new(SMALL, if entry.chosen { Role::Chosen } else { Role::Ink }).align(Align::Right);
+    let font = Font::new(SMALL, if entry.chosen { ColorRole::Chosen } else { ColorRole::Ink }).align(Align::Right);
     canvas.text((left - 10, middle), &shape, Font { bold: entry.chosen, ..font })?;
-    canvas.text((4, middle), note, Font::new(SMALL, Role::Muted))?;
+    canvas.text((4, middle), note, Font::new(SMALL, ColorRole::Muted))?;
     let mut until = 0.0;
     for (name, part, role, text) in parts(entry, total) {
         let (start, end) = (scale.pixel(until), scale.pixel(until + part));
@@ -104,20 +109,20 @@ fn row(
         );
     }
     let words = format!("{} ms", figures::quantity(total));
-    canvas.text((scale.pixel(until) + 8, middle), &words, Font::new(SMALL, Role::Ink).bold())
+    canvas.text((scale.pixel(until) + 8, middle), &words, Font::new(SMALL, ColorRole::Ink).bold())
 }
 
 /// Label, ms, colour and text colour of each part. Medians of parts need not add up to the median
 /// of the whole, so a small difference is omitted.
-fn parts(entry: &Entry, total: f64) -> Vec<(&'static str, f64, Role, Role)> {
-    let Some(split) = entry.split else { return vec![("round", total, Role::Rest, Role::Ink)] };
+fn parts(entry: &RaceEntry, total: f64) -> Vec<(&'static str, f64, ColorRole, ColorRole)> {
+    let Some(split) = entry.split else { return vec![("round", total, ColorRole::Rest, ColorRole::Ink)] };
     let mut parts = Vec::new();
-    parts.extend(split.draft.map(|draft| ("draft", draft, Role::Draft, Role::DraftText)));
-    parts.push(("verify", split.verify, Role::Verify, Role::Surface));
-    parts.extend(split.extend.map(|extend| ("extend", extend, Role::Extend, Role::Surface)));
+    parts.extend(split.draft.map(|draft| ("draft", draft, ColorRole::Draft, ColorRole::DraftText)));
+    parts.push(("verify", split.verify, ColorRole::Verify, ColorRole::Surface));
+    parts.extend(split.extend.map(|extend| ("extend", extend, ColorRole::Extend, ColorRole::Surface)));
     let rest = total - parts.iter().map(|part| part.1).sum::<f64>();
     if rest > total * 0.01 {
-        parts.push(("rest", rest, Role::Rest, Role::Ink));
+        parts.push(("rest", rest, ColorRole::Rest, ColorRole::Ink));
     }
     parts
 }

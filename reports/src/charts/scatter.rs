@@ -1,23 +1,23 @@
 //! Predicted against measured figures: points and the diagonal.
 
 use super::{
-    Drawn, Format,
-    axes::{self, Mark, Scale},
+    ChartFormat, DrawnChart,
+    axes::{self, AxisMark, Scale},
     canvas::{self, Area},
-    palette::Role,
+    palette::ColorRole,
 };
 
 /// Ratio of the largest to the smallest beyond which the axes are logarithmic.
 const FAR: f64 = 30.0;
 
 /// A point that was predicted and measured.
-pub struct Point {
+pub struct ScatterPoint {
     /// The prediction.
     pub predicted: f64,
     /// The measurement.
     pub measured: f64,
     /// Its colour.
-    pub role: Role,
+    pub role: ColorRole,
     /// Whether it is extrapolated; then it is drawn hollow.
     pub hollow: bool,
     /// Its tooltip.
@@ -26,7 +26,13 @@ pub struct Point {
 
 /// Draws points on two axes with the same scale, logarithmic if they are far apart; `unit` is that
 /// of both.
-pub fn draw(points: &[Point], title: &str, unit: &str, legend: &[(Mark, String)], format: Format) -> Drawn {
+pub fn draw(
+    points: &[ScatterPoint],
+    title: &str,
+    unit: &str,
+    legend: &[(AxisMark, String)],
+    format: ChartFormat,
+) -> DrawnChart {
     let ends = || points.iter().flat_map(|point| [point.predicted, point.measured]).filter(|value| value.is_finite());
     let (smallest, largest) = (ends().fold(f64::INFINITY, f64::min), ends().fold(0.0, f64::max));
     let wide = smallest > 0.0 && largest > FAR * smallest;
@@ -44,8 +50,8 @@ pub fn draw(points: &[Point], title: &str, unit: &str, legend: &[(Mark, String)]
         axes::legend(canvas, (0, 0), legend)?;
         axes::horizontal(canvas, area, across, &format!("predicted ({unit})"), "")?;
         axes::vertical(canvas, area, up, &format!("measured ({unit})"), "")?;
-        canvas.line((area.left, area.bottom), (area.right, area.top), Role::Muted, 1)?;
-        let finite = |point: &&Point| point.predicted.is_finite() && point.measured.is_finite();
+        canvas.line((area.left, area.bottom), (area.right, area.top), ColorRole::Muted, 1)?;
+        let finite = |point: &&ScatterPoint| point.predicted.is_finite() && point.measured.is_finite();
         for point in points.iter().filter(finite) {
             let place = (across.pixel(point.predicted), up.pixel(point.measured));
             if point.hollow {

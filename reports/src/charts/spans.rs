@@ -3,20 +3,20 @@
 use tuner::results::selection::Interval;
 
 use super::{
-    Drawn, Format,
-    axes::{self, Mark, SMALL, Scale},
+    ChartFormat, DrawnChart,
+    axes::{self, AxisMark, SMALL, Scale},
     canvas::{self, Align, Area, Font, text_width},
-    palette::Role,
+    palette::ColorRole,
 };
 
 /// One row.
-pub struct Row {
+pub struct SpanRow {
     /// Its label.
     pub name: String,
     /// Value and interval; without an interval if both ends are equal.
     pub interval: Interval,
     /// Colour of dot and bar.
-    pub role: Role,
+    pub role: ColorRole,
     /// A value to compare with, drawn as a diamond.
     pub second: Option<f64>,
     /// The figure at the end of the row.
@@ -26,7 +26,7 @@ pub struct Row {
 }
 
 /// What all rows have in common.
-pub struct Frame<'a> {
+pub struct SpanFrame<'a> {
     /// Text for screen readers.
     pub title: &'a str,
     /// Name of the axis.
@@ -36,14 +36,14 @@ pub struct Frame<'a> {
     /// A value marked by a separate line.
     pub line: Option<f64>,
     /// Legend of the marks.
-    pub legend: &'a [(Mark, String)],
+    pub legend: &'a [(AxisMark, String)],
 }
 
 /// Maximum number of characters in a row's label.
 const LETTERS: usize = 24;
 
 /// Draws the rows one below the other.
-pub fn draw(rows: &[Row], frame: &Frame<'_>, format: Format) -> Drawn {
+pub fn draw(rows: &[SpanRow], frame: &SpanFrame<'_>, format: ChartFormat) -> DrawnChart {
     let values = rows.iter().flat_map(|row| [Some(row.interval.low), Some(row.interval.high), row.second]).flatten();
     let Some((low, high)) = axes::span(values.chain(frame.line), 0.06) else { return Ok(None) };
     let row_height = 22;
@@ -57,11 +57,11 @@ pub fn draw(rows: &[Row], frame: &Frame<'_>, format: Format) -> Drawn {
         axes::legend(canvas, (0, 0), frame.legend)?;
         axes::horizontal(canvas, area, scale, frame.axis, frame.suffix)?;
         if let Some(line) = frame.line {
-            canvas.line((scale.pixel(line), area.top), (scale.pixel(line), area.bottom), Role::Muted, 2)?;
+            canvas.line((scale.pixel(line), area.top), (scale.pixel(line), area.bottom), ColorRole::Muted, 2)?;
         }
         for (place, row) in rows.iter().enumerate() {
             let y = area.top + row_height * place as i32 + row_height / 2;
-            let font = Font::new(SMALL, Role::Ink);
+            let font = Font::new(SMALL, ColorRole::Ink);
             canvas.text((left - 10, y), &shortened(&row.name), font.align(Align::Right))?;
             let (low, high) = (scale.pixel(row.interval.low), scale.pixel(row.interval.high));
             if high > low {
@@ -72,7 +72,7 @@ pub fn draw(rows: &[Row], frame: &Frame<'_>, format: Format) -> Drawn {
             }
             canvas.dot((scale.pixel(row.interval.median), y), 4, row.role)?;
             if let Some(second) = row.second {
-                canvas.diamond((scale.pixel(second), y), 5, Role::Default)?;
+                canvas.diamond((scale.pixel(second), y), 5, ColorRole::Default)?;
             }
             canvas.text((right + 10, y), &row.figure, font.bold())?;
             let row_area = Area { left: 0, top: y - row_height / 2, right: format.width(), bottom: y + row_height / 2 };

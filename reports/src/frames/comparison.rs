@@ -4,7 +4,7 @@ use polars_core::prelude::*;
 
 use super::{batch_size, frame, request_rate};
 use crate::{
-    comparison::{Comparison, Row},
+    comparison::{ComparisonRow, RunComparison},
     error::ReportError,
 };
 
@@ -12,11 +12,14 @@ use crate::{
 ///
 /// # Errors
 /// When it cannot be built.
-pub fn comparison(comparison: &Comparison<'_>) -> Result<DataFrame, ReportError> {
+pub fn comparison(comparison: &RunComparison<'_>) -> Result<DataFrame, ReportError> {
     let rows = &comparison.rows;
-    let text = |name: &str, of: fn(&Row) -> String| Column::new(name.into(), rows.iter().map(of).collect::<Vec<_>>());
-    let figure =
-        |name: &str, of: fn(&Row) -> Option<f64>| Column::new(name.into(), rows.iter().map(of).collect::<Vec<_>>());
+    let text = |name: &str, of: fn(&ComparisonRow) -> String| {
+        Column::new(name.into(), rows.iter().map(of).collect::<Vec<_>>())
+    };
+    let figure = |name: &str, of: fn(&ComparisonRow) -> Option<f64>| {
+        Column::new(name.into(), rows.iter().map(of).collect::<Vec<_>>())
+    };
     let columns = vec![
         text("load", |row| row.load.to_string()),
         Column::new("batch_size".into(), rows.iter().map(|row| batch_size(row.load)).collect::<Vec<_>>()),

@@ -4,7 +4,7 @@ use polars_core::prelude::*;
 use tuner::prediction::guide::Prediction;
 
 use super::{batch_size, frame, request_rate};
-use crate::{agreement::Predicted, error::ReportError, section::Section};
+use crate::{agreement::PredictedGain, error::ReportError, section::Section};
 
 /// The frame; `None` without predictions.
 ///
@@ -16,7 +16,7 @@ pub fn predictions(sections: &[Section<'_>]) -> Result<Option<DataFrame>, Report
         .enumerate()
         .flat_map(|(number, section)| section.agreements().into_iter().map(move |one| (number + 1, one)))
         .collect();
-    let rows: Vec<(usize, &Predicted<'_>)> =
+    let rows: Vec<(usize, &PredictedGain<'_>)> =
         agreements.iter().flat_map(|(number, one)| one.rows.iter().map(|row| (*number, row))).collect();
     if rows.is_empty() {
         return Ok(None);
@@ -24,7 +24,7 @@ pub fn predictions(sections: &[Section<'_>]) -> Result<Option<DataFrame>, Report
     let number = |name: &str, of: fn(&Prediction) -> Option<u64>| {
         Column::new(name.into(), rows.iter().map(|row| of(row.1.prediction)).collect::<Vec<_>>())
     };
-    let figure = |name: &str, of: fn(&Predicted<'_>) -> Option<f64>| {
+    let figure = |name: &str, of: fn(&PredictedGain<'_>) -> Option<f64>| {
         Column::new(name.into(), rows.iter().map(|row| of(row.1)).collect::<Vec<_>>())
     };
     let text = |name: &str, of: fn(&Prediction) -> Option<String>| {

@@ -4,17 +4,17 @@ mod launches;
 mod verdict;
 
 use serde::Serialize;
-use tuner::results::selection::{Interval, IntervalKind};
+use tuner::results::selection::{Interval, RangeKind};
 
 use crate::{
     columns,
     figures::{self, MISSING},
     names,
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
     section::Section,
 };
 
-use self::launches::Launch;
+use self::launches::AnswerLaunch;
 pub use self::launches::{FlagRemarks, flag_remarks};
 
 /// The answer for one load.
@@ -51,7 +51,7 @@ pub struct Answer {
     /// Gain over the engine's default.
     pub gain_over_default: Gain,
     /// Launch commands for each engine.
-    pub launches: Vec<Launch>,
+    pub launches: Vec<AnswerLaunch>,
 }
 
 /// A gain with its interval.
@@ -71,7 +71,7 @@ impl Answer {
         let throughput = winner.and_then(|winner| winner.ranked.output_tokens_per_s);
         let goodput = winner.and_then(|winner| winner.ranked.goodput_tokens_per_s);
         let quantity = |value: Option<f64>| value.map_or(MISSING.into(), figures::quantity);
-        let is_off = winner.is_some_and(Entry::is_off);
+        let is_off = winner.is_some_and(RaceEntry::is_off);
         Self {
             load: names::heading(race.load),
             anchor,
@@ -106,7 +106,7 @@ impl Answer {
 }
 
 /// The winner's tree in words; for a table, only that it varies.
-fn triple(winner: &Entry) -> String {
+fn triple(winner: &RaceEntry) -> String {
     let configuration = &winner.ranked.configuration;
     if !configuration.table.is_empty() {
         return "the tree changes with the running batch".into();
@@ -138,7 +138,7 @@ impl Gain {
         let Some(ratio) = ratio else { return Self::unknown("no common repeat") };
         let name = figures::interval_name(ratio, repeats);
         let range = match ratio.kind {
-            IntervalKind::Single => name,
+            RangeKind::Single => name,
             _ if ratio.high > verdict::LARGEST_END => "repeats do not bound it yet".into(),
             _ => format!("{name} {}", figures::gain_range(ratio)),
         };

@@ -2,26 +2,26 @@
 
 use super::{
     overview::answer as answer_in_a_line,
-    part::{Cell, Table},
+    part::{Cell, PartTable},
 };
 use crate::{
     ReportInput, columns,
-    comparison::{self, Comparison},
+    comparison::{self, RunComparison},
     figures, names,
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
     section::Section,
 };
 
 /// The comparison of the two sweeps of a report, if there is one. The workloads of a sweep of several drafts are compared
 /// by draft instead, unless the user asks for a comparison.
-pub fn comparison<'a>(input: &'a ReportInput, sections: &[Section<'_>]) -> Option<Comparison<'a>> {
+pub fn comparison<'a>(input: &'a ReportInput, sections: &[Section<'_>]) -> Option<RunComparison<'a>> {
     let by_draft = !input.compare && across_workloads(sections).is_some();
     comparison::compute(&input.sweeps, input.compare).filter(|_| !by_draft)
 }
 
 /// The best measured configuration of each draft, and no speculation, best first; empty for a single draft.
-pub fn best_of_each(race: &Race) -> Vec<&Entry> {
-    let mut best: Vec<&Entry> = Vec::new();
+pub fn best_of_each(race: &Race) -> Vec<&RaceEntry> {
+    let mut best: Vec<&RaceEntry> = Vec::new();
     for entry in race.measured() {
         let draft = &entry.ranked.configuration.draft;
         if best.iter().all(|known| known.ranked.configuration.draft != *draft) {
@@ -32,7 +32,7 @@ pub fn best_of_each(race: &Race) -> Vec<&Entry> {
 }
 
 /// What the best of a draft is called: `none` for no speculation.
-fn draft_of(entry: &Entry) -> &str {
+fn draft_of(entry: &RaceEntry) -> &str {
     match entry.ranked.configuration.draft.as_str() {
         "" => "none",
         draft => draft,
@@ -40,7 +40,7 @@ fn draft_of(entry: &Entry) -> &str {
 }
 
 /// The figures of the best configuration of a draft.
-fn figures_of(entry: &Entry) -> String {
+fn figures_of(entry: &RaceEntry) -> String {
     let rate = entry.ranked.output_tokens_per_s.map(|rate| format!("{} tok/s", figures::quantity(rate.median)));
     let gain = entry.ranked.speedup.filter(|_| !entry.is_off()).map(|ratio| figures::ratio(ratio.median));
     let tie = (entry.ranked.tied_with_best && !entry.chosen).then(|| "≈ tie".to_owned());
@@ -49,20 +49,20 @@ fn figures_of(entry: &Entry) -> String {
 
 /// The best of each draft in a line for a terminal; `None` for a single draft.
 pub fn line(race: &Race) -> Option<String> {
-    let one = |entry: &&Entry| format!("{} {}", names::short(&entry.ranked.configuration), figures_of(entry));
+    let one = |entry: &&RaceEntry| format!("{} {}", names::short(&entry.ranked.configuration), figures_of(entry));
     let all: Vec<String> = best_of_each(race).iter().map(one).collect();
     (!all.is_empty()).then(|| format!("best of each draft: {}", all.join("; ")))
 }
 
 /// The best configuration of each draft under each load; `None` for a single draft.
-pub fn table(section: &Section<'_>) -> Option<Table> {
+pub fn table(section: &Section<'_>) -> Option<PartTable> {
     let rows: Vec<Vec<Cell>> = section.races.iter().flat_map(rows).collect();
     let headings = ["load", "draft", "best configuration", "#tok/s", "#over no speculation", "#accept length", ""];
-    (!rows.is_empty()).then(|| Table::new("The best of each draft", &headings, rows))
+    (!rows.is_empty()).then(|| PartTable::new("The best of each draft", &headings, rows))
 }
 
 fn rows(race: &Race) -> Vec<Vec<Cell>> {
-    let row = |entry: &&Entry| {
+    let row = |entry: &&RaceEntry| {
         vec![
             Cell::text(race.load.to_string()),
             Cell::text(draft_of(entry)),
@@ -78,7 +78,7 @@ fn rows(race: &Race) -> Vec<Vec<Cell>> {
 
 /// Which draft for which workload: one row for each workload and load, with the best of each draft. `None` unless several
 /// workloads were measured with the same models on the same machine, and several drafts raced.
-pub fn across_workloads(sections: &[Section<'_>]) -> Option<Table> {
+pub fn across_workloads(sections: &[Section<'_>]) -> Option<PartTable> {
     let first = sections.first()?;
     let same_but_workload = |section: &&Section<'_>| {
         let differing = first.fingerprint.differences(section.fingerprint);
@@ -107,7 +107,7 @@ pub fn across_workloads(sections: &[Section<'_>]) -> Option<Table> {
     };
     let rows = those.iter().flat_map(|section| section.races.iter().map(move |race| row(section, race)));
     let caption = "Which draft for which workload: what to run, and the best of each draft over no speculation";
-    Some(Table::new(caption, &headings, rows.collect()))
+    Some(PartTable::new(caption, &headings, rows.collect()))
 }
 
 /// The same for a terminal: one line for each workload and load.

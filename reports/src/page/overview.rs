@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use tuner::trials::configuration::Load;
+use tuner::trials::configuration::TrialLoad;
 
-use super::part::{Cell, Table};
+use super::part::{Cell, PartTable};
 use crate::{figures, names, section::Section};
 
 /// One row per load and one column per section; `None` for a single section.
-pub fn table(sections: &[Section<'_>], labels: &[String]) -> Option<Table> {
+pub fn table(sections: &[Section<'_>], labels: &[String]) -> Option<PartTable> {
     if sections.len() < 2 {
         return None;
     }
-    let loads: BTreeSet<Load> = sections.iter().flat_map(|section| &section.races).map(|race| race.load).collect();
-    let row = |load: &Load| {
+    let loads: BTreeSet<TrialLoad> = sections.iter().flat_map(|section| &section.races).map(|race| race.load).collect();
+    let row = |load: &TrialLoad| {
         let cells = sections.iter().map(|section| Cell::text(answer(section, *load)));
         std::iter::once(Cell::text(names::heading(*load))).chain(cells).collect()
     };
@@ -22,11 +22,11 @@ pub fn table(sections: &[Section<'_>], labels: &[String]) -> Option<Table> {
         .collect();
     let caption =
         "Side by side: what to run, its throughput, and how it compares with no speculation on the same machine";
-    Some(Table::new(caption, &headings, loads.iter().map(row).collect()))
+    Some(PartTable::new(caption, &headings, loads.iter().map(row).collect()))
 }
 
 /// What to run under a load, in one line.
-pub fn answer(section: &Section<'_>, load: Load) -> String {
+pub fn answer(section: &Section<'_>, load: TrialLoad) -> String {
     let Some(race) = section.races.iter().find(|race| race.load == load) else { return figures::MISSING.into() };
     let Some(winner) = race.winner() else { return race.verdict.words().into() };
     let name = names::short(&winner.ranked.configuration);

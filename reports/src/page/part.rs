@@ -7,7 +7,7 @@ use crate::charts::Chart;
 
 /// A part.
 #[derive(Serialize)]
-pub struct Part {
+pub struct PagePart {
     /// Its anchor on the page.
     pub anchor: String,
     /// Its heading.
@@ -19,12 +19,12 @@ pub struct Part {
     /// Its charts.
     pub charts: Vec<Chart>,
     /// Its tables.
-    pub tables: Vec<Table>,
+    pub tables: Vec<PartTable>,
 }
 
 /// A table.
 #[derive(Serialize)]
-pub struct Table {
+pub struct PartTable {
     /// Its caption.
     pub caption: String,
     /// Whether it is collapsed initially.
@@ -53,7 +53,7 @@ pub struct Cell {
     pub value: Option<f64>,
 }
 
-impl Part {
+impl PagePart {
     /// Says whose it is, if there are several drafts.
     pub fn of_draft(mut self, draft: &str) -> Self {
         if !draft.is_empty() {
@@ -65,7 +65,7 @@ impl Part {
     }
 }
 
-impl Table {
+impl PartTable {
     /// A table with these columns; columns whose heading starts with `#` contain numbers.
     pub fn new<H: AsRef<str>>(caption: impl Into<String>, headings: &[H], rows: Vec<Vec<Cell>>) -> Self {
         let heading =

@@ -13,13 +13,13 @@ pub mod versus;
 
 use crate::{error::ReportError, section::Section};
 
-use super::part::Part;
+use super::part::PagePart;
 
 /// All parts of a section that have content. Their anchors start with `prefix`.
 ///
 /// # Errors
 /// When a chart cannot be drawn.
-pub fn for_section(section: &Section<'_>, prefix: &str) -> Result<Vec<Part>, ReportError> {
+pub fn for_section(section: &Section<'_>, prefix: &str) -> Result<Vec<PagePart>, ReportError> {
     let mut parts = Vec::new();
     parts.extend(predictions::part(section)?);
     if let Some(guide) = section.guide {

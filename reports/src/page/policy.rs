@@ -1,10 +1,10 @@
 //! The configuration to run at each load, if it depends on the load.
 
-use super::part::{Cell, Table};
+use super::part::{Cell, PartTable};
 use crate::{columns, figures, race::Race, section::Section};
 
 /// One row per load; `None` if all loads have the same winner, or fewer than two have one.
-pub fn table(section: &Section<'_>) -> Option<Table> {
+pub fn table(section: &Section<'_>) -> Option<PartTable> {
     let decided: Vec<&Race> = section.races.iter().filter(|race| race.winner().is_some()).collect();
     let differ = decided.windows(2).any(|pair| pair[0].chosen != pair[1].chosen);
     let row = |race: &&Race| {
@@ -19,7 +19,7 @@ pub fn table(section: &Section<'_>) -> Option<Table> {
         ])
     };
     differ.then(|| {
-        Table::new(
+        PartTable::new(
             "The best configuration changes with the load",
             &["load", "run", "verdict", "#over no speculation", "#over the default", "#accept length"],
             decided.iter().filter_map(row).collect(),

@@ -6,36 +6,36 @@ use tuner::trials::record::{Exclusion, Role};
 use crate::{
     columns::{self, Column},
     failures, figures,
-    race::{Entry, Race, Repeat},
+    race::{Race, RaceEntry, Repeat},
 };
 
 /// A table of configurations.
 #[derive(Serialize)]
-pub struct Ranking {
-    columns: Vec<Heading>,
-    rows: Vec<Row>,
+pub struct RankingTable {
+    columns: Vec<RankingHeading>,
+    rows: Vec<RankedRow>,
 }
 
 #[derive(Serialize)]
-struct Heading {
+struct RankingHeading {
     title: String,
     meaning: &'static str,
 }
 
 /// A measured configuration.
 #[derive(Serialize)]
-struct Row {
+struct RankedRow {
     /// Empty for a probe.
     rank: String,
     name: String,
     badges: Vec<&'static str>,
     chosen: bool,
-    cells: Vec<Cell>,
+    cells: Vec<RankingCell>,
 }
 
 /// A figure of a configuration.
 #[derive(Serialize)]
-struct Cell {
+struct RankingCell {
     text: String,
     range: Option<String>,
     /// The value to sort by.
@@ -71,14 +71,14 @@ struct NoiseRow {
 const FIRST: usize = 5;
 
 /// All measured configurations with all figures, best first, then the probes.
-pub fn whole(race: &Race) -> Option<Ranking> {
+pub fn whole(race: &Race) -> Option<RankingTable> {
     ranking(race.measured().chain(race.measured_probes()).collect(), &columns::for_race(race))
 }
 
 /// The best configurations, and always the chosen one, no speculation, the engine's default and
 /// probes, with the main figures.
-pub fn first(race: &Race) -> Option<Ranking> {
-    let is_shown = |entry: &&Entry| {
+pub fn first(race: &Race) -> Option<RankingTable> {
+    let is_shown = |entry: &&RaceEntry| {
         entry.rank.is_some_and(|rank| rank <= FIRST) || entry.chosen || entry.ranked.role != Role::Candidate
     };
     let columns: Vec<&Column> =
@@ -87,21 +87,23 @@ pub fn first(race: &Race) -> Option<Ranking> {
 }
 
 /// `None` without an entry.
-fn ranking(entries: Vec<&Entry>, columns: &[&Column]) -> Option<Ranking> {
-    let row = |entry: &&Entry| Row {
+fn ranking(entries: Vec<&RaceEntry>, columns: &[&Column]) -> Option<RankingTable> {
+    let row = |entry: &&RaceEntry| RankedRow {
         rank: entry.rank.map_or_else(String::new, |rank| rank.to_string()),
         name: columns::name(entry),
         badges: columns::badges(entry),
         chosen: entry.chosen,
         cells: columns.iter().map(|column| cell(entry, column)).collect(),
     };
-    let heading = |column: &&Column| Heading { title: column.title(), meaning: column.meaning };
-    (!entries.is_empty())
-        .then(|| Ranking { columns: columns.iter().map(heading).collect(), rows: entries.iter().map(row).collect() })
+    let heading = |column: &&Column| RankingHeading { title: column.title(), meaning: column.meaning };
+    (!entries.is_empty()).then(|| RankingTable {
+        columns: columns.iter().map(heading).collect(),
+        rows: entries.iter().map(row).collect(),
+    })
 }
 
-fn cell(entry: &Entry, column: &Column) -> Cell {
-    Cell {
+fn cell(entry: &RaceEntry, column: &Column) -> RankingCell {
+    RankingCell {
         text: column.text(entry),
         range: column.range(entry),
         value: (column.figure)(entry).value().filter(|value| value.is_finite()),
@@ -125,7 +127,7 @@ pub fn failed(race: &Race) -> Vec<Failed> {
 
 /// The differences between repeats, and what they mean.
 pub fn noise(race: &Race) -> NoiseTable {
-    let row = |entry: &Entry| {
+    let row = |entry: &RaceEntry| {
         let noise = entry.noise.as_ref()?;
         let repeats: Vec<String> = noise.repeats.iter().map(repeat).collect();
         Some(NoiseRow {

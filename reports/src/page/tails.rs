@@ -2,15 +2,15 @@
 
 use tuner::results::selection::Tail;
 
-use super::part::{Cell, Table};
+use super::part::{Cell, PartTable};
 use crate::{
     columns, figures,
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
 };
 
 /// One row per configuration, best first; empty if the trials of a load have no such data.
-pub fn table(race: &Race) -> Option<Table> {
-    let entries: Vec<&Entry> = race.measured().filter(|entry| entry.ranked.first_token.is_some()).collect();
+pub fn table(race: &Race) -> Option<PartTable> {
+    let entries: Vec<&RaceEntry> = race.measured().filter(|entry| entry.ranked.first_token.is_some()).collect();
     let (first, ..) = entries.split_first()?;
     let in_time = entries.iter().any(|entry| entry.ranked.in_time.is_some());
     let open = entries.iter().any(|entry| entry.ranked.request_rate.is_some());
@@ -19,8 +19,8 @@ pub fn table(race: &Race) -> Option<Table> {
         headings.push("#requests in time".to_owned());
     }
     let (first_token, inter_token) = (
-        Shown::from_entries(&entries, |entry| entry.ranked.first_token),
-        Shown::from_entries(&entries, |entry| entry.ranked.inter_token),
+        ShownTails::from_entries(&entries, |entry| entry.ranked.first_token),
+        ShownTails::from_entries(&entries, |entry| entry.ranked.inter_token),
     );
     headings.extend(first_token.headings("first token"));
     headings.extend(inter_token.headings("inter-token"));
@@ -28,7 +28,7 @@ pub fn table(race: &Race) -> Option<Table> {
         headings
             .extend(["#sent (requests/s)", "#served (requests/s)", "#unserved at the last arrival"].map(String::from));
     }
-    let row = |entry: &&Entry| {
+    let row = |entry: &&RaceEntry| {
         let ranked = &entry.ranked;
         let mut cells = vec![Cell::text(columns::name(entry))];
         if in_time {
@@ -46,7 +46,7 @@ pub fn table(race: &Race) -> Option<Table> {
     let repeats = figures::counted(first.ranked.repeats, "repeat", "repeats");
     let rates = if open { "; sent and served over the same time, from the first arrival to the last" } else { "" };
     let caption = format!("Waiting times: percentiles over requests, each the median over {repeats}{rates}");
-    let table = Table::new(caption, &headings, entries.iter().map(row).collect());
+    let table = PartTable::new(caption, &headings, entries.iter().map(row).collect());
     // For open loops, or with limits, this table matters most.
     let is_open_loop = race.load.batch_size().is_none();
     Some(if in_time || is_open_loop { table } else { table.folded() })
@@ -54,15 +54,15 @@ pub fn table(race: &Race) -> Option<Table> {
 
 /// The percentiles that the numbers of values suffice for, and the largest value where there is no
 /// p99.
-struct Shown {
+struct ShownTails {
     p90: bool,
     p99: bool,
     /// Where it is shown, the smallest and the largest number of values that the largest one is of.
     largest_of: Option<(usize, usize)>,
 }
 
-impl Shown {
-    fn from_entries(entries: &[&Entry], tail: fn(&Entry) -> Option<Tail>) -> Self {
+impl ShownTails {
+    fn from_entries(entries: &[&RaceEntry], tail: fn(&RaceEntry) -> Option<Tail>) -> Self {
         let tails = || entries.iter().filter_map(|entry| tail(entry));
         let counts = || tails().filter(|tail| tail.p99.is_none()).map(|tail| tail.count);
         Self {

@@ -2,18 +2,18 @@
 
 use tuner::running::{
     journal::RunningContents,
-    record::{Cache, RunningHeader, RunningServer, ToldBy},
-    result::{FIGURES, Figure, Paired, Summary, verdict},
+    record::{PrefixCacheUse, RunningHeader, RunningServer, ToldBy},
+    result::{FIGURES, Paired, RunningFigure, RunningSummary, verdict},
 };
 
 use super::{part, short, value};
 use crate::{
     definitions, figures, names,
-    page::part::{Cell, Part, Table},
+    page::part::{Cell, PagePart, PartTable},
 };
 
 /// The second server relative to the first.
-pub fn ratios(paired: &[Paired], servers: &[RunningServer]) -> Part {
+pub fn ratios(paired: &[Paired], servers: &[RunningServer]) -> PagePart {
     let rows = paired.iter().flat_map(|pair| {
         let told = FIGURES.iter().zip(&pair.ratios).filter_map(|(figure, ratio)| Some((figure, (*ratio)?)));
         told.map(move |(figure, ratio)| {
@@ -43,26 +43,27 @@ pub fn ratios(paired: &[Paired], servers: &[RunningServer]) -> Part {
             .enumerate()
             .map(|(at, one)| format!("Server {}: {}, {}.", at + 1, one.url, one.place()))
             .collect(),
-        vec![Table::new(caption, &headings, rows.collect())],
+        vec![PartTable::new(caption, &headings, rows.collect())],
     )
 }
 
 /// All figures with their intervals.
-pub fn figures(summaries: &[Summary], servers: &[RunningServer]) -> Part {
+pub fn figures(summaries: &[RunningSummary], servers: &[RunningServer]) -> PagePart {
     let mut headings = vec!["load".to_owned()];
     if servers.len() > 1 {
         headings.push("server".into());
     }
     headings.extend(["prompts".to_owned(), "#trials".to_owned()]);
-    let unit = |figure: &Figure| if figure.unit.is_empty() { String::new() } else { format!(" ({})", figure.unit) };
+    let unit =
+        |figure: &RunningFigure| if figure.unit.is_empty() { String::new() } else { format!(" ({})", figure.unit) };
     headings.extend(FIGURES.iter().map(|figure| format!("#{}{}", figure.name, unit(figure))));
     headings.push("#cached".into());
-    let row = |one: &Summary| {
+    let row = |one: &RunningSummary| {
         let mut cells = vec![Cell::text(names::heading(one.load))];
         if servers.len() > 1 {
             cells.push(Cell::text((one.server + 1).to_string()));
         }
-        cells.push(Cell::text(if one.cache == Cache::Cold { "cold" } else { "warm" }));
+        cells.push(Cell::text(if one.cache == PrefixCacheUse::Cold { "cold" } else { "warm" }));
         cells.push(Cell::number(one.repeats as f64, whole));
         cells.extend(one.figures.iter().map(|interval| match interval {
             Some(one) if one.low < one.high => Cell {
@@ -86,12 +87,12 @@ pub fn figures(summaries: &[Summary], servers: &[RunningServer]) -> Part {
              requests of a trial, as the client sees them. {ends}"
         ),
         vec![format!("Accept length: {}.", definitions::ACCEPT_LENGTH)],
-        vec![Table::new("Figures by load", &headings, summaries.iter().map(row).collect())],
+        vec![PartTable::new("Figures by load", &headings, summaries.iter().map(row).collect())],
     )
 }
 
 /// What is told of the configuration.
-pub fn configuration(servers: &[RunningServer]) -> Part {
+pub fn configuration(servers: &[RunningServer]) -> PagePart {
     let several = servers.len() > 1;
     let mut names: Vec<&str> = Vec::new();
     for setting in servers.iter().flat_map(|server| &server.settings) {
@@ -137,12 +138,12 @@ pub fn configuration(servers: &[RunningServer]) -> Part {
         "What the server tells of itself, after its own defaults and rewrites; where it does not, its metrics or the \
          launch file.",
         servers.iter().filter_map(remark).collect(),
-        vec![Table::new("Configuration", &headings, names.iter().map(row).collect())],
+        vec![PartTable::new("Configuration", &headings, names.iter().map(row).collect())],
     )
 }
 
 /// What the linter says.
-pub fn findings(servers: &[RunningServer]) -> Part {
+pub fn findings(servers: &[RunningServer]) -> PagePart {
     let rows = servers.iter().enumerate().flat_map(|(at, server)| {
         server.findings.iter().map(move |finding| {
             vec![
@@ -159,7 +160,7 @@ pub fn findings(servers: &[RunningServer]) -> Part {
         (None, 0) => Some(format!("{}: no findings.", server.url)),
         (None, _) => None,
     };
-    let table = Table::new("Findings", &["server", "severity", "rule", "what"], rows);
+    let table = PartTable::new("Findings", &["server", "severity", "rule", "what"], rows);
     part(
         "lint",
         "What lint says of it",
@@ -170,7 +171,7 @@ pub fn findings(servers: &[RunningServer]) -> Part {
 }
 
 /// Every trial, excluded ones with their reason.
-pub fn trials(contents: &RunningContents) -> Part {
+pub fn trials(contents: &RunningContents) -> PagePart {
     let rows = contents.records.iter().map(|record| {
         let figures = record.figures();
         let number =
@@ -181,8 +182,8 @@ pub fn trials(contents: &RunningContents) -> Part {
             Cell::text((record.server + 1).to_string()),
             Cell::number((record.repeat + 1) as f64, whole),
             Cell::text(figures.map_or(figures::MISSING, |one| match one.cache() {
-                Cache::Cold => "cold",
-                Cache::Warm => "warm",
+                PrefixCacheUse::Cold => "cold",
+                PrefixCacheUse::Warm => "warm",
             })),
             number(|one| one.output_tokens_per_s),
             Cell::number(figures.and_then(|one| one.accept_length), figures::quantity),
@@ -204,7 +205,7 @@ pub fn trials(contents: &RunningContents) -> Part {
         "#cached tokens",
         "excluded",
     ];
-    let table = Table::new("Trials in the order in which they ran", &headings, rows.collect());
+    let table = PartTable::new("Trials in the order in which they ran", &headings, rows.collect());
     part(
         "trials",
         "Every trial",
@@ -232,8 +233,8 @@ pub fn prompts(header: &RunningHeader) -> String {
     format!("{from}{different}; {} requests per trial, {most} {length} new tokens each{flushed}", workload.requests)
 }
 
-fn warmth(cache: Cache) -> &'static str {
-    if cache == Cache::Cold { "" } else { ", warm prompts" }
+fn warmth(cache: PrefixCacheUse) -> &'static str {
+    if cache == PrefixCacheUse::Cold { "" } else { ", warm prompts" }
 }
 
 fn whole(value: f64) -> String {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use tuner::running::{
     journal::RunningContents,
-    record::{Cache, RunningServer, ToldBy},
+    record::{PrefixCacheUse, RunningServer, ToldBy},
     result::{self, FIGURES, verdict},
 };
 
@@ -34,7 +34,7 @@ pub fn terminal(contents: &RunningContents) -> String {
                 },
             )
         };
-        let cache = if one.cache == Cache::Cold { "cold" } else { "warm" };
+        let cache = if one.cache == PrefixCacheUse::Cold { "cold" } else { "warm" };
         rows.push([
             names::heading(one.load),
             (one.server + 1).to_string(),
@@ -54,7 +54,7 @@ pub fn terminal(contents: &RunningContents) -> String {
     if servers.len() == 2 {
         text.push('\n');
         for pair in result::paired(&contents.records) {
-            let warm = if pair.cache == Cache::Warm { ", warm prompts" } else { "" };
+            let warm = if pair.cache == PrefixCacheUse::Warm { ", warm prompts" } else { "" };
             for (figure, ratio) in
                 FIGURES.iter().zip(&pair.ratios).take(5).filter_map(|(figure, one)| Some((figure, (*one)?)))
             {
@@ -132,7 +132,9 @@ pub fn csv(contents: &RunningContents) -> String {
         let url = contents.header.servers.get(record.server).map_or("", |server| server.url.as_str());
         let mut cells = vec![url.to_owned(), record.load.to_string(), (record.repeat + 1).to_string()];
         let figures = record.figures();
-        cells.push(figures.map_or("", |one| if one.cache() == Cache::Cold { "cold" } else { "warm" }).to_owned());
+        cells.push(
+            figures.map_or("", |one| if one.cache() == PrefixCacheUse::Cold { "cold" } else { "warm" }).to_owned(),
+        );
         cells.push(record.exclusion().unwrap_or_default());
         let some = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
         match figures {

@@ -1,19 +1,19 @@
 //! The parts of the page.
 
-use schemas::training_record::{Comparison, Evaluation, RatioInterval, TrainingRecord};
-use tuner::results::selection::{Interval, IntervalKind};
+use schemas::training_record::{Evaluation, HeadComparison, RatioInterval, TrainingRecord};
+use tuner::results::selection::{Interval, RangeKind};
 
 use crate::{
     charts::{
         self, Chart,
-        axes::Mark,
+        axes::AxisMark,
         curve::{self, Spot},
-        palette::Role,
+        palette::ColorRole,
         spans,
     },
     error::ReportError,
     figures,
-    page::part::{Cell, Part, Table},
+    page::part::{Cell, PagePart, PartTable},
 };
 
 /// A change with its interval: `+6.1% (+4.0% to +8.3%)`.
@@ -32,11 +32,11 @@ fn three_decimals(value: f64) -> String {
     format!("{value:.3}")
 }
 
-fn all(record: &TrainingRecord) -> impl Iterator<Item = &Comparison> {
+fn all(record: &TrainingRecord) -> impl Iterator<Item = &HeadComparison> {
     record.judged.iter().chain(&record.general)
 }
 
-pub fn before_and_after(record: &TrainingRecord) -> Result<Option<Part>, ReportError> {
+pub fn before_and_after(record: &TrainingRecord) -> Result<Option<PagePart>, ReportError> {
     if record.judged.is_empty() {
         return Ok(None);
     }
@@ -45,7 +45,7 @@ pub fn before_and_after(record: &TrainingRecord) -> Result<Option<Part>, ReportE
     if predicted {
         headings.extend(["#predicted tok/s before", "#after"]);
     }
-    let row = |one: &Comparison| {
+    let row = |one: &HeadComparison| {
         let mut cells = vec![
             Cell::text(one.name.clone()),
             Cell::number(one.prompts as f64, |count| figures::count(count as u64)),
@@ -67,13 +67,13 @@ pub fn before_and_after(record: &TrainingRecord) -> Result<Option<Part>, ReportE
                 .into(),
         );
     }
-    Ok(Some(Part {
+    Ok(Some(PagePart {
         anchor: "before-and-after".into(),
         title: "Before and after".into(),
         how: "Replayed on prompts that neither trained nor chose a checkpoint: exact for these texts. The interval is bootstrapped over prompts and estimates the result on other prompts of the same kind.".into(),
         remarks,
         charts: ratios(record)?.into_iter().collect(),
-        tables: vec![Table::new("Accept lengths", &headings, all(record).map(row).collect())],
+        tables: vec![PartTable::new("Accept lengths", &headings, all(record).map(row).collect())],
     }))
 }
 
@@ -88,24 +88,24 @@ fn sentence_of_step(record: &TrainingRecord) -> String {
 
 fn ratios(record: &TrainingRecord) -> Result<Option<Chart>, ReportError> {
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-    let rows: Vec<spans::Row> = all(record)
+    let rows: Vec<spans::SpanRow> = all(record)
         .filter(|one| one.ratio.high < f64::MAX)
-        .map(|one| spans::Row {
+        .map(|one| spans::SpanRow {
             name: one.name.clone(),
             interval: Interval {
                 median: percent(one.ratio.ratio),
                 low: percent(one.ratio.low),
                 high: percent(one.ratio.high),
-                kind: IntervalKind::Confidence,
+                kind: RangeKind::Confidence,
                 coverage: one.ratio.coverage,
             },
-            role: if one.ratio.low > 1.0 { Role::Chosen } else { Role::Candidate },
+            role: if one.ratio.low > 1.0 { ColorRole::Chosen } else { ColorRole::Candidate },
             second: None,
             figure: figures::gain(one.ratio.ratio),
             tip: format!("{}: {} on {} prompts", one.name, change(&one.ratio), one.prompts),
         })
         .collect();
-    let frame = spans::Frame {
+    let frame = spans::SpanFrame {
         title: "Change of the accept length",
         axis: "change of the accept length",
         suffix: "%",
@@ -120,7 +120,7 @@ fn ratios(record: &TrainingRecord) -> Result<Option<Chart>, ReportError> {
     )
 }
 
-pub fn positions(record: &TrainingRecord) -> Result<Option<Part>, ReportError> {
+pub fn positions(record: &TrainingRecord) -> Result<Option<PagePart>, ReportError> {
     let Some(whole) = record.judged.first() else { return Ok(None) };
     let (before, after) = (whole.before.by_position(), whole.after.by_position());
     let places = before.len().max(after.len());
@@ -142,12 +142,14 @@ pub fn positions(record: &TrainingRecord) -> Result<Option<Part>, ReportError> {
         .into_iter()
         .map(|at| Spot {
             at,
-            mark: Mark::Diamond(Role::Default),
+            mark: AxisMark::Diamond(ColorRole::Default),
             tip: format!("before, position {}: {:.1}%", at.0, at.1),
         })
         .collect();
-    let legend =
-        [(Mark::Line(Role::Candidate), "after".to_owned()), (Mark::Diamond(Role::Default), "before".to_owned())];
+    let legend = [
+        (AxisMark::Line(ColorRole::Candidate), "after".to_owned()),
+        (AxisMark::Diamond(ColorRole::Default), "before".to_owned()),
+    ];
     let frame = curve::Frame {
         title: "Acceptance by position",
         across: "position in the draft",
@@ -164,31 +166,31 @@ pub fn positions(record: &TrainingRecord) -> Result<Option<Part>, ReportError> {
         |format| curve::draw(&line, &spots, &frame, format),
     )?;
     let headings = ["#position", "#before", "#after"];
-    Ok(Some(Part {
+    Ok(Some(PagePart {
         anchor: "positions".into(),
         title: "By position".into(),
         how: "On all judging prompts: how deep acceptance reaches.".into(),
         remarks: Vec::new(),
         charts: chart.into_iter().collect(),
-        tables: vec![Table::new("Share of rounds", &headings, (0..places).map(row).collect())],
+        tables: vec![PartTable::new("Share of rounds", &headings, (0..places).map(row).collect())],
     }))
 }
 
-pub fn course(record: &TrainingRecord) -> Result<Option<Part>, ReportError> {
+pub fn course(record: &TrainingRecord) -> Result<Option<PagePart>, ReportError> {
     let Some(first) = record.evaluations.first() else { return Ok(None) };
     let points: Vec<(f64, f64)> = record.evaluations.iter().map(|one| (one.step as f64, one.accept_length)).collect();
     let chosen = record.evaluations.iter().find(|one| one.step == record.verdict.step && one.step > 0);
     let spots: Vec<Spot> = chosen
         .map(|one| Spot {
             at: (one.step as f64, one.accept_length),
-            mark: Mark::Ring(Role::Chosen),
+            mark: AxisMark::Ring(ColorRole::Chosen),
             tip: format!("step {}: accept length {:.3}", one.step, one.accept_length),
         })
         .into_iter()
         .collect();
     let legend = [
-        (Mark::Line(Role::Candidate), "accept length on the choosing prompts".to_owned()),
-        (Mark::Ring(Role::Chosen), "chosen".to_owned()),
+        (AxisMark::Line(ColorRole::Candidate), "accept length on the choosing prompts".to_owned()),
+        (AxisMark::Ring(ColorRole::Chosen), "chosen".to_owned()),
     ];
     let frame = curve::Frame {
         title: "Accept length while training",
@@ -215,7 +217,7 @@ pub fn course(record: &TrainingRecord) -> Result<Option<Part>, ReportError> {
          loss.",
         |format| curve::draw(&losses, &[], &frame, format),
     )?;
-    Ok(Some(Part {
+    Ok(Some(PagePart {
         anchor: "course".into(),
         title: "How training went".into(),
         how: "Evaluations on the choosing prompts, and the curve of training.".into(),
@@ -225,7 +227,7 @@ pub fn course(record: &TrainingRecord) -> Result<Option<Part>, ReportError> {
     }))
 }
 
-fn evaluations(record: &TrainingRecord) -> Table {
+fn evaluations(record: &TrainingRecord) -> PartTable {
     let headings = [
         "#step",
         "#accept length",
@@ -245,10 +247,10 @@ fn evaluations(record: &TrainingRecord) -> Table {
             Cell::number(one.general_accept_length, three_decimals),
         ]
     };
-    Table::new("Evaluations", &headings, record.evaluations.iter().map(row).collect()).folded()
+    PartTable::new("Evaluations", &headings, record.evaluations.iter().map(row).collect()).folded()
 }
 
-fn curve_table(record: &TrainingRecord) -> Table {
+fn curve_table(record: &TrainingRecord) -> PartTable {
     let headings =
         ["#step", "#loss by draft step", "#agreement by draft step", "#learning rate", "#gradient", "#rows/s"];
     let list = |values: &[f64], write: fn(f64) -> String| {
@@ -265,10 +267,10 @@ fn curve_table(record: &TrainingRecord) -> Table {
             Cell::number(point.rows_per_s, figures::quantity),
         ]
     });
-    Table::new("The curve", &headings, rows.collect()).folded()
+    PartTable::new("The curve", &headings, rows.collect()).folded()
 }
 
-pub fn prompts(record: &TrainingRecord) -> Part {
+pub fn prompts(record: &TrainingRecord) -> PagePart {
     let headings = ["prompts", "#train", "#choose", "#judge", "#answer tokens for training", "#repeated, skipped"];
     let count = |value: u64| Cell::number(value as f64, |value| figures::count(value as u64));
     let rows = record.sets.iter().map(|set| {
@@ -281,17 +283,17 @@ pub fn prompts(record: &TrainingRecord) -> Part {
             count(set.repeated as u64),
         ]
     });
-    Part {
+    PagePart {
         anchor: "prompts".into(),
         title: "Prompts".into(),
         how: "Answers are the target's own. Each prompt is used for exactly one purpose: training, choosing a checkpoint, or the final comparison.".into(),
         remarks: Vec::new(),
         charts: Vec::new(),
-        tables: vec![Table::new("Prompts by kind", &headings, rows.collect())],
+        tables: vec![PartTable::new("Prompts by kind", &headings, rows.collect())],
     }
 }
 
-pub fn cost(record: &TrainingRecord) -> Part {
+pub fn cost(record: &TrainingRecord) -> PagePart {
     let cost = &record.cost;
     let per_second = |count: f64, seconds: f64| (seconds > 0.0).then(|| count / seconds);
     let row = |name: &str, seconds: f64, what: String| {
@@ -314,12 +316,12 @@ pub fn cost(record: &TrainingRecord) -> Part {
         ),
         row("evaluations and judgement", cost.evaluation_s, format!("{} evaluations", record.evaluations.len())),
     ];
-    Part {
+    PagePart {
         anchor: "cost".into(),
         title: "What it took".into(),
         how: "Wall-clock time, measured. A row is one position of a text in one step of the optimiser.".into(),
         remarks: Vec::new(),
         charts: Vec::new(),
-        tables: vec![Table::new("Time", &["part", "#time", "of what"], rows)],
+        tables: vec![PartTable::new("Time", &["part", "#time", "of what"], rows)],
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tuner::{
     strategy::Shard,
     trials::{
-        journal::{Header, Journal},
+        journal::{Journal, JournalHeader},
         record::{Record, Role},
     },
 };
@@ -13,7 +13,7 @@ use tuner::{
 use super::synthetic::{Synthetic, header};
 
 /// Writes a journal with some records.
-pub fn sweep(folder: &Path, header: &Header, records: &[Record]) {
+pub fn sweep(folder: &Path, header: &JournalHeader, records: &[Record]) {
     let mut journal = Journal::create(folder, header).expect("a journal");
     records.iter().for_each(|record| journal.append(record).expect("it is written"));
 }
@@ -34,7 +34,7 @@ pub fn two_shards(folder: &Path, trials: &Synthetic) -> [PathBuf; 2] {
     }
     [1, 2].map(|index| {
         let (folder, records) = (folder.join(format!("shard-{index}")), &parts[index - 1]);
-        let mut header = Header { shard: Some(Shard { index, count: 2 }), planned: records.len(), ..header() };
+        let mut header = JournalHeader { shard: Some(Shard { index, count: 2 }), planned: records.len(), ..header() };
         header.file.batch.sizes = Some(trials.batch_sizes.clone());
         header.file.search.repeats = trials.repeats;
         sweep(&folder, &header, records);

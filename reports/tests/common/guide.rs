@@ -4,11 +4,11 @@
 use schemas::tree::TreeShape;
 use tuner::{
     prediction::guide::{
-        AcceptanceRow, AcceptanceSource, AcceptanceTable, CaptureChoice, CaptureList, CapturePoint, Cost,
-        CrossValidation, FORMAT, Guide, Parameter, Prediction, RoundTimeSummary, TimedPoint,
+        AcceptanceRow, AcceptanceSource, AcceptanceTable, CaptureChoice, CapturePoint, FORMAT, Guide, GuideCaptureList,
+        GuideCost, GuideErrors, Parameter, Prediction, RoundTimeSummary, TimedPoint,
     },
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::{Measurement, Outcome, Record},
     },
 };
@@ -26,7 +26,7 @@ pub fn guide(synthetic: &Synthetic) -> Guide {
     let quiet = Synthetic { noise: 0.0, repeats: 1, largest_tree: usize::MAX, ..synthetic.clone() };
     let records = quiet.records();
     let first = quiet.batch_sizes.first().copied().unwrap_or(1);
-    let of_first = records.iter().filter(|record| record.trial.load == Load::BatchSize(first));
+    let of_first = records.iter().filter(|record| record.trial.load == TrialLoad::BatchSize(first));
     Guide {
         format: FORMAT,
         fingerprint: fingerprint(),
@@ -40,7 +40,7 @@ pub fn guide(synthetic: &Synthetic) -> Guide {
         predictions: records.iter().map(prediction).collect(),
         rounds_by_batch: Vec::new(),
         captures: quiet.batch_sizes.iter().map(|size| captures(*size)).collect(),
-        cost: Cost { texts_s: 42.0, replay_s: 7.5, timing_s: 18.0 },
+        cost: GuideCost { texts_s: 42.0, replay_s: 7.5, timing_s: 18.0 },
         others: Vec::new(),
     }
 }
@@ -99,13 +99,13 @@ fn round_times(records: &[Record]) -> RoundTimeSummary {
             parameter("a row verified", 0.031, "ms"),
             parameter("a draft step", 0.56, "ms"),
         ],
-        error: CrossValidation { median: 0.01, p90: 0.02, largest: 0.02 },
+        error: GuideErrors { median: 0.01, p90: 0.02, largest: 0.02 },
         points: records.iter().enumerate().map(point).collect(),
     }
 }
 
 fn captures(batch_size: usize) -> CaptureChoice {
-    let list = |name: &str, sizes: Vec<usize>, seconds: f64, padding: f64| CaptureList {
+    let list = |name: &str, sizes: Vec<usize>, seconds: f64, padding: f64| GuideCaptureList {
         name: name.into(),
         sizes,
         seconds,
@@ -113,7 +113,7 @@ fn captures(batch_size: usize) -> CaptureChoice {
     };
     CaptureChoice {
         configuration: Configuration::of(TreeShape::chain(3)),
-        load: Load::BatchSize(batch_size),
+        load: TrialLoad::BatchSize(batch_size),
         running_batch: (1..=batch_size).map(|size| if size == batch_size { 900.0 } else { 3.0 }).collect(),
         lists: vec![
             list("chosen", vec![1, 4, batch_size + 4], 10.0 + 2.0 / 3.0, 0.012),

@@ -4,9 +4,9 @@
 use reports::Sweep;
 use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile};
 use tuner::trials::{
-    configuration::{Configuration, Load},
-    journal::{FORMAT, Header},
-    record::{Fingerprint, Measurement, Origin, Outcome, PartsApart, Record, Role, Spread, Trial},
+    configuration::{Configuration, TrialLoad},
+    journal::{FORMAT, JournalHeader},
+    record::{Fingerprint, Measurement, Outcome, PartsApart, Record, Role, Trial, TrialOrigin, TrialSpread},
 };
 
 /// The sweep file of the trials.
@@ -119,14 +119,14 @@ impl Synthetic {
         };
         Record {
             id: format!("{shape}/{batch_size}/{repeat}"),
-            trial: Trial { configuration: Configuration::of(shape), load: Load::BatchSize(batch_size), repeat },
+            trial: Trial { configuration: Configuration::of(shape), load: TrialLoad::BatchSize(batch_size), repeat },
             role: match shape {
                 TreeShape::OFF => Role::NoSpeculation,
                 TreeShape { num_steps: 5, topk: 4, num_draft_tokens: 8 } => Role::EngineDefault,
                 _ => Role::Candidate,
             },
             fingerprint: fingerprint(),
-            origin: Origin::default(),
+            origin: TrialOrigin::default(),
             finished_at: 1_790_000_000 + repeat as u64,
             outcome,
         }
@@ -157,7 +157,7 @@ impl Synthetic {
         let accept_length = 1.0 + accepted as f64 / histogram.iter().sum::<u64>() as f64;
         let user = accept_length / round * 1000.0;
         let throughput = user * batch_size as f64 * 0.97;
-        let ms = |median: f64| Spread {
+        let ms = |median: f64| TrialSpread {
             min: median * 0.95,
             median,
             p90: median * 1.08,
@@ -204,8 +204,8 @@ pub fn tuned() -> TunedFile {
 }
 
 /// The header of their journal, without a number of planned trials.
-pub fn header() -> Header {
-    Header {
+pub fn header() -> JournalHeader {
+    JournalHeader {
         format: FORMAT,
         journal: "made-up".into(),
         sweep: "made-up".into(),

@@ -7,8 +7,8 @@ use reports::{ReportInput, Sweep};
 use tuner::{
     sweep::merge,
     trials::{
-        configuration::Load,
-        journal::Header,
+        configuration::TrialLoad,
+        journal::JournalHeader,
         record::{Outcome, Role},
     },
 };
@@ -56,7 +56,7 @@ fn a_trial_in_two_folders_counts_once_and_a_measured_one_goes_before_a_failed_on
 #[test]
 fn shards_are_whole_together_and_partial_alone() {
     let mut whole = small().sweep("runs/shard-1");
-    whole.header = Some(Header { planned: whole.records.len(), ..header() });
+    whole.header = Some(JournalHeader { planned: whole.records.len(), ..header() });
     let mut other = Sweep { name: "runs/shard-2".into(), ..whole.clone() };
     other.records = whole.records.split_off(whole.records.len() / 2);
     assert!(check(&input(whole.clone())).contains("18 of 36 planned trials have finished"));
@@ -113,7 +113,11 @@ fn the_plan_of_shards_is_that_of_all_of_them() {
 fn two_runs_that_differ_in_one_thing_are_compared_and_not_ranked() {
     let check_comparison = |factor: f64, batch_1: &str| {
         let other =
-            elsewhere("runs/newer", "2.0", |record| if record.trial.load == Load::BatchSize(1) { factor } else { 1.0 });
+            elsewhere(
+                "runs/newer",
+                "2.0",
+                |record| if record.trial.load == TrialLoad::BatchSize(1) { factor } else { 1.0 },
+            );
         let input = ReportInput { sweeps: vec![elsewhere("runs/older", "1.0", |_| 1.0), other], compare: false };
         let html = check(&input).replace("&#x2f;", "/");
         for part in

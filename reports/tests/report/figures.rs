@@ -8,7 +8,7 @@ use reports::ReportInput;
 use schemas::tree::TreeShape;
 use tempfile::TempDir;
 use tuner::trials::{
-    configuration::{Load, Real, TableRow},
+    configuration::{Real, TableRow, TrialLoad},
     record::{ArrivalFigures, Measurement, Outcome, Record, Role, Stalls},
 };
 
@@ -58,7 +58,8 @@ fn disturbed() -> Vec<Record> {
     let mut records = small().records();
     for record in &mut records {
         let repeat = record.trial.repeat;
-        let is_it = record.trial.configuration.shape == TreeShape::chain(3) && record.trial.load == Load::BatchSize(8);
+        let is_it =
+            record.trial.configuration.shape == TreeShape::chain(3) && record.trial.load == TrialLoad::BatchSize(8);
         let spoiled = is_it && repeat == 1;
         let Some(figures) = figures(record) else { continue };
         figures.steady = Some(figures.by_wall_clock());
@@ -175,7 +176,7 @@ fn probes_are_rows_and_a_load_with_nothing_else_is_on_the_page() {
     let mut probes: Vec<Record> = chains.into_iter().map(table).collect();
     let mut alone = probes[0].clone();
     alone.id.push_str("/32");
-    alone.trial.load = Load::BatchSize(32);
+    alone.trial.load = TrialLoad::BatchSize(32);
     probes.push(alone);
     sweep.records.extend(probes);
     let report = input(sweep);
@@ -203,7 +204,7 @@ fn probes_are_rows_and_a_load_with_nothing_else_is_on_the_page() {
 fn requests_are_never_served_faster_than_they_are_sent() {
     let mut sweep = small().sweep("runs/one");
     for record in &mut sweep.records {
-        record.trial.load = Load::RequestRate(Real(10.0));
+        record.trial.load = TrialLoad::RequestRate(Real(10.0));
         if let Some(figures) = figures(record) {
             figures.requests = 12;
             figures.arrivals =

@@ -5,7 +5,7 @@ use std::fs;
 use polars_core::prelude::*;
 use polars_io::prelude::*;
 use reports::Sweep;
-use tuner::trials::journal::{Header, Journal};
+use tuner::trials::journal::{Journal, JournalHeader};
 
 use crate::{
     check,
@@ -78,7 +78,7 @@ fn a_guide_of_another_machine_is_not_shown() {
 #[test]
 fn a_guide_beside_the_journal_is_read_and_a_broken_one_is_a_notice() {
     let synthetic = small();
-    let header = Header { planned: 36, ..header() };
+    let header = JournalHeader { planned: 36, ..header() };
     let folder = tempfile::tempdir().expect("a folder");
     let mut journal = Journal::create(folder.path(), &header).expect("a journal");
     synthetic.records().iter().take(6).for_each(|record| journal.append(record).expect("written"));

@@ -7,8 +7,8 @@ use polars_io::prelude::*;
 use reports::{ReportInput, Sweep};
 use schemas::tree::TreeShape;
 use tuner::trials::{
-    configuration::{Knobs, Load, Real, TableRow},
-    journal::Header,
+    configuration::{Knobs, Real, TableRow, TrialLoad},
+    journal::JournalHeader,
     record::{Outcome, Role},
 };
 
@@ -105,7 +105,7 @@ fn names_and_reasons_are_text_and_never_markup() {
 fn an_empty_sweep_says_so() {
     let html = check(&input(Sweep {
         name: "runs/empty".into(),
-        header: Some(Header { planned: 12, ..header() }),
+        header: Some(JournalHeader { planned: 12, ..header() }),
         ..Sweep::default()
     }));
     assert!(html.contains("No trial has finished yet"), "{html}");
@@ -296,8 +296,8 @@ fn a_winner_that_is_no_better_than_the_default_is_said_to_be_none() {
 fn arrivals_settings_and_tables_have_names_of_their_own() {
     let mut sweep = small().sweep("runs/one");
     for record in &mut sweep.records {
-        if record.trial.load == Load::BatchSize(8) {
-            record.trial.load = Load::RequestRate(Real(2.5));
+        if record.trial.load == TrialLoad::BatchSize(8) {
+            record.trial.load = TrialLoad::RequestRate(Real(2.5));
         }
         if record.trial.configuration.shape == TreeShape::chain(1) {
             record.trial.configuration.knobs = Knobs { page_size: Some(16), ..Knobs::default() };

@@ -24,10 +24,10 @@ use self::{
 };
 use super::{
     Argument, Engine, Insertion, Launch, Launcher, Options, Syntax,
-    command::{Field, ShellCommand, Text},
+    command::{CommandText, Field, ShellCommand},
     context::{TextContext, TextForm},
     detect::{self, MOST_WORDS},
-    document::{Read, UNKNOWN},
+    document::{ReadDocument, UNKNOWN},
     forks::Forks,
     problems,
     quoting::quoted,
@@ -36,7 +36,7 @@ use super::{
 };
 
 /// Reads a text as a shell does.
-pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> Read {
+pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> ReadDocument {
     let mut script = script::read(source, options.variables.as_deref());
     // Words that an enclosing script fills in are unknown, quoted or not.
     if source.text().contains(UNKNOWN) {
@@ -71,7 +71,7 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
     // Here-documents and quoted scripts are in the same context.
     script.documents.iter_mut().for_each(|document| document.context = context.clone());
     let troubles = script.troubles.into_iter().map(problems::trouble_finding).collect();
-    Read { launches, findings, troubles, documents: script.documents, reason: None }
+    ReadDocument { launches, findings, troubles, documents: script.documents, reason: None }
 }
 
 /// What the rest of a slime script says of every launch in it; the last word counts.
@@ -110,7 +110,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch) {
         }
         let start = text.len();
         text.push_str(&quoted(word));
-        fields.push(Located::new(Text::Known(word.into()), Span::new(start, text.len())));
+        fields.push(Located::new(CommandText::Known(word.into()), Span::new(start, text.len())));
     }
     let source = Source::new("<command line>", text);
     // clap has already checked these words.

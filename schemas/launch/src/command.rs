@@ -11,12 +11,12 @@ use super::{
 };
 
 /// A word of a command line after expansion.
-pub type Field<'a> = Located<Text<'a>>;
+pub type Field<'a> = Located<CommandText<'a>>;
 
 /// The text of a word, borrowed where it occurs verbatim in the user's text.
-pub type Text<'a> = Value<Cow<'a, str>>;
+pub type CommandText<'a> = Value<Cow<'a, str>>;
 
-impl Text<'_> {
+impl CommandText<'_> {
     /// Whether its text is known and contains blanks.
     pub fn has_blanks(&self) -> bool {
         self.known().is_some_and(|text| text.contains(char::is_whitespace))
@@ -70,7 +70,7 @@ impl ShellCommand<'_> {
     pub fn leave_open(&mut self) {
         for word in self.words.iter_mut().chain(&mut self.perhaps) {
             if let Some(text) = word.value.known().filter(|text| text.contains(UNKNOWN)) {
-                word.value = Text::Unknown(text.to_owned().into());
+                word.value = CommandText::Unknown(text.to_owned().into());
             }
         }
     }

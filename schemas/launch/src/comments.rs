@@ -2,7 +2,7 @@
 
 use schemas::text::{Source, Span};
 
-use super::{Options, context::TextContext, document::Document, kind::Kind, markdown, script, shell, yaml};
+use super::{Options, context::TextContext, document::Document, kind::TextKind, markdown, script, shell, yaml};
 
 /// Maximum nesting of scripts whose comments are read.
 const DEEPEST: usize = 3;
@@ -10,14 +10,14 @@ const DEEPEST: usize = 3;
 /// The comments of a text, each from its `#` to the end of the line, in order.
 pub fn comments(source: &Source) -> Vec<Span> {
     let text = source.text();
-    let (kind, context) = (Kind::detect(source), TextContext::default());
+    let (kind, context) = (TextKind::detect(source), TextContext::default());
     match kind {
-        Kind::Toml => return toml(text),
+        TextKind::Toml => return toml(text),
         // Their `#` starts a comment in the same places as YAML's.
-        Kind::Yaml | Kind::Python | Kind::Dockerfile | Kind::Unit => return yaml(text),
-        Kind::Script if yaml::read_unnamed(source, &context, &Options::default()).is_some() => return yaml(text),
-        Kind::Script | Kind::Markdown => {}
-        Kind::Unread(_) => return Vec::new(),
+        TextKind::Yaml | TextKind::Python | TextKind::Dockerfile | TextKind::Unit => return yaml(text),
+        TextKind::Script if yaml::read_unnamed(source, &context, &Options::default()).is_some() => return yaml(text),
+        TextKind::Script | TextKind::Markdown => {}
+        TextKind::Unread(_) => return Vec::new(),
     }
     let whole = Document::part_of(source, Span::new(0, text.len()), kind, context);
     let mut comments = Vec::new();
@@ -27,15 +27,17 @@ pub fn comments(source: &Source) -> Vec<Span> {
         let Some(document) = chain.last() else { continue };
         let inner = document.source();
         let (found, documents) = match document.kind {
-            Kind::Markdown => (Vec::new(), markdown::read(&inner, &document.context).documents),
-            Kind::Script => {
+            TextKind::Markdown => (Vec::new(), markdown::read(&inner, &document.context).documents),
+            TextKind::Script => {
                 let found = shell::comments(inner.text(), Span::new(0, inner.text().len()));
                 let documents =
                     if inner.text().contains("<<") { script::read(&inner, None).documents } else { Vec::new() };
                 (found, documents)
             }
-            Kind::Toml | Kind::Unread(_) => continue,
-            Kind::Yaml | Kind::Python | Kind::Dockerfile | Kind::Unit => (yaml(inner.text()), Vec::new()),
+            TextKind::Toml | TextKind::Unread(_) => continue,
+            TextKind::Yaml | TextKind::Python | TextKind::Dockerfile | TextKind::Unit => {
+                (yaml(inner.text()), Vec::new())
+            }
         };
         let place = |span: Span| chain.iter().rev().fold(span, |span, document| document.origin.place(span));
         comments.extend(found.into_iter().map(place));

@@ -7,7 +7,7 @@ use schemas::text::Span;
 use super::{
     context::TextContext,
     document::{Document, UNKNOWN},
-    kind::Kind,
+    kind::TextKind,
     origin::Pieces,
     quoting::{is_plain, quoted},
     span_map::{MappedPart, SpanMap},
@@ -91,7 +91,7 @@ impl Composed {
     }
 
     /// The command as a separate text to parse.
-    pub fn into_document(self, kind: Kind, context: TextContext) -> Document {
+    pub fn into_document(self, kind: TextKind, context: TextContext) -> Document {
         Document::new(kind, self.text, Rc::new(Pieces(self.pieces)), context)
     }
 }

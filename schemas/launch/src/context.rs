@@ -10,7 +10,7 @@ use schemas::{
 use super::{
     Launch,
     forks::Forks,
-    kind::{Kind, base_of, ending_of, has_fences, is_makefile, is_page_name, is_script_name},
+    kind::{TextKind, base_of, ending_of, has_fences, is_makefile, is_page_name, is_script_name},
 };
 
 /// The form of a text that contains launches. An error needs a text that someone runs as it is written; in all other forms a
@@ -130,23 +130,23 @@ impl TextForm {
     }
 
     /// The form of a whole text. That of YAML, Python and Markdown depends on the part: it is at most this.
-    fn detect(source: &Source, kind: Kind) -> Self {
+    fn detect(source: &Source, kind: TextKind) -> Self {
         if is_of_test(source.name(), kind) {
             return Self::Test;
         }
         let is_named = ending_of(source.name()).is_some();
         match kind {
-            Kind::Toml => Self::LaunchFile,
-            Kind::Dockerfile => Self::Dockerfile,
-            Kind::Unit => Self::Unit,
+            TextKind::Toml => Self::LaunchFile,
+            TextKind::Dockerfile => Self::Dockerfile,
+            TextKind::Unit => Self::Unit,
             _ if source.text().starts_with("#!") && !has_fences(source) => Self::Input,
-            Kind::Python => Self::PythonText,
-            Kind::Markdown => Self::Page,
-            Kind::Script if is_page_name(source.name()) => Self::Page,
-            Kind::Yaml if is_named => Self::OtherYaml,
+            TextKind::Python => Self::PythonText,
+            TextKind::Markdown => Self::Page,
+            TextKind::Script if is_page_name(source.name()) => Self::Page,
+            TextKind::Yaml if is_named => Self::OtherYaml,
             _ if is_makefile(source.name()) => Self::Makefile,
-            Kind::Script if is_script_name(source.name()) => Self::Script,
-            Kind::Script if is_named && source.text().contains("[program:") => Self::Supervisor,
+            TextKind::Script if is_script_name(source.name()) => Self::Script,
+            TextKind::Script if is_named && source.text().contains("[program:") => Self::Supervisor,
             _ if is_named => Self::OtherFile,
             _ => Self::Input,
         }
@@ -155,12 +155,13 @@ impl TextForm {
 
 impl TextContext {
     /// The context of a whole text.
-    pub fn for_text(source: &Source, kind: Kind) -> Self {
+    pub fn for_text(source: &Source, kind: TextKind) -> Self {
         let form = TextForm::detect(source, kind);
         let whole =
-            Self { forks: Forks::in_text(source), fills_in: Kind::is_template(source.name()), ..Self::default() };
+            Self { forks: Forks::in_text(source), fills_in: TextKind::is_template(source.name()), ..Self::default() };
         // The reader decides for each part.
-        let is_decided = !matches!(kind, Kind::Yaml | Kind::Python | Kind::Markdown) || form == TextForm::Test;
+        let is_decided =
+            !matches!(kind, TextKind::Yaml | TextKind::Python | TextKind::Markdown) || form == TextForm::Test;
         if is_decided { whole.inner(form) } else { Self { form, ..whole } }
     }
 
@@ -200,7 +201,7 @@ impl TextContext {
 
 /// Whether a text is a Python test or the input of one, by its name. Shell scripts in a folder of tests are not included:
 /// they may start a server.
-fn is_of_test(name: &str, kind: Kind) -> bool {
+fn is_of_test(name: &str, kind: TextKind) -> bool {
     const TESTS: [&str; 3] = ["test", "testing", "tests"];
     const INPUTS: [&str; 4] = ["fixtures", "snapshots", "testdata", "test_data"];
     let base = base_of(name).to_ascii_lowercase();
@@ -210,14 +211,14 @@ fn is_of_test(name: &str, kind: Kind) -> bool {
         own.any(|folder| folders.contains(&folder.as_str()))
     };
     match kind {
-        Kind::Python => {
+        TextKind::Python => {
             stem.starts_with("test_")
                 || stem.ends_with("_test")
                 || stem == "conftest"
                 || is_in(&TESTS)
                 || is_in(&INPUTS)
         }
-        Kind::Yaml => is_in(&INPUTS),
+        TextKind::Yaml => is_in(&INPUTS),
         _ => false,
     }
 }

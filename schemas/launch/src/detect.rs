@@ -15,7 +15,7 @@ use super::{
     Engine, Launcher,
     command::{ArrayPlace, Field, ShellCommand},
     images,
-    programs::{self, Role},
+    programs::{self, ProgramRole},
 };
 
 /// Maximum number of words of one launch: every rule may inspect each of them.
@@ -159,7 +159,7 @@ fn find(
 }
 
 /// The words after an image: arguments of its own entry point, or of the program that replaces it.
-fn in_image(texts: &[&str], image: &image::Run, stated: Option<Engine>) -> Option<EngineMatch> {
+fn in_image(texts: &[&str], image: &image::ImageRun, stated: Option<Engine>) -> Option<EngineMatch> {
     let flags = texts.get(image.first..).unwrap_or_default();
     let is_other = texts.get(image.at).is_some_and(|image| images::is_of_other_engine(image));
     if is_other || programs::has_flag_of_diffusion(flags) {
@@ -177,7 +177,7 @@ fn in_image(texts: &[&str], image: &image::Run, stated: Option<Engine>) -> Optio
     }
     let engine = stated.or(image.engine).or_else(|| engine_of_flags(flags))?;
     let first = flags.first()?;
-    let is_program = programs::has(first, Role::Tool) || programs::has(first, Role::Shell);
+    let is_program = programs::has(first, ProgramRole::Tool) || programs::has(first, ProgramRole::Shell);
     // The entry point of vLLM's images takes the model without a flag; what other publishers start is not known, and a word
     // may be a program there.
     let is_published = texts.get(image.at).is_some_and(|image| images::is_published(image));

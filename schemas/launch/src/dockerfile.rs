@@ -8,10 +8,10 @@ use super::{
     Value,
     compose::Composed,
     context::TextContext,
-    document::{Document, Read, Surroundings},
+    document::{Document, ReadDocument, Surroundings},
     evidence::{StatedVersion, version_in_image, version_in_requirement},
     images::{engine_of_image, is_published},
-    kind::Kind,
+    kind::TextKind,
 };
 
 /// Most variables of one image.
@@ -30,7 +30,7 @@ struct BuildStage {
 }
 
 /// Finds the command that an image of this recipe runs.
-pub(super) fn read(source: &Source, context: &TextContext) -> Read {
+pub(super) fn read(source: &Source, context: &TextContext) -> ReadDocument {
     let mut stage = BuildStage::default();
     for span in instructions(source.text()) {
         stage.take(source, span);
@@ -41,7 +41,7 @@ pub(super) fn read(source: &Source, context: &TextContext) -> Read {
         command.append(part);
     }
     if command.text.is_empty() {
-        return Read::default();
+        return ReadDocument::default();
     }
     // The image's own entry point is the engine where nothing but flags is given.
     let engine = stage.engine.filter(|_| command.text.starts_with("--"));
@@ -50,9 +50,9 @@ pub(super) fn read(source: &Source, context: &TextContext) -> Read {
         surroundings: stage.surroundings,
         version: stage.version,
         is_composed: stage.is_list,
-        ..command.into_document(Kind::Script, context.clone())
+        ..command.into_document(TextKind::Script, context.clone())
     };
-    Read { documents: vec![document], ..Read::default() }
+    ReadDocument { documents: vec![document], ..ReadDocument::default() }
 }
 
 /// The instructions, each over all of its lines.

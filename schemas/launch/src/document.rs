@@ -8,7 +8,7 @@ use schemas::{
     text::{Source, Span},
 };
 
-use super::{Environment, Launch, Parsed, Variables, context::TextContext, evidence::StatedVersion, kind::Kind};
+use super::{Environment, Launch, Parsed, Variables, context::TextContext, evidence::StatedVersion, kind::TextKind};
 
 /// Placeholder in a document for an unknown value that the enclosing script fills in; no script assigns this variable.
 pub const UNKNOWN: &str = "$__outer__";
@@ -16,7 +16,7 @@ pub const UNKNOWN: &str = "$__outer__";
 /// A text inside another, to be read by the reader of its kind.
 #[derive(Clone, Debug)]
 pub struct Document {
-    pub kind: Kind,
+    pub kind: TextKind,
     /// Its text, expanded as far as the enclosing text is known.
     pub text: String,
     /// Maps its text back to the enclosing one.
@@ -49,7 +49,7 @@ pub trait TextOrigin: fmt::Debug {
 
 impl Document {
     /// A document in the context of the enclosing text.
-    pub fn new(kind: Kind, text: String, origin: Rc<dyn TextOrigin>, context: TextContext) -> Self {
+    pub fn new(kind: TextKind, text: String, origin: Rc<dyn TextOrigin>, context: TextContext) -> Self {
         Self {
             kind,
             text,
@@ -88,7 +88,7 @@ impl Document {
 
 /// What a reader finds in one text.
 #[derive(Debug, Default)]
-pub struct Read {
+pub struct ReadDocument {
     /// The launches in the text itself.
     pub launches: Vec<Launch>,
     /// What is wrong with them.

@@ -10,8 +10,8 @@ use super::{
     Launch, Options, Parsed, Syntax, arguments,
     context::TextContext,
     dockerfile,
-    document::{Document, Read},
-    kind::Kind,
+    document::{Document, ReadDocument},
+    kind::TextKind,
     launch_file, markdown, problems, python, template, unit, yaml,
 };
 
@@ -21,13 +21,13 @@ const DEEPEST: usize = 3;
 /// A text on the work list.
 struct WorkItem {
     source: Source,
-    kind: Kind,
+    kind: TextKind,
     options: Options,
     context: TextContext,
     depth: usize,
     /// The index of the enclosing text, and what this text is in it.
     outer: Option<(usize, Document)>,
-    read: Read,
+    read: ReadDocument,
     /// What was found in the texts in it, last ones first.
     found: Vec<Parsed>,
     /// Config files in it: their names, and the anchors of their launches.
@@ -35,7 +35,7 @@ struct WorkItem {
 }
 
 /// Reads a text and the texts in it.
-pub(super) fn parse(source: &Source, kind: Kind, context: TextContext, options: &Options) -> Parsed {
+pub(super) fn parse(source: &Source, kind: TextKind, context: TextContext, options: &Options) -> Parsed {
     let mut texts = vec![WorkItem::new(source.clone(), kind, context, options.clone())];
     let mut at = 0;
     while let Some(text) = texts.get_mut(at) {
@@ -58,7 +58,7 @@ pub(super) fn parse(source: &Source, kind: Kind, context: TextContext, options: 
 }
 
 impl WorkItem {
-    fn new(source: Source, kind: Kind, context: TextContext, options: Options) -> Self {
+    fn new(source: Source, kind: TextKind, context: TextContext, options: Options) -> Self {
         let (read, found, config_files) = Default::default();
         Self { source, kind, options, context, depth: 0, outer: None, read, found, config_files }
     }
@@ -74,7 +74,7 @@ impl WorkItem {
 
     fn read(&mut self) {
         // A template of YAML may itself be valid YAML: its reader tries that first.
-        if self.kind != Kind::Yaml && Kind::is_template(self.source.name()) {
+        if self.kind != TextKind::Yaml && TextKind::is_template(self.source.name()) {
             match template::filled(&self.source) {
                 Some(filled) => self.source = filled,
                 // It is unknown which of its lines are rendered.
@@ -84,16 +84,18 @@ impl WorkItem {
         }
         let (source, context, options) = (&self.source, &self.context, &self.options);
         self.read = match self.kind {
-            Kind::Toml => launch_file::read(source, context, options),
-            Kind::Yaml => yaml::read(source, context, options),
-            Kind::Script if self.outer.is_none() => yaml::read_unnamed(source, context, options)
+            TextKind::Toml => launch_file::read(source, context, options),
+            TextKind::Yaml => yaml::read(source, context, options),
+            TextKind::Script if self.outer.is_none() => yaml::read_unnamed(source, context, options)
                 .unwrap_or_else(|| arguments::read(source, context, options)),
-            Kind::Script => arguments::read(source, context, options),
-            Kind::Markdown => markdown::read(source, context),
-            Kind::Python => python::read(source, context),
-            Kind::Dockerfile => dockerfile::read(source, context),
-            Kind::Unit => unit::read(source, context, options),
-            Kind::Unread(format) => Read { reason: Some(problems::unread(source, format)), ..Read::default() },
+            TextKind::Script => arguments::read(source, context, options),
+            TextKind::Markdown => markdown::read(source, context),
+            TextKind::Python => python::read(source, context),
+            TextKind::Dockerfile => dockerfile::read(source, context),
+            TextKind::Unit => unit::read(source, context, options),
+            TextKind::Unread(format) => {
+                ReadDocument { reason: Some(problems::unread(source, format)), ..ReadDocument::default() }
+            }
         };
     }
 
@@ -116,7 +118,7 @@ impl WorkItem {
 
     /// All that was found in the text and in the texts in it, and what the text is in the enclosing one.
     fn finish(self) -> (Option<(usize, Document)>, Parsed) {
-        let Read { mut launches, mut findings, troubles, reason, .. } = self.read;
+        let ReadDocument { mut launches, mut findings, troubles, reason, .. } = self.read;
         for inner in self.found.into_iter().rev() {
             launches.extend(inner.launches);
             findings.extend(inner.findings);

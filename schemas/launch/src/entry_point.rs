@@ -11,7 +11,7 @@ use schemas::{
 use super::{
     images::{self, EntryPoint},
     problems,
-    programs::{self, Role},
+    programs::{self, ProgramRole},
 };
 
 /// What runs an image, which decides how its entry point is replaced and how a command is split into words.
@@ -59,7 +59,9 @@ fn is_program(word: &str) -> bool {
     // Names of models have a slash too.
     let name = if word.starts_with('/') { programs::base(word) } else { word };
     !name.contains('/')
-        && (matches!(name, "serve" | "vllm") || programs::has(name, Role::Tool) || programs::has(name, Role::Shell))
+        && (matches!(name, "serve" | "vllm")
+            || programs::has(name, ProgramRole::Tool)
+            || programs::has(name, ProgramRole::Shell))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use schemas::text::Source;
 
 /// How a text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TextKind {
     /// A script or a command line of a shell.
     Script,
     /// A page with blocks of commands.
@@ -83,7 +83,7 @@ pub fn has_fences(source: &Source) -> bool {
     (text.contains("```") || text.contains("~~~")) && !text.starts_with("#!") && text.lines().any(opens)
 }
 
-impl Kind {
+impl TextKind {
     /// The kind of a text.
     pub fn detect(source: &Source) -> Self {
         match Self::from_name(source.name()) {
@@ -151,18 +151,18 @@ impl Kind {
 }
 
 /// The kind of a text by its first line, if that shows that it is not a script.
-fn by_first_line(text: &str) -> Option<Kind> {
+fn by_first_line(text: &str) -> Option<TextKind> {
     let says = |line: &&str| !line.is_empty() && !line.starts_with('#');
     let line = text.lines().map(str::trim_end).find(says)?;
     let mut words = line.split_whitespace();
     let (first, second) = (words.next()?, words.next().unwrap_or_default());
     let in_module = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.,".contains(&byte));
     match first {
-        "[Unit]" | "[Service]" | "[Install]" | "[Container]" => Some(Kind::Unit),
-        "FROM" if !second.is_empty() => Some(Kind::Dockerfile),
-        "import" if in_module(second) && !second.is_empty() => Some(Kind::Python),
-        "from" if words.next() == Some("import") => Some(Kind::Python),
-        _ if first.starts_with("\"\"\"") => Some(Kind::Python),
+        "[Unit]" | "[Service]" | "[Install]" | "[Container]" => Some(TextKind::Unit),
+        "FROM" if !second.is_empty() => Some(TextKind::Dockerfile),
+        "import" if in_module(second) && !second.is_empty() => Some(TextKind::Python),
+        "from" if words.next() == Some("import") => Some(TextKind::Python),
+        _ if first.starts_with("\"\"\"") => Some(TextKind::Python),
         _ => None,
     }
 }
@@ -192,41 +192,41 @@ mod tests {
     #[test]
     fn names_have_kinds() {
         for (name, kind) in [
-            ("a/run.sh", Kind::Script),
-            ("run.sh.j2", Kind::Script),
-            ("x.slurm", Kind::Script),
-            ("README.md", Kind::Markdown),
-            ("a.yaml", Kind::Yaml),
-            ("pod.json", Kind::Yaml),
-            ("compose.yml.example", Kind::Yaml),
-            ("values.yaml.tpl", Kind::Yaml),
-            ("a.toml", Kind::Toml),
-            ("a.PY", Kind::Python),
-            ("docker/Dockerfile.rocm", Kind::Dockerfile),
-            ("vllm.Dockerfile", Kind::Dockerfile),
-            ("sglang.service", Kind::Unit),
-            ("main.tf", Kind::Unread("Terraform")),
-            ("start", Kind::Script),
-            ("main.rs", Kind::Script),
+            ("a/run.sh", TextKind::Script),
+            ("run.sh.j2", TextKind::Script),
+            ("x.slurm", TextKind::Script),
+            ("README.md", TextKind::Markdown),
+            ("a.yaml", TextKind::Yaml),
+            ("pod.json", TextKind::Yaml),
+            ("compose.yml.example", TextKind::Yaml),
+            ("values.yaml.tpl", TextKind::Yaml),
+            ("a.toml", TextKind::Toml),
+            ("a.PY", TextKind::Python),
+            ("docker/Dockerfile.rocm", TextKind::Dockerfile),
+            ("vllm.Dockerfile", TextKind::Dockerfile),
+            ("sglang.service", TextKind::Unit),
+            ("main.tf", TextKind::Unread("Terraform")),
+            ("start", TextKind::Script),
+            ("main.rs", TextKind::Script),
         ] {
-            assert_eq!(Kind::detect(&Source::new(name, "x")), kind, "{name}");
+            assert_eq!(TextKind::detect(&Source::new(name, "x")), kind, "{name}");
         }
     }
 
     #[test]
     fn texts_without_a_known_ending_have_the_kind_of_their_first_line() {
         for (text, kind) in [
-            ("sglang serve --tp 2", Kind::Script),
-            ("#!/usr/bin/env python3\n", Kind::Python),
-            ("#!/bin/bash\nimport x\n```\n", Kind::Script),
-            ("# x\nimport os, sys\n", Kind::Python),
-            ("from a.b import c\n", Kind::Python),
-            ("FROM lmsysorg/sglang:v0.5.9\n", Kind::Dockerfile),
-            ("[Unit]\nDescription=x\n", Kind::Unit),
-            ("model_path = \"a\"\n", Kind::Toml),
-            ("run this:\n```\nsglang serve\n```\n", Kind::Markdown),
+            ("sglang serve --tp 2", TextKind::Script),
+            ("#!/usr/bin/env python3\n", TextKind::Python),
+            ("#!/bin/bash\nimport x\n```\n", TextKind::Script),
+            ("# x\nimport os, sys\n", TextKind::Python),
+            ("from a.b import c\n", TextKind::Python),
+            ("FROM lmsysorg/sglang:v0.5.9\n", TextKind::Dockerfile),
+            ("[Unit]\nDescription=x\n", TextKind::Unit),
+            ("model_path = \"a\"\n", TextKind::Toml),
+            ("run this:\n```\nsglang serve\n```\n", TextKind::Markdown),
         ] {
-            assert_eq!(Kind::detect(&Source::new("<stdin>", text)), kind, "{text}");
+            assert_eq!(TextKind::detect(&Source::new("<stdin>", text)), kind, "{text}");
         }
     }
 
@@ -239,9 +239,9 @@ mod tests {
 
     #[test]
     fn blocks_have_the_kind_of_their_language() {
-        assert_eq!(Kind::from_block("bash title=\"run\"", ""), (Kind::Script, true));
-        assert_eq!(Kind::from_block("", "vllm serve m"), (Kind::Script, false));
-        assert_eq!(Kind::from_block("", "FROM vllm/vllm-openai"), (Kind::Dockerfile, false));
-        assert_eq!(Kind::from_block("{.yaml}", ""), (Kind::Yaml, false));
+        assert_eq!(TextKind::from_block("bash title=\"run\"", ""), (TextKind::Script, true));
+        assert_eq!(TextKind::from_block("", "vllm serve m"), (TextKind::Script, false));
+        assert_eq!(TextKind::from_block("", "FROM vllm/vllm-openai"), (TextKind::Dockerfile, false));
+        assert_eq!(TextKind::from_block("{.yaml}", ""), (TextKind::Yaml, false));
     }
 }

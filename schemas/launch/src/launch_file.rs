@@ -20,7 +20,7 @@ use toml::{
 
 use super::{
     Argument, Engine, Insertion, Launch, Launcher, Options, Setting, Syntax, Value, context::TextContext,
-    document::Read, forks::Forks, problems, writing::Writing,
+    document::ReadDocument, forks::Forks, problems, writing::Writing,
 };
 
 /// Shortest key that is taken for a slip of the pen; a shorter one is near to everything.
@@ -33,11 +33,14 @@ const MOST_GUESSES: usize = 64;
 type FileEntry<'a> = (&'a Spanned<DeString<'a>>, &'a Spanned<DeValue<'a>>);
 
 /// The text is parsed once: the tree that gives the places is the one that the file's type is read from.
-pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> Read {
+pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> ReadDocument {
     let document = match DeTable::parse(source.text()) {
         Ok(document) => document,
         Err(error) => {
-            return Read { reason: Some(invalid(error.message(), error.span(), source)), ..Read::default() };
+            return ReadDocument {
+                reason: Some(invalid(error.message(), error.span(), source)),
+                ..ReadDocument::default()
+            };
         }
     };
     let mut findings = Vec::new();
@@ -48,7 +51,7 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
         Ok(file) => launch.engine = file.engine.map_or(launch.engine, engine),
         Err(_) if !holds_launch => {
             // Some other program's file.
-            return Read::default();
+            return ReadDocument::default();
         }
         // With a wrong key or value the rest of the file is still looked at.
         Err(error) => findings.insert(0, invalid(error.message(), error.span(), source)),
@@ -56,7 +59,7 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
     launch.engine = options.engine.unwrap_or(launch.engine);
     let mut launches = vec![launch];
     context.mark(&mut launches, &mut findings);
-    Read { launches, findings, ..Read::default() }
+    ReadDocument { launches, findings, ..ReadDocument::default() }
 }
 
 /// The entries of a table with their spans.

@@ -123,7 +123,7 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     if source.text().len() > LONGEST_TEXT {
         return problems::too_large(source);
     }
-    let kind = kind::Kind::detect(source);
+    let kind = kind::TextKind::detect(source);
     let context = TextContext::for_text(source, kind);
     let forks = context.forks;
     let mut parsed = documents::parse(source, kind, context, options);
@@ -160,7 +160,7 @@ pub enum Syntax {
 
 /// Whether a text builds an image: its commands run in that image, not where the text is.
 pub fn builds_image(source: &Source) -> bool {
-    kind::Kind::detect(source) == kind::Kind::Dockerfile
+    kind::TextKind::detect(source) == kind::TextKind::Dockerfile
 }
 
 /// One launch, as written.

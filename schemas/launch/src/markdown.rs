@@ -7,8 +7,8 @@ use schemas::text::{Source, Span};
 
 use super::{
     context::{TextContext, TextForm},
-    document::{Document, Read},
-    kind::Kind,
+    document::{Document, ReadDocument},
+    kind::TextKind,
     origin::Pieces,
     span_map::{MappedPart, SpanMap},
 };
@@ -25,7 +25,7 @@ struct CodeBlock {
 
 /// The code blocks of a page, each as a document without the marks of quotations and lists around it. A page without blocks
 /// is one block.
-pub(super) fn read(source: &Source, context: &TextContext) -> Read {
+pub(super) fn read(source: &Source, context: &TextContext) -> ReadDocument {
     let mut documents = Vec::new();
     let mut open: Option<CodeBlock> = None;
     for (event, range) in Parser::new(source.text()).into_offset_iter() {
@@ -51,9 +51,9 @@ pub(super) fn read(source: &Source, context: &TextContext) -> Read {
     }
     if documents.is_empty() {
         let whole = Span::new(0, source.text().len());
-        documents.push(Document::part_of(source, whole, Kind::Script, context.inner(TextForm::Page)));
+        documents.push(Document::part_of(source, whole, TextKind::Script, context.inner(TextForm::Page)));
     }
-    Read { documents, ..Read::default() }
+    ReadDocument { documents, ..ReadDocument::default() }
 }
 
 impl CodeBlock {
@@ -65,7 +65,7 @@ impl CodeBlock {
     }
 
     fn document(self, context: &TextContext) -> Document {
-        let (kind, is_shell) = Kind::from_block(&self.info, &self.text);
+        let (kind, is_shell) = TextKind::from_block(&self.info, &self.text);
         let form = if is_shell { TextForm::ShellBlock } else { TextForm::Page };
         Document::new(kind, self.text, Rc::new(Pieces(self.pieces)), context.inner(form))
     }
@@ -76,10 +76,10 @@ mod tests {
     use super::*;
 
     /// The blocks of a page with their kinds, and the text of each in the page.
-    fn check(text: &str, expected: &[(&str, Kind, TextForm)]) {
+    fn check(text: &str, expected: &[(&str, TextKind, TextForm)]) {
         let source = Source::new("x.md", text);
         let read = read(&source, &TextContext::default());
-        let found: Vec<(&str, Kind, TextForm)> =
+        let found: Vec<(&str, TextKind, TextForm)> =
             read.documents.iter().map(|one| (one.text.as_str(), one.kind, one.context.form)).collect();
         assert_eq!(found, expected, "{text}");
     }
@@ -89,13 +89,13 @@ mod tests {
         use TextForm::{Page, ShellBlock};
         check(
             "a\n```bash\nb\n```\n```yaml\nc: d\n```\n",
-            &[("b\n", Kind::Script, ShellBlock), ("c: d\n", Kind::Yaml, Page)],
+            &[("b\n", TextKind::Script, ShellBlock), ("c: d\n", TextKind::Yaml, Page)],
         );
-        check("````md\n```sh\na\n```\n````\n", &[("```sh\na\n```\n", Kind::Script, Page)]);
-        check("- x\n  ```\n  a\n  ```\n", &[("a\n", Kind::Script, Page)]);
-        check("x\n\n    a\n    b\n", &[("a\nb\n", Kind::Script, Page)]);
-        check("~~~\na\n", &[("a\n", Kind::Script, Page)]);
-        check("a\n", &[("a\n", Kind::Script, Page)]);
+        check("````md\n```sh\na\n```\n````\n", &[("```sh\na\n```\n", TextKind::Script, Page)]);
+        check("- x\n  ```\n  a\n  ```\n", &[("a\n", TextKind::Script, Page)]);
+        check("x\n\n    a\n    b\n", &[("a\nb\n", TextKind::Script, Page)]);
+        check("~~~\na\n", &[("a\n", TextKind::Script, Page)]);
+        check("a\n", &[("a\n", TextKind::Script, Page)]);
     }
 
     #[test]

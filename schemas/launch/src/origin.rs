@@ -12,7 +12,7 @@ use super::{
     Argument, Insertion, Launch, Parsed, Setting, Value,
     context::TextContext,
     document::{Document, TextOrigin, UNKNOWN},
-    kind::Kind,
+    kind::TextKind,
     span_map::{MappedPart, SpanMap},
 };
 
@@ -36,7 +36,7 @@ impl TextOrigin for Pieces {
 
 impl Document {
     /// A verbatim part of a text.
-    pub fn part_of(source: &Source, span: Span, kind: Kind, context: TextContext) -> Self {
+    pub fn part_of(source: &Source, span: Span, kind: TextKind, context: TextContext) -> Self {
         let text = source.slice(span).to_owned();
         let mut pieces = SpanMap::default();
         pieces.push(MappedPart { text: Span::new(0, text.len()), place: span, whole: span.start, with: () });

@@ -9,7 +9,7 @@ use super::{
     Argument, Engine, Launch, Syntax, Value,
     arguments::split::is_flag,
     quoting::quoted,
-    shell::{Command, ShellReader, Statement},
+    shell::{ShellReader, SimpleCommand, Statement},
 };
 
 impl fmt::Display for Launch {
@@ -75,7 +75,8 @@ fn bare(text: &str) -> Bare {
     // A word after it shows what a backslash at its end does.
     let command = format!("x {text} y");
     let mut statements = ShellReader::new(&command, Span::new(0, command.len()));
-    let Some(Statement::Command(Command { assignments, words, writes: None, is_negated: false })) = statements.next()
+    let Some(Statement::Command(SimpleCommand { assignments, words, writes: None, is_negated: false })) =
+        statements.next()
     else {
         return Bare::Different;
     };

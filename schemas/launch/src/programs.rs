@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// What a program does with its arguments. The table explains each role.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Role {
+pub(super) enum ProgramRole {
     Applier,
     Client,
     Container,
@@ -26,7 +26,7 @@ pub(super) enum Role {
 
 #[derive(Debug, Default, Deserialize)]
 struct ProgramTable {
-    programs: BTreeMap<String, Vec<Role>>,
+    programs: BTreeMap<String, Vec<ProgramRole>>,
     flags: OtherFlags,
     run: RunSwitches,
 }
@@ -55,18 +55,20 @@ pub(super) fn base(word: &str) -> &str {
 }
 
 /// Whether a program, with or without its folder, has a role.
-pub(super) fn has(word: &str, role: Role) -> bool {
+pub(super) fn has(word: &str, role: ProgramRole) -> bool {
     TABLE.programs.get(base(word)).is_some_and(|roles| roles.contains(&role))
 }
 
 /// Whether a program runs its arguments, or a script among them.
 pub(super) fn runs_arguments(word: &str) -> bool {
-    [Role::Shell, Role::Wrapper, Role::Remote, Role::Launcher, Role::Scheduler].into_iter().any(|role| has(word, role))
+    [ProgramRole::Shell, ProgramRole::Wrapper, ProgramRole::Remote, ProgramRole::Launcher, ProgramRole::Scheduler]
+        .into_iter()
+        .any(|role| has(word, role))
 }
 
 /// Whether a word is the first one of a command.
 pub(super) fn starts_command(word: &str) -> bool {
-    has(word, Role::Start) || runs_arguments(word) || base(word).starts_with("python")
+    has(word, ProgramRole::Start) || runs_arguments(word) || base(word).starts_with("python")
 }
 
 /// Whether an option of Docker's `run`, without dashes, has no value.
@@ -120,7 +122,7 @@ mod tests {
 
     #[test]
     fn folders_are_not_part_of_a_name() {
-        assert!(has("/usr/bin/bash", Role::Shell) && runs_arguments("ssh") && starts_command("python3.12"));
-        assert!(!has("bash", Role::Client) && !runs_arguments("vllm") && !starts_command("echo"));
+        assert!(has("/usr/bin/bash", ProgramRole::Shell) && runs_arguments("ssh") && starts_command("python3.12"));
+        assert!(!has("bash", ProgramRole::Client) && !runs_arguments("vllm") && !starts_command("echo"));
     }
 }

@@ -17,8 +17,8 @@ use super::{
     compose::Composed,
     context::{TextContext, TextForm},
     detect::names_engine,
-    document::{Document, Read},
-    kind::Kind,
+    document::{Document, ReadDocument},
+    kind::TextKind,
     problems,
 };
 
@@ -39,18 +39,18 @@ struct PythonCommand {
 }
 
 /// Finds the commands of a program.
-pub(super) fn read(source: &Source, context: &TextContext) -> Read {
+pub(super) fn read(source: &Source, context: &TextContext) -> ReadDocument {
     let text = source.text();
     if !names_engine(text) {
-        return Read::default();
+        return ReadDocument::default();
     }
-    let unread = |what: &str| Read { reason: Some(problems::unread(source, what)), ..Read::default() };
+    let unread = |what: &str| ReadDocument { reason: Some(problems::unread(source, what)), ..ReadDocument::default() };
     if text.len() > LONGEST {
         return unread("Python of more than 512 KiB");
     }
     let Some(tree) = tree(text) else { return unread("Python") };
     let documents = walk::commands(text, &tree).into_iter().map(|found| document(found, context)).collect();
-    Read { documents, ..Read::default() }
+    ReadDocument { documents, ..ReadDocument::default() }
 }
 
 fn tree(text: &str) -> Option<tree_sitter::Tree> {
@@ -69,5 +69,5 @@ fn document(found: PythonCommand, context: &TextContext) -> Document {
         // How its quotes are read depends on what other parts of the program put around it.
         context = context.with(Doubt::OtherQuoting);
     }
-    Document { is_part, is_composed: true, ..command.into_document(Kind::Script, context) }
+    Document { is_part, is_composed: true, ..command.into_document(TextKind::Script, context) }
 }

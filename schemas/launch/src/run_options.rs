@@ -1,10 +1,10 @@
 //! The options of `docker run` and of the programs with the same command line: the table `data/programs.toml`.
 
-use crate::programs::{self, Role};
+use crate::programs::{self, ProgramRole};
 
 /// Whether a program, with or without its folder, runs containers with Docker's command line.
 pub fn is_runtime(program: &str) -> bool {
-    programs::has(program, Role::Runtime)
+    programs::has(program, ProgramRole::Runtime)
 }
 
 /// The words after `run`, up to the image.

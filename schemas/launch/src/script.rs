@@ -32,7 +32,7 @@ use schemas::text::{Located, Source, Span};
 
 use super::{
     Environment, Value, Variables,
-    command::{ShellCommand, Text},
+    command::{CommandText, ShellCommand},
     compose::Composed,
     condition::Condition,
     document::Document,
@@ -47,7 +47,7 @@ const MOST_COMMANDS: usize = 1024;
 #[derive(Clone, Debug)]
 struct ShellVariable<'a> {
     /// Its whole text.
-    value: Text<'a>,
+    value: CommandText<'a>,
     /// The words that a bare use of it comes to, each at its place in the assignment, on each way.
     words: Elements<'a>,
     /// The text as commands such as `eval` read it again.
@@ -113,7 +113,7 @@ struct Used<'a> {
 
 /// The result of interpreting a script.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Script<'a> {
+pub(super) struct LaunchScript<'a> {
     /// Commands in order, then the variables that no command uses.
     pub commands: Vec<ShellCommand<'a>>,
     /// Here-documents that contain scripts or YAML.
@@ -123,7 +123,7 @@ pub(super) struct Script<'a> {
 }
 
 /// Interprets a text. `given` are variables that it does not set.
-pub(super) fn read<'a>(source: &'a Source, given: Option<&'a Variables>) -> Script<'a> {
+pub(super) fn read<'a>(source: &'a Source, given: Option<&'a Variables>) -> LaunchScript<'a> {
     let mut interpreter = Interpreter::new(source);
     given.into_iter().for_each(|given| interpreter.give(given));
     if env_file::is_env_file(source) {
@@ -174,7 +174,7 @@ impl<'a> Interpreter<'a> {
     }
 
     fn given_scalar(&self, value: &'a str) -> ShellVariable<'a> {
-        let value = Text::Known(value.into());
+        let value = CommandText::Known(value.into());
         ShellVariable { value, words: Elements::default(), literal: None, used: true, order: self.order }
     }
 
@@ -206,6 +206,6 @@ impl<'a> Interpreter<'a> {
 }
 
 /// What a variable holds of which nothing is known.
-fn anything(name: &str) -> Text<'static> {
-    Text::Unknown(format!("${name}").into())
+fn anything(name: &str) -> CommandText<'static> {
+    CommandText::Unknown(format!("${name}").into())
 }

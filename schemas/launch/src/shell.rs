@@ -38,14 +38,14 @@ const MOST_PATTERNS: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) enum Statement<'a> {
     /// A simple command, or assignments alone (then without words).
-    Command(Command<'a>),
+    Command(SimpleCommand<'a>),
     /// `NAME=( … )` or `NAME+=( … )`.
     Array(Array<'a>),
     /// A here-document; it follows the commands that it is piped through.
     HereDocument(HereDocument<'a>),
     /// The start of code that may not run, or runs several times: `if`, `for`, `case`, a function, a subshell, commands
     /// after `&&` and `||`.
-    BlockOpens(Block),
+    BlockOpens(ShellBlock),
     /// The end of one branch of a block and the start of the next one: `else`, `;;`.
     BlockTurns,
     /// The end of a block.
@@ -70,12 +70,12 @@ pub(super) struct HereDocument<'a> {
     /// `<<-`: leading tabs of its lines are not part of it.
     pub strips_tabs: bool,
     /// The command that reads it, and the later commands of the pipeline.
-    pub stages: Vec<Command<'a>>,
+    pub stages: Vec<SimpleCommand<'a>>,
 }
 
 /// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Block {
+pub(super) enum ShellBlock {
     /// The body of a function, which may run after the code below it.
     Function,
     /// A subshell, which only `)` closes.
@@ -95,7 +95,7 @@ pub(super) enum Block {
 
 /// A simple command.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Command<'a> {
+pub(super) struct SimpleCommand<'a> {
     /// `NAME=value` before it, or the operands of `export` and similar commands.
     pub assignments: Vec<Assignment<'a>>,
     /// Its words.

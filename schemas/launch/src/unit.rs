@@ -8,10 +8,10 @@ use super::{
     Options, Value, Variables,
     compose::Composed,
     context::TextContext,
-    document::{Document, Read, Surroundings},
+    document::{Document, ReadDocument, Surroundings},
     evidence::version_in_image,
     images::engine_of_image,
-    kind::Kind,
+    kind::TextKind,
 };
 
 /// Maximum number of variables per unit.
@@ -25,7 +25,7 @@ struct UnitEntry<'a> {
 }
 
 /// Finds the commands that a unit starts.
-pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> Read {
+pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> ReadDocument {
     let entries = entries(source);
     let specifiers = Specifiers::of(source, options.variables.as_deref());
     let image = entries.iter().find(|entry| entry.key == "Image");
@@ -42,11 +42,11 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
             surroundings: surroundings.clone(),
             version: image.and_then(|image| version_in_image(image.value, image.place)),
             engine: image.and_then(|image| engine_of_image(image.value)).filter(|_| command.starts_with("--")),
-            ..composed.into_document(Kind::Script, context.clone())
+            ..composed.into_document(TextKind::Script, context.clone())
         }
     };
     let starts = entries.iter().filter(|entry| matches!(entry.key, "ExecStart" | "Exec" | "ExecStartPre"));
-    Read { documents: starts.map(command).collect(), ..Read::default() }
+    ReadDocument { documents: starts.map(command).collect(), ..ReadDocument::default() }
 }
 
 fn entries(source: &Source) -> Vec<UnitEntry<'_>> {
@@ -113,7 +113,7 @@ fn surroundings(entries: &[UnitEntry<'_>], specifiers: &Specifiers<'_>) -> Surro
 
 /// The folder in which a unit's commands run; `None` if it names none.
 pub fn working_directory(source: &Source, variables: Option<&Variables>) -> Option<Value> {
-    if Kind::detect(source) != Kind::Unit {
+    if TextKind::detect(source) != TextKind::Unit {
         return None;
     }
     let entries = entries(source);
@@ -141,7 +141,7 @@ pub(super) fn container(source: &Source, variables: Option<&Variables>) -> Optio
         ("WorkingDir", "--workdir"),
     ];
     const OTHERS: [&str; 3] = ["Pod", "Secret", "Rootfs"];
-    if Kind::detect(source) != Kind::Unit {
+    if TextKind::detect(source) != TextKind::Unit {
         return None;
     }
     let (entries, specifiers) = (entries(source), Specifiers::of(source, variables));

@@ -7,14 +7,14 @@ use super::quoting::{is_plain, quoted};
 /// How a value is written at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Writing {
-    pub form: Form,
+    pub form: WritingForm,
     /// Separator between two words.
     pub between: String,
 }
 
 /// The syntax of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum WritingForm {
     /// Shell words, which may be inside a YAML scalar.
     Shell(Option<Quotes>),
     /// A value of TOML.
@@ -51,32 +51,32 @@ pub(crate) enum Quotes {
 impl Writing {
     /// Words of a shell.
     pub fn shell(quotes: Option<Quotes>) -> Self {
-        Self { form: Form::Shell(quotes), between: " ".into() }
+        Self { form: WritingForm::Shell(quotes), between: " ".into() }
     }
 
     /// TOML.
     pub fn toml() -> Self {
-        Self { form: Form::Toml, between: ", ".into() }
+        Self { form: WritingForm::Toml, between: ", ".into() }
     }
 
     /// A flag, given with its dashes, as spelled at such a place.
     pub fn name(&self, flag: &str) -> String {
         match self.form {
-            Form::Toml => flag.trim_start_matches('-').replace('-', "_"),
-            Form::Config { underscores: true, .. } => flag.trim_start_matches('-').replace('-', "_"),
-            Form::Config { .. } => flag.trim_start_matches('-').to_owned(),
-            Form::Shell(_) | Form::Items { .. } | Form::Inside(_) => flag.to_owned(),
+            WritingForm::Toml => flag.trim_start_matches('-').replace('-', "_"),
+            WritingForm::Config { underscores: true, .. } => flag.trim_start_matches('-').replace('-', "_"),
+            WritingForm::Config { .. } => flag.trim_start_matches('-').to_owned(),
+            WritingForm::Shell(_) | WritingForm::Items { .. } | WritingForm::Inside(_) => flag.to_owned(),
         }
     }
 
     /// A flag, as [`name`](Self::name) writes it, with its value.
     pub fn flag(&self, key: Key, name: &str, value: &str) -> String {
         match self.form {
-            Form::Toml => format!("{name} = {}", self.value(key, value)),
-            Form::Config { .. } => format!("{name}: {}", self.value(key, value)),
+            WritingForm::Toml => format!("{name} = {}", self.value(key, value)),
+            WritingForm::Config { .. } => format!("{name}: {}", self.value(key, value)),
             _ if value.is_empty() => name.to_owned(),
-            Form::Items { tied: true } if !takes_several(key) => yaml_text(&format!("{name}={value}")),
-            Form::Shell(_) | Form::Items { .. } | Form::Inside(_) => {
+            WritingForm::Items { tied: true } if !takes_several(key) => yaml_text(&format!("{name}={value}")),
+            WritingForm::Shell(_) | WritingForm::Items { .. } | WritingForm::Inside(_) => {
                 format!("{name}{}{}", self.between, self.value(key, value))
             }
         }
@@ -89,19 +89,19 @@ impl Writing {
             words.iter().map(|word| write(word)).collect::<Vec<_>>().join(&self.between)
         };
         match self.form {
-            Form::Shell(quotes) => {
+            WritingForm::Shell(quotes) => {
                 // Each of several words may be a substitution such as `$(seq 1 8)`.
                 let text = if takes_several(key) { value.to_owned() } else { quoted(value) };
                 quotes.map_or(text.clone(), |quotes| quotes.enclose(&text))
             }
-            Form::Toml => match key.flag().takes {
+            WritingForm::Toml => match key.flag().takes {
                 Takes::Nothing => "true".into(),
                 Takes::Integer | Takes::Size | Takes::Number => value.to_owned(),
                 Takes::Integers => format!("[{}]", joined(&str::to_owned)),
                 Takes::Texts => format!("[{}]", joined(&toml_text)),
                 Takes::Text | Takes::Choice(_) => toml_text(value),
             },
-            Form::Config { brackets, .. } => match key.flag().takes {
+            WritingForm::Config { brackets, .. } => match key.flag().takes {
                 Takes::Nothing => "true".into(),
                 Takes::Integer | Takes::Size | Takes::Number => value.to_owned(),
                 Takes::Integers if brackets => format!("[{}]", joined(&str::to_owned)),
@@ -109,8 +109,8 @@ impl Writing {
                 Takes::Texts if brackets => format!("[{}]", joined(&yaml_text)),
                 Takes::Text | Takes::Choice(_) | Takes::Texts => joined(&yaml_text),
             },
-            Form::Items { .. } => joined(&yaml_text),
-            Form::Inside(quotes) => quotes.enclose(value),
+            WritingForm::Items { .. } => joined(&yaml_text),
+            WritingForm::Inside(quotes) => quotes.enclose(value),
         }
     }
 }

@@ -19,9 +19,9 @@ use std::{
 };
 
 use align::Scalar;
-use container::Container;
+use container::YamlContainer;
 use excerpt::Excerpt;
-use node::{Id, Node, Tree, YamlError};
+use node::{Id, Tree, YamlError, YamlNode};
 use remap::YamlOrigin;
 use saphyr_parser::ScalarStyle;
 use schemas::{
@@ -38,8 +38,8 @@ use super::{
     compose::Composed,
     context::{TextContext, TextForm},
     detect::names_engine,
-    document::{Document, Read, Surroundings},
-    kind::{Kind, is_script_name},
+    document::{Document, ReadDocument, Surroundings},
+    kind::{TextKind, is_script_name},
     problems, template,
 };
 
@@ -50,22 +50,25 @@ const LONGEST_YAML: usize = 4 << 20;
 const MOST_LAUNCHES: usize = 1024;
 
 /// Reads a text that is YAML by its name.
-pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> Read {
+pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> ReadDocument {
     if source.text().len() > LONGEST_YAML {
-        return Read { reason: Some(problems::unread(source, "YAML of more than 4 MiB")), ..Read::default() };
+        return ReadDocument {
+            reason: Some(problems::unread(source, "YAML of more than 4 MiB")),
+            ..ReadDocument::default()
+        };
     }
     match YamlReader::new(source, context, options) {
         Ok(reader) => reader.read(),
         // The output of a template is unknown, and so is what reads JSON that is not YAML.
         Err(broken) if source.text().contains("{{") || is_json(source) || closes_early(source.text(), &broken) => {
-            Read::default()
+            ReadDocument::default()
         }
-        Err(broken) => Read { reason: Some(invalid(source, &broken)), ..Read::default() },
+        Err(broken) => ReadDocument { reason: Some(invalid(source, &broken)), ..ReadDocument::default() },
     }
 }
 
 /// Reads a text without a known ending if its first line shows that it is YAML, and if there is a launch in it.
-pub(super) fn read_unnamed(source: &Source, context: &TextContext, options: &Options) -> Option<Read> {
+pub(super) fn read_unnamed(source: &Source, context: &TextContext, options: &Options) -> Option<ReadDocument> {
     if source.text().len() > LONGEST_YAML || !begins_as_yaml(source) {
         return None;
     }
@@ -77,7 +80,7 @@ pub(super) fn read_unnamed(source: &Source, context: &TextContext, options: &Opt
 fn keys(tree: &Tree) -> HashMap<Id, &str> {
     let mut keys: HashMap<Id, &str> = HashMap::new();
     for node in &tree.nodes {
-        let Node::Map(map) = node else { continue };
+        let YamlNode::Map(map) = node else { continue };
         for (key, value) in &map.entries {
             if let Some(key) = tree.scalar(*key) {
                 keys.insert(*value, &key.text);
@@ -85,7 +88,7 @@ fn keys(tree: &Tree) -> HashMap<Id, &str> {
         }
     }
     for (id, node) in tree.nodes.iter().enumerate() {
-        let (Node::List(list), Some(key)) = (node, keys.get(&id).copied()) else { continue };
+        let (YamlNode::List(list), Some(key)) = (node, keys.get(&id).copied()) else { continue };
         for item in &list.items {
             keys.entry(*item).or_insert(key);
         }
@@ -144,7 +147,7 @@ struct YamlReader<'a> {
     structure: Structure,
     /// Whether expressions of a template decide what exists at all.
     is_template: bool,
-    found: Read,
+    found: ReadDocument,
 }
 
 impl<'a> YamlReader<'a> {
@@ -166,11 +169,11 @@ impl<'a> YamlReader<'a> {
             tree: Rc::new(tree),
             context,
             options,
-            found: Read::default(),
+            found: ReadDocument::default(),
         })
     }
 
-    fn read(mut self) -> Read {
+    fn read(mut self) -> ReadDocument {
         if !self.configs() {
             self.sections();
             self.containers();
@@ -221,16 +224,16 @@ impl<'a> YamlReader<'a> {
         let runner = self.structure.runner();
         let mut used: HashSet<Id> = HashSet::new();
         for node in &tree.nodes {
-            let Node::Map(map) = node else { continue };
+            let YamlNode::Map(map) = node else { continue };
             if self.is_full() {
                 return;
             }
-            for container in Container::lists_of(self.source.text(), &tree, map) {
+            for container in YamlContainer::lists_of(self.source.text(), &tree, map) {
                 used.extend(&container.scalars);
                 let is_part = container.is_part;
                 self.found.documents.push(Document { is_part, ..self.container_document(container) });
             }
-            let Some(container) = Container::from_map(self.source.text(), &tree, map, runner) else { continue };
+            let Some(container) = YamlContainer::from_map(self.source.text(), &tree, map, runner) else { continue };
             used.extend(&container.scalars);
             self.found.documents.push(self.container_document(container));
         }
@@ -247,8 +250,8 @@ impl<'a> YamlReader<'a> {
     }
 
     /// The command of a container.
-    fn container_document(&self, container: Container<'_>) -> Document {
-        let Container { excerpt, variables, version, image, problems, .. } = container;
+    fn container_document(&self, container: YamlContainer<'_>) -> Document {
+        let YamlContainer { excerpt, variables, version, image, problems, .. } = container;
         let environment = variables.list.iter().map(|variable| (variable.name.to_owned(), variable.value.clone()));
         let surroundings = Surroundings {
             environment: Arc::new(environment.collect()),
@@ -263,12 +266,12 @@ impl<'a> YamlReader<'a> {
         let tree = Rc::clone(&self.tree);
         let keys = keys(&tree);
         for (id, node) in tree.nodes.iter().enumerate() {
-            let Node::Scalar(scalar) = node else { continue };
+            let YamlNode::Scalar(scalar) = node else { continue };
             let key = keys.get(&id).copied().unwrap_or_default();
             if used.contains(&id) || !is_script(scalar) || self.is_full() {
                 continue;
             }
-            if let Some(kind) = Kind::from_name(key).filter(|kind| *kind != Kind::Script) {
+            if let Some(kind) = TextKind::from_name(key).filter(|kind| *kind != TextKind::Script) {
                 self.found.documents.extend(self.file(key, scalar, kind));
                 continue;
             }
@@ -290,7 +293,7 @@ impl<'a> YamlReader<'a> {
     }
 
     /// A file that a text holds, as a ConfigMap does.
-    fn file(&self, name: &str, scalar: &Scalar, kind: Kind) -> Option<Document> {
+    fn file(&self, name: &str, scalar: &Scalar, kind: TextKind) -> Option<Document> {
         let aligned = self.tree.align(self.source.text(), scalar)?;
         let mut file = Composed::default();
         for part in &aligned.parts {
@@ -303,7 +306,7 @@ impl<'a> YamlReader<'a> {
     fn excerpt(&self, excerpt: Excerpt, context: TextContext) -> Document {
         let text = excerpt.text.clone();
         let origin = YamlOrigin { tree: Rc::clone(&self.tree), excerpt };
-        Document::new(Kind::Script, text, Rc::new(origin), context)
+        Document::new(TextKind::Script, text, Rc::new(origin), context)
     }
 
     fn add(&mut self, launches: Vec<Launch>, findings: Vec<Finding>) {

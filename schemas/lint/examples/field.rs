@@ -10,7 +10,7 @@ use std::{env, fs, time::Instant};
 use launch::parse;
 use lint::{
     published_models,
-    report::{Options, report},
+    report::{ReportOptions, report},
 };
 use schemas::{
     diagnostic::Severity,
@@ -70,7 +70,7 @@ fn look(path: &str, text: String, totals: &mut Totals) {
             short(&launch.to_string())
         );
     }
-    let found = report(&source, parsed, published_models::facts_of, &Options::default()).findings;
+    let found = report(&source, parsed, published_models::facts_of, &ReportOptions::default()).findings;
     totals.seconds += start.elapsed().as_secs_f64();
     if !has_launches {
         return;

@@ -10,7 +10,7 @@ use std::{
     process::ExitCode,
 };
 
-use lint::report::{Options, report_text};
+use lint::report::{ReportOptions, report_text};
 use schemas::{diagnostic::Diagnostic, text::Source};
 
 fn main() -> ExitCode {
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         // A file that is not UTF-8 contains no launch.
         let Ok(text) = fs::read_to_string(root.join(&path)) else { continue };
         let source = Source::new(path.display().to_string(), text);
-        for finding in report_text(&source, &Options::default()).findings {
+        for finding in report_text(&source, &ReportOptions::default()).findings {
             println!("{}", line(&source, &finding));
         }
     }

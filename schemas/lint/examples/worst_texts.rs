@@ -5,7 +5,7 @@
 
 use std::{env, fs, path::Path, time::Instant};
 
-use lint::report::{Options, report_text};
+use lint::report::{ReportOptions, report_text};
 use schemas::{
     diagnostic::{Findings, Format, render},
     text::Source,
@@ -126,7 +126,7 @@ impl Text {
 fn look(name: &str, text: String) -> (f64, f64, usize) {
     let begin = Instant::now();
     let source = Source::new(name, text);
-    let found = report_text(&source, &Options::default()).findings;
+    let found = report_text(&source, &ReportOptions::default()).findings;
     let looked = begin.elapsed().as_secs_f64() * 1e3;
     let printed = render(&[Findings { source: &source, diagnostics: &found }], Format::Full, false);
     std::hint::black_box(printed);

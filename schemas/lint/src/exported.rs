@@ -9,7 +9,7 @@ use schemas::{
     text::Source,
 };
 
-use crate::report::{Options, report};
+use crate::report::{ReportOptions, report};
 
 /// An exported launch as text, and the linter's findings on it.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ pub fn check(exported: &Exported, form: Form, target: Option<&ModelFacts>, draft
         let speculates = launch.has(Key::SpeculativeAlgorithm) || launch.vllm_speculation().is_some();
         (target.cloned(), draft.filter(|_| speculates).cloned())
     };
-    let options = Options { version: Some(version), ..Options::default() };
+    let options = ReportOptions { version: Some(version), ..ReportOptions::default() };
     let mut findings = report(&source, parsed, models, &options).findings;
     findings.retain(|finding| finding.severity > Severity::Info);
     Checked { source, findings }

@@ -25,7 +25,7 @@ use crate::{
 
 /// What the user gives in addition to the text.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ReportOptions {
     /// The selected rules.
     pub selection: Selection,
     /// The engine's version.
@@ -42,7 +42,7 @@ pub struct Options {
 const ONCE_A_TEXT: [&str; 1] = ["SD090"];
 
 /// Facts of a launch's target and draft, if anything is known of them.
-pub type Models = (Option<ModelFacts>, Option<ModelFacts>);
+pub type ReportedModels = (Option<ModelFacts>, Option<ModelFacts>);
 
 /// The findings in a text.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +56,12 @@ pub struct Report {
 }
 
 /// Checks the launches of a text. `facts` returns what is known of the models of a launch.
-pub fn report(source: &Source, parsed: Parsed, mut facts: impl FnMut(&Launch) -> Models, options: &Options) -> Report {
+pub fn report(
+    source: &Source,
+    parsed: Parsed,
+    mut facts: impl FnMut(&Launch) -> ReportedModels,
+    options: &ReportOptions,
+) -> Report {
     let mut found = settle_all(parsed.findings);
     found.retain(|finding| options.selection.admits_finding(finding));
     let mut all_resolved = Vec::with_capacity(parsed.launches.len());
@@ -67,7 +72,7 @@ pub fn report(source: &Source, parsed: Parsed, mut facts: impl FnMut(&Launch) ->
         let (target, draft) = (target.as_ref(), draft.as_ref());
         let (version, given) = version_of(launch, options.version);
         let resolved = resolve(launch, version, given, target, draft, options.gpu_memory);
-        let Options { gpu_memory, expected_concurrency, .. } = *options;
+        let ReportOptions { gpu_memory, expected_concurrency, .. } = *options;
         let context =
             Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory, hardware };
         let mut of_launch = lint(&context, &options.selection);
@@ -114,7 +119,7 @@ fn once_a_text(findings: Vec<Diagnostic>) -> Vec<Diagnostic> {
 }
 
 /// Reads a text and checks it with the facts of published models: `spectune lint` without access to files.
-pub fn report_text(source: &Source, options: &Options) -> Report {
+pub fn report_text(source: &Source, options: &ReportOptions) -> Report {
     let parsed = parse(source, &launch::Options { version: options.version, ..launch::Options::default() });
     report(source, parsed, published_models::facts_of, options)
 }

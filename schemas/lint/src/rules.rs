@@ -39,13 +39,13 @@ pub use area::{area_of, areas};
 pub(crate) use examples::Example;
 pub use explain::{descriptor, explain, table};
 pub use hardware::Hardware;
-pub use page::Page;
+pub use page::RulePage;
 pub use registry::RULES;
 pub use selection::{Selection, SelectionError};
 pub(crate) use selection::{Selector, keys};
 
 pub(crate) use unchecked::unchecked;
-pub use unchecked::{Fact, Unchecked};
+pub use unchecked::{NeededFact, Unchecked};
 use unstated::Candidates;
 
 use launch::{Launch, resolve::Resolved};
@@ -82,11 +82,11 @@ struct Definition {
     name: &'static str,
     severity: Severity,
     applies: Applies,
-    check: Check,
+    check: RuleCheck,
 }
 
 /// A rule: its identity, its area, its page and its check.
-pub struct Rule {
+pub struct LintRule {
     /// Such as `SD070`; permanent.
     pub code: &'static str,
     /// Such as `dtype-mismatch`.
@@ -99,7 +99,7 @@ pub struct Rule {
     applies: Applies,
     /// The text of the rule's file, which starts with its page.
     file: &'static str,
-    check: Check,
+    check: RuleCheck,
 }
 
 /// The engine whose behaviour a rule is about.
@@ -124,20 +124,20 @@ impl Applies {
 
 /// The check of a rule. If a fact that it needs is unknown, it finds nothing.
 #[derive(Clone, Copy)]
-enum Check {
+enum RuleCheck {
     One(fn(&Context<'_>) -> Option<Finding>),
     Several(fn(&Context<'_>) -> Vec<Finding>),
 }
 
-impl Rule {
+impl LintRule {
     const fn new(definition: Definition, area: &'static str, file: &'static str) -> Self {
         let Definition { code, name, severity, applies, check } = definition;
         Self { code, name, severity, area, applies, file, check }
     }
 
     /// The page: what the rule finds, why, what the engine does, examples, versions and sources.
-    pub fn page(&self) -> Page {
-        Page::of_file(self.file)
+    pub fn page(&self) -> RulePage {
+        RulePage::of_file(self.file)
     }
 
     /// The findings in a launch, with the doubts about the launch.
@@ -146,8 +146,8 @@ impl Rule {
             return Vec::new();
         }
         let found = match self.check {
-            Check::One(check) => check(context).into_iter().collect(),
-            Check::Several(check) => check(context),
+            RuleCheck::One(check) => check(context).into_iter().collect(),
+            RuleCheck::Several(check) => check(context),
         };
         let is_elsewhere = context.launch.engine == Engine::Spectune && self.applies == Applies::Sglang;
         let (doubts, is_editable) = (context.launch.doubts(), context.launch.is_editable());
@@ -172,7 +172,7 @@ impl Rule {
 pub(crate) fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
     let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));
     let candidates = Candidates::new(context);
-    let settled = |rule: &Rule| {
+    let settled = |rule: &LintRule| {
         let judged = |found| settle(found, |found, severity| candidates.judge(rule, found, severity));
         rule.look(context).into_iter().filter_map(judged).collect::<Vec<_>>()
     };

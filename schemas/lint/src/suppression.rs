@@ -9,7 +9,7 @@ mod read;
 
 use std::collections::{BTreeMap, HashMap};
 
-use read::{Comment, Entry, Scope};
+use read::{Comment, SuppressionEntry, SuppressionScope};
 use schemas::{
     diagnostic::{Diagnostic, Edit, Fix, Safety},
     problems::{UNUSED_SUPPRESSION, WRONG_SUPPRESSION},
@@ -25,7 +25,7 @@ pub fn apply(source: &Source, found: Vec<Diagnostic>, selection: &Selection) -> 
     if comments.is_empty() {
         return found;
     }
-    let index = Index::new(source, &comments);
+    let index = SuppressionIndex::new(source, &comments);
     let mut used = vec![false; comments.iter().map(|comment| comment.entries.len()).sum()];
     let mut left: Vec<Diagnostic> = Vec::with_capacity(found.len());
     for diagnostic in found {
@@ -57,22 +57,24 @@ fn mark(used: &mut [bool], entry: usize) {
 
 /// Entries by what they suppress. The values are indices into the entries of all comments.
 #[derive(Default)]
-struct Index {
+struct SuppressionIndex {
     file: HashMap<String, usize>,
     /// By first line: the last line, and the entries.
     below: BTreeMap<usize, (usize, HashMap<String, usize>)>,
     extra: HashMap<usize, HashMap<String, usize>>,
 }
 
-impl Index {
+impl SuppressionIndex {
     fn new(source: &Source, comments: &[Comment]) -> Self {
         let mut index = Self::default();
         let mut number = 0;
         for comment in comments {
             let entries = match comment.scope {
-                Scope::File => &mut index.file,
-                Scope::Line => index.extra.entry(source.position(comment.span.start).line).or_default(),
-                Scope::Below { first, last } => &mut index.below.entry(first).or_insert((last, HashMap::new())).1,
+                SuppressionScope::File => &mut index.file,
+                SuppressionScope::Line => index.extra.entry(source.position(comment.span.start).line).or_default(),
+                SuppressionScope::Below { first, last } => {
+                    &mut index.below.entry(first).or_insert((last, HashMap::new())).1
+                }
             };
             for entry in &comment.entries {
                 entries.entry(entry.selector.key().to_owned()).or_insert(number);
@@ -109,8 +111,9 @@ fn unused(
     selection: &Selection,
     is_used: impl Fn(usize) -> bool,
 ) -> Option<Diagnostic> {
-    let own = |entry: &Entry| [UNUSED_SUPPRESSION.code, WRONG_SUPPRESSION.code].contains(&entry.selector.key());
-    let idle: Vec<(usize, &Entry)> = comment
+    let own =
+        |entry: &SuppressionEntry| [UNUSED_SUPPRESSION.code, WRONG_SUPPRESSION.code].contains(&entry.selector.key());
+    let idle: Vec<(usize, &SuppressionEntry)> = comment
         .entries
         .iter()
         .enumerate()

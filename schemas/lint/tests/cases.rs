@@ -10,7 +10,7 @@ use std::{
 };
 
 use launch::TextForm;
-use lint::report::{Options, report_text};
+use lint::report::{ReportOptions, report_text};
 use schemas::{diagnostic::Severity, text::Source};
 
 #[test]
@@ -46,7 +46,7 @@ fn the_table_of_forms_is_true() {
     for row in &rows {
         let name = row[2].trim_matches('`');
         let text = fs::read_to_string(crate_root.join("cases/forms").join(name)).expect(name);
-        let found = report_text(&Source::new(name, text), &Options::default()).findings;
+        let found = report_text(&Source::new(name, text), &ReportOptions::default()).findings;
         let highest = found.iter().map(|one| one.severity).max().expect(name);
         assert_eq!(highest.word(), row[1], "{name}");
     }
@@ -57,7 +57,7 @@ fn check(path: &Path, name: &str) -> Result<(), String> {
     let mut extra = path.as_os_str().to_owned();
     extra.push(".expect");
     let expected = expected(&fs::read_to_string(PathBuf::from(extra)).unwrap_or_else(|_| text.clone()))?;
-    let found = report_text(&Source::new(name, text), &Options::default()).findings;
+    let found = report_text(&Source::new(name, text), &ReportOptions::default()).findings;
     let found = found.iter().map(|one| (one.code.to_owned(), one.severity));
     let mut found: Vec<(String, Severity)> =
         found.filter(|one| one.1 > Severity::Info || expected.contains(one)).collect();

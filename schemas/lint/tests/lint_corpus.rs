@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use launch::{Launch, parse};
 use lint::{
-    report::{Options, report},
+    report::{ReportOptions, report},
     rules::RULES,
 };
 use schemas::{
@@ -56,7 +56,8 @@ fn findings(record: &Json) -> BTreeMap<String, Severity> {
     assert_eq!(parsed.launches.len(), 1, "{}", text(record, "id"));
     let expected_concurrency =
         record["workload"]["concurrency"].as_u64().and_then(|requests| usize::try_from(requests).ok());
-    let options = Options { version, gpu_memory: gpu_memory(record), expected_concurrency, ..Options::default() };
+    let options =
+        ReportOptions { version, gpu_memory: gpu_memory(record), expected_concurrency, ..ReportOptions::default() };
     let models = |_: &Launch| (facts(&record["target"]), facts(&record["draft"]));
     let mut found = BTreeMap::new();
     for diagnostic in report(&source, parsed, models, &options).findings {

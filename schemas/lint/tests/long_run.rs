@@ -148,7 +148,7 @@ fn look(source: &Source) -> (Vec<Diagnostic>, bool) {
         launch.arguments.iter().for_each(|argument| lies_in(argument.span));
     }
     let has_launch = !parsed.launches.is_empty();
-    let found = report(source, parsed, published_models::facts_of, &report::Options::default()).findings;
+    let found = report(source, parsed, published_models::facts_of, &report::ReportOptions::default()).findings;
     for one in &found {
         lies_in(one.span);
         one.related.iter().for_each(|related| lies_in(related.span));

@@ -3,7 +3,7 @@
 use launch::{Launch, Options, Parsed, Syntax, from_arguments, parse, resolve::version_of};
 use lint::{
     published_models,
-    report::{self, Models, Report, report},
+    report::{self, Report, ReportedModels, report},
 };
 use proptest::prelude::*;
 use schemas::{
@@ -50,16 +50,16 @@ fn looks_at(source: &Source, launch: &Launch) {
 const VERSIONS: [&str; 4] = ["0.4.7", "0.5.2", "0.5.9", "0.5.23"];
 
 /// Resolves the launches and lints them, on several versions and GPUs.
-fn judge(source: &Source, parsed: &Parsed, models: impl Fn(&Launch) -> Models) {
+fn judge(source: &Source, parsed: &Parsed, models: impl Fn(&Launch) -> ReportedModels) {
     let lies_in = |span: Span| assert!(source.text().get(span.range()).is_some(), "{span:?} of {:?}", source.text());
     for version in VERSIONS {
         let version: EngineVersion = version.parse().expect("a version");
         for gpu_memory in [None, Some(24_000), Some(200_000)] {
-            let options = report::Options {
+            let options = report::ReportOptions {
                 version: Some(version),
                 gpu_memory,
                 expected_concurrency: Some(64),
-                ..report::Options::default()
+                ..report::ReportOptions::default()
             };
             let Report { findings, resolved, .. } = report(source, parsed.clone(), &models, &options);
             for resolved in &resolved {
@@ -81,7 +81,7 @@ fn everything(name: &str, text: &str, engine: Option<Engine>) {
     let parsed = parse(&source, &Options { engine, ..Options::default() });
     parsed.launches.iter().for_each(|launch| looks_at(&source, launch));
     judge(&source, &parsed, published_models::facts_of);
-    let found = report(&source, parsed, published_models::facts_of, &report::Options::default()).findings;
+    let found = report(&source, parsed, published_models::facts_of, &report::ReportOptions::default()).findings;
     let findings = [Findings { source: &source, diagnostics: &found }];
     for format in [Format::Full, Format::Concise, Format::Json, Format::Github, Format::Sarif] {
         render(&findings, format, false);

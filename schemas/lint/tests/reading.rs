@@ -14,7 +14,7 @@ struct Read {
 fn read(name: &str, text: &str) -> Read {
     let source = Source::new(name, text);
     let parsed = parse(&source, &Options::default());
-    let found = report_text(&source, &report::Options::default()).findings;
+    let found = report_text(&source, &report::ReportOptions::default()).findings;
     let found = found.iter().filter(|finding| finding.severity > Severity::Info);
     let found =
         found.map(|finding| (finding.code.to_owned(), source.position(finding.span.start).line, finding.severity));

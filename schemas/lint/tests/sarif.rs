@@ -1,7 +1,7 @@
 //! The output of `--format sarif` is valid SARIF 2.1.0 according to the standard's own schema.
 
 use lint::{
-    report::{Options, render, report_text},
+    report::{ReportOptions, render, report_text},
     rules::RULES,
 };
 use schemas::{
@@ -66,7 +66,7 @@ fn the_findings_of_the_corpus_are_a_valid_log() {
     for (number, line) in CORPUS.lines().enumerate() {
         let record: Json = serde_json::from_str(line).expect("a record");
         let source = Source::new(format!("./launch {number}.sh"), record["launch"].as_str().expect("a launch"));
-        let diagnostics = report_text(&source, &Options::default()).findings;
+        let diagnostics = report_text(&source, &ReportOptions::default()).findings;
         looked.push((source, diagnostics));
     }
     let findings: Vec<Findings<'_>> =

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::{Diagnostic, Findings, Safety, Severity};
 
 /// The counts of one code.
-struct Row {
+struct CodeCount {
     name: &'static str,
     severity: Severity,
     count: usize,
@@ -21,7 +21,7 @@ pub fn table(findings: &[Findings<'_>]) -> String {
     let rows = rows(findings);
     let digits = rows.iter().map(|(_, row)| row.count.to_string().len()).max().unwrap_or_default();
     let width = rows.iter().map(|(_, row)| row.name.len()).max().unwrap_or_default();
-    let line = |(code, row): &(&str, Row)| {
+    let line = |(code, row): &(&str, CodeCount)| {
         let fixable = match (row.safe, row.fixable) {
             (_, 0) => String::new(),
             (0, fixable) => format!("{fixable} fixable with --unsafe-fixes"),
@@ -52,11 +52,11 @@ pub fn json(findings: &[Findings<'_>]) -> String {
     serde_json::to_string_pretty(&list).unwrap_or_default() + "\n"
 }
 
-fn rows(findings: &[Findings<'_>]) -> Vec<(&'static str, Row)> {
-    let mut rows: BTreeMap<&'static str, Row> = BTreeMap::new();
+fn rows(findings: &[Findings<'_>]) -> Vec<(&'static str, CodeCount)> {
+    let mut rows: BTreeMap<&'static str, CodeCount> = BTreeMap::new();
     for diagnostic in findings.iter().flat_map(|findings| findings.diagnostics) {
         let Diagnostic { code, name, severity, fix, .. } = diagnostic;
-        let empty = Row { name, severity: *severity, count: 0, safe: 0, fixable: 0 };
+        let empty = CodeCount { name, severity: *severity, count: 0, safe: 0, fixable: 0 };
         let row = rows.entry(code).or_insert(empty);
         row.severity = row.severity.max(*severity);
         row.count += 1;

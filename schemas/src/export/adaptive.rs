@@ -2,7 +2,7 @@
 //!
 //! [`crate::adaptive`] describes the file, and [`crate::chain_tables`] which versions follow it.
 
-use super::{ExportError, ExportRequest, Exported, Remarks, Row, adaptive_table::table, sglang};
+use super::{ExportError, ExportRequest, ExportRow, Exported, Remarks, adaptive_table::table, sglang};
 use crate::{adaptive, tree::TreeShape};
 
 /// The name of the file in the command.
@@ -14,7 +14,7 @@ pub fn file(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     let schedule = table(request, version)?;
     let most = schedule.most();
     let text = adaptive::write(schedule.ranges.iter().map(|(first, _, steps)| (*first, *steps)));
-    let row = Row { shape: TreeShape::chain(most), notes: Vec::new(), ..Row::of(tuning, batch_size)? };
+    let row = ExportRow { shape: TreeShape::chain(most), notes: Vec::new(), ..ExportRow::of(tuning, batch_size)? };
     let mut remarks = Remarks::default();
     if let Some(batch) = batch_size {
         let kept = tuning.table.iter().position(|(largest, _)| *largest >= batch).map(|last| last + 1);

@@ -1,6 +1,6 @@
 //! The part of a table that SGLang's adaptive file can hold.
 
-use super::{ExportError, ExportRequest, Form, row::WholeTable, schedule::Schedule};
+use super::{ExportError, ExportRequest, Form, row::WholeTable, schedule::ExportSchedule};
 use crate::{chain_tables, version::EngineVersion};
 
 /// How the whole table is exported for SGLang, for the message of a launch with one shape. `given` is the version to
@@ -14,7 +14,7 @@ pub fn whole(request: ExportRequest<'_>, given: Option<EngineVersion>) -> WholeT
 ///
 /// # Errors
 /// When the version does not follow such a file, or the rows are not chains of an algorithm that it supports.
-pub fn table(request: ExportRequest<'_>, version: EngineVersion) -> Result<Schedule, ExportError> {
+pub fn table(request: ExportRequest<'_>, version: EngineVersion) -> Result<ExportSchedule, ExportError> {
     let ExportRequest { tuning, batch_size, .. } = request;
     let table = match batch_size.and_then(|batch| tuning.table.iter().position(|(largest, _)| *largest >= batch)) {
         Some(last) => &tuning.table[..=last],
@@ -23,7 +23,7 @@ pub fn table(request: ExportRequest<'_>, version: EngineVersion) -> Result<Sched
     if let Some((_, tree)) = table.iter().find(|(_, shape)| shape.topk > 1) {
         return Err(ExportError::AdaptiveTree(*tree));
     }
-    let schedule = Schedule::of(table, None)?;
+    let schedule = ExportSchedule::of(table, None)?;
     if schedule.most() == 0 {
         return Err(ExportError::NothingToAdapt);
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Form, row::Span};
+use super::{Form, row::BatchSpan};
 use crate::{chain_tables::NoTable, drafting::vllm_algorithms, tree::TreeShape, version::EngineVersion};
 
 /// Why the launch cannot be written.
@@ -95,9 +95,9 @@ pub struct RowsDiffer {
     /// The version that the user gave.
     pub(super) given: Option<EngineVersion>,
     /// The rows that the form can run.
-    pub(super) rows: Vec<Span>,
+    pub(super) rows: Vec<BatchSpan>,
     /// The rows that it cannot run.
-    pub(super) others: Vec<Span>,
+    pub(super) others: Vec<BatchSpan>,
     /// The form that holds the whole table, and its version if it must be given; or why there is none.
     pub(super) whole: Result<(Form, Option<EngineVersion>), String>,
 }
@@ -121,7 +121,7 @@ impl RowsDiffer {
             let batch = batch.map_or_else(String::new, |batch| format!(" --batch-size {batch}"));
             format!("spectune export {path} --to {form}{version}{batch}")
         };
-        let row = |row: &Span| (command(self.form, self.given, Some(row.batch_size())), row.to_string());
+        let row = |row: &BatchSpan| (command(self.form, self.given, Some(row.batch_size())), row.to_string());
         let mut lines: Vec<(String, String)> = self.rows.iter().map(row).collect();
         if let Ok((form, version)) = &self.whole {
             lines.push((command(*form, *version, None), "the whole table".into()));

@@ -6,7 +6,7 @@ use super::{ExportError, ExportRequest, RowsDiffer, Tuning};
 use crate::{launch_file::LaunchFile, tree::TreeShape, tuned::TunedVerdict};
 
 /// The row of a launch.
-pub struct Row {
+pub struct ExportRow {
     pub shape: TreeShape,
     /// The batch size that the user gives.
     pub request: Option<usize>,
@@ -19,13 +19,13 @@ pub struct Row {
 
 /// Adjacent rows with one shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct BatchSpan {
     first: usize,
     last: usize,
     pub shape: TreeShape,
 }
 
-impl Row {
+impl ExportRow {
     /// The row for the requested batch size, or the last one.
     pub fn of(tuning: &Tuning, batch_size: Option<usize>) -> Result<Self, ExportError> {
         let last = tuning.table.last().ok_or(ExportError::EmptyTable)?;
@@ -33,7 +33,7 @@ impl Row {
             batch_size.and_then(|batch| tuning.table.iter().find(|(largest, _)| *largest >= batch)).unwrap_or(last);
         let shape = chosen.1;
         let others: Vec<String> =
-            spans(tuning).iter().filter(|span| span.shape != shape).map(Span::to_string).collect();
+            spans(tuning).iter().filter(|span| span.shape != shape).map(BatchSpan::to_string).collect();
         let mut notes = Vec::new();
         if !others.is_empty() {
             notes.push(format!("the other rows of the table are left out: {}", others.join("; ")));
@@ -61,7 +61,7 @@ impl Row {
         if batch_size.is_some() || spans.len() < 2 {
             return Self::of(tuning, batch_size);
         }
-        let (rows, others): (Vec<Span>, Vec<Span>) = spans.into_iter().partition(|span| runs(span.shape));
+        let (rows, others): (Vec<BatchSpan>, Vec<BatchSpan>) = spans.into_iter().partition(|span| runs(span.shape));
         match others.first() {
             Some(other) if rows.is_empty() => Err(ExportError::Tree(other.shape)),
             _ => Err(ExportError::RowsDiffer(Box::new(RowsDiffer { form, given, rows, others, whole: whole() }))),
@@ -92,27 +92,27 @@ impl Row {
 pub type WholeTable = Result<(super::Form, Option<crate::version::EngineVersion>), String>;
 
 /// The rows of a table, adjacent ones of one shape together.
-fn spans(tuning: &Tuning) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
+fn spans(tuning: &Tuning) -> Vec<BatchSpan> {
+    let mut spans: Vec<BatchSpan> = Vec::new();
     let mut first = 1;
     for (largest, shape) in &tuning.table {
         match spans.last_mut() {
             Some(span) if span.shape == *shape => span.last = *largest,
-            _ => spans.push(Span { first, last: *largest, shape: *shape }),
+            _ => spans.push(BatchSpan { first, last: *largest, shape: *shape }),
         }
         first = largest.saturating_add(1);
     }
     spans
 }
 
-impl Span {
+impl BatchSpan {
     /// The largest batch size of the rows, or their smallest if they have no end.
     pub fn batch_size(&self) -> usize {
         if self.last == usize::MAX { self.first } else { self.last }
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for BatchSpan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { first, last, shape } = self;
         if shape.is_off() { formatter.write_str("no speculation") } else { write!(formatter, "{shape}") }?;

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{ExportError, ExportRequest, Exported, Remarks, Row, Tuning, adaptive_table, words, words::Flag};
+use super::{
+    ExportError, ExportRequest, ExportRow, Exported, Remarks, Tuning, adaptive_table, words, words::ExportFlag,
+};
 use crate::{
     drafting::sglang_flags,
     engines::SLIME_PIN,
@@ -49,20 +51,20 @@ const ORDER: &[Key] = &[
 
 /// How flags are spelled, in the launch and in notes.
 #[derive(Clone, Copy)]
-struct Spelling {
+struct SglangSpelling {
     prefix: &'static str,
     version: EngineVersion,
 }
 
-impl Spelling {
+impl SglangSpelling {
     fn name(self, key: Key) -> String {
         format!("{}{}", self.prefix, key.name_in(self.version))
     }
 }
 
 pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
-    let row = Row::only(request, |_| true, || adaptive_table::whole(request, request.given))?;
-    let spelling = Spelling { prefix: "--", version: request.version };
+    let row = ExportRow::only(request, |_| true, || adaptive_table::whole(request, request.given))?;
+    let spelling = SglangSpelling { prefix: "--", version: request.version };
     let mut remarks = Remarks::of(&row);
     let flags = flags(&row, request.tuning, spelling, &mut remarks)?;
     let text = line(request.tuning, spelling, &flags);
@@ -70,7 +72,7 @@ pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
 }
 
 /// The server command with these flags.
-fn line(tuning: &Tuning, spelling: Spelling, flags: &[Flag]) -> String {
+fn line(tuning: &Tuning, spelling: SglangSpelling, flags: &[ExportFlag]) -> String {
     let mut text = String::new();
     for (name, value) in &tuning.launch.environment {
         let _ = write!(text, "{name}={} ", quoted(value));
@@ -86,14 +88,14 @@ fn line(tuning: &Tuning, spelling: Spelling, flags: &[Flag]) -> String {
 /// The command that starts a server with an adaptive file: `row` has its longest chain, and graphs are captured for
 /// the batch sizes in `ends` too, at which the file moves to another chain.
 pub fn adaptive_command(
-    row: &Row,
+    row: &ExportRow,
     tuning: &Tuning,
     version: EngineVersion,
     file: &str,
     ends: &[usize],
     remarks: &mut Remarks,
 ) -> Result<String, ExportError> {
-    let spelling = Spelling { prefix: "--", version };
+    let spelling = SglangSpelling { prefix: "--", version };
     let mut flags = flags(row, tuning, spelling, remarks)?;
     let running = row.running(&tuning.launch).and_then(|running| usize::try_from(running).ok());
     let off = [Key::DisableCudaGraph, Key::DisableDecodeCudaGraph];
@@ -108,15 +110,15 @@ pub fn adaptive_command(
         sizes.dedup();
         flags.retain(|flag| !matches!(flag.key, Key::CudaGraphBs | Key::CudaGraphMaxBs));
         let words = sizes.iter().map(ToString::to_string).collect();
-        flags.push(Flag { key: Key::CudaGraphBs, words });
+        flags.push(ExportFlag { key: Key::CudaGraphBs, words });
         remarks.general.push(format!(
             "{} has the batch sizes at which the file changes the chain: SGLang looks a batch up in the file by the \
              capture size to which it pads",
             spelling.name(Key::CudaGraphBs)
         ));
     }
-    flags.push(Flag { key: Key::SpeculativeAdaptive, words: Vec::new() });
-    flags.push(Flag { key: Key::SpeculativeAdaptiveConfig, words: vec![file.to_owned()] });
+    flags.push(ExportFlag { key: Key::SpeculativeAdaptive, words: Vec::new() });
+    flags.push(ExportFlag { key: Key::SpeculativeAdaptiveConfig, words: vec![file.to_owned()] });
     flags.sort_by_key(place);
     Ok(line(tuning, spelling, &flags))
 }
@@ -131,10 +133,10 @@ fn usual_sizes(largest: usize) -> Vec<usize> {
 
 pub fn slime(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     let ExportRequest { tuning, version, .. } = request;
-    let row = Row::only(request, |_| true, || adaptive_table::whole(request, Some(version)))?;
+    let row = ExportRow::only(request, |_| true, || adaptive_table::whole(request, Some(version)))?;
     let mut remarks = Remarks::of(&row);
     let mut text = String::from("SGLANG_ARGS=(\n");
-    let spelling = Spelling { prefix: "--sglang-", version };
+    let spelling = SglangSpelling { prefix: "--sglang-", version };
     for flag in flags(&row, tuning, spelling, &mut remarks)? {
         if SLIMES_OWN.contains(&flag.key) {
             remarks.general.push(match flag.key {
@@ -159,7 +161,12 @@ pub fn slime(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
 }
 
 /// The flags of the launch, with the row's shape and the values that must not be left to defaults.
-fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, remarks: &mut Remarks) -> Result<Vec<Flag>, ExportError> {
+fn flags(
+    row: &ExportRow,
+    tuning: &Tuning,
+    spelling: SglangSpelling,
+    remarks: &mut Remarks,
+) -> Result<Vec<ExportFlag>, ExportError> {
     let launch = &tuning.launch;
     if launch.model_path.is_none() {
         return Err(ExportError::NoTarget);
@@ -209,11 +216,11 @@ fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, remarks: &mut Remarks) 
 }
 
 /// The position of a flag in the command.
-fn place(flag: &Flag) -> usize {
+fn place(flag: &ExportFlag) -> usize {
     ORDER.iter().position(|key| *key == flag.key).unwrap_or(ORDER.len())
 }
 
-fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<Flag>) -> Result<(), ExportError> {
+fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<ExportFlag>) -> Result<(), ExportError> {
     let Some(algorithm) = &tuning.launch.speculative_algorithm else { return Err(ExportError::NoAlgorithm(shape)) };
     // EAGLE and NEXTN may draft with an MTP layer of the target's own checkpoint.
     let is_block = matches!(NodeSource::named(algorithm), NodeSource::Block(_));
@@ -225,13 +232,19 @@ fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<Flag>) -> Resu
         true => ExportError::BlockTree(shape),
         false => ExportError::TextChain(algorithm.clone()),
     })?;
-    flags.extend(numbers.into_iter().map(|(key, number)| Flag { key, words: vec![number.to_string()] }));
+    flags.extend(numbers.into_iter().map(|(key, number)| ExportFlag { key, words: vec![number.to_string()] }));
     Ok(())
 }
 
 /// Adds values for which SGLang's defaults would consider only the target, or be silently small.
-fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>, remarks: &mut Remarks) {
-    let given = |flags: &[Flag], key: Key| flags.iter().any(|flag| flag.key == key);
+fn fill_in(
+    row: &ExportRow,
+    tuning: &Tuning,
+    spelling: SglangSpelling,
+    flags: &mut Vec<ExportFlag>,
+    remarks: &mut Remarks,
+) {
+    let given = |flags: &[ExportFlag], key: Key| flags.iter().any(|flag| flag.key == key);
     let filled_in = |key: Key, word: &str, why: &str| format!("{} {word} is filled in: {why}", spelling.name(key));
     let Remarks { notes, general } = remarks;
     let speculates = !row.shape.is_off();
@@ -241,7 +254,7 @@ fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>
     {
         flags.retain(|flag| flag.key != Key::Dtype);
         general.push(filled_in(Key::Dtype, dtype, "the target's dtype, so that the draft is cast to it"));
-        flags.push(Flag { key: Key::Dtype, words: vec![dtype.clone()] });
+        flags.push(ExportFlag { key: Key::Dtype, words: vec![dtype.clone()] });
     }
     if let Some(draft) = tuning.draft_context_length
         && tuning
@@ -254,7 +267,7 @@ fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>
         flags.retain(|flag| flag.key != Key::ContextLength);
         let length = draft.to_string();
         general.push(filled_in(Key::ContextLength, &length, "the draft was not trained for longer sequences"));
-        flags.push(Flag { key: Key::ContextLength, words: vec![length] });
+        flags.push(ExportFlag { key: Key::ContextLength, words: vec![length] });
     }
     let backends = [Key::AttentionBackend, Key::DecodeAttentionBackend];
     if row.shape.topk > 1 && !backends.into_iter().any(|key| given(flags, key)) {
@@ -269,11 +282,11 @@ fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>
             )
         };
         notes.push(filled_in(Key::AttentionBackend, backend, why));
-        flags.push(Flag { key: Key::AttentionBackend, words: vec![backend.into()] });
+        flags.push(ExportFlag { key: Key::AttentionBackend, words: vec![backend.into()] });
     }
-    let mut add = |flags: &mut Vec<Flag>, key: Key, word: String, why: &str| {
+    let mut add = |flags: &mut Vec<ExportFlag>, key: Key, word: String, why: &str| {
         notes.push(filled_in(key, &word, why));
-        flags.push(Flag { key, words: vec![word] });
+        flags.push(ExportFlag { key, words: vec![word] });
     };
     let Some(running) = row.running(&tuning.launch) else { return };
     let request = row.request.is_some() && tuning.launch.max_running_requests != Some(running);
@@ -287,7 +300,7 @@ fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>
 }
 
 /// Captures a graph for every running batch, and none beyond the largest.
-fn capture(limit: i64, flags: &mut Vec<Flag>, add: &mut impl FnMut(&mut Vec<Flag>, Key, String, &str)) {
+fn capture(limit: i64, flags: &mut Vec<ExportFlag>, add: &mut impl FnMut(&mut Vec<ExportFlag>, Key, String, &str)) {
     let off = [Key::DisableCudaGraph, Key::DisableDecodeCudaGraph];
     if flags.iter().any(|flag| off.contains(&flag.key)) {
         return;
@@ -301,7 +314,7 @@ fn capture(limit: i64, flags: &mut Vec<Flag>, add: &mut impl FnMut(&mut Vec<Flag
 }
 
 /// The values of a flag, quoted for a shell, each preceded by a blank.
-pub(super) fn values(flag: &Flag) -> String {
+pub(super) fn values(flag: &ExportFlag) -> String {
     flag.words.iter().fold(String::new(), |mut text, word| {
         let _ = write!(text, " {}", quoted(word));
         text

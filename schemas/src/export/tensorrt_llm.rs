@@ -15,7 +15,7 @@
 
 use std::fmt::Write;
 
-use super::{ExportError, ExportRequest, Exported, Remarks, Row, Tuning, schedule::Schedule, words};
+use super::{ExportError, ExportRequest, ExportRow, Exported, Remarks, Tuning, schedule::ExportSchedule, words};
 use crate::{flags::Key, tree::TreeShape, version::EngineVersion};
 
 /// The version whose classes were read.
@@ -76,8 +76,8 @@ pub fn file(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     let target = launch.model_path.as_deref().ok_or(ExportError::NoTarget)?;
     let schedule = schedule(request)?;
     let row = match &schedule {
-        Some(_) => Row { notes: Vec::new(), ..Row::of(tuning, None)? },
-        None => Row::only(request, |shape| fits(shape).is_ok(), || Err("it contains a tree".into()))?,
+        Some(_) => ExportRow { notes: Vec::new(), ..ExportRow::of(tuning, None)? },
+        None => ExportRow::only(request, |shape| fits(shape).is_ok(), || Err("it contains a tree".into()))?,
     };
     let running = row.running(launch).and_then(|running| usize::try_from(running).ok());
     let mut remarks = Remarks::of(&row);
@@ -118,13 +118,13 @@ pub fn file(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
 }
 
 /// The table as a schedule, if it contains several chain lengths and no single row is requested.
-fn schedule(request: ExportRequest<'_>) -> Result<Option<Schedule>, ExportError> {
+fn schedule(request: ExportRequest<'_>) -> Result<Option<ExportSchedule>, ExportError> {
     let ExportRequest { tuning, batch_size, version, .. } = request;
     if batch_size.is_some() || tuning.table.iter().any(|(_, shape)| shape.topk > 1) {
         return Ok(None);
     }
-    let running = Row::of(tuning, None)?.running(&tuning.launch);
-    let schedule = Schedule::of(&tuning.table, running.and_then(|running| usize::try_from(running).ok()))?;
+    let running = ExportRow::of(tuning, None)?.running(&tuning.launch);
+    let schedule = ExportSchedule::of(&tuning.table, running.and_then(|running| usize::try_from(running).ok()))?;
     if schedule.ranges.len() < 2 {
         return Ok(None);
     }
@@ -163,8 +163,8 @@ fn capture(text: &mut String, tuning: &Tuning, running: Option<usize>) {
 fn speculation(
     text: &mut String,
     request: ExportRequest<'_>,
-    row: &Row,
-    schedule: Option<&Schedule>,
+    row: &ExportRow,
+    schedule: Option<&ExportSchedule>,
 ) -> Result<(), ExportError> {
     let launch = &request.tuning.launch;
     let shape = row.shape;
@@ -180,7 +180,7 @@ fn speculation(
     if needs_draft && draft.is_none() {
         return Err(ExportError::NoDraft(algorithm));
     }
-    let steps = schedule.map_or(shape.num_steps, Schedule::most);
+    let steps = schedule.map_or(shape.num_steps, ExportSchedule::most);
     let _ = writeln!(text, "speculative_config:\n  decoding_type: {kind}\n  max_draft_len: {steps}");
     if let Some(draft) = draft.filter(|_| needs_draft) {
         // JSON strings are valid YAML.

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 use super::{
-    ExportError, ExportRequest, Exported, Remarks, Row, Tuning, row::WholeTable, schedule::Schedule, sglang, words,
+    ExportError, ExportRequest, ExportRow, Exported, Remarks, Tuning, row::WholeTable, schedule::ExportSchedule,
+    sglang, words,
 };
 use crate::{
     chain_tables::{self, VLLM_SCHEDULE},
@@ -45,8 +46,8 @@ pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     let schedule = schedule(request);
     // With a schedule nothing of the table is omitted.
     let row = match &schedule {
-        Some(_) => Row { notes: Vec::new(), ..Row::of(tuning, None)? },
-        None => Row::only(request, |shape| shape.topk == 1, || whole(request))?,
+        Some(_) => ExportRow { notes: Vec::new(), ..ExportRow::of(tuning, None)? },
+        None => ExportRow::only(request, |shape| shape.topk == 1, || whole(request))?,
     };
     let mut remarks = Remarks::of(&row);
     let mut text = format!("vllm serve {}", quoted(target));
@@ -71,7 +72,7 @@ pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
         let _ = write!(text, " \\\n  --max-num-seqs {running}");
     }
     let running = running.and_then(|running| usize::try_from(running).ok());
-    let one = Schedule { ranges: vec![(1, running.unwrap_or(usize::MAX), row.shape.num_steps)] };
+    let one = ExportSchedule { ranges: vec![(1, running.unwrap_or(usize::MAX), row.shape.num_steps)] };
     capture(&mut text, request, schedule.as_ref().unwrap_or(&one), running, &mut remarks);
     if !launch.environment.is_empty() {
         remarks.general.push("environment variables are left out: they are specific to the tuned engine".into());
@@ -123,7 +124,7 @@ fn flags(text: &mut String, request: ExportRequest<'_>, remarks: &mut Remarks) {
 fn capture(
     text: &mut String,
     request: ExportRequest<'_>,
-    schedule: &Schedule,
+    schedule: &ExportSchedule,
     running: Option<usize>,
     remarks: &mut Remarks,
 ) {
@@ -154,11 +155,11 @@ fn capture(
 }
 
 /// The table as a schedule, if it has several chain lengths, no single row is requested, and the version supports it.
-fn schedule(request: ExportRequest<'_>) -> Option<Schedule> {
+fn schedule(request: ExportRequest<'_>) -> Option<ExportSchedule> {
     let ExportRequest { tuning, batch_size, version, .. } = request;
     chain_tables::vllm_follows(version).ok().filter(|()| batch_size.is_none())?;
-    let running = Row::of(tuning, None).ok()?.running(&tuning.launch);
-    let schedule = Schedule::of(&tuning.table, running.and_then(|running| usize::try_from(running).ok())).ok()?;
+    let running = ExportRow::of(tuning, None).ok()?.running(&tuning.launch);
+    let schedule = ExportSchedule::of(&tuning.table, running.and_then(|running| usize::try_from(running).ok())).ok()?;
     (schedule.ranges.len() > 1).then_some(schedule)
 }
 
@@ -172,7 +173,11 @@ fn whole(request: ExportRequest<'_>) -> WholeTable {
 }
 
 /// The JSON of vLLM's `config/speculative.py`: method, draft and the length of the chain, or lengths by batch size.
-fn speculative_config(row: &Row, tuning: &Tuning, schedule: Option<&Schedule>) -> Result<String, ExportError> {
+fn speculative_config(
+    row: &ExportRow,
+    tuning: &Tuning,
+    schedule: Option<&ExportSchedule>,
+) -> Result<String, ExportError> {
     let launch = &tuning.launch;
     if row.shape.topk > 1 {
         return Err(ExportError::Tree(row.shape));
@@ -193,7 +198,7 @@ fn speculative_config(row: &Row, tuning: &Tuning, schedule: Option<&Schedule>) -
         None if needs_draft => return Err(ExportError::NoDraft(algorithm.clone())),
         None => {}
     }
-    let tokens = schedule.map_or(row.shape.num_steps, Schedule::most);
+    let tokens = schedule.map_or(row.shape.num_steps, ExportSchedule::most);
     config.insert("num_speculative_tokens".into(), tokens.into());
     if let Some(schedule) = schedule {
         let ranges = schedule.ranges.iter().copied();

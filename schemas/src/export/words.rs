@@ -8,13 +8,13 @@ use crate::{
 };
 
 /// A flag and its values, unquoted; a switch has none.
-pub struct Flag {
+pub struct ExportFlag {
     pub key: Key,
     pub words: Vec<String>,
 }
 
 /// The flags of a launch file, in alphabetical order. Switches that are off are omitted, since that is the default.
-pub fn of(launch: &LaunchFile) -> Vec<Flag> {
+pub fn of(launch: &LaunchFile) -> Vec<ExportFlag> {
     // Serializing a struct of optional texts and numbers cannot fail, and it includes every flag.
     let Ok(Value::Object(fields)) = serde_json::to_value(launch) else { return Vec::new() };
     let flag = |row: &crate::flags::Flag| {
@@ -25,7 +25,7 @@ pub fn of(launch: &LaunchFile) -> Vec<Flag> {
             Value::Array(items) => items.iter().map(word).collect(),
             Value::Null | Value::Bool(false) | Value::Object(_) => return None,
         };
-        Some(Flag { key: row.key, words })
+        Some(ExportFlag { key: row.key, words })
     };
     FLAGS.iter().filter_map(flag).collect()
 }

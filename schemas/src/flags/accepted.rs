@@ -9,7 +9,7 @@ use crate::version::EngineVersion;
 
 /// The type to which a parser converts each value of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// Python's `str`.
     Text,
     /// Python's `int`.
@@ -22,9 +22,9 @@ pub enum Kind {
 
 /// The values that an engine's parser accepts for a flag.
 #[derive(Clone, Debug)]
-pub struct Accepted {
+pub struct AcceptedValues {
     /// The type of a value.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// Whether plugins can extend the list, or the engine does more than compare words with it.
     pub is_open: bool,
     /// First version with a list of words, if an older one accepts any word.
@@ -53,7 +53,7 @@ impl Word {
     }
 }
 
-impl Accepted {
+impl AcceptedValues {
     /// Whether the version's parser compares words with a list.
     pub fn has_list_in(&self, version: EngineVersion) -> bool {
         !self.words.is_empty()
@@ -67,13 +67,13 @@ impl Accepted {
     }
 }
 
-type Table = HashMap<&'static str, Accepted>;
+type AcceptedTable = HashMap<&'static str, AcceptedValues>;
 
 impl Registered {
     /// The accepted values of the flag with this canonical name; `None` if the parser accepts any text.
-    pub fn accepted(&'static self, canonical: &str) -> Option<&'static Accepted> {
-        static SGLANG: OnceLock<Table> = OnceLock::new();
-        static VLLM: OnceLock<Table> = OnceLock::new();
+    pub fn accepted(&'static self, canonical: &str) -> Option<&'static AcceptedValues> {
+        static SGLANG: OnceLock<AcceptedTable> = OnceLock::new();
+        static VLLM: OnceLock<AcceptedTable> = OnceLock::new();
         let table = if std::ptr::eq(self, super::sglang()) {
             SGLANG.get_or_init(|| read(include_str!("sglang_values.tsv")))
         } else {
@@ -83,25 +83,25 @@ impl Registered {
     }
 }
 
-fn read(table: &'static str) -> Table {
+fn read(table: &'static str) -> AcceptedTable {
     table.lines().filter(|line| !line.starts_with('#')).filter_map(row).collect()
 }
 
-fn row(line: &'static str) -> Option<(&'static str, Accepted)> {
+fn row(line: &'static str) -> Option<(&'static str, AcceptedValues)> {
     let mut columns = line.split('\t');
     let name = columns.next()?;
     let kind = match columns.next()? {
-        "text" => Kind::Text,
-        "int" => Kind::Integer,
-        "size" => Kind::Size,
-        "float" => Kind::Number,
+        "text" => ValueKind::Text,
+        "int" => ValueKind::Integer,
+        "size" => ValueKind::Size,
+        "float" => ValueKind::Number,
         _ => return None,
     };
     let is_open = columns.next()? == "open";
     let since = columns.next()?.parse().ok();
     let until = columns.next()?.parse().ok();
     let words = columns.next().unwrap_or_default().split(' ').filter(|word| !word.is_empty()).map(word).collect();
-    Some((name, Accepted { kind, is_open, since, until, words }))
+    Some((name, AcceptedValues { kind, is_open, since, until, words }))
 }
 
 fn word(text: &'static str) -> Word {
@@ -124,7 +124,7 @@ mod tests {
                 let (name, accepted) = row(line).unwrap_or_else(|| panic!("{line}"));
                 assert!(engine.spelling(name).is_some(), "{name}");
                 assert!(engine.accepted(name).is_some(), "{name} appears twice");
-                assert!(accepted.kind != Kind::Text || !accepted.words.is_empty(), "{name}");
+                assert!(accepted.kind != ValueKind::Text || !accepted.words.is_empty(), "{name}");
             }
         }
     }

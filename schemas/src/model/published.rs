@@ -29,7 +29,7 @@ pub struct Published {
 /// All rows.
 pub fn published() -> &'static [Published] {
     #[derive(Deserialize)]
-    struct Row {
+    struct PublishedRow {
         name: String,
         #[serde(default)]
         aliases: Vec<String>,
@@ -41,7 +41,7 @@ pub fn published() -> &'static [Published] {
     }
     static ROWS: OnceLock<Vec<Published>> = OnceLock::new();
     ROWS.get_or_init(|| {
-        let rows: Vec<Row> = serde_json::from_str(include_str!("published.json")).unwrap_or_default();
+        let rows: Vec<PublishedRow> = serde_json::from_str(include_str!("published.json")).unwrap_or_default();
         rows.into_iter()
             .filter_map(|row| {
                 Some(Published {

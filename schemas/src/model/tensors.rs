@@ -143,7 +143,7 @@ impl TensorHeaders {
     /// If the header is not JSON, or a tensor's shape, dtype and offsets are inconsistent.
     pub fn add_header(&mut self, json: &str) -> Result<(), HeaderError> {
         #[derive(Deserialize)]
-        struct Entry {
+        struct TensorEntry {
             dtype: String,
             shape: Vec<usize>,
             data_offsets: (u64, u64),
@@ -151,7 +151,7 @@ impl TensorHeaders {
         let mut entries: BTreeMap<String, serde_json::Value> = serde_json::from_str(json)?;
         entries.remove("__metadata__");
         for (name, value) in entries {
-            let Entry { dtype, shape, data_offsets: (begin, end) } = serde_json::from_value(value)?;
+            let TensorEntry { dtype, shape, data_offsets: (begin, end) } = serde_json::from_value(value)?;
             let elements = shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size as u64));
             let bits = elements.and_then(|elements| elements.checked_mul(bits_of(&dtype).unwrap_or(8)));
             let Some(bits) = bits else { return Err(HeaderError::Shape { name, shape }) };

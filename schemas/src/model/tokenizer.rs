@@ -42,7 +42,7 @@ impl TokenizerFacts {
         if text.len() > LONGEST_TOKENIZER {
             return Err(TokenizerError::TooLarge(text.len()));
         }
-        let file: File = serde_json::from_str(text)?;
+        let file: TokenizerFile = serde_json::from_str(text)?;
         let mut ids = file.model.vocab.0;
         ids.extend(file.added_tokens.into_iter().map(|token| (token.content, token.id)));
         let mut facts = Self { tokens: ids.len() as u64, ..Self::default() };
@@ -56,7 +56,7 @@ impl TokenizerFacts {
 }
 
 #[derive(Deserialize)]
-struct File {
+struct TokenizerFile {
     model: Model,
     #[serde(default)]
     added_tokens: Vec<AddedToken>,
@@ -64,7 +64,7 @@ struct File {
 
 #[derive(Deserialize)]
 struct Model {
-    vocab: Vocabulary,
+    vocab: TokenizerVocabulary,
 }
 
 #[derive(Deserialize)]
@@ -74,34 +74,34 @@ struct AddedToken {
 }
 
 /// Ids by token: an object of ids (BPE, WordPiece, WordLevel), or a list of tokens with their scores (Unigram).
-struct Vocabulary(HashMap<String, u64>);
+struct TokenizerVocabulary(HashMap<String, u64>);
 
-impl<'de> Deserialize<'de> for Vocabulary {
+impl<'de> Deserialize<'de> for TokenizerVocabulary {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
         impl<'de> Visitor<'de> for Either {
-            type Value = Vocabulary;
+            type Value = TokenizerVocabulary;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("an object of token ids or a list of tokens with scores")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocabulary, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TokenizerVocabulary, A::Error> {
                 let mut ids = HashMap::new();
                 while let Some((token, id)) = map.next_entry::<String, u64>()? {
                     ids.insert(token, id);
                 }
-                Ok(Vocabulary(ids))
+                Ok(TokenizerVocabulary(ids))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vocabulary, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<TokenizerVocabulary, A::Error> {
                 let mut ids = HashMap::new();
                 let mut id = 0;
                 while let Some((token, _)) = list.next_element::<(String, IgnoredAny)>()? {
                     ids.insert(token, id);
                     id += 1;
                 }
-                Ok(Vocabulary(ids))
+                Ok(TokenizerVocabulary(ids))
             }
         }
         deserializer.deserialize_any(Either)

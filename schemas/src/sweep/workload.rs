@@ -103,7 +103,8 @@ pub struct Batch {
 /// arrivals, which are the same for every configuration and repeat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Arrivals {
+#[schemars(rename = "Arrivals")]
+pub struct SweepArrivals {
     /// Requests per second; arrivals are a Poisson process, drawn with the workload's seed.
     pub rates: Vec<f64>,
     /// Whether to add a race with the recorded arrival times of `workload.trace`.
@@ -191,7 +192,7 @@ impl Workload {
     }
 }
 
-impl Arrivals {
+impl SweepArrivals {
     pub(super) fn check(&self, workload: &Workload) -> Result<(), FieldError> {
         if let Some(at) = self.rates.iter().position(|rate| !(*rate > 0.0 && rate.is_finite())) {
             return Err(FieldError::at(&["arrivals", "rates"], "expected a number above 0").element(at));

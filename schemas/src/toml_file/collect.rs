@@ -25,14 +25,14 @@ pub struct Collected<T> {
 }
 
 /// A copy of the text, in which errors are replaced.
-struct Draft {
+struct FieldDraft {
     text: String,
     /// For each byte, its place in the user's text, and at last the text's length.
     origin: Vec<usize>,
 }
 
 /// A key and its value in a text.
-struct Pair {
+struct KeyPair {
     /// The first key of the path.
     table: String,
     /// The first byte of the key.
@@ -43,7 +43,7 @@ struct Pair {
 
 /// Reads a file, and collects its errors.
 pub fn read<T: DeserializeOwned>(source: &Source) -> Collected<T> {
-    let mut draft = Draft { text: source.text().to_owned(), origin: (0..=source.text().len()).collect() };
+    let mut draft = FieldDraft { text: source.text().to_owned(), origin: (0..=source.text().len()).collect() };
     let mut collected = Collected { file: None, findings: Vec::new(), spoiled: BTreeSet::new() };
     while collected.findings.len() < MOST {
         let error = match toml::from_str(&draft.text) {
@@ -63,7 +63,7 @@ pub fn read<T: DeserializeOwned>(source: &Source) -> Collected<T> {
     collected
 }
 
-impl Draft {
+impl FieldDraft {
     /// Changes the text so that the error at a range is gone; `false` if that is not possible.
     fn remove<T: DeserializeOwned>(
         &mut self,
@@ -76,7 +76,7 @@ impl Draft {
         let Ok(document) = Document::parse(text.as_str()) else { return false };
         let mut pairs = Vec::new();
         collect(document.as_table(), None, &mut pairs);
-        let inside = |pair: &&Pair| (pair.start..=pair.value.end).contains(&range.start);
+        let inside = |pair: &&KeyPair| (pair.start..=pair.value.end).contains(&range.start);
         // The innermost pair, which inside an inline table is the one that is wrong.
         if let Some(pair) = pairs.iter().filter(inside).max_by_key(|pair| pair.start) {
             spoiled.insert(pair.table.clone());
@@ -144,12 +144,12 @@ impl Draft {
 }
 
 /// All pairs of a table and of the tables inside it.
-fn collect(table: &dyn TableLike, first: Option<&str>, pairs: &mut Vec<Pair>) {
+fn collect(table: &dyn TableLike, first: Option<&str>, pairs: &mut Vec<KeyPair>) {
     for (name, item) in table.iter() {
         let key = table.get_key_value(name).and_then(|(key, _)| key.span());
         let first = first.unwrap_or(name);
         if let Some((key, value)) = key.zip(item.as_value().and_then(Value::span)) {
-            pairs.push(Pair { table: first.to_owned(), start: key.start, value });
+            pairs.push(KeyPair { table: first.to_owned(), start: key.start, value });
         }
         match item {
             Item::ArrayOfTables(tables) => tables.iter().for_each(|table| collect(table, Some(first), pairs)),

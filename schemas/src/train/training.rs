@@ -27,7 +27,7 @@ pub struct Training {
     /// Peak learning rate.
     pub learning_rate: f64,
     /// Learning-rate schedule after warm-up.
-    pub schedule: Schedule,
+    pub schedule: LearningRateSchedule,
     /// Fraction of the steps used for warm-up.
     pub warm_up: f64,
     /// Maximum global gradient norm (clipping).
@@ -78,7 +78,8 @@ pub enum Precision {
 /// Learning-rate schedule after warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Schedule {
+#[schemars(rename = "Schedule")]
+pub enum LearningRateSchedule {
     /// Cosine decay to 0.
     #[default]
     Cosine,
@@ -136,7 +137,7 @@ impl Default for Training {
             loss: Loss::Kl,
             feature_weight: 0.0,
             learning_rate: 1e-4,
-            schedule: Schedule::Cosine,
+            schedule: LearningRateSchedule::Cosine,
             warm_up: 0.015,
             clip: 0.5,
             weight_decay: 0.0,

@@ -23,7 +23,7 @@ use crate::{
         error::ApiError,
         fields::Fields,
         lanes::{Cancellation, SPOT},
-        memory::{Memory, Permit},
+        memory::{Permit, RequestMemory},
     },
     state::State,
 };
@@ -94,7 +94,7 @@ fn compression(headers: &HeaderMap) -> Result<bool, ApiError> {
 }
 
 /// Decompresses a body within the limits of size and memory.
-fn decompressed(body: &[u8], held: &mut Permit, memory: &Memory) -> Result<Vec<u8>, ApiError> {
+fn decompressed(body: &[u8], held: &mut Permit, memory: &RequestMemory) -> Result<Vec<u8>, ApiError> {
     const PIECE: usize = 64 << 10;
     let mut decoder = MultiGzDecoder::new(body);
     let mut bytes = Vec::new();

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use crate::{
     http::{error::ApiError, fields::Fields, lanes::Cancellation},
-    output::grammar::Form,
+    output::grammar::GrammarForm,
     state::State,
-    worker::{Facts, Named},
+    worker::{Named, WorkerFacts},
 };
 
 /// Maximum number of stop strings and stop tokens of a request.
@@ -34,7 +34,7 @@ pub struct Parameters {
     /// The seed of the first choice; if absent, each choice gets a random one.
     pub seed: Option<u64>,
     /// The required form of the output, and the parameter that specifies it.
-    pub form: Option<(&'static str, Form)>,
+    pub form: Option<(&'static str, GrammarForm)>,
 }
 
 /// How an API specifies the number of tokens to generate: the first of these names that is present
@@ -56,7 +56,7 @@ impl Parameters {
     /// When one has the wrong type or is out of range.
     pub fn read(
         fields: &mut Fields,
-        facts: &Facts,
+        facts: &WorkerFacts,
         defaults: &GenerationConfig,
         lengths: Lengths,
     ) -> Result<Self, ApiError> {
@@ -89,7 +89,7 @@ impl Parameters {
             stop: stop_conditions(fields, lengths)?,
             choices: choices as usize,
             seed: seed(fields)?,
-            form: Form::read(fields)?,
+            form: GrammarForm::read(fields)?,
         })
     }
 
@@ -144,7 +144,7 @@ fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
     Ok(fields.seed("seed")?.or(fields.seed("sampling_seed")?))
 }
 
-fn adjustments(fields: &mut Fields, facts: &Facts, defaults: &GenerationConfig) -> Result<Adjustments, ApiError> {
+fn adjustments(fields: &mut Fields, facts: &WorkerFacts, defaults: &GenerationConfig) -> Result<Adjustments, ApiError> {
     let mut penalty = |name: &str| Ok::<f32, ApiError>(fields.number(name, -2.0..=2.0)?.unwrap_or_default() as f32);
     let (presence_penalty, frequency_penalty) = (penalty("presence_penalty")?, penalty("frequency_penalty")?);
     let repetition_penalty = fields.number("repetition_penalty", 0.01..=10.0)?.map(|penalty| penalty as f32);

@@ -19,7 +19,7 @@ pub const MOST_PROMPTS: usize = 256;
 
 /// A prompt of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WrittenPrompt {
     /// As text.
     Text(String),
     /// As token ids.
@@ -28,7 +28,7 @@ pub enum Written {
 
 /// A prompt as tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prompt {
+pub struct ApiPrompt {
     /// Its tokens.
     pub tokens: Vec<u32>,
     /// Its text, if requested.
@@ -91,7 +91,7 @@ fn most_tokens(state: &State, truncation: Option<Truncation>) -> usize {
     most.saturating_mul(truncation.map_or(1, |_| Truncation::LONGEST))
 }
 
-impl Written {
+impl WrittenPrompt {
     /// Size in bytes.
     pub fn bytes(&self) -> usize {
         match self {
@@ -106,26 +106,26 @@ impl Written {
 ///
 /// # Errors
 /// When it is anything else, or there are too many.
-pub fn read(fields: &mut Fields, name: &str) -> Result<Option<(Vec<Written>, bool)>, ApiError> {
+pub fn read(fields: &mut Fields, name: &str) -> Result<Option<(Vec<WrittenPrompt>, bool)>, ApiError> {
     const EXPECTED: &str = "a string, a list of strings, or token ids";
     let Some(value) = fields.value(name) else { return Ok(None) };
     let list = match &value {
-        Value::String(prompt) => return Ok(Some((vec![Written::Text(prompt.clone())], false))),
+        Value::String(prompt) => return Ok(Some((vec![WrittenPrompt::Text(prompt.clone())], false))),
         Value::Array(list) if !list.is_empty() => list,
         other => return Err(fields.wrong(name, EXPECTED, other)),
     };
     if list[0].is_number() {
         return match list.iter().find(|item| token(item).is_none()) {
             Some(item) => Err(fields.wrong(name, "token ids from 0 to 4294967295", item)),
-            None => Ok(Some((tokens(&value).into_iter().map(Written::Tokens).collect(), false))),
+            None => Ok(Some((tokens(&value).into_iter().map(WrittenPrompt::Tokens).collect(), false))),
         };
     }
     if list.len() > MOST_PROMPTS {
         return Err(fields.complain(name, format!("{name} has {} prompts; the maximum is {MOST_PROMPTS}", list.len())));
     }
     let read = |item: &Value| match item {
-        Value::String(prompt) => Ok(Written::Text(prompt.clone())),
-        _ => tokens(item).map(Written::Tokens).ok_or_else(|| fields.wrong(name, EXPECTED, item)),
+        Value::String(prompt) => Ok(WrittenPrompt::Text(prompt.clone())),
+        _ => tokens(item).map(WrittenPrompt::Tokens).ok_or_else(|| fields.wrong(name, EXPECTED, item)),
     };
     Ok(Some((list.iter().map(read).collect::<Result<_, _>>()?, true)))
 }
@@ -139,18 +139,18 @@ pub fn read(fields: &mut Fields, name: &str) -> Result<Option<(Vec<Written>, boo
 pub async fn encode(
     state: &State,
     name: &'static str,
-    written: Vec<Written>,
+    written: Vec<WrittenPrompt>,
     special: bool,
     with_text: bool,
     truncation: Option<Truncation>,
-) -> Result<Vec<Prompt>, ApiError> {
+) -> Result<Vec<ApiPrompt>, ApiError> {
     let text = state.worker.facts().text.clone();
     let most = most_tokens(state, truncation);
-    let bytes = written.iter().map(Written::bytes).sum();
+    let bytes = written.iter().map(WrittenPrompt::bytes).sum();
     let one = move |written, wanted: &Cancellation| {
         let (mut tokens, mut prompt) = match written {
-            Written::Tokens(tokens) => (tokens, None),
-            Written::Text(prompt) => match &text {
+            WrittenPrompt::Tokens(tokens) => (tokens, None),
+            WrittenPrompt::Text(prompt) => match &text {
                 Some(text) => (within(text, &prompt, special, most, name, wanted)?, Some(prompt)),
                 None => return Err(ApiError::parameter(name, "this model has no tokenizer: give token ids")),
             },
@@ -163,7 +163,7 @@ pub async fn encode(
         if with_text && (prompt.is_none() || tokens.len() < length) {
             prompt = text.as_ref().filter(|_| tokens.len() <= most).map(|text| text.decode(&tokens));
         }
-        Ok(Prompt { tokens, text: prompt.filter(|_| with_text).unwrap_or_default() })
+        Ok(ApiPrompt { tokens, text: prompt.filter(|_| with_text).unwrap_or_default() })
     };
     let all = move |wanted: &Cancellation| written.into_iter().map(|written| one(written, wanted)).collect();
     state.lanes.run(bytes, all).await

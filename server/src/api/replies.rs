@@ -11,7 +11,7 @@ use crate::{
 
 /// A finished choice.
 #[derive(Clone, Debug)]
-pub struct Choice {
+pub struct ReplyChoice {
     /// The whole completion.
     pub completion: Completion,
     /// Its tokens, with log-probabilities if requested.
@@ -47,7 +47,7 @@ pub struct UsageSoFar {
 
 /// The fields common to all objects of a response.
 #[derive(Clone, Debug)]
-pub struct Head {
+pub struct ReplyHead {
     id: String,
     kind: &'static str,
     created: u64,
@@ -107,7 +107,7 @@ impl TokenIds {
 
     /// Adds ids to a complete response to these prompts, whose choices are in order. With one
     /// prompt, its ids are also in the response itself.
-    pub fn write_all(self, object: &mut Value, prompts: &[&[u32]], choices: &[Choice]) {
+    pub fn write_all(self, object: &mut Value, prompts: &[&[u32]], choices: &[ReplyChoice]) {
         let prompt_parameters = choices.len().div_ceil(prompts.len().max(1)).max(1);
         for (at, choice) in choices.iter().enumerate() {
             let written = &mut object["choices"][at];
@@ -147,7 +147,7 @@ impl UsageSoFar {
     }
 }
 
-impl Head {
+impl ReplyHead {
     /// With the client's name for the request as id, or a new one.
     pub fn new(state: &State, prefix: &str, kind: &'static str, name: Option<String>) -> Self {
         Self {
@@ -176,7 +176,7 @@ impl Head {
 
 /// The last chunk of a stream: total usage and figures of speculation, if requested.
 pub fn last_chunk(
-    head: &Head,
+    head: &ReplyHead,
     mode: StreamUsage,
     completions: &[Completion],
     choices: usize,
@@ -205,7 +205,7 @@ pub fn last_chunk(
 ///
 /// # Errors
 /// When the engine fails, or the server ends before they are finished.
-pub async fn wait(running: Vec<RunningRequest>) -> Result<Vec<Choice>, ApiError> {
+pub async fn wait(running: Vec<RunningRequest>) -> Result<Vec<ReplyChoice>, ApiError> {
     let mut choices = Vec::new();
     for mut one in running {
         let mut all = Vec::new();
@@ -217,7 +217,7 @@ pub async fn wait(running: Vec<RunningRequest>) -> Result<Vec<Choice>, ApiError>
                 None => return Err(ApiError::cut_off()),
             }
         };
-        choices.push(Choice { completion: *completion, tokens: all });
+        choices.push(ReplyChoice { completion: *completion, tokens: all });
     }
     Ok(choices)
 }

@@ -14,13 +14,13 @@ const UNIT: usize = 1024;
 
 /// The memory available to requests. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Memory(Arc<Semaphore>);
+pub struct RequestMemory(Arc<Semaphore>);
 
 /// A reserved part, released when dropped.
 #[derive(Debug)]
 pub struct Permit(OwnedSemaphorePermit);
 
-impl Memory {
+impl RequestMemory {
     /// Memory of this many bytes.
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(Semaphore::new((bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS))))
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_free_again_when_it_is_dropped() {
-        let memory = Memory::new(10 * UNIT);
+        let memory = RequestMemory::new(10 * UNIT);
         let mut first = memory.hold(4 * UNIT).expect("there is room");
         first.join(memory.hold(1).expect("there is room"));
         assert_eq!(memory.free(), 5 * UNIT);

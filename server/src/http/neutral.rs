@@ -35,7 +35,7 @@ pub enum Endpoint {
 
 /// Values that have no effect.
 #[derive(Clone, Copy, Debug)]
-enum Neutral {
+enum NeutralField {
     /// Either boolean: a switch of a feature that does not exist here.
     Switch,
     /// Any object: metadata for the client's accounting.
@@ -50,10 +50,10 @@ enum Neutral {
     ListOf(&'static str),
 }
 
-use Neutral::{ListOf, Number, Object, Switch, Text, Words};
+use NeutralField::{ListOf, Number, Object, Switch, Text, Words};
 
 /// Values without an effect that the published types do not mention, on any endpoint.
-const FURTHER: [(&str, Neutral); 25] = [
+const FURTHER: [(&str, NeutralField); 25] = [
     // Accounting of the client or of a router. Responses and caches do not depend on it.
     ("conversation_id", Text),
     ("log_metrics", Switch),
@@ -103,14 +103,14 @@ const REASONS: [(&str, &str); 2] = [
 
 /// Published fields of an endpoint.
 #[derive(Debug)]
-struct Published {
+struct PublishedField {
     /// Defaults that the types state.
     defaults: Vec<Value>,
     /// Values that are empty by their type.
     empty: Vec<Value>,
 }
 
-type Table = HashMap<Endpoint, HashMap<&'static str, Published>>;
+type NeutralTable = HashMap<Endpoint, HashMap<&'static str, PublishedField>>;
 
 /// Whether a field that was not read can be ignored. `field` is a dotted name.
 pub fn has_no_effect(endpoint: Endpoint, field: &str, value: &Value) -> bool {
@@ -146,10 +146,10 @@ pub fn published(endpoint: Endpoint) -> impl Iterator<Item = (&'static str, &'st
     fields.map(|(name, published)| (*name, published.defaults.as_slice()))
 }
 
-fn table() -> &'static Table {
-    static TABLE: OnceLock<Table> = OnceLock::new();
+fn table() -> &'static NeutralTable {
+    static TABLE: OnceLock<NeutralTable> = OnceLock::new();
     TABLE.get_or_init(|| {
-        let mut table = Table::new();
+        let mut table = NeutralTable::new();
         for line in PUBLISHED.lines() {
             if let Some((endpoint, field, published)) = row(line) {
                 table.entry(endpoint).or_default().insert(field, published);
@@ -160,7 +160,7 @@ fn table() -> &'static Table {
 }
 
 /// A row of the table; `None` for a comment.
-fn row(line: &'static str) -> Option<(Endpoint, &'static str, Published)> {
+fn row(line: &'static str) -> Option<(Endpoint, &'static str, PublishedField)> {
     let mut columns = line.split('\t');
     let endpoint = match columns.next()? {
         "chat" => Endpoint::Chat,
@@ -173,7 +173,7 @@ fn row(line: &'static str) -> Option<(Endpoint, &'static str, Published)> {
     };
     let field = columns.next()?;
     let mut list = || serde_json::from_str(columns.next()?).ok();
-    Some((endpoint, field, Published { defaults: list()?, empty: list()? }))
+    Some((endpoint, field, PublishedField { defaults: list()?, empty: list()? }))
 }
 
 /// Equality of JSON, with `1` the same as `1.0`.
@@ -181,7 +181,7 @@ fn same(one: &Value, other: &Value) -> bool {
     one == other || one.is_number() && one.as_f64() == other.as_f64()
 }
 
-impl Neutral {
+impl NeutralField {
     fn is(self, value: &Value) -> bool {
         match self {
             Switch => value.is_boolean(),

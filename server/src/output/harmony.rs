@@ -5,7 +5,7 @@
 //! perhaps a recipient (`to=functions.NAME`), to which the body is a call in JSON. The first header starts where the
 //! prompt ends, after `<|start|>assistant`.
 
-use super::tools::{CHANNEL, Call, CallPiece, MESSAGE, Shown, beginning};
+use super::tools::{CHANNEL, Call, CallPiece, MESSAGE, ShownCall, beginning};
 
 /// Starts a header.
 const START: &str = "<|start|>";
@@ -18,7 +18,7 @@ const FUNCTIONS: &str = "functions.";
 
 /// The current position in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum HarmonyPlace {
     /// At the start: it may have no channels, as where a grammar gives its form.
     Start,
     Header,
@@ -30,7 +30,7 @@ enum Place {
 /// A response while it is streamed.
 #[derive(Clone, Debug)]
 pub struct HarmonyStream {
-    place: Place,
+    place: HarmonyPlace,
     /// Text that is not shown yet: a header, or what may still become the end of a body.
     held: String,
     /// The names of functions that may be called, and the maximum number of calls.
@@ -45,24 +45,24 @@ pub struct HarmonyStream {
 impl HarmonyStream {
     /// For a response that may call up to `most_calls` of these functions.
     pub fn new(functions: Vec<String>, most_calls: usize) -> Self {
-        Self { place: Place::Start, held: String::new(), functions, most_calls, calls: 0, called: false }
+        Self { place: HarmonyPlace::Start, held: String::new(), functions, most_calls, calls: 0, called: false }
     }
 
     /// Processes further text, and returns what can be shown: of the reasoning, and of what follows it.
-    pub fn push(&mut self, text: &str) -> (String, Shown) {
+    pub fn push(&mut self, text: &str) -> (String, ShownCall) {
         self.held.push_str(text);
-        let (mut reasoning, mut shown) = (String::new(), Shown::default());
+        let (mut reasoning, mut shown) = (String::new(), ShownCall::default());
         while self.step(&mut reasoning, &mut shown) {}
         (reasoning, shown)
     }
 
     /// Returns the rest at the end. A header that was cut off is not shown.
-    pub fn finish(&mut self) -> (String, Shown) {
-        let (mut reasoning, mut shown) = (String::new(), Shown::default());
+    pub fn finish(&mut self) -> (String, ShownCall) {
+        let (mut reasoning, mut shown) = (String::new(), ShownCall::default());
         let held = std::mem::take(&mut self.held);
-        let place = if self.place == Place::Start { Place::Content } else { self.place };
+        let place = if self.place == HarmonyPlace::Start { HarmonyPlace::Content } else { self.place };
         self.show(place, &held, &mut reasoning, &mut shown);
-        if place == Place::Call {
+        if place == HarmonyPlace::Call {
             self.end_call(&mut shown);
         }
         (reasoning, shown)
@@ -74,25 +74,25 @@ impl HarmonyStream {
     }
 
     /// Moves on by one part of what is held; false if more text is needed.
-    fn step(&mut self, reasoning: &mut String, shown: &mut Shown) -> bool {
+    fn step(&mut self, reasoning: &mut String, shown: &mut ShownCall) -> bool {
         match self.place {
-            Place::Start => {
+            HarmonyPlace::Start => {
                 let begun = self.held.trim_start();
                 let starts = BEGINS.iter().any(|begin| begun.starts_with(begin));
                 if !starts && BEGINS.iter().any(|begin| begin.starts_with(begun)) {
                     return false;
                 }
-                self.place = if starts { Place::Header } else { Place::Content };
+                self.place = if starts { HarmonyPlace::Header } else { HarmonyPlace::Content };
                 true
             }
-            Place::Header => {
+            HarmonyPlace::Header => {
                 let Some((header, body)) = self.held.split_once(MESSAGE) else { return false };
                 let (header, body) = (header.to_owned(), body.to_owned());
                 self.held = body;
                 self.begin(&header, shown);
                 true
             }
-            Place::Reasoning | Place::Content | Place::Call => {
+            HarmonyPlace::Reasoning | HarmonyPlace::Content | HarmonyPlace::Call => {
                 let end = ENDS.iter().filter_map(|end| Some((self.held.find(end)?, *end))).min();
                 let Some((at, end)) = end else {
                     let kept = ENDS.iter().map(|end| beginning(&self.held, end)).max().unwrap_or_default();
@@ -106,17 +106,17 @@ impl HarmonyStream {
                 let skipped = if end == CHANNEL { at } else { at + end.len() };
                 self.held.drain(..skipped);
                 self.show(self.place, &body, reasoning, shown);
-                if self.place == Place::Call {
+                if self.place == HarmonyPlace::Call {
                     self.end_call(shown);
                 }
-                self.place = Place::Header;
+                self.place = HarmonyPlace::Header;
                 true
             }
         }
     }
 
     /// Begins the body after a header.
-    fn begin(&mut self, header: &str, shown: &mut Shown) {
+    fn begin(&mut self, header: &str, shown: &mut ShownCall) {
         let word = |after: &str| {
             let (_, rest) = header.split_once(after)?;
             let end = rest.find(|character: char| character.is_whitespace() || character == '<').unwrap_or(rest.len());
@@ -131,21 +131,21 @@ impl HarmonyStream {
                     let number = self.calls - 1;
                     shown.calls.push(CallPiece { number, name: Some(name), arguments: String::new() });
                 }
-                Place::Call
+                HarmonyPlace::Call
             }
-            None if word(CHANNEL).as_deref() == Some("analysis") => Place::Reasoning,
-            None => Place::Content,
+            None if word(CHANNEL).as_deref() == Some("analysis") => HarmonyPlace::Reasoning,
+            None => HarmonyPlace::Content,
         };
     }
 
     /// Shows a part of a body.
-    fn show(&mut self, place: Place, body: &str, reasoning: &mut String, shown: &mut Shown) {
+    fn show(&mut self, place: HarmonyPlace, body: &str, reasoning: &mut String, shown: &mut ShownCall) {
         match place {
-            Place::Start | Place::Header => {}
-            Place::Reasoning => reasoning.push_str(body),
-            Place::Content => shown.content.push_str(body),
-            Place::Call if self.calls > self.most_calls || body.is_empty() => {}
-            Place::Call => {
+            HarmonyPlace::Start | HarmonyPlace::Header => {}
+            HarmonyPlace::Reasoning => reasoning.push_str(body),
+            HarmonyPlace::Content => shown.content.push_str(body),
+            HarmonyPlace::Call if self.calls > self.most_calls || body.is_empty() => {}
+            HarmonyPlace::Call => {
                 self.called = true;
                 let arguments = body.to_owned();
                 shown.calls.push(CallPiece { number: self.calls - 1, name: None, arguments });
@@ -154,7 +154,7 @@ impl HarmonyStream {
     }
 
     /// Ends a call: without a body it has no arguments.
-    fn end_call(&mut self, shown: &mut Shown) {
+    fn end_call(&mut self, shown: &mut ShownCall) {
         if !self.called && self.calls <= self.most_calls {
             shown.calls.push(CallPiece { number: self.calls - 1, name: None, arguments: "{}".into() });
         }

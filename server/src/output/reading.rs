@@ -3,13 +3,13 @@
 use super::{
     harmony::{self, HarmonyStream},
     reasoning::{self, ReasoningStream, Thinking},
-    tools::{Call, CallPiece, Family, Shown, ToolStream, Tools},
+    tools::{Call, CallPiece, ShownCall, ToolFamily, ToolStream, Tools},
 };
 use crate::http::{error::ApiError, fields::Fields};
 
 /// How the responses to a request are parsed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
+pub struct OutputReading {
     /// The tools that may be called.
     pub tools: Option<Tools>,
     /// How separated reasoning is returned.
@@ -33,7 +33,7 @@ pub struct Reasoning {
 
 /// A complete response.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parts {
+pub struct OutputParts {
     /// `None` if it is not separated.
     pub reasoning: Option<String>,
     pub content: String,
@@ -53,7 +53,7 @@ pub struct Reader {
 
 /// The parts that can be sent now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
+pub struct OutputPiece {
     pub reasoning: String,
     pub content: String,
     pub calls: Vec<CallPiece>,
@@ -74,12 +74,12 @@ impl Reasoning {
     }
 }
 
-impl Reading {
+impl OutputReading {
     /// `thinks` says whether the prompt ends inside reasoning. An output that `has_form` follows it from its first
     /// token on, and so has no reasoning.
     pub fn new(tools: Option<Tools>, reasoning: Option<Reasoning>, thinks: bool, has_form: bool) -> Self {
         let from_start = reasoning.is_some_and(|reasoning| reasoning.from_start);
-        let in_channels = tools.as_ref().is_some_and(|tools| tools.family == Family::Harmony);
+        let in_channels = tools.as_ref().is_some_and(|tools| tools.family == ToolFamily::Harmony);
         Self { tools, reasoning, thinks: (thinks || from_start) && !has_form, in_channels }
     }
 
@@ -97,13 +97,13 @@ impl Reading {
     }
 
     /// Parses a complete response.
-    pub fn whole(&self, answer: &str) -> Parts {
+    pub fn whole(&self, answer: &str) -> OutputParts {
         if self.in_channels {
             let (functions, most_calls) = self.callable();
             let (thoughts, content, calls) = harmony::split(answer, functions, most_calls);
             return match self.reasoning {
-                None => Parts { reasoning: None, content: thoughts + &content, calls },
-                Some(Reasoning { shown, .. }) => Parts { reasoning: shown.then_some(thoughts), content, calls },
+                None => OutputParts { reasoning: None, content: thoughts + &content, calls },
+                Some(Reasoning { shown, .. }) => OutputParts { reasoning: shown.then_some(thoughts), content, calls },
             };
         }
         let (thoughts, rest) = match self.reasoning {
@@ -117,7 +117,7 @@ impl Reading {
             Some(tools) => tools.parse(&rest),
             None => (rest, Vec::new()),
         };
-        Parts { reasoning: thoughts, content, calls }
+        OutputParts { reasoning: thoughts, content, calls }
     }
 
     /// Parses a response piece by piece.
@@ -136,7 +136,7 @@ impl Reading {
 
 impl Reader {
     /// Processes further text.
-    pub fn push(&mut self, text: &str, reading: &Reading) -> Piece {
+    pub fn push(&mut self, text: &str, reading: &OutputReading) -> OutputPiece {
         if let Some(stream) = &mut self.harmony {
             let (thoughts, shown) = stream.push(text);
             return self.piece(thoughts, shown, reading, false);
@@ -147,19 +147,19 @@ impl Reader {
         };
         let shown = match &reading.tools {
             Some(tools) => self.tools.push(&rest, tools),
-            None => Shown { content: rest, calls: Vec::new() },
+            None => ShownCall { content: rest, calls: Vec::new() },
         };
         self.piece(thoughts, shown, reading, false)
     }
 
     /// Returns the rest at the end.
-    pub fn finish(&mut self, reading: &Reading) -> Piece {
+    pub fn finish(&mut self, reading: &OutputReading) -> OutputPiece {
         if let Some(stream) = &mut self.harmony {
             let (thoughts, shown) = stream.finish();
             return self.piece(thoughts, shown, reading, true);
         }
         let (thoughts, rest) = self.reasoning.as_mut().map(ReasoningStream::finish).unwrap_or_default();
-        let mut shown = Shown { content: rest, calls: Vec::new() };
+        let mut shown = ShownCall { content: rest, calls: Vec::new() };
         if let Some(tools) = &reading.tools {
             shown = self.tools.push(&shown.content, tools);
             let last = self.tools.finish(tools);
@@ -174,8 +174,8 @@ impl Reader {
         self.harmony.as_ref().map_or_else(|| self.tools.has_calls(), HarmonyStream::has_calls)
     }
 
-    fn piece(&mut self, thoughts: String, shown: Shown, reading: &Reading, ends: bool) -> Piece {
-        let mut piece = Piece { reasoning: thoughts, content: shown.content, calls: shown.calls };
+    fn piece(&mut self, thoughts: String, shown: ShownCall, reading: &OutputReading, ends: bool) -> OutputPiece {
+        let mut piece = OutputPiece { reasoning: thoughts, content: shown.content, calls: shown.calls };
         match reading.reasoning {
             None => piece.content = std::mem::take(&mut piece.reasoning) + &piece.content,
             Some(Reasoning { shown: false, .. }) => piece.reasoning.clear(),

@@ -11,7 +11,7 @@ pub const CLOSE: &str = "</think>";
 
 /// The current position in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ThinkingPlace {
     /// At the start: it may begin with the mark.
     Start,
     Reasoning,
@@ -21,7 +21,7 @@ enum Place {
 /// A response while it is streamed.
 #[derive(Clone, Debug)]
 pub struct ReasoningStream {
-    place: Place,
+    place: ThinkingPlace,
     /// Text that may still become a mark.
     held: String,
 }
@@ -82,28 +82,28 @@ pub fn begins_inside(prompt: &str) -> bool {
 impl ReasoningStream {
     /// For a response that starts inside reasoning, or may start with the mark.
     pub fn new(inside: bool) -> Self {
-        Self { place: if inside { Place::Reasoning } else { Place::Start }, held: String::new() }
+        Self { place: if inside { ThinkingPlace::Reasoning } else { ThinkingPlace::Start }, held: String::new() }
     }
 
     /// Processes further text, and returns what can be shown: of the reasoning, and of what follows it.
     pub fn push(&mut self, text: &str) -> (String, String) {
         self.held.push_str(text);
-        if self.place == Place::Start {
+        if self.place == ThinkingPlace::Start {
             let begun = self.held.trim_start();
             if let Some(rest) = begun.strip_prefix(OPEN) {
                 self.held = rest.to_owned();
-                self.place = Place::Reasoning;
+                self.place = ThinkingPlace::Reasoning;
             } else if !OPEN.starts_with(begun) {
-                self.place = Place::Content;
+                self.place = ThinkingPlace::Content;
             }
         }
         match self.place {
-            Place::Start => (String::new(), String::new()),
-            Place::Content => (String::new(), std::mem::take(&mut self.held)),
-            Place::Reasoning => match self.held.split_once(CLOSE) {
+            ThinkingPlace::Start => (String::new(), String::new()),
+            ThinkingPlace::Content => (String::new(), std::mem::take(&mut self.held)),
+            ThinkingPlace::Reasoning => match self.held.split_once(CLOSE) {
                 Some((reasoning, rest)) => {
                     let shown = (reasoning.to_owned(), rest.to_owned());
-                    self.place = Place::Content;
+                    self.place = ThinkingPlace::Content;
                     self.held.clear();
                     shown
                 }
@@ -118,7 +118,7 @@ impl ReasoningStream {
     /// Returns the rest at the end: of the reasoning, and of what follows it.
     pub fn finish(&mut self) -> (String, String) {
         let held = std::mem::take(&mut self.held);
-        if self.place == Place::Reasoning { (held, String::new()) } else { (String::new(), held) }
+        if self.place == ThinkingPlace::Reasoning { (held, String::new()) } else { (String::new(), held) }
     }
 }
 

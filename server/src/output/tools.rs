@@ -10,11 +10,11 @@ use engine::text::{ChatOptions, Text};
 use serde_json::{Value, json};
 
 pub use self::{
-    family::{CHANNEL, Family, MESSAGE, PARSERS},
+    family::{CHANNEL, MESSAGE, PARSERS, ToolFamily},
     legacy::convert_messages,
-    stream::{CallPiece, Shown, ToolStream, beginning},
+    stream::{CallPiece, ShownCall, ToolStream, beginning},
 };
-use super::grammar::Form;
+use super::grammar::GrammarForm;
 use crate::http::{error::ApiError, fields::Fields};
 
 /// Maximum number of tools in a request.
@@ -26,11 +26,11 @@ pub struct Tools {
     /// The functions that the assistant may call.
     pub functions: Vec<Function>,
     /// Whether it must call one.
-    pub choice: Choice,
+    pub choice: ToolChoice,
     /// Whether one response may contain several calls.
     pub parallel: bool,
     /// The model's format of calls.
-    pub family: Family,
+    pub family: ToolFamily,
     /// Whether calls are written in OpenAI's older format (`function_call`).
     pub legacy: bool,
     /// Whether the chat template passes tools to the model.
@@ -50,7 +50,7 @@ pub struct Function {
 
 /// Which functions are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum ToolChoice {
     /// The model decides.
     Auto,
     /// At least one function must be called.
@@ -74,12 +74,12 @@ impl Tools {
     ///
     /// # Errors
     /// When one is invalid.
-    pub fn read(fields: &mut Fields, text: &Text, family: Family) -> Result<Option<Self>, ApiError> {
+    pub fn read(fields: &mut Fields, text: &Text, family: ToolFamily) -> Result<Option<Self>, ApiError> {
         let legacy = legacy::convert(fields)?;
         let mut functions = functions(fields)?;
         let parallel = fields.flag_or("parallel_tool_calls", true)?;
         let choice = match fields.value("tool_choice") {
-            None => Some(Choice::Auto),
+            None => Some(ToolChoice::Auto),
             Some(given) if given["type"] == "allowed_tools" => Some(allowed(fields, &given, &mut functions)?),
             Some(given) => choice(fields, &given, &functions)?,
         };
@@ -117,17 +117,21 @@ impl Tools {
 
     /// The form of a response with tools, and the parameter that specifies it: calls if one is required, and if the
     /// model decides, calls or what `content` specifies. `None` if nothing restricts the response.
-    pub fn form(&self, content: Option<(&'static str, Form)>, text: &Text) -> Option<(&'static str, Form)> {
+    pub fn form(
+        &self,
+        content: Option<(&'static str, GrammarForm)>,
+        text: &Text,
+    ) -> Option<(&'static str, GrammarForm)> {
         let allowed: Vec<&Function> = match &self.choice {
-            Choice::Named(name) => self.functions.iter().filter(|function| function.name == *name).collect(),
-            Choice::Auto | Choice::Required => self.functions.iter().collect(),
+            ToolChoice::Named(name) => self.functions.iter().filter(|function| function.name == *name).collect(),
+            ToolChoice::Auto | ToolChoice::Required => self.functions.iter().collect(),
         };
-        let several = self.parallel && !matches!(self.choice, Choice::Named(_));
+        let several = self.parallel && !matches!(self.choice, ToolChoice::Named(_));
         let calls = || self.family.grammar(&allowed, several, text);
         match (&self.choice, content) {
-            (Choice::Auto, None) => None,
-            (Choice::Auto, Some((name, content))) => Some((name, Form::CallsOr(calls(), Box::new(content)))),
-            (Choice::Required | Choice::Named(_), _) => Some(("tool_choice", Form::Lark(calls()))),
+            (ToolChoice::Auto, None) => None,
+            (ToolChoice::Auto, Some((name, content))) => Some((name, GrammarForm::CallsOr(calls(), Box::new(content)))),
+            (ToolChoice::Required | ToolChoice::Named(_), _) => Some(("tool_choice", GrammarForm::Lark(calls()))),
         }
     }
 
@@ -214,15 +218,15 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 128 && name.chars().all(fits)
 }
 
-fn choice(fields: &Fields, given: &Value, functions: &[Function]) -> Result<Option<Choice>, ApiError> {
+fn choice(fields: &Fields, given: &Value, functions: &[Function]) -> Result<Option<ToolChoice>, ApiError> {
     const NAME: &str = "tool_choice";
     let complain = |message: String| Err(fields.complain(NAME, message));
     if let Some(word) = given.as_str() {
         return match word {
             "none" => Ok(None),
-            "auto" => Ok(Some(Choice::Auto)),
+            "auto" => Ok(Some(ToolChoice::Auto)),
             "required" if functions.is_empty() => complain("tool_choice is required, but there are no tools".into()),
-            "required" => Ok(Some(Choice::Required)),
+            "required" => Ok(Some(ToolChoice::Required)),
             other => complain(format!("tool_choice is '{other}', expected auto, none, required or a function")),
         };
     }
@@ -230,14 +234,14 @@ fn choice(fields: &Fields, given: &Value, functions: &[Function]) -> Result<Opti
         return Err(fields.wrong(NAME, "auto, none, required, allowed_tools or a function with its name", given));
     };
     if functions.iter().any(|function| function.name == name) {
-        return Ok(Some(Choice::Named(name.to_owned())));
+        return Ok(Some(ToolChoice::Named(name.to_owned())));
     }
     complain(format!("tool_choice is the function '{name}', which is not among the tools"))
 }
 
 /// Reads a choice of the type `allowed_tools`, and removes the functions that it does not list. The list is in the
 /// choice itself (Responses), or in an object in it (chat).
-fn allowed(fields: &Fields, given: &Value, functions: &mut Vec<Function>) -> Result<Choice, ApiError> {
+fn allowed(fields: &Fields, given: &Value, functions: &mut Vec<Function>) -> Result<ToolChoice, ApiError> {
     const NAME: &str = "tool_choice";
     let inner = given.get("allowed_tools").unwrap_or(given);
     let name = |tool: &Value| {
@@ -252,8 +256,8 @@ fn allowed(fields: &Fields, given: &Value, functions: &mut Vec<Function>) -> Res
     }
     functions.retain(|function| names.contains(&function.name));
     match inner.get("mode").and_then(Value::as_str) {
-        Some("auto") => Ok(Choice::Auto),
-        Some("required") => Ok(Choice::Required),
+        Some("auto") => Ok(ToolChoice::Auto),
+        Some("required") => Ok(ToolChoice::Required),
         _ => Err(fields.complain(NAME, "tool_choice.mode: expected auto or required")),
     }
 }

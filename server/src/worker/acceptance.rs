@@ -11,7 +11,7 @@ const WINDOW: u64 = 40;
 
 /// Follows the engine's counters of rounds.
 #[derive(Clone, Debug)]
-pub struct Acceptance {
+pub struct LiveAcceptance {
     now: Counts,
     /// At the last flush.
     flushed: Counts,
@@ -42,13 +42,13 @@ struct Counts {
     accepted: u64,
 }
 
-impl Default for Acceptance {
+impl Default for LiveAcceptance {
     fn default() -> Self {
         Self { now: Counts::default(), flushed: Counts::default(), earlier: VecDeque::from([Counts::default()]) }
     }
 }
 
-impl Acceptance {
+impl LiveAcceptance {
     /// Updates with the engine's counters.
     pub fn update(&mut self, statistics: &Statistics) -> AcceptLengths {
         self.now = Counts {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_recent_length_follows_the_last_rounds_and_a_flush_spares_the_lifetime() {
-        let (mut acceptance, mut statistics) = (Acceptance::default(), Statistics::default());
+        let (mut acceptance, mut statistics) = (LiveAcceptance::default(), Statistics::default());
         assert_eq!(acceptance.update(&statistics), AcceptLengths::default());
         for _ in 0..60 {
             run(&mut statistics, 1, 3);

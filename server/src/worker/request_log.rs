@@ -23,7 +23,7 @@ pub struct RequestLog {
     /// `None` once the writer has failed.
     lines: Option<SyncSender<String>>,
     writer: Option<JoinHandle<()>>,
-    open: HashMap<RequestId, Open>,
+    open: HashMap<RequestId, OpenRequest>,
     target: String,
     draft: Option<String>,
     shapes: String,
@@ -32,7 +32,7 @@ pub struct RequestLog {
 }
 
 /// Data kept for a running request.
-struct Open {
+struct OpenRequest {
     prompt_ids: Vec<u32>,
     temperature: f32,
     adjusted: bool,
@@ -81,12 +81,12 @@ impl RequestLog {
     pub fn begin(&mut self, id: RequestId, request: &Request) {
         let adjusted = request.sampling.adjustments != Adjustments::default();
         let (prompt_ids, temperature) = (request.input_ids.clone(), request.sampling.temperature);
-        self.open.insert(id, Open { prompt_ids, temperature, adjusted });
+        self.open.insert(id, OpenRequest { prompt_ids, temperature, adjusted });
     }
 
     /// Writes a request that has ended, including cancelled and failed ones.
     pub fn end(&mut self, id: RequestId, completion: &Completion) {
-        let Some(Open { prompt_ids, temperature, adjusted }) = self.open.remove(&id) else { return };
+        let Some(OpenRequest { prompt_ids, temperature, adjusted }) = self.open.remove(&id) else { return };
         let Some(lines) = &self.lines else { return };
         let logged = LoggedRequest {
             format: FORMAT,

@@ -3,7 +3,7 @@
 use schemas::train::Precision;
 use training::{
     Compute, StepsOn,
-    bench::{Speed, Timed, time},
+    bench::{Speed, TimedSteps, time},
 };
 
 /// NVIDIA's figure for dense bfloat16 operations of an H100 SXM, per second.
@@ -42,7 +42,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let precision = if arguments.float32 { Precision::Float32 } else { Precision::Bfloat16 };
     let compute = StepsOn::Cuda(arguments.gpu).open(precision)?;
-    let timed = Timed {
+    let timed = TimedSteps {
         shape: &arguments.shape,
         layers: None,
         unroll: arguments.unroll,

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context;
 use engine::{DeviceChoice, Engine};
 use schemas::{text::Source, train::TrainFile};
-use training::{Outcome, Progress, StepsOn, TrainRequest, inputs};
+use training::{RunOutcome, TrainProgress, StepsOn, TrainRequest, inputs};
 use schemas::paths::folder_of;
 use tuner::workload::ModelText;
 
@@ -67,9 +67,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     Ok(finish(&outcome, &arguments.out))
 }
 
-fn finish(outcome: &Outcome, out: &Path) -> u8 {
+fn finish(outcome: &RunOutcome, out: &Path) -> u8 {
     match outcome {
-        Outcome::Finished(finished) => {
+        RunOutcome::Finished(finished) => {
             println!("{}", finished.record.verdict.because);
             for comparison in finished.record.judged.iter().chain(&finished.record.general) {
                 let length =
@@ -84,36 +84,36 @@ fn finish(outcome: &Outcome, out: &Path) -> u8 {
             println!("for the report of the run: spectune report {}", out.display());
             u8::from(finished.head.is_none())
         }
-        Outcome::Interrupted { step } => {
+        RunOutcome::Interrupted { step } => {
             eprintln!("interrupted after {step} steps; continue with --resume");
             130
         }
     }
 }
 
-fn say(begin: Instant, progress: &Progress<'_>) {
+fn say(begin: Instant, progress: &TrainProgress<'_>) {
     let seconds = begin.elapsed().as_secs_f64();
     match progress {
-        Progress::Answers(answers) if answers.done == answers.all && answers.all > 0 => {
+        TrainProgress::Answers(answers) if answers.done == answers.all && answers.all > 0 => {
             eprintln!(
                 "{seconds:7.1} s  answered: {} tokens, {:.0} tokens/s",
                 answers.tokens,
                 answers.tokens as f64 / answers.seconds.max(1e-9)
             );
         }
-        Progress::Answers(_) => {}
-        Progress::Note(words) => eprintln!("{seconds:7.1} s  {words}"),
-        Progress::Steps { steps, point } => {
+        TrainProgress::Answers(_) => {}
+        TrainProgress::Note(words) => eprintln!("{seconds:7.1} s  {words}"),
+        TrainProgress::Steps { steps, point } => {
             let loss = point.loss.first().copied().unwrap_or_default();
             eprintln!("{seconds:7.1} s  step {}/{steps}: loss {loss:.3}, {:.0} tokens/s", point.step, point.rows_per_s);
         }
-        Progress::Evaluated { evaluation, best } => {
+        TrainProgress::Evaluated { evaluation, best } => {
             let mark = if *best { "   best so far" } else { "" };
             eprintln!(
                 "{seconds:7.1} s  evaluated: accept length {:.3}, loss {:.3}{mark}",
                 evaluation.accept_length, evaluation.loss
             );
         }
-        Progress::Judging => eprintln!("{seconds:7.1} s  judging"),
+        TrainProgress::Judging => eprintln!("{seconds:7.1} s  judging"),
     }
 }

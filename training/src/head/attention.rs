@@ -9,17 +9,17 @@ use candle_core::{D, DType, Device, Result, Tensor};
 use engine::spec::{GroupedQuery, GroupedTensors, Pairing};
 
 use super::{
-    Rows,
-    parts::{Builder, Linear, Norm},
+    HeadRows,
+    parts::{Builder, HeadLinear, Norm},
 };
 use crate::{error::TrainingError, math};
 
 /// Grouped-query attention.
-pub struct Attention {
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    output: Linear,
+pub struct HeadAttention {
+    query: HeadLinear,
+    key: HeadLinear,
+    value: HeadLinear,
+    output: HeadLinear,
     head_norms: Option<(Norm, Norm)>,
     spec: GroupedQuery,
     dtype: DType,
@@ -39,7 +39,7 @@ impl History {
     }
 }
 
-impl Attention {
+impl HeadAttention {
     /// Builds attention from its tensors.
     pub fn new(
         builder: &mut Builder<'_>,
@@ -69,7 +69,7 @@ impl Attention {
 
     /// Runs the next step over rows `[batch · rows, input]`, and appends their keys and values to
     /// `history`.
-    pub fn forward(&self, x: &Tensor, rows: &Rows, history: &mut History) -> Result<Tensor> {
+    pub fn forward(&self, x: &Tensor, rows: &HeadRows, history: &mut History) -> Result<Tensor> {
         let GroupedQuery { heads, key_value_heads, head_dim, .. } = self.spec;
         let (batch, rows) = (rows.batch(), rows.each);
         let step = history.steps();

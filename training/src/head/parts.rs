@@ -22,17 +22,17 @@ pub struct Builder<'a> {
 }
 
 /// A linear layer.
-pub struct Linear {
+pub struct HeadLinear {
     /// `[outputs, inputs]`.
     weight: Tensor,
     bias: Option<Tensor>,
 }
 
 /// A gated block: `down(silu(gate(x)) · up(x))`.
-pub struct Gated {
-    gate: Linear,
-    up: Linear,
-    down: Linear,
+pub struct HeadGated {
+    gate: HeadLinear,
+    up: HeadLinear,
+    down: HeadLinear,
 }
 
 impl<'a> Builder<'a> {
@@ -65,13 +65,13 @@ impl<'a> Builder<'a> {
     }
 
     /// A linear layer.
-    pub fn linear(&mut self, tensors: &LinearTensors) -> std::result::Result<Linear, TrainingError> {
-        Ok(Linear { weight: self.trained(&tensors.weight)?, bias: self.optional(tensors.bias.as_ref())? })
+    pub fn linear(&mut self, tensors: &LinearTensors) -> std::result::Result<HeadLinear, TrainingError> {
+        Ok(HeadLinear { weight: self.trained(&tensors.weight)?, bias: self.optional(tensors.bias.as_ref())? })
     }
 
     /// A gated block.
-    pub fn gated(&mut self, tensors: &GatedTensors) -> std::result::Result<Gated, TrainingError> {
-        Ok(Gated {
+    pub fn gated(&mut self, tensors: &GatedTensors) -> std::result::Result<HeadGated, TrainingError> {
+        Ok(HeadGated {
             gate: self.linear(&tensors.gate)?,
             up: self.linear(&tensors.up)?,
             down: self.linear(&tensors.down)?,
@@ -79,7 +79,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-impl Linear {
+impl HeadLinear {
     /// Maps `[rows, inputs]` to `[rows, outputs]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let y = math::product(x, &self.weight.to_dtype(x.dtype())?, true)?;
@@ -87,7 +87,7 @@ impl Linear {
     }
 }
 
-impl Gated {
+impl HeadGated {
     /// Maps `[rows, hidden]` to `[rows, hidden]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self.down.forward(&(self.gate.forward(x)?.silu()? * self.up.forward(x)?)?)

@@ -13,15 +13,15 @@ type Backward = dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor> + Send + Syn
 type BackwardOfBoth = dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<(Tensor, Tensor)> + Send + Sync;
 
 /// A value that was computed outside of the graph.
-struct Value(Mutex<Option<Tensor>>);
+struct TensorValue(Mutex<Option<Tensor>>);
 
 struct OfOne {
-    value: Value,
+    value: TensorValue,
     backward: Box<Backward>,
 }
 
 struct OfBoth {
-    value: Value,
+    value: TensorValue,
     backward: Box<BackwardOfBoth>,
 }
 
@@ -35,7 +35,7 @@ pub fn with_gradient(
     value: Tensor,
     backward: impl Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
 ) -> Result<Tensor> {
-    argument.apply_op1(OfOne { value: Value::from_tensor(&value)?, backward: Box::new(backward) })
+    argument.apply_op1(OfOne { value: TensorValue::from_tensor(&value)?, backward: Box::new(backward) })
 }
 
 /// A value that depends on two arguments, with its gradients:
@@ -49,10 +49,10 @@ pub fn for_both(
     value: Tensor,
     backward: impl Fn(&Tensor, &Tensor, &Tensor) -> Result<(Tensor, Tensor)> + Send + Sync + 'static,
 ) -> Result<Tensor> {
-    first.apply_op2(second, OfBoth { value: Value::from_tensor(&value)?, backward: Box::new(backward) })
+    first.apply_op2(second, OfBoth { value: TensorValue::from_tensor(&value)?, backward: Box::new(backward) })
 }
 
-impl Value {
+impl TensorValue {
     fn from_tensor(value: &Tensor) -> Result<Self> {
         Ok(Self(Mutex::new(Some(value.detach().contiguous()?))))
     }

@@ -5,17 +5,17 @@ use std::time::{Instant, SystemTime};
 
 use engine::{checkpoint::Folder, timing::TimingPoint};
 use schemas::{
-    train::Start,
-    training_record::{AcceptFigures, Comparison, FORMAT, ModelFacts, TrainingRecord, Verdict},
+    train::TrainStart,
+    training_record::{AcceptFigures, FORMAT, HeadComparison, HeadVerdict, RecordedModel, TrainingRecord},
 };
 
-use super::{Finished, Progress, Watch, steps::Trainer};
+use super::{Finished, TrainProgress, TrainWatch, steps::Trainer};
 use crate::{
     checkpoint,
     error::TrainingError,
-    evaluation::{self, Accepted},
+    evaluation::{self, AcceptedTokens},
     folder,
-    texts::Role,
+    texts::TextRole,
 };
 
 /// Number of timed rounds.
@@ -23,15 +23,15 @@ const TIMED_ROUNDS: usize = 16;
 
 /// Acceptance of both heads on some texts.
 struct Both {
-    before: Vec<Accepted>,
-    after: Vec<Accepted>,
+    before: Vec<AcceptedTokens>,
+    after: Vec<AcceptedTokens>,
 }
 
 /// Compares, writes the head if it is better, and writes the record. `None` if the run was stopped.
-pub fn judge(trainer: &mut Trainer<'_>, watch: &mut Watch<'_>) -> Result<Option<Finished>, TrainingError> {
+pub fn judge(trainer: &mut Trainer<'_>, watch: &mut TrainWatch<'_>) -> Result<Option<Finished>, TrainingError> {
     let begin = Instant::now();
     let best = trainer.progress.best;
-    let (judging, general) = (trainer.with_role(Role::Judging), trainer.with_role(Role::General));
+    let (judging, general) = (trainer.with_role(TextRole::Judging), trainer.with_role(TextRole::General));
     let start = trainer.work.start();
     let chosen = best.map_or_else(|| start.clone(), |step| trainer.work.head_at(step));
     let mut both = |texts: &[usize]| {
@@ -41,11 +41,11 @@ pub fn judge(trainer: &mut Trainer<'_>, watch: &mut Watch<'_>) -> Result<Option<
     };
     let Some(judged) = both(&judging)? else { return Ok(None) };
     let Some(of_general) = both(&general)? else { return Ok(None) };
-    let mut comparisons: Vec<Comparison> =
+    let mut comparisons: Vec<HeadComparison> =
         evaluation::compare("all", &judged.before, &judged.after).into_iter().collect();
     if trainer.placements.names.len() > 1 {
         for (number, name) in trainer.placements.names.iter().enumerate() {
-            let of_set = |from: &[Accepted]| -> Vec<Accepted> {
+            let of_set = |from: &[AcceptedTokens]| -> Vec<AcceptedTokens> {
                 let texts = judging.iter().zip(from);
                 let of_set = texts.filter(|(at, _)| trainer.placements.prompts[**at].set == number);
                 of_set.map(|(_, accepted)| accepted.clone()).collect()
@@ -68,7 +68,7 @@ pub fn judge(trainer: &mut Trainer<'_>, watch: &mut Watch<'_>) -> Result<Option<
         finished: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64()),
         models: facts(trainer, head.as_deref())?,
         shape: trainer.request.file.tree.shape.clone(),
-        from_scratch: trainer.request.file.models.start == Start::Random,
+        from_scratch: trainer.request.file.models.start == TrainStart::Random,
         sets: trainer.placements.facts(trainer.texts),
         curve: trainer.progress.curve.clone(),
         evaluations: trainer.progress.evaluations.clone(),
@@ -84,13 +84,13 @@ pub fn judge(trainer: &mut Trainer<'_>, watch: &mut Watch<'_>) -> Result<Option<
 }
 
 /// The previous head wins ties.
-fn verdict(best: Option<usize>, all: Option<&Comparison>, start: Start) -> Verdict {
-    let before = if start == Start::Random { "the random head" } else { "the previous head" };
-    let keeps = |step, because: String| Verdict { better: false, step, because };
+fn verdict(best: Option<usize>, all: Option<&HeadComparison>, start: TrainStart) -> HeadVerdict {
+    let before = if start == TrainStart::Random { "the random head" } else { "the previous head" };
+    let keeps = |step, because: String| HeadVerdict { better: false, step, because };
     let Some(step) = best else {
         return keeps(0, format!("no checkpoint had a longer accept length than {before} on the choosing prompts"));
     };
-    let Some(Comparison { ratio, prompts, .. }) = all else {
+    let Some(HeadComparison { ratio, prompts, .. }) = all else {
         return keeps(step, "there is no judging prompt".into());
     };
     let percent = |ratio: f64| format!("{:+.1}%", (ratio - 1.0) * 100.0);
@@ -106,7 +106,7 @@ fn verdict(best: Option<usize>, all: Option<&Comparison>, start: Start) -> Verdi
         ratio.coverage * 100.0
     );
     if ratio.low > 1.0 {
-        return Verdict { better: true, step, because: found };
+        return HeadVerdict { better: true, step, because: found };
     }
     keeps(step, format!("{found}: it may be no better, and {before} wins ties"))
 }
@@ -124,7 +124,7 @@ fn write(trainer: &Trainer<'_>, chosen: &std::path::Path, head: &std::path::Path
 }
 
 /// Tokens per second at the batch size in the file, from accept lengths and the time of a round.
-fn predict(trainer: &mut Trainer<'_>, comparisons: &mut [Comparison], watch: &mut Watch<'_>) {
+fn predict(trainer: &mut Trainer<'_>, comparisons: &mut [HeadComparison], watch: &mut TrainWatch<'_>) {
     let batch = trainer.request.file.tree.batch;
     if batch == 0 || comparisons.is_empty() {
         return;
@@ -149,13 +149,13 @@ fn predict(trainer: &mut Trainer<'_>, comparisons: &mut [Comparison], watch: &mu
                 tell(&mut comparison.after);
             }
         }
-        Err(error) => watch(Progress::Note(format!(
+        Err(error) => watch(TrainProgress::Note(format!(
             "rounds of batch {batch} could not be timed, so tokens per second are not predicted: {error}"
         ))),
     }
 }
 
-fn facts(trainer: &mut Trainer<'_>, head: Option<&std::path::Path>) -> Result<ModelFacts, TrainingError> {
+fn facts(trainer: &mut Trainer<'_>, head: Option<&std::path::Path>) -> Result<RecordedModel, TrainingError> {
     let own_layer = trainer.request.file.models.is_own_layer();
     let draft = trainer.request.options.draft_model_path.clone();
     let (target, device) = {
@@ -168,7 +168,7 @@ fn facts(trainer: &mut Trainer<'_>, head: Option<&std::path::Path>) -> Result<Mo
         draft.map(|path| Folder::open(&path)?.hash()).transpose()?
     };
     let parameters = checkpoint::values(trainer.head.trained())?.values().map(|values| values.len() as u64).sum();
-    Ok(ModelFacts {
+    Ok(RecordedModel {
         name: target.name,
         target: target.target,
         before,

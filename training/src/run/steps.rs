@@ -5,22 +5,22 @@ use std::{collections::BTreeMap, ops::ControlFlow, sync::atomic::Ordering, time:
 use engine::{ModelFiles, ReplayText, spec::TensorSpec};
 use schemas::training_record::{CurvePoint, Evaluation};
 
-use super::{Progress, TrainRequest, Watch, engines::Engines, work::Work};
+use super::{TrainProgress, TrainRequest, TrainWatch, engines::Engines, work::TrainWork};
 use crate::{
-    batch::{Batch, Window, windows},
+    batch::{TrainBatch, Window, windows},
     checkpoint,
     compute::Compute,
     cost,
     error::TrainingError,
-    evaluation::{self, Accepted, Pass},
+    evaluation::{self, AcceptedTokens, EvaluationPass},
     folder,
     head::Head,
-    objective::{Objective, StepFigures},
-    optimizer::{AdamW, Schedule},
-    states::States,
+    objective::{StepFigures, TrainObjective},
+    optimizer::{AdamW, RateSchedule},
+    states::PromptStates,
     statistics::Random,
     teacher::Teacher,
-    texts::{Placements, Role},
+    texts::{Placements, TextRole},
 };
 
 /// Number of batches whose texts are sorted by length together: texts of similar length fill a
@@ -32,25 +32,25 @@ pub struct Trainer<'a> {
     pub request: &'a TrainRequest<'a>,
     pub placements: &'a Placements,
     pub texts: &'a [Option<ReplayText>],
-    pub objective: Objective,
-    pub schedule: Schedule,
+    pub objective: TrainObjective,
+    pub schedule: RateSchedule,
     /// The trained tensors.
     pub tensors: Vec<TensorSpec>,
-    pub states: States<'a>,
+    pub states: PromptStates<'a>,
     /// The target with the initial head.
     pub models: ModelFiles,
-    pub work: Work,
+    pub work: TrainWork,
     pub engines: Engines,
     pub head: Head,
     pub teacher: Teacher,
     pub optimizer: AdamW,
-    pub progress: checkpoint::Progress,
+    pub progress: checkpoint::SavedProgress,
     pub compute: Compute,
 }
 
 /// Figures since the last point of the curve.
 #[derive(Default)]
-struct Since {
+struct SinceLog {
     steps: Vec<StepFigures>,
     count: usize,
     gradient: f64,
@@ -60,11 +60,11 @@ struct Since {
 
 impl Trainer<'_> {
     /// Runs steps until training ends. `Break` means that it was interrupted.
-    pub fn train(&mut self, watch: &mut Watch<'_>) -> Result<ControlFlow<()>, TrainingError> {
+    pub fn train(&mut self, watch: &mut TrainWatch<'_>) -> Result<ControlFlow<()>, TrainingError> {
         let request = self.request;
         let settings = &request.file.training;
         let warm_up = (settings.warm_up * settings.steps as f64).ceil() as usize;
-        let mut since = Since::default();
+        let mut since = SinceLog::default();
         let (mut number, mut batches) = (0, self.epoch(0));
         if batches.is_empty() {
             return Err(TrainingError::Configuration(
@@ -115,7 +115,7 @@ impl Trainer<'_> {
     }
 
     /// Saves the state after an interruption.
-    fn leave(&mut self, since: &mut Since, watch: &mut Watch<'_>) -> Result<ControlFlow<()>, TrainingError> {
+    fn leave(&mut self, since: &mut SinceLog, watch: &mut TrainWatch<'_>) -> Result<ControlFlow<()>, TrainingError> {
         self.point(since, watch)?;
         self.save()?;
         Ok(ControlFlow::Break(()))
@@ -129,7 +129,7 @@ impl Trainer<'_> {
         let known = known?;
         self.progress.cost.states_s += self.states.seconds - before;
         let windows: Vec<_> = known.iter().zip(pieces).map(|(known, (_, window))| (known, *window)).collect();
-        let batch = Batch::new(&windows, self.objective.depth, &self.teacher)?;
+        let batch = TrainBatch::new(&windows, self.objective.depth, &self.teacher)?;
         let unrolled = self.objective.run(&self.head, &batch)?;
         let gradients = unrolled.total.backward()?;
         let gradient = self.optimizer.step(self.head.trained(), &gradients, learning_rate)?;
@@ -148,7 +148,7 @@ impl Trainer<'_> {
     /// The batches of an epoch: a function of the seed and the epoch's number.
     fn epoch(&self, number: usize) -> Vec<Vec<(usize, Window)>> {
         let settings = &self.request.file.training;
-        let trains = |at: &usize| self.placements.prompts[*at].role == Role::Training;
+        let trains = |at: &usize| self.placements.prompts[*at].role == TextRole::Training;
         let pieces: Vec<(usize, Window)> = (0..self.texts.len())
             .filter(trains)
             .flat_map(|at| {
@@ -170,14 +170,14 @@ impl Trainer<'_> {
     }
 
     /// Writes the current head, replays it on the choosing prompts, and keeps it if it is the best.
-    fn evaluate(&mut self, watch: &mut Watch<'_>) -> Result<ControlFlow<()>, TrainingError> {
+    fn evaluate(&mut self, watch: &mut TrainWatch<'_>) -> Result<ControlFlow<()>, TrainingError> {
         let (begin, step) = (Instant::now(), self.progress.step);
         let head = if step == 0 { self.work.start() } else { self.work.head_at(step) };
         if step > 0 {
             let values = checkpoint::values(self.head.trained())?;
             folder::write_head(&self.models, &self.tensors, &values, &head)?;
         }
-        let (choosing, general) = (self.with_role(Role::Choosing), self.with_role(Role::General));
+        let (choosing, general) = (self.with_role(TextRole::Choosing), self.with_role(TextRole::General));
         let Some(accepted) = self.replay(&head, &choosing)? else { return Ok(ControlFlow::Break(())) };
         let Some(of_general) = self.replay(&head, &general)? else { return Ok(ControlFlow::Break(())) };
         let accept_length = evaluation::length_of(&accepted, |_| true).unwrap_or_default();
@@ -208,21 +208,25 @@ impl Trainer<'_> {
                 self.progress.best.unwrap_or_default()
             ));
         }
-        watch(Progress::Evaluated { evaluation: &evaluation, best });
+        watch(TrainProgress::Evaluated { evaluation: &evaluation, best });
         self.progress.evaluations.push(evaluation);
         self.progress.cost.evaluation_s += begin.elapsed().as_secs_f64();
         Ok(ControlFlow::Continue(()))
     }
 
     /// The texts of a role, by index.
-    pub fn with_role(&self, role: Role) -> Vec<usize> {
+    pub fn with_role(&self, role: TextRole) -> Vec<usize> {
         let prompts = self.placements.prompts.iter().enumerate();
         let of_role = prompts.filter(|(at, placed)| placed.role == role && self.texts[*at].is_some());
         of_role.map(|(at, _)| at).collect()
     }
 
     /// Acceptance of the head of a folder along texts; `None` if the run was stopped.
-    pub fn replay(&mut self, head: &std::path::Path, texts: &[usize]) -> Result<Option<Vec<Accepted>>, TrainingError> {
+    pub fn replay(
+        &mut self,
+        head: &std::path::Path,
+        texts: &[usize],
+    ) -> Result<Option<Vec<AcceptedTokens>>, TrainingError> {
         let texts: Vec<ReplayText> = texts.iter().filter_map(|at| self.texts[*at].clone()).collect();
         let interrupted = self.request.interrupted;
         let mut stop = || interrupted.load(Ordering::Relaxed);
@@ -231,7 +235,7 @@ impl Trainer<'_> {
 
     fn loss(&mut self, texts: &[usize]) -> Result<Option<f64>, TrainingError> {
         let settings = &self.request.file.training;
-        let pass = Pass {
+        let pass = EvaluationPass {
             head: &self.head,
             teacher: &self.teacher,
             objective: self.objective,
@@ -242,8 +246,8 @@ impl Trainer<'_> {
     }
 
     /// Ends a section of the curve.
-    fn point(&mut self, since: &mut Since, watch: &mut Watch<'_>) -> Result<(), TrainingError> {
-        let Since { steps, count, gradient, rows, seconds } = std::mem::take(since);
+    fn point(&mut self, since: &mut SinceLog, watch: &mut TrainWatch<'_>) -> Result<(), TrainingError> {
+        let SinceLog { steps, count, gradient, rows, seconds } = std::mem::take(since);
         if count == 0 {
             return Ok(());
         }
@@ -258,7 +262,7 @@ impl Trainer<'_> {
             gradient: gradient / count as f64,
             rows_per_s: rows as f64 / seconds.max(1e-9),
         };
-        watch(Progress::Steps { steps: settings.steps, point: &point });
+        watch(TrainProgress::Steps { steps: settings.steps, point: &point });
         self.progress.curve.push(point);
         self.progress.cost.rows += rows;
         self.progress.cost.training_s += seconds;
@@ -281,7 +285,7 @@ struct StepOutcome {
     states_s: f64,
 }
 
-impl Since {
+impl SinceLog {
     fn add(&mut self, outcome: StepOutcome, seconds: f64) {
         self.steps.resize(outcome.steps.len(), StepFigures::default());
         self.steps.iter_mut().zip(outcome.steps).for_each(|(sum, step)| sum.add(step));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use engine::{Engine, ModelFiles, ReplayText};
-use schemas::train::{Start, Stop, TrainFile};
+use schemas::train::{Stop, TrainFile, TrainStart};
 use serde::{Deserialize, Serialize};
 
 use super::TrainRequest;
@@ -24,28 +24,28 @@ pub fn contains_run(folder: &Path) -> bool {
 }
 
 /// The folder of a run.
-pub struct Work {
+pub struct TrainWork {
     out: PathBuf,
 }
 
 /// Identifies the run that a folder belongs to.
 #[derive(Serialize, Deserialize)]
-struct Meaning {
+struct RunMeaning {
     format: u32,
     /// Hash of everything that determines the result of training.
     hash: String,
 }
 
-impl Work {
+impl TrainWork {
     /// Creates the folder, or checks that it belongs to this run.
     pub fn open(request: &TrainRequest<'_>, engine: &Engine, placements: &Placements) -> Result<Self, TrainingError> {
         let out = request.out.to_owned();
         let path = out.join(RUN_FILE);
-        let meaning = Meaning { format: FORMAT, hash: hash(request.file, engine, placements) };
+        let meaning = RunMeaning { format: FORMAT, hash: hash(request.file, engine, placements) };
         let work = Self { out };
         if path.exists() {
             let text = fs::read_to_string(&path).map_err(TrainingError::read(&path))?;
-            let found: Meaning =
+            let found: RunMeaning =
                 serde_json::from_str(&text).map_err(|error| TrainingError::malformed(&path, error.to_string()))?;
             let folder = work.out.display();
             if !request.resume {
@@ -114,7 +114,7 @@ impl Work {
             return Ok(());
         }
         let models = ModelFiles::open(&request.options)?;
-        if request.file.models.start == Start::Random {
+        if request.file.models.start == TrainStart::Random {
             let texts: Vec<&ReplayText> =
                 texts.iter().zip(&placements.prompts).filter_map(|(text, _)| text.as_ref()).collect();
             return scratch::write(&models, engine.options(), request.file, &texts, &start);

@@ -7,7 +7,7 @@ use engine::{DeviceChoice, EngineOptions, ModelFiles, ShapePolicy, spec::TensorS
 use schemas::tree::TreeShape;
 use training::{
     TrainingError,
-    head::{Head, Shared},
+    head::{Head, SharedWeights},
     teacher::Teacher,
 };
 
@@ -51,7 +51,7 @@ pub fn load(options: &EngineOptions, dtype: DType, change: impl Fn(&str, &mut Ve
     };
     let embedding = matrix(&tensors.embedding);
     let vocabulary = tensors.head.as_ref().map_or_else(|| embedding.clone(), matrix);
-    let shared = Shared { embedding, head: vocabulary };
+    let shared = SharedWeights { embedding, head: vocabulary };
     let values = |tensor: &TensorSpec| {
         let mut values = models.draft_values(tensor)?;
         change(&tensor.name, &mut values);

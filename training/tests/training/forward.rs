@@ -8,7 +8,7 @@ use engine::{
     load::{Loaded as LoadedEngine, load as load_engine},
 };
 use schemas::tree::TreeShape;
-use training::head::{History, Rows};
+use training::head::{HeadRows, History};
 
 use crate::common::{load, options, tokens};
 
@@ -46,7 +46,7 @@ fn check(pair: &str) {
 
         // The same with the trainer: rows up to the place, the last of which reads the root and
         // then the chain.
-        let rows = Rows { each: position, starts: vec![0] };
+        let rows = HeadRows { each: position, starts: vec![0] };
         let whole: Vec<u32> =
             text[..=position].iter().copied().chain(drafted.iter().map(|(token, _)| *token)).collect();
         let features = if states.captured.is_empty() { &states.last } else { &states.captured };

@@ -3,8 +3,8 @@
 use candle_core::{DType, Device, Tensor};
 use engine::{EngineOptions, TextStates};
 use training::{
-    batch::{Batch, Known, Left, Window},
-    objective::{Loss, Objective},
+    batch::{Known, Left, TrainBatch, Window},
+    objective::{ObjectiveLoss, TrainObjective},
 };
 
 use crate::common::{Loaded, load, options, tokens};
@@ -35,16 +35,16 @@ fn known(options: &EngineOptions, prompt_tokens: usize) -> Known {
     Known { tokens: tokens(TOKENS, models.target.vocabulary), prompt_tokens, left }
 }
 
-fn batch(known: &Known, depth: usize, loaded: &Loaded) -> Batch {
+fn batch(known: &Known, depth: usize, loaded: &Loaded) -> TrainBatch {
     // Two windows of different lengths, so that one is padded.
     let windows = [(known, Window { start: 0, rows: 7 }), (known, Window { start: 3, rows: 5 })];
-    Batch::new(&windows, depth, &loaded.teacher).expect("a batch")
+    TrainBatch::new(&windows, depth, &loaded.teacher).expect("a batch")
 }
 
-fn check(pair: &str, loss: Loss, feature_weight: f64) {
+fn check(pair: &str, loss: ObjectiveLoss, feature_weight: f64) {
     let options = options(pair);
     let loaded = load(&options, DType::F64, |_, _| {});
-    let objective = Objective { depth: 3, decay: 0.7, loss, feature_weight };
+    let objective = TrainObjective { depth: 3, decay: 0.7, loss, feature_weight };
     let batch = batch(&known(&options, 4), objective.depth, &loaded);
     let total = || {
         let unrolled = objective.run(&loaded.head, &batch).expect("a pass");
@@ -83,19 +83,19 @@ fn check(pair: &str, loss: Loss, feature_weight: f64) {
 
 #[test]
 fn eagle3() {
-    check("tiny/eagle3", Loss::Kl, 0.0);
+    check("tiny/eagle3", ObjectiveLoss::Kl, 0.0);
 }
 
 #[test]
 fn eagle2_with_features() {
-    check("tiny/eagle2", Loss::Kl, 0.5);
+    check("tiny/eagle2", ObjectiveLoss::Kl, 0.5);
 }
 
 #[test]
 fn mtp_with_every_loss() {
-    check("mimo", Loss::Kl, 0.3);
-    check("mimo", Loss::CrossEntropy, 0.0);
-    check("mimo", Loss::Acceptance, 0.0);
+    check("mimo", ObjectiveLoss::Kl, 0.3);
+    check("mimo", ObjectiveLoss::CrossEntropy, 0.0);
+    check("mimo", ObjectiveLoss::Acceptance, 0.0);
 }
 
 /// The loss and all gradients of a pass in this type.
@@ -105,8 +105,8 @@ fn gradients(pair: &str, dtype: DType) -> (f64, Vec<f64>) {
     let known =
         Known { left: Left::new(&states(&options), (dtype, &Device::Cpu)).expect("tensors"), ..known(&options, 4) };
     let windows = [(&known, Window { start: 0, rows: 7 }), (&known, Window { start: 3, rows: 5 })];
-    let batch = Batch::new(&windows, 3, &loaded.teacher).expect("a batch");
-    let objective = Objective { depth: 3, decay: 0.7, loss: Loss::Kl, feature_weight: 0.0 };
+    let batch = TrainBatch::new(&windows, 3, &loaded.teacher).expect("a batch");
+    let objective = TrainObjective { depth: 3, decay: 0.7, loss: ObjectiveLoss::Kl, feature_weight: 0.0 };
     let unrolled = objective.run(&loaded.head, &batch).expect("a pass");
     let gradients = unrolled.total.backward().expect("gradients");
     let wide = |tensor: &Tensor| {

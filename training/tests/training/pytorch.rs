@@ -7,8 +7,8 @@ use candle_core::{DType, Device};
 use engine::TextStates;
 use serde::Deserialize;
 use training::{
-    batch::{Batch, Known, Left, Window},
-    objective::{Loss, Objective},
+    batch::{Known, Left, TrainBatch, Window},
+    objective::{ObjectiveLoss, TrainObjective},
 };
 
 use crate::common::{load, options, repository};
@@ -47,8 +47,13 @@ fn eagle3_has_the_loss_and_gradients_of_pytorch() {
         .collect();
     let loaded = load(&options("tiny/eagle3"), DType::F32, |_, _| {});
     let windows: Vec<_> = texts.iter().map(|known| (known, Window { start: 0, rows: reference.rows })).collect();
-    let batch = Batch::new(&windows, reference.unroll, &loaded.teacher).expect("a batch");
-    let objective = Objective { depth: reference.unroll, decay: reference.decay, loss: Loss::Kl, feature_weight: 0.0 };
+    let batch = TrainBatch::new(&windows, reference.unroll, &loaded.teacher).expect("a batch");
+    let objective = TrainObjective {
+        depth: reference.unroll,
+        decay: reference.decay,
+        loss: ObjectiveLoss::Kl,
+        feature_weight: 0.0,
+    };
     let unrolled = objective.run(&loaded.head, &batch).expect("a pass");
 
     let near = |found: f64, expected: f64, what: &str| {

@@ -10,7 +10,9 @@ use std::{
 use engine::{DeviceChoice, Engine, EngineOptions, ModelFiles, Request, SamplingParams, ShapePolicy, StopConditions};
 use schemas::{text::Source, train::TrainFile, training_record::TrainingRecord};
 use tempfile::TempDir;
-use training::{Finished, Outcome, Progress, Prompt, PromptSet, StepsOn, TrainRequest, head::trained_tensors};
+use training::{
+    Finished, LoadedPrompts, RunOutcome, StepsOn, TrainProgress, TrainRequest, TrainingPrompt, head::trained_tensors,
+};
 
 use crate::common::repository;
 
@@ -66,7 +68,7 @@ fn file(more: &str) -> TrainFile {
 }
 
 /// Plain prompts: pieces of the demo's prompts.
-fn prompts(engine: &Engine, count: usize) -> Vec<Prompt> {
+fn prompts(engine: &Engine, count: usize) -> Vec<TrainingPrompt> {
     let text = engine.text().expect("a tokenizer");
     let all = fs::read_to_string(repository("sweeps/demo-prompts.jsonl")).expect("the demo's prompts");
     let lines: Vec<String> = all.lines().map(str::to_owned).collect();
@@ -81,25 +83,25 @@ fn prompts(engine: &Engine, count: usize) -> Vec<Prompt> {
         sampling: SamplingParams::default(),
         stop: StopConditions { max_new_tokens: Some(32), ignore_eos: true, ..StopConditions::default() },
     };
-    (0..count).map(|at| Prompt { request: request(at), answer: None }).collect()
+    (0..count).map(|at| TrainingPrompt { request: request(at), answer: None }).collect()
 }
 
 /// Runs until the end, or until this many steps are completed.
-fn train(file: &TrainFile, head: &Path, out: &Path, count: usize, stop_after: Option<usize>) -> Outcome {
+fn train(file: &TrainFile, head: &Path, out: &Path, count: usize, stop_after: Option<usize>) -> RunOutcome {
     let engine = Engine::load(options(Some(head))).expect("it loads");
     let interrupted = AtomicBool::new(false);
     let request = TrainRequest {
         file,
         options: options(Some(head)),
         steps_on: StepsOn::Processor,
-        sets: vec![PromptSet { name: "demo".into(), prompts: prompts(&engine, count) }],
+        sets: vec![LoadedPrompts { name: "demo".into(), prompts: prompts(&engine, count) }],
         general: Vec::new(),
         out,
         resume: true,
         interrupted: &interrupted,
     };
     let outcome = training::run(request, engine, &mut |progress| {
-        if let (Progress::Steps { point, .. }, Some(most)) = (progress, stop_after)
+        if let (TrainProgress::Steps { point, .. }, Some(most)) = (progress, stop_after)
             && point.step >= most
         {
             interrupted.store(true, Ordering::Relaxed);
@@ -108,10 +110,10 @@ fn train(file: &TrainFile, head: &Path, out: &Path, count: usize, stop_after: Op
     outcome.expect("it runs")
 }
 
-fn finished(outcome: Outcome) -> Box<Finished> {
+fn finished(outcome: RunOutcome) -> Box<Finished> {
     match outcome {
-        Outcome::Finished(finished) => finished,
-        Outcome::Interrupted { step } => panic!("it stopped at step {step}"),
+        RunOutcome::Finished(finished) => finished,
+        RunOutcome::Interrupted { step } => panic!("it stopped at step {step}"),
     }
 }
 
@@ -156,7 +158,7 @@ fn a_run_that_stops_and_goes_on_ends_as_one_that_does_not() {
     let one = finished(train(&file(settings), head.path(), whole.path(), 16, None));
     for most in [2, 4] {
         let outcome = train(&file(settings), head.path(), parted.path(), 16, Some(most));
-        assert!(matches!(outcome, Outcome::Interrupted { .. }), "{outcome:?}");
+        assert!(matches!(outcome, RunOutcome::Interrupted { .. }), "{outcome:?}");
         // Leftovers of a kill.
         fs::write(parted.path().join(".checkpoint.safetensors.part"), b"half").expect("written");
         fs::create_dir_all(parted.path().join("heads/step-999999")).expect("made");
@@ -206,7 +208,7 @@ fn a_folder_of_another_run_is_left_alone() {
             file: &file,
             options: options(Some(&head)),
             steps_on: StepsOn::Processor,
-            sets: vec![PromptSet { name: "demo".into(), prompts: prompts(&engine, 16) }],
+            sets: vec![LoadedPrompts { name: "demo".into(), prompts: prompts(&engine, 16) }],
             general: Vec::new(),
             out: out.path(),
             resume,

@@ -18,7 +18,7 @@ use schemas::{text::Source, train::TrainFile};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use training::{
-    Prompt, PromptSet, StepsOn, TrainRequest,
+    LoadedPrompts, StepsOn, TrainRequest, TrainingPrompt,
     folder::{Trained, stitch},
     head::trained_tensors,
 };
@@ -171,14 +171,14 @@ fn refused(folder: &Path) -> String {
             sampling: SamplingParams::default(),
             stop: StopConditions { max_new_tokens: Some(8), ignore_eos: true, ..StopConditions::default() },
         };
-        Prompt { request, answer: None }
+        TrainingPrompt { request, answer: None }
     });
     let out = tempfile::tempdir().expect("a folder");
     let request = TrainRequest {
         file: &file,
         options: options(folder),
         steps_on: StepsOn::Processor,
-        sets: vec![PromptSet { name: "x".into(), prompts: prompts.collect() }],
+        sets: vec![LoadedPrompts { name: "x".into(), prompts: prompts.collect() }],
         general: Vec::new(),
         out: &out.path().join("run"),
         resume: false,

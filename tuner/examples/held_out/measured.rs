@@ -5,13 +5,13 @@ use std::{collections::BTreeMap, error::Error, fs, path::Path, time::Duration};
 use engine::timing::{RoundTimes, TimingPoint};
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
-use tuner::prediction::latency::{Machine, Point, Sample};
+use tuner::prediction::latency::{LatencyMachine, Point, TimedSample};
 
 /// All timed points of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// The inputs of the model that are known without timing.
-    pub machine: Machine,
+    pub machine: LatencyMachine,
     /// The points to which the model is fitted.
     pub designed: Vec<Timed>,
     /// The points that each seed holds out.
@@ -78,8 +78,8 @@ impl Timed {
     }
 
     /// The sample to which a model is fitted.
-    pub fn sample(&self) -> Sample {
-        Sample { point: self.point(), ms: self.wall_ms.clone() }
+    pub fn sample(&self) -> TimedSample {
+        TimedSample { point: self.point(), ms: self.wall_ms.clone() }
     }
 
     pub fn point(&self) -> Point {
@@ -93,7 +93,7 @@ impl Timed {
 
     /// Mean time of the device's work.
     pub fn device_ms(&self) -> Result<f64, Box<dyn Error>> {
-        let device = Sample { ms: self.device_ms.clone(), ..self.sample() };
+        let device = TimedSample { ms: self.device_ms.clone(), ..self.sample() };
         device.mean_ms().ok_or_else(|| "a point without rounds".into())
     }
 }

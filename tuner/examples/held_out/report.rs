@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, error::Error};
 use engine::timing::TimingPoint;
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use tuner::{
-    prediction::latency::{Kind, Machine, Point, RoundModel, Sample, design::among},
+    prediction::latency::{LatencyMachine, Point, PrefillKind, RoundModel, TimedSample, design::among},
     statistics::median,
 };
 
@@ -54,15 +54,15 @@ impl Line {
     }
 }
 
-fn fit<'a>(machine: Machine, points: impl IntoIterator<Item = &'a Timed>) -> Result<RoundModel, Box<dyn Error>> {
-    let samples: Vec<Sample> = points.into_iter().map(Timed::sample).collect();
+fn fit<'a>(machine: LatencyMachine, points: impl IntoIterator<Item = &'a Timed>) -> Result<RoundModel, Box<dyn Error>> {
+    let samples: Vec<TimedSample> = points.into_iter().map(Timed::sample).collect();
     Ok(RoundModel::fit(machine, &samples)?)
 }
 
 fn predicted<'a>(model: &RoundModel, points: impl IntoIterator<Item = &'a Timed>) -> Result<Vec<Line>, Box<dyn Error>> {
     let line = |timed: &Timed| {
         let predicted = model.predict(&timed.point());
-        Ok(Line { outside: predicted.kind != Kind::Interpolated, ..Line::new(timed, predicted.ms)? })
+        Ok(Line { outside: predicted.kind != PrefillKind::Interpolated, ..Line::new(timed, predicted.ms)? })
     };
     points.into_iter().map(line).collect()
 }

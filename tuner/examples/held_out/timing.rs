@@ -11,8 +11,8 @@ use engine::{DeviceChoice, Engine, EngineOptions, ShapePolicy, options::LoadForm
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::tree::TreeShape;
 use tuner::prediction::latency::{
-    Machine,
-    design::{Space, design},
+    LatencyMachine,
+    design::{DesignSpace, design},
 };
 
 use crate::measured::{Measured, Timed};
@@ -40,15 +40,19 @@ pub struct Request {
 pub fn time(request: &Request, file: &Path) -> Result<Measured, Box<dyn Error>> {
     let mut engine = load(request)?;
     let shapes = shapes();
-    let space =
-        Space { shapes: shapes.clone(), batches: BATCHES.to_vec(), contexts: CONTEXTS.to_vec(), cache_tokens: None };
+    let space = DesignSpace {
+        shapes: shapes.clone(),
+        batches: BATCHES.to_vec(),
+        contexts: CONTEXTS.to_vec(),
+        cache_tokens: None,
+    };
     let designed: BTreeSet<TimingPoint> = design(&space, request.points).into_iter().collect();
     let held_out: BTreeMap<u64, Vec<TimingPoint>> =
         request.seeds.iter().map(|seed| (*seed, hold_out(*seed, &shapes, &designed, request.any))).collect();
     // Points that several seeds hold out are timed once, and prompts are prefilled once for all.
     let others: BTreeSet<TimingPoint> = held_out.values().flatten().copied().collect();
 
-    let machine = Machine::of(&engine)?;
+    let machine = LatencyMachine::of(&engine)?;
     let begin = Instant::now();
     let mut measured =
         Measured { machine, designed: Vec::new(), held_out: BTreeMap::new(), designed_again: Vec::new() };

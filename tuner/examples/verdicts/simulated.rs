@@ -7,13 +7,13 @@ use schemas::{
     tree::TreeShape,
 };
 use tuner::{
-    results::selection::{LoadRanking, Looks, Verdict, rank},
-    runner::steady::{Step, steadied},
+    results::selection::{LoadRanking, Looks, SpeculationVerdict, rank},
+    runner::steady::{SteadyStep, steadied},
     space::Candidate,
     strategy::{self, Experiment},
     trials::{
-        configuration::{Configuration, Load},
-        record::{Fingerprint, Measurement, Origin, Outcome, Record, Role, Spread, Steady, Trial},
+        configuration::{Configuration, TrialLoad},
+        record::{Fingerprint, Measurement, Outcome, Record, Role, Steady, Trial, TrialOrigin, TrialSpread},
     },
 };
 
@@ -127,7 +127,7 @@ fn plan(repeats: usize) -> (Experiment, Vec<Trial>) {
     };
     let experiment = Experiment {
         entrants: shapes.into_iter().enumerate().map(entrant).collect(),
-        loads: vec![Load::BatchSize(1)],
+        loads: vec![TrialLoad::BatchSize(1)],
         repeats,
         metric: Metric::Throughput,
         looks: Looks::Planned,
@@ -171,7 +171,7 @@ fn measure(
             trial: trial.clone(),
             role: entrant.role,
             fingerprint: Fingerprint::default(),
-            origin: Origin::default(),
+            origin: TrialOrigin::default(),
             finished_at: place as u64,
             outcome: Outcome::Measured(Box::new(figures)),
         });
@@ -213,16 +213,16 @@ fn figures(speed: f64, stall: f64, kind: Stalls, random: &mut StdRng) -> Measure
         }
     }
     let mut begin = 0.0;
-    let steps: Vec<Step> = took
+    let steps: Vec<SteadyStep> = took
         .iter()
         .map(|took| {
             begin += took;
-            Step { begin: begin - took, took: *took, rounds: 1, batch: 1, prompt_tokens: 0 }
+            SteadyStep { begin: begin - took, took: *took, rounds: 1, batch: 1, prompt_tokens: 0 }
         })
         .collect();
     let steadied = steadied(&steps);
     let elapsed_s: f64 = steadied.took.iter().sum();
-    let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value, count: 1 };
+    let spread = |value| TrialSpread { min: value, median: value, p90: value, p99: value, max: value, count: 1 };
     let steady = Steady {
         elapsed_s,
         output_tokens_per_s: 1.0 / elapsed_s,
@@ -252,23 +252,23 @@ impl Tally {
         let chosen = ranking.winner().map(|winner| worth(truth, experiment, &winner.configuration));
         self.races += 1;
         match ranking.verdict {
-            Verdict::Pays => {
+            SpeculationVerdict::Pays => {
                 self.pays += 1;
                 // A shape as fast as no speculation is not a wrong sign, unless no shape is faster than no speculation.
                 let least = if best > 1.0 { 1.0 } else { 1.0 + f64::EPSILON };
                 self.wrong += usize::from(chosen.is_none_or(|worth| worth < least));
                 self.regretted += usize::from(chosen.is_none_or(|worth| worth < best / 1.05));
             }
-            Verdict::DoesNotPay => {
+            SpeculationVerdict::DoesNotPay => {
                 self.does_not_pay += 1;
                 self.wrong += usize::from(best > 1.01);
             }
-            Verdict::Tie => {
+            SpeculationVerdict::Tie => {
                 self.ties += 1;
                 self.wrong += usize::from(best > 1.06);
             }
-            Verdict::CannotTell(_) => self.cannot_tell += 1,
-            Verdict::AllFailed | Verdict::NotCompared => {}
+            SpeculationVerdict::CannotTell(_) => self.cannot_tell += 1,
+            SpeculationVerdict::AllFailed | SpeculationVerdict::NotCompared => {}
         }
         let shown = ranking.winner().filter(|winner| !winner.configuration.is_off());
         let shown = shown.or_else(|| ranking.entries.iter().find(|entry| !entry.configuration.is_off()));

@@ -1,8 +1,8 @@
 //! What costs time according to a log, and what to change.
 
-use external::{api::Kind, log::ServerLog};
+use external::{api::ApiKind, log::ServerLog};
 
-use super::{Against, Finding, LoadFigures, Promise};
+use super::{Against, DiagnosisFinding, LoadFigures, Promise};
 
 /// The names of the flags that the advice is about.
 struct Flags {
@@ -30,10 +30,15 @@ const VLLM: Flags = Flags {
 };
 
 /// Findings, the most important first.
-pub fn findings(log: &ServerLog, loads: &[LoadFigures], against: &[Against], promise: Promise) -> Vec<Finding> {
+pub fn findings(
+    log: &ServerLog,
+    loads: &[LoadFigures],
+    against: &[Against],
+    promise: Promise,
+) -> Vec<DiagnosisFinding> {
     let flags = match log.kind {
-        Kind::Sglang => &SGLANG,
-        Kind::Vllm => &VLLM,
+        ApiKind::Sglang => &SGLANG,
+        ApiKind::Vllm => &VLLM,
     };
     let mut found = Vec::new();
     found.extend(slower_than_none(against));
@@ -65,31 +70,31 @@ pub fn unknown(log: &ServerLog, has_other: bool) -> Vec<String> {
          a model's shape against their floor"
             .to_owned(),
     );
-    if log.kind == Kind::Vllm {
+    if log.kind == ApiKind::Vllm {
         unknown.push("whether rounds ran as CUDA graphs: vLLM's log does not say".to_owned());
     }
     unknown
 }
 
-fn slower_than_none(against: &[Against]) -> Option<Finding> {
+fn slower_than_none(against: &[Against]) -> Option<DiagnosisFinding> {
     let slow: Vec<&Against> = against.iter().filter(|against| against.speed_up < 1.0).collect();
     let shown = |against: &&Against| format!("{:.2}× at {:.0} running", against.speed_up, against.running[0]);
-    (!slow.is_empty()).then(|| Finding {
+    (!slow.is_empty()).then(|| DiagnosisFinding {
         what: format!("speculation is slower than none: {}", slow.iter().map(shown).collect::<Vec<_>>().join(", ")),
         change: "verify fewer rows at these loads, or do not speculate there: `spectune tune` finds which".into(),
     })
 }
 
-fn simulated(log: &ServerLog) -> Option<Finding> {
-    log.settings.simulated.then(|| Finding {
+fn simulated(log: &ServerLog) -> Option<DiagnosisFinding> {
+    log.settings.simulated.then(|| DiagnosisFinding {
         what: "acceptance is made up by the server's configuration: times are real, accept lengths say nothing".into(),
         change: "remove rejection_sample_method to serve users".into(),
     })
 }
 
-fn short_acceptance(main: &LoadFigures, promise: Promise) -> Option<Finding> {
+fn short_acceptance(main: &LoadFigures, promise: Promise) -> Option<DiagnosisFinding> {
     let (promised, found) = (promise.accept_length?, main.accept_length?);
-    (found < 0.95 * promised).then(|| Finding {
+    (found < 0.95 * promised).then(|| DiagnosisFinding {
         what: format!("{found:.2} tokens a round are accepted where {promised:.2} were promised"),
         change: "check what the promise was measured with: temperature 0, the chat template that the head was trained on, \
                  the same target in the same precision, as many drafts, texts of this kind; then `spectune drift`, or a head \
@@ -98,12 +103,12 @@ fn short_acceptance(main: &LoadFigures, promise: Promise) -> Option<Finding> {
     })
 }
 
-fn late_positions(main: &LoadFigures, flags: &Flags) -> Option<Finding> {
+fn late_positions(main: &LoadFigures, flags: &Flags) -> Option<DiagnosisFinding> {
     /// A position accepted in a smaller share of rounds hardly pays for its row.
     const RARELY: f64 = 0.1;
     let useful = main.positions.iter().take_while(|share| **share >= RARELY).count();
     let all = main.positions.len();
-    (useful < all).then(|| Finding {
+    (useful < all).then(|| DiagnosisFinding {
         what: format!(
             "of {all} drafts the last {} are accepted in under {:.0}% of the rounds (position {}: {:.1}%)",
             all - useful,
@@ -115,9 +120,9 @@ fn late_positions(main: &LoadFigures, flags: &Flags) -> Option<Finding> {
     })
 }
 
-fn other_time(main: &LoadFigures, flags: &Flags) -> Option<Finding> {
+fn other_time(main: &LoadFigures, flags: &Flags) -> Option<DiagnosisFinding> {
     let share = main.other_share.filter(|share| *share > 0.1)?;
-    Some(Finding {
+    Some(DiagnosisFinding {
         what: format!(
             "{:.0}% of the time at {:.0} running requests is not rounds: prompts, the host, and time without work",
             100.0 * share,
@@ -131,7 +136,7 @@ fn other_time(main: &LoadFigures, flags: &Flags) -> Option<Finding> {
     })
 }
 
-fn outside_graphs(load: &LoadFigures, log: &ServerLog, flags: &Flags) -> Option<Finding> {
+fn outside_graphs(load: &LoadFigures, log: &ServerLog, flags: &Flags) -> Option<DiagnosisFinding> {
     let share = load.outside_graphs.filter(|share| *share > 0.02)?;
     let what =
         format!("{:.0}% of the reports at {:.0} running requests ran outside CUDA graphs", 100.0 * share, load.running);
@@ -143,18 +148,18 @@ fn outside_graphs(load: &LoadFigures, log: &ServerLog, flags: &Flags) -> Option<
         }
         _ => "batches of prompts or of other kinds run without a graph: look at the lines around them".to_owned(),
     };
-    Some(Finding { what, change })
+    Some(DiagnosisFinding { what, change })
 }
 
 /// SGLang captures batches; vLLM rows, with a step of 8, so that nothing much is padded.
-fn padding(loads: &[LoadFigures], log: &ServerLog) -> Option<Finding> {
-    if log.kind != Kind::Sglang {
+fn padding(loads: &[LoadFigures], log: &ServerLog) -> Option<DiagnosisFinding> {
+    if log.kind != ApiKind::Sglang {
         return None;
     }
     let main = loads.iter().max_by_key(|load| load.reports)?;
     let size = log.settings.captured.iter().find(|size| **size as f64 >= main.running)?;
     let padded = *size as f64 / main.running - 1.0;
-    (padded > 0.08).then(|| Finding {
+    (padded > 0.08).then(|| DiagnosisFinding {
         what: format!(
             "{:.0} running requests are padded to a captured batch of {size}: {:.0}% more rows",
             main.running,
@@ -164,7 +169,7 @@ fn padding(loads: &[LoadFigures], log: &ServerLog) -> Option<Finding> {
     })
 }
 
-fn waiting(loads: &[LoadFigures], log: &ServerLog, flags: &Flags) -> Option<Finding> {
+fn waiting(loads: &[LoadFigures], log: &ServerLog, flags: &Flags) -> Option<DiagnosisFinding> {
     let load = loads.iter().max_by(|one, other| one.waiting.total_cmp(&other.waiting))?;
     if load.waiting < 1.0 {
         return None;
@@ -181,11 +186,11 @@ fn waiting(loads: &[LoadFigures], log: &ServerLog, flags: &Flags) -> Option<Find
         }
         _ => "prompts come faster than they are processed: look at the share of prompts above".to_owned(),
     };
-    Some(Finding { what, change })
+    Some(DiagnosisFinding { what, change })
 }
 
-fn retractions(log: &ServerLog, flags: &Flags) -> Option<Finding> {
-    (log.retractions > 0).then(|| Finding {
+fn retractions(log: &ServerLog, flags: &Flags) -> Option<DiagnosisFinding> {
+    (log.retractions > 0).then(|| DiagnosisFinding {
         what: format!(
             "requests were put back {} times because the KV cache was full: they are computed again",
             log.retractions

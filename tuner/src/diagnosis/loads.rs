@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use external::log::{Interval, ServerLog};
+use external::log::{LogInterval, ServerLog};
 use serde::Serialize;
 
 /// Figures at about one number of running requests: medians over its reports.
@@ -34,7 +34,7 @@ pub struct LoadFigures {
 /// shrinks and grows by a few requests is one load. Groups of a single report are left out if there
 /// are larger ones: they are the beginning and the end of a run.
 pub fn by_running(log: &ServerLog) -> Vec<LoadFigures> {
-    let mut groups: BTreeMap<i64, Vec<&Interval>> = BTreeMap::new();
+    let mut groups: BTreeMap<i64, Vec<&LogInterval>> = BTreeMap::new();
     for interval in steady(&log.intervals) {
         groups.entry((4.0 * interval.running.log2()).round() as i64).or_default().push(interval);
     }
@@ -43,17 +43,17 @@ pub fn by_running(log: &ServerLog) -> Vec<LoadFigures> {
 }
 
 /// Reports after a report with at least half of their running requests: others measure how a load begins.
-fn steady(intervals: &[Interval]) -> Vec<&Interval> {
+fn steady(intervals: &[LogInterval]) -> Vec<&LogInterval> {
     let pairs = intervals.windows(2).filter(|pair| pair[0].running * 2.0 >= pair[1].running);
-    let steady: Vec<&Interval> = pairs.map(|pair| &pair[1]).collect();
+    let steady: Vec<&LogInterval> = pairs.map(|pair| &pair[1]).collect();
     if steady.is_empty() { intervals.iter().collect() } else { steady }
 }
 
-fn figures(group: &[&Interval]) -> LoadFigures {
+fn figures(group: &[&LogInterval]) -> LoadFigures {
     let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
-    let all = |value: &dyn Fn(&Interval) -> f64| group.iter().map(|interval| value(interval)).collect::<Vec<f64>>();
+    let all = |value: &dyn Fn(&LogInterval) -> f64| group.iter().map(|interval| value(interval)).collect::<Vec<f64>>();
     // All reports are of as many rounds or of as much time: either way, times of rounds add up.
-    let round = mean(all(&Interval::round_ms));
+    let round = mean(all(&LogInterval::round_ms));
     let clean: Vec<f64> =
         group.iter().filter(|interval| !interval.prompts).map(|interval| interval.round_ms()).collect();
     let round_ms = (clean.len() > 1).then(|| median(clean));
@@ -77,7 +77,7 @@ fn figures(group: &[&Interval]) -> LoadFigures {
 }
 
 /// Mean acceptance by position, over the reports with the most positions.
-fn positions(group: &[&Interval]) -> Vec<f64> {
+fn positions(group: &[&LogInterval]) -> Vec<f64> {
     let count = group.iter().map(|interval| interval.positions.len()).max().unwrap_or_default();
     let rows: Vec<&[f64]> =
         group.iter().map(|interval| &interval.positions[..]).filter(|row| row.len() == count).collect();

@@ -1,30 +1,30 @@
 //! Diagnoses of logs with known figures.
 
 use external::{
-    api::Kind,
-    log::{Interval, Settings},
+    api::ApiKind,
+    log::{LogInterval, LoggedSettings},
 };
 
 use super::*;
 
 /// Reports of a batch: without prompts, a round takes `round_ms`; every third report has as much time for prompts.
-fn log(kind: Kind, running: f64, round_ms: f64, accept: Option<f64>) -> ServerLog {
+fn log(kind: ApiKind, running: f64, round_ms: f64, accept: Option<f64>) -> ServerLog {
     let rate = |round_ms: f64| running * accept.unwrap_or(1.0) / round_ms * 1e3;
-    let intervals = (0..13).map(|at| Interval {
+    let intervals = (0..13).map(|at| LogInterval {
         running,
         tokens_per_s: rate(if at % 3 == 0 { 2.0 * round_ms } else { round_ms }),
         accept_length: accept,
         prompts: at % 3 == 0,
         graph: Some(true),
-        ..Interval::default()
+        ..LogInterval::default()
     });
-    let settings = Settings { algorithm: accept.map(|_| "EAGLE3".into()), ..Settings::default() };
+    let settings = LoggedSettings { algorithm: accept.map(|_| "EAGLE3".into()), ..LoggedSettings::default() };
     ServerLog { kind, settings, intervals: intervals.collect(), retractions: 0 }
 }
 
 #[test]
 fn the_gap_is_the_product_of_its_factors() {
-    let (with, without) = (log(Kind::Sglang, 32.0, 12.0, Some(1.8)), log(Kind::Sglang, 31.0, 6.0, None));
+    let (with, without) = (log(ApiKind::Sglang, 32.0, 12.0, Some(1.8)), log(ApiKind::Sglang, 31.0, 6.0, None));
     let promise = Promise { speed_up: Some(2.0), accept_length: Some(3.0) };
     let found = diagnose(&with, Some(&without), promise);
     let against = &found.against[0];
@@ -45,14 +45,14 @@ fn the_gap_is_the_product_of_its_factors() {
 
 #[test]
 fn loads_that_are_not_alike_are_not_compared() {
-    let (with, without) = (log(Kind::Sglang, 32.0, 12.0, Some(1.8)), log(Kind::Sglang, 8.0, 6.0, None));
+    let (with, without) = (log(ApiKind::Sglang, 32.0, 12.0, Some(1.8)), log(ApiKind::Sglang, 8.0, 6.0, None));
     let found = diagnose(&with, Some(&without), Promise::default());
     assert!(found.against.is_empty() && found.factors.is_empty(), "{found:?}");
 }
 
 #[test]
 fn findings_name_the_cause_that_the_log_shows() {
-    let mut vllm = log(Kind::Vllm, 64.0, 20.0, Some(1.9));
+    let mut vllm = log(ApiKind::Vllm, 64.0, 20.0, Some(1.9));
     vllm.settings.max_running = Some(64);
     vllm.retractions = 3;
     for interval in &mut vllm.intervals {
@@ -69,7 +69,7 @@ fn findings_name_the_cause_that_the_log_shows() {
     ] {
         assert!(said.iter().any(|line| line.contains(expected)), "{expected}: {said:#?}");
     }
-    let mut sglang = log(Kind::Sglang, 33.0, 20.0, Some(1.9));
+    let mut sglang = log(ApiKind::Sglang, 33.0, 20.0, Some(1.9));
     sglang.settings.captured = vec![1, 16, 32];
     sglang.intervals.iter_mut().for_each(|interval| interval.graph = Some(false));
     let found = diagnose(&sglang, None, Promise::default());
@@ -85,7 +85,7 @@ fn findings_name_the_cause_that_the_log_shows() {
 
 #[test]
 fn a_log_of_a_single_report_is_diagnosed_without_rounds() {
-    let mut short = log(Kind::Vllm, 4.0, 10.0, None);
+    let mut short = log(ApiKind::Vllm, 4.0, 10.0, None);
     short.intervals.truncate(1);
     let found = diagnose(&short, None, Promise::default());
     assert_eq!((found.loads.len(), found.loads[0].round_ms), (1, None));

@@ -1,7 +1,7 @@
 //! Errors of a system.
 
 use engine::EngineError;
-use external::{ServerError, failure::Failure};
+use external::{ServerError, failure::ServerFailure};
 use schemas::secrets::Secrets;
 
 /// Why a system failed.
@@ -23,7 +23,7 @@ impl SystemError {
     /// The same without secret values: servers print their arguments, keys included.
     pub fn hiding(self, secrets: &Secrets) -> Self {
         match self {
-            Self::Server(ServerError::Failed(failure)) => Self::Server(ServerError::Failed(Failure {
+            Self::Server(ServerError::Failed(failure)) => Self::Server(ServerError::Failed(ServerFailure {
                 evidence: secrets.hide(&failure.evidence),
                 log_tail: secrets.hide(&failure.log_tail),
                 ..failure

@@ -12,11 +12,11 @@ use crate::TunerError;
 
 /// The format version of a file. It is parsed first, because the other fields may differ in another format.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(crate) struct Version {
+pub(crate) struct FormatVersion {
     pub format: u32,
 }
 
-impl Version {
+impl FormatVersion {
     /// Checks that the version is the supported one.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use engine::replay::trace::{FORMAT, PositionTrace};
 
 use crate::{
     TunerError,
-    files::atomic_file::{self, Version},
+    files::atomic_file::{self, FormatVersion},
 };
 
 /// Largest file in bytes: about a million positions of 30 nodes.
@@ -40,7 +40,7 @@ pub fn read(path: &Path) -> Result<Vec<PositionTrace>, TunerError> {
             path: path.to_owned(),
             reason: format!("line {}: {reason}", at + 1),
         };
-        let version: Version = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+        let version: FormatVersion = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
         version.expect(FORMAT).map_err(wrong)?;
         serde_json::from_str(line).map_err(|error| wrong(error.to_string()))
     };

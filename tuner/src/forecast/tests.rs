@@ -10,19 +10,19 @@ use schemas::{sweep::Objective, tree::TreeShape};
 use super::*;
 use crate::{
     prediction::{
-        capture::{Demand, Limits, optimize},
+        capture::{CaptureLimits, Demand, optimize},
         latency::{
-            Clock, Kind, Machine, Point, RoundModel, Sample,
-            design::{Space, design},
+            LatencyMachine, Point, PrefillKind, RoundClock, RoundModel, TimedSample,
+            design::{DesignSpace, design},
             prefill::PrefillModel,
         },
     },
     runner::{self, Ended, TrialOptions},
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::Trial,
     },
-    workload::Workload,
+    workload::LoadedWorkload,
 };
 
 fn need(prompt_tokens: usize, output_tokens: usize, rounds: usize) -> Need {
@@ -221,7 +221,7 @@ fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64,
     let completions = engine.run(requests.clone()).expect("they run");
     let needs: Vec<Need> =
         completions.iter().map(|one| need(one.prompt_tokens, one.output_ids.len(), one.rounds)).collect();
-    let workload = Workload {
+    let workload = LoadedWorkload {
         requests,
         warm_up_tokens: 0,
         hash: String::new(),
@@ -231,7 +231,7 @@ fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64,
         seed: 0,
     };
     let before = engine.statistics().rounds;
-    let trial = Trial { configuration: Configuration::of(shape), load: Load::BatchSize(batch_size), repeat: 0 };
+    let trial = Trial { configuration: Configuration::of(shape), load: TrialLoad::BatchSize(batch_size), repeat: 0 };
     let interrupted = AtomicBool::new(false);
     let terms = TrialOptions {
         workload: &workload,
@@ -282,15 +282,15 @@ fn with_rounds_in_flight_the_forecast_is_near() {
 fn timed_rounds_lead_to_a_forecast_and_to_capture_sizes() {
     let mut engine = engine(DeviceChoice::Cpu, TreeShape::OFF);
     let shape: TreeShape = "2,4,6".parse().expect("a shape");
-    let space = Space {
+    let space = DesignSpace {
         shapes: vec![TreeShape::chain(2), shape],
         batches: vec![1, 2, 4],
         contexts: vec![24, 48],
         cache_tokens: None,
     };
     let times = engine.time_rounds(&design(&space, 10), 3).expect("they are timed");
-    let samples: Vec<Sample> = times.iter().map(|one| Sample::of(one, Clock::Wall)).collect();
-    let machine = Machine::of(&engine).expect("the CPU is measured");
+    let samples: Vec<TimedSample> = times.iter().map(|one| TimedSample::of(one, RoundClock::Wall)).collect();
+    let machine = LatencyMachine::of(&engine).expect("the CPU is measured");
     let model = RoundModel::fit(machine, &samples).expect("it fits");
     let prefill: Vec<PrefillTime> = times.iter().filter_map(|one| one.prefill).collect();
     let prefill = PrefillModel::fit(&prefill).expect("it fits");
@@ -298,8 +298,8 @@ fn timed_rounds_lead_to_a_forecast_and_to_capture_sizes() {
     let round_ms = |batch, context| {
         let predicted = model.predict(&Point { shape, batch, context });
         match predicted.kind {
-            Kind::Interpolated => Ok(predicted.ms),
-            Kind::Extrapolated(beyond) => Err(TunerError::Configuration(format!("{beyond:?}"))),
+            PrefillKind::Interpolated => Ok(predicted.ms),
+            PrefillKind::Extrapolated(beyond) => Err(TunerError::Configuration(format!("{beyond:?}"))),
         }
     };
     let needs = [need(24, 21, 10), need(28, 19, 9), need(30, 9, 4), need(25, 17, 8)];
@@ -308,7 +308,7 @@ fn timed_rounds_lead_to_a_forecast_and_to_capture_sizes() {
     assert_eq!(forecast.output_tokens, 66);
     assert!(forecast.batches.len() == 3 && forecast.batches[2] > 0, "{forecast:?}");
     let demand = Demand::new(&forecast.batches, 4, |batch| round_ms(batch, 30.0)).expect("it is one");
-    let lists = optimize(&demand, &Limits { graphs: 3, memory: None }).expect("it is possible");
+    let lists = optimize(&demand, &CaptureLimits { graphs: 3, memory: None }).expect("it is possible");
     assert!(lists.iter().all(|list| list.sizes.last() == Some(&4) && list.expected_ms > 0.0));
     let far = simulate(&[need(4000, 21, 10)], &closed(1), &setup, round_ms, |tokens| prefill.step(tokens));
     assert!(far.expect_err("nothing was timed there").to_string().contains("Context"));

@@ -3,7 +3,7 @@
 use launch::{Argument, Launch, Syntax};
 use schemas::{engines::Engine, flags::Key, quoting::quoted, secrets};
 
-use super::{Treated, Wanted, missing::Missing, speculation};
+use super::{LaunchOverrides, Treated, missing::Missing, speculation};
 
 const VARIED: (&str, &str) = ("varied", "what the sweep tries");
 const OWN_ADDRESS: (&str, &str) =
@@ -39,7 +39,7 @@ pub struct Arguments {
 }
 
 /// Takes the arguments of a launch apart.
-pub fn of(launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Arguments {
+pub fn of(launch: &Launch, wanted: &LaunchOverrides, missing: &mut Missing) -> Arguments {
     let mut found = Arguments::default();
     let mut caches = true;
     let verified = speculation::of(launch, None).ok().and_then(|own| own.own).map_or(1, |own| own.num_draft_tokens);

@@ -8,7 +8,7 @@ use std::{
 use launch::{ContainerRun, Launch, RunOptions, is_runtime};
 use schemas::{quoting::quoted, secrets::is_secret_variable};
 
-use super::{Program, Treated, missing::Missing};
+use super::{LaunchProgram, Treated, missing::Missing};
 
 /// Options of `run` that the sweep sets, or that keep it from watching the server.
 const SET_BY_SWEEP: [&str; 19] = [
@@ -35,7 +35,7 @@ const SET_BY_SWEEP: [&str; 19] = [
 const OPTIONS: &str = "a container of the sweep has a name of its own, the host's network and no terminal";
 
 /// The words of a `docker run` command, taken apart.
-struct Run<'a> {
+struct ContainerStart<'a> {
     /// Up to and including `run`.
     runtime: &'a [String],
     options: RunOptions,
@@ -43,7 +43,7 @@ struct Run<'a> {
     image: &'a [String],
 }
 
-impl<'a> Run<'a> {
+impl<'a> ContainerStart<'a> {
     /// Reads a command such as `sudo docker run OPTIONS IMAGE …`; `None` if it runs no container.
     fn of(words: &'a [String]) -> Option<Self> {
         let program = words.iter().position(|word| is_runtime(word))?;
@@ -56,8 +56,8 @@ impl<'a> Run<'a> {
 }
 
 /// A launch whose own words run a container; `None` if they do not.
-pub fn of_words(words: &[String], around: &BTreeMap<String, String>) -> Option<Program> {
-    let run = Run::of(words)?;
+pub fn of_words(words: &[String], around: &BTreeMap<String, String>) -> Option<LaunchProgram> {
+    let run = ContainerStart::of(words)?;
     let given = ["e", "env"].into_iter().flat_map(|option| run.options.values(option));
     let given = given.map(|given| match given.split_once('=') {
         Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
@@ -74,12 +74,12 @@ pub fn of_words(words: &[String], around: &BTreeMap<String, String>) -> Option<P
         measured: format!("--network host, no {}", left_out(&run.options)),
         why: OPTIONS,
     });
-    Some(Program { command, env, treated: treated.into_iter().collect(), folder: None })
+    Some(LaunchProgram { command, env, treated: treated.into_iter().collect(), folder: None })
 }
 
 /// The command without its container, for an engine that is installed here; `None` if it runs no container.
 pub fn without(words: &[String]) -> Option<Vec<String>> {
-    let run = Run::of(words)?;
+    let run = ContainerStart::of(words)?;
     let entry_point = run.options.value("entrypoint").map(str::to_owned);
     Some(entry_point.into_iter().chain(run.image.get(1..).unwrap_or_default().iter().cloned()).collect())
 }
@@ -94,7 +94,7 @@ pub fn of_text(
     folder: &Path,
     known: BTreeMap<String, String>,
     missing: &mut Missing,
-) -> Result<Program, String> {
+) -> Result<LaunchProgram, String> {
     let image = run.image.as_ref().and_then(|image| missing.word(image));
     let image = image.ok_or("the image of the container is not known")?;
     let program: Vec<String> = launch.program.iter().filter_map(|word| missing.word(&word.value)).collect();
@@ -132,7 +132,7 @@ pub fn of_text(
         run.left_out.iter().map(|what| row(what, "docker run has no counterpart: mount a folder of this host")),
     );
     treated.extend(unknown.iter().map(|name| row(name, "its value is not known here: set it in the environment")));
-    Ok(Program { command, env, treated, folder: None })
+    Ok(LaunchProgram { command, env, treated, folder: None })
 }
 
 /// The options that every container of a sweep gets. A secret is passed on by its name, so that its value is in no
@@ -177,7 +177,7 @@ fn mount(volume: &str, folder: &Path) -> String {
 
 /// The folder of this host that a container's folder is, by the mounts of the command.
 pub fn on_host(command: &[String], inside: &str) -> Option<String> {
-    let run = Run::of(command)?;
+    let run = ContainerStart::of(command)?;
     let mounts = ["v", "volume"].into_iter().flat_map(|option| run.options.values(option));
     let place = |volume: &str| {
         let mut parts = volume.split(':');
@@ -191,7 +191,7 @@ pub fn on_host(command: &[String], inside: &str) -> Option<String> {
 
 /// Makes folders of this host visible in the container of a command under their own paths.
 pub fn mount_models(command: &mut Vec<String>, folders: &[&str]) {
-    let Some(run) = Run::of(command).map(|run| run.runtime.len()) else { return };
+    let Some(run) = ContainerStart::of(command).map(|run| run.runtime.len()) else { return };
     let mut mounts = BTreeSet::new();
     for folder in folders.iter().filter(|folder| folder.starts_with('/')) {
         // Files of a snapshot of the hub's cache are links to a folder next to it.

@@ -8,7 +8,7 @@ use schemas::{
     text::{Source, is_variable_name},
 };
 
-use super::{Program, Treated, Wanted, container, missing::Missing};
+use super::{LaunchOverrides, LaunchProgram, Treated, container, missing::Missing};
 
 /// Programs that start another one in the same process or beside it: the sweep does that itself.
 const DROPPED: [&str; 6] = ["exec", "nohup", "setsid", "time", "command", "env"];
@@ -17,7 +17,12 @@ const ELSEWHERE: [&str; 9] =
     ["srun", "ssh", "kubectl", "ray", "torchrun", "mpirun", "accelerate", "singularity", "apptainer"];
 
 /// What starts the servers of a launch, and what is said about it.
-pub fn of(source: &Source, launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Result<Program, String> {
+pub fn of(
+    source: &Source,
+    launch: &Launch,
+    wanted: &LaunchOverrides,
+    missing: &mut Missing,
+) -> Result<LaunchProgram, String> {
     let mut program = words_of(source, launch, wanted, missing)?;
     let is_own = wanted.start.is_none() && wanted.command.is_none();
     let in_container = program.command.iter().any(|word| is_runtime(word));
@@ -44,7 +49,7 @@ pub fn of(source: &Source, launch: &Launch, wanted: &Wanted, missing: &mut Missi
     Ok(program)
 }
 
-impl Program {
+impl LaunchProgram {
     /// Starts the command in a folder.
     fn run_in(&mut self, folder: String) {
         let words = ["sh", "-c", "cd \"$0\" && exec \"$@\"", folder.as_str()].map(str::to_owned);
@@ -54,12 +59,17 @@ impl Program {
 }
 
 /// The user's start command, the given words, the launch's container, or its own words.
-fn words_of(source: &Source, launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Result<Program, String> {
+fn words_of(
+    source: &Source,
+    launch: &Launch,
+    wanted: &LaunchOverrides,
+    missing: &mut Missing,
+) -> Result<LaunchProgram, String> {
     // A value that is not known here may be one that the engine does not need.
     let known =
         launch.environment.iter().filter_map(|(name, value)| Some((name.clone(), value.value.known()?.to_owned())));
     let mut env: BTreeMap<String, String> = known.collect();
-    let alone = |command: Vec<String>, env| Ok(Program { command, env, treated: Vec::new(), folder: None });
+    let alone = |command: Vec<String>, env| Ok(LaunchProgram { command, env, treated: Vec::new(), folder: None });
     if let Some(start) = &wanted.start {
         return alone(start.command(), env);
     }
@@ -87,7 +97,7 @@ fn words_of(source: &Source, launch: &Launch, wanted: &Wanted, missing: &mut Mis
             measured: default_command(launch.engine).join(" "),
             why: "the engine that is installed here is started; another one: --command",
         }];
-        return Ok(Program { command: default_command(launch.engine), env, treated, folder: None });
+        return Ok(LaunchProgram { command: default_command(launch.engine), env, treated, folder: None });
     }
     // slime starts its servers itself.
     if launch.engine == Engine::Slime {

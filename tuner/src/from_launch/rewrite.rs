@@ -13,7 +13,7 @@ use schemas::{
 };
 use serde_json::{Map, Value};
 
-use super::{Draft, speculation};
+use super::{LaunchDraft, speculation};
 use crate::trials::configuration::Configuration;
 
 /// A changed launch.
@@ -27,7 +27,7 @@ pub struct Rewritten {
 
 /// Changes a launch to the shape of a configuration, and to its capture sizes if it has some. [`TreeShape::OFF`]
 /// removes speculation.
-pub fn rewrite(source: &Source, launch: &Launch, draft: &Draft, to: &Configuration) -> Rewritten {
+pub fn rewrite(source: &Source, launch: &Launch, draft: &LaunchDraft, to: &Configuration) -> Rewritten {
     let written = as_written(source, launch).filter(Launch::is_editable);
     let edits = written.as_ref().and_then(|written| match launch.engine {
         // Another draft changes the whole JSON.
@@ -48,13 +48,13 @@ fn as_written(source: &Source, launch: &Launch) -> Option<Launch> {
 }
 
 /// Whether a draft is not the one that a launch has.
-fn has_other_draft(launch: &Launch, draft: &Draft) -> bool {
+fn has_other_draft(launch: &Launch, draft: &LaunchDraft) -> bool {
     speculation::of(launch, None).is_ok_and(|own| own.draft != *draft)
 }
 
 /// The edits of flags; `None` if the value of one comes from outside the text. `read` is the launch with the variables from
 /// outside.
-fn edits_of_flags(launch: &Launch, read: &Launch, draft: &Draft, to: &Configuration) -> Option<Vec<Edit>> {
+fn edits_of_flags(launch: &Launch, read: &Launch, draft: &LaunchDraft, to: &Configuration) -> Option<Vec<Edit>> {
     let (version, _) = version_of(launch, None);
     let speculative = Key::ALL.iter().filter(|key| is_of_speculation(**key));
     let removed = speculative.filter(|_| to.shape.is_off()).filter_map(|key| launch.remove(*key));
@@ -82,7 +82,7 @@ fn is_of_speculation(key: Key) -> bool {
 }
 
 /// The flags of a draft and a shape, and of capture sizes.
-fn values(launch: &Launch, draft: &Draft, to: &Configuration) -> impl Iterator<Item = (Key, String)> {
+fn values(launch: &Launch, draft: &LaunchDraft, to: &Configuration) -> impl Iterator<Item = (Key, String)> {
     let shape = to.shape;
     let mut of_shape = vec![
         (Key::SpeculativeAlgorithm, draft.algorithm.clone()),
@@ -136,7 +136,7 @@ fn configuration(launch: &Launch, shape: TreeShape) -> Option<String> {
     Some(Value::Object(keys).to_string())
 }
 
-fn flags(launch: &Launch, draft: &Draft, to: &Configuration) -> String {
+fn flags(launch: &Launch, draft: &LaunchDraft, to: &Configuration) -> String {
     let shape = to.shape;
     if launch.engine == Engine::Vllm {
         if shape.is_off() {

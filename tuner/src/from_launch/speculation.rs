@@ -17,22 +17,22 @@ use schemas::{
 };
 use serde_json::Value;
 
-use super::Draft;
+use super::LaunchDraft;
 
 /// Keys of vLLM's configuration that the sweep sets.
 const SET_BY_SWEEP: [&str; 4] = ["method", "model", "num_speculative_tokens", chain_tables::VLLM_SCHEDULE];
 
 /// The draft, and the launch's own shape.
 #[derive(Debug)]
-pub struct Speculation {
-    pub draft: Draft,
+pub struct LaunchSpeculation {
+    pub draft: LaunchDraft,
     pub own: Option<TreeShape>,
     /// Further keys of vLLM's configuration.
     pub keys: BTreeMap<String, Value>,
 }
 
 /// The speculation of a launch, or with the given draft.
-pub fn of(launch: &Launch, given: Option<&Draft>) -> Result<Speculation, String> {
+pub fn of(launch: &Launch, given: Option<&LaunchDraft>) -> Result<LaunchSpeculation, String> {
     let own = match launch.engine {
         Engine::Vllm => of_vllm(launch),
         Engine::Sglang | Engine::Slime | Engine::Spectune => of_flags(launch),
@@ -43,7 +43,7 @@ pub fn of(launch: &Launch, given: Option<&Draft>) -> Result<Speculation, String>
         }
         let own = own.filter(|own| own.draft.algorithm == draft.algorithm);
         let (own, keys) = own.map(|own| (own.own, own.keys)).unwrap_or_default();
-        return Ok(Speculation { draft: draft.clone(), own, keys });
+        return Ok(LaunchSpeculation { draft: draft.clone(), own, keys });
     }
     let Some(own) = own else {
         if launch.has(Key::SpeculativeAlgorithm) || launch.vllm_flag("--speculative-config").is_some() {
@@ -68,7 +68,7 @@ pub fn of(launch: &Launch, given: Option<&Draft>) -> Result<Speculation, String>
 }
 
 /// Why an engine does not draft with what the user gives; `None` if it does.
-fn unfit(engine: Engine, draft: &Draft) -> Option<String> {
+fn unfit(engine: Engine, draft: &LaunchDraft) -> Option<String> {
     let algorithm = draft.algorithm.as_str();
     if !is_varied(engine, algorithm) {
         let names: Vec<&str> = algorithms().filter(|name| is_varied(engine, name)).collect();
@@ -91,7 +91,7 @@ fn is_varied(engine: Engine, algorithm: &str) -> bool {
 }
 
 /// What a draft makes of a shape; the block of a head that is not on this machine may have any size.
-pub fn nodes(draft: &Draft) -> NodeSource {
+pub fn nodes(draft: &LaunchDraft) -> NodeSource {
     match NodeSource::named(&draft.algorithm) {
         NodeSource::Block(unknown) => nodes_of(Path::new(&draft.path)).unwrap_or(NodeSource::Block(unknown)),
         known => known,
@@ -99,23 +99,23 @@ pub fn nodes(draft: &Draft) -> NodeSource {
 }
 
 /// The chain of a head's own block; `None` if the head is not on this machine.
-fn own_block(draft: &Draft) -> Option<TreeShape> {
+fn own_block(draft: &LaunchDraft) -> Option<TreeShape> {
     match nodes_of(Path::new(&draft.path))? {
         NodeSource::Block(block) => Some(block.chain()),
         NodeSource::Beams | NodeSource::Text(_) => None,
     }
 }
 
-fn of_flags(launch: &Launch) -> Option<Speculation> {
+fn of_flags(launch: &Launch) -> Option<LaunchSpeculation> {
     let algorithm = launch.text(Key::SpeculativeAlgorithm)?.value.to_ascii_uppercase();
     let path = launch.text(Key::SpeculativeDraftModelPath).map(|path| path.value.to_owned()).unwrap_or_default();
-    let draft = Draft { path, algorithm };
+    let draft = LaunchDraft { path, algorithm };
     let own = shape_of_flags(launch, &draft);
-    Some(Speculation { draft, own, keys: BTreeMap::new() })
+    Some(LaunchSpeculation { draft, own, keys: BTreeMap::new() })
 }
 
 /// The shape that the flags of SGLang mean; `None` if it is not known.
-fn shape_of_flags(launch: &Launch, draft: &Draft) -> Option<TreeShape> {
+fn shape_of_flags(launch: &Launch, draft: &LaunchDraft) -> Option<TreeShape> {
     let number = |key| launch.count(key).map(|count| count.value);
     let rows = number(Key::SpeculativeNumDraftTokens);
     match NodeSource::named(&draft.algorithm) {
@@ -143,11 +143,11 @@ fn shape_of_flags(launch: &Launch, draft: &Draft) -> Option<TreeShape> {
     }
 }
 
-fn of_vllm(launch: &Launch) -> Option<Speculation> {
+fn of_vllm(launch: &Launch) -> Option<LaunchSpeculation> {
     let speculation = launch.vllm_speculation()?;
     let method = speculation.method.clone()?;
     let algorithm = algorithm_of_vllm(&method).unwrap_or(&method);
-    let draft = Draft { path: speculation.model.unwrap_or_default(), algorithm: algorithm.to_owned() };
+    let draft = LaunchDraft { path: speculation.model.unwrap_or_default(), algorithm: algorithm.to_owned() };
     let steps = speculation.num_speculative_tokens.and_then(|count| usize::try_from(count).ok());
     let own = match steps {
         Some(steps) => Some(steps).filter(|steps| (1..=TreeShape::LARGEST).contains(steps)).map(TreeShape::chain),
@@ -159,5 +159,5 @@ fn of_vllm(launch: &Launch) -> Option<Speculation> {
     let keys =
         keys.filter_map(|(name, key)| Some((name.clone(), key.value.clone()?))).filter(|(_, value)| !value.is_null());
     let keys = keys.collect();
-    Some(Speculation { draft, own, keys })
+    Some(LaunchSpeculation { draft, own, keys })
 }

@@ -5,7 +5,7 @@ use crate::system::stop_command;
 
 /// The user's commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct LaunchStart {
     /// Starts the servers: a line of shell, which gets the flags of a configuration in place of `{flags}`, or at its end.
     pub start: String,
     /// Ends them; without it, the start command runs until it is ended itself.
@@ -14,7 +14,7 @@ pub struct Start {
     pub address: Option<String>,
 }
 
-impl Start {
+impl LaunchStart {
     /// The words that start a server, before its flags. They are one process that ends the servers when it is terminated,
     /// whoever terminates it.
     pub fn command(&self) -> Vec<String> {
@@ -41,8 +41,8 @@ mod tests {
 
     use super::*;
 
-    fn start(start: &str, stop: Option<&str>) -> Start {
-        Start { start: start.into(), stop: stop.map(str::to_owned), address: None }
+    fn start(start: &str, stop: Option<&str>) -> LaunchStart {
+        LaunchStart { start: start.into(), stop: stop.map(str::to_owned), address: None }
     }
 
     #[test]
@@ -55,7 +55,7 @@ mod tests {
     fn what_returned_is_ended_by_the_stop_command_and_a_failure_keeps_its_code() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name);
-        let shell = |start: Start| {
+        let shell = |start: LaunchStart| {
             let words = start.command();
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]).arg("--flag").current_dir(folder.path()).stdin(Stdio::null());

@@ -7,7 +7,10 @@ use schemas::{
     tree::{NodeSource, TreeShape},
 };
 
-use super::{Draft, LaunchSweep, Rewritten, Start, Treated, Wanted, choose, read_to_run, rewrite, sweep_of, variables};
+use super::{
+    LaunchDraft, LaunchOverrides, LaunchStart, LaunchSweep, Rewritten, Treated, choose, read_to_run, rewrite, sweep_of,
+    variables,
+};
 use crate::trials::configuration::{Configuration, Knobs};
 
 const SGLANG: &str = "\
@@ -28,11 +31,11 @@ fn read(name: &str, text: &str) -> (Source, Parsed) {
     (source, parsed)
 }
 
-fn wanted() -> Wanted {
+fn wanted() -> LaunchOverrides {
     let text = "[models]\ntarget='t'\ndraft='d'\nalgorithm='EAGLE3'\n[workload]\nrandom={input_length=8}\nrequests=4\n";
     let file = schemas::sweep::SweepFile::read(&Source::new("s", text)).expect("a sweep file");
     let workload = Workload { random: Some(RandomPrompts { input_length: 8, ratio: 1.0 }), ..file.workload };
-    Wanted {
+    LaunchOverrides {
         workload,
         concurrency: vec![1, 8],
         repeats: 3,
@@ -47,17 +50,22 @@ fn wanted() -> Wanted {
     }
 }
 
-fn sweep(name: &str, text: &str, wanted: &Wanted) -> Result<LaunchSweep, Vec<String>> {
+fn sweep(name: &str, text: &str, wanted: &LaunchOverrides) -> Result<LaunchSweep, Vec<String>> {
     sweep_with(name, text, wanted, &[])
 }
 
-fn sweep_with(name: &str, text: &str, wanted: &Wanted, values: &[(&str, &str)]) -> Result<LaunchSweep, Vec<String>> {
+fn sweep_with(
+    name: &str,
+    text: &str,
+    wanted: &LaunchOverrides,
+    values: &[(&str, &str)],
+) -> Result<LaunchSweep, Vec<String>> {
     let source = Source::new(name, text);
     let given: BTreeMap<String, String> =
         values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let variables = self::variables(given);
     let parsed = read_to_run(&source, &variables);
-    let wanted = Wanted { variables: Some(variables), ..wanted.clone() };
+    let wanted = LaunchOverrides { variables: Some(variables), ..wanted.clone() };
     sweep_of(&source, choose(&source, &parsed.launches, None).expect("one launch"), &wanted)
 }
 
@@ -197,7 +205,7 @@ fn a_launch_without_speculation_takes_a_draft() {
     let sweep = sweep(
         "run.sh",
         text,
-        &Wanted { draft: Some(Draft { path: "d".into(), algorithm: "EAGLE3".into() }), ..wanted() },
+        &LaunchOverrides { draft: Some(LaunchDraft { path: "d".into(), algorithm: "EAGLE3".into() }), ..wanted() },
     )
     .expect("a sweep");
     assert_eq!((sweep.file.models.draft.as_str(), sweep.own), ("d", None));
@@ -239,7 +247,7 @@ fn with_shape(source: &Source, parsed: &Parsed, shape: TreeShape) -> Rewritten {
 
 #[test]
 fn another_draft_is_written_with_its_shape() {
-    let other = Draft { path: "/m/other".into(), algorithm: "EAGLE".into() };
+    let other = LaunchDraft { path: "/m/other".into(), algorithm: "EAGLE".into() };
     let changed = |text: &str| {
         let (source, parsed) = read("run.sh", text);
         rewrite(&source, &parsed.launches[0], &other, &Configuration::of(TreeShape::chain(3)))
@@ -252,8 +260,8 @@ fn another_draft_is_written_with_its_shape() {
     assert!(found.flags.contains("/m/other") && found.flags.contains("\"eagle\""), "{}", found.flags);
 }
 
-fn draft() -> Draft {
-    Draft { path: "/m/draft".into(), algorithm: "EAGLE3".into() }
+fn draft() -> LaunchDraft {
+    LaunchDraft { path: "/m/draft".into(), algorithm: "EAGLE3".into() }
 }
 
 #[test]
@@ -359,8 +367,11 @@ fn variables_in_speculative_flags_are_asked_for() {
     for part in ["--set NO_DRAFT=VALUE", "--set NO_TOPK=VALUE", "$((1+2))"] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    let draft = Draft { path: "d".into(), algorithm: "EAGLE3".into() };
-    assert!(sweep("run.sh", text, &Wanted { draft: Some(draft), ..wanted() }).is_ok(), "another draft replaces them");
+    let draft = LaunchDraft { path: "d".into(), algorithm: "EAGLE3".into() };
+    assert!(
+        sweep("run.sh", text, &LaunchOverrides { draft: Some(draft), ..wanted() }).is_ok(),
+        "another draft replaces them"
+    );
 }
 
 /// A launch, the shape that it runs, the shapes that are tried beside it, and the launch with one of them.
@@ -445,7 +456,7 @@ fn a_docker_run_gets_a_network_and_keeps_its_secrets_out_of_the_command() {
     super::mount_models(&mut command, &["/data/m", "/cache/models--o--d/snapshots/1", "org/m"]);
     let mounted = "run --volume /cache/models--o--d:/cache/models--o--d:ro --volume /data/m:/data/m:ro --gpus";
     assert!(command.join(" ").contains(mounted), "{command:?}");
-    let local = self::sweep("run.sh", text, &Wanted { local: true, ..wanted() }).expect("a sweep");
+    let local = self::sweep("run.sh", text, &LaunchOverrides { local: true, ..wanted() }).expect("a sweep");
     assert_eq!(local.file.system.command, ["vllm", "serve"]);
 }
 
@@ -462,7 +473,7 @@ fn a_service_is_run_by_docker_or_without_it() {
          -m sglang.launch_server"
     );
     assert_eq!(treatment(&sweep, "MISSING_HERE_X").measured, "left out");
-    let local = self::sweep("/srv/compose.yaml", text, &Wanted { local: true, ..wanted() }).expect("a sweep");
+    let local = self::sweep("/srv/compose.yaml", text, &LaunchOverrides { local: true, ..wanted() }).expect("a sweep");
     assert_eq!(local.file.system.command, ["python3", "-m", "sglang.launch_server"]);
     assert!(local.file.system.env.contains_key("HF_TOKEN"));
 }
@@ -474,12 +485,12 @@ fn several_nodes_need_commands_that_start_and_end_them() {
                 --speculative-num-steps 2 --tp 16\n";
     let told = sweep("run.sh", text, &wanted()).expect_err("refused").join("\n");
     assert!(told.contains("--start and --stop"), "{told}");
-    let start = Start {
+    let start = LaunchStart {
         start: "sbatch --wait s.sh".into(),
         stop: Some("scancel -n s".into()),
         address: Some("http://n1:30000".into()),
     };
-    let sweep = self::sweep("run.sh", text, &Wanted { start: Some(start), ..wanted() }).expect("a sweep");
+    let sweep = self::sweep("run.sh", text, &LaunchOverrides { start: Some(start), ..wanted() }).expect("a sweep");
     assert_eq!(sweep.file.system.extra_args, ["--tp", "16"]);
     assert_eq!(sweep.file.system.address.as_deref(), Some("http://n1:30000"));
     assert_eq!(treatment(&sweep, "--nnodes").why, "the start command sets it");
@@ -487,7 +498,7 @@ fn several_nodes_need_commands_that_start_and_end_them() {
 
 #[test]
 fn the_prefix_cache_stays_if_that_is_wanted_and_the_launch_has_one() {
-    let keep = Wanted { keep_prefix_cache: true, ..wanted() };
+    let keep = LaunchOverrides { keep_prefix_cache: true, ..wanted() };
     let sweep = self::sweep("run.sh", SGLANG, &keep).expect("a sweep");
     assert!(sweep.file.system.keep_prefix_cache);
     assert_eq!(treatment(&sweep, "prefix cache").measured, "flushed before every trial");

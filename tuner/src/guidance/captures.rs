@@ -7,12 +7,12 @@ use super::{
 use crate::{
     TunerError,
     prediction::{
-        capture::{self, Demand, Limits},
-        guide::{CaptureChoice, CaptureList, CapturePoint},
+        capture::{self, CaptureLimits, Demand},
+        guide::{CaptureChoice, CapturePoint, GuideCaptureList},
         latency::Point,
     },
     preparation::{Ready, request::SweepRequest},
-    trials::configuration::Load,
+    trials::configuration::TrialLoad,
 };
 
 /// The best list for the best predicted configuration of each load, next to commonly used lists. Empty if rounds run
@@ -29,7 +29,7 @@ pub fn choose(
         return Ok(Vec::new());
     }
     let largest = engine.max_running_requests();
-    let best = |load: Load| {
+    let best = |load: TrialLoad| {
         let of = predictions.iter().filter(move |one| one.prediction.load == load);
         of.max_by(|a, b| a.prediction.output_tokens_per_s.total_cmp(&b.prediction.output_tokens_per_s))
     };
@@ -43,14 +43,14 @@ fn choice(best: &Predicted, largest: usize, graphs: usize, timed: &Timed) -> Res
     let largest = prediction.load.batch_size().unwrap_or(largest).min(largest);
     let round_ms = |batch: usize| Ok(timed.model.ms(&Point { shape, batch, context: *context }));
     let demand = Demand::new(&forecast.batches, largest, round_ms)?;
-    let curve = capture::optimize(&demand, &Limits { graphs, memory: None })?;
-    let list = |name: &str, list: &capture::CaptureList| CaptureList {
+    let curve = capture::optimize(&demand, &CaptureLimits { graphs, memory: None })?;
+    let list = |name: &str, list: &capture::CaptureList| GuideCaptureList {
         name: name.into(),
         sizes: list.sizes.clone(),
         seconds: list.expected_ms / 1e3,
         padding: list.padding_percent / 100.0,
     };
-    let mut lists: Vec<CaptureList> = curve.last().map(|best| list("chosen", best)).into_iter().collect();
+    let mut lists: Vec<GuideCaptureList> = curve.last().map(|best| list("chosen", best)).into_iter().collect();
     lists
         .extend(capture::known_lists(largest).iter().map(|(name, sizes)| list(name, &capture::assess(&demand, sizes))));
     Ok(CaptureChoice {

@@ -12,11 +12,11 @@ use crate::{
     forecast::{Arrivals, Forecast, Need, Setup, rounds_behind, simulate},
     prediction::{
         guide::{AcceptanceTable, Prediction},
-        latency::{Beyond, Kind, Point},
+        latency::{Beyond, Point, PrefillKind},
     },
     preparation::{Ready, request::SweepRequest},
-    trials::configuration::{Configuration, Load},
-    workload::{Workload, context},
+    trials::configuration::{Configuration, TrialLoad},
+    workload::{LoadedWorkload, context},
 };
 
 /// A prediction with the forecast that it comes from.
@@ -54,9 +54,9 @@ pub fn all(
 
 fn predict(
     engine: &Engine,
-    workload: &Workload,
+    workload: &LoadedWorkload,
     configuration: &Configuration,
-    load: Load,
+    load: TrialLoad,
     needs: &[Need],
     timed: &Timed,
 ) -> Result<Predicted, TunerError> {
@@ -72,8 +72,8 @@ fn predict(
         mixed_prefill: false,
     };
     let arrivals = match load {
-        Load::BatchSize(batch_size) => Arrivals::Closed { batch_size: batch_size.min(setup.max_running_requests) },
-        Load::RequestRate(_) | Load::Recorded => {
+        TrialLoad::BatchSize(batch_size) => Arrivals::Closed { batch_size: batch_size.min(setup.max_running_requests) },
+        TrialLoad::RequestRate(_) | TrialLoad::Recorded => {
             let at = workload.arrivals(load, 0).unwrap_or_default();
             Arrivals::Open { at_ms: at.iter().map(|at| at.as_secs_f64() * 1e3).collect() }
         }
@@ -95,8 +95,8 @@ fn predict(
         latency_ms: forecast.latency_ms.median,
         time_to_first_token_ms: forecast.time_to_first_token_ms.median,
         extrapolated: match kind(usual.max(1)) {
-            Kind::Interpolated => None,
-            Kind::Extrapolated(beyond) => Some(beyond.iter().map(words).collect::<Vec<_>>().join(", ")),
+            PrefillKind::Interpolated => None,
+            PrefillKind::Extrapolated(beyond) => Some(beyond.iter().map(words).collect::<Vec<_>>().join(", ")),
         },
     };
     Ok(Predicted { prediction, forecast, context })
@@ -108,7 +108,13 @@ fn words(beyond: &Beyond) -> String {
 }
 
 /// The needs of each request of a trial under a shape.
-fn needs(workload: &Workload, load: Load, shape: TreeShape, length: f64, replayed: Option<&Replayed>) -> Vec<Need> {
+fn needs(
+    workload: &LoadedWorkload,
+    load: TrialLoad,
+    shape: TreeShape,
+    length: f64,
+    replayed: Option<&Replayed>,
+) -> Vec<Need> {
     let count = workload.requests.len().max(load.batch_size().unwrap_or(0));
     let place = replayed.and_then(|replayed| replayed.shapes.iter().position(|one| *one == shape));
     let need = |(at, request): (usize, &engine::Request)| {
@@ -140,8 +146,8 @@ mod tests {
     use crate::{
         fixtures::demo,
         prediction::{
-            guide::{CrossValidation, RoundTimeSummary},
-            latency::{Machine, RoundModel, Sample, prefill::PrefillModels},
+            guide::{GuideErrors, RoundTimeSummary},
+            latency::{LatencyMachine, RoundModel, TimedSample, prefill::PrefillModels},
         },
     };
 
@@ -152,8 +158,8 @@ mod tests {
         let shapes = [TreeShape::OFF, TreeShape::chain(1), TreeShape::chain(3)];
         let points = shapes.iter().flat_map(|shape| [1, 2].map(|batch| (*shape, batch)));
         let points = points.flat_map(|(shape, batch)| [16.0, 64.0].map(|context| Point { shape, batch, context }));
-        let samples: Vec<Sample> = points.map(|point| Sample { point, ms: vec![2.0; 3] }).collect();
-        let machine = Machine::of(&engine).expect("the CPU is measured");
+        let samples: Vec<TimedSample> = points.map(|point| TimedSample { point, ms: vec![2.0; 3] }).collect();
+        let machine = LatencyMachine::of(&engine).expect("the CPU is measured");
         let model = RoundModel::fit(machine, &samples).expect("it fits");
         let read = |draft, tokens, milliseconds| PrefillTime {
             tokens,
@@ -163,9 +169,9 @@ mod tests {
         };
         let prefills = [read(true, 10, 4), read(true, 50, 4), read(false, 10, 1), read(false, 50, 1)];
         let prefill = PrefillModels::fit(&prefills).expect("it fits");
-        let error = CrossValidation::default();
+        let error = GuideErrors::default();
         let timed = Timed { model, prefill, summary: RoundTimeSummary { parameters: vec![], error, points: vec![] } };
-        let workload = Workload {
+        let workload = LoadedWorkload {
             requests: vec![],
             recorded: vec![],
             seed: 0,
@@ -177,7 +183,7 @@ mod tests {
         let need = Need { prompt_tokens: 20, output_tokens: 5, rounds: 4 };
         for (shape, expected) in [(shapes[0], 1.0), (shapes[1], 4.0), (shapes[2], 4.0)] {
             let configuration = Configuration::of(shape);
-            let predicted = predict(&engine, &workload, &configuration, Load::BatchSize(1), &[need], &timed);
+            let predicted = predict(&engine, &workload, &configuration, TrialLoad::BatchSize(1), &[need], &timed);
             let first = predicted.expect("it is played").prediction.time_to_first_token_ms;
             assert!((first - expected).abs() < 1e-6, "{shape}: {first}");
         }

@@ -11,9 +11,9 @@ use engine::{
 use crate::{
     TunerError,
     prediction::{
-        guide::{AcceptanceTable, CrossValidation, Parameter, RoundTimeSummary, TimedPoint},
+        guide::{AcceptanceTable, GuideErrors, Parameter, RoundTimeSummary, TimedPoint},
         latency::{
-            Clock, LatencyError, Machine, Point, RoundModel, Sample,
+            LatencyError, LatencyMachine, Point, RoundClock, RoundModel, TimedSample,
             design::{self, MOST_POINTS},
             prefill::PrefillModels,
         },
@@ -22,8 +22,8 @@ use crate::{
         Ready,
         request::{Progress, SweepRequest},
     },
-    trials::configuration::Load,
-    workload::{Workload, context},
+    trials::configuration::TrialLoad,
+    workload::{LoadedWorkload, context},
 };
 
 /// Timed rounds per point.
@@ -56,14 +56,15 @@ pub fn time(
     let contexts = contexts(&ready.workload);
     let engine = ready.engine()?;
     let capacity = engine.capacity();
-    let space = design::Space { shapes, batches, contexts, cache_tokens: Some(capacity.pages * capacity.page_size) };
+    let space =
+        design::DesignSpace { shapes, batches, contexts, cache_tokens: Some(capacity.pages * capacity.page_size) };
     let begin = Instant::now();
     let design = design::design(&space, MOST_POINTS);
     let (few, others) = design.split_at(FEWEST_POINTS.min(design.len()));
     let points = in_order(few);
     progress.preparing("rounds of a designed set of shapes, timed", points.len());
     let Some(mut times) = time_points(request, engine, &points, progress)? else { return Ok(None) };
-    let machine = Machine::of(engine)?;
+    let machine = LatencyMachine::of(engine)?;
     let first = RoundModel::fit(machine, &samples(&times)).map_err(unfit)?;
     let each = begin.elapsed().as_secs_f64() / points.len().max(1) as f64;
     let most = (WORTH * exhaustive_s(&first, ready, &space, acceptance) / each) as usize;
@@ -106,8 +107,8 @@ fn time_points(
     Ok(Some(times))
 }
 
-fn samples(times: &[RoundTimes]) -> Vec<Sample> {
-    times.iter().map(|times| Sample::of(times, Clock::Wall)).collect()
+fn samples(times: &[RoundTimes]) -> Vec<TimedSample> {
+    times.iter().map(|times| TimedSample::of(times, RoundClock::Wall)).collect()
 }
 
 fn unfit(error: LatencyError) -> TunerError {
@@ -115,11 +116,11 @@ fn unfit(error: LatencyError) -> TunerError {
 }
 
 /// Approximate time in s to measure every shape at every load with the requested repeats, without prefill.
-fn exhaustive_s(model: &RoundModel, ready: &Ready, space: &design::Space, acceptance: &AcceptanceTable) -> f64 {
+fn exhaustive_s(model: &RoundModel, ready: &Ready, space: &design::DesignSpace, acceptance: &AcceptanceTable) -> f64 {
     let asked = || ready.workload.requests.iter().map(context::asked);
     let tokens: usize = asked().map(|(_, output)| output).sum();
     let context = context::mean_halfway(asked());
-    let running = |load: &Load| load.batch_size().unwrap_or(ready.options.max_running_requests);
+    let running = |load: &TrialLoad| load.batch_size().unwrap_or(ready.options.max_running_requests);
     let each = ready.experiment.loads.iter().map(running).flat_map(|batch| {
         space.shapes.iter().map(move |shape| {
             let rounds = tokens as f64 / batch as f64 / acceptance.length(*shape).unwrap_or(1.0).max(1.0);
@@ -143,7 +144,7 @@ fn fitting(points: &[TimingPoint], engine: &Engine) -> Vec<TimingPoint> {
 /// open loops, where any batch may run.
 fn batches(ready: &Ready, graphs: &[usize]) -> Vec<usize> {
     let closed = ready.experiment.loads.iter().filter_map(|load| load.batch_size());
-    let open = ready.experiment.loads.iter().any(|load| !matches!(load, Load::BatchSize(_)));
+    let open = ready.experiment.loads.iter().any(|load| !matches!(load, TrialLoad::BatchSize(_)));
     let largest = if open { ready.options.max_running_requests } else { closed.clone().max().unwrap_or(1) };
     let step: usize = if open { 2 } else { 4 };
     let between =
@@ -155,7 +156,7 @@ fn batches(ready: &Ready, graphs: &[usize]) -> Vec<usize> {
 }
 
 /// Contexts to time: the shortest request halfway through its output, and the longest at its end.
-fn contexts(workload: &Workload) -> Vec<usize> {
+fn contexts(workload: &LoadedWorkload) -> Vec<usize> {
     let requests = || workload.requests.iter().map(context::asked);
     let halfway = |(prompt, output)| context::halfway(prompt, output) as usize;
     let shortest = requests().map(halfway).min().unwrap_or(1);
@@ -164,7 +165,7 @@ fn contexts(workload: &Workload) -> Vec<usize> {
     if longest < shortest + shortest / 4 { vec![longest] } else { vec![shortest, longest] }
 }
 
-fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[Sample]) -> RoundTimeSummary {
+fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[TimedSample]) -> RoundTimeSummary {
     let parameters = model.parameters();
     let parameter = |name: &str, value: f64, unit: &str| Parameter { name: name.into(), value, unit: unit.into() };
     let validated = model.cross_validation();
@@ -196,7 +197,7 @@ fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[Sample]) -> Ro
             parameter("fixed cost of a prefill step, target alone", prefill.target.step_ms * 1e3, "µs"),
             parameter("prefill of a token, target alone", prefill.target.token_ms * 1e3, "µs"),
         ],
-        error: validated.map_or_else(CrossValidation::default, |one| CrossValidation {
+        error: validated.map_or_else(GuideErrors::default, |one| GuideErrors {
             median: one.median,
             p90: one.p90,
             largest: one.max,

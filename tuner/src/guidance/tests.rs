@@ -13,7 +13,7 @@ use crate::{
     prediction::guide::AcceptanceSource,
     sweep::{Progress, StopReason, SweepRequest, SweepSummary, run},
     trials::{
-        configuration::Load,
+        configuration::TrialLoad,
         record::{Measurement, Record, Role},
     },
 };
@@ -134,7 +134,7 @@ fn a_guided_sweep_predicts_the_space_and_its_acceptance_is_exact() {
         compared += 1;
     }
     assert!(compared >= 4, "{compared}");
-    for load in [Load::BatchSize(1), Load::BatchSize(4)] {
+    for load in [TrialLoad::BatchSize(1), TrialLoad::BatchSize(4)] {
         let ranking = summary.ranking.iter().find(|ranking| ranking.load == load).expect("a ranking");
         assert!(ranking.chosen.is_some() && ranking.entries.iter().any(|entry| entry.configuration.is_off()));
     }

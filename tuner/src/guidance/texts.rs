@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     TunerError,
-    files::atomic_file::{self, Version},
+    files::atomic_file::{self, FormatVersion},
     preparation::{
         Ready,
         request::{Progress, SweepRequest},
@@ -37,7 +37,7 @@ pub struct Texts {
 
 /// The first line.
 #[derive(Serialize, Deserialize)]
-struct Header {
+struct TextsHeader {
     /// [`FORMAT`].
     format: u32,
     /// Where and with what they were written.
@@ -50,7 +50,7 @@ struct Header {
 
 /// Any other line.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct TextLine {
     prompt_ids: Vec<u32>,
     output_ids: Vec<u32>,
 }
@@ -100,11 +100,15 @@ fn text(texts: &Texts, fingerprint: &Fingerprint) -> Result<String, TunerError> 
     let mut lines = String::new();
     for one in &texts.texts {
         let (prompt, output) = one.tokens.split_at(one.prompt_tokens.min(one.tokens.len()));
-        let line = Line { prompt_ids: prompt.to_vec(), output_ids: output.to_vec() };
+        let line = TextLine { prompt_ids: prompt.to_vec(), output_ids: output.to_vec() };
         lines += &(serde_json::to_string(&line).map_err(unwritable)? + "\n");
     }
-    let header =
-        Header { format: FORMAT, fingerprint: fingerprint.clone(), seconds: texts.seconds, checksum: checksum(&lines) };
+    let header = TextsHeader {
+        format: FORMAT,
+        fingerprint: fingerprint.clone(),
+        seconds: texts.seconds,
+        checksum: checksum(&lines),
+    };
     Ok(serde_json::to_string(&header).map_err(unwritable)? + "\n" + &lines)
 }
 
@@ -127,12 +131,12 @@ pub(crate) fn same(this: &str, that: &str) -> bool {
 }
 
 /// The header of a file and the lines after it; the error says why they cannot be used.
-fn open<'a>(text: &'a str, fingerprint: &Fingerprint) -> Result<(Header, &'a str), String> {
+fn open<'a>(text: &'a str, fingerprint: &Fingerprint) -> Result<(TextsHeader, &'a str), String> {
     let (first, lines) = text.split_once('\n').ok_or("it has no complete line")?;
     let wrong = |error: serde_json::Error| format!("line 1: {error}");
-    let version: Version = serde_json::from_str(first).map_err(wrong)?;
+    let version: FormatVersion = serde_json::from_str(first).map_err(wrong)?;
     version.expect(FORMAT)?;
-    let header: Header = serde_json::from_str(first).map_err(wrong)?;
+    let header: TextsHeader = serde_json::from_str(first).map_err(wrong)?;
     // The draft does not affect text without speculation.
     let (there, here) = (header.fingerprint.of_target(), fingerprint.of_target());
     if there != here {
@@ -151,7 +155,7 @@ fn parse(text: &str, fingerprint: &Fingerprint, requests: &[Request]) -> Result<
         return Err(format!("it contains {count} texts, but {} are needed", requests.len()));
     }
     let texts = lines.lines().zip(requests).enumerate().map(|(at, (line, request))| {
-        let Line { prompt_ids, output_ids } =
+        let TextLine { prompt_ids, output_ids } =
             serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 2))?;
         if prompt_ids != request.input_ids {
             return Err(format!("line {}: its prompt is not that of the workload", at + 2));

@@ -6,7 +6,7 @@ use std::{fs, thread, time::Duration};
 use engine::backend::GpuState;
 use serde::{Deserialize, Serialize};
 
-use crate::host::mark::Mark;
+use crate::host::mark::TrialMark;
 
 /// Share of time above which a disturbance is marked.
 const WORTH_A_MARK: f64 = 0.05;
@@ -74,26 +74,26 @@ pub struct Gpu {
 /// The counters at the start of a trial.
 #[derive(Debug)]
 pub struct Watch {
-    counters: Counters,
+    counters: HostCounters,
     gpu: Option<GpuState>,
 }
 
 impl Watch {
     /// Reads the counters before a trial.
     pub fn begin(gpu: Option<GpuState>) -> Self {
-        Self { counters: Counters::now(), gpu }
+        Self { counters: HostCounters::now(), gpu }
     }
 
     /// Reads them again after the trial.
     pub fn end(self, gpu: Option<GpuState>) -> Machine {
-        let machine = self.counters.until(&Counters::now());
+        let machine = self.counters.until(&HostCounters::now());
         Machine { gpu: gpu.map(|now| Gpu::of(self.gpu.as_ref(), now)), ..machine }
     }
 }
 
 /// Linux's counters; `None` on other systems.
 #[derive(Clone, Debug, Default)]
-struct Counters {
+struct HostCounters {
     load_average: Option<f64>,
     /// Ticks of all processors.
     processors: Option<Ticks>,
@@ -112,7 +112,7 @@ struct Ticks {
     stolen: u64,
 }
 
-impl Counters {
+impl HostCounters {
     fn now() -> Self {
         let text = |path: &str| fs::read_to_string(path).ok();
         let (involuntary_switches, run_queue_wait) = threads();
@@ -226,20 +226,20 @@ pub fn host() -> String {
 
 impl Machine {
     /// The disturbances of a trial that took this many seconds.
-    pub(crate) fn marks(&self, elapsed_s: f64) -> Vec<Mark> {
+    pub(crate) fn marks(&self, elapsed_s: f64) -> Vec<TrialMark> {
         let worth = |share: Option<f64>| share.filter(|share| *share > WORTH_A_MARK);
         let of_time =
             |seconds: Option<f64>| worth(seconds.filter(|_| elapsed_s > 0.0).map(|seconds| seconds / elapsed_s));
         let mut marks = Vec::new();
-        marks.extend(worth(self.stolen).map(|share| Mark::Stolen { share }));
-        marks.extend(of_time(self.run_queue_wait_s).map(|share| Mark::WaitedForProcessor { share }));
+        marks.extend(worth(self.stolen).map(|share| TrialMark::Stolen { share }));
+        marks.extend(of_time(self.run_queue_wait_s).map(|share| TrialMark::WaitedForProcessor { share }));
         // Other work does not disturb as long as there are idle processors.
         let is_full = self.load_average.zip(self.processors).is_none_or(|(load, count)| load > count as f64);
-        marks.extend(worth(self.busy_elsewhere).filter(|_| is_full).map(|share| Mark::BusyElsewhere { share }));
+        marks.extend(worth(self.busy_elsewhere).filter(|_| is_full).map(|share| TrialMark::BusyElsewhere { share }));
         if let Some(gpu) = &self.gpu {
-            marks.extend(of_time(gpu.thermal_throttled_s).map(|share| Mark::Throttled { share }));
+            marks.extend(of_time(gpu.thermal_throttled_s).map(|share| TrialMark::Throttled { share }));
             let others = gpu.other_processes.filter(|processes| *processes > 0);
-            marks.extend(others.map(|processes| Mark::SharedGpu { processes }));
+            marks.extend(others.map(|processes| TrialMark::SharedGpu { processes }));
         }
         marks
     }
@@ -263,8 +263,8 @@ mod tests {
     #[test]
     fn shares_are_those_of_the_time_between() {
         let ticks = |total, idle, stolen| Some(Ticks { total, idle, stolen });
-        let before = Counters { processors: ticks(1000, 500, 0), own_ticks: Some(10), ..Counters::default() };
-        let now = Counters { processors: ticks(1200, 550, 20), own_ticks: Some(110), ..Counters::default() };
+        let before = HostCounters { processors: ticks(1000, 500, 0), own_ticks: Some(10), ..HostCounters::default() };
+        let now = HostCounters { processors: ticks(1200, 550, 20), own_ticks: Some(110), ..HostCounters::default() };
         let machine = before.until(&now);
         assert_eq!((machine.stolen, machine.busy_elsewhere), (Some(0.1), Some(0.15)));
         assert_eq!(machine.involuntary_switches, None);
@@ -282,7 +282,10 @@ mod tests {
         };
         assert_eq!(quiet.marks(1.0), []);
         let full = Machine { load_average: Some(9.0), run_queue_wait_s: Some(0.5), ..quiet };
-        assert_eq!(full.marks(1.0), [Mark::WaitedForProcessor { share: 0.5 }, Mark::BusyElsewhere { share: 0.3 }]);
+        assert_eq!(
+            full.marks(1.0),
+            [TrialMark::WaitedForProcessor { share: 0.5 }, TrialMark::BusyElsewhere { share: 0.3 }]
+        );
         let gpu = Gpu {
             thermal_throttled_s: Some(0.4),
             power_throttled_s: Some(0.9),
@@ -290,6 +293,6 @@ mod tests {
             ..Gpu::default()
         };
         let hot = Machine { gpu: Some(gpu), ..Machine::default() };
-        assert_eq!(hot.marks(1.0), [Mark::Throttled { share: 0.4 }, Mark::SharedGpu { processes: 2 }]);
+        assert_eq!(hot.marks(1.0), [TrialMark::Throttled { share: 0.4 }, TrialMark::SharedGpu { processes: 2 }]);
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Something that disturbed a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "mark")]
-pub enum Mark {
+pub enum TrialMark {
     /// Some steps took far longer than others of their kind.
     Stalled {
         /// Stalled share of the wall time.
@@ -42,7 +42,7 @@ pub enum Mark {
     },
 }
 
-impl Mark {
+impl TrialMark {
     /// As a phrase.
     pub fn words(self) -> String {
         let percent = |share: f64| format!("{:.0}%", share * 100.0);

@@ -26,7 +26,7 @@ pub struct Demand {
 
 /// Bounds of a list.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
+pub struct CaptureLimits {
     /// Maximum number of graphs.
     pub graphs: usize,
     /// Memory of the graphs; `None` for no limit.
@@ -94,7 +94,7 @@ impl Demand {
     }
 }
 
-impl Limits {
+impl CaptureLimits {
     /// Maximum number of graphs within the limits.
     fn most_graphs(&self) -> usize {
         let fit = |memory: GraphMemory| {
@@ -109,7 +109,7 @@ impl Limits {
 ///
 /// # Errors
 /// When the limits allow no graph.
-pub fn optimize(demand: &Demand, limits: &Limits) -> Result<Vec<CaptureList>, TunerError> {
+pub fn optimize(demand: &Demand, limits: &CaptureLimits) -> Result<Vec<CaptureList>, TunerError> {
     let most = limits.most_graphs().min(demand.largest());
     if most == 0 {
         return Err(TunerError::Configuration(format!("capture sizes: {limits:?} allow no graph: raise them")));

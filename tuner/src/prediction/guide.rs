@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     TunerError,
-    files::atomic_file::{self, Version},
+    files::atomic_file::{self, FormatVersion},
     prediction::text_drafts::TextDraftRow,
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::Fingerprint,
     },
 };
@@ -45,7 +45,7 @@ pub struct Guide {
     /// Which graphs to capture, for each load and its best predicted configuration.
     pub captures: Vec<CaptureChoice>,
     /// Time spent on all this, in seconds.
-    pub cost: Cost,
+    pub cost: GuideCost,
     /// The same for the other drafts of a sweep of several; their predictions are in the list above.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Guide>,
@@ -124,7 +124,7 @@ pub struct RoundTimeSummary {
     /// The fitted parameters.
     pub parameters: Vec<Parameter>,
     /// Leave-one-out errors, relative.
-    pub error: CrossValidation,
+    pub error: GuideErrors,
     /// The timed points, each with its leave-one-out prediction.
     pub points: Vec<TimedPoint>,
 }
@@ -142,7 +142,7 @@ pub struct Parameter {
 
 /// Relative errors, as shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CrossValidation {
+pub struct GuideErrors {
     /// The median.
     pub median: f64,
     /// The 90th percentile.
@@ -172,7 +172,7 @@ pub struct Prediction {
     /// The configuration.
     pub configuration: Configuration,
     /// How requests arrive.
-    pub load: Load,
+    pub load: TrialLoad,
     /// Output tokens / rounds.
     pub accept_length: f64,
     /// Mean time of a round in ms.
@@ -207,18 +207,18 @@ pub struct CaptureChoice {
     /// The configuration that runs.
     pub configuration: Configuration,
     /// How requests arrive.
-    pub load: Load,
+    pub load: TrialLoad,
     /// Entry k is the predicted number of rounds with k + 1 requests.
     pub running_batch: Vec<f64>,
     /// The chosen list and commonly used lists, each with its predicted cost.
-    pub lists: Vec<CaptureList>,
+    pub lists: Vec<GuideCaptureList>,
     /// Least time by number of graphs, from one up: shows from which number on more graphs do not help.
     pub curve: Vec<CapturePoint>,
 }
 
 /// A list of capture sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CaptureList {
+pub struct GuideCaptureList {
     /// Such as "chosen", "SGLang's default", "slime's wide list".
     pub name: String,
     /// The sizes, ascending.
@@ -240,7 +240,7 @@ pub struct CapturePoint {
 
 /// Seconds spent on each part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cost {
+pub struct GuideCost {
     /// Running the workload without speculation for its texts.
     pub texts_s: f64,
     /// Replaying the draft over them.
@@ -279,7 +279,7 @@ pub(crate) fn write(guide: &Guide, folder: &Path) -> Result<(), TunerError> {
 /// # Errors
 /// A message, when it is not a guide or has another format.
 pub(crate) fn parse(text: &str) -> Result<Guide, String> {
-    let version: Version = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let version: FormatVersion = serde_json::from_str(text).map_err(|error| error.to_string())?;
     version.expect(FORMAT)?;
     serde_json::from_str(text).map_err(|error| error.to_string())
 }

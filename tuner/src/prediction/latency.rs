@@ -26,12 +26,12 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     cross_validation::CrossValidation,
     file::FORMAT,
-    sample::{Clock, Point, Quantity, Sample},
+    sample::{Point, Quantity, RoundClock, TimedSample},
 };
 use self::{
     fit::Physical,
-    physics::Parameters,
-    residual::{Place, Residuals, Strength},
+    physics::PhysicsParameters,
+    residual::{ResidualPlace, ResidualStrength, Residuals},
 };
 
 /// Half-width of a 90% interval in standard deviations.
@@ -47,7 +47,7 @@ const STREAMED_ROWS: usize = 32;
 
 /// What is known about a machine and its models before anything is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct LatencyMachine {
     /// Bytes and operations of passes, from [`engine::Engine::cost`].
     pub cost: ModelCost,
     /// Memory bandwidth of the device in bytes per second, from [`engine::Engine::measure_bandwidth`].
@@ -61,8 +61,8 @@ pub struct Machine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundModel {
     format: u32,
-    machine: Machine,
-    parameters: Parameters,
+    machine: LatencyMachine,
+    parameters: PhysicsParameters,
     residuals: Residuals,
     ranges: Vec<Range>,
     /// Leave-one-out errors of the predictions; `None` below three points.
@@ -82,7 +82,7 @@ pub struct Range {
 
 /// A predicted round time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Predicted {
+pub struct PredictedTime {
     /// The time in ms.
     pub ms: f64,
     /// Lower end of the 90% interval for a measurement, in ms.
@@ -90,12 +90,12 @@ pub struct Predicted {
     /// Upper end of the same interval, in ms.
     pub high: f64,
     /// Whether it is inside the measured range.
-    pub kind: Kind,
+    pub kind: PrefillKind,
 }
 
 /// Whether a prediction is inside the measured range.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum PrefillKind {
     /// Inside in every quantity.
     Interpolated,
     /// Outside in these quantities: nothing near it was timed.
@@ -143,12 +143,12 @@ impl RoundModel {
     ///
     /// # Errors
     /// Without points, with non-positive times or contexts, or with invalid shapes.
-    pub fn fit(machine: Machine, samples: &[Sample]) -> Result<Self, LatencyError> {
+    pub fn fit(machine: LatencyMachine, samples: &[TimedSample]) -> Result<Self, LatencyError> {
         machine.check()?;
         let measured = sample::summaries(samples)?;
         let physical = Physical::fit(&machine, &measured)?;
         let left_out = cross_validation::refits(&physical, &measured)?;
-        let mut residuals = Residuals::new(&physical, &measured, Strength::of(&physical, &measured))?;
+        let mut residuals = Residuals::new(&physical, &measured, ResidualStrength::of(&physical, &measured))?;
         let cross_validation = cross_validation::validate(&measured, &left_out, &mut residuals)?;
         Ok(Self {
             format: FORMAT,
@@ -161,11 +161,11 @@ impl RoundModel {
     }
 
     /// The time of a round, its uncertainty, and whether it is inside the measured range.
-    pub fn predict(&self, point: &Point) -> Predicted {
+    pub fn predict(&self, point: &Point) -> PredictedTime {
         let (mean, deviation) = self.residuals.at(&self.place(point));
         let ms = self.physical_ms(point) * mean.exp();
         let factor = (NINETY_PERCENT * deviation).exp();
-        Predicted { ms, low: ms / factor, high: ms * factor, kind: self.kind(point) }
+        PredictedTime { ms, low: ms / factor, high: ms * factor, kind: self.kind(point) }
     }
 
     /// The time of a round in ms without the uncertainty, for loops over many rounds. [`kind`](Self::kind) says whether
@@ -175,7 +175,7 @@ impl RoundModel {
     }
 
     /// Whether a point is inside the measured range.
-    pub fn kind(&self, point: &Point) -> Kind {
+    pub fn kind(&self, point: &Point) -> PrefillKind {
         let outside = |measured: &Range| {
             let value = point.quantity(measured.quantity);
             let slack = if measured.quantity == Quantity::Context { 1.0 + CONTEXT_SLACK } else { 1.0 };
@@ -183,11 +183,11 @@ impl RoundModel {
             (!inside).then_some(Beyond { value, measured: *measured })
         };
         let beyond: Vec<Beyond> = self.ranges.iter().filter_map(outside).collect();
-        if beyond.is_empty() { Kind::Interpolated } else { Kind::Extrapolated(beyond) }
+        if beyond.is_empty() { PrefillKind::Interpolated } else { PrefillKind::Extrapolated(beyond) }
     }
 
     /// The fitted parameters.
-    pub fn parameters(&self) -> &Parameters {
+    pub fn parameters(&self) -> &PhysicsParameters {
         &self.parameters
     }
 
@@ -202,7 +202,7 @@ impl RoundModel {
     }
 
     /// The machine that the model was fitted for.
-    pub fn machine(&self) -> &Machine {
+    pub fn machine(&self) -> &LatencyMachine {
         &self.machine
     }
 
@@ -210,12 +210,12 @@ impl RoundModel {
         physics::round_ms(&self.machine, &self.parameters, point)
     }
 
-    fn place(&self, point: &Point) -> Place {
-        Place::new(&Physical { machine: self.machine, parameters: self.parameters }, point)
+    fn place(&self, point: &Point) -> ResidualPlace {
+        ResidualPlace::new(&Physical { machine: self.machine, parameters: self.parameters }, point)
     }
 }
 
-impl Machine {
+impl LatencyMachine {
     /// The figures of a loaded engine's machine. Measures its memory bandwidth.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::atomic::AtomicBool};
 
 use engine::DeviceChoice;
-use external::supervisor::Program;
+use external::supervisor::SupervisorProgram;
 use schemas::{sweep::SweepFile, version::EngineVersion};
 
 use crate::{
@@ -33,7 +33,7 @@ pub struct SweepRequest<'a> {
     /// Set by another thread when the user requests a stop; finished trials are kept.
     pub interrupted: &'a AtomicBool,
     /// How the process is started that ends servers if this one is killed; without it, only the next run ends them.
-    pub supervisor: Option<Program>,
+    pub supervisor: Option<SupervisorProgram>,
 }
 
 /// Reports progress while a sweep runs.

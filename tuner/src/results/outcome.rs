@@ -23,7 +23,7 @@ use crate::{
     TunerError,
     files::{atomic_file, date},
     prediction::guide::Guide,
-    results::selection::{self, LoadRanking, Ranked, Verdict},
+    results::selection::{self, LoadRanking, Ranked, SpeculationVerdict},
     space::settings::max_running_requests,
     trials::{
         configuration::{Configuration, Knobs, TableRow},
@@ -192,7 +192,7 @@ fn config(folder: &Path, path: &str) -> Option<ModelConfig> {
 
 /// What an engine has one of for all loads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Start {
+struct OutcomeStart {
     knobs: Knobs,
     /// As [`Configuration::draft`].
     draft: String,
@@ -201,8 +201,8 @@ struct Start {
 /// The settings and the draft to run with. An engine has one of each, so the best measured ones over all loads are chosen:
 /// of the drafts, one that was chosen under a load, and of the settings, the sweep file's own if others gain nothing
 /// noticeable. `None` without a winner.
-fn settings(ranking: &[LoadRanking]) -> Option<Start> {
-    let score = |start: &Start| -> Option<f64> {
+fn settings(ranking: &[LoadRanking]) -> Option<OutcomeStart> {
+    let score = |start: &OutcomeStart| -> Option<f64> {
         let logarithm = |ranking: &LoadRanking| Some(ranking.score(&best_with(ranking, start)?.configuration)?.ln());
         ranking.iter().filter(|ranking| ranking.chosen.is_some()).map(logarithm).sum()
     };
@@ -215,7 +215,7 @@ fn settings(ranking: &[LoadRanking]) -> Option<Start> {
     let entries = || ranking.iter().flat_map(|ranking| &ranking.entries).map(|entry| &entry.configuration.knobs);
     let knobs: BTreeSet<&Knobs> = entries().filter(|knobs| !knobs.are_default()).collect();
     let with = |knobs: &Knobs| {
-        let starts = drafts.iter().map(|draft| Start { knobs: knobs.clone(), draft: (*draft).to_owned() });
+        let starts = drafts.iter().map(|draft| OutcomeStart { knobs: knobs.clone(), draft: (*draft).to_owned() });
         let scored = starts.map(|start| (score(&start), start));
         scored.reduce(|best, next| if next.0 > best.0 { next } else { best })
     };
@@ -230,7 +230,7 @@ fn settings(ranking: &[LoadRanking]) -> Option<Start> {
 }
 
 /// The choice of a load if it has these settings and this draft, or none; else the best configuration that has them.
-fn best_with<'a>(ranking: &'a LoadRanking, start: &Start) -> Option<&'a Ranked> {
+fn best_with<'a>(ranking: &'a LoadRanking, start: &OutcomeStart) -> Option<&'a Ranked> {
     let has = |entry: &&Ranked| entry.configuration.runs_with(&start.knobs, &start.draft) && entry.may_be_chosen();
     ranking.winner().filter(has).or_else(|| ranking.entries.iter().find(has))
 }
@@ -239,11 +239,11 @@ fn best_with<'a>(ranking: &'a LoadRanking, start: &Start) -> Option<&'a Ranked> 
 /// Without closed loops, the winner of the highest load is used, whether a tree or a table.
 fn policy(
     file: &SweepFile,
-    start: &Start,
+    start: &OutcomeStart,
     winners: &[(&LoadRanking, &Ranked)],
     guide: Option<&Guide>,
 ) -> Vec<PolicyRow> {
-    let Start { knobs, draft } = start;
+    let OutcomeStart { knobs, draft } = start;
     let closed: Vec<PolicyRow> = winners
         .iter()
         .filter_map(|(ranking, winner)| row(ranking, winner, ranking.load.batch_size()?, winner.configuration.shape))
@@ -272,7 +272,7 @@ fn policy(
 fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: TreeShape) -> Option<PolicyRow> {
     let speedup = winner.speedup;
     // No speculation relative to itself is 1, without an interval.
-    let repeated = speedup.filter(|ends| ends.kind != selection::IntervalKind::Single && ends.low < ends.high);
+    let repeated = speedup.filter(|ends| ends.kind != selection::RangeKind::Single && ends.low < ends.high);
     Some(PolicyRow {
         max_running_batch,
         max_context: None,
@@ -285,16 +285,18 @@ fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: 
         speedup: speedup.map(|speedup| round(speedup.median)),
         speedup_interval: repeated.map(|speedup| [round(speedup.low), round(speedup.high)]),
         interval_kind: repeated.map(|ends| match ends.kind {
-            selection::IntervalKind::Confidence => IntervalKind::Confidence,
-            selection::IntervalKind::Range | selection::IntervalKind::Single => IntervalKind::Range,
+            selection::RangeKind::Confidence => IntervalKind::Confidence,
+            selection::RangeKind::Range | selection::RangeKind::Single => IntervalKind::Range,
         }),
         interval_level: repeated.map(|ends| round(ends.coverage)),
         accept_length: round(winner.accept_length?),
         verdict: match ranking.verdict {
-            Verdict::Pays => TunedVerdict::Pays,
-            Verdict::DoesNotPay => TunedVerdict::DoesNotPay,
-            Verdict::Tie => TunedVerdict::NoDifference,
-            Verdict::CannotTell(_) | Verdict::AllFailed | Verdict::NotCompared => TunedVerdict::NotKnown,
+            SpeculationVerdict::Pays => TunedVerdict::Pays,
+            SpeculationVerdict::DoesNotPay => TunedVerdict::DoesNotPay,
+            SpeculationVerdict::Tie => TunedVerdict::NoDifference,
+            SpeculationVerdict::CannotTell(_) | SpeculationVerdict::AllFailed | SpeculationVerdict::NotCompared => {
+                TunedVerdict::NotKnown
+            }
         },
         reason: ranking.verdict.words().into(),
     })

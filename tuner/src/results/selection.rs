@@ -20,19 +20,21 @@ pub use self::{
     across::{Across, Change, across},
     looks::{Looks, MOST_REPEATS},
     replacement::{Replacement, replacement},
-    serial::{Basis, SerialCorrelation},
+    serial::{IntervalBasis, SerialCorrelation},
     starts::Starts,
 };
 use self::{
     choice::{Blame, Judge},
     scores::Scores,
 };
-pub use crate::statistics::{Interval, IntervalKind};
+pub use crate::statistics::{Interval, RangeKind};
 use crate::{
     statistics::{interval, median},
     trials::{
-        configuration::{Configuration, Load},
-        record::{Exclusion, Measurement, Origin, Record, Role, Spread, Trial, VALUES_FOR_P90, VALUES_FOR_P99},
+        configuration::{Configuration, TrialLoad},
+        record::{
+            Exclusion, Measurement, Record, Role, Trial, TrialOrigin, TrialSpread, VALUES_FOR_P90, VALUES_FOR_P99,
+        },
     },
 };
 
@@ -125,7 +127,7 @@ pub struct RequestRate {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadRanking {
     /// How requests arrived.
-    pub load: Load,
+    pub load: TrialLoad,
     /// Best first.
     pub entries: Vec<Ranked>,
     /// The chosen configuration: the simplest of those that beat no speculation and tie with the best of them; no
@@ -137,7 +139,7 @@ pub struct LoadRanking {
     /// instead.
     pub keeps_up: bool,
     /// Whether speculation pays.
-    pub verdict: Verdict,
+    pub verdict: SpeculationVerdict,
     /// How much other work disturbed the trials.
     pub disturbance: Disturbance,
     /// The measured trials that take no part in comparisons.
@@ -166,7 +168,7 @@ pub struct ExcludedTrial {
     /// The id of its record.
     pub id: String,
     /// Where it was measured: pooled journals may contain the same trial.
-    pub origin: Origin,
+    pub origin: TrialOrigin,
     /// Why it is excluded.
     pub reason: Exclusion,
 }
@@ -239,7 +241,7 @@ impl Ranked {
 /// Whether speculation pays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum SpeculationVerdict {
     /// The chosen shape speculates, and its own interval is above no speculation.
     Pays,
     /// The intervals of all speculating configurations are below no speculation.
@@ -296,7 +298,7 @@ impl LoadRanking {
     }
 }
 
-impl Verdict {
+impl SpeculationVerdict {
     /// As a phrase for files and terminals.
     pub fn words(self) -> &'static str {
         match self {
@@ -337,7 +339,7 @@ impl Uncertainty {
 /// Trials that were measured only to learn costs ([`Role::Probe`]) are not ranked.
 pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, comparison: impl Into<Comparison>) -> Vec<LoadRanking> {
     let comparison = comparison.into();
-    let mut races: BTreeMap<Load, Race<'_>> = BTreeMap::new();
+    let mut races: BTreeMap<TrialLoad, ConfigurationRace<'_>> = BTreeMap::new();
     for placed in placed(records, comparison.looks) {
         let race = races.entry(placed.record.trial.load).or_default();
         race.entry(&placed.record.trial.configuration).or_default().push(placed);
@@ -349,23 +351,23 @@ pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, comparison: impl 
 }
 
 /// The trials of a load by configuration.
-type Race<'a> = BTreeMap<&'a Configuration, Vec<Placed<'a>>>;
+type ConfigurationRace<'a> = BTreeMap<&'a Configuration, Vec<RankedPlace<'a>>>;
 
 /// A trial with its block and its start.
 #[derive(Clone, Copy)]
-struct Placed<'a> {
+struct RankedPlace<'a> {
     record: &'a Record,
     block: usize,
     start: usize,
 }
 
 /// The trials that are ranked, each with its block and its start.
-fn placed<'a>(records: impl IntoIterator<Item = &'a Record>, looks: Looks) -> impl Iterator<Item = Placed<'a>> {
+fn placed<'a>(records: impl IntoIterator<Item = &'a Record>, looks: Looks) -> impl Iterator<Item = RankedPlace<'a>> {
     let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
     let in_order = blocks::in_order(&records);
     let blocks = blocks::blocks(&records, &in_order, looks.repeats_per_block());
     let starts = starts::starts(&records, &in_order);
-    records.into_iter().zip(blocks).zip(starts).map(|((record, block), start)| Placed { record, block, start })
+    records.into_iter().zip(blocks).zip(starts).map(|((record, block), start)| RankedPlace { record, block, start })
 }
 
 /// Marks the Pareto front over all loads: total throughput against the speed of one request.
@@ -383,7 +385,7 @@ fn mark_front(rankings: &mut [LoadRanking]) {
 /// `None` without a pair.
 pub fn relative<'a>(
     records: impl IntoIterator<Item = &'a Record>,
-    load: Load,
+    load: TrialLoad,
     configuration: &Configuration,
     to: &Configuration,
     comparison: impl Into<Comparison>,
@@ -396,8 +398,8 @@ pub fn relative<'a>(
 }
 
 /// The trials of one load.
-fn race<'a>(records: impl IntoIterator<Item = &'a Record>, load: Load, looks: Looks) -> Race<'a> {
-    let mut race: Race<'_> = BTreeMap::new();
+fn race<'a>(records: impl IntoIterator<Item = &'a Record>, load: TrialLoad, looks: Looks) -> ConfigurationRace<'a> {
+    let mut race: ConfigurationRace<'_> = BTreeMap::new();
     for placed in placed(records, looks).filter(|placed| placed.record.trial.load == load) {
         race.entry(&placed.record.trial.configuration).or_default().push(placed);
     }
@@ -405,26 +407,26 @@ fn race<'a>(records: impl IntoIterator<Item = &'a Record>, load: Load, looks: Lo
 }
 
 /// The rows through which rows without a common block are compared.
-fn baselines(race: &Race<'_>) -> Vec<usize> {
+fn baselines(race: &ConfigurationRace<'_>) -> Vec<usize> {
     race.values().enumerate().filter(|(_, trials)| is_baseline(trials)).map(|(row, _)| row).collect()
 }
 
 /// The row of no speculation with the sweep file's settings.
-fn off_row(race: &Race<'_>) -> Option<usize> {
+fn off_row(race: &ConfigurationRace<'_>) -> Option<usize> {
     race.keys().position(|one| one.is_off() && one.is_plain())
 }
 
 /// The trials under a load that are not ranked ([`Role::Probe`]), by configuration: figures without comparisons.
-pub fn probes<'a>(records: impl IntoIterator<Item = &'a Record>, load: Load) -> Vec<Ranked> {
-    let mut probes: Race<'_> = BTreeMap::new();
+pub fn probes<'a>(records: impl IntoIterator<Item = &'a Record>, load: TrialLoad) -> Vec<Ranked> {
+    let mut probes: ConfigurationRace<'_> = BTreeMap::new();
     for record in records.into_iter().filter(|record| record.role == Role::Probe && record.trial.load == load) {
-        probes.entry(&record.trial.configuration).or_default().push(Placed { record, block: 0, start: 0 });
+        probes.entry(&record.trial.configuration).or_default().push(RankedPlace { record, block: 0, start: 0 });
     }
     let is_excluded = |record: &Record| record.measurement().is_some_and(|one| one.exclusion().is_some());
     probes.iter().map(|(configuration, trials)| entry(configuration, trials, &is_excluded)).collect()
 }
 
-fn is_baseline(trials: &[Placed<'_>]) -> bool {
+fn is_baseline(trials: &[RankedPlace<'_>]) -> bool {
     trials.iter().any(|one| one.record.role != Role::Candidate)
 }
 
@@ -433,13 +435,13 @@ type Cells<'a> = Vec<Vec<Vec<&'a Record>>>;
 
 /// The trials that count in each block: the ones with a score that are not excluded by themselves, the first of each
 /// repeat.
-fn cells<'a>(race: &Race<'a>, metric: Metric) -> Cells<'a> {
+fn cells<'a>(race: &ConfigurationRace<'a>, metric: Metric) -> Cells<'a> {
     let blocks: BTreeSet<usize> = race.values().flatten().map(|one| one.block).collect();
     let counts = |record: &&Record| {
         let figures = record.measurement();
         figures.is_some_and(|figures| figures.exclusion().is_none() && figures.score(metric).is_some())
     };
-    let row = |trials: &Vec<Placed<'a>>| {
+    let row = |trials: &Vec<RankedPlace<'a>>| {
         let cell = |block: &usize| {
             let mut repeats = BTreeSet::new();
             let own = trials.iter().filter(|one| one.block == *block).map(|one| one.record).filter(counts);
@@ -458,7 +460,7 @@ fn scores(cells: &Cells<'_>, off: Option<usize>, metric: Metric, looks: Looks) -
 }
 
 /// The excluded trials: by themselves, or because they are slow.
-fn excluded(race: &Race<'_>, cells: &Cells<'_>, scores: &Scores) -> Vec<ExcludedTrial> {
+fn excluded(race: &ConfigurationRace<'_>, cells: &Cells<'_>, scores: &Scores) -> Vec<ExcludedTrial> {
     let of = |record: &Record, reason: Exclusion| ExcludedTrial {
         trial: record.trial.clone(),
         id: record.id.clone(),
@@ -471,7 +473,7 @@ fn excluded(race: &Race<'_>, cells: &Cells<'_>, scores: &Scores) -> Vec<Excluded
     alone.chain(slow.map(|record| of(record, Exclusion::Slow))).collect()
 }
 
-fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking {
+fn rank_race(load: TrialLoad, race: &ConfigurationRace<'_>, comparison: Comparison) -> LoadRanking {
     let Comparison { metric: objective, looks } = comparison;
     let figures: Vec<&Measurement> = race.values().flatten().filter_map(|one| one.record.measurement()).collect();
     let keeps_up = objective != Metric::Latency && keeps_up::all(&figures, objective);
@@ -529,8 +531,11 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
     let behind = off.filter(|_| looks == Looks::PlannedStarts);
     let (starts, ratio) = behind.and_then(|off| Starts::behind(race, &measured, chosen, off, metric)).unzip();
     let may_be_starts = starts.as_ref().zip(ratio).is_some_and(|(starts, ratio)| starts.explain(verdict, ratio));
-    let (chosen, verdict) =
-        if may_be_starts { (off, Verdict::CannotTell(Uncertainty::StartsDiffer)) } else { (chosen, verdict) };
+    let (chosen, verdict) = if may_be_starts {
+        (off, SpeculationVerdict::CannotTell(Uncertainty::StartsDiffer))
+    } else {
+        (chosen, verdict)
+    };
     let chosen = chosen.and_then(|row| race.keys().nth(row)).map(|configuration| (*configuration).clone());
     let mut entries: Vec<Ranked> = entries.into_iter().map(|(_, entry)| entry).collect();
     // What follows from wide intervals of the choice is in the verdict.
@@ -543,10 +548,10 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
 }
 
 /// No speculation relative to itself.
-const ITSELF: Interval = Interval { median: 1.0, low: 1.0, high: 1.0, kind: IntervalKind::Confidence, coverage: 1.0 };
+const ITSELF: Interval = Interval { median: 1.0, low: 1.0, high: 1.0, kind: RangeKind::Confidence, coverage: 1.0 };
 
 /// The figures of a configuration; the caller fills in the comparisons.
-fn entry(configuration: &Configuration, trials: &[Placed<'_>], is_excluded: &dyn Fn(&Record) -> bool) -> Ranked {
+fn entry(configuration: &Configuration, trials: &[RankedPlace<'_>], is_excluded: &dyn Fn(&Record) -> bool) -> Ranked {
     let all: Vec<&Measurement> = trials.iter().filter_map(|one| one.record.measurement()).collect();
     let sound = trials.iter().map(|one| one.record).filter(|record| !is_excluded(record));
     let sound: Vec<&Measurement> = sound.filter_map(Record::measurement).collect();
@@ -557,7 +562,7 @@ fn entry(configuration: &Configuration, trials: &[Placed<'_>], is_excluded: &dyn
         |of: &dyn Fn(&Measurement) -> Option<f64>| -> Vec<f64> { figures.iter().filter_map(|one| of(one)).collect() };
     let figure = |of: fn(&Measurement) -> f64| interval(&over(&|one| Some(of(one))));
     let middle = |of: &dyn Fn(&Measurement) -> Option<f64>| median(over(of));
-    let tail = |of: fn(&Measurement) -> Option<Spread>| {
+    let tail = |of: fn(&Measurement) -> Option<TrialSpread>| {
         let count = figures.iter().filter_map(|one| Some(of(one)?.count_or(one.requests))).min()?;
         Some(Tail {
             count,
@@ -610,13 +615,18 @@ fn entry(configuration: &Configuration, trials: &[Placed<'_>], is_excluded: &dyn
 }
 
 /// How much other work disturbed the trials of a race.
-fn disturbance(race: &Race<'_>, entries: &[(usize, Ranked)], objective: Metric, off: Option<usize>) -> Disturbance {
+fn disturbance(
+    race: &ConfigurationRace<'_>,
+    entries: &[(usize, Ranked)],
+    objective: Metric,
+    off: Option<usize>,
+) -> Disturbance {
     let figures = || race.values().flatten().filter_map(|one| one.record.measurement());
     let sum = |of: fn(&Ranked) -> usize| entries.iter().map(|(_, entry)| of(entry)).sum();
     let best = entries.iter().find(|(_, entry)| !entry.configuration.is_off() && entry.speedup.is_some());
     let wall = |row: usize, over: usize| {
         let score = |record: &Record| record.measurement()?.wall_score(objective).map(f64::ln);
-        let trials: Vec<&Vec<Placed<'_>>> = race.values().collect();
+        let trials: Vec<&Vec<RankedPlace<'_>>> = race.values().collect();
         let (row, over) = (trials.get(row)?, trials.get(over)?);
         let pairs = row.iter().filter_map(|one| {
             let other = over.iter().find(|other| other.block == one.block)?;

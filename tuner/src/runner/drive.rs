@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::steady::Step;
+use super::steady::SteadyStep;
 use engine::{Completion, Engine, EngineError, Event, Request, RequestId, backend::RoundTiming, scheduler::Statistics};
 
 /// How requests arrive.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum RequestSource {
     /// This many requests are kept running.
     Closed(usize),
     /// Each at its own time after the start, ascending.
@@ -44,7 +44,7 @@ pub struct Observations {
     /// Time from the first arrival to the end of the last request.
     pub elapsed: Duration,
     /// The engine's steps in chronological order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SteadyStep>,
     /// Arrival times of an open loop.
     pub arrivals: Option<Vec<Duration>>,
     /// Requests not yet served when the last one arrived.
@@ -59,7 +59,7 @@ pub struct Observations {
 
 /// A request that is being served.
 #[derive(Clone, Copy, Debug)]
-struct Running {
+struct DrivenRequest {
     late: Duration,
     submitted: Duration,
 }
@@ -76,7 +76,7 @@ const LAST_STRETCH: Duration = Duration::from_micros(500);
 pub fn drive(
     engine: &mut Engine,
     requests: &[Request],
-    source: &Source,
+    source: &RequestSource,
     interrupted: &AtomicBool,
 ) -> Result<Option<Observations>, EngineError> {
     // Rounds that were launched for an earlier trial do not count.
@@ -104,9 +104,9 @@ fn settle(engine: &mut Engine) -> Result<(), EngineError> {
 fn feed(
     engine: &mut Engine,
     requests: &[Request],
-    source: &Source,
+    source: &RequestSource,
     interrupted: &AtomicBool,
-    running: &mut HashMap<RequestId, Running>,
+    running: &mut HashMap<RequestId, DrivenRequest>,
 ) -> Result<Option<Observations>, EngineError> {
     let before = engine.statistics().clone();
     let mut seen = Observations::default();
@@ -119,7 +119,7 @@ fn feed(
         for (at, request) in waiting.by_ref().take(due) {
             let submitted = start.elapsed();
             let late = submitted.saturating_sub(source.arrival(at).unwrap_or(submitted));
-            running.insert(engine.submit(request.clone())?, Running { late, submitted });
+            running.insert(engine.submit(request.clone())?, DrivenRequest { late, submitted });
             if at + 1 == requests.len() {
                 seen.unserved_at_last = running.len();
             }
@@ -142,13 +142,13 @@ fn feed(
         let (batch, prompt_tokens) = (running.len(), read_tokens(engine));
         engine.step(&mut |event| {
             if let Event::Finished { request: id, completion } = event
-                && let Some(Running { late, submitted }) = running.remove(&id)
+                && let Some(DrivenRequest { late, submitted }) = running.remove(&id)
             {
                 seen.served.push(CompletedRequest { late, submitted, completion: *completion });
             }
         })?;
         let now = start.elapsed();
-        seen.steps.push(Step {
+        seen.steps.push(SteadyStep {
             begin: last.as_secs_f64(),
             took: (now - last).as_secs_f64(),
             rounds: engine.statistics().rounds - rounds,
@@ -159,7 +159,7 @@ fn feed(
         if engine.statistics().rounds > rounds {
             seen.timings.extend(engine.statistics().last_round);
         }
-        if let Source::Closed(batch_size) = source {
+        if let RequestSource::Closed(batch_size) = source {
             let none_ended = seen.served.len() == ended;
             starved = if none_ended && is_starved(engine, *batch_size) { starved + 1 } else { 0 };
             if starved > engine.capacity().rounds_in_flight {
@@ -177,7 +177,7 @@ fn feed(
     Ok(Some(seen))
 }
 
-impl Source {
+impl RequestSource {
     /// Number of requests to submit now, after `sent` of them, of which `running` are not completed.
     fn due(&self, now: Duration, sent: usize, running: usize) -> usize {
         match self {

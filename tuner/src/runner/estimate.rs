@@ -12,10 +12,10 @@ use schemas::{sweep::Objective, tree::TreeShape};
 use crate::{
     runner::{self, Ended, TrialOptions},
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::{Measurement, Trial},
     },
-    workload::Workload,
+    workload::LoadedWorkload,
 };
 
 /// New tokens of a request in a measured batch.
@@ -34,14 +34,14 @@ pub struct Estimate {
     /// could not be measured.
     pub seconds: Option<f64>,
     /// The same with speculation, if it was measured.
-    pub speculation: Option<Speculation>,
+    pub speculation: Option<SpeculationEstimate>,
     /// The measured batches that it is extrapolated from.
     pub basis: Vec<Basis>,
 }
 
 /// The cost of speculation in a short batch: that of the largest tree of the trials, which is usually the slowest.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Speculation {
+pub struct SpeculationEstimate {
     /// The tree.
     pub shape: TreeShape,
     /// Time of the batch, prefill included, relative to no speculation.
@@ -56,7 +56,7 @@ pub struct Speculation {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Basis {
     /// The load of the trials that it represents.
-    pub load: Load,
+    pub load: TrialLoad,
     /// Requests that run together: the batch of a closed loop, or the maximum number of running requests of an open
     /// one.
     pub batch_size: usize,
@@ -84,7 +84,7 @@ impl Estimate {
     /// does, or all trials take as long as those without speculation.
     pub fn range(&self) -> Option<(f64, f64)> {
         let seconds = self.seconds?;
-        let Some(Speculation { times, first_run_s, first_runs, .. }) = self.speculation else {
+        let Some(SpeculationEstimate { times, first_run_s, first_runs, .. }) = self.speculation else {
             return Some((seconds, seconds));
         };
         let ends = [seconds, seconds * times];
@@ -101,15 +101,15 @@ impl Estimate {
     /// reason.
     pub fn measure(
         engine: &mut Engine,
-        workload: &Workload,
+        workload: &LoadedWorkload,
         trials: &[Trial],
         loaded: &str,
     ) -> Result<Self, EngineError> {
-        let mut loads: Vec<Load> = trials.iter().map(|trial| trial.load).collect();
+        let mut loads: Vec<TrialLoad> = trials.iter().map(|trial| trial.load).collect();
         loads.sort_unstable();
         loads.dedup();
         let most = engine.max_running_requests().min(workload.requests.len());
-        let is_open = |load: &Load| load.batch_size().is_none();
+        let is_open = |load: &TrialLoad| load.batch_size().is_none();
         let mut prober = Prober { engine, workload, measured: None };
         let open = if loads.iter().any(is_open) { prober.pace(most, true)? } else { (None, None) };
         let mut basis = Vec::new();
@@ -137,7 +137,7 @@ impl Estimate {
 /// Measures short batches, as long as they are expected to be quick.
 struct Prober<'a> {
     engine: &'a mut Engine,
-    workload: &'a Workload,
+    workload: &'a LoadedWorkload,
     /// The largest batch that was measured.
     measured: Option<(usize, Pace)>,
 }
@@ -169,7 +169,7 @@ impl Prober<'_> {
 
     /// Measures the largest tree of the trials in the smallest and in a larger batch, since trees cost more where the device
     /// is busy. The slower one counts, relative to no speculation; `None` if none can run, or not in time.
-    fn speculation(&mut self, trials: &[Trial]) -> Result<Option<Speculation>, EngineError> {
+    fn speculation(&mut self, trials: &[Trial]) -> Result<Option<SpeculationEstimate>, EngineError> {
         let sizes = || trials.iter().filter_map(|trial| trial.load.batch_size()).map(|size| size.min(FIRST_BATCH));
         let (smallest, largest) = (sizes().min().unwrap_or(1), sizes().max().unwrap_or(1));
         let mut found = self.speculation_at(smallest, trials)?;
@@ -177,13 +177,17 @@ impl Prober<'_> {
             let other = self.speculation_at(largest, trials)?;
             let first_run_s = [&found, &other].into_iter().flatten().map(|one| one.first_run_s).fold(0.0, f64::max);
             let slower = [found, other].into_iter().flatten().max_by(|a, b| a.times.total_cmp(&b.times));
-            found = slower.map(|one| Speculation { first_run_s, ..one });
+            found = slower.map(|one| SpeculationEstimate { first_run_s, ..one });
         }
         Ok(found)
     }
 
     /// Measures the largest tree of the trials in a batch; `None` if it cannot run, or not in time.
-    fn speculation_at(&mut self, batch_size: usize, trials: &[Trial]) -> Result<Option<Speculation>, EngineError> {
+    fn speculation_at(
+        &mut self,
+        batch_size: usize,
+        trials: &[Trial],
+    ) -> Result<Option<SpeculationEstimate>, EngineError> {
         let shapes = trials.iter().map(|trial| trial.configuration.shape).filter(|shape| !shape.is_off());
         let Some(shape) = shapes.max_by_key(|shape| (shape.num_draft_tokens, shape.num_steps)) else { return Ok(None) };
         let mut timed = |shape: TreeShape| -> Result<Option<f64>, EngineError> {
@@ -194,10 +198,11 @@ impl Prober<'_> {
         // The second run of each is warm.
         let (_, plain) = (timed(TreeShape::OFF)?, timed(TreeShape::OFF)?);
         let (first, warm) = (timed(shape)?, timed(shape)?);
-        let mut runs: Vec<(&Configuration, Load)> = trials.iter().map(|one| (&one.configuration, one.load)).collect();
+        let mut runs: Vec<(&Configuration, TrialLoad)> =
+            trials.iter().map(|one| (&one.configuration, one.load)).collect();
         runs.sort_unstable();
         runs.dedup();
-        let found = plain.zip(first.zip(warm)).map(|(plain, (first, warm))| Speculation {
+        let found = plain.zip(first.zip(warm)).map(|(plain, (first, warm))| SpeculationEstimate {
             shape,
             times: warm / plain.max(f64::MIN_POSITIVE),
             first_run_s: (first - warm).max(0.0),
@@ -226,7 +231,7 @@ impl Prober<'_> {
             let tokens = request.stop.max_new_tokens.unwrap_or(PROBE_TOKENS).clamp(2, PROBE_TOKENS);
             request.stop.max_new_tokens = Some(tokens);
         }
-        let load = if open { Load::Recorded } else { Load::BatchSize(batch_size) };
+        let load = if open { TrialLoad::Recorded } else { TrialLoad::BatchSize(batch_size) };
         let trial = Trial { configuration: Configuration::of(shape), load, repeat: 0 };
         let interrupted = AtomicBool::new(false);
         let terms = TrialOptions {
@@ -273,7 +278,7 @@ impl Pace {
 
 /// Full batches one after another: the prefill of each, then its tokens at the measured rate. In an open loop, the last
 /// request cannot be served before it arrives.
-fn trial_seconds(pace: Pace, workload: &Workload, batch_size: usize, arrivals: Option<Vec<Duration>>) -> f64 {
+fn trial_seconds(pace: Pace, workload: &LoadedWorkload, batch_size: usize, arrivals: Option<Vec<Duration>>) -> f64 {
     let tokens = workload.requests.iter().map(|request| request.stop.max_new_tokens.unwrap_or_default() as f64);
     let mean = tokens.sum::<f64>() / workload.requests.len().max(1) as f64;
     let batches = workload.requests.len().max(batch_size).div_ceil(batch_size.max(1));
@@ -290,13 +295,13 @@ mod tests {
     use super::*;
     use crate::trials::configuration::Real;
 
-    fn workload(requests: usize, warm_up_tokens: usize) -> Workload {
+    fn workload(requests: usize, warm_up_tokens: usize) -> LoadedWorkload {
         let request = Request {
             input_ids: vec![1, 2],
             sampling: SamplingParams::default(),
             stop: StopConditions { max_new_tokens: Some(101), ..StopConditions::default() },
         };
-        Workload {
+        LoadedWorkload {
             requests: vec![request; requests],
             recorded: Vec::new(),
             seed: 0,
@@ -327,7 +332,12 @@ mod tests {
     fn speculation_widens_the_estimate_to_a_range() {
         let with = |times| Estimate {
             seconds: Some(100.0),
-            speculation: Some(Speculation { shape: TreeShape::chain(3), times, first_run_s: 0.5, first_runs: 20 }),
+            speculation: Some(SpeculationEstimate {
+                shape: TreeShape::chain(3),
+                times,
+                first_run_s: 0.5,
+                first_runs: 20,
+            }),
             basis: Vec::new(),
         };
         assert_eq!(with(2.0).range(), Some((100.0, 210.0)));
@@ -339,9 +349,13 @@ mod tests {
     #[test]
     fn a_slower_rate_comes_later() {
         let workload = workload(20, 0);
-        let last =
-            |rate| workload.arrivals(Load::RequestRate(Real(rate)), 0).and_then(|arrivals| arrivals.last().copied());
+        let last = |rate| {
+            workload.arrivals(TrialLoad::RequestRate(Real(rate)), 0).and_then(|arrivals| arrivals.last().copied())
+        };
         assert!(last(1.0) > last(2.0));
-        assert_eq!((workload.arrivals(Load::Recorded, 0), workload.arrivals(Load::BatchSize(4), 0)), (None, None));
+        assert_eq!(
+            (workload.arrivals(TrialLoad::Recorded, 0), workload.arrivals(TrialLoad::BatchSize(4), 0)),
+            (None, None)
+        );
     }
 }

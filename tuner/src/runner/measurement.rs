@@ -9,7 +9,7 @@ use super::{
     drive::{CompletedRequest, Observations},
     steady::{Clock, Steadied, steadied},
 };
-use crate::trials::record::{ArrivalFigures, Measurement, Spread, Steady};
+use crate::trials::record::{ArrivalFigures, Measurement, Steady, TrialSpread};
 
 /// Selects a part of a round, or all of it.
 pub type PartOfRound = fn(&RoundTiming) -> Option<Duration>;
@@ -73,20 +73,20 @@ pub fn of(seen: &Observations, objective: &Objective, simulated: bool) -> Result
 struct Requests {
     tokens_per_s_per_user: f64,
     goodput_tokens_per_s: Option<f64>,
-    inter_token_ms: Option<Spread>,
-    time_to_first_token_ms: Spread,
-    latency_ms: Spread,
+    inter_token_ms: Option<TrialSpread>,
+    time_to_first_token_ms: TrialSpread,
+    latency_ms: TrialSpread,
 }
 
 impl Requests {
     /// `None` if no request has a second token.
     fn of(served: &[CompletedRequest], elapsed_s: f64, objective: &Objective) -> Option<Self> {
-        let each = |of: fn(&CompletedRequest) -> Duration| Spread::of(served.iter().map(of).map(milliseconds));
+        let each = |of: fn(&CompletedRequest) -> Duration| TrialSpread::of(served.iter().map(of).map(milliseconds));
         let gaps = || served.iter().filter_map(CompletedRequest::inter_token_ms);
         Some(Self {
-            tokens_per_s_per_user: Spread::of(gaps().map(|gap| 1e3 / gap))?.median,
+            tokens_per_s_per_user: TrialSpread::of(gaps().map(|gap| 1e3 / gap))?.median,
             goodput_tokens_per_s: goodput(served, elapsed_s, objective),
-            inter_token_ms: Spread::of(gaps()),
+            inter_token_ms: TrialSpread::of(gaps()),
             time_to_first_token_ms: each(CompletedRequest::time_to_first_token)?,
             latency_ms: each(CompletedRequest::latency)?,
         })
@@ -141,8 +141,8 @@ fn in_time(served: &[CompletedRequest], objective: &Objective) -> Option<f64> {
 }
 
 /// Spread of a part of the rounds in ms; `None` if it was not measured.
-pub fn spread(timings: &[RoundTiming], of: PartOfRound) -> Option<Spread> {
-    Spread::of(timings.iter().filter_map(of).map(milliseconds))
+pub fn spread(timings: &[RoundTiming], of: PartOfRound) -> Option<TrialSpread> {
+    TrialSpread::of(timings.iter().filter_map(of).map(milliseconds))
 }
 
 impl CompletedRequest {
@@ -201,7 +201,7 @@ mod tests {
     use engine::{Completion, FinishReason};
     use schemas::sweep::Metric;
 
-    use super::{super::steady::Step, *};
+    use super::{super::steady::SteadyStep, *};
     use crate::trials::record::Stalls;
 
     /// A request: its delay, first token and end (both from its submission) in ms, and its number of tokens.
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn without_stalls_the_steady_figures_are_those_of_the_wall_clock_and_with_them_they_stay() {
-        let step = |begin: f64, took: f64| Step { begin, took, rounds: 1, batch: 4, prompt_tokens: 0 };
+        let step = |begin: f64, took: f64| SteadyStep { begin, took, rounds: 1, batch: 4, prompt_tokens: 0 };
         let quiet = Observations { steps: (0..200).map(|at| step(0.01 * f64::from(at), 0.01)).collect(), ..seen() };
         let figures = of(&quiet, &Objective::default(), false).expect("figures");
         let steady = figures.steady.expect("a closed loop");

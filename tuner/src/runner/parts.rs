@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     trials::record::{Measurement, PartsApart, Trial},
-    workload::{Workload, context},
+    workload::{LoadedWorkload, context},
 };
 
 /// Number of timed rounds.
@@ -27,7 +27,7 @@ const ROUNDS: usize = 15;
 pub fn time(
     engine: &mut Engine,
     trial: &Trial,
-    workload: &Workload,
+    workload: &LoadedWorkload,
     figures: &Measurement,
 ) -> Result<Option<PartsApart>, EngineError> {
     let batch = median_batch(&figures.running_batch).clamp(1, engine.max_running_requests());
@@ -65,7 +65,7 @@ fn median_batch(rounds_by_batch: &[u64]) -> usize {
 }
 
 /// Tokens of a request halfway through its output: a prompt of median length plus half of the mean output.
-fn halfway(workload: &Workload, figures: &Measurement) -> usize {
+fn halfway(workload: &LoadedWorkload, figures: &Measurement) -> usize {
     let mut prompts: Vec<usize> = workload.requests.iter().map(|request| request.input_ids.len()).collect();
     prompts.sort_unstable();
     let prompt = prompts.get(prompts.len() / 2).copied().unwrap_or(1);

@@ -11,7 +11,7 @@ use crate::{statistics::median, trials::record::Stalls};
 
 /// A step of the engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct SteadyStep {
     /// Its start in seconds after the start of the trial.
     pub begin: f64,
     /// Duration in seconds. Time that the caller spends between two steps counts to the second one.
@@ -50,11 +50,11 @@ const TIMES: f64 = 2.0;
 const MOST_PAIRS: usize = 400;
 
 /// Prompt tokens of the step before, rounds, and number of requests.
-type Kind = ((u64, u64), usize);
+type StepKind = ((u64, u64), usize);
 
 /// Removes the stalls from a trial's steps.
-pub fn steadied(steps: &[Step]) -> Steadied {
-    let mut kinds: BTreeMap<Kind, Vec<usize>> = BTreeMap::new();
+pub fn steadied(steps: &[SteadyStep]) -> Steadied {
+    let mut kinds: BTreeMap<StepKind, Vec<usize>> = BTreeMap::new();
     let mut prompts = Vec::new();
     for (at, step) in steps.iter().enumerate() {
         if step.prompt_tokens > 0 {
@@ -65,7 +65,7 @@ pub fn steadied(steps: &[Step]) -> Steadied {
         }
     }
     let mut expected: Vec<Option<f64>> = vec![None; steps.len()];
-    let mut typical: BTreeMap<Kind, f64> = BTreeMap::new();
+    let mut typical: BTreeMap<StepKind, f64> = BTreeMap::new();
     let (large, small): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|(_, places)| places.len() >= FEWEST);
     for (kind, places) in large {
         let took: Vec<f64> = places.iter().map(|at| steps[*at].took).collect();
@@ -110,7 +110,7 @@ fn longest(took: &[f64], share: f64) -> Option<(f64, f64)> {
 }
 
 /// Compares prefill steps with a line through all of them, by their number of tokens.
-fn steady_prompts(steps: &[Step], prompts: &[usize], expected: &mut [Option<f64>]) {
+fn steady_prompts(steps: &[SteadyStep], prompts: &[usize], expected: &mut [Option<f64>]) {
     if prompts.len() < FEWEST_PROMPTS {
         return;
     }
@@ -141,7 +141,7 @@ fn line(points: &[(f64, f64)]) -> (f64, f64) {
 
 /// Converts wall time to time without stalls.
 pub struct Clock<'a> {
-    steps: &'a [Step],
+    steps: &'a [SteadyStep],
     /// Start of each step without the stalls before it.
     begins: Vec<f64>,
     took: &'a [f64],
@@ -149,7 +149,7 @@ pub struct Clock<'a> {
 
 impl<'a> Clock<'a> {
     /// The clock for some steps.
-    pub fn new(steps: &'a [Step], steadied: &'a Steadied) -> Self {
+    pub fn new(steps: &'a [SteadyStep], steadied: &'a Steadied) -> Self {
         let mut begin = 0.0;
         let begins = steadied.took.iter().map(|took| {
             begin += took;
@@ -176,16 +176,16 @@ impl<'a> Clock<'a> {
 mod tests {
     use super::*;
 
-    fn steps(took: impl IntoIterator<Item = (f64, u64)>) -> Vec<Step> {
+    fn steps(took: impl IntoIterator<Item = (f64, u64)>) -> Vec<SteadyStep> {
         let mut begin = 0.0;
         let step = |(took, prompt_tokens)| {
             begin += took;
-            Step { begin: begin - took, took, rounds: 1, batch: 4, prompt_tokens }
+            SteadyStep { begin: begin - took, took, rounds: 1, batch: 4, prompt_tokens }
         };
         took.into_iter().map(step).collect()
     }
 
-    fn check(steps: &[Step], total: f64, of_steps: f64) {
+    fn check(steps: &[SteadyStep], total: f64, of_steps: f64) {
         let found = steadied(steps);
         let sum: f64 = found.took.iter().sum();
         assert!((sum / total - 1.0).abs() < 0.01, "{sum}, not {total}");

@@ -12,28 +12,28 @@ use schemas::{
 
 use super::{
     Ended, TrialOptions,
-    drive::{Observations, Source, drive},
+    drive::{Observations, RequestSource, drive},
     parts, run,
 };
 use crate::{
     fixtures::demo,
     trials::{
-        configuration::{Configuration, Load, Real, TableRow},
+        configuration::{Configuration, Real, TableRow, TrialLoad},
         record::{Measurement, Trial},
     },
-    workload::Workload,
+    workload::LoadedWorkload,
 };
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// Distinguishable requests: each has one token more than the one before.
-fn workload(count: usize) -> Workload {
+fn workload(count: usize) -> LoadedWorkload {
     let request = |at: usize| Request {
         input_ids: (0..6).map(|token| 10 + token + at as u32).collect(),
         sampling: SamplingParams::default(),
         stop: StopConditions { max_new_tokens: Some(2 + at), ignore_eos: true, ..StopConditions::default() },
     };
-    Workload {
+    LoadedWorkload {
         requests: (0..count).map(request).collect(),
         recorded: Vec::new(),
         seed: 3,
@@ -44,23 +44,23 @@ fn workload(count: usize) -> Workload {
     }
 }
 
-fn trial(load: Load) -> Trial {
+fn trial(load: TrialLoad) -> Trial {
     let shape = TreeShape { num_steps: 2, topk: 2, num_draft_tokens: 4 };
     Trial { configuration: Configuration::of(shape), load, repeat: 0 }
 }
 
-fn terms<'a>(workload: &'a Workload, interrupted: &'a AtomicBool) -> TrialOptions<'a> {
+fn terms<'a>(workload: &'a LoadedWorkload, interrupted: &'a AtomicBool) -> TrialOptions<'a> {
     TrialOptions { workload, objective: Objective::default(), simulate_accept_length: None, interrupted }
 }
 
-fn figures(engine: &mut Engine, load: Load, terms: &TrialOptions<'_>) -> Measurement {
+fn figures(engine: &mut Engine, load: TrialLoad, terms: &TrialOptions<'_>) -> Measurement {
     match run(engine, &trial(load), terms).expect("a trial") {
         Ended::Measured(figures) => *figures,
         Ended::Interrupted => panic!("no one interrupted it"),
     }
 }
 
-fn seen(engine: &mut Engine, workload: &Workload, source: &Source) -> Observations {
+fn seen(engine: &mut Engine, workload: &LoadedWorkload, source: &RequestSource) -> Observations {
     drive(engine, &workload.requests, source, &NEVER).expect("a trial").expect("no one interrupted it")
 }
 
@@ -68,7 +68,7 @@ fn seen(engine: &mut Engine, workload: &Workload, source: &Source) -> Observatio
 fn an_open_loop_serves_all_and_more_than_fit_wait() {
     let mut engine = demo::engine(3);
     let workload = workload(12);
-    let rate = Load::RequestRate(Real(5000.0));
+    let rate = TrialLoad::RequestRate(Real(5000.0));
     let goodput = Objective { metric: Metric::Goodput, ttft_ms: Some(1e9), itl_ms: Some(1e9) };
     let figures = figures(&mut engine, rate, &TrialOptions { objective: goodput, ..terms(&workload, &NEVER) });
     assert_eq!((figures.requests, figures.output_tokens), (12, (2..14).sum()));
@@ -84,8 +84,8 @@ fn an_open_loop_serves_all_and_more_than_fit_wait() {
 fn requests_are_served_in_the_order_of_their_arrivals_and_count_from_them() {
     let mut engine = demo::engine(1);
     let workload = workload(8);
-    let arrivals = workload.arrivals(Load::RequestRate(Real(2000.0)), 0).expect("an open loop");
-    let seen = seen(&mut engine, &workload, &Source::Open(arrivals.clone()));
+    let arrivals = workload.arrivals(TrialLoad::RequestRate(Real(2000.0)), 0).expect("an open loop");
+    let seen = seen(&mut engine, &workload, &RequestSource::Open(arrivals.clone()));
     let lengths: Vec<usize> = seen.served.iter().map(|one| one.completion.output_ids.len()).collect();
     assert_eq!(lengths, (2..10).collect::<Vec<_>>());
     // One slot for all: each request ends after the one before it, and none after the trial.
@@ -98,11 +98,12 @@ fn requests_are_served_in_the_order_of_their_arrivals_and_count_from_them() {
 fn recorded_times_need_a_trace() {
     let mut engine = demo::engine(4);
     let plain = workload(3);
-    let words = run(&mut engine, &trial(Load::Recorded), &terms(&plain, &NEVER)).expect_err("no times").to_string();
+    let words =
+        run(&mut engine, &trial(TrialLoad::Recorded), &terms(&plain, &NEVER)).expect_err("no times").to_string();
     assert!(words.contains("no recorded arrival times"), "{words}");
     let recorded = (0..3).map(|at| Duration::from_millis(at * 3)).collect();
-    let traced = Workload { recorded, ..plain };
-    let figures = figures(&mut engine, Load::Recorded, &terms(&traced, &NEVER));
+    let traced = LoadedWorkload { recorded, ..plain };
+    let figures = figures(&mut engine, TrialLoad::Recorded, &terms(&traced, &NEVER));
     assert_eq!(figures.requests, 3);
     assert!(figures.elapsed_s >= 0.006, "the last one comes after 6 ms");
 }
@@ -112,7 +113,7 @@ fn an_interrupt_is_heard_while_nothing_runs() {
     let mut engine = demo::engine(2);
     let interrupted = AtomicBool::new(false);
     let workload = workload(2);
-    let source = Source::Open(vec![Duration::ZERO, Duration::MAX]);
+    let source = RequestSource::Open(vec![Duration::ZERO, Duration::MAX]);
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(50));
@@ -127,7 +128,7 @@ fn an_interrupt_is_heard_while_nothing_runs() {
 fn a_closed_loop_of_more_than_may_run_ends() {
     let mut engine = demo::engine(2);
     let workload = workload(4);
-    let figures = figures(&mut engine, Load::BatchSize(6), &terms(&workload, &NEVER));
+    let figures = figures(&mut engine, TrialLoad::BatchSize(6), &terms(&workload, &NEVER));
     assert_eq!(figures.requests, 6);
     assert_eq!(figures.running_batch.len(), 2);
     assert_eq!(figures.goodput_tokens_per_s, None);
@@ -136,29 +137,29 @@ fn a_closed_loop_of_more_than_may_run_ends() {
 #[test]
 fn acceptance_is_made_up_for_one_trial() {
     let mut engine = demo::engine(2);
-    let workload = Workload { warm_up_tokens: 0, ..workload(2) };
+    let workload = LoadedWorkload { warm_up_tokens: 0, ..workload(2) };
     let made_up = TrialOptions { simulate_accept_length: Some(1.0), ..terms(&workload, &NEVER) };
-    let figures_made_up = figures(&mut engine, Load::BatchSize(2), &made_up);
+    let figures_made_up = figures(&mut engine, TrialLoad::BatchSize(2), &made_up);
     assert!(figures_made_up.simulated);
     // One token per round: no draft is accepted.
     assert_eq!(figures_made_up.accept_histogram.len(), 1);
     assert_eq!(engine.options().simulate_accept_length, None);
-    assert!(!figures(&mut engine, Load::BatchSize(2), &terms(&workload, &NEVER)).simulated);
+    assert!(!figures(&mut engine, TrialLoad::BatchSize(2), &terms(&workload, &NEVER)).simulated);
 }
 
 #[test]
 fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
     let mut engine = demo::engine_of(4, 32);
-    let mut workload = Workload { warm_up_tokens: 0, ..workload(4) };
+    let mut workload = LoadedWorkload { warm_up_tokens: 0, ..workload(4) };
     workload.requests.iter_mut().for_each(|request| request.stop.max_new_tokens = Some(24));
     // With 64 positions for the tree a request needs more than twice the room.
     let configuration = Configuration::of(TreeShape { num_steps: 4, topk: 8, num_draft_tokens: 64 });
     let trial = |load| Trial { configuration: configuration.clone(), load, repeat: 0 };
     let terms = terms(&workload, &NEVER);
-    let words = run(&mut engine, &trial(Load::BatchSize(4)), &terms).expect_err("no room").to_string();
+    let words = run(&mut engine, &trial(TrialLoad::BatchSize(4)), &terms).expect_err("no room").to_string();
     assert!(words.contains("only 2 of 4 requests run together: the KV cache has no space for more"), "{words}");
     assert!(engine.is_idle());
-    match run(&mut engine, &trial(Load::RequestRate(Real(5000.0))), &terms).expect("a trial") {
+    match run(&mut engine, &trial(TrialLoad::RequestRate(Real(5000.0))), &terms).expect("a trial") {
         Ended::Measured(figures) => assert_eq!((figures.requests, figures.running_batch.len()), (4, 2)),
         Ended::Interrupted => panic!("no one interrupted it"),
     }
@@ -168,10 +169,10 @@ fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
 fn parts_of_a_round_are_timed_beside_a_trial_at_its_batch_and_halfway() {
     let mut engine = demo::engine(3);
     let workload = workload(12);
-    let figures = figures(&mut engine, Load::BatchSize(2), &terms(&workload, &NEVER));
+    let figures = figures(&mut engine, TrialLoad::BatchSize(2), &terms(&workload, &NEVER));
     let time = |engine: &mut Engine, trial: &Trial| parts::time(engine, trial, &workload, &figures);
     let before = engine.options().policy.clone();
-    let found = time(&mut engine, &trial(Load::BatchSize(2))).expect("they are timed").expect("they are told");
+    let found = time(&mut engine, &trial(TrialLoad::BatchSize(2))).expect("they are timed").expect("they are told");
     assert_eq!((found.rounds, found.batch), (15, 2));
     // A prompt of six tokens and half of (2 + … + 13) / 12 more; no prompt has less than one token.
     assert!((found.context - 12.0).abs() < 6.0, "{found:?}");
@@ -183,13 +184,13 @@ fn parts_of_a_round_are_timed_beside_a_trial_at_its_batch_and_halfway() {
     let row = |max_running_batch, shape| TableRow { max_running_batch, shape };
     let chain = TreeShape::chain(2);
     let table = vec![row(2, TreeShape::OFF), row(8, chain)];
-    let mut tabled = trial(Load::BatchSize(2));
+    let mut tabled = trial(TrialLoad::BatchSize(2));
     tabled.configuration = Configuration { table, ..Configuration::of(chain) };
     assert_eq!(time(&mut engine, &tabled).expect("no error"), None);
 
     // Exceeding the maximum sequence length is an error that leaves the engine unchanged.
     let mut small = demo::engine_of(3, 20);
-    let words = time(&mut small, &trial(Load::BatchSize(2))).expect_err("no room").to_string();
+    let words = time(&mut small, &trial(TrialLoad::BatchSize(2))).expect_err("no room").to_string();
     assert!(words.contains("--context-length"), "{words}");
     assert!(small.is_idle());
 }

@@ -1,18 +1,18 @@
 //! Describes a running server: by its own answers, its metrics, and the launch file that the user gives.
 
-use external::api::{Api, Kind, Metrics, ServerInfo};
+use external::api::{Api, ApiKind, Metrics, ServerInfo};
 use launch::{Launch, Options};
 use schemas::{engines::Engine, flags::Key, secrets, text::Source};
 use serde_json::Value;
 
 use super::{
     place,
-    record::{RunningServer, Setting, ToldBy},
+    record::{RunningServer, ServerSetting, ToldBy},
 };
 
 /// A setting that is shown: its name, where SGLang and vLLM tell it, the label of vLLM's cache metric, and the flags of
 /// a launch.
-struct Row {
+struct ServerRow {
     name: &'static str,
     sglang: &'static str,
     vllm: &'static str,
@@ -28,12 +28,12 @@ const fn row(
     metric: &'static str,
     key: Option<Key>,
     flag: &'static str,
-) -> Row {
-    Row { name, sglang, vllm, metric, key, flag }
+) -> ServerRow {
+    ServerRow { name, sglang, vllm, metric, key, flag }
 }
 
 /// The settings that are shown, in order; vLLM's places are within its configuration.
-const ROWS: [Row; 22] = [
+const ROWS: [ServerRow; 22] = [
     row("model", "/model_path", "/model_config/model", "", Some(Key::ModelPath), "model"),
     row("algorithm", "/speculative_algorithm", "/speculative_config/method", "", Some(Key::SpeculativeAlgorithm), ""),
     row(
@@ -129,7 +129,7 @@ const ROWS: [Row; 22] = [
 ];
 
 /// A launch file that describes the server.
-pub struct LaunchFile<'a> {
+pub struct DescribedFile<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its text.
@@ -144,12 +144,12 @@ pub fn describe(
     api: &Api,
     info: &ServerInfo,
     metrics: Option<&Metrics>,
-    file: Option<&LaunchFile<'_>>,
+    file: Option<&DescribedFile<'_>>,
 ) -> Result<RunningServer, String> {
     let engine = match (info.is_spectune(), api.kind()) {
         (true, _) => "spectune",
-        (false, Kind::Sglang) => "SGLang",
-        (false, Kind::Vllm) => "vLLM",
+        (false, ApiKind::Sglang) => "SGLang",
+        (false, ApiKind::Vllm) => "vLLM",
     };
     let launch = file.map(|file| launch_of(file, api.kind(), info)).transpose()?;
     let settings = ROWS
@@ -174,27 +174,27 @@ pub fn describe(
 }
 
 /// The launch of a file: the one with the server's port if there are several.
-fn launch_of(file: &LaunchFile<'_>, kind: Kind, info: &ServerInfo) -> Result<Launch, String> {
+fn launch_of(file: &DescribedFile<'_>, kind: ApiKind, info: &ServerInfo) -> Result<Launch, String> {
     let source = Source::new(file.name, file.text);
-    let engine = if kind == Kind::Vllm { Engine::Vllm } else { Engine::Sglang };
+    let engine = if kind == ApiKind::Vllm { Engine::Vllm } else { Engine::Sglang };
     let version = info.version.as_deref().and_then(|version| version.parse().ok());
     let parsed = launch::parse(&source, &Options { engine: Some(engine), version, ..Options::default() });
-    let found = parsed.launches.into_iter().find(|one| (one.engine == Engine::Vllm) == (kind == Kind::Vllm));
+    let found = parsed.launches.into_iter().find(|one| (one.engine == Engine::Vllm) == (kind == ApiKind::Vllm));
     found.ok_or_else(|| {
-        format!("{} contains no launch of {}", file.name, if kind == Kind::Vllm { "vLLM" } else { "SGLang" })
+        format!("{} contains no launch of {}", file.name, if kind == ApiKind::Vllm { "vLLM" } else { "SGLang" })
     })
 }
 
 /// Whether an engine has a setting.
-fn is_of(row: &Row, kind: Kind, is_spectune: bool) -> bool {
+fn is_of(row: &ServerRow, kind: ApiKind, is_spectune: bool) -> bool {
     match kind {
         _ if row.name == "tree shapes" => is_spectune,
-        Kind::Sglang => !row.sglang.is_empty(),
-        Kind::Vllm => !row.vllm.is_empty() || row.flag == "no-enable-prefix-caching",
+        ApiKind::Sglang => !row.sglang.is_empty(),
+        ApiKind::Vllm => !row.vllm.is_empty() || row.flag == "no-enable-prefix-caching",
     }
 }
 
-fn setting(row: &Row, info: &ServerInfo, metrics: Option<&Metrics>, launch: Option<&Launch>) -> Setting {
+fn setting(row: &ServerRow, info: &ServerInfo, metrics: Option<&Metrics>, launch: Option<&Launch>) -> ServerSetting {
     let told = of_server(row, info).map(|value| (value, ToldBy::Server));
     let measured = || of_metrics(row, info, metrics).map(|value| (value, ToldBy::Metrics));
     let given = || launch.and_then(|launch| of_launch(row, launch)).map(|value| (value, ToldBy::Launch));
@@ -202,10 +202,10 @@ fn setting(row: &Row, info: &ServerInfo, metrics: Option<&Metrics>, launch: Opti
         Some((value, from)) => (Some(value), from),
         None => (None, ToldBy::NotTold),
     };
-    Setting { name: row.name.to_owned(), value, from }
+    ServerSetting { name: row.name.to_owned(), value, from }
 }
 
-fn of_server(row: &Row, info: &ServerInfo) -> Option<String> {
+fn of_server(row: &ServerRow, info: &ServerInfo) -> Option<String> {
     let vllm = info.resolved.as_ref().and_then(|answer| answer.get("vllm_config"));
     let found = match (&info.resolved, vllm) {
         (_, Some(config)) if row.vllm.starts_with("/speculative_config") && config["speculative_config"].is_null() => {
@@ -232,7 +232,7 @@ fn of_server(row: &Row, info: &ServerInfo) -> Option<String> {
     }
 }
 
-fn of_metrics(row: &Row, info: &ServerInfo, metrics: Option<&Metrics>) -> Option<String> {
+fn of_metrics(row: &ServerRow, info: &ServerInfo, metrics: Option<&Metrics>) -> Option<String> {
     let metrics = metrics.filter(|_| info.resolved.is_none())?;
     match row.name {
         "num_speculative_tokens" => draft_positions(metrics).map(|positions| positions.to_string()),
@@ -243,7 +243,7 @@ fn of_metrics(row: &Row, info: &ServerInfo, metrics: Option<&Metrics>) -> Option
     }
 }
 
-fn of_launch(row: &Row, launch: &Launch) -> Option<String> {
+fn of_launch(row: &ServerRow, launch: &Launch) -> Option<String> {
     if launch.engine == Engine::Vllm {
         let speculation = launch.vllm_speculation();
         return match row.name {
@@ -323,9 +323,9 @@ mod tests {
 
     use super::*;
 
-    fn described(kind: Kind, info: &ServerInfo, metrics: &str, launch: Option<&str>) -> RunningServer {
+    fn described(kind: ApiKind, info: &ServerInfo, metrics: &str, launch: Option<&str>) -> RunningServer {
         let api = Api::new(kind, "http://elsewhere.example:8000", None, Duration::from_secs(1));
-        let file = launch.map(|text| LaunchFile { name: "run.sh", text });
+        let file = launch.map(|text| DescribedFile { name: "run.sh", text });
         describe(&api, info, Some(&Metrics::parse(metrics)), file.as_ref()).expect("a description")
     }
 
@@ -342,7 +342,7 @@ mod tests {
             context_length: Some(4096),
             resolved: None,
         };
-        let server = described(Kind::Vllm, &info, COUNTERS, None);
+        let server = described(ApiKind::Vllm, &info, COUNTERS, None);
         let told = |name: &str| server.settings.iter().find(|one| one.name == name).expect("a row").clone();
         assert_eq!(
             (told("num_speculative_tokens").value.as_deref(), told("num_speculative_tokens").from),
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(server.place(), "elsewhere.example, GPU not told");
 
         let launch = "vllm serve org/model --max-num-seqs 48 --speculative-config '{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 2}'";
-        let server = described(Kind::Vllm, &info, COUNTERS, Some(launch));
+        let server = described(ApiKind::Vllm, &info, COUNTERS, Some(launch));
         let told = |name: &str| server.settings.iter().find(|one| one.name == name).expect("a row").clone();
         assert_eq!((told("algorithm").value.as_deref(), told("algorithm").from), (Some("eagle3"), ToldBy::Launch));
         assert_eq!((told("draft").value.as_deref(), server.limit), (Some("d"), Some(48)));
@@ -373,14 +373,14 @@ mod tests {
             "internal_states": [{"effective_max_running_requests_per_dp": 48}, {"effective_max_running_requests_per_dp": 48}],
         });
         let info = ServerInfo { resolved: Some(answer), ..ServerInfo::default() };
-        let server = described(Kind::Sglang, &info, "", None);
+        let server = described(ApiKind::Sglang, &info, "", None);
         assert_eq!((server.setting("algorithm"), server.setting("num_steps")), (Some("EAGLE3"), Some("3")));
         assert_eq!((server.limit, server.speculates, server.setting("quantization")), (Some(96), Some(true), None));
         let off = ServerInfo {
             resolved: Some(json!({"model_path": "/m", "speculative_algorithm": null})),
             ..ServerInfo::default()
         };
-        let server = described(Kind::Sglang, &off, "", None);
+        let server = described(ApiKind::Sglang, &off, "", None);
         assert_eq!((server.setting("algorithm"), server.speculates), (Some("off"), Some(false)));
     }
 }

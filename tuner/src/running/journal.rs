@@ -34,11 +34,11 @@ impl RunningContents {
 /// Whether the journal of a folder holds measurements of running servers.
 pub fn is_running(folder: &Path) -> bool {
     #[derive(serde::Deserialize)]
-    struct Kind {
+    struct RunningJournalKind {
         kind: String,
     }
     let bytes = lines::read(folder).unwrap_or_default();
-    let first = complete(&bytes).next().and_then(|(_, line)| content::<Kind>(line));
+    let first = complete(&bytes).next().and_then(|(_, line)| content::<RunningJournalKind>(line));
     first.is_some_and(|header| header.kind == RUNNING)
 }
 

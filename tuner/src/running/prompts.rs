@@ -4,13 +4,13 @@
 use std::{collections::HashSet, path::Path};
 
 use engine::Request;
-use external::load::Arrivals;
+use external::load::LoadArrivals;
 use schemas::sweep;
 
 use crate::{
     TunerError,
-    trials::configuration::Load,
-    workload::{ModelText, Workload},
+    trials::configuration::TrialLoad,
+    workload::{LoadedWorkload, ModelText},
 };
 
 /// The requests of a trial.
@@ -22,7 +22,7 @@ pub struct Draw {
     /// Requests whose prompt is also sent by an earlier trial.
     pub repeated: usize,
     /// How they arrive.
-    pub arrivals: Arrivals,
+    pub arrivals: LoadArrivals,
 }
 
 /// Where the requests of a measurement come from.
@@ -30,7 +30,7 @@ pub struct PromptPool {
     workload: sweep::Workload,
     folder: std::path::PathBuf,
     model: ModelText,
-    loads: Vec<Load>,
+    loads: Vec<TrialLoad>,
     repeats: usize,
     /// Different prompts of a file with their common beginnings, in its order; empty for random prompts and traces.
     pool: Vec<(Request, u64)>,
@@ -50,7 +50,7 @@ impl PromptPool {
         workload: &sweep::Workload,
         folder: &Path,
         model: ModelText,
-        loads: &[Load],
+        loads: &[TrialLoad],
         repeats: usize,
         starts: usize,
     ) -> Result<Self, TunerError> {
@@ -73,7 +73,7 @@ impl PromptPool {
         let needed = if is_file { prompts.each_start().saturating_mul(starts + 1) } else { workload.requests };
         let mut asked = sweep::Workload { requests: needed.min(sweep::LARGEST), ..workload.clone() };
         loop {
-            let loaded = Workload::load(&asked, folder, &prompts.model)?;
+            let loaded = LoadedWorkload::load(&asked, folder, &prompts.model)?;
             prompts.left_out = loaded.left_out;
             if !is_file {
                 if workload.trace.is_some() {
@@ -135,7 +135,7 @@ impl PromptPool {
             }
         };
         let load = self.loads[load];
-        let timed = Workload {
+        let timed = LoadedWorkload {
             requests,
             recorded,
             seed: self.workload.seed,
@@ -145,8 +145,8 @@ impl PromptPool {
             prompts: count,
         };
         let arrivals = match (load.batch_size(), timed.arrivals(load, repeat)) {
-            (Some(batch), _) => Arrivals::Closed(batch),
-            (None, Some(times)) => Arrivals::Open(times),
+            (Some(batch), _) => LoadArrivals::Closed(batch),
+            (None, Some(times)) => LoadArrivals::Open(times),
             (None, None) => {
                 return Err(TunerError::Configuration("only workload.trace has recorded arrival times".into()));
             }
@@ -155,16 +155,16 @@ impl PromptPool {
     }
 
     /// Random prompts, or those of a trace, with the number that an earlier trial sends too.
-    fn at_random(&self, seed: u64, count: usize, is_first: bool) -> Result<(Workload, usize), TunerError> {
+    fn at_random(&self, seed: u64, count: usize, is_first: bool) -> Result<(LoadedWorkload, usize), TunerError> {
         let settings = sweep::Workload { requests: count, seed, ..self.workload.clone() };
-        let loaded = Workload::load(&settings, &self.folder, &self.model)?;
+        let loaded = LoadedWorkload::load(&settings, &self.folder, &self.model)?;
         let is_old = |request: &&Request| !is_first && self.traced.contains(&request.input_ids);
         let repeated = loaded.requests.iter().filter(is_old).count();
         Ok((loaded, repeated))
     }
 
     /// Number of requests of a trial: at least as many as run together.
-    fn of_load(&self, load: Load) -> usize {
+    fn of_load(&self, load: TrialLoad) -> usize {
         self.workload.requests.max(load.batch_size().unwrap_or_default())
     }
 }
@@ -196,7 +196,7 @@ mod tests {
                     [workload]\ninput_ids='ids.json'\nrequests=2\noutput_length=4\n";
         let file = schemas::sweep::SweepFile::read(&schemas::text::Source::new("s", text)).expect("a sweep file");
         let model = ModelText { text: None, end_tokens: vec![], context_length: 64, vocab_size: 1000 };
-        let loads: Vec<Load> = loads.iter().map(|size| Load::BatchSize(*size)).collect();
+        let loads: Vec<TrialLoad> = loads.iter().map(|size| TrialLoad::BatchSize(*size)).collect();
         PromptPool::load(&file.workload, folder.path(), model, &loads, repeats, starts).expect("prompts")
     }
 

@@ -3,7 +3,7 @@
 use schemas::sweep::Workload;
 use serde::{Deserialize, Serialize};
 
-use crate::trials::{configuration::Load, record::Spread};
+use crate::trials::{configuration::TrialLoad, record::TrialSpread};
 
 /// Version of the format.
 pub const FORMAT: u32 = 1;
@@ -18,7 +18,7 @@ pub struct RunningSettings {
     /// The folder that the workload's paths refer to.
     pub folder: String,
     /// How requests arrive.
-    pub loads: Vec<Load>,
+    pub loads: Vec<TrialLoad>,
     /// Trials of each load on each server.
     pub repeats: usize,
     /// Time after which no further trial starts, in seconds.
@@ -64,18 +64,18 @@ pub struct RunningServer {
     /// Maximum number of requests that it runs together, if told.
     pub limit: Option<usize>,
     /// Its settings.
-    pub settings: Vec<Setting>,
+    pub settings: Vec<ServerSetting>,
     /// Name of the file with its launch, if given.
     pub launch: Option<String>,
     /// What the linter says of its launch.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ServerFinding>,
     /// Why nothing was checked; `None` if it was.
     pub unchecked: Option<String>,
 }
 
 /// A setting of a running server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Setting {
+pub struct ServerSetting {
     /// Its name: SGLang's, and vLLM's where they differ.
     pub name: String,
     /// Its value; `None` if nothing tells it.
@@ -100,7 +100,7 @@ pub enum ToldBy {
 
 /// A finding of the linter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct ServerFinding {
     /// error, warning or info.
     pub severity: String,
     /// The rule's code.
@@ -115,7 +115,7 @@ pub struct RunningRecord {
     /// Index of the server.
     pub server: usize,
     /// How requests arrived.
-    pub load: Load,
+    pub load: TrialLoad,
     /// Index of the repeat, from zero.
     pub repeat: usize,
     /// The start of the measurement that drew its prompts; both servers get the same ones.
@@ -156,11 +156,11 @@ pub struct RunningFigures {
     /// second token.
     pub tokens_per_s_per_user: Option<f64>,
     /// Time to first token in ms.
-    pub time_to_first_token_ms: Spread,
+    pub time_to_first_token_ms: TrialSpread,
     /// Mean time between a request's tokens after its first one in ms, over requests.
-    pub inter_token_ms: Option<Spread>,
+    pub inter_token_ms: Option<TrialSpread>,
     /// Duration of whole requests in ms.
-    pub latency_ms: Spread,
+    pub latency_ms: TrialSpread,
     /// Output tokens / rounds; `None` without speculation, or if neither requests nor metrics tell rounds.
     pub accept_length: Option<f64>,
     /// Prompt tokens that the server found in its prefix cache, by its own count; `None` if it does not tell.
@@ -193,7 +193,7 @@ pub struct OtherTraffic {
 /// Whether prompts were in the server's prefix cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cache {
+pub enum PrefixCacheUse {
     /// They were new to the server.
     Cold,
     /// The server had seen at least some of them before.
@@ -207,7 +207,7 @@ const BY_CHANCE: usize = 2;
 
 impl RunningFigures {
     /// Whether its prompts were in the cache: by the server's count, else by what this measurement sent.
-    pub fn cache(&self) -> Cache {
+    pub fn cache(&self) -> PrefixCacheUse {
         let warm = match self.cached_tokens {
             Some(cached) => {
                 let few = (WARM * self.prompt_tokens as f64).max((BY_CHANCE * self.requests) as f64);
@@ -215,7 +215,7 @@ impl RunningFigures {
             }
             None => self.repeated_prompts > 0 && !self.flushed,
         };
-        if warm { Cache::Warm } else { Cache::Cold }
+        if warm { PrefixCacheUse::Warm } else { PrefixCacheUse::Cold }
     }
 
     /// Why it is excluded from all figures; `None` if it counts.
@@ -231,7 +231,7 @@ impl RunningFigures {
     }
 
     /// The number of requests that ran together if the server ran fewer than were sent; `None` if it is not told.
-    pub fn held_back(&self, load: Load) -> Option<usize> {
+    pub fn held_back(&self, load: TrialLoad) -> Option<usize> {
         let (batch, running, waiting) = (load.batch_size()?, self.running_most?, self.waiting_most?);
         (waiting >= 1.0 && running < batch as f64 && running > 0.0).then_some(running as usize)
     }
@@ -289,11 +289,11 @@ mod tests {
             flushed,
             ..RunningFigures::default()
         };
-        assert_eq!(figures(Some(500), 500, 0, false).cache(), Cache::Cold, "a system prompt that all share");
-        assert_eq!(figures(Some(900), 500, 0, false).cache(), Cache::Warm, "sent by someone before");
-        assert_eq!(figures(None, 0, 3, false).cache(), Cache::Warm);
-        assert_eq!(figures(None, 0, 3, true).cache(), Cache::Cold, "flushed");
-        assert_eq!(figures(Some(0), 0, 3, false).cache(), Cache::Cold, "evicted meanwhile");
+        assert_eq!(figures(Some(500), 500, 0, false).cache(), PrefixCacheUse::Cold, "a system prompt that all share");
+        assert_eq!(figures(Some(900), 500, 0, false).cache(), PrefixCacheUse::Warm, "sent by someone before");
+        assert_eq!(figures(None, 0, 3, false).cache(), PrefixCacheUse::Warm);
+        assert_eq!(figures(None, 0, 3, true).cache(), PrefixCacheUse::Cold, "flushed");
+        assert_eq!(figures(Some(0), 0, 3, false).cache(), PrefixCacheUse::Cold, "evicted meanwhile");
     }
 
     #[test]

@@ -1,21 +1,21 @@
 //! What the trials of running servers tell: each figure with its interval over repeats, and two servers as paired
 //! ratios. Servers are not ranked.
 
-use super::record::{Cache, RunningFigures, RunningRecord, RunningServer};
+use super::record::{PrefixCacheUse, RunningFigures, RunningRecord, RunningServer};
 use crate::{
-    statistics::{Interval, IntervalKind, interval},
-    trials::configuration::Load,
+    statistics::{Interval, RangeKind, interval},
+    trials::configuration::TrialLoad,
 };
 
 /// The figures of a server under a load, of its cold or of its warm trials.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Summary {
+pub struct RunningSummary {
     /// Index of the server.
     pub server: usize,
     /// How requests arrive.
-    pub load: Load,
+    pub load: TrialLoad,
     /// Whether prompts were in the prefix cache.
-    pub cache: Cache,
+    pub cache: PrefixCacheUse,
     /// Number of trials.
     pub repeats: usize,
     /// Requests of all trials.
@@ -32,9 +32,9 @@ pub struct Summary {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paired {
     /// How requests arrive.
-    pub load: Load,
+    pub load: TrialLoad,
     /// Whether prompts were in the prefix cache.
-    pub cache: Cache,
+    pub cache: PrefixCacheUse,
     /// Number of pairs: repeats in which both count.
     pub pairs: usize,
     /// The ratio of each of [`FIGURES`]; `None` if a server does not tell the figure.
@@ -42,7 +42,7 @@ pub struct Paired {
 }
 
 /// A figure of a trial.
-pub struct Figure {
+pub struct RunningFigure {
     /// Its name.
     pub name: &'static str,
     /// Its unit; empty if it has none.
@@ -54,28 +54,38 @@ pub struct Figure {
 }
 
 /// The figures that are summarised.
-pub const FIGURES: [Figure; 6] = [
-    Figure { name: "throughput", unit: "tok/s", more_is_better: Some(true), of: |one| Some(one.output_tokens_per_s) },
-    Figure { name: "per request", unit: "tok/s", more_is_better: Some(true), of: |one| one.tokens_per_s_per_user },
-    Figure { name: "accept length", unit: "", more_is_better: None, of: |one| one.accept_length },
-    Figure {
+pub const FIGURES: [RunningFigure; 6] = [
+    RunningFigure {
+        name: "throughput",
+        unit: "tok/s",
+        more_is_better: Some(true),
+        of: |one| Some(one.output_tokens_per_s),
+    },
+    RunningFigure {
+        name: "per request",
+        unit: "tok/s",
+        more_is_better: Some(true),
+        of: |one| one.tokens_per_s_per_user,
+    },
+    RunningFigure { name: "accept length", unit: "", more_is_better: None, of: |one| one.accept_length },
+    RunningFigure {
         name: "time to first token",
         unit: "ms",
         more_is_better: Some(false),
         of: |one| Some(one.time_to_first_token_ms.median),
     },
-    Figure {
+    RunningFigure {
         name: "inter-token time",
         unit: "ms",
         more_is_better: Some(false),
         of: |one| one.inter_token_ms.map(|spread| spread.median),
     },
-    Figure { name: "request", unit: "ms", more_is_better: Some(false), of: |one| Some(one.latency_ms.median) },
+    RunningFigure { name: "request", unit: "ms", more_is_better: Some(false), of: |one| Some(one.latency_ms.median) },
 ];
 
 /// The summaries of all servers, by load, server and cache.
-pub fn summaries(records: &[RunningRecord]) -> Vec<Summary> {
-    let mut groups: Vec<(Load, usize, Cache)> =
+pub fn summaries(records: &[RunningRecord]) -> Vec<RunningSummary> {
+    let mut groups: Vec<(TrialLoad, usize, PrefixCacheUse)> =
         counted(records).map(|(one, figures)| (one.load, one.server, figures.cache())).collect();
     groups.sort_unstable();
     groups.dedup();
@@ -84,7 +94,8 @@ pub fn summaries(records: &[RunningRecord]) -> Vec<Summary> {
 
 /// The paired ratios of two servers, by load and cache.
 pub fn paired(records: &[RunningRecord]) -> Vec<Paired> {
-    let mut groups: Vec<(Load, Cache)> = counted(records).map(|(one, figures)| (one.load, figures.cache())).collect();
+    let mut groups: Vec<(TrialLoad, PrefixCacheUse)> =
+        counted(records).map(|(one, figures)| (one.load, figures.cache())).collect();
     groups.sort_unstable();
     groups.dedup();
     groups.into_iter().filter_map(|(load, cache)| pair(records, load, cache)).collect()
@@ -94,7 +105,7 @@ pub fn paired(records: &[RunningRecord]) -> Vec<Paired> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unpaired {
     /// How requests arrive.
-    pub load: Load,
+    pub load: TrialLoad,
     /// Whether no repeat can be compared.
     pub is_all: bool,
     /// Why, and what to do.
@@ -104,20 +115,21 @@ pub struct Unpaired {
 /// Where two servers were measured in turns but cannot be compared: prompts were in the cache of one of them only.
 pub fn unpaired(records: &[RunningRecord], servers: &[RunningServer]) -> Vec<Unpaired> {
     let [first, second] = servers else { return Vec::new() };
-    let mut loads: Vec<Load> = counted(records).map(|(one, _)| one.load).collect();
+    let mut loads: Vec<TrialLoad> = counted(records).map(|(one, _)| one.load).collect();
     loads.sort_unstable();
     loads.dedup();
-    let of_load = |load: Load| {
+    let of_load = |load: TrialLoad| {
         let with = |server: usize| {
             counted(records)
                 .filter(move |(one, _)| (one.load, one.server) == (load, server))
                 .map(|(one, figures)| ((one.repeat, one.draw), figures.cache()))
         };
         let other = |block| with(1).find(|(its, _)| *its == block).map(|(_, cache)| cache);
-        let differing: Vec<Cache> =
+        let differing: Vec<PrefixCacheUse> =
             with(0).filter_map(|(block, cache)| other(block).filter(|other| *other != cache).map(|_| cache)).collect();
-        let warm_first = differing.iter().filter(|cache| **cache == Cache::Warm).count();
-        let has_pairs = [Cache::Cold, Cache::Warm].iter().any(|cache| pair(records, load, *cache).is_some());
+        let warm_first = differing.iter().filter(|cache| **cache == PrefixCacheUse::Warm).count();
+        let has_pairs =
+            [PrefixCacheUse::Cold, PrefixCacheUse::Warm].iter().any(|cache| pair(records, load, *cache).is_some());
         let which = match (warm_first, differing.len() - warm_first) {
             (0, 0) => return None,
             (_, 0) => format!("{} and not of {}", first.url, second.url),
@@ -137,15 +149,15 @@ pub fn unpaired(records: &[RunningRecord], servers: &[RunningServer]) -> Vec<Unp
 }
 
 /// What a ratio says, if anything.
-pub fn verdict(ratio: &Interval, figure: &Figure) -> &'static str {
+pub fn verdict(ratio: &Interval, figure: &RunningFigure) -> &'static str {
     let better = |more: bool| if more { "better" } else { "worse" };
     match (ratio.kind, figure.more_is_better) {
-        (IntervalKind::Confidence, Some(more)) if ratio.low > 1.0 => better(more),
-        (IntervalKind::Confidence, Some(more)) if ratio.high < 1.0 => better(!more),
-        (IntervalKind::Confidence, None) if ratio.low > 1.0 => "larger",
-        (IntervalKind::Confidence, None) if ratio.high < 1.0 => "smaller",
-        (IntervalKind::Confidence, _) => "not distinguishable",
-        (IntervalKind::Range | IntervalKind::Single, _) => "too few repeats",
+        (RangeKind::Confidence, Some(more)) if ratio.low > 1.0 => better(more),
+        (RangeKind::Confidence, Some(more)) if ratio.high < 1.0 => better(!more),
+        (RangeKind::Confidence, None) if ratio.low > 1.0 => "larger",
+        (RangeKind::Confidence, None) if ratio.high < 1.0 => "smaller",
+        (RangeKind::Confidence, _) => "not distinguishable",
+        (RangeKind::Range | RangeKind::Single, _) => "too few repeats",
     }
 }
 
@@ -155,14 +167,14 @@ fn counted(records: &[RunningRecord]) -> impl Iterator<Item = (&RunningRecord, &
     records.iter().filter(counts).filter_map(|record| Some((record, record.figures()?)))
 }
 
-fn summary(records: &[RunningRecord], (load, server, cache): (Load, usize, Cache)) -> Summary {
+fn summary(records: &[RunningRecord], (load, server, cache): (TrialLoad, usize, PrefixCacheUse)) -> RunningSummary {
     let trials: Vec<&RunningFigures> = counted(records)
         .filter(|(one, figures)| (one.load, one.server, figures.cache()) == (load, server, cache))
         .map(|(_, figures)| figures)
         .collect();
     let prompt_tokens: u64 = trials.iter().map(|one| one.prompt_tokens).sum();
     let cached: Option<u64> = trials.iter().map(|one| one.cached_tokens).sum();
-    Summary {
+    RunningSummary {
         server,
         load,
         cache,
@@ -179,7 +191,7 @@ fn summary(records: &[RunningRecord], (load, server, cache): (Load, usize, Cache
     }
 }
 
-fn pair(records: &[RunningRecord], load: Load, cache: Cache) -> Option<Paired> {
+fn pair(records: &[RunningRecord], load: TrialLoad, cache: PrefixCacheUse) -> Option<Paired> {
     // Both trials of a pair have the same prompts.
     let of = |server: usize, repeat: usize, draw: usize| {
         let is_it = |one: &RunningRecord| (one.server, one.load, one.repeat, one.draw) == (server, load, repeat, draw);
@@ -189,7 +201,7 @@ fn pair(records: &[RunningRecord], load: Load, cache: Cache) -> Option<Paired> {
     let draws = records.iter().map(|one| one.draw).max()?;
     let both = |repeat| (0..=draws).find_map(|draw| Some((of(0, repeat, draw)?, of(1, repeat, draw)?)));
     let pairs: Vec<_> = repeats.filter_map(both).collect();
-    let ratio = |figure: Figure| {
+    let ratio = |figure: RunningFigure| {
         let ratios = pairs.iter().filter_map(|(first, second)| Some((figure.of)(second)? / (figure.of)(first)?));
         over(ratios)
     };
@@ -206,11 +218,11 @@ mod tests {
     use super::*;
     use crate::{
         running::record::{OtherTraffic, RunningOutcome},
-        trials::record::Spread,
+        trials::record::TrialSpread,
     };
 
     fn record(server: usize, repeat: usize, rate: f64, others: bool) -> RunningRecord {
-        let spread = Spread { median: 10.0, ..Spread::default() };
+        let spread = TrialSpread { median: 10.0, ..TrialSpread::default() };
         let figures = RunningFigures {
             requests: 4,
             output_tokens_per_s: rate,
@@ -221,7 +233,7 @@ mod tests {
         };
         RunningRecord {
             server,
-            load: Load::BatchSize(4),
+            load: TrialLoad::BatchSize(4),
             repeat,
             draw: 0,
             finished_at: 0,

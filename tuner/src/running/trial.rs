@@ -10,14 +10,14 @@ use engine::Request;
 use external::{
     ServerError,
     api::{Api, Counters, Generate, Generated},
-    load::{self, Arrivals, Observed},
+    load::{self, LoadArrivals, Observed},
 };
 
 use super::{
     prompts::Draw,
     record::{OtherTraffic, RunningFigures},
 };
-use crate::{statistics::median, system::server::generate, trials::record::Spread};
+use crate::{statistics::median, system::server::generate, trials::record::TrialSpread};
 
 /// Interval at which the server's gauges are read during a load.
 const LOOK: Duration = Duration::from_millis(50);
@@ -111,8 +111,8 @@ fn warm_up(api: &Api, draw: &Draw, options: &RunningOptions<'_>) -> Result<(), S
         return Ok(());
     }
     let together = match draw.arrivals {
-        Arrivals::Closed(batch) => batch,
-        Arrivals::Open(_) => 1,
+        LoadArrivals::Closed(batch) => batch,
+        LoadArrivals::Open(_) => 1,
     };
     let reversed = |request: &Request| {
         let mut request = request.clone();
@@ -123,7 +123,7 @@ fn warm_up(api: &Api, draw: &Draw, options: &RunningOptions<'_>) -> Result<(), S
     };
     let requests: Vec<Request> = draw.requests.iter().take(together).map(reversed).collect();
     let requests: Vec<Generate<'_>> = requests.iter().map(generate).collect();
-    load::run(api, &requests, &Arrivals::Closed(together), options.interrupted).map(|_| ())
+    load::run(api, &requests, &LoadArrivals::Closed(together), options.interrupted).map(|_| ())
 }
 
 /// The server's counters once they stand still, or have reached a number of tokens: engines count a request slightly
@@ -149,7 +149,7 @@ fn settled(api: &Api, until: Option<f64>) -> Result<Counters, ServerError> {
 }
 
 /// Reads the gauges until the load has ended.
-fn look(api: &Api, arrivals: &Arrivals, ended: &AtomicBool) -> Gauges {
+fn look(api: &Api, arrivals: &LoadArrivals, ended: &AtomicBool) -> Gauges {
     let most = |one: Option<f64>, other: Option<f64>| match (one, other) {
         (Some(one), Some(other)) => Some(one.max(other)),
         (one, other) => one.or(other),
@@ -160,7 +160,7 @@ fn look(api: &Api, arrivals: &Arrivals, ended: &AtomicBool) -> Gauges {
         if let Ok(now) = api.counters() {
             gauges.running_most = most(gauges.running_most, now.running);
             gauges.waiting_most = most(gauges.waiting_most, now.waiting);
-            if let (Some(running), Arrivals::Closed(ours)) = (now.running, arrivals) {
+            if let (Some(running), LoadArrivals::Closed(ours)) = (now.running, arrivals) {
                 let excess = running + now.waiting.unwrap_or_default() - *ours as f64;
                 gauges.samples += 1;
                 gauges.exceeding += usize::from(excess > 0.0);
@@ -203,9 +203,9 @@ fn figures(
         elapsed_s,
         output_tokens_per_s: if elapsed_s > 0.0 { output_tokens as f64 / elapsed_s } else { 0.0 },
         tokens_per_s_per_user: median(gaps.iter().map(|gap| 1e3 / gap).collect()),
-        time_to_first_token_ms: Spread::of(observed.served.iter().map(first)).unwrap_or_default(),
-        inter_token_ms: Spread::of(gaps),
-        latency_ms: Spread::of(observed.served.iter().map(whole)).unwrap_or_default(),
+        time_to_first_token_ms: TrialSpread::of(observed.served.iter().map(first)).unwrap_or_default(),
+        inter_token_ms: TrialSpread::of(gaps),
+        latency_ms: TrialSpread::of(observed.served.iter().map(whole)).unwrap_or_default(),
         accept_length: accept_length(observed, options.speculates, &more, others.is_some()),
         cached_tokens: of_requests.or_else(of_server),
         common_tokens: draw.common.iter().sum(),

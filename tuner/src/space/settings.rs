@@ -5,20 +5,20 @@ use schemas::sweep::SweepFile;
 
 use crate::{
     space::Candidate,
-    trials::configuration::{Knobs, Load, Real},
+    trials::configuration::{Knobs, Real, TrialLoad},
 };
 
 /// Default maximum number of running requests in an open loop: SGLang's default under speculation.
 const OPEN_LOOP_REQUESTS: usize = 48;
 
 /// The loads of a sweep file: closed loops ascending, then rates ascending, then recorded arrivals.
-pub fn loads(file: &SweepFile) -> Vec<Load> {
-    let closed = file.batch_sizes().into_iter().map(Load::BatchSize);
+pub fn loads(file: &SweepFile) -> Vec<TrialLoad> {
+    let closed = file.batch_sizes().into_iter().map(TrialLoad::BatchSize);
     let mut rates: Vec<Real> = file.arrivals.rates.iter().copied().map(Real).collect();
     rates.sort_unstable();
     rates.dedup();
-    let recorded = file.arrivals.recorded.then_some(Load::Recorded);
-    closed.chain(rates.into_iter().map(Load::RequestRate)).chain(recorded).collect()
+    let recorded = file.arrivals.recorded.then_some(TrialLoad::Recorded);
+    closed.chain(rates.into_iter().map(TrialLoad::RequestRate)).chain(recorded).collect()
 }
 
 /// Maximum number of running requests without overrides: the file's value, else the largest batch of its closed loops
@@ -77,13 +77,13 @@ mod tests {
 
     #[test]
     fn every_load_of_a_file_is_there_once() {
-        let check = |more: &str, expected: &[Load]| assert_eq!(loads(&file(more)), expected, "{more}");
-        let rate = |rate| Load::RequestRate(Real(rate));
-        check("", &[Load::BatchSize(1)]);
+        let check = |more: &str, expected: &[TrialLoad]| assert_eq!(loads(&file(more)), expected, "{more}");
+        let rate = |rate| TrialLoad::RequestRate(Real(rate));
+        check("", &[TrialLoad::BatchSize(1)]);
         check("[arrivals]\nrates = [4.0, 0.5, 4.0]", &[rate(0.5), rate(4.0)]);
         check(
             "[batch]\nsizes = [8, 1]\n[arrivals]\nrecorded = true\nrates = [2]",
-            &[Load::BatchSize(1), Load::BatchSize(8), rate(2.0), Load::Recorded],
+            &[TrialLoad::BatchSize(1), TrialLoad::BatchSize(8), rate(2.0), TrialLoad::Recorded],
         );
     }
 

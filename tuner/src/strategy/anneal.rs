@@ -17,7 +17,7 @@ use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved
 use crate::{
     space::Candidate,
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::{Outcome, Role, Trial},
     },
 };
@@ -33,9 +33,9 @@ const STEPS_EACH: usize = 12;
 const TEMPERATURE: f64 = 0.6;
 
 /// The walk of one load.
-struct Walk<'a, 'b> {
+struct AnnealWalk<'a, 'b> {
     experiment: &'a Experiment,
-    load: Load,
+    load: TrialLoad,
     /// Number of configurations that may still be measured.
     left: RefCell<usize>,
     bench: RefCell<&'a mut (dyn TrialRunner + 'b)>,
@@ -98,9 +98,14 @@ pub fn fewest_trials(experiment: &Experiment) -> usize {
     experiment.loads.len() * (experiment.baselines().count() + 1).min(experiment.entrants.len()) * experiment.repeats
 }
 
-fn walk(search: &Search, experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
+fn walk(
+    search: &Search,
+    experiment: &Experiment,
+    load: TrialLoad,
+    bench: &mut dyn TrialRunner,
+) -> Result<(), SearchStop> {
     let Means { walked, .. } = Means::of(search, experiment);
-    let walk = Walk {
+    let walk = AnnealWalk {
         experiment,
         load,
         left: RefCell::new(walked),
@@ -139,7 +144,7 @@ fn walk(search: &Search, experiment: &Experiment, load: Load, bench: &mut dyn Tr
 }
 
 /// The baselines, and the best configurations of the walk.
-fn finalists(search: &Search, experiment: &Experiment, load: Load, bench: &dyn TrialRunner) -> Vec<Candidate> {
+fn finalists(search: &Search, experiment: &Experiment, load: TrialLoad, bench: &dyn TrialRunner) -> Vec<Candidate> {
     let Means { finalists, .. } = Means::of(search, experiment);
     let standing = experiment.standing(bench.history(), load);
     let best = standing.into_iter().flat_map(|ranking| ranking.entries);
@@ -150,7 +155,7 @@ fn finalists(search: &Search, experiment: &Experiment, load: Load, bench: &dyn T
     experiment.entrants.iter().filter(chosen).cloned().collect()
 }
 
-impl Walk<'_, '_> {
+impl AnnealWalk<'_, '_> {
     /// The cost of a configuration: lower is better. It is measured on the first visit.
     fn measured(&self, at: usize) -> f64 {
         if let Some(cost) = self.known.borrow().get(&at) {
@@ -177,7 +182,7 @@ impl Walk<'_, '_> {
     }
 }
 
-impl CostFunction for &Walk<'_, '_> {
+impl CostFunction for &AnnealWalk<'_, '_> {
     type Param = usize;
     type Output = f64;
 
@@ -193,7 +198,7 @@ impl CostFunction for &Walk<'_, '_> {
     }
 }
 
-impl Anneal for &Walk<'_, '_> {
+impl Anneal for &AnnealWalk<'_, '_> {
     type Param = usize;
     type Output = usize;
     type Float = f64;

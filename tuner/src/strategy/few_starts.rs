@@ -31,7 +31,7 @@ use crate::{
     space::Candidate,
     statistics::median,
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::{Record, Role},
     },
 };
@@ -49,7 +49,7 @@ const MISSED: f64 = 0.05;
 
 /// Results of a guided search on servers in addition to its trials.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct SearchFindings {
     /// Predictions of every configuration with known acceptance under every closed loop, each made before that
     /// configuration was measured.
     pub predictions: Vec<Prediction>,
@@ -88,7 +88,7 @@ pub fn run(
     experiment: &Experiment,
     acceptance: Option<&AcceptanceTable>,
     tables: &[Configuration],
-    found: &mut Found,
+    found: &mut SearchFindings,
     bench: &mut dyn TrialRunner,
 ) -> Result<StopReason, SearchStop> {
     let reason = shapes_first(search, experiment, acceptance, tables, found, bench)?;
@@ -102,7 +102,7 @@ fn shapes_first(
     experiment: &Experiment,
     acceptance: Option<&AcceptanceTable>,
     tables: &[Configuration],
-    found: &mut Found,
+    found: &mut SearchFindings,
     bench: &mut dyn TrialRunner,
 ) -> Result<StopReason, SearchStop> {
     let most = starts(search) + if acceptance.is_none() { UNREPLAYED } else { 0 };
@@ -159,7 +159,7 @@ fn settings(experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<(), 
     if experiment.other_settings().is_empty() {
         return Ok(());
     }
-    let fastest = |load: &Load| {
+    let fastest = |load: &TrialLoad| {
         let ranking = experiment.standing(bench.history(), *load)?;
         let first = || ranking.entries.iter().find(|entry| entry.repeats > 0).map(|entry| &entry.configuration);
         ranking.chosen.as_ref().or_else(first).map(|configuration| configuration.shape)
@@ -224,7 +224,8 @@ impl Begun {
             self.starts += 1;
             return Ok(());
         }
-        let loads: Vec<Load> = experiment.loads.iter().copied().filter(|load| load.batch_size().is_some()).collect();
+        let loads: Vec<TrialLoad> =
+            experiment.loads.iter().copied().filter(|load| load.batch_size().is_some()).collect();
         for trial in listed::grouped(one, &loads, experiment.repeats) {
             if bench.measure(&trial)?.failure().is_some() {
                 self.tables.clear();
@@ -239,7 +240,7 @@ impl Begun {
 
     /// Whether a start of several chains comes before the next finalist: always for the first one, then only if
     /// predictions were off.
-    fn wants_table(&self, found: &Found, history: &[Record]) -> bool {
+    fn wants_table(&self, found: &SearchFindings, history: &[Record]) -> bool {
         let last = self.measured.last().map(|one| &one.configuration);
         let of_last = found.predictions.iter().filter(|one| Some(&one.configuration) == last);
         !self.probed || of_last.filter_map(|one| error(one, history)).any(|error| error > MISSED)
@@ -281,7 +282,7 @@ fn predict(
     points: &[Observation],
     measured: &[Candidate],
     history: &[Record],
-    found: &mut Found,
+    found: &mut SearchFindings,
 ) {
     found.model = Some(*model);
     found.points = points.to_vec();
@@ -323,7 +324,7 @@ fn predict(
 }
 
 /// The relative errors of predicted throughput, of predictions made before their configurations were measured; ascending.
-fn missed(found: &Found, history: &[Record]) -> Vec<f64> {
+fn missed(found: &SearchFindings, history: &[Record]) -> Vec<f64> {
     let mut errors: Vec<f64> = found.predictions.iter().filter_map(|one| error(one, history)).collect();
     errors.sort_by(f64::total_cmp);
     errors
@@ -345,8 +346,13 @@ fn reach(errors: &[f64]) -> f64 {
 
 /// The candidate with the largest predicted lead, under any load, over the best measured one; `None` if none comes
 /// within reach of it, given the error of predictions.
-fn best_open<'a>(open: &[&'a Candidate], found: &Found, history: &[Record], within: f64) -> Option<&'a Candidate> {
-    let best = |load: Load| {
+fn best_open<'a>(
+    open: &[&'a Candidate],
+    found: &SearchFindings,
+    history: &[Record],
+    within: f64,
+) -> Option<&'a Candidate> {
+    let best = |load: TrialLoad| {
         let of_load = history.iter().filter(|record| record.trial.load == load && record.role != Role::Probe);
         let of_load = of_load.filter_map(Record::measurement);
         of_load.map(|figures| figures.output_tokens_per_s).fold(0.0, f64::max)

@@ -8,10 +8,10 @@ use schemas::sweep::{Metric, Search};
 use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved};
 use crate::{
     prediction::guide::Prediction,
-    results::selection::{LoadRanking, Ranked, Verdict},
+    results::selection::{LoadRanking, Ranked, SpeculationVerdict},
     space::Candidate,
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::{Record, Role, Trial},
     },
 };
@@ -61,7 +61,7 @@ pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
 }
 
 /// The configurations that are always measured: baselines, tables and the best predicted ones.
-fn field(search: &Search, experiment: &Experiment, predictions: &[Prediction], load: Load) -> Vec<Candidate> {
+fn field(search: &Search, experiment: &Experiment, predictions: &[Prediction], load: TrialLoad) -> Vec<Candidate> {
     let best = by_prediction(experiment, predictions, load);
     let best: Vec<&Configuration> =
         best.iter().take(search.candidates).map(|(prediction, _)| &prediction.configuration).collect();
@@ -76,14 +76,18 @@ fn field(search: &Search, experiment: &Experiment, predictions: &[Prediction], l
 
 /// Whether nothing is predicted of its draft: in a sweep of several drafts, that of a text source, whose few shapes are all
 /// measured.
-fn is_unpredictable(configuration: &Configuration, predictions: &[Prediction], load: Load) -> bool {
+fn is_unpredictable(configuration: &Configuration, predictions: &[Prediction], load: TrialLoad) -> bool {
     let draft = &configuration.draft;
     let known = |one: &Prediction| one.load == load && one.configuration.draft == *draft;
     !draft.is_empty() && configuration.knobs.are_default() && !predictions.iter().any(known)
 }
 
 /// The predictions of a load's candidates with their scores, best first.
-fn by_prediction<'a>(experiment: &Experiment, predictions: &'a [Prediction], load: Load) -> Vec<(&'a Prediction, f64)> {
+fn by_prediction<'a>(
+    experiment: &Experiment,
+    predictions: &'a [Prediction],
+    load: TrialLoad,
+) -> Vec<(&'a Prediction, f64)> {
     let candidates = || experiment.entrants.iter().filter(|one| one.role == Role::Candidate);
     let enters = |configuration: &Configuration| candidates().any(|one| one.configuration == *configuration);
     let mut scored: Vec<(&Prediction, f64)> = predictions
@@ -107,7 +111,7 @@ fn score(prediction: &Prediction, metric: Metric) -> f64 {
 /// it the best.
 fn first_repeat(
     experiment: &Experiment,
-    load: Load,
+    load: TrialLoad,
     predictions: &[Prediction],
     field: &mut Vec<Candidate>,
     bench: &mut dyn TrialRunner,
@@ -127,7 +131,7 @@ fn first_repeat(
 /// among similar configurations (around their median error), beats the best measured one.
 fn within_reach(
     experiment: &Experiment,
-    load: Load,
+    load: TrialLoad,
     predictions: &[Prediction],
     field: &[Candidate],
     history: &[Record],
@@ -153,7 +157,12 @@ fn within_reach(
 }
 
 /// The score of a configuration in its first repeat.
-fn first_score(experiment: &Experiment, load: Load, configuration: &Configuration, history: &[Record]) -> Option<f64> {
+fn first_score(
+    experiment: &Experiment,
+    load: TrialLoad,
+    configuration: &Configuration,
+    history: &[Record],
+) -> Option<f64> {
     let of = |record: &&Record| {
         record.trial.load == load && record.trial.repeat == 0 && record.trial.configuration == *configuration
     };
@@ -161,7 +170,7 @@ fn first_score(experiment: &Experiment, load: Load, configuration: &Configuratio
 }
 
 /// The baselines, and the configurations that are not hopelessly slower after the first repeat.
-fn hopeful(experiment: &Experiment, load: Load, field: &[Candidate], history: &[Record]) -> Vec<Candidate> {
+fn hopeful(experiment: &Experiment, load: TrialLoad, field: &[Candidate], history: &[Record]) -> Vec<Candidate> {
     let score = |one: &Candidate| first_score(experiment, load, &one.configuration, history).map(f64::ln);
     let best = field.iter().filter_map(score).fold(f64::NEG_INFINITY, f64::max);
     let keep =
@@ -170,7 +179,7 @@ fn hopeful(experiment: &Experiment, load: Load, field: &[Candidate], history: &[
 }
 
 /// Tries the other settings with the best shape so far; each costs a restart.
-fn settings(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
+fn settings(experiment: &Experiment, load: TrialLoad, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
     let Some(chosen) = experiment.standing(bench.history(), load).and_then(|ranking| ranking.chosen) else {
         return Ok(());
     };
@@ -188,7 +197,7 @@ fn settings(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) ->
 /// Repeats the contenders that tie with the best for lack of data. Results are looked at once before and once after, whose
 /// intervals hold together ([`Looks::Twice`](crate::results::selection::Looks)): a look after each repeat would need wider ones. Returns
 /// whether the choice is clear.
-fn tell_apart(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<bool, SearchStop> {
+fn tell_apart(experiment: &Experiment, load: TrialLoad, bench: &mut dyn TrialRunner) -> Result<bool, SearchStop> {
     // Without the further repeats of an interrupted run.
     let first = bench.history().iter().filter(|record| record.trial.repeat < experiment.repeats).cloned();
     let first: Vec<Record> = first.collect();
@@ -214,7 +223,7 @@ fn open(ranking: &LoadRanking) -> Vec<Configuration> {
     };
     let mut open: Vec<Configuration> =
         ranking.entries.iter().filter(contends).map(|entry| entry.configuration.clone()).take(2).collect();
-    if matches!(ranking.verdict, Verdict::CannotTell(_)) {
+    if matches!(ranking.verdict, SpeculationVerdict::CannotTell(_)) {
         let speculating = ranking.entries.iter().find(|entry| entry.repeats > 0 && !entry.configuration.is_off());
         open.extend(speculating.map(|entry| entry.configuration.clone()));
         open.extend(ranking.chosen.clone());

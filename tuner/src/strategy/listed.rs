@@ -7,7 +7,7 @@ use super::{Experiment, SearchStop, StopReason, TrialRunner};
 use crate::{
     space::Candidate,
     trials::{
-        configuration::{Configuration, Knobs, Load},
+        configuration::{Configuration, Knobs, TrialLoad},
         record::{Role, Trial},
     },
 };
@@ -53,7 +53,7 @@ pub fn ordered(experiment: &Experiment, entrants: &[Candidate]) -> Vec<Trial> {
 /// Configurations outermost, since each needs a start; then repeats, then loads, in reverse order in every second
 /// repeat. No speculation, the common baseline, runs half of its repeats at the end: so a drift of the machine between
 /// first and last start shows as scatter and is not mistaken for a difference.
-pub fn grouped(entrants: &[Candidate], loads: &[Load], repeats: usize) -> Vec<Trial> {
+pub fn grouped(entrants: &[Candidate], loads: &[TrialLoad], repeats: usize) -> Vec<Trial> {
     let mut trials = Vec::new();
     let of = |one: &Candidate, repeats: std::ops::Range<usize>| -> Vec<Trial> {
         let each = |repeat: usize| {
@@ -80,7 +80,7 @@ pub fn grouped(entrants: &[Candidate], loads: &[Load], repeats: usize) -> Vec<Tr
 /// each equally often. Then settings and drafts that need a restart, then loads, then shapes, which are cheap to change. From the
 /// second repeat on, shapes are shuffled differently each time, so that neither a drift nor a temporarily busy machine
 /// always favours the same shape.
-pub fn interleaved(entrants: &[Candidate], loads: &[Load], repeats: std::ops::Range<usize>) -> Vec<Trial> {
+pub fn interleaved(entrants: &[Candidate], loads: &[TrialLoad], repeats: std::ops::Range<usize>) -> Vec<Trial> {
     let mut trials = Vec::new();
     for repeat in repeats {
         let mut order = StdRng::seed_from_u64(repeat as u64);
@@ -137,7 +137,7 @@ mod tests {
             of("a", TreeShape::chain(1), Role::Candidate),
             of("b", TreeShape::chain(1), Role::Candidate),
         ];
-        let trials = interleaved(&entrants, &[Load::BatchSize(1)], 0..3);
+        let trials = interleaved(&entrants, &[TrialLoad::BatchSize(1)], 0..3);
         for repeat in trials.chunk_by(|a, b| a.repeat == b.repeat) {
             let mut drafts: Vec<&str> = repeat.iter().map(|trial| trial.configuration.draft.as_str()).collect();
             assert_eq!(drafts.len(), 5);

@@ -8,10 +8,10 @@ use schemas::sweep::{Search, Until};
 
 use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved};
 use crate::{
-    results::selection::{LoadRanking, MOST_REPEATS, Ranked, Uncertainty, Verdict},
+    results::selection::{LoadRanking, MOST_REPEATS, Ranked, SpeculationVerdict, Uncertainty},
     space::Candidate,
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::{Role, Trial},
     },
 };
@@ -35,7 +35,7 @@ pub fn run(
     loop {
         let asked = Further { search, experiment, first }.asked(bench);
         let still_open = until_decided && asked.iter().any(|(_, open, _)| *open);
-        let entrants: Vec<(Load, Vec<Candidate>)> = asked.into_iter().map(|(load, _, all)| (load, all)).collect();
+        let entrants: Vec<(TrialLoad, Vec<Candidate>)> = asked.into_iter().map(|(load, _, all)| (load, all)).collect();
         if entrants.iter().all(|(_, all)| all.is_empty()) || first >= MOST_REPEATS {
             return Ok(match (until_decided, still_open) {
                 (false, _) => ended,
@@ -68,8 +68,8 @@ struct Further<'a> {
 
 impl Further<'_> {
     /// For each load, whether a comparison is open, and the configurations to measure, no speculation among them.
-    fn asked(&self, bench: &dyn TrialRunner) -> Vec<(Load, bool, Vec<Candidate>)> {
-        let of_load = |load: &Load| {
+    fn asked(&self, bench: &dyn TrialRunner) -> Vec<(TrialLoad, bool, Vec<Candidate>)> {
+        let of_load = |load: &TrialLoad| {
             let before = bench.history().iter().filter(|record| record.trial.repeat < self.first).cloned();
             let before: Vec<_> = before.collect();
             let Some(ranking) = self.experiment.standing(&before, *load) else { return (*load, false, Vec::new()) };
@@ -92,7 +92,9 @@ impl Further<'_> {
         let is_due = self.search.confirm && self.first == self.experiment.repeats;
         let rests_on_starts = matches!(
             ranking.verdict,
-            Verdict::Pays | Verdict::DoesNotPay | Verdict::CannotTell(Uncertainty::StartsDiffer)
+            SpeculationVerdict::Pays
+                | SpeculationVerdict::DoesNotPay
+                | SpeculationVerdict::CannotTell(Uncertainty::StartsDiffer)
         );
         let starts = ranking.starts.as_ref().filter(|starts| is_due && rests_on_starts && starts.of_subject == 1);
         starts.map(|starts| starts.subject.clone())
@@ -116,7 +118,7 @@ pub fn open(ranking: &LoadRanking) -> Vec<Configuration> {
     let measured = || ranking.entries.iter().filter(|entry| entry.repeats > 0);
     let named = |entry: &Ranked| entry.configuration.clone();
     match ranking.verdict {
-        Verdict::CannotTell(_) => {
+        SpeculationVerdict::CannotTell(_) => {
             // Only those that may still gain more than is negligible keep the answer open.
             let may_gain =
                 |entry: &&Ranked| entry.speedup.is_none_or(|ends| ends.coverage == 0.0 || ends.high.ln() > INDIFFERENT);
@@ -127,7 +129,7 @@ pub fn open(ranking: &LoadRanking) -> Vec<Configuration> {
                 .take(MOST_AT_ONCE)
                 .collect()
         }
-        Verdict::Pays => {
+        SpeculationVerdict::Pays => {
             let best = measured().next().map(named);
             let unclear = |chosen: &&Ranked| {
                 chosen.against_best.is_some_and(|ratio| ratio.coverage == 0.0 || ratio.low.ln() < -INDIFFERENT)
@@ -136,14 +138,17 @@ pub fn open(ranking: &LoadRanking) -> Vec<Configuration> {
             let chosen = ranking.winner().filter(unclear).map(named);
             chosen.into_iter().flat_map(|chosen| [Some(chosen), best.clone()]).flatten().collect()
         }
-        Verdict::DoesNotPay | Verdict::Tie | Verdict::AllFailed | Verdict::NotCompared => Vec::new(),
+        SpeculationVerdict::DoesNotPay
+        | SpeculationVerdict::Tie
+        | SpeculationVerdict::AllFailed
+        | SpeculationVerdict::NotCompared => Vec::new(),
     }
 }
 
 /// The trials of some repeats: interleaved, or one start after the other.
 fn ordered(
     experiment: &Experiment,
-    entrants: &[(Load, Vec<Candidate>)],
+    entrants: &[(TrialLoad, Vec<Candidate>)],
     repeats: std::ops::Range<usize>,
 ) -> Vec<Trial> {
     if !experiment.restarts {
@@ -151,7 +156,7 @@ fn ordered(
     }
     let of = |one: &Candidate| -> Vec<Trial> {
         let loads = entrants.iter().filter(|(_, all)| all.contains(one)).map(|(load, _)| *load);
-        let loads: Vec<Load> = loads.collect();
+        let loads: Vec<TrialLoad> = loads.collect();
         let each = |repeat: usize| {
             let configuration = one.configuration.clone();
             let trial = move |load| Trial { configuration: configuration.clone(), load, repeat };

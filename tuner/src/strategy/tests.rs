@@ -25,7 +25,7 @@ impl MadeUp {
 }
 
 /// Best at (3,2,6) for small batches and without speculation for large ones; half as fast per doubling away from it.
-fn speed(configuration: &Configuration, load: Load) -> f64 {
+fn speed(configuration: &Configuration, load: TrialLoad) -> f64 {
     let batch = load.batch_size().unwrap_or(1) as f64;
     let TreeShape { num_steps, topk, num_draft_tokens } = configuration.shape;
     let off = 100.0 * batch;
@@ -80,7 +80,7 @@ fn experiment(repeats: usize, large: bool) -> Experiment {
     let entrants = expand(&space, &KnobLists::default(), &[], NodeSource::Beams, TreeShape::chain(3)).entrants;
     Experiment {
         entrants,
-        loads: vec![Load::BatchSize(1), Load::BatchSize(8)],
+        loads: vec![TrialLoad::BatchSize(1), TrialLoad::BatchSize(8)],
         repeats,
         metric: Metric::Throughput,
         looks: Looks::Planned,
@@ -150,7 +150,7 @@ fn found(
     experiment: &Experiment,
     wrong: f64,
     noise: f64,
-) -> (BTreeMap<Load, f64>, usize, StopReason) {
+) -> (BTreeMap<TrialLoad, f64>, usize, StopReason) {
     let mut bench = MadeUp::new(noise, options.trials);
     let stopped = match search(options, experiment, &predictions(experiment, wrong), &mut bench) {
         Ok(reason) | Err(SearchStop::Stop(reason)) => reason,

@@ -25,7 +25,7 @@ const LARGEST: usize = 10_000;
 
 /// The system that runs the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheduler {
+pub enum JobScheduler {
     /// An array job of SLURM.
     Slurm,
     /// An Indexed Job of Kubernetes.
@@ -64,7 +64,7 @@ pub struct JobFile {
 }
 
 /// Values for all templates. The texts contain no control characters.
-struct Parts {
+struct JobParts {
     /// Name of the job: letters, digits, dots and hyphens.
     name: String,
     /// The sweep file as the user named it, absolute for schedulers that see the same file system.
@@ -87,13 +87,13 @@ struct Parts {
     inputs: Vec<(&'static str, String)>,
 }
 
-impl Scheduler {
+impl JobScheduler {
     /// The job file of a sweep.
     ///
     /// # Errors
     /// When a path cannot be written into a script, or the number of shards is invalid.
     pub fn job(self, request: &JobRequest<'_>) -> Result<JobFile, TunerError> {
-        let parts = Parts::new(request, self)?;
+        let parts = JobParts::new(request, self)?;
         let fixed = parts.asked.unwrap_or(parts.most.min(MOST_SHARDS));
         let (text, shards) = match self {
             Self::Slurm => (slurm::script(&parts, fixed), Some(fixed)),
@@ -104,7 +104,7 @@ impl Scheduler {
     }
 }
 
-impl std::str::FromStr for Scheduler {
+impl std::str::FromStr for JobScheduler {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -117,8 +117,8 @@ impl std::str::FromStr for Scheduler {
     }
 }
 
-impl Parts {
-    fn new(request: &JobRequest<'_>, scheduler: Scheduler) -> Result<Self, TunerError> {
+impl JobParts {
+    fn new(request: &JobRequest<'_>, scheduler: JobScheduler) -> Result<Self, TunerError> {
         let JobRequest { file, path, out, .. } = request;
         if let Some(shards) = request.shards.filter(|shards| !(1..=LARGEST).contains(shards)) {
             return Err(TunerError::Configuration(format!("--shards {shards}: expected 1 to {LARGEST}")));
@@ -129,7 +129,7 @@ impl Parts {
         };
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         // In a cluster's pod the file is in the mounted folder.
-        let local = scheduler != Scheduler::Kubernetes;
+        let local = scheduler != JobScheduler::Kubernetes;
         let sweep = if local { absolute(path)? } else { path.file_name().map_or_else(|| path.into(), PathBuf::from) };
         Ok(Self {
             name: name(&stem),

@@ -19,8 +19,8 @@ use crate::{
     prediction::guide,
     results::selection::{Comparison, LoadRanking, rank},
     trials::{
-        journal::{self, Contents, Header},
-        record::{Origin, Outcome, Record},
+        journal::{self, Contents, JournalHeader},
+        record::{Outcome, Record, TrialOrigin},
         shard::Shard,
     },
 };
@@ -47,7 +47,7 @@ pub struct MergeSummary {
 }
 
 /// A folder and the contents of its journal.
-struct Source {
+struct MergeSource {
     folder: PathBuf,
     contents: Contents,
 }
@@ -79,7 +79,7 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
     };
     let (records, repeated) = union(&sources);
     let trials = records.iter().map(|record| record.id.as_str()).collect::<BTreeSet<_>>().len();
-    let headers: Vec<&Header> = sources.iter().map(|source| &source.contents.header).collect();
+    let headers: Vec<&JournalHeader> = sources.iter().map(|source| &source.contents.header).collect();
     let planned = match plan::whole(&headers) {
         0 => 0,
         whole => whole.max(trials),
@@ -90,7 +90,7 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
     let journal =
         if own.len() > 1 { merged_name(&own) } else { names.first().map_or(String::new(), |name| (*name).to_owned()) };
     let cut = headers.iter().find_map(|header| header.cut.clone());
-    let header = Header { journal, shard: None, planned, cut, ..first.clone() };
+    let header = JournalHeader { journal, shard: None, planned, cut, ..first.clone() };
     journal::replace(out, &header, &records)?;
 
     let mut notes: Vec<String> = sources.iter().filter_map(damage).collect();
@@ -108,8 +108,8 @@ fn merged_name(names: &BTreeSet<&str>) -> String {
     blake3::hash(all.as_bytes()).to_hex()[..12].to_owned()
 }
 
-fn read(folder: &Path) -> Result<Source, TunerError> {
-    let source = Source { folder: folder.to_owned(), contents: journal::read(folder)? };
+fn read(folder: &Path) -> Result<MergeSource, TunerError> {
+    let source = MergeSource { folder: folder.to_owned(), contents: journal::read(folder)? };
     let header = &source.contents.header;
     if let Some(record) = source.contents.records.iter().find(|record| record.fingerprint != header.fingerprint) {
         let reason =
@@ -119,7 +119,7 @@ fn read(folder: &Path) -> Result<Source, TunerError> {
     Ok(source)
 }
 
-fn target(out: &Path) -> Result<Source, TunerError> {
+fn target(out: &Path) -> Result<MergeSource, TunerError> {
     let target = read(out)?;
     match target.contents.header.shard {
         None => Ok(target),
@@ -133,7 +133,7 @@ fn target(out: &Path) -> Result<Source, TunerError> {
 }
 
 /// Checks that all folders hold the same sweep under one fingerprint.
-fn agree(sources: &[Source]) -> Result<(), TunerError> {
+fn agree(sources: &[MergeSource]) -> Result<(), TunerError> {
     let Some((first, rest)) = sources.split_first() else { return Ok(()) };
     for source in rest {
         let (this, that) = (&first.contents.header, &source.contents.header);
@@ -164,7 +164,7 @@ fn agree(sources: &[Source]) -> Result<(), TunerError> {
 }
 
 /// Sort key: the whole sweep before its shards, then by content, so that the order of the folders does not matter.
-fn rank_of(header: &Header) -> (Option<(usize, usize)>, String) {
+fn rank_of(header: &JournalHeader) -> (Option<(usize, usize)>, String) {
     let shard = header.shard.map(|shard| (shard.count, shard.index));
     (shard, serde_json::to_string(header).unwrap_or_default())
 }
@@ -173,7 +173,7 @@ fn rank_of(header: &Header) -> (Option<(usize, usize)>, String) {
 ///
 /// Trials that ended in the same second keep the order of the journal that they were first written to, as
 /// [`crate::results::selection`] reads it: which of them ran next to each other tells the starts of a server apart.
-fn union(sources: &[Source]) -> (Vec<Record>, usize) {
+fn union(sources: &[MergeSource]) -> (Vec<Record>, usize) {
     let all: Vec<&Record> = sources.iter().flat_map(|source| &source.contents.records).collect();
     let mut records: Vec<Record> = pooled(&all).into_iter().map(|at| all[at].clone()).collect();
     records.sort_by(|a, b| (a.finished_at, &a.origin).cmp(&(b.finished_at, &b.origin)));
@@ -184,7 +184,7 @@ fn union(sources: &[Source]) -> (Vec<Record>, usize) {
 /// Indices of the records that count: each trial once per journal that measured it, since another journal's measurement
 /// is a separate repeat. A failure counts only if the trial was never measured.
 pub fn pooled(records: &[&Record]) -> Vec<usize> {
-    let mut kept: BTreeMap<(&str, &Origin), usize> = BTreeMap::new();
+    let mut kept: BTreeMap<(&str, &TrialOrigin), usize> = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
         let slot = kept.entry((&record.id, &record.origin)).or_insert(at);
         if goes_before(record, records[*slot]) {
@@ -214,15 +214,21 @@ fn preference(record: &Record) -> (bool, u64, String) {
     (failed, record.finished_at, serde_json::to_string(record).unwrap_or_default())
 }
 
-fn copy_guide(sources: &[Source], header: &Header, out: &Path) -> Result<(), TunerError> {
+fn copy_guide(sources: &[MergeSource], header: &JournalHeader, out: &Path) -> Result<(), TunerError> {
     let texts = sources.iter().filter_map(|source| guide::text(&source.folder).ok().flatten());
     let fits = |text: &String| guide::parse(text).is_ok_and(|guide| guide.fingerprint == header.fingerprint);
     let text = texts.into_iter().find(fits);
     text.map_or(Ok(()), |text| atomic_file::write(out, guide::FILE_NAME, text.as_bytes()))
 }
 
-fn copy_texts(sources: &[Source], header: &Header, out: &Path, notes: &mut Vec<String>) -> Result<(), TunerError> {
-    let usable = |source: &Source| Some((source.folder.clone(), texts::usable(&source.folder, &header.fingerprint)?));
+fn copy_texts(
+    sources: &[MergeSource],
+    header: &JournalHeader,
+    out: &Path,
+    notes: &mut Vec<String>,
+) -> Result<(), TunerError> {
+    let usable =
+        |source: &MergeSource| Some((source.folder.clone(), texts::usable(&source.folder, &header.fingerprint)?));
     let mut found = sources.iter().filter_map(usable);
     let Some((folder, text)) = found.next() else { return Ok(()) };
     if let Some((other, _)) = found.find(|(_, other)| !texts::same(&text, other)) {
@@ -233,7 +239,7 @@ fn copy_texts(sources: &[Source], header: &Header, out: &Path, notes: &mut Vec<S
     atomic_file::write(out, texts::FILE_NAME, text.as_bytes())
 }
 
-fn damage(source: &Source) -> Option<String> {
+fn damage(source: &MergeSource) -> Option<String> {
     let lines: Vec<String> = source.contents.damaged.iter().map(ToString::to_string).collect();
     let path = source.folder.join(journal::FILE_NAME);
     (!lines.is_empty())

@@ -17,26 +17,26 @@ use schemas::sweep::StrategyName;
 
 use super::{
     Progress, SweepRequest, SweepSummary, check_continues, finish, header, open, planned,
-    system_bench::{Field, SystemBench},
+    system_bench::{SweepField, SystemBench},
 };
 use crate::{
     TunerError, guidance,
     prediction::{
         acceptance,
-        guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
+        guide::{self, AcceptanceTable, Guide, GuideCost, GuideErrors, Parameter, RoundTimeSummary, TimedPoint},
         latency::additive::{AdditiveModel, Observation},
     },
     preparation::{self, Ready},
     space::{Candidate, Expanded, settings},
-    strategy::{self, Experiment, Found, Planned},
+    strategy::{self, Experiment, Planned, SearchFindings},
     system::{
         System, SystemError,
-        server::{Host, LaunchPlan, Lookup, Servers, State, look_up, words},
+        server::{FileLookup, Host, LaunchPlan, LookupState, Servers, look_up, words},
         time_limit::TimeLimit,
     },
     trials::{
         configuration::Configuration,
-        journal::Header,
+        journal::JournalHeader,
         record::{Fingerprint, Record, Trial},
     },
 };
@@ -61,7 +61,7 @@ fn run_within(
     let (mut ready, model) = preparation::without_engine(request)?;
     let planned = planned(request, &ready.experiment);
     let print = fingerprint(request, &ready);
-    check_continues(request, &Header { fingerprint: print.clone(), ..header(request, &ready, planned) })?;
+    check_continues(request, &JournalHeader { fingerprint: print.clone(), ..header(request, &ready, planned) })?;
     ready.notes(request).iter().for_each(|note| progress.note(note));
     fs::create_dir_all(&request.out).map_err(|source| TunerError::Write { path: request.out.clone(), source })?;
     let is_guided = file.search.strategy == StrategyName::Guided;
@@ -99,10 +99,10 @@ fn run_within(
     progress.planned(planned, records.len());
     progress.starts_left(starts_left(request, &ready, planned, &records));
     system.start_seconds().into_iter().for_each(|seconds| progress.server_started(seconds));
-    let mut found = Found::default();
+    let mut found = SearchFindings::default();
     let tables = acceptance.as_ref().map_or_else(Vec::new, |table| tables(&ready.experiment, table, &system, progress));
     let mut bench =
-        SystemBench::new(request, Field::from(&ready), &mut system, journal, records, (progress, limit.begin()));
+        SystemBench::new(request, SweepField::from(&ready), &mut system, journal, records, (progress, limit.begin()));
     let search = &file.search;
     let searched = if is_guided {
         strategy::few_starts(search, &ready.experiment, acceptance.as_ref(), &tables, &mut found, &mut bench)
@@ -173,11 +173,13 @@ fn plan_of(request: &SweepRequest<'_>, space: &Expanded) -> LaunchPlan {
 /// # Errors
 /// When a start would fail.
 fn check_files(plan: &LaunchPlan, request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<(), TunerError> {
-    for Lookup { what, words, state } in look_up(plan, &request.file.system) {
+    for FileLookup { what, words, state } in look_up(plan, &request.file.system) {
         match state {
-            State::Here => {}
-            State::Later => progress.note(&format!("{what}: {words}")),
-            State::Missing => return Err(TunerError::Configuration(format!("the {what} is incomplete: {words}"))),
+            LookupState::Here => {}
+            LookupState::Later => progress.note(&format!("{what}: {words}")),
+            LookupState::Missing => {
+                return Err(TunerError::Configuration(format!("the {what} is incomplete: {words}")));
+            }
         }
     }
     Ok(())
@@ -214,7 +216,7 @@ fn tables(
 }
 
 /// What a dry run finds out about models and image; empty if no servers are started.
-pub fn lookups(request: &SweepRequest<'_>, space: &Expanded) -> Vec<Lookup> {
+pub fn lookups(request: &SweepRequest<'_>, space: &Expanded) -> Vec<FileLookup> {
     let system = &request.file.system;
     if system.is_in_process() { Vec::new() } else { look_up(&plan_of(request, space), system) }
 }
@@ -239,13 +241,18 @@ pub fn starts(
 
 /// The predictions made before the finalists were measured, with their basis; `None` if too little was measured to
 /// predict.
-fn guide_of(fingerprint: &Fingerprint, acceptance: AcceptanceTable, found: Found, replay_s: f64) -> Option<Guide> {
-    let Found { predictions, model, points } = found;
+fn guide_of(
+    fingerprint: &Fingerprint,
+    acceptance: AcceptanceTable,
+    found: SearchFindings,
+    replay_s: f64,
+) -> Option<Guide> {
+    let SearchFindings { predictions, model, points } = found;
     let left_out = AdditiveModel::left_out_ms(&points)?;
     let errors = AdditiveModel::errors(&points);
     let at =
         |share: f64| errors.get(((errors.len() as f64 * share) as usize).min(errors.len().saturating_sub(1))).copied();
-    let error = CrossValidation { median: at(0.5)?, p90: at(0.9)?, largest: at(1.0)? };
+    let error = GuideErrors { median: at(0.5)?, p90: at(0.9)?, largest: at(1.0)? };
     let timed = points.iter().zip(left_out).filter_map(|(point, left_out_ms)| {
         let Observation { shape, batch, round_ms: measured_ms, .. } = *point;
         Some(TimedPoint { shape, batch, context: 0, measured_ms, left_out_ms: left_out_ms? })
@@ -264,7 +271,7 @@ fn guide_of(fingerprint: &Fingerprint, acceptance: AcceptanceTable, found: Found
         predictions,
         rounds_by_batch: Vec::new(),
         captures: Vec::new(),
-        cost: Cost { replay_s, ..Cost::default() },
+        cost: GuideCost { replay_s, ..GuideCost::default() },
         draft: String::new(),
         others: Vec::new(),
     })

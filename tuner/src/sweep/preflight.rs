@@ -10,7 +10,7 @@ use super::SweepRequest;
 use crate::{
     preparation,
     system::server,
-    workload::{ModelText, Workload},
+    workload::{LoadedWorkload, ModelText},
 };
 
 /// A value of a sweep file that a sweep refuses.
@@ -124,7 +124,7 @@ fn workload(file: &SweepFile, folder: &Path, options: &EngineOptions) -> Option<
         Ok(model) => model,
         Err(error) => return Some(Refusal::at(&["models", "target"], error)),
     };
-    let error = Workload::load(&file.workload, folder, &model).err()?;
+    let error = LoadedWorkload::load(&file.workload, folder, &model).err()?;
     let sources: [(&'static [&'static str], bool); 4] = [
         (&["workload", "prompts"], file.workload.prompts.is_some()),
         (&["workload", "input_ids"], file.workload.input_ids.is_some()),

@@ -20,26 +20,26 @@ use crate::{
         time_limit::{Over, TimeLimit},
     },
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         journal::Journal,
         record::{Fingerprint, Measurement, Outcome, Record, Role, Trial},
     },
-    workload::Workload,
+    workload::LoadedWorkload,
 };
 
 /// What the trials of a sweep have in common.
 #[derive(Clone)]
-pub struct Field {
+pub struct SweepField {
     /// The experiment.
     pub experiment: Experiment,
     /// The requests.
-    pub workload: Arc<Workload>,
+    pub workload: Arc<LoadedWorkload>,
     /// Where and with what it runs.
     pub fingerprint: Fingerprint,
 }
 
 /// What was measured.
-pub struct Measured {
+pub struct MeasuredTrials {
     /// All records.
     pub records: Vec<Record>,
     /// The number of trials that ran now, and of those that already existed.
@@ -52,14 +52,14 @@ pub struct Measured {
 /// Runs trials on a system and records them in the journal.
 pub struct SystemBench<'a> {
     request: &'a SweepRequest<'a>,
-    field: Field,
+    field: SweepField,
     system: &'a mut dyn System,
     journal: Journal,
     records: Vec<Record>,
     /// The index of each trial's record, by its id.
     places: HashMap<String, usize>,
     /// Configurations and loads for which timing the parts of a round was done or attempted.
-    timed_apart: HashSet<(Configuration, Load)>,
+    timed_apart: HashSet<(Configuration, TrialLoad)>,
     /// Whether the device failed while timing parts. It is then not tried again: a restart each time would take too
     /// long.
     fails_apart: bool,
@@ -71,7 +71,7 @@ pub struct SystemBench<'a> {
     kept: usize,
 }
 
-impl From<&Ready> for Field {
+impl From<&Ready> for SweepField {
     fn from(ready: &Ready) -> Self {
         Self {
             experiment: ready.experiment.clone(),
@@ -85,7 +85,7 @@ impl<'a> SystemBench<'a> {
     /// Continues after the existing records.
     pub fn new(
         request: &'a SweepRequest<'a>,
-        field: Field,
+        field: SweepField,
         system: &'a mut dyn System,
         journal: Journal,
         records: Vec<Record>,
@@ -116,12 +116,12 @@ impl<'a> SystemBench<'a> {
     ///
     /// # Errors
     /// When the journal cannot be written.
-    pub fn end(self) -> Result<Measured, TunerError> {
+    pub fn end(self) -> Result<MeasuredTrials, TunerError> {
         let ran = self.records.len() - self.kept;
         if let Some(cut) = &self.cut {
             self.journal.cut(cut)?;
         }
-        Ok(Measured { records: self.records, ran, kept: self.kept, cut: self.cut })
+        Ok(MeasuredTrials { records: self.records, ran, kept: self.kept, cut: self.cut })
     }
 
     fn may_go_on(&self) -> Result<(), StopReason> {
@@ -209,7 +209,7 @@ impl<'a> SystemBench<'a> {
 }
 
 /// The configuration and load of a record that contains separately timed parts of a round.
-fn timed_apart(record: &Record) -> Option<(Configuration, Load)> {
+fn timed_apart(record: &Record) -> Option<(Configuration, TrialLoad)> {
     record.measurement()?.parts_apart.map(|_| (record.trial.configuration.clone(), record.trial.load))
 }
 

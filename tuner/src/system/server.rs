@@ -26,33 +26,33 @@ use std::{
 use engine::Request;
 use external::{
     ServerError,
-    api::{Api, Generate, Kind, ServerInfo},
-    failure::{Failure, Remedy},
-    load::{self, Arrivals, Observed},
-    mark::Mark,
-    orphans::{Handle, ServerFile},
+    api::{Api, ApiKind, Generate, ServerInfo},
+    failure::{Remedy, ServerFailure},
+    load::{self, LoadArrivals, Observed},
+    mark::ProcessMark,
+    orphans::{OrphanHandle, ServerFile},
     port::Ports,
     process::Server,
     ready::{failure_while_serving, wait_until_ready},
-    supervisor::{Program, Supervisor},
+    supervisor::{Supervisor, SupervisorProgram},
 };
 use schemas::sweep::{SystemKind, SystemSettings};
 
 pub use self::container::refusal;
-pub use self::files::{Lookup, State, look_up};
+pub use self::files::{FileLookup, LookupState, look_up};
 pub use self::host::Host;
 pub use self::launch::{LaunchPlan, words};
 pub(crate) use self::observed::generate;
-use self::{gpu_memory::GpuMemory, observed::Rounds};
+use self::{gpu_memory::ServerGpuMemory, observed::Rounds};
 use super::{SwitchCost, System, SystemError};
 use crate::{
     TunerError,
     files::atomic_file,
     host::machine::Watch,
-    runner::{self, Ended, Source, TrialOptions, measurement},
+    runner::{self, Ended, RequestSource, TrialOptions, measurement},
     system::stop_command,
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::{Measurement, PartsApart, Trial},
     },
 };
@@ -94,13 +94,13 @@ pub struct Servers<'a> {
     file: ServerFile,
     /// Ends the servers if this process is killed.
     supervisor: Option<Supervisor>,
-    running: Option<Running>,
+    running: Option<StartedServer>,
     /// Number of starts so far.
     starts: usize,
     gpus: Vec<usize>,
-    gpu: GpuMemory,
+    gpu: ServerGpuMemory,
     /// Configurations that did not start. They are not started again in this run: the result would be the same.
-    refused: Vec<(Configuration, Refusal)>,
+    refused: Vec<(Configuration, ServerRefusal)>,
     notes: Vec<String>,
     /// Durations of starts in seconds, failed ones included, that were not reported yet.
     start_seconds: Vec<f64>,
@@ -110,7 +110,7 @@ pub struct Servers<'a> {
 }
 
 /// A client of a server.
-struct Running {
+struct StartedServer {
     /// `None` for a server that was already running.
     server: Option<Server>,
     api: Api,
@@ -119,14 +119,14 @@ struct Running {
     /// Its command line; empty for a server that was already running.
     command: String,
     /// Loads that it has already run: kernels compiled at first use are then compiled.
-    warm: Vec<Load>,
+    warm: Vec<TrialLoad>,
 }
 
 /// Why a configuration does not run.
 #[derive(Clone, Debug)]
-enum Refusal {
+enum ServerRefusal {
     /// The server failed.
-    Failed(Failure),
+    Failed(ServerFailure),
     /// It ran something else.
     Unsupported(String),
 }
@@ -147,7 +147,7 @@ impl<'a> Servers<'a> {
         plan: LaunchPlan,
         settings: &SystemSettings,
         out: PathBuf,
-        supervisor: Option<&Program>,
+        supervisor: Option<&SupervisorProgram>,
         interrupted: &'a AtomicBool,
     ) -> Result<Self, TunerError> {
         let logs = out.join(LOGS);
@@ -170,7 +170,7 @@ impl<'a> Servers<'a> {
             supervisor: supervisor.map(Supervisor::start).transpose().map_err(failed)?,
             running: None,
             starts,
-            gpu: GpuMemory::now(gpus.iter().copied()),
+            gpu: ServerGpuMemory::now(gpus.iter().copied()),
             gpus,
             refused: Vec::new(),
             notes,
@@ -193,15 +193,15 @@ impl<'a> Servers<'a> {
         Ok(info)
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> ApiKind {
         match self.settings.kind {
-            SystemKind::Vllm => Kind::Vllm,
-            SystemKind::Spectune | SystemKind::Sglang => Kind::Sglang,
+            SystemKind::Vllm => ApiKind::Vllm,
+            SystemKind::Spectune | SystemKind::Sglang => ApiKind::Sglang,
         }
     }
 
     /// Starts a server, and tries once more if the failure may be accidental.
-    fn start(&mut self, configuration: &Configuration) -> Result<Running, SystemError> {
+    fn start(&mut self, configuration: &Configuration) -> Result<StartedServer, SystemError> {
         let first = self.start_once(configuration);
         match first {
             Err(SystemError::Server(ServerError::Failed(failure))) if failure.class.remedy() == Remedy::OnceMore => {
@@ -220,22 +220,22 @@ impl<'a> Servers<'a> {
     fn refuse(&mut self, configuration: &Configuration, error: SystemError) -> SystemError {
         let refusal = match &error {
             SystemError::Server(ServerError::Failed(failure)) if failure.class.is_elsewhere() => None,
-            SystemError::Server(ServerError::Failed(failure)) => Some(Refusal::Failed(failure.clone())),
-            SystemError::Unsupported(words) => Some(Refusal::Unsupported(words.clone())),
+            SystemError::Server(ServerError::Failed(failure)) => Some(ServerRefusal::Failed(failure.clone())),
+            SystemError::Unsupported(words) => Some(ServerRefusal::Unsupported(words.clone())),
             SystemError::Server(_) | SystemError::Engine(_) => None,
         };
         self.refused.extend(refusal.map(|refusal| (configuration.clone(), refusal)));
         error
     }
 
-    fn start_once(&mut self, configuration: &Configuration) -> Result<Running, SystemError> {
+    fn start_once(&mut self, configuration: &Configuration) -> Result<StartedServer, SystemError> {
         if let Some(evidence) = self.gpu.wait_until_back(self.interrupted) {
             return Err(room::not_free(evidence));
         }
         let port = self.ports.fresh().map_err(|source| ServerError::File { path: self.out.clone(), source })?;
         self.starts += 1;
         let log = self.out.join(format!("{:03}.log", self.starts));
-        let mark = Mark::new();
+        let mark = ProcessMark::new();
         let name = format!("spectune-{}", mark.as_str());
         let launch = self.plan.launch(&self.settings, configuration, &name, port, log)?;
         if let Some(text) = adaptive::file(configuration) {
@@ -249,7 +249,7 @@ impl<'a> Servers<'a> {
             return Err(ServerError::Interrupted.into());
         }
         // Recorded before the start, so that the supervisor or a later run can always clean up.
-        let handle = Handle { mark: mark.clone(), container: launch.container.clone() };
+        let handle = OrphanHandle { mark: mark.clone(), container: launch.container.clone() };
         self.file.add(&handle)?;
         if let Some(supervisor) = &mut self.supervisor {
             supervisor.add(&handle)?;
@@ -263,7 +263,7 @@ impl<'a> Servers<'a> {
         match info {
             Ok(info) => {
                 let (server, configuration) = (Some(server), configuration.clone());
-                Ok(Running { server, api, configuration, info, command: words(&launch), warm: Vec::new() })
+                Ok(StartedServer { server, api, configuration, info, command: words(&launch), warm: Vec::new() })
             }
             Err(error) => {
                 self.end(server)?;
@@ -308,9 +308,9 @@ impl<'a> Servers<'a> {
     /// server is polled meanwhile to check that.
     fn serve(
         &self,
-        running: &Running,
+        running: &StartedServer,
         requests: &[Request],
-        arrivals: &Arrivals,
+        arrivals: &LoadArrivals,
         chain: Option<Chain>,
     ) -> Result<Option<Observed>, SystemError> {
         let generates: Vec<Generate<'_>> = requests.iter().map(observed::generate).collect();
@@ -343,7 +343,7 @@ impl<'a> Servers<'a> {
     /// trials: short ones. Returns false if interrupted.
     fn warm_up(
         &self,
-        running: &Running,
+        running: &StartedServer,
         trial: &Trial,
         terms: &TrialOptions<'_>,
         requests: &[Request],
@@ -363,7 +363,7 @@ impl<'a> Servers<'a> {
         let began = Instant::now();
         let mut fastest = None;
         loop {
-            let Some(observed) = self.serve(running, &warm_up, &Arrivals::Closed(batch), chain)? else {
+            let Some(observed) = self.serve(running, &warm_up, &LoadArrivals::Closed(batch), chain)? else {
                 return Ok(false);
             };
             self.flush(running)?;
@@ -376,14 +376,14 @@ impl<'a> Servers<'a> {
     }
 
     /// The chain of a table that must be drafted under a trial's load, if this has not been checked yet.
-    fn chain(&self, running: &Running, trial: &Trial) -> Option<Chain> {
+    fn chain(&self, running: &StartedServer, trial: &Trial) -> Option<Chain> {
         let batch = trial.load.batch_size()?;
         let is_open = !trial.configuration.table.is_empty() && !running.warm.contains(&trial.load);
         is_open.then(|| Chain { steps: trial.configuration.shape_at(batch).num_steps, batch })
     }
 
     /// Flushes the prefix cache, and waits if the server still finishes a request.
-    fn flush(&self, running: &Running) -> Result<(), SystemError> {
+    fn flush(&self, running: &StartedServer) -> Result<(), SystemError> {
         let deadline = Instant::now() + LONGEST_FLUSH;
         while !running.api.flush_cache()? && Instant::now() < deadline && !self.interrupted.load(Ordering::Relaxed) {
             // A server that we started without a prefix cache has nothing to flush.
@@ -444,8 +444,8 @@ impl System for Servers<'_> {
         };
         let (requests, source) = runner::asked(terms.workload, trial)?;
         let arrivals = match source {
-            Source::Closed(batch_size) => Arrivals::Closed(batch_size),
-            Source::Open(times) => Arrivals::Open(times),
+            RequestSource::Closed(batch_size) => LoadArrivals::Closed(batch_size),
+            RequestSource::Open(times) => LoadArrivals::Open(times),
         };
         resolved::check_room(&running.info, trial.load)?;
         // Otherwise some configurations would find earlier prompts in the cache and others would not.
@@ -535,11 +535,11 @@ impl System for Servers<'_> {
     }
 }
 
-impl From<Refusal> for SystemError {
-    fn from(refusal: Refusal) -> Self {
+impl From<ServerRefusal> for SystemError {
+    fn from(refusal: ServerRefusal) -> Self {
         match refusal {
-            Refusal::Failed(failure) => Self::Server(ServerError::Failed(failure)),
-            Refusal::Unsupported(words) => Self::Unsupported(words),
+            ServerRefusal::Failed(failure) => Self::Server(ServerError::Failed(failure)),
+            ServerRefusal::Unsupported(words) => Self::Unsupported(words),
         }
     }
 }
@@ -557,7 +557,7 @@ fn abort_if_silent(server: &Server, interrupted: &AtomicBool, ended: &AtomicBool
 }
 
 /// The failure of a server in an error, for the record of its trial.
-pub fn failure_of(error: &SystemError) -> Option<&Failure> {
+pub fn failure_of(error: &SystemError) -> Option<&ServerFailure> {
     match error {
         SystemError::Server(ServerError::Failed(failure)) => Some(failure),
         _ => None,
@@ -592,7 +592,7 @@ mod tests {
         let mut servers =
             Servers::new(plan, &file.system, folder.path().to_owned(), None, &interrupted).expect("servers");
         let query = |_: &str| Some(IN_USE.load(Ordering::Relaxed).to_string());
-        servers.gpu = GpuMemory::of([0], query, Duration::ZERO);
+        servers.gpu = ServerGpuMemory::of([0], query, Duration::ZERO);
         let configuration = Configuration::of("1,1,2".parse().expect("a shape"));
         let mut class = || {
             let error = servers.configure(&configuration).expect_err("it does not start");

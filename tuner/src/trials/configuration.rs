@@ -58,7 +58,7 @@ pub struct Knobs {
 /// How requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Load {
+pub enum TrialLoad {
     /// Closed loop: this many requests are kept running.
     BatchSize(usize),
     /// Open loop: this many requests per second, as a Poisson process.
@@ -149,7 +149,7 @@ fn listed(sizes: &[usize]) -> String {
     sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-impl Load {
+impl TrialLoad {
     /// The batch size of a closed loop.
     pub fn batch_size(self) -> Option<usize> {
         match self {
@@ -176,7 +176,7 @@ impl fmt::Display for Configuration {
     }
 }
 
-impl fmt::Display for Load {
+impl fmt::Display for TrialLoad {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BatchSize(size) => write!(formatter, "batch {size}"),

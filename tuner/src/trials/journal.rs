@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     TunerError,
-    files::atomic_file::{self, Version},
+    files::atomic_file::{self, FormatVersion},
     host::machine,
     trials::{
-        record::{Fingerprint, Origin, Record},
+        record::{Fingerprint, Record, TrialOrigin},
         shard::Shard,
     },
 };
@@ -38,7 +38,7 @@ pub const FILE_NAME: &str = "journal.jsonl";
 
 /// What a journal holds, if it is not a sweep.
 #[derive(Deserialize)]
-struct Kind {
+struct JournalKind {
     #[serde(default)]
     kind: String,
 }
@@ -48,7 +48,7 @@ pub(crate) const RUNNING: &str = "running";
 
 /// What all records of a journal have in common.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Header {
+pub struct JournalHeader {
     /// Version of the format.
     pub format: u32,
     /// A name unique to this journal; empty in format 2.
@@ -77,7 +77,7 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contents {
     /// Its first line.
-    pub header: Header,
+    pub header: JournalHeader,
     /// Its complete records, in the order in which they were written.
     pub records: Vec<Record>,
     /// Numbers (from one) of damaged lines, not counting a truncated last one.
@@ -90,9 +90,9 @@ pub struct Contents {
 #[derive(Debug)]
 pub struct Journal {
     lines: Lines,
-    header: Header,
+    header: JournalHeader,
     folder: PathBuf,
-    origin: Origin,
+    origin: TrialOrigin,
 }
 
 impl Journal {
@@ -100,7 +100,7 @@ impl Journal {
     ///
     /// # Errors
     /// When it already has a journal, or the folder cannot be written.
-    pub fn create(folder: &Path, header: &Header) -> Result<Self, TunerError> {
+    pub fn create(folder: &Path, header: &JournalHeader) -> Result<Self, TunerError> {
         let lines = Lines::create(folder, header)?;
         Ok(Self { lines, header: header.clone(), folder: folder.to_owned(), origin: origin(header) })
     }
@@ -111,14 +111,14 @@ impl Journal {
     /// # Errors
     /// When it does not exist, belongs to another sweep or machine, is being written by another process, or cannot be
     /// written.
-    pub fn resume(folder: &Path, header: &Header) -> Result<(Self, Contents), TunerError> {
+    pub fn resume(folder: &Path, header: &JournalHeader) -> Result<(Self, Contents), TunerError> {
         let lock = lock(folder)?;
         let mut contents = read(folder)?;
         let path = folder.join(FILE_NAME);
         if let Some(reason) = contents.header.refusal(header) {
             return Err(TunerError::Journal { path, reason });
         }
-        let header = Header { journal: contents.header.journal.clone(), ..header.clone() };
+        let header = JournalHeader { journal: contents.header.journal.clone(), ..header.clone() };
         if contents.header != header {
             contents.whole = lines::exchange_header(folder, &header, contents.whole)?;
             contents.header = header;
@@ -133,12 +133,12 @@ impl Journal {
     /// # Errors
     /// When it cannot be written.
     pub fn cut(self, what: &str) -> Result<(), TunerError> {
-        let header = Header { cut: Some(what.to_owned()), ..self.header };
+        let header = JournalHeader { cut: Some(what.to_owned()), ..self.header };
         lines::exchange_header(&self.folder, &header, self.lines.length()).map(|_| ())
     }
 
     /// The origin of the records that are appended.
-    pub fn origin(&self) -> &Origin {
+    pub fn origin(&self) -> &TrialOrigin {
         &self.origin
     }
 
@@ -151,7 +151,7 @@ impl Journal {
     }
 }
 
-impl Header {
+impl JournalHeader {
     /// Why a sweep cannot continue the journal with this header.
     pub(crate) fn refusal(&self, now: &Self) -> Option<String> {
         if self.format != now.format {
@@ -199,12 +199,12 @@ pub fn new_name(folder: &Path) -> String {
     blake3::hash(of.as_bytes()).to_hex()[..12].to_owned()
 }
 
-fn origin(header: &Header) -> Origin {
-    Origin { journal: header.journal.clone(), host: machine::host(), shard: header.shard }
+fn origin(header: &JournalHeader) -> TrialOrigin {
+    TrialOrigin { journal: header.journal.clone(), host: machine::host(), shard: header.shard }
 }
 
 /// Replaces a whole journal atomically. The caller holds the [`lock`].
-pub(crate) fn replace(folder: &Path, header: &Header, records: &[Record]) -> Result<(), TunerError> {
+pub(crate) fn replace(folder: &Path, header: &JournalHeader, records: &[Record]) -> Result<(), TunerError> {
     let mut text = line(header)?;
     for record in records {
         text += &line(record)?;
@@ -243,15 +243,15 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
         match &mut contents {
             None => {
                 let damaged = "the first line is damaged, or this is not a spectune journal";
-                if content::<Kind>(line).is_some_and(|header| header.kind == RUNNING) {
+                if content::<JournalKind>(line).is_some_and(|header| header.kind == RUNNING) {
                     return Err(
                         "it holds measurements of running servers, which are not a sweep: `spectune report` shows them"
                             .into(),
                     );
                 }
                 // Checked first, because another format may have another header.
-                content::<Version>(line).ok_or(damaged)?.expect_within(OLDEST, FORMAT)?;
-                let header: Header = content(line).ok_or(damaged)?;
+                content::<FormatVersion>(line).ok_or(damaged)?.expect_within(OLDEST, FORMAT)?;
+                let header: JournalHeader = content(line).ok_or(damaged)?;
                 contents = Some(Contents { header, records: Vec::new(), damaged: Vec::new(), whole: end });
             }
             Some(contents) => {
@@ -296,7 +296,7 @@ impl Contents {
     fn name_origins(&mut self) {
         let first = self.records.iter().map(|record| record.finished_at).min().unwrap_or_default();
         let journal = format!("{}-{first}", self.header.sweep);
-        let origin = Origin { journal, host: String::new(), shard: self.header.shard };
+        let origin = TrialOrigin { journal, host: String::new(), shard: self.header.shard };
         self.records.iter_mut().for_each(|record| record.origin = origin.clone());
     }
 }
@@ -307,12 +307,12 @@ mod tests {
     use schemas::{text::Source, tree::TreeShape};
 
     use super::*;
-    use crate::trials::configuration::{Configuration, Load};
-    use crate::trials::record::{Measurement, Origin, Outcome, PartsApart, Role, Spread, Trial};
+    use crate::trials::configuration::{Configuration, TrialLoad};
+    use crate::trials::record::{Measurement, Outcome, PartsApart, Role, Trial, TrialOrigin, TrialSpread};
 
-    fn header() -> Header {
+    fn header() -> JournalHeader {
         let text = "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE'\n[workload]\nprompts = 'p'\n[space]\n";
-        Header {
+        JournalHeader {
             format: FORMAT,
             journal: "j".into(),
             sweep: "a".into(),
@@ -337,8 +337,9 @@ mod tests {
 
     /// Every second record is a failure, with words that JSON must escape.
     fn record(repeat: usize) -> Record {
-        let trial = Trial { configuration: Configuration::of(TreeShape::chain(3)), load: Load::BatchSize(1), repeat };
-        let spread = Spread { min: 0.1, median: 1.0 / 3.0, p90: 2.5, p99: 1e300, max: f64::MAX, count: 7 };
+        let trial =
+            Trial { configuration: Configuration::of(TreeShape::chain(3)), load: TrialLoad::BatchSize(1), repeat };
+        let spread = TrialSpread { min: 0.1, median: 1.0 / 3.0, p90: 2.5, p99: 1e300, max: f64::MAX, count: 7 };
         let figures = Measurement {
             requests: 3,
             output_tokens: u64::MAX,
@@ -374,7 +375,7 @@ mod tests {
             trial,
             role: Role::Candidate,
             fingerprint: header().fingerprint,
-            origin: Origin { journal: "j".into(), host: "h".into(), shard: None },
+            origin: TrialOrigin { journal: "j".into(), host: "h".into(), shard: None },
             finished_at: 7,
             outcome: if repeat.is_multiple_of(2) {
                 Outcome::Failed { reason: "a \"reason\"\nof two lines, ä\u{0}".into(), failure: None }
@@ -468,7 +469,7 @@ mod tests {
     }
 
     /// Checks the message of a resume with a changed header.
-    fn check(change: impl FnOnce(&mut Header), words: &[&str]) {
+    fn check(change: impl FnOnce(&mut JournalHeader), words: &[&str]) {
         let folder = written(1);
         let before = bytes(&folder);
         let mut header = header();
@@ -496,7 +497,7 @@ mod tests {
     #[test]
     fn a_sweep_grows_and_keeps_its_trials() {
         let folder = written(3);
-        let mut larger = Header { planned: 9, journal: "another".into(), ..header() };
+        let mut larger = JournalHeader { planned: 9, journal: "another".into(), ..header() };
         larger.file.search.repeats = 7;
         larger.file.batch.sizes = Some(vec![1, 2]);
         let (mut journal, contents) = Journal::resume(folder.path(), &larger).expect("it grows");
@@ -505,16 +506,16 @@ mod tests {
         let origin = journal.origin().clone();
         drop(journal);
         let contents = read(folder.path()).expect("the journal");
-        assert_eq!(contents.header, Header { journal: "j".into(), ..larger }, "its name stays");
+        assert_eq!(contents.header, JournalHeader { journal: "j".into(), ..larger }, "its name stays");
         assert_eq!((contents.records.len(), origin.journal.as_str()), (4, "j"));
     }
 
     #[test]
     fn an_older_journal_is_read_and_not_written() {
         let folder = written(0);
-        let older = Header { format: OLDEST, journal: String::new(), ..header() };
+        let older = JournalHeader { format: OLDEST, journal: String::new(), ..header() };
         let mut old = record(1);
-        old.origin = Origin::default();
+        old.origin = TrialOrigin::default();
         let text = line(&older).expect("a line") + &line(&old).expect("a line");
         std::fs::write(folder.path().join(FILE_NAME), &text).expect("an old journal");
         let contents = read(folder.path()).expect("it is read");
@@ -560,7 +561,7 @@ mod tests {
             std::fs::write(folder.path().join(FILE_NAME), bytes).expect("a file");
             assert!(read(folder.path()).is_err());
         }
-        let newer = line(&Header { format: FORMAT + 1, ..header() }).expect("a line");
+        let newer = line(&JournalHeader { format: FORMAT + 1, ..header() }).expect("a line");
         std::fs::write(folder.path().join(FILE_NAME), newer).expect("a file");
         let error = read(folder.path()).expect_err("another format").to_string();
         assert!(

@@ -1,17 +1,17 @@
 //! Definition and measurements of one trial: the records of the journal.
 
-use external::failure::Failure;
+use external::failure::ServerFailure;
 use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     host::machine::Machine,
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         shard::Shard,
     },
 };
-pub use crate::{host::mark::Mark, trials::exclusion::Exclusion};
+pub use crate::{host::mark::TrialMark, trials::exclusion::Exclusion};
 
 /// One measured point: configuration × load × repeat (the workload is in the [`Fingerprint`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct Trial {
     /// The configuration.
     pub configuration: Configuration,
     /// How requests arrive.
-    pub load: Load,
+    pub load: TrialLoad,
     /// Index of the repeat, from zero.
     pub repeat: usize,
 }
@@ -66,7 +66,7 @@ pub struct Fingerprint {
 
 /// Where a trial was measured. Merging keeps it, so that pairs stay within one machine and one part of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Origin {
+pub struct TrialOrigin {
     /// The name of the journal that it was first written to, unique to that journal.
     pub journal: String,
     /// Name of the host; empty if it has none.
@@ -89,7 +89,7 @@ pub struct Record {
     pub fingerprint: Fingerprint,
     /// The journal that it was first written to: trials are compared within one.
     #[serde(default)]
-    pub origin: Origin,
+    pub origin: TrialOrigin,
     /// Seconds since the Unix epoch at the end of the trial.
     pub finished_at: u64,
     /// The figures, or the failure.
@@ -108,7 +108,7 @@ pub enum Outcome {
         reason: String,
         /// The failure found in the server's log, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        failure: Option<Failure>,
+        failure: Option<ServerFailure>,
     },
 }
 
@@ -145,13 +145,13 @@ pub struct Measurement {
     /// Rounds that the engine ran (each for the whole running batch).
     pub rounds: u64,
     /// Wall time of a round in ms.
-    pub round_ms: Spread,
+    pub round_ms: TrialSpread,
     /// Draft part of a round in ms, if measured in the trial's own rounds.
-    pub draft_ms: Option<Spread>,
+    pub draft_ms: Option<TrialSpread>,
     /// Verify part of a round in ms, if measured in the trial's own rounds.
-    pub verify_ms: Option<Spread>,
+    pub verify_ms: Option<TrialSpread>,
     /// Extend part of a round in ms, if measured in the trial's own rounds.
-    pub extend_ms: Option<Spread>,
+    pub extend_ms: Option<TrialSpread>,
     /// Parts of rounds timed after the trial, if its own were not measured: once per configuration and load, with the
     /// first such trial of a journal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -161,11 +161,11 @@ pub struct Measurement {
     pub running_batch: Vec<u64>,
     /// Mean time between a request's output tokens after its first one, in ms, over requests.
     #[serde(default)]
-    pub inter_token_ms: Option<Spread>,
+    pub inter_token_ms: Option<TrialSpread>,
     /// Time to first token in ms.
-    pub time_to_first_token_ms: Spread,
+    pub time_to_first_token_ms: TrialSpread,
     /// Duration of whole requests in ms.
-    pub latency_ms: Spread,
+    pub latency_ms: TrialSpread,
     /// Total time of its rounds in seconds, as timed by the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds_s: Option<f64>,
@@ -207,11 +207,11 @@ pub struct Steady {
     pub goodput_tokens_per_s: Option<f64>,
     /// Mean time between a request's output tokens after its first one, in ms, over requests.
     #[serde(default)]
-    pub inter_token_ms: Option<Spread>,
+    pub inter_token_ms: Option<TrialSpread>,
     /// Time to first token in ms.
-    pub time_to_first_token_ms: Spread,
+    pub time_to_first_token_ms: TrialSpread,
     /// Duration of whole requests in ms.
-    pub latency_ms: Spread,
+    pub latency_ms: TrialSpread,
 }
 
 /// Stalls of a trial: steps that took far longer than the others of their kind.
@@ -246,13 +246,13 @@ pub struct PartsApart {
     /// Mean tokens of a request in the cache.
     pub context: f64,
     /// Sum of the parts of a round in ms.
-    pub round_ms: Spread,
+    pub round_ms: TrialSpread,
     /// Draft steps and tree selection in ms; `None` without speculation.
-    pub draft_ms: Option<Spread>,
+    pub draft_ms: Option<TrialSpread>,
     /// The target's pass over the tree, and acceptance, in ms.
-    pub verify_ms: Spread,
+    pub verify_ms: TrialSpread,
     /// Compaction of the cache and the draft's extension in ms; `None` if a round does neither.
-    pub extend_ms: Option<Spread>,
+    pub extend_ms: Option<TrialSpread>,
 }
 
 impl Fingerprint {
@@ -350,11 +350,15 @@ impl Measurement {
     }
 
     /// The disturbances of the trial.
-    pub fn marks(&self) -> Vec<Mark> {
+    pub fn marks(&self) -> Vec<TrialMark> {
         let mut marks = Vec::new();
         if let Some(Stalls { of_time, of_steps }) = self.stalls {
             let spoiled = self.exclusion() == Some(Exclusion::Stalled);
-            marks.extend((of_time > FELT_STALL || spoiled).then_some(Mark::Stalled { of_time, of_steps, spoiled }));
+            marks.extend((of_time > FELT_STALL || spoiled).then_some(TrialMark::Stalled {
+                of_time,
+                of_steps,
+                spoiled,
+            }));
         }
         marks.extend(self.machine.iter().flat_map(|machine| machine.marks(self.elapsed_s)));
         marks
@@ -393,7 +397,7 @@ impl Trial {
     }
 }
 
-impl Spread {
+impl TrialSpread {
     /// The spread of some values; `None` without any.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
@@ -423,7 +427,7 @@ pub const VALUES_FOR_P99: usize = 100;
 
 /// A distribution in five numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
+pub struct TrialSpread {
     /// Smallest.
     pub min: f64,
     /// The median.

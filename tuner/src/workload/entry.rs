@@ -12,7 +12,7 @@ pub const MOST: usize = 1 << 22;
 
 /// An entry of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct WorkloadEntry<'a> {
     /// The line on which it starts, from one.
     pub line: usize,
     /// Its JSON text; converted from other formats.
@@ -35,7 +35,7 @@ impl Wrong {
     }
 }
 
-impl Entry<'_> {
+impl WorkloadEntry<'_> {
     /// Parses it as JSON.
     ///
     /// # Errors

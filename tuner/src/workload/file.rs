@@ -9,8 +9,8 @@ use serde::{
 use serde_json::value::RawValue;
 
 use super::{
-    entry::{Entry, MOST, Wrong, words},
-    formats::{self, Format},
+    entry::{MOST, WorkloadEntry, Wrong, words},
+    formats::{self, PromptFormat},
 };
 use crate::TunerError;
 
@@ -53,16 +53,16 @@ pub fn read(path: &Path) -> Result<String, TunerError> {
 ///
 /// # Errors
 /// When the list is not JSON, a table is not CSV, or an entry or the number of entries exceeds the limit.
-pub fn entries<'a>(path: &Path, content: &'a str) -> Result<Vec<Entry<'a>>, Wrong> {
+pub fn entries<'a>(path: &Path, content: &'a str) -> Result<Vec<WorkloadEntry<'a>>, Wrong> {
     let content = content.trim_start_matches('\u{feff}');
-    let entries = match Format::of(path, content) {
-        Format::Json if content.trim_start().starts_with('[') => listed(content)?,
-        Format::Json => {
-            let lines = content.lines().enumerate().map(|(at, json)| Entry { line: at + 1, json: json.into() });
+    let entries = match PromptFormat::of(path, content) {
+        PromptFormat::Json if content.trim_start().starts_with('[') => listed(content)?,
+        PromptFormat::Json => {
+            let lines = content.lines().enumerate().map(|(at, json)| WorkloadEntry { line: at + 1, json: json.into() });
             lines.filter(|entry| !entry.json.trim().is_empty()).take(MOST + 1).collect()
         }
-        Format::Text => formats::lines(content),
-        Format::Csv(separator) => formats::rows(content, separator)?,
+        PromptFormat::Text => formats::lines(content),
+        PromptFormat::Csv(separator) => formats::rows(content, separator)?,
     };
     if let Some(entry) = entries.get(MOST) {
         return Err(entry.wrong(format!("more than {MOST} entries: split the file")));
@@ -73,7 +73,7 @@ pub fn entries<'a>(path: &Path, content: &'a str) -> Result<Vec<Entry<'a>>, Wron
     }
 }
 
-fn listed(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
+fn listed(content: &str) -> Result<Vec<WorkloadEntry<'_>>, Wrong> {
     let list: Bounded<&RawValue> = serde_json::from_str(content).map_err(|error| Wrong {
         line: error.line(),
         reason: format!("column {}, in the list of prompts: {}", error.column(), words(&error)),
@@ -87,18 +87,18 @@ fn listed(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
         line
     };
     let lines: Vec<usize> = list.0.iter().copied().map(place).collect();
-    Ok(lines.into_iter().zip(list.0).map(|(line, entry)| Entry { line, json: entry.get().into() }).collect())
+    Ok(lines.into_iter().zip(list.0).map(|(line, entry)| WorkloadEntry { line, json: entry.get().into() }).collect())
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Elements(PhantomData))
+        deserializer.deserialize_seq(JsonElements(PhantomData))
     }
 }
 
-struct Elements<T>(PhantomData<T>);
+struct JsonElements<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Elements<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for JsonElements<T> {
     type Value = Bounded<T>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,11 +6,11 @@ use std::{borrow::Cow, path::Path};
 use schemas::quoting::quoted;
 use serde_json::{Map, Value};
 
-use super::entry::{Entry, MOST, Wrong};
+use super::entry::{MOST, WorkloadEntry, Wrong};
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum PromptFormat {
     /// One JSON value per line, or one list of them.
     Json,
     /// One prompt per line.
@@ -56,7 +56,7 @@ pub fn refusal(path: &Path, bytes: &[u8]) -> Option<String> {
     Some(format!("a compressed file: unpack it with {unpack} {}", quoted(&name)))
 }
 
-impl Format {
+impl PromptFormat {
     /// The format of a text. The first characters decide, or the header; the ending of the name where they may mean both.
     pub fn of(path: &Path, content: &str) -> Self {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
@@ -96,16 +96,18 @@ fn column(name: &str) -> String {
 }
 
 /// The lines of a plain text that are not blank.
-pub fn lines(content: &str) -> Vec<Entry<'static>> {
+pub fn lines(content: &str) -> Vec<WorkloadEntry<'static>> {
     let lines = content.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).take(MOST + 1);
-    lines.map(|(at, line)| Entry { line: at + 1, json: Cow::Owned(object([("prompt", Value::from(line))])) }).collect()
+    lines
+        .map(|(at, line)| WorkloadEntry { line: at + 1, json: Cow::Owned(object([("prompt", Value::from(line))])) })
+        .collect()
 }
 
 /// The rows of a table as objects with the known columns.
 ///
 /// # Errors
 /// When the header has no known column, or a row is malformed.
-pub fn rows(content: &str, separator: u8) -> Result<Vec<Entry<'static>>, Wrong> {
+pub fn rows(content: &str, separator: u8) -> Result<Vec<WorkloadEntry<'static>>, Wrong> {
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).from_reader(content.as_bytes());
     let wrong = |error: &csv::Error| {
         let line = error.position().map_or(1, |place| usize::try_from(place.line()).unwrap_or(usize::MAX));
@@ -147,7 +149,7 @@ pub fn rows(content: &str, separator: u8) -> Result<Vec<Entry<'static>>, Wrong> 
         if failed {
             fields.push(("failed", true.into()));
         }
-        entries.push(Entry { line, json: Cow::Owned(object(fields)) });
+        entries.push(WorkloadEntry { line, json: Cow::Owned(object(fields)) });
     }
     Ok(entries)
 }
@@ -182,21 +184,21 @@ mod tests {
 
     #[test]
     fn the_format_is_known_by_the_content() {
-        let check = |name: &str, content: &str, expected: Format| {
-            assert_eq!(Format::of(Path::new(name), content), expected, "{name}: {content}");
+        let check = |name: &str, content: &str, expected: PromptFormat| {
+            assert_eq!(PromptFormat::of(Path::new(name), content), expected, "{name}: {content}");
         };
-        check("p", "{\"prompt\": \"a\"}", Format::Json);
-        check("p", "\n [\n{\"prompt\": \"a\"}]", Format::Json);
-        check("p", "[\"a\", \"b\"]", Format::Json);
-        check("p.jsonl", "def a", Format::Json);
-        check("p", "def a\ndef b", Format::Text);
-        check("p", "[INST] a [/INST]", Format::Text);
-        check("p", "{name}, hello", Format::Text);
-        check("p.txt", "{\"prompt\": \"a\"}", Format::Text);
-        check("p", "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n", Format::Csv(b','));
-        check("p", "instruction\tinput\toutput\n", Format::Csv(b'\t'));
-        check("p", "Write a prompt, please.\n", Format::Text);
-        check("p.csv", "question,answer\n", Format::Csv(b','));
+        check("p", "{\"prompt\": \"a\"}", PromptFormat::Json);
+        check("p", "\n [\n{\"prompt\": \"a\"}]", PromptFormat::Json);
+        check("p", "[\"a\", \"b\"]", PromptFormat::Json);
+        check("p.jsonl", "def a", PromptFormat::Json);
+        check("p", "def a\ndef b", PromptFormat::Text);
+        check("p", "[INST] a [/INST]", PromptFormat::Text);
+        check("p", "{name}, hello", PromptFormat::Text);
+        check("p.txt", "{\"prompt\": \"a\"}", PromptFormat::Text);
+        check("p", "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n", PromptFormat::Csv(b','));
+        check("p", "instruction\tinput\toutput\n", PromptFormat::Csv(b'\t'));
+        check("p", "Write a prompt, please.\n", PromptFormat::Text);
+        check("p.csv", "question,answer\n", PromptFormat::Csv(b','));
     }
 
     fn table(content: &str) -> Vec<(usize, String)> {
@@ -265,7 +267,7 @@ mod tests {
         fn no_table_panics(content in "[a-b,\"\n\r tmorp;0-9]{0,60}") {
             let _ = rows(&format!("prompt,timestamp\n{content}"), b',');
             let _ = rows(&content, b'\t');
-            let _ = Format::of(Path::new("p"), &content);
+            let _ = PromptFormat::of(Path::new("p"), &content);
         }
     }
 }

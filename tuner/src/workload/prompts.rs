@@ -19,7 +19,7 @@ use crate::TunerError;
 
 /// Prompts as tokens.
 #[derive(Debug, Default, PartialEq)]
-pub struct Prompts {
+pub struct PromptList {
     /// In the order of the file.
     pub tokens: Vec<Vec<u32>>,
     /// Number of skipped entries: too long for `max_prompt_tokens`, or conversations without a user message.
@@ -29,15 +29,15 @@ pub struct Prompts {
 /// An entry of a prompt file. The first of these fields that is present decides; other fields are ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub struct Entry {
+pub struct PromptEntry {
     /// EAGLE and FastChat: the user's turns; the first one is used.
     turns: Option<Vec<String>>,
     /// OpenAI: used up to the last user message.
     messages: Option<Vec<Message>>,
     /// OpenAI's batch files: contains the request.
-    body: Option<Box<Entry>>,
+    body: Option<Box<PromptEntry>>,
     /// ShareGPT: the first human turn is used.
-    conversations: Option<Vec<Turn>>,
+    conversations: Option<Vec<ConversationTurn>>,
     /// Alpaca: a message of the user, with `input` below it.
     instruction: Option<String>,
     input: Option<String>,
@@ -59,7 +59,7 @@ struct Message {
 }
 
 #[derive(Deserialize)]
-struct Turn {
+struct ConversationTurn {
     #[serde(alias = "role")]
     from: String,
     #[serde(alias = "content")]
@@ -87,12 +87,12 @@ pub struct Encoder<'a> {
 }
 
 /// Reads a JSON list of token-id lists.
-pub fn token_ids(path: &Path, room: &Room) -> Result<Prompts, TunerError> {
+pub fn token_ids(path: &Path, room: &Room) -> Result<PromptList, TunerError> {
     let malformed = |reason: String| TunerError::Malformed { path: path.to_owned(), reason };
     let lists: Bounded<Vec<u32>> = serde_json::from_str(&file::read(path)?).map_err(|error| {
         malformed(format!("expected a JSON list of token-id lists, such as [[1, 2, 3], [4, 5]]: {error}"))
     })?;
-    let mut prompts = Prompts::default();
+    let mut prompts = PromptList::default();
     for (at, tokens) in lists.0.into_iter().enumerate() {
         prompts.take(tokens, room).map_err(|reason| malformed(format!("list {}: {reason}", at + 1)))?;
         if prompts.tokens.len() == room.requests {
@@ -103,11 +103,16 @@ pub fn token_ids(path: &Path, room: &Room) -> Result<Prompts, TunerError> {
 }
 
 /// Reads a file of prompts in any of its [formats](super::formats), and tokenises as many as are needed.
-pub fn texts(path: &Path, workload: &sweep::Workload, model: &ModelText, room: &Room) -> Result<Prompts, TunerError> {
+pub fn texts(
+    path: &Path,
+    workload: &sweep::Workload,
+    model: &ModelText,
+    room: &Room,
+) -> Result<PromptList, TunerError> {
     let encoder = Encoder::of(workload, model)?;
     let content = file::read(path)?;
     let entries = file::entries(path, &content).map_err(|wrong| wrong.of(path))?;
-    let mut prompts = Prompts::default();
+    let mut prompts = PromptList::default();
     for entry in &entries {
         let found = read(entry, workload.turn).map_err(|wrong| counted(wrong, &entries, workload.turn).of(path))?;
         for prompt in found {
@@ -125,10 +130,10 @@ pub fn texts(path: &Path, workload: &sweep::Workload, model: &ModelText, room: &
 }
 
 /// The prompts of an entry, at least one.
-fn read(entry: &entry::Entry<'_>, turn: Option<UserTurn>) -> Result<Vec<Prompt>, Wrong> {
+fn read(entry: &entry::WorkloadEntry<'_>, turn: Option<UserTurn>) -> Result<Vec<Prompt>, Wrong> {
     let prompts = match entry.json.trim_start().starts_with('"') {
         true => vec![Prompt::Plain(entry.read::<String>()?)],
-        false => entry.read::<Entry>()?.prompts(turn).map_err(|reason| entry.wrong(reason))?,
+        false => entry.read::<PromptEntry>()?.prompts(turn).map_err(|reason| entry.wrong(reason))?,
     };
     if prompts.is_empty() {
         let trace =
@@ -145,7 +150,7 @@ fn read(entry: &entry::Entry<'_>, turn: Option<UserTurn>) -> Result<Vec<Prompt>,
 }
 
 /// The error with the number of entries that have one, if there are several.
-fn counted(wrong: Wrong, entries: &[entry::Entry<'_>], turn: Option<UserTurn>) -> Wrong {
+fn counted(wrong: Wrong, entries: &[entry::WorkloadEntry<'_>], turn: Option<UserTurn>) -> Wrong {
     let unusable = entries.iter().filter(|entry| read(entry, turn).is_err()).count();
     if unusable < 2 {
         return wrong;
@@ -155,7 +160,7 @@ fn counted(wrong: Wrong, entries: &[entry::Entry<'_>], turn: Option<UserTurn>) -
     Wrong { reason, ..wrong }
 }
 
-impl Prompts {
+impl PromptList {
     /// Adds a prompt, unless it is to be skipped.
     fn take(&mut self, tokens: Vec<u32>, room: &Room) -> Result<(), String> {
         if room.leaves_out(tokens.len()) {
@@ -168,7 +173,7 @@ impl Prompts {
     }
 }
 
-impl Entry {
+impl PromptEntry {
     /// The prompts of the entry: several for each turn of a conversation; none if it has no field of a prompt.
     ///
     /// # Errors
@@ -186,7 +191,7 @@ impl Entry {
             return body.prompts(turn);
         }
         if let Some(turns) = self.conversations {
-            let messages = turns.into_iter().map(Turn::message);
+            let messages = turns.into_iter().map(ConversationTurn::message);
             return match turn {
                 Some(turn) => up_to_the_user(messages.collect(), turn),
                 None => {
@@ -220,7 +225,7 @@ fn up_to_the_user(messages: Vec<Message>, turn: UserTurn) -> Result<Vec<Prompt>,
     Ok(ends.into_iter().map(|end| Prompt::Conversation(needed.iter().take(end + 1).cloned().collect())).collect())
 }
 
-impl Turn {
+impl ConversationTurn {
     /// The turn as a message, with the role's name in chat templates.
     fn message(self) -> Message {
         let role = match self.from.as_str() {
@@ -303,9 +308,9 @@ mod tests {
 
     /// Parses one entry.
     fn check(json: &str, expected: Result<Option<Prompt>, &str>) {
-        let entry = entry::Entry { line: 1, json: json.into() };
-        let prompts = |entry: Entry| entry.prompts(None);
-        let found = entry.read::<Entry>().map_err(|wrong| wrong.reason).and_then(prompts);
+        let entry = entry::WorkloadEntry { line: 1, json: json.into() };
+        let prompts = |entry: PromptEntry| entry.prompts(None);
+        let found = entry.read::<PromptEntry>().map_err(|wrong| wrong.reason).and_then(prompts);
         let found = found.map(|prompts| prompts.into_iter().next());
         match expected {
             Ok(expected) => assert_eq!(found, Ok(expected), "{json}"),
@@ -400,12 +405,12 @@ mod tests {
                 (UserTurn::Last, vec![&long[..]]),
                 (UserTurn::Each, vec![&short[..], &long[..]]),
             ] {
-                let entry = entry::Entry { line: 1, json: json.into() };
+                let entry = entry::WorkloadEntry { line: 1, json: json.into() };
                 let expected: Vec<Prompt> = expected.into_iter().filter_map(conversation).collect();
                 assert_eq!(read(&entry, Some(turn)), Ok(expected), "{json} {turn:?}");
             }
         }
-        let silent = entry::Entry { line: 1, json: r#"{"conversations": []}"#.into() };
+        let silent = entry::WorkloadEntry { line: 1, json: r#"{"conversations": []}"#.into() };
         assert_eq!(read(&silent, Some(UserTurn::Each)), Ok(vec![Prompt::Silence]));
     }
 

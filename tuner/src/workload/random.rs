@@ -3,13 +3,13 @@
 use rand::{RngExt, rngs::StdRng};
 use schemas::sweep;
 
-use super::{ModelText, Room, check_total, prompts::Prompts};
+use super::{ModelText, Room, check_total, prompts::PromptList};
 use crate::TunerError;
 
 /// The tokens of random prompts: all except the model's end-of-text tokens. Never empty.
-pub struct Vocabulary(Vec<u32>);
+pub struct RandomVocabulary(Vec<u32>);
 
-impl Vocabulary {
+impl RandomVocabulary {
     /// The vocabulary of the target.
     ///
     /// # Errors
@@ -36,8 +36,8 @@ pub fn prompts(
     numbers: &mut StdRng,
     room: &Room,
     model: &ModelText,
-) -> Result<Prompts, TunerError> {
-    let vocabulary = Vocabulary::of(model)?;
+) -> Result<PromptList, TunerError> {
+    let vocabulary = RandomVocabulary::of(model)?;
     // The longest length is checked before any prompt is generated.
     room.check_length(random.input_length, room.output_length)
         .map_err(|reason| TunerError::Configuration(format!("workload.random: {reason}")))?;
@@ -47,7 +47,7 @@ pub fn prompts(
         let length = numbers.random_range(shortest..=random.input_length);
         vocabulary.prompt(length, numbers)
     };
-    Ok(Prompts { tokens: (0..room.requests).map(prompt).collect(), left_out: 0 })
+    Ok(PromptList { tokens: (0..room.requests).map(prompt).collect(), left_out: 0 })
 }
 
 /// A share of a length, at least one token.

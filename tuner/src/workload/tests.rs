@@ -6,8 +6,8 @@ use schemas::{
     text::Source,
 };
 
-use super::{ModelText, Workload};
-use crate::{fixtures::demo, trials::configuration::Load};
+use super::{LoadedWorkload, ModelText};
+use crate::{fixtures::demo, trials::configuration::TrialLoad};
 
 /// Parses the `[workload]` table of a sweep file.
 fn asked(lines: &str) -> sweep::Workload {
@@ -19,11 +19,11 @@ fn asked(lines: &str) -> sweep::Workload {
 }
 
 /// Writes a file named `file` and loads a workload that uses it.
-fn load(engine: &Engine, content: &str, lines: &str) -> Result<Workload, String> {
+fn load(engine: &Engine, content: &str, lines: &str) -> Result<LoadedWorkload, String> {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("file"), content).expect("a file");
     let shown = folder.path().display().to_string();
-    Workload::load(&asked(lines), folder.path(), &ModelText::of(engine))
+    LoadedWorkload::load(&asked(lines), folder.path(), &ModelText::of(engine))
         .map_err(|error| error.to_string().replace(&shown, "."))
 }
 
@@ -70,7 +70,7 @@ fn a_trace_of_burstgpt_has_arrivals_and_lengths() {
     let lengths: Vec<_> =
         trace.requests.iter().map(|request| (request.input_ids.len(), request.stop.max_new_tokens)).collect();
     assert_eq!((lengths, trace.left_out), (vec![(3, Some(2)), (9, Some(4))], 1));
-    assert_eq!(trace.arrivals(Load::Recorded, 0), Some(vec![Duration::ZERO, Duration::from_millis(2500)]));
+    assert_eq!(trace.arrivals(TrialLoad::Recorded, 0), Some(vec![Duration::ZERO, Duration::from_millis(2500)]));
 }
 
 #[test]
@@ -80,10 +80,10 @@ fn a_batch_larger_than_the_workload_asks_more_of_the_same_requests() {
     let workload = load(&engine, content, "prompts = 'file'\nrequests = 6").expect("a workload");
     assert_eq!((workload.requests.len(), workload.prompts), (6, 2));
     for (batch_size, requests) in [(1, 6), (6, 6), (100, 100)] {
-        let load = Load::BatchSize(batch_size);
+        let load = TrialLoad::BatchSize(batch_size);
         assert_eq!((workload.requests_under(load), workload.tokens_under(load)), (requests, 8 * requests as u64));
     }
-    assert_eq!(workload.requests_under(Load::Recorded), 6);
+    assert_eq!(workload.requests_under(TrialLoad::Recorded), 6);
 }
 
 #[test]
@@ -114,8 +114,8 @@ fn a_bad_file_is_named_with_the_line() {
     }
     let silent = load(&engine, r#"{"turns": []}"#, "prompts = 'file'").expect_err("no one speaks");
     assert!(silent.contains("file contains no prompt (1 were skipped"), "{silent}");
-    let missing =
-        Workload::load(&asked("trace = 'none.jsonl'"), Path::new("."), &ModelText::of(&engine)).expect_err("no file");
+    let missing = LoadedWorkload::load(&asked("trace = 'none.jsonl'"), Path::new("."), &ModelText::of(&engine))
+        .expect_err("no file");
     assert!(missing.to_string().contains("cannot read none.jsonl"), "{missing}");
     let much = super::check_total(super::MOST_TOKENS + 1).expect_err("too much").to_string();
     assert!(much.contains("lower workload.requests"), "{much}");
@@ -133,7 +133,7 @@ fn a_trace_says_when_and_how_long() {
     let lengths: Vec<_> =
         trace.requests.iter().map(|request| (request.input_ids.len(), request.stop.max_new_tokens)).collect();
     assert_eq!(lengths, [(4, Some(8)), (7, Some(5))]);
-    assert_eq!(trace.arrivals(Load::Recorded, 0), Some(vec![Duration::ZERO, Duration::from_millis(2500)]));
+    assert_eq!(trace.arrivals(TrialLoad::Recorded, 0), Some(vec![Duration::ZERO, Duration::from_millis(2500)]));
     assert_eq!(trace.left_out, 1);
     assert_eq!(load(&engine, content, lines), Ok(trace.clone()), "the same at every reading");
     let later = load(&engine, &content.replace("3500", "3501"), lines).expect("a trace");

@@ -8,25 +8,25 @@ use serde::Deserialize;
 
 use super::{
     ModelText, Room, check_total,
-    entry::{Entry, Wrong},
+    entry::{WorkloadEntry, Wrong},
     file,
     prompts::{self, Encoder},
-    random::Vocabulary,
+    random::RandomVocabulary,
 };
 use crate::TunerError;
 
 /// The requests of a trace that a trial sends.
 #[derive(Debug, Default, PartialEq)]
-pub struct Trace {
+pub struct RequestTrace {
     /// In the order of arrival.
-    pub requests: Vec<Traced>,
+    pub requests: Vec<TracedRequest>,
     /// Number of skipped lines, as in a prompt file.
     pub left_out: usize,
 }
 
 /// A request of a trace.
 #[derive(Debug, PartialEq)]
-pub struct Traced {
+pub struct TracedRequest {
     /// Arrival time relative to the first request.
     pub arrival: Duration,
     /// Its prompt.
@@ -37,8 +37,8 @@ pub struct Traced {
 
 /// A line whose prompt is not parsed yet.
 #[derive(Clone, Debug, PartialEq)]
-struct Line<'a> {
-    entry: Entry<'a>,
+struct TraceLine<'a> {
+    entry: WorkloadEntry<'a>,
     /// In seconds, from any origin.
     arrival: f64,
     input_length: Option<usize>,
@@ -48,7 +48,7 @@ struct Line<'a> {
 
 /// The fields of a line other than the prompt.
 #[derive(Deserialize)]
-struct Fields {
+struct TraceFields {
     /// Arrival time in ms.
     timestamp: Option<f64>,
     arrival_s: Option<f64>,
@@ -67,10 +67,10 @@ pub fn read(
     numbers: &mut StdRng,
     model: &ModelText,
     room: &Room,
-) -> Result<Trace, TunerError> {
+) -> Result<RequestTrace, TunerError> {
     let content = file::read(path)?;
-    let vocabulary = Vocabulary::of(model)?;
-    let mut trace = Trace::default();
+    let vocabulary = RandomVocabulary::of(model)?;
+    let mut trace = RequestTrace::default();
     let mut first = None;
     let mut total: usize = 0;
     for line in lines(path, &content).map_err(|wrong| wrong.of(path))? {
@@ -83,7 +83,7 @@ pub fn read(
         }
         let wrong = |reason: String| line.entry.wrong(reason).of(path);
         let output_length = line.output_length.unwrap_or(room.output_length);
-        let entry = line.entry.read::<prompts::Entry>().map_err(|wrong| wrong.of(path))?;
+        let entry = line.entry.read::<prompts::PromptEntry>().map_err(|wrong| wrong.of(path))?;
         let prompt = entry.prompts(workload.turn).map_err(wrong)?.into_iter().next();
         let tokens = match (prompt, line.input_length) {
             (Some(prompt), _) => {
@@ -108,7 +108,7 @@ pub fn read(
         let since = line.arrival - *first.get_or_insert(line.arrival);
         let arrival = Duration::try_from_secs_f64(since)
             .map_err(|_| wrong("it arrives too long after the first request".into()))?;
-        trace.requests.push(Traced { arrival, tokens, output_length });
+        trace.requests.push(TracedRequest { arrival, tokens, output_length });
     }
     Ok(trace)
 }
@@ -117,22 +117,22 @@ pub fn read(
 pub fn has_random_prompts(path: &Path) -> bool {
     let Ok(content) = file::read(path) else { return false };
     let Ok(lines) = lines(path, &content) else { return false };
-    let only_length = |line: &Line<'_>| {
-        let entry = line.entry.read::<prompts::Entry>().ok().and_then(|entry| entry.prompts(None).ok());
+    let only_length = |line: &TraceLine<'_>| {
+        let entry = line.entry.read::<prompts::PromptEntry>().ok().and_then(|entry| entry.prompts(None).ok());
         line.input_length.is_some() && entry.is_some_and(|prompts| prompts.is_empty())
     };
     lines.iter().any(only_length)
 }
 
 /// The lines sorted by time; equal times keep the order of the file.
-fn lines<'a>(path: &Path, content: &'a str) -> Result<Vec<Line<'a>>, Wrong> {
+fn lines<'a>(path: &Path, content: &'a str) -> Result<Vec<TraceLine<'a>>, Wrong> {
     let mut lines = file::entries(path, content)?.into_iter().map(line).collect::<Result<Vec<_>, _>>()?;
     lines.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));
     Ok(lines)
 }
 
-fn line(entry: Entry<'_>) -> Result<Line<'_>, Wrong> {
-    let Fields { timestamp, arrival_s, input_length, output_length, failed } = entry.read()?;
+fn line(entry: WorkloadEntry<'_>) -> Result<TraceLine<'_>, Wrong> {
+    let TraceFields { timestamp, arrival_s, input_length, output_length, failed } = entry.read()?;
     let arrival = match (timestamp, arrival_s) {
         (Some(milliseconds), None) => milliseconds / 1e3,
         (None, Some(seconds)) => seconds,
@@ -146,7 +146,7 @@ fn line(entry: Entry<'_>) -> Result<Line<'_>, Wrong> {
             return Err(entry.wrong(format!("{name} is 0: expected at least 1")));
         }
     }
-    Ok(Line { entry, arrival, input_length, output_length, failed })
+    Ok(TraceLine { entry, arrival, input_length, output_length, failed })
 }
 
 #[cfg(test)]

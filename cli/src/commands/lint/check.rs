@@ -17,14 +17,14 @@ use schemas::{
     version::EngineVersion,
 };
 
-use super::{Arguments, model_facts::ModelFactsCache, ours, settings::Settings};
+use super::{Arguments, model_facts::ModelFactsCache, ours, settings::AppliedSettings};
 
 /// Checks texts.
 pub(super) struct Linter<'a> {
     arguments: &'a Arguments,
     /// Facts are read by one thread at a time, so that each checkpoint is read once.
     known: Mutex<ModelFactsCache>,
-    settings: Settings,
+    settings: AppliedSettings,
     /// Version of the server given with --url.
     runs: Option<EngineVersion>,
 }
@@ -42,9 +42,9 @@ pub(super) struct CheckSettings {
 
 /// The branches of a script that lead to a launch: the flags that they add to it, each with its
 /// line.
-pub(super) struct Branch(Vec<(String, usize)>);
+pub(super) struct CheckBranch(Vec<(String, usize)>);
 
-impl Branch {
+impl CheckBranch {
     fn from_launch(launch: &Launch, source: &Source) -> Self {
         let added = launch.arguments.iter().filter(|argument| argument.in_branch && !argument.is_positional());
         let place = |argument: &launch::Argument| source.position(argument.span.start).line;
@@ -62,11 +62,11 @@ impl Branch {
 }
 
 /// One checked text and its findings.
-pub(super) struct Checked {
+pub(super) struct CheckedText {
     pub source: Source,
     pub diagnostics: Vec<Diagnostic>,
     /// What its launches resolve to, each with its branches of the script.
-    pub resolved: Vec<(Branch, Resolved)>,
+    pub resolved: Vec<(CheckBranch, Resolved)>,
     /// The rules that could not be checked in each launch, if they are listed.
     pub unchecked: Vec<(Span, Vec<Unchecked>)>,
     /// Whether there is a launch that cannot be edited.
@@ -75,7 +75,7 @@ pub(super) struct Checked {
     pub passed_over: bool,
 }
 
-impl Checked {
+impl CheckedText {
     fn nothing(source: Source) -> Self {
         Self {
             source,
@@ -97,7 +97,7 @@ impl<'a> Linter<'a> {
         Ok(Self {
             arguments,
             known: Mutex::new(ModelFactsCache::new(arguments)?),
-            settings: Settings::new(arguments.config.as_deref(), arguments.isolated)?,
+            settings: AppliedSettings::new(arguments.config.as_deref(), arguments.isolated)?,
             runs,
         })
     }
@@ -120,23 +120,23 @@ impl<'a> Linter<'a> {
     }
 
     /// Checks a text.
-    pub fn check(&self, source: Source, settings: &CheckSettings) -> Checked {
+    pub fn check(&self, source: Source, settings: &CheckSettings) -> CheckedText {
         if let Some(mut diagnostics) = ours::findings(&source) {
             diagnostics.retain(|finding| settings.selection.admits_finding(finding));
-            return Checked { diagnostics, ..Checked::nothing(source) };
+            return CheckedText { diagnostics, ..CheckedText::nothing(source) };
         }
         let options =
             launch::Options { engine: settings.engine, version: settings.engine_version, ..launch::Options::default() };
         let parsed = launch::parse(&source, &options);
-        let mut checked = Checked::nothing(source);
+        let mut checked = CheckedText::nothing(source);
         if parsed.launches.is_empty() && (self.arguments.allow_no_launch || settings.found) {
-            return Checked { passed_over: true, ..checked };
+            return CheckedText { passed_over: true, ..checked };
         }
         checked.has_composed = parsed.launches.iter().any(|launch| !launch.is_editable());
-        let branches: Vec<Branch> =
-            parsed.launches.iter().map(|launch| Branch::from_launch(launch, &checked.source)).collect();
+        let branches: Vec<CheckBranch> =
+            parsed.launches.iter().map(|launch| CheckBranch::from_launch(launch, &checked.source)).collect();
         let facts = |launch: &Launch| self.known.lock().unwrap_or_else(PoisonError::into_inner).for_launch(launch);
-        let options = report::Options {
+        let options = report::ReportOptions {
             selection: settings.selection.clone(),
             version: settings.engine_version,
             gpu_memory: settings.gpu_memory,

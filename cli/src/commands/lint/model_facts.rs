@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use anyhow::bail;
-use facts::{Cache, Folder, Found, Gathered, ModelSource, Sources, Wanted, gather};
+use facts::{FactsFolder, FoundFacts, GatheredFacts, HubCache, ModelPlaces, ModelSource, Sources, gather};
 use launch::Launch;
 use lint::published_models;
 use schemas::{flags::Key, model::ModelFacts};
@@ -27,7 +27,7 @@ impl ModelFactsCache {
         let mut known = Self {
             target: None,
             draft: None,
-            sources: Sources::new(Cache::from_environment(), hub(arguments)),
+            sources: Sources::new(HubCache::from_environment(), hub(arguments)),
             said: BTreeSet::new(),
         };
         known.target = known.named(arguments.model_path.as_deref())?;
@@ -42,7 +42,7 @@ impl ModelFactsCache {
             bail!("{} is not a folder; give the folder that holds the model's config.json", folder.display());
         }
         let name = folder.display().to_string();
-        let Gathered { facts, notes } = gather(&Folder::new(folder), &name, Wanted { tokenizer: true })?;
+        let GatheredFacts { facts, notes } = gather(&FactsFolder::new(folder), &name, ModelPlaces { tokenizer: true })?;
         self.say(notes);
         Ok(Some(facts))
     }
@@ -66,8 +66,8 @@ impl ModelFactsCache {
         // Only a draft with its own vocabulary can disagree with the target's.
         let standalone =
             launch.text(Key::SpeculativeAlgorithm).is_some_and(|name| name.value.eq_ignore_ascii_case("STANDALONE"));
-        let found = self.sources.find(name, revision, Wanted { tokenizer: standalone })?;
-        let Found { facts, notes } = found.clone();
+        let found = self.sources.find(name, revision, ModelPlaces { tokenizer: standalone })?;
+        let FoundFacts { facts, notes } = found.clone();
         self.say(notes);
         facts
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use external::{
     api::{Api, ServerInfo},
-    http::Key,
+    http::ApiKey,
 };
 use launch::resolve::running;
 use schemas::{secrets, text::Source, version::EngineVersion};
@@ -17,7 +17,7 @@ use super::FileResult;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server's description of itself.
-pub(super) struct RunningServer {
+pub(super) struct LintedServer {
     url: String,
     /// The engine's name, and its version if reported.
     engine: String,
@@ -35,9 +35,9 @@ pub(super) struct ServerComparison {
     compared: Vec<running::Compared>,
 }
 
-impl RunningServer {
+impl LintedServer {
     /// Queries an SGLang, spectune or vLLM server.
-    pub fn ask(url: &str, key: Option<Key>) -> anyhow::Result<Self> {
+    pub fn ask(url: &str, key: Option<ApiKey>) -> anyhow::Result<Self> {
         let (_, info) = Api::recognise(url, key, TIMEOUT)
             .with_context(|| format!("{url} does not respond like an SGLang or vLLM server"))?;
         Ok(Self::new(url, info))
@@ -77,7 +77,7 @@ impl RunningServer {
 
     /// Where the launches of a checked text differ from what the server runs, one line each.
     #[cfg(feature = "engine")]
-    pub fn differing(&self, checked: super::check::Checked) -> Vec<String> {
+    pub fn differing(&self, checked: super::check::CheckedText) -> Vec<String> {
         let held = self.held(&[FileResult { checked, mended: None }]);
         let differing = held.iter().flat_map(|one| one.compared.iter().map(move |value| (&one.name, value)));
         let differing = differing.filter(|(_, value)| value.differs);

@@ -12,13 +12,13 @@ use schemas::settings::{FILE_NAME, LintSettings, SettingsFile};
 use crate::{setup, wrong_file::WrongFile};
 
 /// Settings by the folder of the launches.
-pub(super) struct Settings {
+pub(super) struct AppliedSettings {
     /// The settings for all files, if the user names a file or disables settings.
     fixed: Option<Arc<LintSettings>>,
     by_folder: Mutex<HashMap<PathBuf, Arc<LintSettings>>>,
 }
 
-impl Settings {
+impl AppliedSettings {
     /// Uses the named file, no settings if isolated, or else the nearest file.
     pub fn new(named: Option<&Path>, isolated: bool) -> anyhow::Result<Self> {
         let fixed = match named {

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use reports::Sweep;
 use tuner::{
-    regression::{Check, Condition, FEWEST_RUNS, Outcome, Run, check, check_paired},
+    regression::{CheckOutcome, FEWEST_RUNS, FailCondition, RegressionCheck, RunSummary, check, check_paired},
     results::selection::Comparison,
     running::{
         journal,
         result::{paired, unpaired},
     },
-    trials::configuration::Load,
+    trials::configuration::TrialLoad,
 };
 
 use crate::{exit::Exit, terminal};
@@ -21,7 +21,7 @@ use crate::{exit::Exit, terminal};
 ///
 /// # Errors
 /// When a folder cannot be read, or there is nothing to check.
-pub fn run(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> anyhow::Result<Exit> {
+pub fn run(folders: &[PathBuf], load: Option<&str>, condition: FailCondition) -> anyhow::Result<Exit> {
     let checks = match folders {
         [one] => check_servers(one, load, condition)?,
         [first, newer, ..] => {
@@ -44,10 +44,10 @@ pub fn run(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> any
     for check in &checks {
         terminal::print(&format!("{}\n", line(check)))?;
     }
-    let is = |wanted: fn(&Outcome) -> bool| checks.iter().any(|check| wanted(&check.outcome));
+    let is = |wanted: fn(&CheckOutcome) -> bool| checks.iter().any(|check| wanted(&check.outcome));
     Ok(match () {
-        () if is(|outcome| *outcome == Outcome::Worse) => Exit::Findings,
-        () if is(|outcome| matches!(outcome, Outcome::Unknown(_))) => Exit::Unknown,
+        () if is(|outcome| *outcome == CheckOutcome::Worse) => Exit::Findings,
+        () if is(|outcome| matches!(outcome, CheckOutcome::Unknown(_))) => Exit::Unknown,
         () => Exit::Fine,
     })
 }
@@ -79,13 +79,18 @@ fn is_same_run(one: &Path, other: &Path) -> bool {
     one.is_some_and(|name| !name.is_empty() && other.is_some_and(|other| other == name))
 }
 
-fn check_runs(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> anyhow::Result<Vec<Check>> {
+fn check_runs(
+    folders: &[PathBuf],
+    load: Option<&str>,
+    condition: FailCondition,
+) -> anyhow::Result<Vec<RegressionCheck>> {
     let sweeps = folders.iter().map(|folder| Sweep::read(folder)).collect::<Result<Vec<_>, _>>()?;
     sweeps.iter().flat_map(Sweep::named_notices).for_each(|notice| terminal::note(&notice));
-    let runs: Vec<Run<'_>> = sweeps.iter().map(|sweep| Run { name: &sweep.name, records: &sweep.records }).collect();
+    let runs: Vec<RunSummary<'_>> =
+        sweeps.iter().map(|sweep| RunSummary { name: &sweep.name, records: &sweep.records }).collect();
     let (Some(first), Some(newer)) = (runs.first(), runs.get(1)) else { return Ok(Vec::new()) };
     let load = load.map(|load| named(load, first.records.iter().map(|record| record.trial.load))).transpose()?;
-    let older: Vec<Run<'_>> = std::iter::once(first).chain(runs.iter().skip(2)).copied().collect();
+    let older: Vec<RunSummary<'_>> = std::iter::once(first).chain(runs.iter().skip(2)).copied().collect();
     if older.len() < FEWEST_RUNS {
         terminal::note(&format!(
             "{} older runs are given; the scatter between runs needs {FEWEST_RUNS}: give more folders",
@@ -96,7 +101,7 @@ fn check_runs(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> 
     Ok(check(&older, *newer, comparison, load, condition))
 }
 
-fn check_servers(folder: &Path, load: Option<&str>, condition: Condition) -> anyhow::Result<Vec<Check>> {
+fn check_servers(folder: &Path, load: Option<&str>, condition: FailCondition) -> anyhow::Result<Vec<RegressionCheck>> {
     if !journal::is_running(folder) {
         bail!(
             "{} is one run: give an older and a newer one, and further older ones, or a folder of two servers that were \
@@ -119,8 +124,8 @@ fn check_servers(folder: &Path, load: Option<&str>, condition: Condition) -> any
     let mut checks = check_paired(&paired, load, condition);
     for one in unpaired.into_iter().filter(|one| load.is_none_or(|load| one.load == load)) {
         if one.is_all {
-            let outcome = Outcome::Unknown(one.reason);
-            checks.push(Check { load: one.load, configuration: None, ratio: None, outcome });
+            let outcome = CheckOutcome::Unknown(one.reason);
+            checks.push(RegressionCheck { load: one.load, configuration: None, ratio: None, outcome });
         } else {
             terminal::note(&format!("warning: {}", one.reason));
         }
@@ -129,11 +134,11 @@ fn check_servers(folder: &Path, load: Option<&str>, condition: Condition) -> any
 }
 
 /// The load with a name, or a batch size.
-fn named(name: &str, loads: impl Iterator<Item = Load>) -> anyhow::Result<Load> {
-    let mut known: Vec<Load> = loads.collect();
+fn named(name: &str, loads: impl Iterator<Item = TrialLoad>) -> anyhow::Result<TrialLoad> {
+    let mut known: Vec<TrialLoad> = loads.collect();
     known.sort_unstable();
     known.dedup();
-    let wanted = name.parse().map_or_else(|_| name.to_owned(), |size| Load::BatchSize(size).to_string());
+    let wanted = name.parse().map_or_else(|_| name.to_owned(), |size| TrialLoad::BatchSize(size).to_string());
     if let Some(load) = known.iter().find(|load| load.to_string() == wanted) {
         return Ok(*load);
     }
@@ -141,15 +146,15 @@ fn named(name: &str, loads: impl Iterator<Item = Load>) -> anyhow::Result<Load> 
     bail!("the load {name} was not measured; measured were {}", known.join(", "))
 }
 
-fn line(check: &Check) -> String {
+fn line(check: &RegressionCheck) -> String {
     let what = check.configuration.as_ref().map_or_else(String::new, |configuration| format!(", {configuration}"));
     let ratio = check
         .ratio
         .map_or_else(String::new, |ratio| format!(" {:.3} ({:.3} to {:.3})", ratio.median, ratio.low, ratio.high));
     let outcome = match &check.outcome {
-        Outcome::Fine => "passes".to_owned(),
-        Outcome::Worse => "fails".to_owned(),
-        Outcome::Unknown(reason) => format!("cannot tell: {reason}"),
+        CheckOutcome::Fine => "passes".to_owned(),
+        CheckOutcome::Worse => "fails".to_owned(),
+        CheckOutcome::Unknown(reason) => format!("cannot tell: {reason}"),
     };
     format!("{}{what}:{ratio} {outcome}", check.load)
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use schemas::sweep::SweepFile;
 use tuner::{
     strategy::Shard,
-    sweep::jobs::{JobRequest, Scheduler, place},
+    sweep::jobs::{JobRequest, JobScheduler, place},
 };
 
 use super::{Arguments, default_out};
@@ -23,7 +23,7 @@ pub fn shard(asked: Option<Shard>) -> anyhow::Result<Option<Shard>> {
 }
 
 /// Prints a job file.
-pub fn emit(scheduler: Scheduler, file: &SweepFile, arguments: &Arguments) -> anyhow::Result<Exit> {
+pub fn emit(scheduler: JobScheduler, file: &SweepFile, arguments: &Arguments) -> anyhow::Result<Exit> {
     if arguments.sweep.as_os_str() == "-" {
         bail!("--emit: a job needs a sweep file that it can read again, not standard input");
     }

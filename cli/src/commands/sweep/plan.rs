@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use schemas::sweep::StrategyName;
 use tuner::{
-    runner::estimate::Speculation,
+    runner::estimate::SpeculationEstimate,
     space::Candidate,
-    sweep::{Asked, Outline, Plan, SweepRequest},
-    system::server::{Lookup, State},
+    sweep::{LoadSize, Outline, SweepPlan, SweepRequest},
+    system::server::{FileLookup, LookupState},
     trials::{configuration::Knobs, record::Role},
 };
 
@@ -43,10 +43,10 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
         text += &format!("  with the fastest of these under each load: {}\n", knobs.words().join(" "));
     }
     text.push('\n');
-    for Lookup { what, words, .. } in &outline.lookups {
+    for FileLookup { what, words, .. } in &outline.lookups {
         text += &format!("{what:<10} {words}\n");
     }
-    if outline.lookups.iter().any(|one| one.state == State::Missing) {
+    if outline.lookups.iter().any(|one| one.state == LookupState::Missing) {
         text += "           a sweep stops here, before the first start\n";
     }
     if !outline.starts.is_empty() {
@@ -95,14 +95,15 @@ fn duration((low, high): (f64, f64)) -> String {
 }
 
 /// The device, the requests and the estimated duration.
-pub fn estimate(plan: &Plan, request: &SweepRequest<'_>) -> String {
+pub fn estimate(plan: &SweepPlan, request: &SweepRequest<'_>) -> String {
     let mut text = format!("device     {} ({})\n", plan.fingerprint.device, plan.fingerprint.device_name);
     if request.resume {
         text += &format!("done       {} of {} trials\n", plan.done, plan.trials.len());
     }
     let same =
         plan.asked.windows(2).all(|pair| (pair[0].requests, pair[0].tokens) == (pair[1].requests, pair[1].tokens));
-    for (at, Asked { load, requests, tokens }) in plan.asked.iter().take(if same { 1 } else { usize::MAX }).enumerate()
+    for (at, LoadSize { load, requests, tokens }) in
+        plan.asked.iter().take(if same { 1 } else { usize::MAX }).enumerate()
     {
         let (label, load) =
             (if at == 0 { "a trial" } else { "" }, if same { String::new() } else { format!("{load}: ") });
@@ -113,7 +114,7 @@ pub fn estimate(plan: &Plan, request: &SweepRequest<'_>) -> String {
         plan.estimate.range().map_or_else(|| "unknown".into(), duration),
         if plan.planned.exact { "" } else { " for the baselines" }
     );
-    if let Some(Speculation { shape, times, first_run_s, .. }) = plan.estimate.speculation {
+    if let Some(SpeculationEstimate { shape, times, first_run_s, .. }) = plan.estimate.speculation {
         text += &format!(
             "           {shape}: {} times as long as no speculation, and {} more for the first run of each configuration\n",
             reports::quantity(times),

@@ -13,7 +13,7 @@ use tuner::{
     strategy::Planned,
     sweep::Progress,
     trials::{
-        configuration::{Configuration, Load},
+        configuration::{Configuration, TrialLoad},
         record::{Outcome, Record, Trial},
     },
 };
@@ -34,7 +34,7 @@ pub struct Bar<'a> {
     /// Number of trials in the journal.
     done: usize,
     planned: Option<Planned>,
-    pace: Pace,
+    pace: TrialPace,
     /// Start of the running trial.
     begun: Option<Instant>,
     /// Reasons that were printed, with the configuration that failed; of several drafts, once for each draft.
@@ -42,7 +42,7 @@ pub struct Bar<'a> {
     /// Result of the last trial, with its configuration.
     last: String,
     /// Output tokens per second of each trial of this run.
-    rates: HashMap<Load, HashMap<Configuration, Vec<f64>>>,
+    rates: HashMap<TrialLoad, HashMap<Configuration, Vec<f64>>>,
 }
 
 impl<'a> Bar<'a> {
@@ -96,7 +96,7 @@ impl<'a> Bar<'a> {
     }
 
     /// The configuration with the largest median of this run under a load, as words.
-    fn best(&self, load: Load) -> String {
+    fn best(&self, load: TrialLoad) -> String {
         let medians = self.rates.get(&load).into_iter().flatten();
         let medians = medians.filter_map(|(configuration, rates)| Some((configuration, median(rates.clone())?)));
         let best = medians.max_by(|a, b| a.1.total_cmp(&b.1));
@@ -114,7 +114,7 @@ impl<'a> Bar<'a> {
 
 /// What trials and starts of this run took so far.
 #[derive(Debug, Default)]
-struct Pace {
+struct TrialPace {
     /// Seconds of the trials that were measured, starts excluded, and their number.
     trial_seconds: f64,
     trials: usize,
@@ -129,13 +129,13 @@ struct Pace {
 
 /// A remaining time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Left {
+struct TimeLeft {
     seconds: f64,
     /// Whether only starts are in it, since too few trials have run.
     without_trials: bool,
 }
 
-impl Pace {
+impl TrialPace {
     fn started(&mut self, seconds: f64) {
         self.start_seconds += seconds;
         self.start_seconds_now += seconds;
@@ -154,15 +154,15 @@ impl Pace {
 
     /// The time of the remaining trials from the mean of the measured ones, and of the remaining starts likewise; `None` while
     /// neither is known.
-    fn left(&self, trials: usize) -> Option<Left> {
+    fn left(&self, trials: usize) -> Option<TimeLeft> {
         if trials == 0 {
             return None;
         }
         let mean = |seconds: f64, number: usize| (number > 0).then(|| seconds / number as f64);
         let starts = mean(self.start_seconds, self.starts).unwrap_or(0.0) * self.starts_left as f64;
         match mean(self.trial_seconds, self.trials).filter(|_| self.trials >= ENOUGH) {
-            Some(each) => Some(Left { seconds: each * trials as f64 + starts, without_trials: false }),
-            None => (starts > 0.0).then_some(Left { seconds: starts, without_trials: true }),
+            Some(each) => Some(TimeLeft { seconds: each * trials as f64 + starts, without_trials: false }),
+            None => (starts > 0.0).then_some(TimeLeft { seconds: starts, without_trials: true }),
         }
     }
 }
@@ -290,8 +290,8 @@ mod tests {
 
     #[test]
     fn what_is_left_is_told_once_it_is_known_and_is_never_nothing() {
-        let pace = |trial_seconds, trials| Pace { trial_seconds, trials, ..Pace::default() };
-        let seconds = |pace: Pace, trials| pace.left(trials).map(|left| left.seconds);
+        let pace = |trial_seconds, trials| TrialPace { trial_seconds, trials, ..TrialPace::default() };
+        let seconds = |pace: TrialPace, trials| pace.left(trials).map(|left| left.seconds);
         assert_eq!(seconds(pace(0.0, 0), 40), None);
         assert_eq!(seconds(pace(5.0, 2), 40), None);
         assert_eq!(seconds(pace(6.0, 3), 40), Some(80.0));
@@ -319,9 +319,9 @@ mod tests {
 
     #[test]
     fn starts_of_servers_renew_the_remaining_time_and_are_no_part_of_a_trial() {
-        let mut pace = Pace { starts_left: 6, ..Pace::default() };
+        let mut pace = TrialPace { starts_left: 6, ..TrialPace::default() };
         pace.started(40.0);
-        assert_eq!(pace.left(30), Some(Left { seconds: 200.0, without_trials: true }));
+        assert_eq!(pace.left(30), Some(TimeLeft { seconds: 200.0, without_trials: true }));
         pace.start_seconds_now = 0.0;
         pace.ended(2.0, true);
         pace.ended(2.0, true);
@@ -329,6 +329,6 @@ mod tests {
         pace.ended(22.0, true);
         // A rejected configuration does not run.
         pace.ended(0.0, false);
-        assert_eq!(pace.left(10), Some(Left { seconds: 10.0 * 2.0 + 4.0 * 30.0, without_trials: false }));
+        assert_eq!(pace.left(10), Some(TimeLeft { seconds: 10.0 * 2.0 + 4.0 * 30.0, without_trials: false }));
     }
 }

@@ -2,20 +2,20 @@
 
 use indicatif::ProgressBar;
 use schemas::training_record::{CurvePoint, Evaluation};
-use training::{AnswerProgress, Progress};
+use training::{AnswerProgress, TrainProgress};
 
 use crate::terminal;
 
 /// Progress of a training run.
 #[derive(Default)]
-pub struct Shown {
+pub struct ShownProgress {
     bar: Option<ProgressBar>,
     /// Unit of the bar's steps.
     counts: &'static str,
     begun: bool,
 }
 
-impl Shown {
+impl ShownProgress {
     /// Removes the bar from the terminal.
     pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
@@ -24,13 +24,13 @@ impl Shown {
     }
 
     /// Shows an event.
-    pub fn show(&mut self, progress: Progress<'_>) {
+    pub fn show(&mut self, progress: TrainProgress<'_>) {
         match progress {
-            Progress::Answers(answers) => self.answers(answers),
-            Progress::Note(words) => self.say(&words),
-            Progress::Steps { steps, point } => self.steps(steps, point),
-            Progress::Evaluated { evaluation, best } => self.say(&words(evaluation, best)),
-            Progress::Judging => {
+            TrainProgress::Answers(answers) => self.answers(answers),
+            TrainProgress::Note(words) => self.say(&words),
+            TrainProgress::Steps { steps, point } => self.steps(steps, point),
+            TrainProgress::Evaluated { evaluation, best } => self.say(&words(evaluation, best)),
+            TrainProgress::Judging => {
                 self.finish();
                 self.say("comparing the chosen checkpoint with the previous head on the judging prompts");
             }

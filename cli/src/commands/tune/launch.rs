@@ -20,7 +20,9 @@ use schemas::{
     text::{Source, is_variable_name},
 };
 use tuner::{
-    from_launch::{Draft, Start, Wanted, choose, mount_models, on_host, read_to_run, sweep_of, variables},
+    from_launch::{
+        LaunchDraft, LaunchOverrides, LaunchStart, choose, mount_models, on_host, read_to_run, sweep_of, variables,
+    },
     strategy::Shard,
 };
 
@@ -48,7 +50,7 @@ pub struct Inputs {
     /// The words that start the engine.
     pub command: Option<String>,
     /// Commands that start and end several processes.
-    pub start: Option<Start>,
+    pub start: Option<LaunchStart>,
     /// Whether a container's command runs without the container.
     pub local: bool,
     /// Whether the prefix cache stays on.
@@ -109,7 +111,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
     if !checks.is_sound()? {
         return Ok(Exit::Findings);
     }
-    let wanted = Wanted { variables: Some(variables), ..wanted(inputs, launch)? };
+    let wanted = LaunchOverrides { variables: Some(variables), ..wanted(inputs, launch)? };
     let mut plan = sweep_of(&source, launch, &wanted)
         .map_err(|reasons| anyhow::anyhow!("{} cannot be tuned:\n  {}", source.name(), reasons.join("\n  ")))?;
     // The plan is printed even if a model is missing here.
@@ -123,7 +125,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
             refused.join("\n  ")
         );
     }
-    let needs = needs::Needs::of(launch, &plan.file);
+    let needs = needs::LaunchNeeds::of(launch, &plan.file);
     plan.file.knobs.capture_sizes.extend(needs.other_captures());
     let text = plan::sweep_text(source.name(), &plan.file).context("the sweep cannot be written")?;
     if inputs.mode == Mode::PrintSweep {
@@ -155,7 +157,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
 }
 
 /// Runs the sweep of a launch; an error that names a key of sweep files is told in the words of this command.
-fn measure(job: sweep::Job<'_>) -> anyhow::Result<sweep::Measured> {
+fn measure(job: sweep::Job<'_>) -> anyhow::Result<sweep::MeasuredSweep> {
     let ended = sweep::measure(job);
     let Err(error) = &ended else { return ended };
     let reworded = of_tune(&error.to_string());
@@ -206,7 +208,7 @@ fn find_models(file: &mut SweepFile, target: Option<&Path>) -> anyhow::Result<()
     Ok(())
 }
 
-fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<Wanted> {
+fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<LaunchOverrides> {
     let command = inputs.command.as_ref().map(|text| text.split_whitespace().map(str::to_owned).collect());
     let draft = match (&inputs.draft, &inputs.algorithm) {
         (None, None) => None,
@@ -215,17 +217,17 @@ fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<Wanted> {
             if let Some(reason) = needs::other_head(&path, algorithm) {
                 bail!("{reason}");
             }
-            Some(Draft { path, algorithm: algorithm.to_ascii_uppercase() })
+            Some(LaunchDraft { path, algorithm: algorithm.to_ascii_uppercase() })
         }
         (Some(path), None) => {
             let head = needs::facts_of(path).and_then(|draft| draft.draft_head());
             let Some((_, algorithm)) = head.and_then(|head| head.algorithm()) else {
                 bail!("how {path} drafts is not known from its files here: give --algorithm EAGLE3, EAGLE or NEXTN");
             };
-            Some(Draft { path: path.clone(), algorithm: algorithm.to_owned() })
+            Some(LaunchDraft { path: path.clone(), algorithm: algorithm.to_owned() })
         }
     };
-    Ok(Wanted {
+    Ok(LaunchOverrides {
         workload: inputs.workload.clone(),
         concurrency: inputs.concurrency.clone(),
         repeats: inputs.repeats,
@@ -240,7 +242,7 @@ fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<Wanted> {
     })
 }
 
-fn draft_in_words(draft: &Draft) -> String {
+fn draft_in_words(draft: &LaunchDraft) -> String {
     match draft.path.as_str() {
         "" => draft.algorithm.clone(),
         path => format!("{} and the draft {path}", draft.algorithm),

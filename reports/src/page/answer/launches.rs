@@ -10,14 +10,14 @@ use schemas::{
     tuned::TunedFile,
 };
 use serde::Serialize;
-use tuner::trials::configuration::{Configuration, Knobs, Load};
+use tuner::trials::configuration::{Configuration, Knobs, TrialLoad};
 
 use super::Answer;
 use crate::{input::Sweep, section::Section};
 
 /// A launch command to paste.
 #[derive(Serialize)]
-pub struct Launch {
+pub struct AnswerLaunch {
     /// The engine.
     pub engine: &'static str,
     /// The text; empty if the engine cannot run the configuration.
@@ -37,7 +37,7 @@ pub struct FlagRemarks {
 
 /// The remarks on all launch commands, by engine: most are the same for every load.
 pub fn flag_remarks(answers: &[Answer]) -> Vec<FlagRemarks> {
-    let launches = |engine: &'static str| -> Vec<(&str, &Launch)> {
+    let launches = |engine: &'static str| -> Vec<(&str, &AnswerLaunch)> {
         let all = answers.iter().flat_map(|answer| answer.launches.iter().map(|launch| (answer.load.as_str(), launch)));
         all.filter(|(_, launch)| launch.engine == engine && launch.has_text()).collect()
     };
@@ -67,7 +67,7 @@ pub fn flag_remarks(answers: &[Answer]) -> Vec<FlagRemarks> {
     engines.into_iter().map(of_engine).filter(|one| !one.remarks.is_empty()).collect()
 }
 
-impl Launch {
+impl AnswerLaunch {
     /// Whether the engine can run the configuration; if not, its notes say why.
     fn has_text(&self) -> bool {
         !self.text.is_empty()
@@ -76,7 +76,7 @@ impl Launch {
 
 /// The launch commands: complete ones if a tuned file names the models, else only the shape's
 /// flags.
-pub fn launches(configuration: &Configuration, load: Load, section: &Section<'_>) -> Vec<Launch> {
+pub fn launches(configuration: &Configuration, load: TrialLoad, section: &Section<'_>) -> Vec<AnswerLaunch> {
     let tuned = section.sweeps.iter().find_map(|sweep| Some((sweep, sweep.tuned.as_ref()?)));
     let Some((sweep, tuned)) = tuned else {
         let speculates = configuration.shapes().any(|shape| !shape.is_off());
@@ -104,12 +104,12 @@ pub fn launches(configuration: &Configuration, load: Load, section: &Section<'_>
     let exports = forms.into_iter().map(|(engine, form)| match export(&tuning, form, batch_size, None) {
         Ok(Exported { text, command, notes, general, .. }) => {
             let started = command.map(|command| format!("start with: {}", command.trim_end()));
-            Launch { engine, text, notes: general.into_iter().chain(notes).chain(started).collect() }
+            AnswerLaunch { engine, text, notes: general.into_iter().chain(notes).chain(started).collect() }
         }
-        Err(reason) => Launch { engine, text: String::new(), notes: vec![format!("no launch: {reason}")] },
+        Err(reason) => AnswerLaunch { engine, text: String::new(), notes: vec![format!("no launch: {reason}")] },
     });
     let path = format!("{}/tuned.toml", sweep.name.trim_end_matches('/'));
-    let own = Launch {
+    let own = AnswerLaunch {
         engine: "spectune",
         text: format!("spectune serve {}\n", quoted(&path)),
         notes: vec!["follows the whole table: the tree shape changes with the running batch".into()],
@@ -151,9 +151,9 @@ fn apply(knobs: &Knobs, tuning: &mut Tuning) {
     launch.cuda_graph_bs = capture_sizes.as_ref().map(numbers).or(launch.cuda_graph_bs.take());
 }
 
-fn bare(shape: TreeShape) -> Launch {
+fn bare(shape: TreeShape) -> AnswerLaunch {
     let TreeShape { num_steps, topk, num_draft_tokens } = shape;
-    Launch {
+    AnswerLaunch {
         engine: "SGLang",
         text: format!(
             "--speculative-num-steps {num_steps} --speculative-eagle-topk {topk} --speculative-num-draft-tokens \

@@ -1,12 +1,12 @@
 //! The verdict on a load, in a sentence or two.
 
 use tuner::results::selection::{
-    Basis, Disturbance, ExcludedTrial, Interval, IntervalKind, MOST_REPEATS, Uncertainty, Verdict,
+    Disturbance, ExcludedTrial, Interval, IntervalBasis, MOST_REPEATS, RangeKind, SpeculationVerdict, Uncertainty,
 };
 
 use crate::{
     columns, figures, names,
-    race::{Entry, Race},
+    race::{Race, RaceEntry},
 };
 
 /// Share of stalled time above which it is mentioned next to the answer.
@@ -18,9 +18,9 @@ const NAMED: usize = 4;
 /// The verdict and its category: `pays`, `same`, `loses` or `unknown`.
 pub fn verdict(race: &Race) -> (String, &'static str) {
     let (mut words, mood) = match race.verdict {
-        Verdict::Pays => (format!("Speculation pays here.{}", ties(race)), "pays"),
-        Verdict::DoesNotPay => (format!("Speculation does not pay here{}.", best(race)), "loses"),
-        Verdict::Tie => (
+        SpeculationVerdict::Pays => (format!("Speculation pays here.{}", ties(race)), "pays"),
+        SpeculationVerdict::DoesNotPay => (format!("Speculation does not pay here{}.", best(race)), "loses"),
+        SpeculationVerdict::Tie => (
             format!(
                 "Speculation gains at most 5% here, if anything{}.{} No speculation is chosen as the simpler option.",
                 best(race),
@@ -28,9 +28,9 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
             ),
             "same",
         ),
-        Verdict::CannotTell(doubt) => (cannot_tell(race, doubt), "unknown"),
-        Verdict::AllFailed if race.measured().next().is_some() => (all_failed(race), "unknown"),
-        Verdict::AllFailed | Verdict::NotCompared => (not_compared(race), "unknown"),
+        SpeculationVerdict::CannotTell(doubt) => (cannot_tell(race, doubt), "unknown"),
+        SpeculationVerdict::AllFailed if race.measured().next().is_some() => (all_failed(race), "unknown"),
+        SpeculationVerdict::AllFailed | SpeculationVerdict::NotCompared => (not_compared(race), "unknown"),
     };
     if race.keeps_up {
         words = format!(
@@ -55,7 +55,7 @@ pub fn disturbance(race: &Race) -> Option<String> {
         return None;
     }
     // An undecided verdict names this reason itself.
-    let named = race.verdict == Verdict::CannotTell(Uncertainty::BusyMachine);
+    let named = race.verdict == SpeculationVerdict::CannotTell(Uncertainty::BusyMachine);
     let mut words = if named { Vec::new() } else { vec!["The machine was busy with other things.".to_owned()] };
     words.extend(stalled.map(|share| {
         format!(
@@ -107,7 +107,7 @@ fn excluded(race: &Race) -> String {
 
 /// Explains why the chosen configuration may not be the first of the ranking.
 fn ties(race: &Race) -> String {
-    let complexity = |entry: &Entry| entry.ranked.configuration.complexity();
+    let complexity = |entry: &RaceEntry| entry.ranked.configuration.complexity();
     let tied = || race.measured().filter(|entry| entry.ranked.tied_with_best && !entry.chosen && !entry.is_off());
     let simpler = race.winner().is_some_and(|winner| tied().any(|entry| complexity(entry) < complexity(winner)));
     let why = if simpler { "less simple, or measured more than 2% slower" } else { "less simple" };
@@ -129,14 +129,14 @@ fn best(race: &Race) -> String {
     )
 }
 
-fn best_speedup(race: &Race) -> Option<(&Entry, Interval)> {
+fn best_speedup(race: &Race) -> Option<(&RaceEntry, Interval)> {
     let best = race.best_speculating()?;
     Some((best, best.ranked.speedup?))
 }
 
 fn ends(interval: Interval, repeats: usize) -> String {
     match interval.kind {
-        IntervalKind::Single => String::new(),
+        RangeKind::Single => String::new(),
         _ if interval.high > LARGEST_END => ", but repeats do not bound it yet".to_owned(),
         _ => format!(" ({} {})", figures::interval_name(interval, repeats), figures::range(interval, figures::ratio)),
     }
@@ -202,7 +202,7 @@ const LARGEST_BOUND: f64 = 3.0;
 /// unknown.
 fn at_most(race: &Race) -> String {
     let ends = race.measured().filter(|entry| !entry.is_off()).map(|entry| entry.ranked.speedup);
-    let highest = ends.map(|ends| ends.filter(|ends| ends.kind == IntervalKind::Confidence).map(|ends| ends.high));
+    let highest = ends.map(|ends| ends.filter(|ends| ends.kind == RangeKind::Confidence).map(|ends| ends.high));
     match highest.collect::<Option<Vec<f64>>>().and_then(|all| all.into_iter().reduce(f64::max)) {
         // A bound of several times the speed says nothing.
         Some(high) if high > 1.0 && high <= LARGEST_BOUND => format!(" Any gain is at most {}.", figures::gain(high)),
@@ -214,7 +214,10 @@ fn at_most(race: &Race) -> String {
 fn started(race: &Race) -> Option<String> {
     let decides = matches!(
         race.verdict,
-        Verdict::Pays | Verdict::DoesNotPay | Verdict::Tie | Verdict::CannotTell(Uncertainty::StartsDiffer)
+        SpeculationVerdict::Pays
+            | SpeculationVerdict::DoesNotPay
+            | SpeculationVerdict::Tie
+            | SpeculationVerdict::CannotTell(Uncertainty::StartsDiffer)
     );
     let starts = race.starts.as_ref().filter(|_| decides)?;
     let count = |starts: usize| match starts {
@@ -246,19 +249,19 @@ fn correlated(race: &Race) -> Option<String> {
     // One repeat has no interval to explain, and a bound near zero widens none.
     let serial = race.serial.filter(|serial| serial.blocks > 1 && serial.lag_one > SLIGHT)?;
     let why = match (serial.basis, serial.found) {
-        (Basis::Assumed, _) => {
+        (IntervalBasis::Assumed, _) => {
             "Repeats vary much and are too few to show whether consecutive ones resemble each other".to_owned()
         }
-        (Basis::Bound, false) => {
+        (IntervalBasis::Bound, false) => {
             format!(
                 "It is not excluded that consecutive repeats resemble each other (correlation up to {:.2})",
                 serial.lag_one
             )
         }
-        (Basis::Bound, true) => {
+        (IntervalBasis::Bound, true) => {
             format!("Consecutive repeats resemble each other (correlation up to {:.2})", serial.lag_one)
         }
-        (Basis::Estimate, _) => {
+        (IntervalBasis::Estimate, _) => {
             format!("Consecutive repeats resemble each other (correlation {:.2})", serial.lag_one)
         }
     };
@@ -300,7 +303,7 @@ const SMALL: f64 = 0.15;
 fn no_difference_from_default(race: &Race) -> Option<String> {
     let default = race.engine_default().filter(|default| !default.chosen)?;
     let Interval { low, high, kind, .. } = race.over_default?;
-    let includes_one = kind != IntervalKind::Single && low <= 1.0 && 1.0 <= high;
+    let includes_one = kind != RangeKind::Single && low <= 1.0 && 1.0 <= high;
     let is_narrow = low.ln() > -SMALL && high.ln() < SMALL;
     (race.winner().is_some() && includes_one && is_narrow).then(|| {
         format!(

@@ -2,15 +2,15 @@
 
 use tuner::{
     prediction::guide::{AcceptanceRow, AcceptanceSource, Guide},
-    results::selection::{Interval, IntervalKind},
+    results::selection::{Interval, RangeKind},
 };
 
 use crate::{
-    charts::{self, axes::Mark, palette::Role, spans},
+    charts::{self, axes::AxisMark, palette::ColorRole, spans},
     definitions,
     error::ReportError,
     figures,
-    page::part::{Cell, Part, Table},
+    page::part::{Cell, PagePart, PartTable},
     section::Section,
     statistics,
 };
@@ -18,7 +18,7 @@ use crate::{
 /// Maximum number of shapes in the chart.
 const ROWS: usize = 24;
 
-pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
+pub fn part(guide: &Guide, section: &Section<'_>) -> Result<PagePart, ReportError> {
     let table = &guide.acceptance;
     let (kind, source) = match &table.source {
         AcceptanceSource::Replayed { texts, tokens } => (
@@ -42,13 +42,13 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
         let key = |row: &(&AcceptanceRow, Option<f64>)| (row.1.is_none(), -row.0.accept_length);
         key(a).0.cmp(&key(b).0).then(key(a).1.total_cmp(&key(b).1))
     });
-    let drawn: Vec<spans::Row> = rows.iter().take(ROWS).map(|(row, measured)| span(row, *measured, kind)).collect();
+    let drawn: Vec<spans::SpanRow> = rows.iter().take(ROWS).map(|(row, measured)| span(row, *measured, kind)).collect();
     let left_out = rows.len() - drawn.len();
-    let mut legend = vec![(Mark::Dot(Role::Chosen), kind.to_owned())];
+    let mut legend = vec![(AxisMark::Dot(ColorRole::Chosen), kind.to_owned())];
     if rows.iter().any(|row| row.1.is_some()) {
-        legend.push((Mark::Diamond(Role::Default), "measured".to_owned()));
+        legend.push((AxisMark::Diamond(ColorRole::Default), "measured".to_owned()));
     }
-    let frame = spans::Frame {
+    let frame = spans::SpanFrame {
         title: "Accept length by shape",
         axis: "accept length",
         suffix: "",
@@ -62,7 +62,7 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
         definitions::ACCEPT_LENGTH
     );
     let chart = charts::chart("accept-length", frame.title, &caption, |format| spans::draw(&drawn, &frame, format))?;
-    Ok(Part {
+    Ok(PagePart {
         anchor: "acceptance".into(),
         title: "Accept length by shape".into(),
         how: "Further right, a round yields more tokens; it pays only if round time grows less than proportionally."
@@ -70,7 +70,7 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
         remarks: vec![source],
         charts: chart.into_iter().collect(),
         tables: vec![
-            Table::new(
+            PartTable::new(
                 "All shapes",
                 &["steps,topk,tokens", "#accept length", "95% interval", "#measured", "#difference"],
                 rows.iter().map(|(row, measured)| cells(row, *measured)).collect(),
@@ -91,14 +91,14 @@ fn measured(row: &AcceptanceRow, draft: &str, section: &Section<'_>) -> Option<f
     statistics::median(of_shape.filter_map(|entry| entry.ranked.accept_length).collect())
 }
 
-fn span(row: &AcceptanceRow, measured: Option<f64>, kind: &str) -> spans::Row {
+fn span(row: &AcceptanceRow, measured: Option<f64>, kind: &str) -> spans::SpanRow {
     let [low, high] = row.interval.unwrap_or([row.accept_length; 2]);
     let interval = row.interval.map_or(String::new(), |[low, high]| format!(" ({low:.2}–{high:.2})"));
     let beside = measured.map_or(String::new(), |measured| format!("\nmeasured {measured:.2}"));
-    spans::Row {
+    spans::SpanRow {
         name: row.shape.to_string(),
-        interval: Interval { median: row.accept_length, low, high, kind: IntervalKind::Confidence, coverage: 0.95 },
-        role: Role::Chosen,
+        interval: Interval { median: row.accept_length, low, high, kind: RangeKind::Confidence, coverage: 0.95 },
+        role: ColorRole::Chosen,
         second: measured,
         figure: figures::quantity(row.accept_length),
         tip: format!("{}\n{kind} {:.2}{interval}{beside}", row.shape, row.accept_length),

@@ -1,19 +1,23 @@
 //! The batch sizes to capture a graph for.
 
-use tuner::prediction::guide::{CaptureChoice, CaptureList};
+use tuner::prediction::guide::{CaptureChoice, GuideCaptureList};
 
 use crate::{
-    charts::{self, Chart, axes::Mark, curve, palette::Role},
+    charts::{self, Chart, axes::AxisMark, curve, palette::ColorRole},
     error::ReportError,
     figures, names,
-    page::part::{Cell, Part, Table},
+    page::part::{Cell, PagePart, PartTable},
 };
 
 /// Marks of the lists in the chart, the chosen one first.
-static MARKS: [Mark; 4] =
-    [Mark::Ring(Role::Chosen), Mark::Diamond(Role::Default), Mark::Square(Role::Baseline), Mark::Dot(Role::Muted)];
+static MARKS: [AxisMark; 4] = [
+    AxisMark::Ring(ColorRole::Chosen),
+    AxisMark::Diamond(ColorRole::Default),
+    AxisMark::Square(ColorRole::Baseline),
+    AxisMark::Dot(ColorRole::Muted),
+];
 
-pub fn part(choices: &[CaptureChoice]) -> Result<Option<Part>, ReportError> {
+pub fn part(choices: &[CaptureChoice]) -> Result<Option<PagePart>, ReportError> {
     if choices.is_empty() {
         return Ok(None);
     }
@@ -21,7 +25,7 @@ pub fn part(choices: &[CaptureChoice]) -> Result<Option<Part>, ReportError> {
     for choice in choices {
         charts.extend(chart(choice)?);
     }
-    Ok(Some(Part {
+    Ok(Some(PagePart {
         anchor: "captures".into(),
         title: "Capture sizes".into(),
         how: "A running batch is padded up to the next captured size: few graphs waste rows, many cost memory and startup time, and beyond the bend of the curve more graphs hardly help. Predicted.".into(),
@@ -47,7 +51,7 @@ fn remark(choice: &CaptureChoice) -> Option<String> {
     .filter(|_| !others.is_empty())
 }
 
-fn graphs(list: &CaptureList) -> String {
+fn graphs(list: &GuideCaptureList) -> String {
     figures::counted(list.sizes.len(), "graph", "graphs")
 }
 
@@ -67,8 +71,8 @@ fn chart(choice: &CaptureChoice) -> Result<Option<Chart>, ReportError> {
             ),
         })
         .collect();
-    let mut legend: Vec<(Mark, String)> = marked().map(|(list, mark)| (*mark, list.name.clone())).collect();
-    legend.push((Mark::Line(Role::Candidate), "best list of N sizes".to_owned()));
+    let mut legend: Vec<(AxisMark, String)> = marked().map(|(list, mark)| (*mark, list.name.clone())).collect();
+    legend.push((AxisMark::Line(ColorRole::Candidate), "best list of N sizes".to_owned()));
     let title = format!("Time over number of graphs, {}", choice.load);
     let frame = curve::Frame {
         title: &title,
@@ -86,9 +90,9 @@ fn chart(choice: &CaptureChoice) -> Result<Option<Chart>, ReportError> {
     charts::chart(&name, &title, &caption, |format| curve::draw(&line, &spots, &frame, format))
 }
 
-fn table(choice: &CaptureChoice) -> Table {
+fn table(choice: &CaptureChoice) -> PartTable {
     let chosen = choice.lists.first().map(|list| list.seconds);
-    let row = |list: &CaptureList| {
+    let row = |list: &GuideCaptureList| {
         vec![
             Cell::text(list.name.clone()),
             Cell::number(list.sizes.len() as f64, |number| format!("{number:.0}")),
@@ -98,7 +102,7 @@ fn table(choice: &CaptureChoice) -> Table {
             Cell::text(list.sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(" ")),
         ]
     };
-    Table::new(
+    PartTable::new(
         format!("{}, {}", names::heading(choice.load), choice.configuration),
         &["list", "#graphs", "#time of all rounds (s)", "#against the first", "#padding rows", "sizes"],
         choice.lists.iter().map(row).collect(),

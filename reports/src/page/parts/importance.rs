@@ -1,17 +1,17 @@
 //! Parameter importance.
 
 use crate::{
-    charts::{self, bars, palette::Role},
+    charts::{self, bars, palette::ColorRole},
     error::ReportError,
     figures,
     importance::Importance,
     names,
-    page::part::{Cell, Part, Table},
+    page::part::{Cell, PagePart, PartTable},
     race::Race,
     section::Section,
 };
 
-pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
+pub fn part(section: &Section<'_>) -> Result<Option<PagePart>, ReportError> {
     let found: Vec<(&Race, Importance)> = section.importances();
     let mut parameters: Vec<&str> = Vec::new();
     for (name, _) in found.iter().flat_map(|(_, importance)| &importance.shares) {
@@ -25,16 +25,18 @@ pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
     let share = |importance: &Importance, parameter: &str| {
         importance.shares.iter().find(|(name, _)| name == parameter).map(|(_, share)| *share)
     };
-    let groups: Vec<bars::Group> = parameters
+    let groups: Vec<bars::BarGroup> = parameters
         .iter()
-        .map(|parameter| bars::Group {
+        .map(|parameter| bars::BarGroup {
             name: (*parameter).to_owned(),
             shares: found.iter().map(|(_, importance)| share(importance, parameter)).collect(),
         })
         .collect();
     let colour = |race: &Race| section.races.iter().position(|other| other.load == race.load).unwrap_or_default();
-    let series: Vec<(String, Role)> =
-        found.iter().map(|(race, _)| (race.load.to_string(), Role::load(colour(race), section.races.len()))).collect();
+    let series: Vec<(String, ColorRole)> = found
+        .iter()
+        .map(|(race, _)| (race.load.to_string(), ColorRole::load(colour(race), section.races.len())))
+        .collect();
     let title = "Parameter importance";
     let caption = "Share of the variance of the objective's logarithm that each parameter explains by itself.";
     let chart = charts::chart("importance", title, caption, |format| {
@@ -47,7 +49,7 @@ pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
          subtracted."
             .into(),
     );
-    Ok(Some(Part {
+    Ok(Some(PagePart {
         anchor: "importance".into(),
         title: title.into(),
         how: "A long bar: choosing this parameter well decides most of the outcome among configurations that speculate; a bar near 0: take the simplest value.".into(),
@@ -69,7 +71,7 @@ fn remark(race: &Race, importance: &Importance) -> Option<String> {
 }
 
 /// One row per parameter and load, because the number of loads varies and headings are fixed.
-fn table(found: &[(&Race, Importance)]) -> Table {
+fn table(found: &[(&Race, Importance)]) -> PartTable {
     let of_race = |(race, importance): &(&Race, Importance)| {
         let kind = if importance.predicted { "predicted" } else { "measured" };
         let load = race.load.to_string();
@@ -85,7 +87,7 @@ fn table(found: &[(&Race, Importance)]) -> Table {
         };
         importance.shares.iter().map(row).collect::<Vec<_>>()
     };
-    Table::new(
+    PartTable::new(
         "Shares by load",
         &["load", "parameter", "#share of the variance", "figures", "#configurations"],
         found.iter().flat_map(of_race).collect(),

@@ -1,23 +1,24 @@
 //! Scatter of repeats, and drift of trials.
 
 use crate::{
-    charts::{self, axes::Mark, curve, palette::Role},
+    charts::{self, axes::AxisMark, curve, palette::ColorRole},
     drift::{self, Drift},
     error::ReportError,
     figures,
-    page::part::Part,
+    page::part::PagePart,
     section::Section,
 };
 
 /// Drifts below this share are negligible.
 const FELT: f64 = 0.01;
 
-pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
+pub fn part(section: &Section<'_>) -> Result<Option<PagePart>, ReportError> {
     let Some(drift) = drift::compute(section.records.iter().map(|(_, record)| *record), section.metric) else {
         return Ok(None);
     };
     let loads = section.races.len();
-    let colour = |load| Role::load(section.races.iter().position(|race| race.load == load).unwrap_or_default(), loads);
+    let colour =
+        |load| ColorRole::load(section.races.iter().position(|race| race.load == load).unwrap_or_default(), loads);
     let spots: Vec<curve::Spot> = drift
         .deviations
         .iter()
@@ -25,7 +26,7 @@ pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
             let trial = &one.record.trial;
             curve::Spot {
                 at: (one.place as f64, (one.ratio - 1.0) * 100.0),
-                mark: Mark::Dot(colour(trial.load)),
+                mark: AxisMark::Dot(colour(trial.load)),
                 tip: format!(
                     "trial {}: {}, {}, repeat {}\n{} against its configuration's mean",
                     one.place,
@@ -37,8 +38,8 @@ pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
             }
         })
         .collect();
-    let legend: Vec<(Mark, String)> =
-        section.races.iter().map(|race| (Mark::Dot(colour(race.load)), race.load.to_string())).collect();
+    let legend: Vec<(AxisMark, String)> =
+        section.races.iter().map(|race| (AxisMark::Dot(colour(race.load)), race.load.to_string())).collect();
     let title = "Deviations in the order of the trials";
     let frame = curve::Frame {
         title,
@@ -51,7 +52,7 @@ pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
     let caption =
         "Measured: each trial relative to the mean of its configuration under its load, in terms of the objective.";
     let chart = charts::chart("drift", title, caption, |format| curve::draw(&[], &spots, &frame, format))?;
-    Ok(Some(Part {
+    Ok(Some(PagePart {
         anchor: "noise".into(),
         title: "Noise and drift".into(),
         how: "Dots that scatter evenly about 0 are noise, which intervals account for; dots that climb or fall from left to right show that the machine changed while it was measured.".into(),

@@ -1,18 +1,18 @@
 //! Predictions compared with measurements.
 
 use crate::{
-    agreement::{Agreement, Predicted},
-    charts::{self, Chart, axes::Mark, palette::Role, scatter},
+    agreement::{Agreement, PredictedGain},
+    charts::{self, Chart, axes::AxisMark, palette::ColorRole, scatter},
     error::ReportError,
     figures, names,
-    page::part::{Cell, Part, Table},
+    page::part::{Cell, PagePart, PartTable},
     section::Section,
 };
 
 /// Maximum number of unmeasured rows in a table: the rest is in `predictions.csv`.
 const ROWS: usize = 20;
 
-pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
+pub fn part(section: &Section<'_>) -> Result<Option<PagePart>, ReportError> {
     let agreements = section.agreements();
     if agreements.is_empty() {
         return Ok(None);
@@ -21,7 +21,7 @@ pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
     for agreement in &agreements {
         charts.extend(chart(agreement)?);
     }
-    Ok(Some(Part {
+    Ok(Some(PagePart {
         anchor: "predictions".into(),
         title: "Predicted against measured".into(),
         how: "A point on the diagonal was predicted exactly; above it, the measurement is larger. The whole predicted space of a load is shown next to its measured heat map.".into(),
@@ -57,14 +57,14 @@ fn remark(agreement: &Agreement<'_>) -> String {
 
 fn chart(agreement: &Agreement<'_>) -> Result<Option<Chart>, ReportError> {
     let (unit, _) = agreement.figure.words();
-    let points: Vec<scatter::Point> = agreement
+    let points: Vec<scatter::ScatterPoint> = agreement
         .pairs()
         .map(|(row, measured)| {
             let outside = row.prediction.extrapolated.as_deref();
-            scatter::Point {
+            scatter::ScatterPoint {
                 predicted: row.predicted,
                 measured: measured.median,
-                role: if outside.is_some() { Role::Default } else { Role::Chosen },
+                role: if outside.is_some() { ColorRole::Default } else { ColorRole::Chosen },
                 hollow: outside.is_some(),
                 tip: format!(
                     "{}\npredicted {}, measured {} ({}){}",
@@ -77,25 +77,25 @@ fn chart(agreement: &Agreement<'_>) -> Result<Option<Chart>, ReportError> {
             }
         })
         .collect();
-    let mut legend = vec![(Mark::Dot(Role::Chosen), "interpolated".to_owned())];
+    let mut legend = vec![(AxisMark::Dot(ColorRole::Chosen), "interpolated".to_owned())];
     if points.iter().any(|point| point.hollow) {
-        legend.push((Mark::Ring(Role::Default), "extrapolated".to_owned()));
+        legend.push((AxisMark::Ring(ColorRole::Default), "extrapolated".to_owned()));
     }
-    legend.push((Mark::Line(Role::Muted), "as predicted".to_owned()));
+    legend.push((AxisMark::Line(ColorRole::Muted), "as predicted".to_owned()));
     let title = format!("Predicted against measured, {}", agreement.load);
     let name = format!("{}-predicted", names::anchor(agreement.load));
     let caption = "Across: predicted before anything was measured. Up: measured, median over repeats.";
     charts::chart(&name, &title, caption, |format| scatter::draw(&points, &title, unit, &legend, format))
 }
 
-fn table(agreement: &Agreement<'_>) -> Table {
-    let shown = |(place, row): &(usize, &Predicted<'_>)| *place < ROWS || row.measured.is_some();
+fn table(agreement: &Agreement<'_>) -> PartTable {
+    let shown = |(place, row): &(usize, &PredictedGain<'_>)| *place < ROWS || row.measured.is_some();
     let rows: Vec<Vec<Cell>> =
         agreement.rows.iter().enumerate().filter(shown).map(|(place, row)| cells(place, row)).collect();
     let left_out = agreement.rows.len() - rows.len();
     let more = if left_out > 0 { format!(", {left_out} more in predictions.csv") } else { String::new() };
     let (unit, _) = agreement.figure.words();
-    Table::new(
+    PartTable::new(
         format!("{}, best predicted first, in {unit}{more}", names::heading(agreement.load)),
         &[
             "##",
@@ -112,7 +112,7 @@ fn table(agreement: &Agreement<'_>) -> Table {
     .folded()
 }
 
-fn cells(place: usize, row: &Predicted<'_>) -> Vec<Cell> {
+fn cells(place: usize, row: &PredictedGain<'_>) -> Vec<Cell> {
     let one = row.prediction;
     vec![
         Cell::number((place + 1) as f64, |place| format!("{place:.0}")),

@@ -3,16 +3,18 @@
 use tuner::prediction::guide::{RoundTimeSummary, TimedPoint};
 
 use crate::{
-    charts::{self, axes::Mark, palette::Role, scatter},
+    charts::{self, axes::AxisMark, palette::ColorRole, scatter},
     error::ReportError,
     figures,
-    page::part::{Cell, Part, Table},
+    page::part::{Cell, PagePart, PartTable},
 };
 
-pub fn part(model: &RoundTimeSummary) -> Result<Part, ReportError> {
-    let points: Vec<scatter::Point> = model.points.iter().map(point).collect();
-    let legend =
-        [(Mark::Dot(Role::Chosen), "a timed round".to_owned()), (Mark::Line(Role::Muted), "as predicted".to_owned())];
+pub fn part(model: &RoundTimeSummary) -> Result<PagePart, ReportError> {
+    let points: Vec<scatter::ScatterPoint> = model.points.iter().map(point).collect();
+    let legend = [
+        (AxisMark::Dot(ColorRole::Chosen), "a timed round".to_owned()),
+        (AxisMark::Line(ColorRole::Muted), "as predicted".to_owned()),
+    ];
     let title = "Round times, predicted and measured";
     let caption = "Each point was predicted by a fit that excluded it.";
     let chart = charts::chart("round-time-model", title, caption, |format| {
@@ -26,14 +28,14 @@ pub fn part(model: &RoundTimeSummary) -> Result<Part, ReportError> {
         figures::share(model.error.p90),
         figures::share(model.error.largest)
     );
-    Ok(Part {
+    Ok(PagePart {
         anchor: "round-time-model".into(),
         title: "Round-time model".into(),
         how: "Fitted to timed rounds; the leave-one-out errors show how good predictions of throughput are. The fitted parameters are in guide.json; they have no error estimates, so they say little about the machine.".into(),
         remarks: if model.points.is_empty() { Vec::new() } else { vec![remark] },
         charts: chart.into_iter().collect(),
         tables: vec![
-            Table::new(
+            PartTable::new(
                 "Timed points",
                 &["steps,topk,tokens", "#batch", "#context (tokens)", "#measured (ms)", "#predicted without it (ms)", "#error"],
                 model.points.iter().map(cells).collect(),
@@ -43,11 +45,11 @@ pub fn part(model: &RoundTimeSummary) -> Result<Part, ReportError> {
     })
 }
 
-fn point(point: &TimedPoint) -> scatter::Point {
-    scatter::Point {
+fn point(point: &TimedPoint) -> scatter::ScatterPoint {
+    scatter::ScatterPoint {
         predicted: point.left_out_ms,
         measured: point.measured_ms,
-        role: Role::Chosen,
+        role: ColorRole::Chosen,
         hollow: false,
         tip: format!(
             "{}, {} requests of {} tokens\npredicted {} ms, measured {} ms",

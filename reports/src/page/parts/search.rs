@@ -7,11 +7,11 @@ use tuner::trials::record::Role;
 
 use crate::{
     figures,
-    page::part::{Cell, Part, Table},
+    page::part::{Cell, PagePart, PartTable},
     section::Section,
 };
 
-pub fn part(section: &Section<'_>) -> Part {
+pub fn part(section: &Section<'_>) -> PagePart {
     let mut rows: Vec<(String, String)> = Vec::new();
     let mut row = |label: &str, value: String| rows.push((label.to_owned(), value));
     for sweep in &section.sweeps {
@@ -59,14 +59,14 @@ pub fn part(section: &Section<'_>) -> Part {
         row("time for the draft's replay", figures::duration(guide.cost.replay_s));
         row("time for timing rounds, graph capture included", figures::duration(guide.cost.timing_s));
     }
-    Part {
+    PagePart {
         anchor: "search".into(),
         title: "Search".into(),
         how: "Which part of the space was tried, and at what cost: measured time scales with the size of the search."
             .into(),
         remarks: Vec::new(),
         charts: Vec::new(),
-        tables: vec![Table::new(
+        tables: vec![PartTable::new(
             "The search",
             &["what", "how much"],
             rows.into_iter().map(|(label, value)| vec![Cell::text(label), Cell::text(value)]).collect(),

@@ -4,11 +4,11 @@ use tuner::prediction::text_drafts::TextDraftRow;
 
 use crate::{
     definitions, figures,
-    page::part::{Cell, Part, Table},
+    page::part::{Cell, PagePart, PartTable},
 };
 
 /// The figures; `None` if no texts were replayed.
-pub fn part(rows: &[TextDraftRow]) -> Option<Part> {
+pub fn part(rows: &[TextDraftRow]) -> Option<PagePart> {
     if rows.is_empty() {
         return None;
     }
@@ -25,7 +25,7 @@ pub fn part(rows: &[TextDraftRow]) -> Option<Part> {
             Cell::number(each, figures::quantity),
         ]
     };
-    Some(Part {
+    Some(PagePart {
         anchor: "text-drafts".into(),
         title: "Drafts from texts".into(),
         how: "Accept lengths of drafts without a model, which look up what followed the last tokens in earlier ones: \
@@ -40,7 +40,7 @@ pub fn part(rows: &[TextDraftRow]) -> Option<Part> {
             format!("Accept length: {}.", definitions::ACCEPT_LENGTH),
         ],
         charts: Vec::new(),
-        tables: vec![Table::new(
+        tables: vec![PartTable::new(
             "Drafts from texts",
             &["rule", "steps,topk,tokens", "#own request", "#cold, in order", "#warm", "#rows a round (cold)"],
             rows.iter().map(cells).collect(),

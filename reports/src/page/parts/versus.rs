@@ -1,17 +1,17 @@
 //! Comparison of two runs.
 
 use crate::{
-    charts::{self, Chart, axes::Mark, palette::Role, spans},
-    comparison::{Comparison, Row, Summary},
+    charts::{self, Chart, axes::AxisMark, palette::ColorRole, spans},
+    comparison::{ComparisonRow, ComparisonSummary, RunComparison},
     error::ReportError,
     figures, names,
-    page::part::{Cell, Part, Table},
+    page::part::{Cell, PagePart, PartTable},
 };
 
 /// Maximum number of rows in a chart.
 const ROWS: usize = 30;
 
-pub fn part(comparison: &Comparison<'_>) -> Result<Part, ReportError> {
+pub fn part(comparison: &RunComparison<'_>) -> Result<PagePart, ReportError> {
     let [first, second] = comparison.names;
     let mut remarks = vec![match comparison.differing.as_slice() {
         [] => format!(
@@ -38,7 +38,7 @@ pub fn part(comparison: &Comparison<'_>) -> Result<Part, ReportError> {
     for rows in comparison.rows.chunk_by(|a, b| a.load == b.load) {
         charts.extend(chart(rows)?);
     }
-    Ok(Part {
+    Ok(PagePart {
         anchor: "comparison".into(),
         title: format!("{second} against {first}"),
         how: format!(
@@ -53,8 +53,8 @@ pub fn part(comparison: &Comparison<'_>) -> Result<Part, ReportError> {
 }
 
 /// The conclusion for a load, in one line.
-pub fn summary(summary: &Summary) -> String {
-    let Summary { load, ratio, counts: [better, worse, same, noisy] } = summary;
+pub fn summary(summary: &ComparisonSummary) -> String {
+    let ComparisonSummary { load, ratio, counts: [better, worse, same, noisy] } = summary;
     let all = better + worse + same + noisy;
     let verdict = match (*better, *worse) {
         (0, 0) if *noisy == 0 => "no significant difference".to_owned(),
@@ -67,31 +67,36 @@ pub fn summary(summary: &Summary) -> String {
     format!("{}: {verdict}; {} at the median.", names::heading(*load), figures::ratio(*ratio))
 }
 
-fn chart(rows: &[Row]) -> Result<Option<Chart>, ReportError> {
+fn chart(rows: &[ComparisonRow]) -> Result<Option<Chart>, ReportError> {
     let Some(load) = rows.first().map(|row| row.load) else { return Ok(None) };
-    let drawn: Vec<spans::Row> = rows.iter().take(ROWS).map(span).collect();
+    let drawn: Vec<spans::SpanRow> = rows.iter().take(ROWS).map(span).collect();
     let legend = [
-        (Mark::Dot(Role::Chosen), "better".to_owned()),
-        (Mark::Dot(Role::Default), "worse".to_owned()),
-        (Mark::Dot(Role::Candidate), "no significant difference".to_owned()),
+        (AxisMark::Dot(ColorRole::Chosen), "better".to_owned()),
+        (AxisMark::Dot(ColorRole::Default), "worse".to_owned()),
+        (AxisMark::Dot(ColorRole::Candidate), "no significant difference".to_owned()),
     ];
     let title = format!("Second run against the first, {load}");
-    let frame =
-        spans::Frame { title: &title, axis: "second run / first run", suffix: "×", line: Some(1.0), legend: &legend };
+    let frame = spans::SpanFrame {
+        title: &title,
+        axis: "second run / first run",
+        suffix: "×",
+        line: Some(1.0),
+        legend: &legend,
+    };
     let more = if rows.len() > ROWS { format!(" {} more in the table.", rows.len() - ROWS) } else { String::new() };
     let caption = format!("Measured in both runs: median of the ratios of repeats. Bar: {}.{more}", figures::INTERVAL);
     let name = format!("{}-comparison", names::anchor(load));
     charts::chart(&name, &title, &caption, |format| spans::draw(&drawn, &frame, format))
 }
 
-fn span(row: &Row) -> spans::Row {
-    spans::Row {
+fn span(row: &ComparisonRow) -> spans::SpanRow {
+    spans::SpanRow {
         name: row.configuration.to_string(),
         interval: row.ratio,
         role: match row.verdict() {
-            "better" => Role::Chosen,
-            "worse" => Role::Default,
-            _ => Role::Candidate,
+            "better" => ColorRole::Chosen,
+            "worse" => ColorRole::Default,
+            _ => ColorRole::Candidate,
         },
         second: None,
         figure: figures::ratio(row.ratio.median),
@@ -105,8 +110,8 @@ fn span(row: &Row) -> spans::Row {
     }
 }
 
-fn table(rows: &[Row]) -> Table {
-    let cells = |row: &Row| {
+fn table(rows: &[ComparisonRow]) -> PartTable {
+    let cells = |row: &ComparisonRow| {
         let [first, second] = row.throughput.map(|figure| figure.map(|figure| figure.median));
         let interval = (row.repeats > 1).then(|| figures::range(row.ratio, figures::ratio));
         vec![
@@ -119,7 +124,7 @@ fn table(rows: &[Row]) -> Table {
             Cell::text(row.verdict()),
         ]
     };
-    Table::new(
+    PartTable::new(
         "Every configuration that both runs measured",
         &[
             "load",

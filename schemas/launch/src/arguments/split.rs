@@ -9,7 +9,7 @@ use schemas::{
 
 use super::super::{
     Argument, Engine, Value,
-    command::{Field, Text},
+    command::{CommandText, Field},
     placeholder::{is_ellipsis, is_placeholder},
     problems, vllm,
 };
@@ -70,8 +70,8 @@ pub(super) fn split(
     let mut stands_for: Vec<Located<Value>> = Vec::new();
     while let Some(word) = words.next() {
         let text = match &word.value {
-            Text::Known(text) => Some(text.as_ref()).filter(|text| is_flag(text)),
-            Text::Unknown(text) => Some(text.as_ref()).filter(|text| names_flag(text)),
+            CommandText::Known(text) => Some(text.as_ref()).filter(|text| is_flag(text)),
+            CommandText::Unknown(text) => Some(text.as_ref()).filter(|text| names_flag(text)),
         };
         let Some(text) = text else {
             let value = value(word);
@@ -161,7 +161,7 @@ pub(super) fn split(
 /// The word as a launch keeps it, a placeholder as one that is not known.
 fn value(word: &Field<'_>) -> Located<Value> {
     match &word.value {
-        Text::Known(text) if is_placeholder(text) => Located::new(Value::Unknown(text.to_string()), word.span),
+        CommandText::Known(text) if is_placeholder(text) => Located::new(Value::Unknown(text.to_string()), word.span),
         text => Located::new(text.to_value(), word.span),
     }
 }

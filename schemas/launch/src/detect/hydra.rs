@@ -9,7 +9,7 @@ use schemas::{
 
 use crate::{
     Value,
-    command::{Field, Text},
+    command::{CommandText, Field},
 };
 
 /// Sections whose keys are an engine's own arguments.
@@ -89,7 +89,7 @@ pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>]) ->
             true => Span::new(word.span.start + from, word.span.start + to),
             false => word.span,
         };
-        let flag: Text<'a> = Value::Known(Cow::Owned(format!("--{}", dashed(name))));
+        let flag: CommandText<'a> = Value::Known(Cow::Owned(format!("--{}", dashed(name))));
         fields.push(Located::new(flag, place(key, key + name.len())));
         let written = text.get(value..).unwrap_or_default();
         let unquoted = written.trim_matches(['"', '\'']);

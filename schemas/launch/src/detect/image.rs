@@ -12,7 +12,7 @@ use crate::{
 const MOST_TRIED: usize = 16;
 
 /// An image that is run.
-pub struct Run {
+pub struct ImageRun {
     /// The index of its name.
     pub at: usize,
     /// The index of the first word after it.
@@ -23,7 +23,7 @@ pub struct Run {
 }
 
 /// The image that some words run; `texts` are their texts.
-pub fn run(words: &[Field<'_>], texts: &[&str]) -> Option<Run> {
+pub fn run(words: &[Field<'_>], texts: &[&str]) -> Option<ImageRun> {
     let program = texts.iter().position(|text| is_runtime(text))?;
     if texts.get(program + 1) == Some(&"compose") {
         return None;
@@ -32,7 +32,7 @@ pub fn run(words: &[Field<'_>], texts: &[&str]) -> Option<Run> {
     let at = image_at(words, texts, run + 1)?;
     let entry_point = entry_point(texts.get(run + 1..at)?);
     // An unknown name, or one of another publisher, may be an image too.
-    Some(Run { at, first: at + 1, engine: engine_of_image(texts.get(at)?), entry_point })
+    Some(ImageRun { at, first: at + 1, engine: engine_of_image(texts.get(at)?), entry_point })
 }
 
 /// The index of the image. A word that is not known, such as `$OPTIONS`, may hold options, the image or its arguments: a
@@ -83,7 +83,7 @@ mod tests {
     use schemas::text::{Located, Span};
 
     use super::*;
-    use crate::command::Text;
+    use crate::command::CommandText;
 
     #[test]
     fn the_image_stands_behind_dockers_own_options() {
@@ -105,9 +105,9 @@ mod tests {
     fn image_of(command: &str) -> Option<String> {
         let word = |word: &str| {
             let value = if word.starts_with('$') {
-                Text::Unknown(word.to_owned().into())
+                CommandText::Unknown(word.to_owned().into())
             } else {
-                Text::Known(word.to_owned().into())
+                CommandText::Known(word.to_owned().into())
             };
             Located::new(value, Span::default())
         };

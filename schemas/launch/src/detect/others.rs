@@ -2,7 +2,7 @@
 
 use crate::{
     command::Field,
-    programs::{self, Role},
+    programs::{self, ProgramRole},
 };
 
 /// Whether a line runs a client, or an engine that is not checked.
@@ -11,7 +11,9 @@ pub fn is_client(texts: &[&str]) -> bool {
         let name = programs::base(text);
         let stem = name.strip_suffix(".py").unwrap_or(name);
         let package = text.split('.').next().unwrap_or_default();
-        [stem, package].iter().any(|name| programs::has(name, Role::Client) || programs::has(name, Role::Engine))
+        [stem, package]
+            .iter()
+            .any(|name| programs::has(name, ProgramRole::Client) || programs::has(name, ProgramRole::Engine))
     };
     let named = texts.iter().take_while(|text| !text.starts_with("--")).any(|text| is(text));
     let modules = texts.iter().zip(texts.iter().skip(1)).filter(|(flag, _)| **flag == "-m").map(|(_, module)| *module);

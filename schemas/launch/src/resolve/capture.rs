@@ -133,10 +133,10 @@ struct Built {
     source: &'static str,
 }
 
-type Written = Option<(Vec<usize>, Span)>;
+type WrittenSizes = Option<(Vec<usize>, Span)>;
 
 /// Up to 0.5.2: a fixed list, longer on larger cards, cut or extended to the largest requested size.
-fn old(given: &Given<'_>, resolved: &Resolved, written: &Written, pool: Option<usize>) -> Option<Built> {
+fn old(given: &Given<'_>, resolved: &Resolved, written: &WrittenSizes, pool: Option<usize>) -> Option<Built> {
     let memory = given.gpu_memory.unwrap_or(ASSUMED_MEMORY);
     let mut sizes = match written {
         Some((numbers, _)) => numbers.clone(),
@@ -192,7 +192,7 @@ fn old(given: &Given<'_>, resolved: &Resolved, written: &Written, pool: Option<u
 }
 
 /// From 0.5.6 on: a list up to the largest size, which depends on the card.
-fn new(given: &Given<'_>, resolved: &Resolved, written: &Written, pool: Option<usize>) -> Option<Built> {
+fn new(given: &Given<'_>, resolved: &Resolved, written: &WrittenSizes, pool: Option<usize>) -> Option<Built> {
     if let Some((numbers, _)) = written {
         let mut sizes = numbers.clone();
         sizes.sort_unstable();

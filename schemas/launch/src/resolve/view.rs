@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{Decided, MemoryEstimate, Origin, Resolved, estimate::readable};
 
 /// One line of the table.
-pub(super) struct Row {
+pub(super) struct ViewRow {
     pub name: &'static str,
     /// `None`: not known.
     pub value: Option<(Json, Origin)>,
@@ -62,16 +62,16 @@ impl Resolved {
         Json::Object(object)
     }
 
-    pub(super) fn rows(&self) -> Vec<Row> {
+    pub(super) fn rows(&self) -> Vec<ViewRow> {
         if let Some(vllm) = &self.vllm {
-            return vllm.values().into_iter().map(|(name, value)| Row { name, value }).collect();
+            return vllm.values().into_iter().map(|(name, value)| ViewRow { name, value }).collect();
         }
         let algorithm = self.algorithm.as_ref().map(|decided| (json!(decided.value.name()), decided.origin.clone()));
         let algorithm = algorithm.or_else(|| {
             let reason = "no --speculative-algorithm".to_owned();
             (!self.speculative).then(|| (json!("off"), Origin::Default { reason, source: "sglang server_args" }))
         });
-        let mut rows = vec![Row { name: "speculative_algorithm", value: algorithm }];
+        let mut rows = vec![ViewRow { name: "speculative_algorithm", value: algorithm }];
         if self.speculative {
             rows.extend([
                 row("speculative_num_steps", self.num_steps.as_ref()),
@@ -150,8 +150,8 @@ fn memory_table(memory: &MemoryEstimate) -> String {
     text
 }
 
-fn row<T: Clone + Into<Json>>(name: &'static str, decided: Option<&Decided<T>>) -> Row {
-    Row { name, value: decided.map(|decided| (decided.value.clone().into(), decided.origin.clone())) }
+fn row<T: Clone + Into<Json>>(name: &'static str, decided: Option<&Decided<T>>) -> ViewRow {
+    ViewRow { name, value: decided.map(|decided| (decided.value.clone().into(), decided.origin.clone())) }
 }
 
 fn with_origin(value: Json, origin: &Origin, source: &Source) -> Json {

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use super::{
     super::{
-        command::Text,
+        command::CommandText,
         compose::Composed,
         condition::{Condition, Fact, Refined, Tested},
-        shell::{Block, Command, ShellWord},
+        shell::{ShellBlock, ShellWord, SimpleCommand},
     },
     Interpreter, ShellVariable, anything,
     control_flow::{Branch, DEEPEST, Elements},
 };
-use crate::programs::{self, Role};
+use crate::programs::{self, ProgramRole};
 
 /// The branches of an open block.
 #[derive(Debug)]
 pub(super) struct Arms<'a> {
-    block: Block,
+    block: ShellBlock,
     /// The condition of the current branch, given that no earlier one ran.
     condition: Condition,
     /// Whether the current branch has a condition of its own: `else` has none.
@@ -47,7 +47,7 @@ pub(super) struct Arms<'a> {
 struct Saved<'a> {
     name: String,
     /// Its value and its text; `None` if it had none.
-    value: Option<(Text<'a>, Option<Composed>)>,
+    value: Option<(CommandText<'a>, Option<Composed>)>,
     order: usize,
 }
 
@@ -58,10 +58,10 @@ const MOST_BRANCHES: usize = 64;
 const MOST_SAVED: usize = 256;
 
 impl Arms<'_> {
-    fn new(block: Block) -> Self {
+    fn new(block: ShellBlock) -> Self {
         Self {
             block,
-            condition: if block == Block::If { Condition::Unknown } else { Condition::Constant(true) },
+            condition: if block == ShellBlock::If { Condition::Unknown } else { Condition::Constant(true) },
             is_decided: false,
             is_ended: false,
             earlier: Vec::new(),
@@ -90,10 +90,10 @@ impl Arms<'_> {
         let mut all = std::mem::take(&mut self.earlier);
         let is_certain = |(condition, _): &(Condition, bool)| *condition == Condition::Constant(true);
         let covers = all.iter().any(is_certain);
-        if self.is_decided || (self.block == Block::If && !covers) {
+        if self.is_decided || (self.block == ShellBlock::If && !covers) {
             all.push((self.condition.clone(), self.is_ended));
         }
-        if self.is_decided && !all.iter().any(is_certain) || self.block == Block::Case && all.is_empty() {
+        if self.is_decided && !all.iter().any(is_certain) || self.block == ShellBlock::Case && all.is_empty() {
             all.push((Condition::Constant(true), false));
         }
         all
@@ -101,9 +101,9 @@ impl Arms<'_> {
 }
 
 impl<'a> Interpreter<'a> {
-    pub(super) fn open(&mut self, block: Block) {
+    pub(super) fn open(&mut self, block: ShellBlock) {
         if self.blocks.len() < DEEPEST {
-            let of_function = block == Block::Function;
+            let of_function = block == ShellBlock::Function;
             self.gone.push(Branch { block: self.blocks_seen, turn: 0, of_function });
             self.blocks_seen = self.blocks_seen.saturating_add(1);
         }
@@ -120,7 +120,7 @@ impl<'a> Interpreter<'a> {
         {
             way.turn = way.turn.saturating_add(1);
         }
-        let Some(arms) = self.arms.last_mut().filter(|arms| arms.block != Block::List) else { return };
+        let Some(arms) = self.arms.last_mut().filter(|arms| arms.block != ShellBlock::List) else { return };
         let condition = std::mem::replace(&mut arms.condition, Condition::Constant(true));
         arms.ends_script |= arms.is_ended && std::mem::take(&mut arms.is_current_taken);
         let branch = (condition, std::mem::take(&mut arms.is_ended));
@@ -163,7 +163,7 @@ impl<'a> Interpreter<'a> {
     fn after(&mut self, mut arms: Arms<'a>) {
         let ends_script = arms.ends_script || (arms.is_ended && arms.is_current_taken);
         match arms.block {
-            Block::List => {
+            ShellBlock::List => {
                 let condition = std::mem::take(&mut arms.condition);
                 if arms.is_ended {
                     self.narrow(&condition, false);
@@ -171,18 +171,18 @@ impl<'a> Interpreter<'a> {
                 let last = std::mem::take(&mut self.status);
                 self.status = arms.result(last);
             }
-            Block::Group => {
+            ShellBlock::Group => {
                 if let Some(outer) = self.arms.last_mut() {
                     outer.is_ended |= arms.is_ended;
                 }
                 return;
             }
-            Block::If | Block::Case => {
+            ShellBlock::If | ShellBlock::Case => {
                 self.status = Condition::Unknown;
                 let branches = arms.branches();
                 self.survive(&branches);
             }
-            Block::Function | Block::Subshell | Block::While | Block::Until | Block::Other => {
+            ShellBlock::Function | ShellBlock::Subshell | ShellBlock::While | ShellBlock::Until | ShellBlock::Other => {
                 self.status = Condition::Unknown;
                 return;
             }
@@ -223,8 +223,8 @@ impl<'a> Interpreter<'a> {
         let status = std::mem::take(&mut self.status);
         let Some(arms) = self.arms.last_mut().filter(|arms| !arms.is_decided) else { return };
         let condition = match arms.block {
-            Block::If | Block::While => status,
-            Block::Until => status.negated(),
+            ShellBlock::If | ShellBlock::While => status,
+            ShellBlock::Until => status.negated(),
             _ => return,
         };
         self.decide(condition);
@@ -234,7 +234,7 @@ impl<'a> Interpreter<'a> {
     pub(super) fn and_or(&mut self, or: bool) {
         let last = std::mem::take(&mut self.status);
         self.restore();
-        let Some(arms) = self.arms.last_mut().filter(|arms| arms.block == Block::List) else { return };
+        let Some(arms) = self.arms.last_mut().filter(|arms| arms.block == ShellBlock::List) else { return };
         let total = arms.result(last);
         arms.total = total.clone();
         arms.or = Some(or);
@@ -261,7 +261,7 @@ impl<'a> Interpreter<'a> {
         arms.condition = condition.clone();
         let is_untaken = arms.is_taken || outcome == Some(false);
         arms.is_current_taken = outcome == Some(true) && !arms.is_taken;
-        arms.is_taken |= arms.is_current_taken && arms.block != Block::List;
+        arms.is_taken |= arms.is_current_taken && arms.block != ShellBlock::List;
         if is_untaken {
             self.mark_untaken();
         }
@@ -283,12 +283,12 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Notes a command that ends the script, the function or the round of a loop.
-    pub(super) fn note_end(&mut self, command: &Command<'a>) {
+    pub(super) fn note_end(&mut self, command: &SimpleCommand<'a>) {
         let ends = match command.words.first().and_then(ShellWord::text) {
             Some("exit" | "return" | "continue" | "break") => true,
             // Without words it only redirects.
             Some("exec") => command.words.len() > 1,
-            Some(program) => programs::has(program, Role::Ender),
+            Some(program) => programs::has(program, ProgramRole::Ender),
             None => false,
         };
         if !ends {
@@ -324,12 +324,12 @@ impl<'a> Interpreter<'a> {
         };
         match fact.refine(value.as_deref()) {
             Refined::Same => {}
-            Refined::Is(text) => self.refine(name, Text::Known(text.into())),
+            Refined::Is(text) => self.refine(name, CommandText::Known(text.into())),
             Refined::Another => self.refine(name, anything(name)),
         }
     }
 
-    fn refine(&mut self, name: &str, value: Text<'a>) {
+    fn refine(&mut self, name: &str, value: CommandText<'a>) {
         let old = self.scalars.get(name).map(|scalar| (scalar.value.clone(), scalar.literal.clone()));
         let order = self.scalars.get(name).map_or(self.order, |scalar| scalar.order);
         if let Some(arms) = self.arms.last_mut() {

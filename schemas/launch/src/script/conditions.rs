@@ -2,7 +2,7 @@
 
 use crate::{
     condition::{Condition, Relation, Test, Tested},
-    shell::{Command, Operator, ShellWord, WordPart},
+    shell::{Operator, ShellWord, SimpleCommand, WordPart},
 };
 
 use super::Interpreter;
@@ -25,7 +25,7 @@ enum Operand {
 
 impl<'a> Interpreter<'a> {
     /// The condition under which a command succeeds.
-    pub(super) fn condition_of(&self, command: &Command<'a>) -> Condition {
+    pub(super) fn condition_of(&self, command: &SimpleCommand<'a>) -> Condition {
         let words = command.words.get(..MOST_WORDS).unwrap_or(&command.words);
         let condition = self.tested(words);
         if command.is_negated { condition.negated() } else { condition }

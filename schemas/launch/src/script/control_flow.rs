@@ -36,14 +36,14 @@ impl Branch {
 
 /// The condition under which words are part of an array.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Condition {
+pub struct BranchCondition {
     /// The branches that must all run, starting with the outermost block.
     pub on: Vec<Branch>,
     /// The branches that must not run: the array gets other words there.
     pub not_on: Vec<Branch>,
 }
 
-impl Condition {
+impl BranchCondition {
     fn is_met(&self, gone: &[Branch]) -> bool {
         self.on.iter().all(|way| gone.contains(way)) && !self.not_on.iter().any(|way| gone.contains(way))
     }
@@ -73,13 +73,13 @@ impl Condition {
 pub struct Conditional {
     pub from: usize,
     pub to: usize,
-    pub condition: Rc<Condition>,
+    pub condition: Rc<BranchCondition>,
 }
 
 impl Conditional {
     /// Words that are present if the first branches run; `None` if that is certain once the second ones run.
     pub fn on(on: &[Branch], gone: &[Branch], from: usize, to: usize) -> Option<Self> {
-        let condition = Condition { on: on.to_vec(), not_on: Vec::new() };
+        let condition = BranchCondition { on: on.to_vec(), not_on: Vec::new() };
         (!condition.is_certain(gone)).then(|| Self { from, to, condition: Rc::new(condition) })
     }
 }
@@ -88,7 +88,7 @@ impl Conditional {
 #[derive(Clone, Debug)]
 struct ArrayPart<'a> {
     fields: Vec<Field<'a>>,
-    condition: Rc<Condition>,
+    condition: Rc<BranchCondition>,
     /// Whether it was appended to earlier contents.
     appended: bool,
 }
@@ -156,7 +156,7 @@ impl<'a> Elements<'a> {
 
     /// Appends words if these branches run.
     pub fn append(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Branch]) {
-        let here = Rc::new(Condition { on: gone.to_vec(), not_on: Vec::new() });
+        let here = Rc::new(BranchCondition { on: gone.to_vec(), not_on: Vec::new() });
         let mut at = 0;
         let mut fields = fields.into_iter();
         for part in conditional {
@@ -168,7 +168,7 @@ impl<'a> Elements<'a> {
         self.push(fields.collect(), here);
     }
 
-    fn push(&mut self, fields: Vec<Field<'a>>, condition: Rc<Condition>) {
+    fn push(&mut self, fields: Vec<Field<'a>>, condition: Rc<BranchCondition>) {
         if fields.is_empty() {
             return;
         }

@@ -2,8 +2,8 @@
 
 use crate::{
     command::Field,
-    kind::Kind,
-    programs::{Role, base, has},
+    kind::TextKind,
+    programs::{ProgramRole, base, has},
 };
 
 /// Options of `ssh` that take a value.
@@ -18,7 +18,7 @@ pub struct PipelineStage<'a> {
 }
 
 /// The kind of a document that is piped through these commands; `None` if no command runs it.
-pub fn kind_of(stages: &[PipelineStage<'_>], body: &str) -> Option<Kind> {
+pub fn kind_of(stages: &[PipelineStage<'_>], body: &str) -> Option<TextKind> {
     for stage in stages {
         let words: Vec<&str> = stage.words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
         let words = words.get(program_at(&words)?..)?;
@@ -45,36 +45,38 @@ pub fn kind_of(stages: &[PipelineStage<'_>], body: &str) -> Option<Kind> {
 /// The index of the program, after any wrappers that run it.
 fn program_at(words: &[&str]) -> Option<usize> {
     let first = words.first()?;
-    if !has(first, Role::Wrapper) {
+    if !has(first, ProgramRole::Wrapper) {
         return Some(0);
     }
     let known = |word: &&str| {
         matches!(base(word), "cat" | "envsubst" | "tee")
-            || [Role::Shell, Role::Remote, Role::Applier, Role::Scheduler].into_iter().any(|role| has(word, role))
+            || [ProgramRole::Shell, ProgramRole::Remote, ProgramRole::Applier, ProgramRole::Scheduler]
+                .into_iter()
+                .any(|role| has(word, role))
     };
     words.iter().position(known)
 }
 
 /// The kind of input that a program expects.
-fn kind_for_program(words: &[&str], body: &str) -> Option<Kind> {
+fn kind_for_program(words: &[&str], body: &str) -> Option<TextKind> {
     let (program, rest) = words.split_first()?;
     let name = base(program);
-    if has(name, Role::Scheduler) {
-        return Some(Kind::Script);
+    if has(name, ProgramRole::Scheduler) {
+        return Some(TextKind::Script);
     }
-    if has(name, Role::Applier) && takes_manifest(rest) {
-        return Some(Kind::Yaml);
+    if has(name, ProgramRole::Applier) && takes_manifest(rest) {
+        return Some(TextKind::Yaml);
     }
-    if has(name, Role::Shell) && takes_script(rest) {
-        return Some(Kind::Script);
+    if has(name, ProgramRole::Shell) && takes_script(rest) {
+        return Some(TextKind::Script);
     }
     if name == "ssh" && is_remote_shell(rest) {
-        return Some(Kind::Script);
+        return Some(TextKind::Script);
     }
     if name.starts_with("python") {
-        return takes_program(rest).then_some(Kind::Python);
+        return takes_program(rest).then_some(TextKind::Python);
     }
-    if !has(name, Role::Shell) && !has(name, Role::Remote) {
+    if !has(name, ProgramRole::Shell) && !has(name, ProgramRole::Remote) {
         return None;
     }
     // A command that runs elsewhere may be one quoted word.
@@ -82,13 +84,13 @@ fn kind_for_program(words: &[&str], body: &str) -> Option<Kind> {
     if let Some(file) = written_file(&words) {
         return of_file(file, body);
     }
-    let is_reader = |word: &&str| has(word, Role::Shell) || base(word).starts_with("python");
+    let is_reader = |word: &&str| has(word, ProgramRole::Shell) || base(word).starts_with("python");
     let reader = words.iter().position(is_reader)?;
     let (program, rest) = words.get(reader..)?.split_first()?;
-    if has(program, Role::Shell) {
-        return takes_script(rest).then_some(Kind::Script);
+    if has(program, ProgramRole::Shell) {
+        return takes_script(rest).then_some(TextKind::Script);
     }
-    takes_program(rest).then_some(Kind::Python)
+    takes_program(rest).then_some(TextKind::Python)
 }
 
 /// Whether Python with these arguments reads its program from its input.
@@ -152,20 +154,20 @@ fn written_file<'w>(words: &[&'w str]) -> Option<&'w str> {
 }
 
 /// The kind of a file, from its name, or else from the first line of its content.
-fn of_file(name: &str, body: &str) -> Option<Kind> {
+fn of_file(name: &str, body: &str) -> Option<TextKind> {
     let name = base(name).trim_matches(['"', '\'', ';']);
     match name.rsplit_once('.').filter(|(stem, ending)| !stem.is_empty() && !ending.contains(['$', '}', ')'])) {
         Some((_, "json" | "md" | "toml" | "txt")) => None,
-        Some(_) => Kind::from_name(name).filter(|kind| !matches!(kind, Kind::Unread(_))),
-        None if Kind::from_name(name) == Some(Kind::Dockerfile) => Some(Kind::Dockerfile),
-        None => begins_as_script(body).then_some(Kind::Script),
+        Some(_) => TextKind::from_name(name).filter(|kind| !matches!(kind, TextKind::Unread(_))),
+        None if TextKind::from_name(name) == Some(TextKind::Dockerfile) => Some(TextKind::Dockerfile),
+        None => begins_as_script(body).then_some(TextKind::Script),
     }
 }
 
 /// Whether the first line names a shell.
 fn begins_as_script(body: &str) -> bool {
     let first = body.lines().next().unwrap_or_default().trim();
-    first.strip_prefix("#!").is_some_and(|program| program.split_whitespace().any(|word| has(word, Role::Shell)))
+    first.strip_prefix("#!").is_some_and(|program| program.split_whitespace().any(|word| has(word, ProgramRole::Shell)))
 }
 
 #[cfg(test)]
@@ -173,13 +175,14 @@ mod tests {
     use schemas::text::{Located, Span};
 
     use super::*;
-    use crate::command::Text;
+    use crate::command::CommandText;
 
     /// Commands separated by `|`, with `>` before a file; `+` in a word represents a blank.
-    fn check(pipeline: &str, body: &str, expected: Option<Kind>) {
+    fn check(pipeline: &str, body: &str, expected: Option<TextKind>) {
         let field = |word: &str| {
             let text = word.replace('+', " ");
-            let value = if text.contains('$') { Text::Unknown(text.into()) } else { Text::Known(text.into()) };
+            let value =
+                if text.contains('$') { CommandText::Unknown(text.into()) } else { CommandText::Known(text.into()) };
             Located::new(value, Span::default())
         };
         let stage = |command: &str| {
@@ -215,7 +218,7 @@ mod tests {
             "srun -N 2 bash",
             "sbatch -N 2 --gres=gpu:8",
         ] {
-            check(pipeline, "", Some(Kind::Script));
+            check(pipeline, "", Some(TextKind::Script));
         }
     }
 
@@ -232,21 +235,21 @@ mod tests {
             "docker exec -i c sh -c cat+>+run.sh",
             "docker exec -i c tee run.sh",
         ] {
-            check(pipeline, "", Some(Kind::Script));
+            check(pipeline, "", Some(TextKind::Script));
         }
         for file in ["run", "$SCRIPT", "$DIR/run", "run.$ENDING", ".hidden"] {
-            check(&format!("cat > {file}"), "#!/usr/bin/env bash\n", Some(Kind::Script));
+            check(&format!("cat > {file}"), "#!/usr/bin/env bash\n", Some(TextKind::Script));
             check(&format!("cat > {file}"), "#!/usr/bin/env python3\n", None);
             check(&format!("cat > {file}"), "sglang serve\n", None);
         }
-        check("cat > a.py", "", Some(Kind::Python));
-        check("cat > a.service", "", Some(Kind::Unit));
-        check("cat > Dockerfile", "", Some(Kind::Dockerfile));
+        check("cat > a.py", "", Some(TextKind::Python));
+        check("cat > a.service", "", Some(TextKind::Unit));
+        check("cat > Dockerfile", "", Some(TextKind::Dockerfile));
         for file in ["README", "README.md", "a.json", "a.txt"] {
             check(&format!("cat > {file}"), "sglang serve --model-path x\n", None);
         }
-        check("cat > a.yaml", "", Some(Kind::Yaml));
-        check("tee $X.yml", "", Some(Kind::Yaml));
+        check("cat > a.yaml", "", Some(TextKind::Yaml));
+        check("tee $X.yml", "", Some(TextKind::Yaml));
     }
 
     #[test]
@@ -254,7 +257,7 @@ mod tests {
         for pipeline in
             ["python3 -", "python -u - a b", "/venv/bin/python3.12", "ssh host python3", "docker exec -i c python3 -"]
         {
-            check(pipeline, "", Some(Kind::Python));
+            check(pipeline, "", Some(TextKind::Python));
         }
     }
 
@@ -269,7 +272,7 @@ mod tests {
             "kubectl apply -f-",
             "kubectl create -f /dev/stdin",
         ] {
-            check(pipeline, "", Some(Kind::Yaml));
+            check(pipeline, "", Some(TextKind::Yaml));
         }
     }
 

@@ -5,7 +5,7 @@ use schemas::text::{Located, Source, Span};
 
 use super::{Interpreter, ShellVariable, control_flow::Elements};
 use crate::{
-    command::{Field, Text},
+    command::{CommandText, Field},
     kind::base_of,
     shell::name_length,
 };
@@ -54,7 +54,7 @@ impl<'a> Interpreter<'a> {
 
     fn keep(&mut self, name: &'a str, place: Span) {
         self.order += 1;
-        let value = Text::Known(self.source.slice(place).into());
+        let value = CommandText::Known(self.source.slice(place).into());
         let mut words = Elements::default();
         words.begin(words_at(self.source, place), &[], &[], false);
         let scalar = ShellVariable { value, words, literal: None, used: false, order: self.order };
@@ -85,7 +85,8 @@ fn words_at(source: &Source, place: Span) -> Vec<Field<'_>> {
     let mut words = Vec::new();
     for part in source.slice(place).split_inclusive([' ', '\t']) {
         let word = part.trim_ascii_end();
-        let value = if word.contains('$') { Text::Unknown(word.into()) } else { Text::Known(word.into()) };
+        let value =
+            if word.contains('$') { CommandText::Unknown(word.into()) } else { CommandText::Known(word.into()) };
         if !word.is_empty() {
             words.push(Located::new(value, Span::new(at, at + word.len())));
         }

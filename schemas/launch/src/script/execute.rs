@@ -6,13 +6,13 @@ use schemas::text::Located;
 
 use super::{
     super::{
-        command::{ArrayPlace, Field, ShellCommand, Text},
+        command::{ArrayPlace, CommandText, Field, ShellCommand},
         compose::Composed,
         context::TextContext,
         detect,
         document::Surroundings,
-        kind::Kind,
-        shell::{Assignment, Command, ShellWord},
+        kind::TextKind,
+        shell::{Assignment, ShellWord, SimpleCommand},
     },
     Interpreter, MOST_COMMANDS, ShellVariable, Used, anything,
     control_flow::{Elements, ways},
@@ -23,7 +23,7 @@ use super::{
 const MOST_BEFORE: usize = 64;
 
 /// The value of the variable of a loop over one word.
-fn only_value<'c>(command: &'c Command<'_>) -> Option<&'c str> {
+fn only_value<'c>(command: &'c SimpleCommand<'_>) -> Option<&'c str> {
     let [first, _, is_in, only] = command.words.as_slice() else { return None };
     let is_pattern = |text: &str| text.contains(['*', '?', '[', '{', '~']);
     let is_loop = first.text() == Some("for") && is_in.text() == Some("in");
@@ -31,7 +31,7 @@ fn only_value<'c>(command: &'c Command<'_>) -> Option<&'c str> {
 }
 
 impl<'a> Interpreter<'a> {
-    pub(super) fn command(&mut self, command: &Command<'a>, nesting: usize) {
+    pub(super) fn command(&mut self, command: &SimpleCommand<'a>, nesting: usize) {
         let first = command.words.first().and_then(ShellWord::text);
         let declares = matches!(first, Some("export" | "declare" | "local" | "readonly" | "typeset"));
         if command.words.is_empty() || declares {
@@ -54,8 +54,8 @@ impl<'a> Interpreter<'a> {
                 self.scalars.insert(name, self.given_scalar(value));
                 return;
             }
-            let value =
-                only_value(command).map_or_else(|| anything(&name), |value| Text::Known(value.to_owned().into()));
+            let value = only_value(command)
+                .map_or_else(|| anything(&name), |value| CommandText::Known(value.to_owned().into()));
             let words = Elements::default();
             let scalar = ShellVariable { value, words, literal: None, used: true, order: self.order };
             self.scalars.insert(name, scalar);
@@ -129,7 +129,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// `eval "$COMMAND"` parses its words again as a command. False if they are unknown.
-    fn evaluate(&mut self, command: &Command<'a>, used: &mut Used<'a>) -> bool {
+    fn evaluate(&mut self, command: &SimpleCommand<'a>, used: &mut Used<'a>) -> bool {
         let mut text = Composed::default();
         for word in command.words.iter().skip(1) {
             let split = self.split_value(word.span, used);
@@ -149,7 +149,7 @@ impl<'a> Interpreter<'a> {
             return false;
         }
         self.mark(used);
-        let mut document = text.into_document(Kind::Script, TextContext::default());
+        let mut document = text.into_document(TextKind::Script, TextContext::default());
         (document.surroundings, document.version) = (surroundings, self.version_among(&[]));
         self.documents.push(document);
         true
@@ -170,12 +170,12 @@ impl<'a> Interpreter<'a> {
 /// How `eval` interprets quotes in a word is unknown here.
 fn leave_quotes_open(word: &mut Field<'_>) {
     if let Some(text) = word.value.known().filter(|text| text.contains(['\'', '"', '\\'])) {
-        word.value = Text::Unknown(text.to_owned().into());
+        word.value = CommandText::Unknown(text.to_owned().into());
     }
 }
 
 /// Whether a command's own words start an engine, with flags or without.
-fn names_program(command: &Command<'_>) -> bool {
+fn names_program(command: &SimpleCommand<'_>) -> bool {
     let texts: Vec<&str> = command.words.iter().take(MOST_BEFORE).map(|word| word.text().unwrap_or_default()).collect();
     detect::starts_engine(&texts)
 }

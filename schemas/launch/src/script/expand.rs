@@ -4,7 +4,7 @@ use schemas::text::{Located, Span};
 
 use super::{
     super::{
-        command::{Field, Text},
+        command::{CommandText, Field},
         shell::{Operator, ShellWord, WordPart, WordParts},
     },
     Interpreter, ShellVariable, Used,
@@ -25,7 +25,7 @@ impl<'a> Interpreter<'a> {
         let mut fields = Vec::with_capacity(words.len());
         for word in words {
             if let WordParts::One(WordPart::Text(text)) = &word.parts {
-                fields.push(Located::new(Text::Known(text.clone()), word.span));
+                fields.push(Located::new(CommandText::Known(text.clone()), word.span));
                 continue;
             }
             if self.words > MOST_WORDS || self.bytes.get() > MOST_BYTES {
@@ -52,12 +52,12 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The concatenated text of the parts, if it is known.
-    pub(super) fn text(&self, parts: &WordParts<'a>, span: Span, used: &mut Used<'a>) -> Text<'a> {
+    pub(super) fn text(&self, parts: &WordParts<'a>, span: Span, used: &mut Used<'a>) -> CommandText<'a> {
         if let WordParts::One(WordPart::Text(text)) = parts {
-            return Text::Known(text.clone());
+            return CommandText::Known(text.clone());
         }
         match self.join(parts.as_slice(), used) {
-            Some(text) => Text::Known(text.into()),
+            Some(text) => CommandText::Known(text.into()),
             None => self.unknown(span).value,
         }
     }
@@ -76,7 +76,7 @@ impl<'a> Interpreter<'a> {
                     return;
                 }
                 (Operator::Default, None)
-                | (Operator::Alternative, Some(ShellVariable { value: Text::Known(_), .. }))
+                | (Operator::Alternative, Some(ShellVariable { value: CommandText::Known(_), .. }))
                     if !argument.is_empty() && self.text(&word.parts, word.span, used).has_blanks() =>
                 {
                     if let Some(inside) = self.argument_inside(word.span, name) {
@@ -85,7 +85,7 @@ impl<'a> Interpreter<'a> {
                     }
                 }
                 // It is unknown whether the caller sets it: flags in it are present on one path only.
-                (Operator::Alternative, None | Some(ShellVariable { value: Text::Unknown(_), .. }))
+                (Operator::Alternative, None | Some(ShellVariable { value: CommandText::Unknown(_), .. }))
                     if !argument.is_empty() =>
                 {
                     let inside = self.argument_inside(word.span, name);
@@ -114,7 +114,7 @@ impl<'a> Interpreter<'a> {
             }
             [WordPart::Sequence { first, step, last }] => match numbers(*first, *step, *last) {
                 Some(numbers) => {
-                    let known = |number: String| Located::new(Text::Known(number.into()), word.span);
+                    let known = |number: String| Located::new(CommandText::Known(number.into()), word.span);
                     fields.extend(numbers.into_iter().map(known));
                 }
                 None => fields.push(self.unknown(word.span)),
@@ -126,7 +126,7 @@ impl<'a> Interpreter<'a> {
                     // An empty expansion yields no word.
                     Some("") => {}
                     Some(text) if text.contains(char::is_whitespace) && self.given.is_some() => {
-                        let word = |part: &str| Located::new(Text::Known(part.to_owned().into()), word.span);
+                        let word = |part: &str| Located::new(CommandText::Known(part.to_owned().into()), word.span);
                         fields.extend(text.split_whitespace().map(word));
                     }
                     // The shell splits it into several words, which have no separate spans.
@@ -145,7 +145,7 @@ impl<'a> Interpreter<'a> {
     }
 
     fn unknown(&self, span: Span) -> Field<'a> {
-        Located::new(Text::Unknown(self.source.slice(span).into()), span)
+        Located::new(CommandText::Unknown(self.source.slice(span).into()), span)
     }
 
     fn join(&self, parts: &[WordPart<'a>], used: &mut Used<'a>) -> Option<String> {
@@ -159,13 +159,13 @@ impl<'a> Interpreter<'a> {
                         used.scalars.push(name);
                     }
                     match (operator, value) {
-                        (_, Some(Text::Unknown(_))) | (Operator::Value, None) => return None,
-                        (Operator::Value, Some(Text::Known(text))) => whole.push_str(text),
-                        (Operator::Default, Some(Text::Known(text))) if !text.is_empty() => whole.push_str(text),
+                        (_, Some(CommandText::Unknown(_))) | (Operator::Value, None) => return None,
+                        (Operator::Value, Some(CommandText::Known(text))) => whole.push_str(text),
+                        (Operator::Default, Some(CommandText::Known(text))) if !text.is_empty() => whole.push_str(text),
                         // The caller is expected to set it.
                         (Operator::Default, None) if argument.is_empty() => return None,
                         (Operator::Default, _) => whole.push_str(&self.join(argument, used)?),
-                        (Operator::Alternative, Some(Text::Known(text))) if !text.is_empty() => {
+                        (Operator::Alternative, Some(CommandText::Known(text))) if !text.is_empty() => {
                             whole.push_str(&self.join(argument, used)?);
                         }
                         (Operator::Alternative, _) => {}
@@ -189,7 +189,7 @@ fn unquote(field: &mut Field<'_>) {
     for quote in ['\'', '"'] {
         let inside = text.strip_prefix(quote).and_then(|text| text.strip_suffix(quote));
         if let Some(inside) = inside.filter(|inside| !inside.contains(quote)) {
-            field.value = Text::Known(inside.to_owned().into());
+            field.value = CommandText::Known(inside.to_owned().into());
             return;
         }
     }

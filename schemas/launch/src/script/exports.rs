@@ -8,7 +8,7 @@ use super::{
     super::{
         command::Field,
         evidence::{StatedVersion, version_in_image, version_in_requirement},
-        shell::Command,
+        shell::SimpleCommand,
     },
     Interpreter,
     surroundings::MOST_EXPORTED,
@@ -26,7 +26,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// `export NAME` of variables that already have a value.
-    pub(super) fn export_by_name(&mut self, command: &Command<'_>) {
+    pub(super) fn export_by_name(&mut self, command: &SimpleCommand<'_>) {
         for word in command.words.iter().skip(1) {
             if let Some(name) = word.text()
                 && let Some(scalar) = self.scalars.get(name)
@@ -44,7 +44,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Records the version that a `pip install` pins. If two are named, the version is unknown.
-    pub(super) fn note_requirement(&mut self, command: &Command<'_>) {
+    pub(super) fn note_requirement(&mut self, command: &SimpleCommand<'_>) {
         for word in &command.words {
             if let Some(found) = word.text().and_then(|text| version_in_requirement(text, word.span)) {
                 let agrees =

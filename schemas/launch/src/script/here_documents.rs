@@ -15,10 +15,10 @@ use super::{
 };
 use crate::{
     Value,
-    command::{Field, Text},
+    command::{CommandText, Field},
     context::TextContext,
     detect::{self, names_engine},
-    kind::Kind,
+    kind::TextKind,
     origin::Pieces,
     quoting::is_plain,
 };
@@ -55,7 +55,7 @@ impl<'a> Interpreter<'a> {
         match names_engine(&text) {
             true => self.mark(&used),
             // A config file names its engine only in its keys.
-            false if kind == Kind::Yaml => {}
+            false if kind == TextKind::Yaml => {}
             false => return,
         }
         let words: Vec<Field<'a>> = stages.into_iter().flat_map(|stage| stage.words).collect();
@@ -78,13 +78,13 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The text of a document, and its map back to the source.
-    fn filled(&self, document: &shell::HereDocument<'a>, kind: Kind, used: &mut Used<'a>) -> (String, SpanMap<()>) {
+    fn filled(&self, document: &shell::HereDocument<'a>, kind: TextKind, used: &mut Used<'a>) -> (String, SpanMap<()>) {
         let mut filled = Filled { whole: document.body.start, ..Filled::default() };
         for chunk in shell::chunks(self.source.text(), document) {
             match chunk {
                 Chunk::Text(span) => filled.write(self.source.slice(span), span, filled.whole),
                 // The script reader handles it, and reports problems after it.
-                Chunk::Continuation(span) if kind == Kind::Script => {
+                Chunk::Continuation(span) if kind == TextKind::Script => {
                     filled.write(self.source.slice(span), span, filled.whole);
                 }
                 Chunk::Continuation(_) => {}
@@ -95,7 +95,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Writes the shell's expansion at `span`.
-    fn fill(&self, part: WordPart<'a>, span: Span, kind: Kind, filled: &mut Filled, used: &mut Used<'a>) {
+    fn fill(&self, part: WordPart<'a>, span: Span, kind: TextKind, filled: &mut Filled, used: &mut Used<'a>) {
         let bytes_of = |fields: &[Field<'a>]| fields.iter().map(|field| field.value.written().len() + 1).sum();
         if let Some(fields) = self.words_behind(&part, used).filter(|fields| filled.takes(bytes_of(fields))) {
             for (number, field) in fields.iter().enumerate() {
@@ -115,7 +115,7 @@ impl<'a> Interpreter<'a> {
         match value.filter(|value| quoted || !value.contains(char::is_whitespace)) {
             Some(value) if filled.takes(value.len()) => filled.write(&value, span, filled.whole),
             // Outside a text of Python, a name that nothing assigns.
-            _ if kind == Kind::Python && !filled.is_in_text() => filled.write(UNKNOWN_NAME, span, filled.whole),
+            _ if kind == TextKind::Python && !filled.is_in_text() => filled.write(UNKNOWN_NAME, span, filled.whole),
             _ => filled.write(UNKNOWN, span, filled.whole),
         }
     }
@@ -148,8 +148,8 @@ impl<'a> Interpreter<'a> {
             _ => return None,
         };
         let is_plain = |field: &Field<'a>| match &field.value {
-            Text::Known(text) => is_plain(text) && self.source.slice(field.span) == text,
-            Text::Unknown(_) => false,
+            CommandText::Known(text) => is_plain(text) && self.source.slice(field.span) == text,
+            CommandText::Unknown(_) => false,
         };
         fields.iter().all(is_plain).then_some(fields)
     }

@@ -3,22 +3,22 @@
 use schemas::text::Span;
 
 use super::{
-    super::shell::{Command, Operator, ShellReader, ShellWord, WordPart},
+    super::shell::{Operator, ShellReader, ShellWord, SimpleCommand, WordPart},
     Interpreter, Used,
 };
-use crate::programs::{self, Role};
+use crate::programs::{self, ProgramRole};
 
 /// Maximum nesting of quoted commands (`ssh host "bash -c '…'"`).
 const NESTING: usize = 2;
 
 /// Whether a command runs none of its arguments.
 pub fn only_talks(command: &str) -> bool {
-    programs::has(command, Role::Printer) || programs::base(command).starts_with("log")
+    programs::has(command, ProgramRole::Printer) || programs::base(command).starts_with("log")
 }
 
 impl<'a> Interpreter<'a> {
     /// Interprets the quoted words of a command.
-    pub(super) fn look_inside(&mut self, command: &Command<'a>, nesting: usize) {
+    pub(super) fn look_inside(&mut self, command: &SimpleCommand<'a>, nesting: usize) {
         if nesting >= NESTING {
             return;
         }
@@ -77,7 +77,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Interprets a command that a variable holds: `bash -c "$COMMAND"`.
-    fn reads_variable(&mut self, command: &Command<'a>, word: &ShellWord<'a>, runs: bool) -> bool {
+    fn reads_variable(&mut self, command: &SimpleCommand<'a>, word: &ShellWord<'a>, runs: bool) -> bool {
         let [WordPart::Variable { name, operator: Operator::Value, quoted: true, .. }] = word.parts.as_slice() else {
             return false;
         };

@@ -9,7 +9,7 @@ use crate::{
     Value,
     command::Field,
     document::Surroundings,
-    programs::{self, Role},
+    programs::{self, ProgramRole},
 };
 
 /// Maximum number of exported variables: each launch gets a copy of them.
@@ -29,7 +29,7 @@ impl Surroundings {
                 self.is_open |= ["--env", "--export", "--runtime-env"].iter().any(|option| written.starts_with(option));
                 continue;
             };
-            in_container |= programs::has(text, Role::Container);
+            in_container |= programs::has(text, ProgramRole::Container);
             let (option, tied) = match text.split_once('=') {
                 Some((option, value)) if option.starts_with("--") => (option, Some(value)),
                 _ => (text, None),

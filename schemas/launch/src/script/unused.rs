@@ -7,12 +7,12 @@ use super::{
         command::{Field, ShellCommand},
         document::Surroundings,
     },
-    Interpreter, MOST_COMMANDS, Script, ShellVariable,
+    Interpreter, LaunchScript, MOST_COMMANDS, ShellVariable,
     control_flow::{Elements, OnPath, ways},
 };
 
 impl<'a> Interpreter<'a> {
-    pub(super) fn finish(self) -> Script<'a> {
+    pub(super) fn finish(self) -> LaunchScript<'a> {
         let named = |fields: &[Field<'_>]| {
             fields.iter().any(|field| field.value.known().is_some_and(|text| text.starts_with('-')))
         };
@@ -52,6 +52,6 @@ impl<'a> Interpreter<'a> {
         rest.truncate(MOST_COMMANDS);
         let mut commands = self.commands;
         commands.extend(rest.into_iter().map(|(_, line)| line));
-        Script { commands, documents: self.documents, troubles: self.troubles }
+        LaunchScript { commands, documents: self.documents, troubles: self.troubles }
     }
 }

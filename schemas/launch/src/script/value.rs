@@ -11,7 +11,7 @@ use super::{
     control_flow::{Conditional, Elements},
 };
 use crate::{
-    command::{Field, Text},
+    command::{CommandText, Field},
     document::UNKNOWN,
 };
 
@@ -20,7 +20,7 @@ const LONGEST_LITERAL: usize = 1 << 16;
 
 /// A text split into words.
 #[derive(Default)]
-pub(super) struct Split<'a> {
+pub(super) struct WordSplit<'a> {
     pub fields: Vec<Field<'a>>,
     pub conditional: Vec<Conditional>,
     /// The raw text, quotes included, for `eval` and similar commands.
@@ -37,7 +37,7 @@ struct Current {
     is_known: bool,
 }
 
-impl<'a> Split<'a> {
+impl<'a> WordSplit<'a> {
     fn push(&mut self, text: &str, place: Span, is_known: bool) {
         let current = self.current.get_or_insert_with(|| Current { text: String::new(), place, is_known: true });
         current.text.push_str(text);
@@ -64,9 +64,9 @@ impl<'a> Split<'a> {
     fn end_word(&mut self, source: &'a Source) {
         let Some(Current { text, place, is_known }) = self.current.take() else { return };
         let value = match is_known {
-            true if source.slice(place) == text => Text::Known(source.slice(place).into()),
-            true => Text::Known(text.into()),
-            false => Text::Unknown(source.slice(place).into()),
+            true if source.slice(place) == text => CommandText::Known(source.slice(place).into()),
+            true => CommandText::Known(text.into()),
+            false => CommandText::Unknown(source.slice(place).into()),
         };
         self.fields.push(Located::new(value, place));
     }
@@ -74,9 +74,9 @@ impl<'a> Split<'a> {
 
 impl<'a> Interpreter<'a> {
     /// Splits the text of a word, without its own quotes, as a shell splits the result of an expansion.
-    pub(super) fn split_value(&mut self, span: Span, used: &mut Used<'a>) -> Split<'a> {
+    pub(super) fn split_value(&mut self, span: Span, used: &mut Used<'a>) -> WordSplit<'a> {
         let source = self.source;
-        let mut split = Split::default();
+        let mut split = WordSplit::default();
         for chunk in shell::chunks_of_word(source.text(), span) {
             match chunk {
                 Chunk::Text(place) => {
@@ -93,17 +93,17 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The common case of an assignment's value: one word without anything that a shell would interpret.
-    pub(super) fn plain_value(&mut self, span: Span) -> Option<Split<'a>> {
+    pub(super) fn plain_value(&mut self, span: Span) -> Option<WordSplit<'a>> {
         let written = self.source.slice(span);
         let means = |byte: u8| matches!(byte, b'"' | b'\'' | b'\\' | b'$' | b'`') || byte.is_ascii_whitespace();
         if written.is_empty() || written.bytes().any(means) {
             return None;
         }
         self.words += 1;
-        Some(Split { fields: vec![Located::new(Text::Known(written.into()), span)], ..Split::default() })
+        Some(WordSplit { fields: vec![Located::new(CommandText::Known(written.into()), span)], ..WordSplit::default() })
     }
 
-    fn fill_in(&mut self, part: WordPart<'a>, place: Span, split: &mut Split<'a>, used: &mut Used<'a>) {
+    fn fill_in(&mut self, part: WordPart<'a>, place: Span, split: &mut WordSplit<'a>, used: &mut Used<'a>) {
         let source = self.source;
         if split.current.is_none() && self.has_room() && self.list_of(&part, split, used) {
             return;
@@ -130,7 +130,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Adds the words of a variable or an array, each at its own span.
-    fn list_of(&mut self, part: &WordPart<'a>, split: &mut Split<'a>, used: &mut Used<'a>) -> bool {
+    fn list_of(&mut self, part: &WordPart<'a>, split: &mut WordSplit<'a>, used: &mut Used<'a>) -> bool {
         let from = split.fields.len();
         match part {
             WordPart::Variable { name, operator: Operator::Value | Operator::Default, .. } => {
@@ -166,7 +166,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The text of a split word for a command that parses it again, if it is known.
-    pub(super) fn literal_of(split: &Split<'a>) -> Option<Composed> {
+    pub(super) fn literal_of(split: &WordSplit<'a>) -> Option<Composed> {
         let is_kept = !split.is_open && split.literal.text.len() <= LONGEST_LITERAL;
         (is_kept && split.literal.text.contains(char::is_whitespace)).then(|| split.literal.clone())
     }

@@ -4,7 +4,7 @@ use schemas::text::{Located, Span};
 
 use super::{
     super::{
-        command::{ArrayPlace, Field, Text},
+        command::{ArrayPlace, CommandText, Field},
         placeholder::is_readers_own,
         shell::{Array, Assignment, ShellReader, Statement},
     },
@@ -40,7 +40,9 @@ impl<'a> Interpreter<'a> {
         match self.scalars.get_mut(assignment.name) {
             Some(old) if assignment.append => {
                 match (&mut old.value, &value) {
-                    (Text::Known(old), Text::Known(new)) if old.len() + new.len() <= self.source.text().len() => {
+                    (CommandText::Known(old), CommandText::Known(new))
+                        if old.len() + new.len() <= self.source.text().len() =>
+                    {
                         old.to_mut().push_str(new);
                     }
                     (old, _) => *old = anything(assignment.name),

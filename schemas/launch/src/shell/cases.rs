@@ -1,11 +1,11 @@
 //! `case`: its patterns are not commands.
 
-use super::{Block, MOST_PATTERNS, Statement, lexer::ShellReader};
+use super::{MOST_PATTERNS, ShellBlock, Statement, lexer::ShellReader};
 
 impl ShellReader<'_> {
     /// `case WORD in`, after its first word.
     pub(super) fn case(&mut self) {
-        self.open_block(Block::Case);
+        self.open_block(ShellBlock::Case);
         self.skip_blanks();
         let Some(subject) = self.word(false) else { return };
         self.push_statement(Statement::Subject(subject));
@@ -18,7 +18,7 @@ impl ShellReader<'_> {
 
     /// The second byte of `;;` or `;&`: the next branch of the innermost `case`.
     pub(super) fn next_case(&mut self) {
-        if self.innermost() == Some(Block::Case) {
+        if self.innermost() == Some(ShellBlock::Case) {
             self.at += self.bytes().iter().skip(self.at).take(2).take_while(|byte| matches!(byte, b';' | b'&')).count();
             self.turn_block();
             self.patterns();

@@ -2,7 +2,7 @@
 
 use schemas::text::Span;
 
-use super::{Command, HereDocument, MOST_WORDS, ShellReader, ShellWord, Statement};
+use super::{HereDocument, MOST_WORDS, ShellReader, ShellWord, SimpleCommand, Statement};
 
 /// Maximum number of here-documents announced on one line for which the reading commands are recorded.
 const MOST_ANNOUNCED: usize = 16;
@@ -30,7 +30,7 @@ impl<'a> ShellReader<'a> {
     }
 
     /// Records a command that the announced documents are piped through.
-    pub(super) fn pass_documents_through(&mut self, command: &Command<'a>) {
+    pub(super) fn pass_documents_through(&mut self, command: &SimpleCommand<'a>) {
         let followed = self.documents.iter_mut().take(MOST_ANNOUNCED);
         for announced in followed.filter(|announced| !announced.is_complete) {
             let stages = &mut announced.document.stages;

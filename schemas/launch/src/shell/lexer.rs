@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use schemas::text::Span;
 
 use super::{
-    Array, Assignment, Block, Command, MOST_WORDS, ShellWord, Statement, Trouble, WordPart, WordParts,
+    Array, Assignment, MOST_WORDS, ShellBlock, ShellWord, SimpleCommand, Statement, Trouble, WordPart, WordParts,
     balance::{Hopeless, Opener},
     documents::Announced,
 };
@@ -45,9 +45,9 @@ pub(crate) struct ShellReader<'a> {
     troubles: Vec<Trouble>,
     comments: Vec<Span>,
     /// The command that is being read.
-    command: Command<'a>,
+    command: SimpleCommand<'a>,
     /// The open blocks.
-    blocks: Vec<Block>,
+    blocks: Vec<ShellBlock>,
     /// Whether `name()` was just read, so that its body follows.
     function: bool,
     /// Set if the text is inside a quote with gaps.
@@ -85,7 +85,7 @@ impl<'a> ShellReader<'a> {
             statements: VecDeque::new(),
             troubles: Vec::new(),
             comments: Vec::new(),
-            command: Command::default(),
+            command: SimpleCommand::default(),
             blocks: Vec::new(),
             function: false,
             seams: None,
@@ -166,7 +166,7 @@ impl<'a> ShellReader<'a> {
                 self.end_pipeline();
                 self.at += 1;
                 self.close_lists();
-                if self.blocks.last() == Some(&Block::Subshell) {
+                if self.blocks.last() == Some(&ShellBlock::Subshell) {
                     self.close_block();
                 }
             }
@@ -176,7 +176,7 @@ impl<'a> ShellReader<'a> {
         true
     }
 
-    pub(super) fn open_block(&mut self, block: Block) {
+    pub(super) fn open_block(&mut self, block: ShellBlock) {
         self.blocks.push(block);
         self.statements.push_back(Statement::BlockOpens(block));
     }
@@ -194,12 +194,12 @@ impl<'a> ShellReader<'a> {
 
     /// Closes the list that ends here.
     fn close_lists(&mut self) {
-        while self.blocks.last() == Some(&Block::List) {
+        while self.blocks.last() == Some(&ShellBlock::List) {
             self.close_block();
         }
     }
 
-    pub(super) fn innermost(&self) -> Option<Block> {
+    pub(super) fn innermost(&self) -> Option<ShellBlock> {
         self.blocks.last().copied()
     }
 
@@ -209,9 +209,9 @@ impl<'a> ShellReader<'a> {
         self.at += 2;
         self.goes_on = true;
         match self.innermost() {
-            Some(Block::List) if or => self.turn_block(),
-            Some(Block::List) => {}
-            _ => self.open_block(Block::List),
+            Some(ShellBlock::List) if or => self.turn_block(),
+            Some(ShellBlock::List) => {}
+            _ => self.open_block(ShellBlock::List),
         }
         self.statements.push_back(Statement::AndOr { or });
     }
@@ -224,13 +224,13 @@ impl<'a> ShellReader<'a> {
         self.goes_on = false;
         if self.command.words.len() == 1 && self.peek(0) == Some(b')') {
             // `name()`: the body follows in braces.
-            self.command = Command::default();
+            self.command = SimpleCommand::default();
             self.at += 1;
             self.function = true;
             return;
         }
         self.finish();
-        self.open_block(Block::Subshell);
+        self.open_block(ShellBlock::Subshell);
     }
 
     /// Whether no word of the current command was read.
@@ -472,11 +472,11 @@ impl<'a> ShellReader<'a> {
     fn keyword(&mut self, word: &ShellWord<'_>) -> bool {
         let plain = word.text().filter(|text| text.len() == word.span.end - word.span.start);
         match plain {
-            Some("{") if std::mem::take(&mut self.function) => self.open_block(Block::Function),
-            Some("if") => self.open_block(Block::If),
-            Some("while") => self.open_block(Block::While),
-            Some("until") => self.open_block(Block::Until),
-            Some("{") => self.open_block(Block::Group),
+            Some("{") if std::mem::take(&mut self.function) => self.open_block(ShellBlock::Function),
+            Some("if") => self.open_block(ShellBlock::If),
+            Some("while") => self.open_block(ShellBlock::While),
+            Some("until") => self.open_block(ShellBlock::Until),
+            Some("{") => self.open_block(ShellBlock::Group),
             Some("case") => self.case(),
             Some("function") => {
                 self.skip_blanks();
@@ -486,7 +486,7 @@ impl<'a> ShellReader<'a> {
                 }
             }
             Some("for" | "select") => {
-                self.open_block(Block::Other);
+                self.open_block(ShellBlock::Other);
                 return false; // the loop variable follows
             }
             Some("fi" | "done" | "esac" | "}") => {
@@ -496,7 +496,7 @@ impl<'a> ShellReader<'a> {
             Some("else" | "elif") => {
                 self.close_lists();
                 match self.blocks.is_empty() {
-                    true => self.open_block(Block::Other),
+                    true => self.open_block(ShellBlock::Other),
                     false => self.turn_block(),
                 }
             }

@@ -20,7 +20,7 @@ impl<'a> ShellReader<'a> {
     /// A word up to a blank or an operator; inside an array only `)` is an operator.
     pub(super) fn word(&mut self, in_array: bool) -> Option<ShellWord<'a>> {
         let start = self.at;
-        let mut parts = Reading::default();
+        let mut parts = WordReading::default();
         let mut end;
         loop {
             self.run(&mut parts, |byte| is_special(byte, in_array));
@@ -70,11 +70,11 @@ impl<'a> ShellReader<'a> {
     }
 
     /// Takes plain text up to a byte that `means` something.
-    fn run(&mut self, parts: &mut Reading<'a>, means: impl Fn(u8) -> bool) {
+    fn run(&mut self, parts: &mut WordReading<'a>, means: impl Fn(u8) -> bool) {
         self.run_until(self.text.len(), parts, means);
     }
 
-    fn run_until(&mut self, end: usize, parts: &mut Reading<'a>, means: impl Fn(u8) -> bool) {
+    fn run_until(&mut self, end: usize, parts: &mut WordReading<'a>, means: impl Fn(u8) -> bool) {
         let rest = self.bytes().get(self.at..end).unwrap_or_default();
         let length = rest.iter().position(|byte| means(*byte)).unwrap_or(rest.len());
         parts.push_str(self.slice(self.at, self.at + length));
@@ -82,7 +82,7 @@ impl<'a> ShellReader<'a> {
     }
 
     /// Takes one whole character as text.
-    fn character(&mut self, parts: &mut Reading<'a>) {
+    fn character(&mut self, parts: &mut WordReading<'a>) {
         let character = self.text.get(self.at..).and_then(|rest| rest.chars().next());
         // Off a character boundary one byte is skipped, which guarantees progress on any input.
         let width = character.map_or(usize::from(self.at < self.text.len()), char::len_utf8);
@@ -90,13 +90,13 @@ impl<'a> ShellReader<'a> {
         self.at += width;
     }
 
-    fn unclosed(&mut self, width: usize, parts: &mut Reading<'a>) {
+    fn unclosed(&mut self, width: usize, parts: &mut WordReading<'a>) {
         self.trouble(Trouble::Unclosed(Span::new(self.at, self.at + width)));
         parts.push_str(self.slice(self.at, self.at + width));
         self.at += width;
     }
 
-    fn single_quoted(&mut self, parts: &mut Reading<'a>) {
+    fn single_quoted(&mut self, parts: &mut WordReading<'a>) {
         match self.hopeless.end_of_single(self.bytes(), self.at + 1) {
             Some(end) => {
                 parts.quoted = true;
@@ -119,7 +119,7 @@ impl<'a> ShellReader<'a> {
         }
     }
 
-    fn double_quoted(&mut self, parts: &mut Reading<'a>) {
+    fn double_quoted(&mut self, parts: &mut WordReading<'a>) {
         let Some(end) = self.hopeless.end_of(Opener::Double, self.bytes(), self.at + 1) else {
             self.unclosed(1, parts);
             return;
@@ -131,7 +131,7 @@ impl<'a> ShellReader<'a> {
     }
 
     /// Text in which only `\`, `$` and backquotes are special.
-    fn quoted_until(&mut self, end: usize, parts: &mut Reading<'a>, depth: usize) {
+    fn quoted_until(&mut self, end: usize, parts: &mut WordReading<'a>, depth: usize) {
         while self.at < end {
             match self.peek(0) {
                 Some(b'\\') => {
@@ -153,7 +153,7 @@ impl<'a> ShellReader<'a> {
         }
     }
 
-    fn backquoted(&mut self, parts: &mut Reading<'a>) {
+    fn backquoted(&mut self, parts: &mut WordReading<'a>) {
         match self.hopeless.end_of(Opener::Backquote, self.bytes(), self.at + 1) {
             Some(end) => {
                 let command = self.slice(self.at + 1, end - 1);
@@ -165,7 +165,7 @@ impl<'a> ShellReader<'a> {
         }
     }
 
-    fn dollar(&mut self, parts: &mut Reading<'a>, quoted: bool, depth: usize) {
+    fn dollar(&mut self, parts: &mut WordReading<'a>, quoted: bool, depth: usize) {
         match self.peek(1) {
             Some(b'(') => match self.hopeless.end_of(Opener::Parenthesis, self.bytes(), self.at + 2) {
                 Some(end) => {
@@ -207,7 +207,7 @@ impl<'a> ShellReader<'a> {
 
     /// The expansion that starts at the current `$` or backquote; `None` if it is plain text.
     pub(super) fn expansion(&mut self) -> Option<WordPart<'a>> {
-        let mut parts = Reading::default();
+        let mut parts = WordReading::default();
         match self.peek(0) {
             Some(b'$') => self.dollar(&mut parts, true, 0),
             _ => self.backquoted(&mut parts),
@@ -254,7 +254,7 @@ impl<'a> ShellReader<'a> {
     fn argument(&mut self, start: usize, end: usize, depth: usize) -> Vec<WordPart<'a>> {
         let outside = self.at;
         self.at = start;
-        let mut parts = Reading::default();
+        let mut parts = WordReading::default();
         while self.at < end {
             match self.peek(0) {
                 Some(b'"') => self.at += 1,
@@ -296,14 +296,14 @@ fn is_special(byte: u8, in_array: bool) -> bool {
 
 /// The parts of a word while it is read.
 #[derive(Default)]
-struct Reading<'a> {
+struct WordReading<'a> {
     parts: Vec<WordPart<'a>>,
     text: Cow<'a, str>,
     /// Whether there was a quote, which makes even an empty text a word.
     quoted: bool,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> WordReading<'a> {
     fn push(&mut self, part: WordPart<'a>) {
         if !self.text.is_empty() {
             self.parts.push(WordPart::Text(std::mem::take(&mut self.text)));

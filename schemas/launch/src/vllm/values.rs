@@ -160,13 +160,13 @@ fn check_object(
 }
 
 /// A value of the wrong type.
-struct FieldError<'a> {
+struct JsonFieldError<'a> {
     key: &'a str,
     value: &'a Json,
     takes_integer: bool,
 }
 
-fn wrong<'a>(key: &'a str, value: &'a Json) -> Option<FieldError<'a>> {
+fn wrong<'a>(key: &'a str, value: &'a Json) -> Option<JsonFieldError<'a>> {
     let placeholder = value.as_str().is_some_and(may_replace_value);
     let takes_integer = INTEGERS.contains(&key);
     let is_wrong = match value {
@@ -176,10 +176,10 @@ fn wrong<'a>(key: &'a str, value: &'a Json) -> Option<FieldError<'a>> {
         Json::Null | Json::String(_) => false,
         _ => TEXTS.contains(&key),
     };
-    is_wrong.then_some(FieldError { key, value, takes_integer })
+    is_wrong.then_some(JsonFieldError { key, value, takes_integer })
 }
 
-impl FieldError<'_> {
+impl JsonFieldError<'_> {
     fn at(&self, place: Span) -> Finding {
         let (what, label) =
             if self.takes_integer { ("an integer", "not an integer") } else { ("a text", "not a text") };

@@ -9,14 +9,14 @@ use saphyr_parser::ScalarStyle;
 use schemas::{
     engines::Engine,
     finding::Finding,
-    flags::{self, Arity, Key, Kind, Lookup},
+    flags::{self, Arity, Key, Lookup, ValueKind},
     text::{Located, Source, Span},
 };
 use serde_json::{Map as JsonMap, Value as Json};
 
 use super::{
     align::Scalar,
-    node::{Id, Map, Node, Tree},
+    node::{Id, Map, Tree, YamlNode},
     remap::{line_end, line_start},
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     context::{TextContext, TextForm},
     forks::Forks,
     problems, vllm,
-    writing::{Form, Writing},
+    writing::{Writing, WritingForm},
 };
 
 /// Flags of vLLM that SGLang does not have.
@@ -107,7 +107,7 @@ impl<'a> ConfigReader<'a> {
             let name = key.text.replace('_', "-");
             let of_integers = [flags::vllm(), flags::sglang()].iter().any(|engine| {
                 let accepted = engine.spelling(&name).and_then(|spelling| engine.accepted(spelling.canonical));
-                accepted.is_some_and(|accepted| accepted.kind == Kind::Integer)
+                accepted.is_some_and(|accepted| accepted.kind == ValueKind::Integer)
             });
             of_integers && value.text.parse::<f64>().is_ok_and(|number| number.fract() != 0.0)
         };
@@ -160,7 +160,7 @@ impl<'a> ConfigReader<'a> {
         let entries = self.entries(map);
         let underscores = entries.iter().any(|entry| entry.key.text.contains('_'))
             || (syntax == Syntax::YamlOverrides && !entries.iter().any(|entry| entry.key.text.contains('-')));
-        let writing = Writing { form: Form::Config { underscores, brackets: true }, between: ", ".into() };
+        let writing = Writing { form: WritingForm::Config { underscores, brackets: true }, between: ", ".into() };
         let mut launch = Launch {
             engine,
             launcher: Launcher::Own,
@@ -229,7 +229,7 @@ impl<'a> ConfigReader<'a> {
     /// The words of a value.
     fn values(&self, entry: &ConfigEntry<'_>, arity: Option<Arity>) -> Option<Vec<Located<Value>>> {
         match self.tree.node(entry.value)? {
-            Node::Scalar(scalar) => {
+            YamlNode::Scalar(scalar) => {
                 let plain = (scalar.style == ScalarStyle::Plain).then_some(scalar.text.as_str());
                 let word = || vec![Located::new(word(&scalar.text), entry.place)];
                 match plain {
@@ -239,11 +239,11 @@ impl<'a> ConfigReader<'a> {
                     _ => Some(word()),
                 }
             }
-            Node::List(list) => {
+            YamlNode::List(list) => {
                 let scalars = list.items.iter().filter_map(|item| self.tree.scalar(*item));
                 Some(scalars.map(|scalar| Located::new(word(&scalar.text), self.scalar_place(scalar))).collect())
             }
-            Node::Map(_) => {
+            YamlNode::Map(_) => {
                 let value = match self.json(entry.value, 0) {
                     Some(json) => Value::Known(json.to_string()),
                     None => Value::Unknown(self.source.slice(entry.place).to_owned()),
@@ -258,9 +258,9 @@ impl<'a> ConfigReader<'a> {
             return None;
         }
         match self.tree.node(id)? {
-            Node::Scalar(scalar) => self.tree.spend(scalar.text.len()).then(|| json_scalar(scalar)),
-            Node::List(list) => list.items.iter().map(|item| self.json(*item, depth + 1)).collect(),
-            Node::Map(map) => {
+            YamlNode::Scalar(scalar) => self.tree.spend(scalar.text.len()).then(|| json_scalar(scalar)),
+            YamlNode::List(list) => list.items.iter().map(|item| self.json(*item, depth + 1)).collect(),
+            YamlNode::Map(map) => {
                 let entry = |(key, value): &(Id, Id)| {
                     Some((self.tree.scalar(*key)?.text.clone(), self.json(*value, depth + 1)?))
                 };
@@ -345,11 +345,11 @@ impl<'a> ConfigReader<'a> {
             return None;
         }
         match self.tree.node(id)? {
-            Node::Scalar(scalar) => Some(self.scalar_place(scalar)),
-            Node::List(list) if list.flow => Some(list.span),
-            Node::List(list) => both(*list.items.first()?, *list.items.last()?),
-            Node::Map(map) if map.flow => Some(map.span),
-            Node::Map(map) => both(map.entries.first()?.0, map.entries.last()?.1),
+            YamlNode::Scalar(scalar) => Some(self.scalar_place(scalar)),
+            YamlNode::List(list) if list.flow => Some(list.span),
+            YamlNode::List(list) => both(*list.items.first()?, *list.items.last()?),
+            YamlNode::Map(map) if map.flow => Some(map.span),
+            YamlNode::Map(map) => both(map.entries.first()?.0, map.entries.last()?.1),
         }
     }
 
@@ -359,15 +359,15 @@ impl<'a> ConfigReader<'a> {
 
     /// How another value is written in the place of an entry's.
     fn writing(&self, entry: &ConfigEntry<'_>, launch: &Launch) -> Writing {
-        let Form::Config { underscores, .. } = launch.insertion.writing.form else { return Writing::toml() };
+        let WritingForm::Config { underscores, .. } = launch.insertion.writing.form else { return Writing::toml() };
         match self.tree.node(entry.value) {
-            Some(Node::List(list)) if !list.flow => {
+            Some(YamlNode::List(list)) if !list.flow => {
                 let yaml = self.source.text();
                 let before = yaml.get(line_start(yaml, entry.place.start)..entry.place.start).unwrap_or_default();
                 let between = format!("\n{}", before.trim_end_matches(|character| character != '-').to_owned() + " ");
-                Writing { form: Form::Config { underscores, brackets: false }, between }
+                Writing { form: WritingForm::Config { underscores, brackets: false }, between }
             }
-            _ => Writing { form: Form::Config { underscores, brackets: true }, between: ", ".into() },
+            _ => Writing { form: WritingForm::Config { underscores, brackets: true }, between: ", ".into() },
         }
     }
 

@@ -11,15 +11,15 @@ use super::{
     align::{Aligned, Scalar},
     excerpt::{Excerpt, Item},
     no_shell,
-    node::{Id, Map, Node, Tree},
-    variables::{ContainerVariables, ReferenceChunk, Variable, chunks},
+    node::{Id, Map, Tree, YamlNode},
+    variables::{ContainerVariables, ReferenceChunk, YamlVariable, chunks},
 };
 use crate::{
     detect::{names_engine, starts_engine},
     entry_point::{self, Runner},
     evidence::{StatedVersion, version_in_image},
     images::engine_of_image,
-    programs::{self, Role},
+    programs::{self, ProgramRole},
     quoting::{is_plain, quoted},
 };
 
@@ -27,7 +27,7 @@ use crate::{
 const COMMAND: [&str; 3] = ["entrypoint", "command", "args"];
 
 /// A command with its environment.
-pub(super) struct Container<'a> {
+pub(super) struct YamlContainer<'a> {
     pub excerpt: Excerpt,
     pub variables: ContainerVariables<'a>,
     /// The version of the engine in the image's tag.
@@ -53,7 +53,7 @@ struct ContainerWord<'a> {
     alias: bool,
 }
 
-impl<'a> Container<'a> {
+impl<'a> YamlContainer<'a> {
     /// Reads a mapping that may be a container that starts an engine. `runner` says whether a command given as a
     /// single string is split into words without a shell.
     pub fn from_map(yaml: &str, tree: &'a Tree, map: &'a Map, runner: Runner) -> Option<Self> {
@@ -131,7 +131,7 @@ fn words<'a>(yaml: &str, tree: &'a Tree, ids: impl Iterator<Item = Id>) -> Optio
             Some(())
         };
         match tree.node(id)? {
-            Node::List(list) => {
+            YamlNode::List(list) => {
                 // Nodes are numbered in text order, so only an alias refers back.
                 let mut last = id;
                 for item in &list.items {
@@ -139,8 +139,8 @@ fn words<'a>(yaml: &str, tree: &'a Tree, ids: impl Iterator<Item = Id>) -> Optio
                     last = last.max(*item);
                 }
             }
-            Node::Scalar(_) => add(id, None, false)?,
-            Node::Map(_) => {}
+            YamlNode::Scalar(_) => add(id, None, false)?,
+            YamlNode::Map(_) => {}
         }
     }
     (!words.is_empty()).then_some(words)
@@ -203,7 +203,7 @@ fn unread_syntax(words: &[ContainerWord<'_>], runner: Runner, is_entry_point: bo
 
 /// The word after `sh -c`.
 fn script<'w, 'a>(words: &'w [ContainerWord<'a>]) -> Option<&'w ContainerWord<'a>> {
-    let is_shell = |word: &ContainerWord<'_>| programs::has(word.item(), Role::Shell);
+    let is_shell = |word: &ContainerWord<'_>| programs::has(word.item(), ProgramRole::Shell);
     let takes_script = |word: &ContainerWord<'_>| {
         let letters = word.item().strip_prefix('-').and_then(|letters| letters.strip_suffix('c'));
         letters.is_some_and(|letters| letters.bytes().all(|byte| byte.is_ascii_lowercase()))
@@ -275,7 +275,7 @@ impl<'a> Writer<'a> {
         self.filled(word);
     }
 
-    fn export(&mut self, variable: &Variable<'_>) {
+    fn export(&mut self, variable: &YamlVariable<'_>) {
         let name = variable.name;
         let length = variable.value.value.written().len();
         if !self.tree.spend(length + 64) || !is_variable_name(name) {

@@ -23,14 +23,14 @@ pub(super) type Id = usize;
 /// All documents of a text.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<YamlNode>,
     /// The root of each document.
     pub roots: Vec<Id>,
     steps: Cell<usize>,
 }
 
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum YamlNode {
     Scalar(Scalar),
     List(List),
     Map(Map),
@@ -73,28 +73,28 @@ impl Tree {
         Ok(builder.tree)
     }
 
-    pub fn node(&self, id: Id) -> Option<&Node> {
+    pub fn node(&self, id: Id) -> Option<&YamlNode> {
         self.nodes.get(id)
     }
 
     pub fn scalar(&self, id: Id) -> Option<&Scalar> {
         match self.node(id)? {
-            Node::Scalar(scalar) => Some(scalar),
-            Node::List(_) | Node::Map(_) => None,
+            YamlNode::Scalar(scalar) => Some(scalar),
+            YamlNode::List(_) | YamlNode::Map(_) => None,
         }
     }
 
     pub fn map(&self, id: Id) -> Option<&Map> {
         match self.node(id)? {
-            Node::Map(map) => Some(map),
-            Node::Scalar(_) | Node::List(_) => None,
+            YamlNode::Map(map) => Some(map),
+            YamlNode::Scalar(_) | YamlNode::List(_) => None,
         }
     }
 
     /// The items of a list; empty if the node is something else.
     pub fn items(&self, id: Id) -> &[Id] {
         match self.node(id) {
-            Some(Node::List(list)) => &list.items,
+            Some(YamlNode::List(list)) => &list.items,
             _ => &[],
         }
     }
@@ -127,9 +127,9 @@ impl Tree {
         named(key).or_else(|| {
             let merged = named("<<")?;
             match self.node(merged)? {
-                Node::Map(map) => self.find(map, key, depth + 1),
-                Node::List(list) => list.items.iter().find_map(|item| self.find(self.map(*item)?, key, depth + 1)),
-                Node::Scalar(_) => None,
+                YamlNode::Map(map) => self.find(map, key, depth + 1),
+                YamlNode::List(list) => list.items.iter().find_map(|item| self.find(self.map(*item)?, key, depth + 1)),
+                YamlNode::Scalar(_) => None,
             }
         })
     }
@@ -140,7 +140,7 @@ fn broken(error: &ScanError, offsets: &Offsets) -> YamlError {
 }
 
 /// A collection that is not closed yet.
-struct Open {
+struct OpenNode {
     id: Id,
     /// The key that waits for its value.
     key: Option<Id>,
@@ -149,7 +149,7 @@ struct Open {
 #[derive(Default)]
 struct TreeBuilder {
     tree: Tree,
-    open: Vec<Open>,
+    open: Vec<OpenNode>,
     /// The node of each anchor; the parser counts anchors from one.
     anchors: Vec<(usize, Id)>,
 }
@@ -158,16 +158,16 @@ impl TreeBuilder {
     fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), &'static str> {
         match event {
             Event::Scalar(text, style, anchor, _) => {
-                let id = self.push(Node::Scalar(Scalar { text: text.as_ref().to_owned(), style, span }), anchor);
+                let id = self.push(YamlNode::Scalar(Scalar { text: text.as_ref().to_owned(), style, span }), anchor);
                 self.attach(id);
             }
             Event::SequenceStart(anchor, _) => {
                 let flow = span.end > span.start;
-                self.begin(Node::List(List { flow, span, ..List::default() }), anchor)?;
+                self.begin(YamlNode::List(List { flow, span, ..List::default() }), anchor)?;
             }
             Event::MappingStart(anchor, _) => {
                 let flow = span.end > span.start;
-                self.begin(Node::Map(Map { flow, span, ..Map::default() }), anchor)?;
+                self.begin(YamlNode::Map(Map { flow, span, ..Map::default() }), anchor)?;
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
             Event::Alias(anchor) => {
@@ -180,7 +180,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    fn push(&mut self, node: Node, anchor: usize) -> Id {
+    fn push(&mut self, node: YamlNode, anchor: usize) -> Id {
         let id = self.tree.nodes.len();
         self.tree.nodes.push(node);
         // Anchor numbers only increase.
@@ -190,21 +190,21 @@ impl TreeBuilder {
         id
     }
 
-    fn begin(&mut self, node: Node, anchor: usize) -> Result<(), &'static str> {
+    fn begin(&mut self, node: YamlNode, anchor: usize) -> Result<(), &'static str> {
         if self.open.len() >= DEPTH {
             return Err("nested too deep");
         }
         let id = self.push(node, anchor);
         self.attach(id);
-        self.open.push(Open { id, key: None });
+        self.open.push(OpenNode { id, key: None });
         Ok(())
     }
 
     fn end(&mut self, span: Span) {
         let Some(open) = self.open.pop() else { return };
         match self.tree.nodes.get_mut(open.id) {
-            Some(Node::List(list)) if list.flow => list.span = list.span.join(span),
-            Some(Node::Map(map)) if map.flow => map.span = map.span.join(span),
+            Some(YamlNode::List(list)) if list.flow => list.span = list.span.join(span),
+            Some(YamlNode::Map(map)) if map.flow => map.span = map.span.join(span),
             _ => {}
         }
     }
@@ -216,12 +216,12 @@ impl TreeBuilder {
             return;
         };
         match self.tree.nodes.get_mut(open.id) {
-            Some(Node::List(list)) => list.items.push(id),
-            Some(Node::Map(map)) => match open.key.take() {
+            Some(YamlNode::List(list)) => list.items.push(id),
+            Some(YamlNode::Map(map)) => match open.key.take() {
                 Some(key) => map.entries.push((key, id)),
                 None => open.key = Some(id),
             },
-            Some(Node::Scalar(_)) | None => {}
+            Some(YamlNode::Scalar(_)) | None => {}
         }
     }
 }

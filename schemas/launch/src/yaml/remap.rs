@@ -11,12 +11,12 @@ use schemas::{
 
 use super::{
     excerpt::{Excerpt, Item},
-    node::{Node, Tree},
+    node::{Tree, YamlNode},
 };
 use crate::{
     Argument, Environment, Insertion, Launch, Parsed, Setting, Syntax,
     document::{Document, TextOrigin},
-    writing::{Form, Quotes, Writing},
+    writing::{Quotes, Writing, WritingForm},
 };
 
 /// Where the text of a document is in the YAML.
@@ -78,7 +78,7 @@ impl YamlMapping<'_> {
     pub fn launch(&self, launch: Launch) -> Launch {
         let insertion = self.insertion(&launch);
         let settings = launch.settings.into_iter().map(|(key, setting)| (key, self.setting(key, setting))).collect();
-        let in_list = matches!(insertion.writing.form, Form::Items { .. });
+        let in_list = matches!(insertion.writing.form, WritingForm::Items { .. });
         let arguments: Vec<Argument> = launch.arguments.into_iter().map(|argument| self.argument(argument)).collect();
         let anchor = self.place(launch.anchor);
         let environment = launch.environment.iter();
@@ -176,7 +176,7 @@ impl YamlMapping<'_> {
     }
 
     fn is_flow(&self, item: &Item) -> bool {
-        matches!(self.tree.node(item.list), Some(Node::List(list)) if list.flow)
+        matches!(self.tree.node(item.list), Some(YamlNode::List(list)) if list.flow)
     }
 
     /// The text to delete with items: their lines, or in brackets a comma. Empty if more than the items would be
@@ -214,7 +214,7 @@ impl YamlMapping<'_> {
     }
 
     fn items_writing(&self, item: &Item, tied: bool) -> Writing {
-        Writing { form: Form::Items { tied }, between: self.separator(item) }
+        Writing { form: WritingForm::Items { tied }, between: self.separator(item) }
     }
 
     fn insertion(&self, launch: &Launch) -> Insertion {
@@ -249,7 +249,7 @@ impl YamlMapping<'_> {
 }
 
 fn inside(quotes: Quotes) -> Writing {
-    Writing { form: Form::Inside(quotes), between: " ".into() }
+    Writing { form: WritingForm::Inside(quotes), between: " ".into() }
 }
 
 fn takes_several(key: Key) -> bool {

@@ -4,7 +4,7 @@ use schemas::text::{Source, Span};
 
 use super::{
     align::Scalar,
-    node::{Id, Map, Node, Tree},
+    node::{Id, Map, Tree, YamlNode},
 };
 use crate::{
     Launch, Value, Variables, quoting, script,
@@ -94,8 +94,8 @@ fn of_yaml(text: &str, offset: usize, launch: &Launch, variables: Option<&Variab
     let maps = tree.nodes.iter().enumerate();
     let (id, map) = maps
         .filter_map(|(id, node)| match node {
-            Node::Map(map) => Some((id, map)),
-            Node::Scalar(_) | Node::List(_) => None,
+            YamlNode::Map(map) => Some((id, map)),
+            YamlNode::Scalar(_) | YamlNode::List(_) => None,
         })
         .find(|(_, map)| runs(&tree, map, launch.anchor.start.checked_sub(offset)))?;
     let image = tree.scalar(tree.get(map, "image")?)?;
@@ -134,8 +134,8 @@ fn pod_of(tree: &Tree, container: Id) -> Option<&Map> {
         lists.into_iter().any(|list| tree.items(list).contains(&container))
     };
     let maps = tree.nodes.iter().filter_map(|node| match node {
-        Node::Map(map) => Some(map),
-        Node::Scalar(_) | Node::List(_) => None,
+        YamlNode::Map(map) => Some(map),
+        YamlNode::Scalar(_) | YamlNode::List(_) => None,
     });
     maps.into_iter().find(has)
 }

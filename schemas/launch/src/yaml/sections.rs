@@ -11,7 +11,7 @@ use schemas::{
 
 use super::{
     config::ConfigReader,
-    node::{Id, Map, Node},
+    node::{Id, Map, YamlNode},
 };
 use crate::{Launch, Launcher, Syntax, Value, context::TextForm};
 
@@ -33,7 +33,7 @@ impl<'a> ConfigReader<'a> {
         let (mut launches, mut findings) = (Vec::new(), Vec::new());
         let mut read: Vec<Id> = Vec::new();
         for node in &self.tree.nodes {
-            let Node::Map(map) = node else { continue };
+            let YamlNode::Map(map) = node else { continue };
             if launches.len() >= MOST || !self.tree.spend(map.entries.len()) {
                 break;
             }

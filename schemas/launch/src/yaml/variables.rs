@@ -5,7 +5,7 @@ use schemas::text::{Located, Span};
 use super::{
     align::Aligned,
     align::Scalar,
-    node::{Id, Map, Node, Tree},
+    node::{Id, Map, Tree, YamlNode},
 };
 use crate::Value;
 
@@ -15,7 +15,7 @@ const MOST: usize = 256;
 /// The variables that a container sets.
 #[derive(Debug, Default)]
 pub(super) struct ContainerVariables<'a> {
-    pub list: Vec<Variable<'a>>,
+    pub list: Vec<YamlVariable<'a>>,
     /// Whether they belong to compose, which fills in `${NAME}` from elsewhere before they are set.
     pub of_compose: bool,
     /// Whether there may be others, in a file or another object.
@@ -23,7 +23,7 @@ pub(super) struct ContainerVariables<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Variable<'a> {
+pub(super) struct YamlVariable<'a> {
     pub name: &'a str,
     pub value: Located<Value>,
     /// The scalar that is the whole value, if there is one and it is known.
@@ -50,7 +50,7 @@ impl<'a> ContainerVariables<'a> {
             return Self { is_open, ..Self::default() };
         };
         let list = match tree.node(environment) {
-            Some(Node::Map(map)) => {
+            Some(YamlNode::Map(map)) => {
                 let entries = map.entries.iter().take(MOST);
                 entries
                     .filter_map(|(key, value)| Some(variable(yaml, tree, tree.scalar(*key)?, Some(*value))))
@@ -66,12 +66,12 @@ impl<'a> ContainerVariables<'a> {
         Self { list, of_compose: true, is_open }
     }
 
-    pub fn get(&self, name: &str) -> Option<&Variable<'a>> {
+    pub fn get(&self, name: &str) -> Option<&YamlVariable<'a>> {
         self.list.iter().rev().find(|variable| variable.name == name)
     }
 }
 
-fn variable<'a>(yaml: &str, tree: &'a Tree, name: &'a Scalar, value: Option<Id>) -> Variable<'a> {
+fn variable<'a>(yaml: &str, tree: &'a Tree, name: &'a Scalar, value: Option<Id>) -> YamlVariable<'a> {
     let scalar = value.and_then(|id| tree.scalar(id)).and_then(|scalar| Some((scalar, tree.align(yaml, scalar)?)));
     let place = scalar.as_ref().map_or(name.span, |(_, aligned)| aligned.outer);
     let known = scalar.filter(|(scalar, _)| is_constant(&scalar.text));
@@ -79,15 +79,15 @@ fn variable<'a>(yaml: &str, tree: &'a Tree, name: &'a Scalar, value: Option<Id>)
         Some((scalar, _)) => Value::Known(scalar.text.clone()),
         None => Value::Unknown(format!("${}", name.text)),
     };
-    Variable { name: &name.text, value: Located::new(value, place), scalar: known }
+    YamlVariable { name: &name.text, value: Located::new(value, place), scalar: known }
 }
 
 /// `NAME=value` in one scalar.
-fn assignment<'a>(yaml: &str, tree: &Tree, scalar: &'a Scalar) -> Option<Variable<'a>> {
+fn assignment<'a>(yaml: &str, tree: &Tree, scalar: &'a Scalar) -> Option<YamlVariable<'a>> {
     let place = tree.align(yaml, scalar)?.outer;
     let (name, value) = scalar.text.split_once('=').unwrap_or((&scalar.text, "$"));
     let value = if is_constant(value) { Value::Known(value.to_owned()) } else { Value::Unknown(format!("${name}")) };
-    Some(Variable { name, value: Located::new(value, place), scalar: None })
+    Some(YamlVariable { name, value: Located::new(value, place), scalar: None })
 }
 
 fn is_constant(text: &str) -> bool {

@@ -13,7 +13,7 @@ use std::{
 
 use schemas::{diagnostic::Diagnostic, text::Source};
 
-use super::{Options, report_text};
+use super::{ReportOptions, report_text};
 use crate::rules::{Example, RULES};
 
 /// Folders of texts, relative to the root of the repository, and the endings that are added to the names in them.
@@ -32,7 +32,7 @@ const CORPUS: &str = "tests/data/launches.jsonl";
 #[test]
 fn findings_are_those_of_the_snapshot() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut lines = Lines::default();
+    let mut lines = SnapshotLines::default();
     for rule in RULES {
         for (number, example) in Example::all_of(&rule.page()).iter().enumerate() {
             lines.add(&format!("{}/{number}", rule.code), &example.findings());
@@ -58,15 +58,15 @@ fn findings_are_those_of_the_snapshot() {
 }
 
 #[derive(Default)]
-struct Lines {
+struct SnapshotLines {
     text: String,
     texts: usize,
     silent: usize,
 }
 
-impl Lines {
+impl SnapshotLines {
     fn look(&mut self, source: &Source) {
-        self.add(source.name(), &report_text(source, &Options::default()).findings);
+        self.add(source.name(), &report_text(source, &ReportOptions::default()).findings);
     }
 
     fn add(&mut self, name: &str, found: &[Diagnostic]) {

@@ -6,7 +6,7 @@ use launch::{
 };
 use schemas::{
     diagnostic::{Edit, Safety, Severity},
-    flags::{Accepted, Kind, Lookup, Registered, Word},
+    flags::{AcceptedValues, Lookup, Registered, ValueKind, Word},
     text::{Located, distance, shortened},
     version::EngineVersion,
 };
@@ -54,23 +54,23 @@ fn may_have(word: &Word, version: EngineVersion, read: &[EngineVersion]) -> bool
     word.exists_in(version) || comes
 }
 
-fn is_same(kind: Kind, known: &str, text: &str) -> bool {
-    if kind == Kind::Text { known == text } else { known.parse::<i64>().ok() == text.trim().parse().ok() }
+fn is_same(kind: ValueKind, known: &str, text: &str) -> bool {
+    if kind == ValueKind::Text { known == text } else { known.parse::<i64>().ok() == text.trim().parse().ok() }
 }
 
 /// Whether argparse's type reads a word.
-fn is_of(kind: Kind, text: &str) -> bool {
+fn is_of(kind: ValueKind, text: &str) -> bool {
     let plain = text.trim().replace('_', "");
     match kind {
-        Kind::Text | Kind::Size => true,
-        Kind::Integer => plain.parse::<i128>().is_ok(),
-        Kind::Number => plain.parse::<f64>().is_ok(),
+        ValueKind::Text | ValueKind::Size => true,
+        ValueKind::Integer => plain.parse::<i128>().is_ok(),
+        ValueKind::Number => plain.parse::<f64>().is_ok(),
     }
 }
 
 fn not_listed(
     context: &Context<'_>,
-    accepted: &Accepted,
+    accepted: &AcceptedValues,
     argument: &Argument,
     word: &Located<Value>,
     text: &str,
@@ -133,9 +133,15 @@ const SYNONYMS: [(&str, &str); 6] = [
     ("flash_attention", "fa3"),
 ];
 
-fn not_of_kind(context: &Context<'_>, kind: Kind, argument: &Argument, word: &Located<Value>, text: &str) -> Finding {
+fn not_of_kind(
+    context: &Context<'_>,
+    kind: ValueKind,
+    argument: &Argument,
+    word: &Located<Value>,
+    text: &str,
+) -> Finding {
     let (flag, shown) = (&argument.flag.value, shortened(text));
-    let (what, python) = if kind == Kind::Number { ("a number", "float") } else { ("an integer", "int") };
+    let (what, python) = if kind == ValueKind::Number { ("a number", "float") } else { ("an integer", "int") };
     Finding::new(word.span, format!("`{flag}` takes {what}, but got `{shown}`"), format!("not {what}"))
         .engine_says(
             context.launch.engine.reference(),

@@ -14,8 +14,8 @@ use schemas::{
 };
 
 use super::{
-    Context, Hardware, Page, Rule, Selection, lint,
-    page::{Block, Kind},
+    Context, Hardware, LintRule, RulePage, Selection, lint,
+    page::{BlockKind, PageBlock},
 };
 
 /// A launch of a page, with additional facts.
@@ -32,29 +32,33 @@ pub(crate) struct Example {
 
 impl Example {
     /// The examples of a page, in order.
-    pub fn all_of(page: &Page) -> Vec<Self> {
+    pub fn all_of(page: &RulePage) -> Vec<Self> {
         let mut examples: Vec<Self> = Vec::new();
         for block in &page.blocks {
-            let Block::Fence { info, lines } = block else { continue };
+            let PageBlock::Fence { info, lines } = block else { continue };
             let words: Vec<&str> = info.split_whitespace().skip(1).collect();
             match (info.parse(), examples.last_mut()) {
-                (Ok(Kind::Launch), _) => examples.push(Self::new(&words, &lines.join("\n"))),
-                (Ok(Kind::Target), Some(example)) => example.target = Some(facts("target", &words, &lines.join("\n"))),
-                (Ok(Kind::Draft), Some(example)) => example.draft = Some(facts("draft", &words, &lines.join("\n"))),
-                (Ok(Kind::TargetTensors), Some(example)) => {
+                (Ok(BlockKind::Launch), _) => examples.push(Self::new(&words, &lines.join("\n"))),
+                (Ok(BlockKind::Target), Some(example)) => {
+                    example.target = Some(facts("target", &words, &lines.join("\n")))
+                }
+                (Ok(BlockKind::Draft), Some(example)) => {
+                    example.draft = Some(facts("draft", &words, &lines.join("\n")))
+                }
+                (Ok(BlockKind::TargetTensors), Some(example)) => {
                     example.target.as_mut().expect("a target before its tensors").tensors = Some(tensors(lines));
                 }
-                (Ok(Kind::TargetGeneration), Some(example)) => {
+                (Ok(BlockKind::TargetGeneration), Some(example)) => {
                     let generation = GenerationConfig::parse(&lines.join("\n")).expect("a generation_config.json");
                     example.target.as_mut().expect("a target before its sampling").generation = Some(generation);
                 }
-                (Ok(Kind::DraftTensors), Some(example)) => {
+                (Ok(BlockKind::DraftTensors), Some(example)) => {
                     example.draft.as_mut().expect("a draft before its tensors").tensors = Some(tensors(lines));
                 }
-                (Ok(Kind::TargetTokenizer), Some(example)) => {
+                (Ok(BlockKind::TargetTokenizer), Some(example)) => {
                     example.target.as_mut().expect("a target before its tokenizer").tokenizer = Some(tokenizer(lines));
                 }
-                (Ok(Kind::DraftTokenizer), Some(example)) => {
+                (Ok(BlockKind::DraftTokenizer), Some(example)) => {
                     example.draft.as_mut().expect("a draft before its tokenizer").tokenizer = Some(tokenizer(lines));
                 }
                 _ => panic!("'{}' has the block '{info}', which is not an example", page.title),
@@ -85,7 +89,7 @@ impl Example {
     }
 
     /// The findings of all rules in its text after the rule's fixes are applied; `None` if it offers none.
-    pub fn findings_when_fixed(&self, rule: &Rule) -> Option<Vec<Diagnostic>> {
+    pub fn findings_when_fixed(&self, rule: &LintRule) -> Option<Vec<Diagnostic>> {
         let own: Vec<Diagnostic> = self.findings().into_iter().filter(|found| found.code == rule.code).collect();
         if own.iter().all(|found| found.fix.is_none()) {
             return None;

@@ -76,10 +76,10 @@ pub(super) struct Fault {
     images: Vec<String>,
     /// Flags that must be given with such values.
     #[serde(default)]
-    with: Vec<Given>,
+    with: Vec<GivenFlags>,
     /// Flags that must not be given with such values.
     #[serde(default)]
-    without: Vec<Given>,
+    without: Vec<GivenFlags>,
     /// Keys of vLLM's speculative configuration that must be given with such values.
     #[serde(default)]
     keys: Vec<GivenKey>,
@@ -137,7 +137,7 @@ enum ModelEvidence {
 /// A flag with any of these values; with any value if none is listed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Given {
+struct GivenFlags {
     flag: String,
     #[serde(default)]
     values: Vec<String>,
@@ -412,7 +412,7 @@ fn edge(text: &Option<String>) -> Option<EngineVersion> {
     text.as_deref().and_then(|text| text.parse().ok())
 }
 
-impl Given {
+impl GivenFlags {
     /// Its span.
     fn find(&self, context: &Context<'_>) -> Option<Span> {
         let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));

@@ -20,18 +20,18 @@ use schemas::engines::Engine;
 
 /// A rule's page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct RulePage {
     /// `CODE: name`.
     pub title: String,
     /// One sentence.
     pub summary: String,
     /// The rest of the page.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<PageBlock>,
 }
 
 /// A part of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Block {
+pub enum PageBlock {
     /// A heading, without its `##`.
     Heading(String),
     /// A line of text in Markdown; empty between paragraphs.
@@ -47,7 +47,7 @@ pub enum Block {
 
 /// The content of a fenced block: the first word after the fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BlockKind {
     Launch,
     Target,
     TargetGeneration,
@@ -58,7 +58,7 @@ pub(super) enum Kind {
     DraftTokenizer,
 }
 
-impl FromStr for Kind {
+impl FromStr for BlockKind {
     type Err = ();
 
     fn from_str(info: &str) -> Result<Self, ()> {
@@ -76,7 +76,7 @@ impl FromStr for Kind {
     }
 }
 
-impl Page {
+impl RulePage {
     /// Parses the page at the head of a file's text.
     pub(super) fn of_file(text: &str) -> Self {
         let mut lines =
@@ -89,10 +89,10 @@ impl Page {
             blocks.push(match (line.strip_prefix("```"), line.strip_prefix("## ")) {
                 (Some(info), _) => {
                     let inside = lines.by_ref().take_while(|line| *line != "```").map(str::to_owned).collect();
-                    Block::Fence { info: info.to_owned(), lines: inside }
+                    PageBlock::Fence { info: info.to_owned(), lines: inside }
                 }
-                (_, Some(heading)) => Block::Heading(heading.to_owned()),
-                _ => Block::Line(with_versions(line)),
+                (_, Some(heading)) => PageBlock::Heading(heading.to_owned()),
+                _ => PageBlock::Line(with_versions(line)),
             });
         }
         Self { title, summary: summary.join(" "), blocks }
@@ -104,9 +104,9 @@ impl Page {
         for block in &self.blocks {
             separate(&mut text, block);
             match block {
-                Block::Heading(heading) => text.push_str(&format!("## {heading}\n")),
-                Block::Line(line) => text.push_str(&format!("{line}\n")),
-                Block::Fence { info, lines } => {
+                PageBlock::Heading(heading) => text.push_str(&format!("## {heading}\n")),
+                PageBlock::Line(line) => text.push_str(&format!("{line}\n")),
+                PageBlock::Fence { info, lines } => {
                     text.push_str(&format!("{}\n\n```{}\n", caption(info, lines), language(info)));
                     lines.iter().for_each(|line| text.push_str(&format!("{line}\n")));
                     text.push_str("```\n");
@@ -122,9 +122,9 @@ impl Page {
         for block in &self.blocks {
             separate(&mut text, block);
             match block {
-                Block::Heading(heading) => text.push_str(&format!("{}\n", heading.to_uppercase())),
-                Block::Line(line) => text.push_str(&format!("{line}\n")),
-                Block::Fence { info, lines } => {
+                PageBlock::Heading(heading) => text.push_str(&format!("{}\n", heading.to_uppercase())),
+                PageBlock::Line(line) => text.push_str(&format!("{line}\n")),
+                PageBlock::Fence { info, lines } => {
                     text.push_str(&format!("{}\n\n", caption(info, lines)));
                     for line in lines {
                         text.push_str(format!("    {line}").trim_end());
@@ -152,8 +152,8 @@ fn with_versions(line: &str) -> String {
 }
 
 /// A fenced block that directly follows another still starts a paragraph.
-fn separate(text: &mut String, next: &Block) {
-    if matches!(next, Block::Fence { .. }) && !text.ends_with("\n\n") {
+fn separate(text: &mut String, next: &PageBlock) {
+    if matches!(next, PageBlock::Fence { .. }) && !text.ends_with("\n\n") {
         text.push('\n');
     }
 }
@@ -163,15 +163,15 @@ fn caption(info: &str, lines: &[String]) -> String {
     let Ok(kind) = info.parse() else { return String::new() };
     let words = || info.split_whitespace().skip(1);
     let what = match kind {
-        Kind::Launch if words().any(|word| word == "bad") => "Found here",
-        Kind::Launch => "No finding in this example",
-        Kind::Target => "The target's config.json",
-        Kind::TargetGeneration => "The target's generation_config.json",
-        Kind::TargetTensors => "The target's tensors",
-        Kind::TargetTokenizer => "The target's tokenizer.json",
-        Kind::Draft => "The draft's config.json",
-        Kind::DraftTensors => "The draft's tensors",
-        Kind::DraftTokenizer => "The draft's tokenizer.json",
+        BlockKind::Launch if words().any(|word| word == "bad") => "Found here",
+        BlockKind::Launch => "No finding in this example",
+        BlockKind::Target => "The target's config.json",
+        BlockKind::TargetGeneration => "The target's generation_config.json",
+        BlockKind::TargetTensors => "The target's tensors",
+        BlockKind::TargetTokenizer => "The target's tokenizer.json",
+        BlockKind::Draft => "The draft's config.json",
+        BlockKind::DraftTensors => "The draft's tensors",
+        BlockKind::DraftTokenizer => "The draft's tokenizer.json",
     };
     let engine = if lines.iter().any(|line| line.starts_with("vllm ")) { "vllm" } else { "sglang" };
     let known: Vec<String> = words()
@@ -189,10 +189,14 @@ fn caption(info: &str, lines: &[String]) -> String {
 fn language(info: &str) -> &str {
     let Ok(kind) = info.parse() else { return info };
     match kind {
-        Kind::Launch if info.split_whitespace().any(|word| word == "toml") => "toml",
-        Kind::Launch => "sh",
-        Kind::TargetTensors | Kind::DraftTensors => "text",
-        Kind::Target | Kind::TargetGeneration | Kind::TargetTokenizer | Kind::Draft | Kind::DraftTokenizer => "json",
+        BlockKind::Launch if info.split_whitespace().any(|word| word == "toml") => "toml",
+        BlockKind::Launch => "sh",
+        BlockKind::TargetTensors | BlockKind::DraftTensors => "text",
+        BlockKind::Target
+        | BlockKind::TargetGeneration
+        | BlockKind::TargetTokenizer
+        | BlockKind::Draft
+        | BlockKind::DraftTokenizer => "json",
     }
 }
 
@@ -205,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_page_is_the_head_of_its_file() {
-        let page = Page::of_file(FILE);
+        let page = RulePage::of_file(FILE);
         assert_eq!((page.title.as_str(), page.summary.as_str()), ("SD999: a-name", "One line, and another."));
         assert_eq!(page.blocks.len(), 3);
         assert_eq!(
@@ -217,7 +221,7 @@ mod tests {
 
     #[test]
     fn versions_in_a_text_are_those_of_the_tables() {
-        let page = Page::of_file("//! # A: b\n//!\n//! A.\n//!\n//! Read from {vllm versions}.");
+        let page = RulePage::of_file("//! # A: b\n//!\n//! A.\n//!\n//! Read from {vllm versions}.");
         let read = Engine::Vllm.registered().versions().len();
         assert!(page.plain().contains(&format!("Read from {read} versions from 0.6.6.post1 to ")), "{}", page.plain());
         for definition in crate::rules::RULES {
@@ -227,6 +231,9 @@ mod tests {
 
     #[test]
     fn a_file_without_a_page_has_an_empty_one() {
-        assert_eq!(Page::of_file("use x;"), Page { title: String::new(), summary: String::new(), blocks: Vec::new() });
+        assert_eq!(
+            RulePage::of_file("use x;"),
+            RulePage { title: String::new(), summary: String::new(), blocks: Vec::new() }
+        );
     }
 }

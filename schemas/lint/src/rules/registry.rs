@@ -1,13 +1,13 @@
 //! All rules, by code: the only list of them. A rule's area is its folder, and its page is the start of its file.
 
 use super::{
-    Rule, algorithm, context, dtype, graph, hidden, memory, sampling, scheduler, slime, tree, vllm, vocabulary,
+    LintRule, algorithm, context, dtype, graph, hidden, memory, sampling, scheduler, slime, tree, vllm, vocabulary,
 };
 
 macro_rules! rules {
     ($($area:ident::$file:ident,)*) => {
         /// Every rule, in the order of the codes.
-        pub const RULES: &[Rule] = &[$(Rule::new(
+        pub const RULES: &[LintRule] = &[$(LintRule::new(
             $area::$file::RULE,
             stringify!($area),
             include_str!(concat!(stringify!($area), "/", stringify!($file), ".rs")),
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_list_is_in_order_and_has_every_file_of_the_folders() {
-        let name = |rule: &Rule| format!("{}_{}", rule.code.to_lowercase(), rule.name.replace('-', "_"));
+        let name = |rule: &LintRule| format!("{}_{}", rule.code.to_lowercase(), rule.name.replace('-', "_"));
         assert!(RULES.iter().map(|rule| rule.code).is_sorted());
         for (rule, (area, file)) in RULES.iter().zip(FILES) {
             assert_eq!((rule.area, name(rule).as_str()), (*area, *file));

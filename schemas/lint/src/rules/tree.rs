@@ -47,13 +47,13 @@ const ADJUSTED: &str =
 
 /// The triple that runs, if completely known and not chosen at run time. Unlike [`TreeShape`](schemas::tree::TreeShape)
 /// it may be an invalid tree.
-struct Shape {
+struct GivenShape {
     num_steps: usize,
     topk: usize,
     num_draft_tokens: usize,
 }
 
-impl Shape {
+impl GivenShape {
     fn of(context: &Context<'_>) -> Option<Self> {
         context.tree_algorithm().filter(|_| !context.is_adaptive())?;
         let resolved = context.resolved;

@@ -9,13 +9,13 @@ use launch::Launch;
 use schemas::{engines::Engine, flags::Key, model::ModelFacts};
 
 use super::{
-    Context, RULES, Rule, Selection,
-    page::{Block, Kind, Page},
+    Context, LintRule, RULES, Selection,
+    page::{BlockKind, PageBlock, RulePage},
 };
 
 /// A fact that a launch does not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fact {
+pub enum NeededFact {
     /// config.json of the target.
     TargetConfig,
     /// Names and shapes of the target's tensors.
@@ -44,10 +44,10 @@ pub struct Unchecked {
     /// The rule's name.
     pub name: &'static str,
     /// What is missing.
-    pub lacks: Vec<Fact>,
+    pub lacks: Vec<NeededFact>,
 }
 
-impl Fact {
+impl NeededFact {
     /// What it is.
     pub fn words(self) -> &'static str {
         match self {
@@ -108,8 +108,8 @@ impl fmt::Display for Unchecked {
 }
 
 /// The facts that a rule needs, and the algorithms or methods of its examples.
-struct Needs {
-    facts: Vec<Fact>,
+struct RuleNeeds {
+    facts: Vec<NeededFact>,
     algorithms: Vec<String>,
 }
 
@@ -118,69 +118,69 @@ pub(crate) fn unchecked(context: &Context<'_>, selection: &Selection) -> Vec<Unc
     let algorithm = algorithm_of(context);
     let names_draft = context.launch.has(Key::SpeculativeDraftModelPath);
     let rules = RULES.iter().zip(needs()).filter(|(rule, _)| selection.admits(rule.code, rule.name));
-    let lacking = |(rule, needs): (&Rule, &Needs)| {
+    let lacking = |(rule, needs): (&LintRule, &RuleNeeds)| {
         let concerns =
             needs.algorithms.is_empty() || algorithm.as_ref().is_some_and(|own| needs.algorithms.contains(own));
         let is_own = rule.applies.covers(context.launch.engine);
         if !is_own || !concerns || (!names_draft && needs.facts.iter().any(|fact| fact.is_of_draft())) {
             return None;
         }
-        let lacks: Vec<Fact> = needs.facts.iter().copied().filter(|fact| !fact.is_known(context)).collect();
+        let lacks: Vec<NeededFact> = needs.facts.iter().copied().filter(|fact| !fact.is_known(context)).collect();
         (!lacks.is_empty()).then_some(Unchecked { code: rule.code, name: rule.name, lacks })
     };
     rules.filter_map(lacking).collect()
 }
 
 /// The needs of every rule, in the order of the rules.
-fn needs() -> &'static [Needs] {
-    static NEEDS: OnceLock<Vec<Needs>> = OnceLock::new();
+fn needs() -> &'static [RuleNeeds] {
+    static NEEDS: OnceLock<Vec<RuleNeeds>> = OnceLock::new();
     NEEDS.get_or_init(|| RULES.iter().map(|rule| needs_of(&rule.page())).collect())
 }
 
-fn needs_of(page: &Page) -> Needs {
-    let mut examples: Vec<Needs> = Vec::new();
+fn needs_of(page: &RulePage) -> RuleNeeds {
+    let mut examples: Vec<RuleNeeds> = Vec::new();
     let mut is_bad = false;
     for block in &page.blocks {
-        let Block::Fence { info, lines } = block else { continue };
-        let Ok(kind) = info.parse::<Kind>() else { continue };
-        if kind == Kind::Launch {
+        let PageBlock::Fence { info, lines } = block else { continue };
+        let Ok(kind) = info.parse::<BlockKind>() else { continue };
+        if kind == BlockKind::Launch {
             is_bad = info.split_whitespace().any(|word| word == "bad");
             if is_bad {
-                examples.push(Needs { facts: of_words(info), algorithms: named_in(&lines.join(" ")) });
+                examples.push(RuleNeeds { facts: of_words(info), algorithms: named_in(&lines.join(" ")) });
             }
         } else if let Some(example) = examples.last_mut().filter(|_| is_bad) {
             example.facts.extend(of_block(kind));
         }
     }
-    let Some(first) = examples.first() else { return Needs { facts: Vec::new(), algorithms: Vec::new() } };
-    let is_in_all = |fact: &Fact| examples.iter().all(|example| example.facts.contains(fact));
-    let mut facts: Vec<Fact> = first.facts.iter().copied().filter(is_in_all).collect();
+    let Some(first) = examples.first() else { return RuleNeeds { facts: Vec::new(), algorithms: Vec::new() } };
+    let is_in_all = |fact: &NeededFact| examples.iter().all(|example| example.facts.contains(fact));
+    let mut facts: Vec<NeededFact> = first.facts.iter().copied().filter(is_in_all).collect();
     facts.sort_unstable();
     let any = examples.iter().any(|example| example.algorithms.is_empty());
     let algorithms =
         if any { Vec::new() } else { examples.into_iter().flat_map(|example| example.algorithms).collect() };
-    Needs { facts, algorithms }
+    RuleNeeds { facts, algorithms }
 }
 
-fn of_words(info: &str) -> Vec<Fact> {
+fn of_words(info: &str) -> Vec<NeededFact> {
     let facts = info.split_whitespace().filter_map(|word| match word.split_once(':')?.0 {
-        "memory" => Some(Fact::GpuMemory),
-        "concurrency" => Some(Fact::Concurrency),
+        "memory" => Some(NeededFact::GpuMemory),
+        "concurrency" => Some(NeededFact::Concurrency),
         _ => None,
     });
     facts.collect()
 }
 
-fn of_block(kind: Kind) -> Option<Fact> {
+fn of_block(kind: BlockKind) -> Option<NeededFact> {
     Some(match kind {
-        Kind::Launch => return None,
-        Kind::Target => Fact::TargetConfig,
-        Kind::TargetTensors => Fact::TargetTensors,
-        Kind::TargetTokenizer => Fact::TargetTokenizer,
-        Kind::TargetGeneration => Fact::TargetGeneration,
-        Kind::Draft => Fact::DraftConfig,
-        Kind::DraftTensors => Fact::DraftTensors,
-        Kind::DraftTokenizer => Fact::DraftTokenizer,
+        BlockKind::Launch => return None,
+        BlockKind::Target => NeededFact::TargetConfig,
+        BlockKind::TargetTensors => NeededFact::TargetTensors,
+        BlockKind::TargetTokenizer => NeededFact::TargetTokenizer,
+        BlockKind::TargetGeneration => NeededFact::TargetGeneration,
+        BlockKind::Draft => NeededFact::DraftConfig,
+        BlockKind::DraftTensors => NeededFact::DraftTensors,
+        BlockKind::DraftTokenizer => NeededFact::DraftTokenizer,
     })
 }
 
@@ -204,14 +204,14 @@ fn algorithm_of(context: &Context<'_>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn of(code: &str) -> &'static Needs {
+    fn of(code: &str) -> &'static RuleNeeds {
         let at = RULES.iter().position(|rule| rule.code == code).expect("a rule");
         &needs()[at]
     }
 
     #[test]
     fn the_examples_say_what_a_rule_needs() {
-        assert_eq!(of("SD142").facts, [Fact::TargetConfig, Fact::DraftConfig]);
+        assert_eq!(of("SD142").facts, [NeededFact::TargetConfig, NeededFact::DraftConfig]);
         assert_eq!(of("SD142").algorithms, ["DFLASH"]);
         assert!(of("SD021").facts.is_empty());
         assert!(RULES.iter().zip(needs()).filter(|(_, needs)| !needs.facts.is_empty()).count() > 30);

@@ -16,7 +16,7 @@ use schemas::{
     version::EngineVersion,
 };
 
-use super::{Context, Rule};
+use super::{Context, LintRule};
 
 /// The oldest versions assumed for a launch without a version, unless only older ones have all of its flags, or the text
 /// around it states an older one.
@@ -26,10 +26,10 @@ const OLDEST_VLLM: EngineVersion = EngineVersion::new(0, 10, 0);
 /// The versions that a launch may be for, with the resolved configuration of each.
 pub(super) struct Candidates<'a> {
     context: Context<'a>,
-    all: OnceCell<Vec<Candidate>>,
+    all: OnceCell<Vec<CandidateVersion>>,
 }
 
-struct Candidate {
+struct CandidateVersion {
     resolved: Resolved,
     /// Whether the version has every flag of the launch.
     knows_flags: bool,
@@ -42,7 +42,7 @@ impl<'a> Candidates<'a> {
 
     /// What a finding is in the versions that the launch may be for, if it has this severity in the assumed one. A fix
     /// that the text's version would take is right if the text states one.
-    pub fn judge(&self, rule: &Rule, found: &Finding, severity: Severity) -> Verdict {
+    pub fn judge(&self, rule: &LintRule, found: &Finding, severity: Severity) -> Verdict {
         let (context, is_stated) = (&self.context, self.context.resolved.version_given);
         let is_judged = severity == Severity::Error || found.fix.is_some();
         let is_open = !context.version_is_certain() && is_judged && context.launch.engine != Engine::Spectune;
@@ -55,13 +55,13 @@ impl<'a> Candidates<'a> {
     }
 
     /// Evaluates the rule in every version.
-    fn compare(&self, rule: &Rule, found: &Finding, severity: Severity) -> Verdict {
-        let harm_in = |candidate: &Candidate| {
+    fn compare(&self, rule: &LintRule, found: &Finding, severity: Severity) -> Verdict {
+        let harm_in = |candidate: &CandidateVersion| {
             let context = Context { resolved: &candidate.resolved, ..self.context };
             let same = rule.look(&context).into_iter().filter(|other| other.span == found.span);
             same.map(|other| other.harm).max()
         };
-        let judged: Vec<(&Candidate, Option<Severity>)> =
+        let judged: Vec<(&CandidateVersion, Option<Severity>)> =
             self.all().iter().map(|candidate| (candidate, harm_in(candidate))).collect();
         let possible = || judged.iter().filter(|(candidate, _)| candidate.knows_flags || !self.any_knows_flags());
         let holds = |least: Severity| possible().all(|(_, harm)| *harm >= Some(least));
@@ -91,7 +91,7 @@ impl<'a> Candidates<'a> {
         Verdict { versions: vec![in_which, why], ..verdict }
     }
 
-    fn all(&self) -> &[Candidate] {
+    fn all(&self) -> &[CandidateVersion] {
         self.all.get_or_init(|| {
             let (launch, registered) = (self.context.launch, self.context.launch.engine.registered());
             let oldest = if launch.engine == Engine::Vllm { OLDEST_VLLM } else { OLDEST_SGLANG };
@@ -103,7 +103,7 @@ impl<'a> Candidates<'a> {
             let fitting: Vec<EngineVersion> =
                 if recent.iter().any(|version| knows(*version)) { Vec::new() } else { older };
             let fitting = fitting.into_iter().filter(|version| knows(*version));
-            let candidate = |version: EngineVersion| Candidate {
+            let candidate = |version: EngineVersion| CandidateVersion {
                 resolved: resolve(launch, version, true, target, draft, gpu_memory),
                 knows_flags: knows(version),
             };

@@ -5,7 +5,7 @@ use schemas::{engines::Engine, flags::Key, version::EngineVersion};
 use super::Context;
 
 /// A kind of draft that is a variant of another.
-pub(super) struct Variant {
+pub(super) struct DraftVariant {
     /// Its published name.
     pub name: &'static str,
     /// How it is spelled in names of checkpoints, classes and methods: in lower case, without separators.
@@ -29,39 +29,39 @@ pub(super) struct Since {
     pub under: &'static str,
 }
 
-const VARIANTS: [Variant; 6] = [
-    Variant {
+const VARIANTS: [DraftVariant; 6] = [
+    DraftVariant {
         name: "DFlash2",
         signs: &["dflash2"],
         sglang: since([0, 5, 18], [0, 5, 19], "--speculative-algorithm DFLASH"),
         // Older versions are a row of the known faults.
         vllm: since([0, 0, 0], [0, 28, 0], "\"method\": \"dflash\""),
     },
-    Variant {
+    DraftVariant {
         name: "Domino",
         signs: &["domino"],
         sglang: since([0, 5, 19], [0, 5, 20], "--speculative-algorithm DFLASH"),
         vllm: Runs::Never,
     },
-    Variant {
+    DraftVariant {
         name: "LiLiCorr",
         signs: &["lilicorr"],
         sglang: since([0, 5, 20], [0, 5, 21], "--speculative-algorithm DFLASH"),
         vllm: since([0, 30, 0], [0, 33, 0], "\"method\": \"dflash\""),
     },
-    Variant {
+    DraftVariant {
         name: "XPress",
         signs: &["xpress"],
         sglang: Runs::Never,
         vllm: since([0, 30, 0], [0, 33, 0], "\"method\": \"dflash\""),
     },
-    Variant {
+    DraftVariant {
         name: "P-EAGLE",
         signs: &["peagle"],
         sglang: Runs::Never,
         vllm: since([0, 15, 1], [0, 16, 0], "\"method\": \"eagle3\", \"parallel_drafting\": true"),
     },
-    Variant {
+    DraftVariant {
         name: "PARD",
         signs: &["pard", "pard2"],
         sglang: Runs::Never,
@@ -77,7 +77,7 @@ const fn since(last_without: [u32; 3], first_with: [u32; 3], under: &'static str
     })
 }
 
-impl Variant {
+impl DraftVariant {
     /// The variant that a name names: of a checkpoint (`z-lab/Qwen3.8-27B-DFlash2`), a class (`DFlash2DraftModel`) or a
     /// method (`p-eagle`). A word counts only as a whole, or at the start of a class.
     pub fn named(name: &str) -> Option<&'static Self> {
@@ -137,11 +137,11 @@ mod tests {
             ("p_eagle", "P-EAGLE"),
             ("amd/PARD-Llama-3.2-1B", "PARD"),
         ] {
-            assert_eq!(Variant::named(name).map(|found| found.name), Some(variant), "{name}");
+            assert_eq!(DraftVariant::named(name).map(|found| found.name), Some(variant), "{name}");
         }
         for name in ["z-lab/Qwen3-8B-DFlash-b16", "a/Leopard-8B", "domino/plain", "x/MLP-EAGLE", "yuhuili/EAGLE3-LLaMA"]
         {
-            assert!(Variant::named(name).is_none(), "{name}");
+            assert!(DraftVariant::named(name).is_none(), "{name}");
         }
     }
 }

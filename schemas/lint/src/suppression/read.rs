@@ -25,15 +25,15 @@ pub(super) struct Comment {
     pub span: Span,
     /// The text between the brackets.
     pub list: Span,
-    pub scope: Scope,
-    pub entries: Vec<Entry>,
+    pub scope: SuppressionScope,
+    pub entries: Vec<SuppressionEntry>,
     /// The parts that cannot be read, and why.
     pub wrong: Vec<(Span, String)>,
 }
 
 /// The lines in which it suppresses findings, counted from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum SuppressionScope {
     File,
     /// The comment's own line.
     Line,
@@ -46,7 +46,7 @@ pub(super) enum Scope {
 
 /// One selector of a list.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct SuppressionEntry {
     pub selector: Selector,
     pub span: Span,
 }
@@ -72,7 +72,12 @@ pub(super) fn comments(source: &Source) -> Vec<Comment> {
 }
 
 /// The suppression within a comment, if it contains one; `above` is the scope of the previous suppression.
-fn comment(source: &Source, whole: Span, above: Option<Scope>, guesses: &mut Range<usize>) -> Option<Comment> {
+fn comment(
+    source: &Source,
+    whole: Span,
+    above: Option<SuppressionScope>,
+    guesses: &mut Range<usize>,
+) -> Option<Comment> {
     let text = source.slice(whole);
     let (at, rest) = text.match_indices('#').find_map(|(at, _)| {
         let rest = text.get(at + 1..)?.trim_start().strip_prefix("spectune:")?.trim_start().strip_prefix("ignore")?;
@@ -87,7 +92,7 @@ fn comment(source: &Source, whole: Span, above: Option<Scope>, guesses: &mut Ran
         return None;
     }
     let span = Span::new(whole.start + at, whole.end);
-    let scope = if file { Scope::File } else { scope(source, span, above) };
+    let scope = if file { SuppressionScope::File } else { scope(source, span, above) };
     let mut comment =
         Comment { span, list: Span::new(span.end, span.end), scope, entries: Vec::new(), wrong: Vec::new() };
     let list = rest.trim_start().strip_prefix('[').and_then(|list| Some((list, list.find(']')?)));
@@ -115,7 +120,7 @@ impl Comment {
             let selector = Selector::known(word);
             // A correct selector needs no suggestion.
             match selector.or_else(|error| guesses.next().map_or(Err(error), |_| Selector::new(word))) {
-                Ok(selector) => self.entries.push(Entry { selector, span }),
+                Ok(selector) => self.entries.push(SuppressionEntry { selector, span }),
                 Err(error) => self.wrong.push((span, error.to_string())),
             }
         }
@@ -126,19 +131,19 @@ impl Comment {
 }
 
 /// A comment after other text applies to its own line, a comment on a separate line to what follows it.
-fn scope(source: &Source, comment: Span, above: Option<Scope>) -> Scope {
+fn scope(source: &Source, comment: Span, above: Option<SuppressionScope>) -> SuppressionScope {
     let text = source.text();
     let line_start = text.get(..comment.start).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
     let before = text.get(line_start..comment.start).unwrap_or_default().trim_start();
     if !(before.is_empty() || before.starts_with('#')) {
-        return Scope::Line;
+        return SuppressionScope::Line;
     }
     let mut first = source.position(comment.start).line;
     // Comments on consecutive lines apply to the same lines, which are searched once.
-    if let Some(Scope::Below { first: below, .. }) = above
+    if let Some(SuppressionScope::Below { first: below, .. }) = above
         && first < below
     {
-        return above.unwrap_or(Scope::Line);
+        return above.unwrap_or(SuppressionScope::Line);
     }
     let mut lines = text.get(comment.end..).unwrap_or_default().split('\n').skip(1).peekable();
     first += 1;
@@ -146,14 +151,14 @@ fn scope(source: &Source, comment: Span, above: Option<Scope>) -> Scope {
         first += 1;
     }
     let continued = lines.take_while(|line| line.trim_end().ends_with('\\')).count();
-    Scope::Below { first, last: first + continued }
+    SuppressionScope::Below { first, last: first + continued }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(text: &str, scope: Scope, entries: &[&str], wrong: usize) {
+    fn check(text: &str, scope: SuppressionScope, entries: &[&str], wrong: usize) {
         let source = Source::new("x.sh", text);
         let comments = comments(&source);
         let [comment] = comments.as_slice() else { panic!("one comment in {text}: {comments:?}") };
@@ -163,21 +168,21 @@ mod tests {
 
     #[test]
     fn a_comment_has_a_scope_and_selectors() {
-        check("--a # spectune: ignore[SD081]", Scope::Line, &["SD081"], 0);
+        check("--a # spectune: ignore[SD081]", SuppressionScope::Line, &["SD081"], 0);
         check(
             "--a # why # spectune:ignore[sd081 , dtype-mismatch] because",
-            Scope::Line,
+            SuppressionScope::Line,
             &["sd081", "dtype-mismatch"],
             0,
         );
         check(
             "# spectune: ignore[SD081]\n# more\na \\\n  b \\ \n c\nd",
-            Scope::Below { first: 3, last: 5 },
+            SuppressionScope::Below { first: 3, last: 5 },
             &["SD081"],
             0,
         );
-        check("a\n # spectune: ignore-file[graph]\nb", Scope::File, &["graph"], 0);
-        check("# spectune: ignore[SD081, SD999]", Scope::Below { first: 2, last: 2 }, &["SD081"], 1);
+        check("a\n # spectune: ignore-file[graph]\nb", SuppressionScope::File, &["graph"], 0);
+        check("# spectune: ignore[SD081, SD999]", SuppressionScope::Below { first: 2, last: 2 }, &["SD081"], 1);
     }
 
     #[test]
@@ -185,7 +190,7 @@ mod tests {
         for text in
             ["# spectune: ignore", "# spectune: ignore SD081", "# spectune: ignore[]", "# spectune: ignore[SD081"]
         {
-            check(text, Scope::Below { first: 2, last: 2 }, &[], 1);
+            check(text, SuppressionScope::Below { first: 2, last: 2 }, &[], 1);
         }
         for text in ["# spectune: ignored", "# spectune: lint", "# ignore[SD081]", "echo 'x # spectune: ignore[SD081]'"]
         {

@@ -4,12 +4,12 @@ use schemas::{
 };
 
 use crate::{
-    report::{Options, report_text},
+    report::{ReportOptions, report_text},
     rules::Selection,
 };
 
 fn look(source: &Source, selection: &Selection) -> Vec<Diagnostic> {
-    report_text(source, &Options { selection: selection.clone(), ..Options::default() }).findings
+    report_text(source, &ReportOptions { selection: selection.clone(), ..ReportOptions::default() }).findings
 }
 
 /// Checks the codes that are found, and the text after its safe fixes.

@@ -19,11 +19,11 @@ use crate::{
         parameters::{Lengths, MOST_LOGPROBS, Parameters, check_model, named},
         prompt_logprobs,
         prompts::{self, ChatPrompt, Truncation},
-        replies::{self, Choice, Head, StreamUsage, TokenIds, UsageSoFar},
+        replies::{self, ReplyChoice, ReplyHead, StreamUsage, TokenIds, UsageSoFar},
     },
     http::{error::ApiError, fields::Fields, neutral::Endpoint},
     output::{
-        reading::{Parts, Piece, Reader, Reading, Reasoning},
+        reading::{OutputParts, OutputPiece, OutputReading, Reader, Reasoning},
         reasoning::{self, Thinking},
         stream::{self, Chunks},
         tools::{self, Tools},
@@ -78,13 +78,13 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let ChatPrompt { tokens: prompt, thinks } =
         prompts::encode_chat(&state, text.clone(), messages, options, special, truncation, "messages").await?;
     let length = prompt.len();
-    let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some()).with_thinking(state.thinking);
+    let reading = OutputReading::new(tools, reasoning, thinks, parameters.form.is_some()).with_thinking(state.thinking);
     prompts::check_length(&state, "messages", length, parameters.stop.max_new_tokens)?;
     parameters.compile(&state).await?;
     let running = state.submit(named(parameters.requests(&prompt, &state), name.as_deref()), arrived).await?;
     let choices = parameters.choices;
     let Some(mode) = stream else {
-        let head = Head::new(&state, "chatcmpl", "chat.completion", name);
+        let head = ReplyHead::new(&state, "chatcmpl", "chat.completion", name);
         let choices = replies::wait(running).await?;
         let mut object = whole(&state, &text, &head, &reading, &choices);
         token_ids.write_all(&mut object, &[prompt.as_slice()], &choices);
@@ -97,7 +97,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         }
         return Ok(Json(object).into_response());
     };
-    let head = Head::new(&state, "chatcmpl", "chat.completion.chunk", name);
+    let head = ReplyHead::new(&state, "chatcmpl", "chat.completion.chunk", name);
     let usage = UsageSoFar::new(mode, vec![length; choices]);
     let readers = vec![reading.stream(); choices];
     let prompt = token_ids.prompt.then_some(prompt);
@@ -254,9 +254,9 @@ fn template_variables(fields: &mut Fields) -> Result<TemplateVariables, ApiError
     }
 }
 
-fn whole(state: &State, text: &Text, head: &Head, reading: &Reading, choices: &[Choice]) -> Value {
-    let list = choices.iter().enumerate().map(|(index, Choice { completion, tokens })| {
-        let Parts { reasoning, content, calls } = reading.whole(&completion.text);
+fn whole(state: &State, text: &Text, head: &ReplyHead, reading: &OutputReading, choices: &[ReplyChoice]) -> Value {
+    let list = choices.iter().enumerate().map(|(index, ReplyChoice { completion, tokens })| {
+        let OutputParts { reasoning, content, calls } = reading.whole(&completion.text);
         let mut message = json!({"role": "assistant", "content": content});
         if let Some(reasoning) = reasoning {
             message["reasoning_content"] = if reasoning.is_empty() { Value::Null } else { reasoning.into() };
@@ -286,12 +286,12 @@ fn reason_with_calls(reason: &'static str, tools: &Tools) -> &'static str {
 struct ChatChunks {
     state: Arc<State>,
     text: Text,
-    head: Head,
+    head: ReplyHead,
     mode: StreamUsage,
     usage: UsageSoFar,
     choices: usize,
     cache_details: bool,
-    reading: Reading,
+    reading: OutputReading,
     /// One per choice.
     readers: Vec<Reader>,
     token_ids: TokenIds,
@@ -301,7 +301,7 @@ struct ChatChunks {
 
 impl ChatChunks {
     /// The deltas that can be sent, one for each part.
-    fn deltas(&self, piece: Piece) -> Vec<Value> {
+    fn deltas(&self, piece: OutputPiece) -> Vec<Value> {
         let mut deltas = Vec::new();
         if !piece.reasoning.is_empty() {
             deltas.push(json!({"reasoning_content": piece.reasoning}));

@@ -16,8 +16,8 @@ use crate::{
     api::{
         parameters::{Lengths, MOST_LOGPROBS, Parameters, check_model, named},
         prompt_logprobs,
-        prompts::{self, Truncation, Written},
-        replies::{self, Choice, Head, StreamUsage, TokenIds, UsageSoFar},
+        prompts::{self, Truncation, WrittenPrompt},
+        replies::{self, ReplyChoice, ReplyHead, StreamUsage, TokenIds, UsageSoFar},
     },
     http::{error::ApiError, fields::Fields, neutral::Endpoint},
     output::stream::{self, Chunks},
@@ -30,7 +30,7 @@ const DEFAULT_TOKENS: usize = 16;
 /// A parsed request.
 struct CompletionRequest {
     parameters: Parameters,
-    prompts: Vec<Written>,
+    prompts: Vec<WrittenPrompt>,
     /// Whether the tokenizer's special tokens are added around each prompt.
     special: bool,
     echo: bool,
@@ -59,7 +59,7 @@ struct Wishes {
 /// What all parts of a response have in common.
 struct ResponseContext {
     state: Arc<State>,
-    head: Head,
+    head: ReplyHead,
     text: Option<Text>,
     /// Number of choices per prompt.
     choices: usize,
@@ -93,7 +93,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let requests: Vec<Request> =
         prompts.iter().flat_map(|prompt| parameters.requests(&prompt.tokens, &state)).collect();
     let running = state.submit(named(requests, name.as_deref()), arrived).await?;
-    let head = Head::new(&state, "cmpl", "text_completion", name);
+    let head = ReplyHead::new(&state, "cmpl", "text_completion", name);
     let text = state.worker.facts().text.clone();
     let answer = ResponseContext { state, head, text, choices, echoed, prompts: kept, wishes };
     let Some(mode) = stream else {
@@ -136,9 +136,9 @@ fn read(fields: Fields, state: &State) -> Result<CompletionRequest, ApiError> {
 }
 
 impl ResponseContext {
-    fn whole(&self, choices: &[Choice]) -> Value {
+    fn whole(&self, choices: &[ReplyChoice]) -> Value {
         let list = choices.iter().zip(&self.echoed).enumerate().map(|(index, (choice, echoed))| {
-            let Choice { completion, tokens } = choice;
+            let ReplyChoice { completion, tokens } = choice;
             let text = format!("{echoed}{}", completion.text);
             let prompt = self.prompts.get(index).map_or(&[][..], Vec::as_slice);
             let mut lists = self.lists(0);

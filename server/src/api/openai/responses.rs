@@ -16,7 +16,7 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio_stream::wrappers::ReceiverStream;
 
-use self::output::Head;
+use self::output::ResponseHead;
 use super::chat;
 use crate::{
     api::{
@@ -26,8 +26,8 @@ use crate::{
     },
     http::{error::ApiError, fields::Fields, neutral::Endpoint},
     output::{
-        grammar::{self, Form},
-        reading::{Reading, Reasoning},
+        grammar::{self, GrammarForm},
+        reading::{OutputReading, Reasoning},
         stream::READY_EVENTS,
         tools::Tools,
     },
@@ -64,11 +64,11 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let output = parameters.stop.max_new_tokens;
     let ChatPrompt { tokens: prompt, thinks } =
         fitting::encode(&state, &text, messages, options, output, truncates).await?;
-    let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some()).with_thinking(state.thinking);
+    let reading = OutputReading::new(tools, reasoning, thinks, parameters.form.is_some()).with_thinking(state.thinking);
     parameters.compile(&state).await?;
     let mut running = state.submit(named(parameters.requests(&prompt, &state), id.as_deref()), arrived).await?;
     let id = id.unwrap_or_else(|| state.new_id("resp_"));
-    let head = Head { id, created: now(), reading, repeated, text, state: state.clone() };
+    let head = ResponseHead { id, created: now(), reading, repeated, text, state: state.clone() };
     let running = running.pop().ok_or_else(ApiError::cut_off)?;
     if !stream {
         return Ok(Json(output::whole(running, &head).await?).into_response());
@@ -149,16 +149,16 @@ fn read(fields: Fields, state: &State, text: &Text) -> Result<ResponsesRequest, 
 }
 
 /// The requested form of the text.
-fn format(fields: &mut Fields) -> Result<Option<Form>, ApiError> {
+fn format(fields: &mut Fields) -> Result<Option<GrammarForm>, ApiError> {
     let mut text = fields.object("text")?;
     let mut format = text.object("format")?;
     let form = match format.text("type")?.as_deref() {
         None | Some("text") => None,
-        Some("json_object") => Some(Form::any_object()),
+        Some("json_object") => Some(GrammarForm::any_object()),
         Some("json_schema") => {
             let _ = (format.text("name")?, format.text("description")?, format.flag("strict")?);
             let schema = format.value("schema").ok_or_else(|| format.complain("schema", "the schema is missing"))?;
-            Some(Form::Schema(grammar::schema_of(&format, "schema", schema)?))
+            Some(GrammarForm::Schema(grammar::schema_of(&format, "schema", schema)?))
         }
         Some(other) => {
             let message = format!("text.format.type is '{other}', expected text, json_object or json_schema");

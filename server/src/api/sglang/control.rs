@@ -13,7 +13,7 @@ use crate::{
     api::access::JsonBody,
     http::{error::ApiError, fields::Fields},
     state::State,
-    worker::{Abort, Pause},
+    worker::{AbortReply, Pause},
 };
 
 /// Maximum `timeout` of a flush, in seconds.
@@ -50,8 +50,8 @@ pub async fn abort_request(Shared(state): Shared<Arc<State>>, body: JsonBody) ->
     // Fields that SGLang's own processes exchange.
     let _ = (fields.value("finished_reason"), fields.value("abort_message"));
     let which = match name.filter(|name| !name.is_empty()) {
-        _ if all => Abort::All,
-        Some(name) => Abort::Named(name),
+        _ if all => AbortReply::All,
+        Some(name) => AbortReply::Named(name),
         None => return Err(fields.complain("rid", "give rid or abort_all")),
     };
     fields.finish()?;

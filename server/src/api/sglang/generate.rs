@@ -17,8 +17,8 @@ use serde_json::{Map, Value, json};
 use crate::{
     api::{
         parameters::{Lengths, MOST_LOGPROBS, Parameters, named},
-        prompts::{self, Written},
-        replies::{self, Choice},
+        prompts::{self, WrittenPrompt},
+        replies::{self, ReplyChoice},
     },
     http::{error::ApiError, fields::Fields, neutral::Endpoint},
     output::stream::{self, Chunks},
@@ -35,7 +35,7 @@ struct GenerateRequest {
     parameters: Vec<Parameters>,
     /// The parameter that contains the prompts.
     name: &'static str,
-    prompts: Vec<Written>,
+    prompts: Vec<WrittenPrompt>,
     /// Whether the response is a list.
     several: bool,
     stream: bool,
@@ -56,7 +56,7 @@ enum Ids {
 }
 
 /// What all parts of a response have in common.
-struct ResponseContext {
+struct GenerateContext {
     state: Arc<State>,
     /// One for each choice.
     ids: Vec<String>,
@@ -92,7 +92,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         let from = named.request.sampling.prompt_logprobs?.from;
         Some(named.request.input_ids.get(from..).unwrap_or_default().to_vec())
     };
-    let answer = ResponseContext {
+    let answer = GenerateContext {
         state: state.clone(),
         ids: requests.iter().map(|one| one.name.clone().unwrap_or_else(|| state.new_id("gen-"))).collect(),
         several,
@@ -244,8 +244,8 @@ impl Ids {
     }
 }
 
-impl ResponseContext {
-    fn object(&self, index: usize, Choice { completion, tokens }: &Choice) -> Value {
+impl GenerateContext {
+    fn object(&self, index: usize, ReplyChoice { completion, tokens }: &ReplyChoice) -> Value {
         let mut meta = self.meta(index, completion);
         self.add_prompt_logprobs(&mut meta, index, completion);
         self.add_logprobs(&mut meta, tokens);
@@ -349,7 +349,7 @@ impl SoFar {
 }
 
 struct GenerateChunks {
-    answer: ResponseContext,
+    answer: GenerateContext,
     so_far: Vec<SoFar>,
 }
 

@@ -10,7 +10,7 @@ use crate::{
         access::JsonBody,
         openai::chat,
         parameters::check_model,
-        prompts::{self, Prompt},
+        prompts::{self, ApiPrompt},
     },
     http::{error::ApiError, neutral::Endpoint},
     state::State,
@@ -27,7 +27,7 @@ pub async fn tokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Resu
             let special = fields.flag_or("add_special_tokens", true)?;
             fields.finish()?;
             let prompts = prompts::encode(&state, "prompt", written, special, false, None).await?;
-            (prompts.into_iter().map(|Prompt { tokens, .. }| tokens).collect(), several)
+            (prompts.into_iter().map(|ApiPrompt { tokens, .. }| tokens).collect(), several)
         }
         None => {
             let special = fields.flag("add_special_tokens")?;
@@ -65,17 +65,19 @@ pub async fn detokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Re
     fields.finish()?;
     let text = text(&state)?;
     let vocabulary = state.worker.facts().capacity.vocab_size;
-    let bytes = 4 * written.iter().map(prompts::Written::bytes).sum::<usize>();
+    let bytes = 4 * written.iter().map(prompts::WrittenPrompt::bytes).sum::<usize>();
     let decode = move |_: &crate::http::lanes::Cancellation| {
-        let one = |written: prompts::Written| match written {
-            prompts::Written::Tokens(tokens) => match tokens.iter().find(|token| **token as usize >= vocabulary) {
-                None => Ok(text.decode_with(&tokens, special)),
-                Some(token) => Err(ApiError::parameter(
-                    "tokens",
-                    format!("token {token} is outside the vocabulary of {vocabulary}"),
-                )),
-            },
-            prompts::Written::Text(_) => {
+        let one = |written: prompts::WrittenPrompt| match written {
+            prompts::WrittenPrompt::Tokens(tokens) => {
+                match tokens.iter().find(|token| **token as usize >= vocabulary) {
+                    None => Ok(text.decode_with(&tokens, special)),
+                    Some(token) => Err(ApiError::parameter(
+                        "tokens",
+                        format!("token {token} is outside the vocabulary of {vocabulary}"),
+                    )),
+                }
+            }
+            prompts::WrittenPrompt::Text(_) => {
                 Err(ApiError::parameter("tokens", "tokens: expected token ids, found a string"))
             }
         };

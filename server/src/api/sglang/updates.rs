@@ -16,7 +16,7 @@ use crate::{
     api::access::JsonBody,
     http::error::ApiError,
     state::State,
-    worker::{Abort, weights::Update},
+    worker::{AbortReply, weights::Update},
 };
 
 /// `POST /update_weights_from_disk`: loads the weights of a folder. `model_path` is a folder with
@@ -73,7 +73,7 @@ pub async fn update_version(Shared(state): Shared<Arc<State>>, body: JsonBody) -
     let abort_all = fields.flag_or("abort_all_requests", true)?;
     fields.finish()?;
     if abort_all {
-        state.worker.abort(Abort::All);
+        state.worker.abort(AbortReply::All);
     }
     state.worker.set_version(version.clone()).await?;
     let message = format!("Weight version updated to {version}");

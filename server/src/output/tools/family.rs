@@ -9,7 +9,7 @@ use super::{
 
 /// A format of function calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum ToolFamily {
     /// `<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen, MiMo, and any model with this parser
     /// selected.
     Hermes,
@@ -49,29 +49,29 @@ const PYTHON_TAG: &str = "<|python_tag|>";
 pub const MISTRAL: &str = "[TOOL_CALLS]";
 
 /// SGLang's and vLLM's names of parsers.
-pub const PARSERS: [(&str, Family); 19] = [
-    ("hermes", Family::Hermes),
-    ("qwen", Family::Hermes),
-    ("qwen25", Family::Hermes),
-    ("mimo", Family::Tags),
-    ("qwen3_coder", Family::Tags),
-    ("llama3", Family::Llama),
-    ("llama3_json", Family::Llama),
-    ("llama4_json", Family::Llama),
-    ("mistral", Family::Mistral),
-    ("glm", Family::Glm),
-    ("glm45", Family::Glm),
-    ("glm47", Family::Glm),
-    ("deepseekv3", Family::DeepSeek),
-    ("deepseekv31", Family::DeepSeek),
-    ("deepseek_v3", Family::DeepSeek),
-    ("deepseek_v31", Family::DeepSeek),
-    ("deepseek-v3", Family::DeepSeek),
-    ("gpt-oss", Family::Harmony),
-    ("openai", Family::Harmony),
+pub const PARSERS: [(&str, ToolFamily); 19] = [
+    ("hermes", ToolFamily::Hermes),
+    ("qwen", ToolFamily::Hermes),
+    ("qwen25", ToolFamily::Hermes),
+    ("mimo", ToolFamily::Tags),
+    ("qwen3_coder", ToolFamily::Tags),
+    ("llama3", ToolFamily::Llama),
+    ("llama3_json", ToolFamily::Llama),
+    ("llama4_json", ToolFamily::Llama),
+    ("mistral", ToolFamily::Mistral),
+    ("glm", ToolFamily::Glm),
+    ("glm45", ToolFamily::Glm),
+    ("glm47", ToolFamily::Glm),
+    ("deepseekv3", ToolFamily::DeepSeek),
+    ("deepseekv31", ToolFamily::DeepSeek),
+    ("deepseek_v3", ToolFamily::DeepSeek),
+    ("deepseek_v31", ToolFamily::DeepSeek),
+    ("deepseek-v3", ToolFamily::DeepSeek),
+    ("gpt-oss", ToolFamily::Harmony),
+    ("openai", ToolFamily::Harmony),
 ];
 
-impl Family {
+impl ToolFamily {
     /// The format of a parser.
     pub fn of_parser(name: &str) -> Option<Self> {
         PARSERS.iter().find(|(known, _)| *known == name).map(|(_, family)| *family)
@@ -291,7 +291,7 @@ mod tests {
         vec![one("weather"), one("time")]
     }
 
-    fn check(family: Family, answer: &str, content: &str, expected: &[(&str, Value)]) {
+    fn check(family: ToolFamily, answer: &str, content: &str, expected: &[(&str, Value)]) {
         let (found, calls) = family.parse(answer, &functions());
         let calls: Vec<(String, Value)> = calls
             .into_iter()
@@ -306,48 +306,48 @@ mod tests {
     fn calls_are_read_as_each_family_writes_them() {
         let (paris, two) = (json!({"city": "Paris"}), json!({"city": "Paris", "days": 2}));
         check(
-            Family::Hermes,
+            ToolFamily::Hermes,
             "Let me look.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>\n\
              <tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>",
             "Let me look.",
             &[("weather", paris.clone()), ("time", json!({}))],
         );
         check(
-            Family::Llama,
+            ToolFamily::Llama,
             "<|python_tag|>{\"name\": \"weather\", \"parameters\": {\"city\": \"Paris\"}}; {\"name\": \"time\", \"parameters\": {}}",
             "",
             &[("weather", paris.clone()), ("time", json!({}))],
         );
         check(
-            Family::Mistral,
+            ToolFamily::Mistral,
             "[TOOL_CALLS][{\"name\": \"weather\", \"arguments\": {\"city\": \"Paris\"}}]",
             "",
             &[("weather", paris.clone())],
         );
-        check(Family::Mistral, "[TOOL_CALLS]weather[ARGS]{\"city\": \"Paris\"}", "", &[("weather", paris.clone())]);
+        check(ToolFamily::Mistral, "[TOOL_CALLS]weather[ARGS]{\"city\": \"Paris\"}", "", &[("weather", paris.clone())]);
         check(
-            Family::Glm,
+            ToolFamily::Glm,
             "Hm.<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>days</arg_key>\n\
              <arg_value>2</arg_value>\n</tool_call>",
             "Hm.",
             &[("weather", two)],
         );
         check(
-            Family::Tags,
+            ToolFamily::Tags,
             "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n2\n</parameter>\n\
              </function>\n</tool_call>",
             "",
             &[("weather", json!({"city": "Paris", "days": 2}))],
         );
         check(
-            Family::DeepSeek,
+            ToolFamily::DeepSeek,
             "Yes.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \"Paris\"}\n```\
              <｜tool▁call▁end｜><｜tool▁calls▁end｜>",
             "Yes.",
             &[("weather", paris.clone())],
         );
         check(
-            Family::DeepSeek,
+            ToolFamily::DeepSeek,
             "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"city\": \"Paris\"}<｜tool▁call▁end｜>",
             "",
             &[("weather", paris)],
@@ -356,7 +356,14 @@ mod tests {
 
     #[test]
     fn what_is_no_call_is_content() {
-        let families = [Family::Hermes, Family::Llama, Family::Mistral, Family::Glm, Family::Tags, Family::DeepSeek];
+        let families = [
+            ToolFamily::Hermes,
+            ToolFamily::Llama,
+            ToolFamily::Mistral,
+            ToolFamily::Glm,
+            ToolFamily::Tags,
+            ToolFamily::DeepSeek,
+        ];
         for family in families {
             for answer in ["", "Hello {\"name\": 1}", "{\"name\": \"unknown\", \"parameters\": {}}"] {
                 check(family, answer, answer, &[]);
@@ -369,14 +376,15 @@ mod tests {
 
     #[test]
     fn templates_tell_their_family() {
-        let check = |source: &str, expected: Family| assert_eq!(Family::of_template(source), expected, "{source}");
-        check("<tool_call>{{ name }}<arg_key>", Family::Glm);
-        check("<｜tool▁calls▁begin｜>", Family::DeepSeek);
-        check("[TOOL_CALLS]", Family::Mistral);
-        check("<tool_call><function=", Family::Tags);
-        check("<tool_call>", Family::Hermes);
-        check("<|python_tag|>", Family::Llama);
-        check("<|channel|>final<|message|>", Family::Harmony);
-        check("{{ messages }}", Family::Hermes);
+        let check =
+            |source: &str, expected: ToolFamily| assert_eq!(ToolFamily::of_template(source), expected, "{source}");
+        check("<tool_call>{{ name }}<arg_key>", ToolFamily::Glm);
+        check("<｜tool▁calls▁begin｜>", ToolFamily::DeepSeek);
+        check("[TOOL_CALLS]", ToolFamily::Mistral);
+        check("<tool_call><function=", ToolFamily::Tags);
+        check("<tool_call>", ToolFamily::Hermes);
+        check("<|python_tag|>", ToolFamily::Llama);
+        check("<|channel|>final<|message|>", ToolFamily::Harmony);
+        check("{{ messages }}", ToolFamily::Hermes);
     }
 }

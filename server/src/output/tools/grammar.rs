@@ -6,12 +6,13 @@ use serde_json::{Map, Value, json};
 use super::{
     Function,
     family::{
-        CALL_BEGIN, CALL_END, CALLS_BEGIN, CALLS_END, CHANNEL, CONSTRAIN, Family, MESSAGE, MISTRAL, SEPARATOR, is_text,
+        CALL_BEGIN, CALL_END, CALLS_BEGIN, CALLS_END, CHANNEL, CONSTRAIN, MESSAGE, MISTRAL, SEPARATOR, ToolFamily,
+        is_text,
     },
 };
 use crate::output::grammar::normalized;
 
-impl Family {
+impl ToolFamily {
     /// The grammar of one or several calls of these functions, in llguidance's language.
     pub fn grammar(self, functions: &[&Function], several: bool, text: &Text) -> String {
         let literal = |marker: &str| match text.special_token(marker) {
@@ -117,7 +118,7 @@ fn quoted(text: &str) -> String {
 
 /// Arguments in the schema's order, of which optional ones may be missing; strings verbatim, everything else as JSON.
 fn tagged_arguments(
-    family: Family,
+    family: ToolFamily,
     at: usize,
     function: &Function,
     literal: &dyn Fn(&str) -> String,
@@ -132,7 +133,7 @@ fn tagged_arguments(
     let mut parts = Vec::new();
     for (number, (name, schema)) in properties.iter().enumerate() {
         let rule = format!("arg_{at}_{number}");
-        let value = if is_text(schema) && family == Family::Tags {
+        let value = if is_text(schema) && family == ToolFamily::Tags {
             // With the mark after it: the line break before the mark could be one of the text too.
             "/[^<]*\\n<\\/parameter>\\n/".to_owned()
         } else if is_text(schema) {
@@ -145,7 +146,7 @@ fn tagged_arguments(
             format!("%json {schema}")
         };
         rules.push_str(&format!("value_{at}_{number}: {value}\n"));
-        let (open, close) = if family == Family::Glm {
+        let (open, close) = if family == ToolFamily::Glm {
             let key = [literal("<arg_key>"), quoted(name), literal("</arg_key>"), quoted("\n"), literal("<arg_value>")];
             (key.join(" "), format!("{} {}", literal("</arg_value>"), quoted("\n")))
         } else {
@@ -163,17 +164,17 @@ mod tests {
     use engine::{Engine, EngineOptions};
 
     use super::*;
-    use crate::output::grammar::{Form, Grammars};
+    use crate::output::grammar::{GrammarForm, Grammars};
 
     /// A call of the function `f` as each family writes it.
-    const CALLS: [(Family, &str); 6] = [
-        (Family::Hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"a\"}}\n</tool_call>"),
-        (Family::Llama, "{\"name\": \"f\", \"parameters\": {\"x\": \"a\"}}"),
-        (Family::Mistral, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"x\": \"a\"}}]"),
-        (Family::Glm, "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>a</arg_value>\n</tool_call>"),
-        (Family::Tags, "<tool_call>\n<function=f>\n<parameter=x>\na\n</parameter>\n</function>\n</tool_call>"),
+    const CALLS: [(ToolFamily, &str); 6] = [
+        (ToolFamily::Hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"a\"}}\n</tool_call>"),
+        (ToolFamily::Llama, "{\"name\": \"f\", \"parameters\": {\"x\": \"a\"}}"),
+        (ToolFamily::Mistral, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"x\": \"a\"}}]"),
+        (ToolFamily::Glm, "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>a</arg_value>\n</tool_call>"),
+        (ToolFamily::Tags, "<tool_call>\n<function=f>\n<parameter=x>\na\n</parameter>\n</function>\n</tool_call>"),
         (
-            Family::DeepSeek,
+            ToolFamily::DeepSeek,
             "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"x\": \"a\"}\n```\
              <｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         ),
@@ -197,23 +198,23 @@ mod tests {
         let list = json!({"type": "array", "items": {"type": "integer"}});
         for (family, call) in CALLS {
             let calls = || family.grammar(&[&function], true, &text);
-            let check = |content: Form, output: &str, expected: bool| {
-                let form = Form::CallsOr(calls(), Box::new(content));
+            let check = |content: GrammarForm, output: &str, expected: bool| {
+                let form = GrammarForm::CallsOr(calls(), Box::new(content));
                 assert_eq!(grammars.accepts(&form, output), expected, "{family:?}: {output}");
             };
-            let object = || Form::Schema(schema.clone());
+            let object = || GrammarForm::Schema(schema.clone());
             check(object(), call, true);
             check(object(), "{\"name\": \"Ann\", \"ok\": true}", true);
             check(object(), "{\"name\":\"f\"}", true);
             check(object(), "{\"ok\": 3}", false);
             check(object(), "So:", false);
-            check(Form::Schema(list.clone()), "[1, 2]", true);
-            check(Form::Schema(list.clone()), call, true);
-            check(Form::Regex("[0-9]{3}".into()), "123", true);
-            check(Form::Regex("[0-9]{3}".into()), call, true);
-            check(Form::Lark("start: \"yes\" | \"no\"".into()), "no", true);
-            assert!(grammars.accepts(&Form::Lark(calls()), call), "{family:?}");
-            assert!(!grammars.accepts(&Form::Lark(calls()), "{\"ok\": true}"), "{family:?}");
+            check(GrammarForm::Schema(list.clone()), "[1, 2]", true);
+            check(GrammarForm::Schema(list.clone()), call, true);
+            check(GrammarForm::Regex("[0-9]{3}".into()), "123", true);
+            check(GrammarForm::Regex("[0-9]{3}".into()), call, true);
+            check(GrammarForm::Lark("start: \"yes\" | \"no\"".into()), "no", true);
+            assert!(grammars.accepts(&GrammarForm::Lark(calls()), call), "{family:?}");
+            assert!(!grammars.accepts(&GrammarForm::Lark(calls()), "{\"ok\": true}"), "{family:?}");
         }
     }
 }

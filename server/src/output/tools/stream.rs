@@ -16,7 +16,7 @@ pub struct ToolStream {
 
 /// The parts of a response that can be sent now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownCall {
     /// Content.
     pub content: String,
     /// Pieces of calls, in order.
@@ -36,19 +36,19 @@ pub struct CallPiece {
 
 impl ToolStream {
     /// Processes further text, and returns what can be sent now.
-    pub fn push(&mut self, text: &str, tools: &Tools) -> Shown {
+    pub fn push(&mut self, text: &str, tools: &Tools) -> ShownCall {
         self.whole.push_str(text);
         let content = if self.calls { String::new() } else { self.further_content(tools) };
         let calls = if self.calls { self.further_calls(tools) } else { Vec::new() };
-        Shown { content, calls }
+        ShownCall { content, calls }
     }
 
     /// Returns the rest at the end.
-    pub fn finish(&mut self, tools: &Tools) -> Shown {
+    pub fn finish(&mut self, tools: &Tools) -> ShownCall {
         let calls = if self.calls { self.further_calls(tools) } else { Vec::new() };
         // If no call was recognised, the text that looked like calls is content.
         let content = if self.sent.is_empty() { self.whole[self.shown..].to_owned() } else { String::new() };
-        Shown { content, calls }
+        ShownCall { content, calls }
     }
 
     /// Whether calls have been sent.
@@ -117,16 +117,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{
-        super::{Choice, Family, Function},
+        super::{Function, ToolChoice, ToolFamily},
         *,
     };
 
-    fn tools(family: Family) -> Tools {
+    fn tools(family: ToolFamily) -> Tools {
         let parameters = json!({"type": "object", "properties": {"x": {"type": "string"}}});
         let function = Function { name: "f".into(), parameters, written: Value::Null };
         Tools {
             functions: vec![function],
-            choice: Choice::Auto,
+            choice: ToolChoice::Auto,
             parallel: true,
             family,
             legacy: false,
@@ -135,10 +135,10 @@ mod tests {
     }
 
     /// Content, the arguments of each call, and the number of pieces of calls.
-    fn streamed(family: Family, pieces: impl Iterator<Item = String>) -> (String, Vec<String>, usize) {
+    fn streamed(family: ToolFamily, pieces: impl Iterator<Item = String>) -> (String, Vec<String>, usize) {
         let tools = tools(family);
         let mut stream = ToolStream::default();
-        let mut shown: Vec<Shown> = pieces.map(|piece| stream.push(&piece, &tools)).collect();
+        let mut shown: Vec<ShownCall> = pieces.map(|piece| stream.push(&piece, &tools)).collect();
         shown.push(stream.finish(&tools));
         let (mut content, mut calls, mut count) = (String::new(), Vec::new(), 0);
         for one in shown {
@@ -156,7 +156,7 @@ mod tests {
         (content, calls, count)
     }
 
-    fn check(family: Family, answer: &str, content: &str, calls: &[&str]) {
+    fn check(family: ToolFamily, answer: &str, content: &str, calls: &[&str]) {
         let whole = tools(family).parse(answer);
         let expected: Vec<String> = whole.1.into_iter().map(|call| call.arguments).collect();
         assert_eq!(
@@ -175,33 +175,33 @@ mod tests {
     fn a_stream_shows_what_an_answer_at_once_says() {
         let call = "{\"name\": \"f\", \"arguments\": {\"x\": \"<é>\"}}";
         let arguments = "{\"x\": \"<é>\"}";
-        check(Family::Hermes, "Hello <tool call> < x", "Hello <tool call> < x", &[]);
-        check(Family::Hermes, &format!("Hello \n<tool_call>\n{call}\n</tool_call>"), "Hello", &[arguments]);
+        check(ToolFamily::Hermes, "Hello <tool call> < x", "Hello <tool call> < x", &[]);
+        check(ToolFamily::Hermes, &format!("Hello \n<tool_call>\n{call}\n</tool_call>"), "Hello", &[arguments]);
         let two = format!("<tool_call>{call}</tool_call>\n<tool_call>{call}</tool_call>");
-        check(Family::Hermes, &two, "", &[arguments, arguments]);
-        check(Family::Hermes, "<tool_call>broken", "<tool_call>broken", &[]);
+        check(ToolFamily::Hermes, &two, "", &[arguments, arguments]);
+        check(ToolFamily::Hermes, "<tool_call>broken", "<tool_call>broken", &[]);
         let llama = call.replace("arguments", "parameters");
-        check(Family::Llama, &llama, "", &[arguments]);
-        check(Family::Llama, &format!("<|python_tag|>{llama}; {llama}"), "", &[arguments, arguments]);
-        check(Family::Llama, "  plain { text", "  plain { text", &[]);
+        check(ToolFamily::Llama, &llama, "", &[arguments]);
+        check(ToolFamily::Llama, &format!("<|python_tag|>{llama}; {llama}"), "", &[arguments, arguments]);
+        check(ToolFamily::Llama, "  plain { text", "  plain { text", &[]);
         for answer in ["{\"answer\": 4}", "{\"name\": \"Ann\", \"age\": 4}", "{\"parameters\": {}}", "{}", "{\"na"] {
-            check(Family::Llama, answer, answer, &[]);
+            check(ToolFamily::Llama, answer, answer, &[]);
         }
-        check(Family::Mistral, &format!("[TOOL_CALLS][{call}, {call}]"), "", &[arguments, arguments]);
-        check(Family::Mistral, &format!("[TOOL_CALLS]f[ARGS]{arguments}"), "", &[arguments]);
+        check(ToolFamily::Mistral, &format!("[TOOL_CALLS][{call}, {call}]"), "", &[arguments, arguments]);
+        check(ToolFamily::Mistral, &format!("[TOOL_CALLS]f[ARGS]{arguments}"), "", &[arguments]);
         let glm = "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>";
-        check(Family::Glm, &format!("So: {glm}{glm}"), "So:", &["{\"x\":\"1\"}", "{\"x\":\"1\"}"]);
+        check(ToolFamily::Glm, &format!("So: {glm}{glm}"), "So:", &["{\"x\":\"1\"}", "{\"x\":\"1\"}"]);
         let tags = "<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>";
-        check(Family::Tags, tags, "", &["{\"x\":\"1\"}"]);
+        check(ToolFamily::Tags, tags, "", &["{\"x\":\"1\"}"]);
         let fenced = format!(
             "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{arguments}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
         );
-        check(Family::DeepSeek, &fenced, "", &[arguments]);
+        check(ToolFamily::DeepSeek, &fenced, "", &[arguments]);
     }
 
     #[test]
     fn an_object_that_is_no_call_is_sent_as_it_grows() {
-        let tools = tools(Family::Llama);
+        let tools = tools(ToolFamily::Llama);
         for (begun, sent) in [("{\"answer\"", true), ("{\"name\": \"Ann\"", true), ("{\"name\": \"f\"", false)] {
             let shown = ToolStream::default().push(begun, &tools);
             assert_eq!(shown.content == begun, sent, "{begun}");
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn arguments_are_sent_as_they_grow() {
         let answer = "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": \"a long text\"}}</tool_call>";
-        let (_, _, pieces) = streamed(Family::Hermes, answer.chars().map(String::from));
+        let (_, _, pieces) = streamed(ToolFamily::Hermes, answer.chars().map(String::from));
         assert!(pieces > 10, "{pieces}");
     }
 }

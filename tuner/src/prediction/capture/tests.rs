@@ -31,7 +31,7 @@ proptest! {
             times.sort_by(f64::total_cmp);
         }
         let demand = demand(&rounds, &times);
-        let lists = optimize(&demand, &Limits { graphs, memory: None }).expect("it is possible");
+        let lists = optimize(&demand, &CaptureLimits { graphs, memory: None }).expect("it is possible");
         prop_assert_eq!(lists.len(), graphs.min(times.len()));
         for (at, list) in lists.iter().enumerate() {
             prop_assert!(list.sizes.len() <= at + 1 && list.sizes.last() == Some(&times.len()));
@@ -48,7 +48,7 @@ proptest! {
 fn figures_are_those_by_hand() {
     // 10 rounds of 1, 1 of 3, 5 of 4, in times 1, 2, 3 and 4.
     let demand = demand(&[10, 0, 1, 5], &[1.0, 2.0, 3.0, 4.0]);
-    let lists = optimize(&demand, &Limits { graphs: 9, memory: None }).expect("it is possible");
+    let lists = optimize(&demand, &CaptureLimits { graphs: 9, memory: None }).expect("it is possible");
     assert_eq!(
         lists.iter().map(|list| list.sizes.clone()).collect::<Vec<_>>(),
         [vec![4], vec![1, 4], vec![1, 3, 4], vec![1, 3, 4]]
@@ -67,7 +67,7 @@ fn limits_hold() {
     let demand = demand(&[1, 1, 1, 1, 1], &[1.0, 2.0, 3.0, 4.0, 5.0]);
     let graphs = |graphs, memory| {
         let memory = memory_of(memory);
-        optimize(&demand, &Limits { graphs, memory }).map(|lists| lists.len())
+        optimize(&demand, &CaptureLimits { graphs, memory }).map(|lists| lists.len())
     };
     fn memory_of(memory: Option<(f64, f64)>) -> Option<GraphMemory> {
         memory.map(|(total_mib, each_mib)| GraphMemory { total_mib, each_mib })

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     LatencyError,
     fit::Physical,
-    residual::{Place, Residuals},
-    sample::Summary,
+    residual::{ResidualPlace, Residuals},
+    sample::SampleSummary,
 };
 
 /// Minimum number of points for cross-validation.
@@ -30,7 +30,7 @@ pub struct CrossValidation {
 }
 
 /// The physical models fitted without each point in turn; empty for too few points.
-pub fn refits(physical: &Physical, measured: &[Summary]) -> Result<Vec<Physical>, LatencyError> {
+pub fn refits(physical: &Physical, measured: &[SampleSummary]) -> Result<Vec<Physical>, LatencyError> {
     if measured.len() < FEWEST {
         return Ok(Vec::new());
     }
@@ -39,7 +39,7 @@ pub fn refits(physical: &Physical, measured: &[Summary]) -> Result<Vec<Physical>
 
 /// Predicts each point from the others, and inflates the process's deviations if they are too small.
 pub fn validate(
-    measured: &[Summary],
+    measured: &[SampleSummary],
     refits: &[Physical],
     residuals: &mut Residuals,
 ) -> Result<Option<CrossValidation>, LatencyError> {
@@ -50,7 +50,7 @@ pub fn validate(
     let mut left_out_ms = Vec::new();
     for (at, (one, refit)) in measured.iter().zip(refits).enumerate() {
         let process = Residuals::new(refit, &without(measured, at), residuals.strength())?;
-        let (mean, deviation) = process.at(&Place::new(refit, &one.point));
+        let (mean, deviation) = process.at(&ResidualPlace::new(refit, &one.point));
         let physical = refit.log_ms(&one.point) - one.log_ms;
         errors.push(((physical + mean).exp() - 1.0).abs());
         left_out_ms.push((one.log_ms + physical + mean).exp());
@@ -72,7 +72,7 @@ pub fn validate(
     }))
 }
 
-fn without(measured: &[Summary], left_out: usize) -> Vec<Summary> {
+fn without(measured: &[SampleSummary], left_out: usize) -> Vec<SampleSummary> {
     measured.iter().enumerate().filter(|(at, _)| *at != left_out).map(|(_, one)| *one).collect()
 }
 

@@ -7,9 +7,9 @@ use argmin::{
 };
 
 use super::{
-    LatencyError, Machine,
-    physics::{self, FITTED, Parameters},
-    sample::Summary,
+    LatencyError, LatencyMachine,
+    physics::{self, FITTED, PhysicsParameters},
+    sample::SampleSummary,
 };
 
 /// Weight that pulls parameters which the points do not determine to their start. Small: a factor of e counts like an
@@ -28,15 +28,15 @@ const SLOPE: f64 = 1e-4;
 /// The error of parameters at the measured points.
 #[derive(Clone, Copy, Debug)]
 pub struct Misfit<'a> {
-    pub machine: &'a Machine,
-    pub measured: &'a [Summary],
+    pub machine: &'a LatencyMachine,
+    pub measured: &'a [SampleSummary],
     /// The start, where undetermined parameters stay; its tile size is used throughout.
-    pub start: Parameters,
+    pub start: PhysicsParameters,
 }
 
 impl Misfit<'_> {
     /// Descends from some parameters, for at most `steps` steps. Returns the final cost too.
-    pub fn descend(self, from: &Parameters, steps: u64) -> Result<(f64, Parameters), LatencyError> {
+    pub fn descend(self, from: &PhysicsParameters, steps: u64) -> Result<(f64, PhysicsParameters), LatencyError> {
         let failed = |error: Error| LatencyError::Fit(error.to_string());
         let within = Steihaug::new().with_max_iters(4 * FITTED as u64);
         let solver = TrustRegion::new(within).with_max_radius(LONGEST_STEP).map_err(failed)?;
@@ -70,12 +70,12 @@ impl Misfit<'_> {
     }
 
     /// The parameters with these logarithms, clamped to the range around the start.
-    fn near(&self, at: &[f64]) -> Parameters {
+    fn near(&self, at: &[f64]) -> PhysicsParameters {
         let mut values = self.start.values().map(f64::ln);
         for (value, at) in values.iter_mut().zip(at) {
             *value = (*value + (at - *value).clamp(-FARTHEST, FARTHEST)).exp();
         }
-        Parameters::of_values(values, self.start.tile_rows)
+        PhysicsParameters::of_values(values, self.start.tile_rows)
     }
 }
 

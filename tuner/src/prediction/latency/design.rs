@@ -17,7 +17,7 @@ const MOST_CANDIDATES: usize = 1536;
 
 /// The queries that the model will have to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct DesignSpace {
     /// The trees of a sweep. No speculation is always among them.
     pub shapes: Vec<TreeShape>,
     /// Batch sizes; ideally those with captured graphs.
@@ -32,7 +32,7 @@ pub struct Space {
 /// tree, the longest chain, the widest tree, each with the smallest batch and context and with the largest of both),
 /// then repeatedly the point that minimises the remaining uncertainty of all points. So trees, batches and numbers of
 /// rows that many points share are preferred to those at the edges. Deterministic.
-pub fn design(space: &Space, count: usize) -> Vec<TimingPoint> {
+pub fn design(space: &DesignSpace, count: usize) -> Vec<TimingPoint> {
     among(&candidates(space), count)
 }
 
@@ -56,7 +56,7 @@ pub fn among(candidates: &[TimingPoint], count: usize) -> Vec<TimingPoint> {
 }
 
 /// All points that fit the cache, without duplicates, in ascending order.
-fn candidates(space: &Space) -> Vec<TimingPoint> {
+fn candidates(space: &DesignSpace) -> Vec<TimingPoint> {
     let shapes: BTreeSet<TreeShape> = space.shapes.iter().copied().chain([TreeShape::OFF]).collect();
     let unique = |numbers: &[usize]| numbers.iter().copied().filter(|number| *number > 0).collect::<BTreeSet<_>>();
     let (batches, contexts) = (unique(&space.batches), unique(&space.contexts));
@@ -99,10 +99,10 @@ fn corners(points: &[TimingPoint]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    fn space() -> Space {
+    fn space() -> DesignSpace {
         let shapes =
             ["1,1,2", "3,1,4", "7,1,8", "3,4,8", "5,8,32", "8,10,60"].map(|text| text.parse().expect("a shape"));
-        Space {
+        DesignSpace {
             shapes: shapes.to_vec(),
             batches: vec![1, 2, 4, 8, 16, 32, 64],
             contexts: vec![128, 512, 2048],
@@ -148,7 +148,7 @@ mod tests {
             [4, 8].into_iter().flat_map(move |topk| [4, 8, 16, 32].map(|nodes| TreeShape::new(steps, topk, nodes)))
         });
         let shapes: Vec<TreeShape> = trees.flatten().chain([TreeShape::chain(2)]).collect();
-        let space = Space { shapes, batches: vec![1, 4, 16, 64], contexts: vec![500], cache_tokens: None };
+        let space = DesignSpace { shapes, batches: vec![1, 4, 16, 64], contexts: vec![500], cache_tokens: None };
         let points = design(&space, 32);
         for nodes in [4, 8, 16, 32] {
             let batches: BTreeSet<usize> =
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn of_very_many_points_some_stand_for_all() {
-        let space = Space { batches: (1..=64).collect(), contexts: vec![100, 200, 400, 800], ..space() };
+        let space = DesignSpace { batches: (1..=64).collect(), contexts: vec![100, 200, 400, 800], ..space() };
         let points = design(&space, 12);
         assert_eq!(points.len(), 12);
         assert!(points.iter().any(|point| (point.batch, point.context, point.shape.is_off()) == (64, 800, true)));
@@ -169,13 +169,13 @@ mod tests {
 
     #[test]
     fn never_more_than_there_is_or_fits() {
-        let mut small = Space { batches: vec![1, 4, 4], contexts: vec![64], ..space() };
+        let mut small = DesignSpace { batches: vec![1, 4, 4], contexts: vec![64], ..space() };
         assert_eq!(design(&small, 100).len(), 2 * 7);
         small.cache_tokens = Some(100);
         let points = design(&small, 100);
         assert!(points.iter().all(|point| point.batch == 1 && point.shape.num_draft_tokens <= 36), "{points:?}");
         assert_eq!(points.len(), 6);
-        assert_eq!(design(&Space { batches: Vec::new(), ..space() }, 5), []);
+        assert_eq!(design(&DesignSpace { batches: Vec::new(), ..space() }, 5), []);
         assert_eq!(design(&space(), 0), []);
         assert_eq!(design(&space(), 3).len(), 3);
     }

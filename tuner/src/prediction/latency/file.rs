@@ -23,11 +23,11 @@ impl RoundModel {
     /// When it is not a model, or has another format.
     pub fn from_json(text: &str) -> Result<Self, LatencyError> {
         #[derive(serde::Deserialize)]
-        struct Version {
+        struct LatencyFileVersion {
             format: u32,
         }
         let wrong = |reason: String| LatencyError::File(reason);
-        let Version { format } = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let LatencyFileVersion { format } = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         if format != FORMAT {
             return Err(wrong(format!(
                 "format {format}, but this version reads format {FORMAT}: time the rounds again"

@@ -1,10 +1,10 @@
 //! Fits the machine's parameters to timed points.
 
 use super::{
-    LatencyError, Machine, Point,
+    LatencyError, LatencyMachine, Point,
     descent::Misfit,
-    physics::{self, Parameters, TILES},
-    sample::Summary,
+    physics::{self, PhysicsParameters, TILES},
+    sample::SampleSummary,
 };
 
 /// Maximum number of steps of a descent.
@@ -19,21 +19,21 @@ const STARTS: [[f64; 3]; 4] = [[1.0, 1.0, 1.0], [0.5, 0.3, 5.0], [1.0, 4.0, 0.2]
 /// A machine with fitted parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Physical {
-    pub machine: Machine,
-    pub parameters: Parameters,
+    pub machine: LatencyMachine,
+    pub parameters: PhysicsParameters,
 }
 
 impl Physical {
     /// Fits with several tile sizes from one start, then the best of them from several starts.
-    pub fn fit(machine: &Machine, measured: &[Summary]) -> Result<Self, LatencyError> {
+    pub fn fit(machine: &LatencyMachine, measured: &[SampleSummary]) -> Result<Self, LatencyError> {
         let from = |tile_rows, factors| {
-            let start = Parameters::start(machine, tile_rows);
+            let start = PhysicsParameters::start(machine, tile_rows);
             Misfit { machine, measured, start }.descend(&scaled(&start, factors), STEPS)
         };
         let [first, others @ ..] = STARTS;
-        let mut found: Vec<(f64, Parameters)> =
+        let mut found: Vec<(f64, PhysicsParameters)> =
             TILES.into_iter().map(|tile_rows| from(tile_rows, first)).collect::<Result<_, _>>()?;
-        let best = |found: &[(f64, Parameters)]| {
+        let best = |found: &[(f64, PhysicsParameters)]| {
             let best = found.iter().min_by(|one, other| one.0.total_cmp(&other.0));
             best.map(|(_, parameters)| *parameters)
                 .ok_or_else(|| LatencyError::Fit("there is no starting point".into()))
@@ -46,8 +46,8 @@ impl Physical {
     }
 
     /// Fits to other points, starting from these parameters.
-    pub fn refit(&self, measured: &[Summary]) -> Result<Self, LatencyError> {
-        let start = Parameters::start(&self.machine, self.parameters.tile_rows);
+    pub fn refit(&self, measured: &[SampleSummary]) -> Result<Self, LatencyError> {
+        let start = PhysicsParameters::start(&self.machine, self.parameters.tile_rows);
         let misfit = Misfit { machine: &self.machine, measured, start };
         let (_, parameters) = misfit.descend(&self.parameters, REFIT_STEPS)?;
         Ok(Self { machine: self.machine, parameters })
@@ -64,8 +64,8 @@ impl Physical {
     }
 }
 
-fn scaled(start: &Parameters, [memory, arithmetic, fixed]: [f64; 3]) -> Parameters {
-    Parameters {
+fn scaled(start: &PhysicsParameters, [memory, arithmetic, fixed]: [f64; 3]) -> PhysicsParameters {
+    PhysicsParameters {
         round_us: start.round_us * fixed,
         draft_pass_us: start.draft_pass_us * fixed,
         row_us: start.row_us * fixed,

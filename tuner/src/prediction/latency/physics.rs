@@ -10,7 +10,7 @@ use engine::spec::PassCost;
 use schemas::tree::NodeSource;
 use serde::{Deserialize, Serialize};
 
-use super::{Machine, Point};
+use super::{LatencyMachine, Point};
 
 /// Candidate tile sizes of tensor cores: with many rows, the arithmetic of a pass grows in steps of this many rows.
 pub(super) const TILES: [usize; 5] = [1, 16, 32, 64, 128];
@@ -23,7 +23,7 @@ pub(super) const FITTED: usize = 11;
 
 /// Speeds and fixed costs of a machine. All positive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Parameters {
+pub struct PhysicsParameters {
     /// Fixed cost of a round in µs, and again of a second pass of the target.
     pub round_us: f64,
     /// Fixed cost of a draft pass in µs.
@@ -53,7 +53,7 @@ pub struct Parameters {
 }
 
 /// One pass.
-struct Pass {
+struct PassTime {
     rows: usize,
     cost: PassCost,
     /// Bytes per token of the context that it reads.
@@ -61,9 +61,9 @@ struct Pass {
     efficiency: f64,
 }
 
-impl Parameters {
+impl PhysicsParameters {
     /// Start values: a machine as fast as its memory, with typical figures for the rest.
-    pub(super) fn start(machine: &Machine, tile_rows: usize) -> Self {
+    pub(super) fn start(machine: &LatencyMachine, tile_rows: usize) -> Self {
         let gigabytes = machine.bandwidth / 1e9;
         Self {
             round_us: 100.0,
@@ -132,18 +132,18 @@ impl Parameters {
 }
 
 /// The time of a round in ms.
-pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f64 {
+pub fn round_ms(machine: &LatencyMachine, parameters: &PhysicsParameters, point: &Point) -> f64 {
     let cost = &machine.cost;
-    let pass_ms = |pass: Pass| pass_ms(machine, parameters, point, &pass);
+    let pass_ms = |pass: PassTime| pass_ms(machine, parameters, point, &pass);
     let target = |rows: usize| {
         let cache_row = cost.target_row_read(point.context);
-        let pass = Pass { rows, cost: cost.target, cache_row, efficiency: 1.0 };
+        let pass = PassTime { rows, cost: cost.target, cache_row, efficiency: 1.0 };
         (parameters.round_us + parameters.row_us * rows as f64) / 1e3 + pass_ms(pass)
     };
     let (first, second) = point.target_passes(cost);
     let mut ms = target(first) + second.map_or(0.0, target);
     if !point.shape.is_off() {
-        let pass = |rows: usize, cost: PassCost, cache_row| Pass {
+        let pass = |rows: usize, cost: PassCost, cache_row| PassTime {
             rows,
             cost,
             cache_row,
@@ -173,13 +173,13 @@ pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f6
 }
 
 /// Share of the linear layers of the target's first pass in the time of a round, from 0 to 1.
-pub(super) fn linear_share(machine: &Machine, parameters: &Parameters, point: &Point) -> f64 {
+pub(super) fn linear_share(machine: &LatencyMachine, parameters: &PhysicsParameters, point: &Point) -> f64 {
     let (rows, _) = point.target_passes(&machine.cost);
     linear_ms(machine, parameters, rows, &machine.cost.target) / round_ms(machine, parameters, point)
 }
 
 /// The time of a pass in ms.
-fn pass_ms(machine: &Machine, parameters: &Parameters, point: &Point, pass: &Pass) -> f64 {
+fn pass_ms(machine: &LatencyMachine, parameters: &PhysicsParameters, point: &Point, pass: &PassTime) -> f64 {
     let linear = linear_ms(machine, parameters, pass.rows, &pass.cost) / pass.efficiency;
     let megabytes = point.context * pass.cache_row / 1e6;
     let cache = point.batch as f64 * megabytes / parameters.cache_gb_per_s;
@@ -187,7 +187,7 @@ fn pass_ms(machine: &Machine, parameters: &Parameters, point: &Point, pass: &Pas
 }
 
 /// The time of a pass's linear layers in ms. 1 GB/s is 1 MB/ms, 1 TFLOP/s is 1 GFLOP/ms.
-fn linear_ms(machine: &Machine, parameters: &Parameters, rows: usize, cost: &PassCost) -> f64 {
+fn linear_ms(machine: &LatencyMachine, parameters: &PhysicsParameters, rows: usize, cost: &PassCost) -> f64 {
     let megabytes = cost.bytes(rows) / 1e6;
     let (gb_per_s, tflop_per_s, rows) = if rows <= machine.few_rows {
         (parameters.few_rows_gb_per_s, parameters.few_rows_tflop_per_s, rows)

@@ -9,14 +9,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{LatencyError, Point, cholesky::Cholesky, fit::Physical, sample::Summary};
+use super::{LatencyError, Point, cholesky::Cholesky, fit::Physical, sample::SampleSummary};
 
 /// Correlation lengths: a factor of e in batch, rows and context, three draft steps.
 const LENGTHS: [f64; 5] = [1.0, 1.0, 1.0, 3.0, 1.0];
 
 /// The features of a point that the process sees.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Place {
+pub struct ResidualPlace {
     /// Logarithms of batch, rows of the target's first pass and draft rows, draft steps, logarithm of the context; in
     /// units of [`LENGTHS`].
     features: [f64; 5],
@@ -34,8 +34,8 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Residuals {
     /// The measured points.
-    places: Vec<Place>,
-    strength: Strength,
+    places: Vec<ResidualPlace>,
+    strength: ResidualStrength,
     /// Variance of a measurement, mean over the points.
     noise: f64,
     /// Cholesky factor of the covariance of the points.
@@ -48,7 +48,7 @@ pub struct Residuals {
 
 /// Strengths of the parts of the Gaussian process.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Strength {
+pub struct ResidualStrength {
     /// Standard deviation of the smooth part, as a logarithm of time.
     pub(super) smooth: f64,
     /// Standard deviation of the rows' part in a round that consists of linear layers only, as a logarithm of time.
@@ -59,9 +59,9 @@ pub struct Strength {
     pub(super) tree_size: f64,
 }
 
-impl Strength {
+impl ResidualStrength {
     /// Covariance of the physical model's residuals at two places.
-    pub fn covariance(&self, one: &Place, other: &Place) -> f64 {
+    pub fn covariance(&self, one: &ResidualPlace, other: &ResidualPlace) -> f64 {
         self.smooth.powi(2) * one.similarity(other)
             + self.rows.powi(2) * one.common_rows(other, self.row_length)
             + self.tree_size.powi(2) * one.common_tree_size(other)
@@ -74,7 +74,7 @@ impl Strength {
     }
 }
 
-impl Place {
+impl ResidualPlace {
     /// The features of a point under a fitted physical model.
     pub fn new(physical: &Physical, point: &Point) -> Self {
         let (rows, _) = point.target_passes(&physical.machine.cost);
@@ -135,8 +135,12 @@ impl Place {
 
 impl Residuals {
     /// The process over the residuals of a physical model at measured points.
-    pub fn new(physical: &Physical, measured: &[Summary], strength: Strength) -> Result<Self, LatencyError> {
-        let places: Vec<Place> = measured.iter().map(|one| Place::new(physical, &one.point)).collect();
+    pub fn new(
+        physical: &Physical,
+        measured: &[SampleSummary],
+        strength: ResidualStrength,
+    ) -> Result<Self, LatencyError> {
+        let places: Vec<ResidualPlace> = measured.iter().map(|one| ResidualPlace::new(physical, &one.point)).collect();
         let element = |row: usize, column: usize| {
             let noise = if row == column { measured[row].noise.powi(2) } else { 0.0 };
             noise + strength.covariance(&places[row], &places[column])
@@ -150,17 +154,17 @@ impl Residuals {
     }
 
     /// Strengths of the parts.
-    pub fn strength(&self) -> Strength {
+    pub fn strength(&self) -> ResidualStrength {
         self.strength
     }
 
     /// Expected logarithm of measured / modelled time.
-    pub fn mean(&self, place: &Place) -> f64 {
+    pub fn mean(&self, place: &ResidualPlace) -> f64 {
         self.covariances(place).zip(&self.weights).map(|(covariance, weight)| covariance * weight).sum()
     }
 
     /// The same mean, and the standard deviation of a measurement there.
-    pub fn at(&self, place: &Place) -> (f64, f64) {
+    pub fn at(&self, place: &ResidualPlace) -> (f64, f64) {
         let covariances: Vec<f64> = self.covariances(place).collect();
         let mean = covariances.iter().zip(&self.weights).map(|(covariance, weight)| covariance * weight).sum();
         let known: f64 = self.covariance.forward(&covariances).iter().map(|value| value * value).sum();
@@ -182,7 +186,7 @@ impl Residuals {
     /// Whether its parts are consistent; needed for values read from a file.
     pub fn is_sound(&self) -> bool {
         let count = self.places.len();
-        let finite = |place: &Place| {
+        let finite = |place: &ResidualPlace| {
             let numbers = [place.log_rows, place.linear_share];
             numbers.iter().chain(&place.features).all(|value| value.is_finite())
         };
@@ -193,7 +197,7 @@ impl Residuals {
             && self.strength.is_sound()
     }
 
-    fn covariances<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = f64> + 'a {
+    fn covariances<'a>(&'a self, place: &'a ResidualPlace) -> impl Iterator<Item = f64> + 'a {
         self.places.iter().map(|one| self.strength.covariance(one, place))
     }
 }

@@ -32,7 +32,7 @@ pub struct Point {
 
 /// A timed point.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
+pub struct TimedSample {
     /// The point.
     pub point: Point,
     /// The times of its rounds in ms, in the order in which they ran.
@@ -41,7 +41,7 @@ pub struct Sample {
 
 /// Which time of a round to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
+pub enum RoundClock {
     /// The device's work only.
     Device,
     /// From one round to the next, including the host's work: the time that counts for a workload.
@@ -66,7 +66,7 @@ pub enum Quantity {
 
 /// A point with the combined time of its rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Summary {
+pub(super) struct SampleSummary {
     pub point: Point,
     /// Logarithm of the time in ms.
     pub log_ms: f64,
@@ -125,15 +125,15 @@ impl fmt::Display for Quantity {
     }
 }
 
-impl Sample {
+impl TimedSample {
     /// The rounds of a point that the engine timed.
-    pub fn of(times: &RoundTimes, clock: Clock) -> Self {
+    pub fn of(times: &RoundTimes, clock: RoundClock) -> Self {
         let milliseconds = |duration: &std::time::Duration| duration.as_secs_f64() * 1e3;
         Self {
             point: Point { shape: times.point.shape, batch: times.point.batch, context: times.context },
             ms: match clock {
-                Clock::Device => times.device.iter().map(|timing| milliseconds(&timing.total)).collect(),
-                Clock::Wall => times.wall.iter().map(milliseconds).collect(),
+                RoundClock::Device => times.device.iter().map(|timing| milliseconds(&timing.total)).collect(),
+                RoundClock::Wall => times.wall.iter().map(milliseconds).collect(),
             },
         }
     }
@@ -159,7 +159,7 @@ impl Sample {
         (variance / count).sqrt().max(LEAST_NOISE)
     }
 
-    fn summary(&self, number: usize) -> Result<Summary, LatencyError> {
+    fn summary(&self, number: usize) -> Result<SampleSummary, LatencyError> {
         let Self { point, ms } = self;
         let wrong = |reason: String| Err(LatencyError::Point { number, point: *point, reason });
         if let Err(error) = NodeSource::check_any(point.shape) {
@@ -174,12 +174,12 @@ impl Sample {
         let Some(mean_ms) = self.mean_ms() else {
             return wrong("it has no round".into());
         };
-        Ok(Summary { point: *point, log_ms: mean_ms.ln(), noise: self.noise() })
+        Ok(SampleSummary { point: *point, log_ms: mean_ms.ln(), noise: self.noise() })
     }
 }
 
 /// The points with their mean times.
-pub(super) fn summaries(samples: &[Sample]) -> Result<Vec<Summary>, LatencyError> {
+pub(super) fn summaries(samples: &[TimedSample]) -> Result<Vec<SampleSummary>, LatencyError> {
     if samples.is_empty() {
         return Err(LatencyError::NoPoint);
     }
@@ -187,7 +187,7 @@ pub(super) fn summaries(samples: &[Sample]) -> Result<Vec<Summary>, LatencyError
 }
 
 /// The range of each quantity over the points.
-pub(super) fn ranges(measured: &[Summary]) -> Vec<Range> {
+pub(super) fn ranges(measured: &[SampleSummary]) -> Vec<Range> {
     let range = |quantity| {
         let values = || measured.iter().map(|one| one.point.quantity(quantity));
         Range { quantity, min: values().fold(f64::INFINITY, f64::min), max: values().fold(0.0, f64::max) }

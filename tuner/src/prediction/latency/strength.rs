@@ -3,8 +3,8 @@
 
 use super::{
     fit::Physical,
-    residual::{Residuals, Strength},
-    sample::Summary,
+    residual::{ResidualStrength, Residuals},
+    sample::SampleSummary,
 };
 
 /// Candidate standard deviations of the smooth part.
@@ -25,14 +25,14 @@ const FEWEST: usize = 3;
 
 /// The default with too few points: the physical model may be off by ten percent everywhere, and by as much at any
 /// number of rows.
-const UNKNOWN: Strength = Strength { smooth: 0.1, rows: 0.1, row_length: 0.2, tree_size: 0.0 };
+const UNKNOWN: ResidualStrength = ResidualStrength { smooth: 0.1, rows: 0.1, row_length: 0.2, tree_size: 0.0 };
 
 /// Approximately the strengths found for an eight-billion-parameter target on an H200.
-pub const USUAL: Strength = Strength { smooth: 0.02, rows: 0.03, row_length: 0.05, tree_size: 0.015 };
+pub const USUAL: ResidualStrength = ResidualStrength { smooth: 0.02, rows: 0.03, row_length: 0.05, tree_size: 0.015 };
 
-impl Strength {
+impl ResidualStrength {
     /// The best strengths for the residuals of a physical model at measured points.
-    pub fn of(physical: &Physical, measured: &[Summary]) -> Self {
+    pub fn of(physical: &Physical, measured: &[SampleSummary]) -> Self {
         if measured.len() < FEWEST {
             return UNKNOWN;
         }
@@ -47,17 +47,18 @@ impl Strength {
     }
 }
 
-fn without_tree_size() -> impl Iterator<Item = Strength> {
+fn without_tree_size() -> impl Iterator<Item = ResidualStrength> {
     SMOOTH.into_iter().flat_map(|smooth| {
-        let none = Strength { smooth, rows: 0.0, row_length: 1.0, tree_size: 0.0 };
-        let lengths = move |rows| ROW_LENGTHS.map(move |row_length| Strength { rows, row_length, ..none });
+        let none = ResidualStrength { smooth, rows: 0.0, row_length: 1.0, tree_size: 0.0 };
+        let lengths = move |rows| ROW_LENGTHS.map(move |row_length| ResidualStrength { rows, row_length, ..none });
         std::iter::once(none).chain(ROWS.into_iter().flat_map(lengths))
     })
 }
 
 /// The same, and variants with a part for the tree size and a smooth part that is no stronger.
-fn with_tree_size(first: Strength) -> impl Iterator<Item = Strength> {
+fn with_tree_size(first: ResidualStrength) -> impl Iterator<Item = ResidualStrength> {
     let others = SMOOTH.into_iter().filter(move |smooth| *smooth <= first.smooth);
-    let all = others.flat_map(move |smooth| TREE_SIZES.map(|tree_size| Strength { smooth, tree_size, ..first }));
+    let all =
+        others.flat_map(move |smooth| TREE_SIZES.map(|tree_size| ResidualStrength { smooth, tree_size, ..first }));
     std::iter::once(first).chain(all)
 }

@@ -8,12 +8,12 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::tree::{NodeSource, TreeShape};
 
 use super::{
-    design::{Space, design},
+    design::{DesignSpace, design},
     *,
 };
 
 /// About an eight-billion-parameter target with an EAGLE-3 head in bfloat16.
-const MACHINE: Machine = Machine {
+const MACHINE: LatencyMachine = LatencyMachine {
     cost: ModelCost {
         target: dense(15_010_000_000),
         target_vocabulary: 1_050_000_000,
@@ -37,10 +37,10 @@ const fn dense(bytes: u64) -> PassCost {
     PassCost { bytes, weights: bytes / 2, experts: None }
 }
 
-fn space() -> Space {
+fn space() -> DesignSpace {
     let shapes =
         ["1,1,2", "2,1,3", "3,1,4", "5,1,6", "7,1,8", "2,4,8", "3,4,8", "3,8,16", "5,4,16", "5,8,32", "7,8,60"];
-    Space {
+    DesignSpace {
         shapes: shapes.map(|text| text.parse().expect("a shape")).to_vec(),
         batches: vec![1, 2, 4, 8, 16, 24, 32, 48, 64],
         contexts: vec![128, 512, 1024, 2048],
@@ -76,11 +76,11 @@ fn machine_ms(point: &Point) -> f64 {
 }
 
 /// Rounds with one percent of noise; the median of nine of them.
-fn timed(truth: impl Fn(&Point) -> f64, points: &[TimingPoint], noise: &mut StdRng) -> Vec<Sample> {
+fn timed(truth: impl Fn(&Point) -> f64, points: &[TimingPoint], noise: &mut StdRng) -> Vec<TimedSample> {
     let sample = |timed: &TimingPoint| {
         let point = point(timed);
         let mut normal = || (0..12).map(|_| noise.random_range(0.0..1.0)).sum::<f64>() - 6.0;
-        Sample { point, ms: (0..9).map(|_| truth(&point) * (1.0 + 0.01 * normal())).collect() }
+        TimedSample { point, ms: (0..9).map(|_| truth(&point) * (1.0 + 0.01 * normal())).collect() }
     };
     points.iter().map(sample).collect()
 }
@@ -104,7 +104,7 @@ fn a_machine_is_learnt_from_thirty_points() {
     let (mut errors, mut covered) = (Vec::new(), 0);
     for point in others(&mut noise) {
         let (truth, predicted) = (machine_ms(&point), model.predict(&point));
-        assert_eq!(predicted.kind, Kind::Interpolated, "{point}");
+        assert_eq!(predicted.kind, PrefillKind::Interpolated, "{point}");
         assert!(predicted.low < predicted.ms && predicted.ms < predicted.high);
         assert!((model.ms(&point) - predicted.ms).abs() < 1e-12);
         covered += usize::from((predicted.low..=predicted.high).contains(&truth));
@@ -138,7 +138,7 @@ fn a_machine_is_learnt_from_thirty_points() {
 /// A processor without a memory floor: only rows cost time, each the same.
 #[test]
 fn a_machine_that_only_computes_is_learnt_too() {
-    let machine = Machine { bandwidth: 2e10, few_rows: 0, ..MACHINE };
+    let machine = LatencyMachine { bandwidth: 2e10, few_rows: 0, ..MACHINE };
     let truth = |point: &Point| {
         let Point { shape, batch, .. } = *point;
         let extension = if shape.is_off() { 0 } else { batch * (shape.num_steps + 1) };
@@ -170,7 +170,7 @@ fn an_h200_is_learnt_from_twenty_points() {
     let mut samples = Vec::new();
     for (shape, accepted, figures) in rows {
         let shape = shape.parse().expect("a shape");
-        samples.extend(figures.iter().map(|(batch, tokens_per_s)| Sample {
+        samples.extend(figures.iter().map(|(batch, tokens_per_s)| TimedSample {
             point: Point { shape, batch: *batch, context: 704.0 },
             ms: vec![accepted * *batch as f64 / tokens_per_s * 1e3],
         }));
@@ -184,7 +184,7 @@ fn an_h200_is_learnt_from_twenty_points() {
 /// number of rows of a sweep is timed once, and the rest of the sweep's points are predicted.
 #[test]
 fn what_a_library_makes_of_a_number_of_rows_is_learnt() {
-    let space = Space { batches: vec![1, 2, 4, 8, 16, 24, 32, 64], contexts: vec![300, 700], ..space() };
+    let space = DesignSpace { batches: vec![1, 2, 4, 8, 16, 24, 32, 64], contexts: vec![300, 700], ..space() };
     let truth = |point: &Point| {
         let rows = point.verified_rows();
         let quirk = StdRng::seed_from_u64(rows as u64).random_range(-0.1..0.1);
@@ -206,25 +206,26 @@ fn what_a_library_makes_of_a_number_of_rows_is_learnt() {
     // A number of rows that was not timed may deviate, so its prediction is less certain. Far away everything is
     // uncertain.
     let width = |batch| {
-        let Predicted { low, high, .. } = model.predict(&Point { shape: TreeShape::chain(2), batch, context: 500.0 });
+        let PredictedTime { low, high, .. } =
+            model.predict(&Point { shape: TreeShape::chain(2), batch, context: 500.0 });
         high / low
     };
     assert!(width(23) > width(24) && width(45) > width(32), "{} {} {} {}", width(23), width(24), width(45), width(32));
     let far = Point { shape: TreeShape::chain(3), batch: 1 << 16, context: 500.0 };
     assert!((model.ms(&far) / model.physical_ms(&far) - 1.0).abs() < 1e-3);
-    assert!(matches!(model.predict(&far).kind, Kind::Extrapolated(_)));
+    assert!(matches!(model.predict(&far).kind, PrefillKind::Extrapolated(_)));
 }
 
 #[test]
 fn what_lies_outside_is_called_so() {
     let mut noise = StdRng::seed_from_u64(1);
-    let space = Space { batches: vec![2, 8], contexts: vec![256, 512], ..space() };
+    let space = DesignSpace { batches: vec![2, 8], contexts: vec![256, 512], ..space() };
     let model = RoundModel::fit(MACHINE, &timed(machine_ms, &design(&space, 12), &mut noise)).expect("it fits");
     fn check(model: &RoundModel, shape: &str, batch: usize, context: f64, expected: &[Quantity]) {
         let point = Point { shape: shape.parse().expect("a shape"), batch, context };
         let beyond = match model.predict(&point).kind {
-            Kind::Interpolated => Vec::new(),
-            Kind::Extrapolated(beyond) => beyond,
+            PrefillKind::Interpolated => Vec::new(),
+            PrefillKind::Extrapolated(beyond) => beyond,
         };
         assert_eq!(beyond.iter().map(|one| one.measured.quantity).collect::<Vec<_>>(), expected, "{point}");
         for Beyond { value, measured } in beyond {
@@ -241,7 +242,7 @@ fn what_lies_outside_is_called_so() {
     check(&model, "3,10,61", 8, 300.0, &[Quantity::VerifiedRows, Quantity::DraftRows]);
     let absurd =
         Point { shape: TreeShape { num_steps: usize::MAX, ..TreeShape::OFF }, batch: usize::MAX, context: f64::NAN };
-    assert!(matches!(model.predict(&absurd).kind, Kind::Extrapolated(_)));
+    assert!(matches!(model.predict(&absurd).kind, PrefillKind::Extrapolated(_)));
     check(&model, "0,1,1", 1, 100.0, &[Quantity::Batch, Quantity::VerifiedRows, Quantity::Context]);
 }
 
@@ -254,19 +255,19 @@ fn a_machine_that_is_always_the_same_and_a_single_point_are_no_trouble() {
         assert!((4.4..5.7).contains(&ms), "{point}: {ms}");
     }
     let only = Point { shape: TreeShape::chain(3), batch: 4, context: 500.0 };
-    let model = RoundModel::fit(MACHINE, &[Sample { point: only, ms: vec![7.0] }]).expect("it fits");
+    let model = RoundModel::fit(MACHINE, &[TimedSample { point: only, ms: vec![7.0] }]).expect("it fits");
     assert_eq!(model.cross_validation(), None);
     let there = model.predict(&only);
-    assert!((there.ms / 7.0 - 1.0).abs() < 0.01 && there.kind == Kind::Interpolated, "{there:?}");
+    assert!((there.ms / 7.0 - 1.0).abs() < 0.01 && there.kind == PrefillKind::Interpolated, "{there:?}");
     let elsewhere = model.predict(&Point { batch: 40, ..only });
     assert!(elsewhere.ms > there.ms && elsewhere.high / elsewhere.ms > there.high / there.ms);
-    assert!(matches!(elsewhere.kind, Kind::Extrapolated(_)));
+    assert!(matches!(elsewhere.kind, PrefillKind::Extrapolated(_)));
 }
 
 #[test]
 fn what_is_no_measurement_is_an_error() {
-    let good = Sample { point: Point { shape: TreeShape::chain(3), batch: 4, context: 500.0 }, ms: vec![7.0] };
-    let change = |change: &dyn Fn(&mut Sample)| {
+    let good = TimedSample { point: Point { shape: TreeShape::chain(3), batch: 4, context: 500.0 }, ms: vec![7.0] };
+    let change = |change: &dyn Fn(&mut TimedSample)| {
         let mut wrong = good.clone();
         change(&mut wrong);
         RoundModel::fit(MACHINE, &[good.clone(), wrong]).expect_err("it is refused").to_string()
@@ -281,11 +282,11 @@ fn what_is_no_measurement_is_an_error() {
     assert!(change(&|sample| sample.point.shape.num_draft_tokens = 9).contains("chain"));
     assert_eq!(RoundModel::fit(MACHINE, &[]), Err(LatencyError::NoPoint));
     for bandwidth in [0.0, f64::NAN] {
-        let machine = Machine { bandwidth, ..MACHINE };
+        let machine = LatencyMachine { bandwidth, ..MACHINE };
         assert!(matches!(RoundModel::fit(machine, std::slice::from_ref(&good)), Err(LatencyError::Machine(_))));
     }
     // Without known costs of passes, the constants have to explain everything.
-    let unknown = Machine { cost: ModelCost::default(), ..MACHINE };
+    let unknown = LatencyMachine { cost: ModelCost::default(), ..MACHINE };
     let model = RoundModel::fit(unknown, std::slice::from_ref(&good)).expect("it fits");
     assert!((model.ms(&good.point) / 7.0 - 1.0).abs() < 0.01);
 }

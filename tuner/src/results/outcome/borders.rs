@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::{
         prediction::guide::{
-            AcceptanceSource, AcceptanceTable, Cost, CrossValidation, RoundTimeSummary, RoundsByBatch,
+            AcceptanceSource, AcceptanceTable, GuideCost, GuideErrors, RoundTimeSummary, RoundsByBatch,
         },
         trials::record::Fingerprint,
     };
@@ -110,15 +110,11 @@ mod tests {
                 rows: Vec::new(),
                 text_drafts: Vec::new(),
             },
-            round_times: RoundTimeSummary {
-                parameters: Vec::new(),
-                error: CrossValidation::default(),
-                points: Vec::new(),
-            },
+            round_times: RoundTimeSummary { parameters: Vec::new(), error: GuideErrors::default(), points: Vec::new() },
             predictions: Vec::new(),
             rounds_by_batch: rounds.iter().map(of).collect(),
             captures: Vec::new(),
-            cost: Cost::default(),
+            cost: GuideCost::default(),
         }
     }
 

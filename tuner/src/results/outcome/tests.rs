@@ -5,7 +5,7 @@ use crate::{
     fixtures::synthetic,
     results::selection::{Comparison, rank},
     trials::{
-        configuration::Load,
+        configuration::TrialLoad,
         record::{Role, Trial},
     },
 };
@@ -23,7 +23,7 @@ fn tuned_of(speeds: [[f64; 2]; 2]) -> TunedFile {
     for repeat in 0..8 {
         // Hardly any scatter.
         let slower = 1.0 - 1e-4 * f64::from(repeat % 3);
-        for (load, [a, b]) in [1, 8].map(Load::BatchSize).into_iter().zip(speeds) {
+        for (load, [a, b]) in [1, 8].map(TrialLoad::BatchSize).into_iter().zip(speeds) {
             let of = |draft: &str, shape| Configuration { draft: draft.into(), ..Configuration::of(shape) };
             let chain = TreeShape::chain(3);
             let field = [

@@ -72,17 +72,17 @@ mod tests {
     use schemas::sweep::Metric;
 
     use super::*;
-    use crate::{results::selection::Verdict, trials::configuration::Load};
+    use crate::{results::selection::SpeculationVerdict, trials::configuration::TrialLoad};
 
     #[test]
     fn a_quiet_race_has_none_and_a_disturbed_one_says_so() {
         let quiet = LoadRanking {
-            load: Load::BatchSize(8),
+            load: TrialLoad::BatchSize(8),
             entries: Vec::new(),
             chosen: None,
             metric: Metric::Throughput,
             keeps_up: false,
-            verdict: Verdict::Tie,
+            verdict: SpeculationVerdict::Tie,
             disturbance: Disturbance { trials: 9, stalled_share: Some(0.01), ..Disturbance::default() },
             excluded: Vec::new(),
             serial: None,

@@ -10,7 +10,7 @@ use super::{
     scores::{Lead, Sample},
 };
 use crate::trials::{
-    configuration::{Configuration, Load},
+    configuration::{Configuration, TrialLoad},
     record::Record,
 };
 
@@ -61,17 +61,17 @@ pub fn across<'a>(
     first: impl IntoIterator<Item = &'a Record>,
     second: impl IntoIterator<Item = &'a Record>,
     metric: Metric,
-) -> BTreeMap<(Load, Configuration), Across> {
+) -> BTreeMap<(TrialLoad, Configuration), Across> {
     let (first, second) = (by_configuration(first, metric), by_configuration(second, metric));
-    let samples = |load: Load| {
+    let samples = |load: TrialLoad| {
         let of =
             |run: &Scored| run.iter().filter(|((of, _), _)| *of == load).map(|(_, scores)| scores.clone()).collect();
         let mut all: Vec<Vec<f64>> = of(&first);
         all.extend(of(&second));
         Sample::new(all)
     };
-    let of_load: BTreeMap<Load, Sample> = first.keys().map(|(load, _)| (*load, samples(*load))).collect();
-    let row = |(key, before): (&(Load, Configuration), &Vec<f64>)| {
+    let of_load: BTreeMap<TrialLoad, Sample> = first.keys().map(|(load, _)| (*load, samples(*load))).collect();
+    let row = |(key, before): (&(TrialLoad, Configuration), &Vec<f64>)| {
         let lead = of_load.get(&key.0)?.lead(second.get(key)?, before)?;
         Some((key.clone(), Across { ratio: lead.interval(1), change: change(&lead) }))
     };
@@ -79,7 +79,7 @@ pub fn across<'a>(
 }
 
 /// Logarithms of scores.
-type Scored = BTreeMap<(Load, Configuration), Vec<f64>>;
+type Scored = BTreeMap<(TrialLoad, Configuration), Vec<f64>>;
 
 fn by_configuration<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric) -> Scored {
     let mut scored = Scored::new();

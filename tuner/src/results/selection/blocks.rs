@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::trials::record::{Origin, Record};
+use crate::trials::record::{Record, TrialOrigin};
 
 /// A pause longer than this, in seconds, separates the trials before it from those after it: the machine may have
 /// changed.
 const PAUSE: f64 = 3600.0;
 
 /// Places of records by journal, in order of time.
-pub type InOrder<'a> = BTreeMap<&'a Origin, Vec<usize>>;
+pub type InOrder<'a> = BTreeMap<&'a TrialOrigin, Vec<usize>>;
 
 /// The places of the records of each journal, in order of time.
 pub fn in_order<'a>(records: &[&'a Record]) -> InOrder<'a> {

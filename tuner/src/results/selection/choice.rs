@@ -1,7 +1,7 @@
 //! The choice of a race, and the verdict on it.
 
 use super::{
-    Ranked, Uncertainty, Verdict,
+    Ranked, SpeculationVerdict, Uncertainty,
     scores::{Lead, Scores},
 };
 use crate::trials::record::Role;
@@ -73,14 +73,14 @@ pub fn tie(entries: &mut [(usize, &mut Ranked)], judge: &Judge<'_>, comparisons:
         let Some(lead) = judge.scores.lead(*row, best, &judge.via) else { continue };
         entry.against_best = Some(lead.interval(comparisons));
         let relation = relation(&lead, comparisons);
-        entry.tied_with_best = relation == Relation::Tied;
-        entry.too_noisy = relation == Relation::Unclear;
+        entry.tied_with_best = relation == PairRelation::Tied;
+        entry.too_noisy = relation == PairRelation::Unclear;
     }
 }
 
 /// How a row compares with a better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Relation {
+pub enum PairRelation {
     /// Significantly worse.
     Behind,
     /// No significant difference.
@@ -90,14 +90,14 @@ pub enum Relation {
 }
 
 /// The relation that follows from a lead, which is seldom above 0.
-pub fn relation(lead: &Lead, comparisons: usize) -> Relation {
+pub fn relation(lead: &Lead, comparisons: usize) -> PairRelation {
     match lead.ends(comparisons) {
         // Without a known scatter, only a negligible difference counts as a tie.
-        None if lead.median >= -INDIFFERENT => Relation::Tied,
-        None => Relation::Behind,
-        Some((_, high)) if high < 0.0 && lead.median < -INDIFFERENT => Relation::Behind,
-        Some((low, _)) if low < -WIDE => Relation::Unclear,
-        Some(_) => Relation::Tied,
+        None if lead.median >= -INDIFFERENT => PairRelation::Tied,
+        None => PairRelation::Behind,
+        Some((_, high)) if high < 0.0 && lead.median < -INDIFFERENT => PairRelation::Behind,
+        Some((low, _)) if low < -WIDE => PairRelation::Unclear,
+        Some(_) => PairRelation::Tied,
     }
 }
 
@@ -109,7 +109,7 @@ pub fn choose(
     judge: &Judge<'_>,
     comparisons: usize,
     blame: &Blame,
-) -> (Option<usize>, Verdict) {
+) -> (Option<usize>, SpeculationVerdict) {
     let simplest = |rows: Vec<&(usize, &Ranked)>| {
         rows.into_iter().min_by_key(|(_, entry)| entry.configuration.complexity()).map(|(row, _)| *row)
     };
@@ -118,7 +118,11 @@ pub fn choose(
         entries.iter().filter(|(_, entry)| !entry.configuration.is_off()).collect();
     if off.is_none() || speculating.is_empty() {
         let tied = entries.iter().filter(|(_, entry)| entry.tied_with_best).collect();
-        let verdict = if speculating.is_empty() && all_failed { Verdict::AllFailed } else { Verdict::NotCompared };
+        let verdict = if speculating.is_empty() && all_failed {
+            SpeculationVerdict::AllFailed
+        } else {
+            SpeculationVerdict::NotCompared
+        };
         return (simplest(tied), verdict);
     }
     let ends = |entry: &Ranked| {
@@ -128,28 +132,28 @@ pub fn choose(
         speculating.iter().copied().filter(|(_, entry)| ends(entry).is_some_and(|(low, _)| low > 0.0)).collect();
     if let Some((best, _)) = proven.first() {
         let ties = |(row, _): &&&(usize, &Ranked)| replaces(judge.scores, *row, *best, &judge.via, comparisons);
-        return (simplest(proven.iter().filter(ties).copied().collect()), Verdict::Pays);
+        return (simplest(proven.iter().filter(ties).copied().collect()), SpeculationVerdict::Pays);
     }
     let all: Vec<Option<(f64, f64)>> = speculating.iter().map(|(_, entry)| ends(entry)).collect();
     let has_pairs = speculating.iter().any(|(_, entry)| entry.speedup.is_some());
-    (off, decided(&all).unwrap_or_else(|| Verdict::CannotTell(blame.uncertainty(has_pairs))))
+    (off, decided(&all).unwrap_or_else(|| SpeculationVerdict::CannotTell(blame.uncertainty(has_pairs))))
 }
 
 /// Whether a simpler row may be chosen in place of the best: it ties with it and is measured to be hardly slower. Each is
 /// compared with the best itself, never with another that ties with it.
 pub fn replaces(scores: &Scores, row: usize, best: usize, via: &[usize], comparisons: usize) -> bool {
-    let ties = |lead: Lead| relation(&lead, comparisons) == Relation::Tied && lead.median >= -GIVEN_UP;
+    let ties = |lead: Lead| relation(&lead, comparisons) == PairRelation::Tied && lead.median >= -GIVEN_UP;
     row == best || scores.lead(row, best, via).is_some_and(ties)
 }
 
 /// The verdict that follows from the ends of the leads of speculating configurations over no speculation; `None` if they
 /// decide nothing. Ends that are unknown exclude nothing.
-pub fn decided(leads: &[Option<(f64, f64)>]) -> Option<Verdict> {
+pub fn decided(leads: &[Option<(f64, f64)>]) -> Option<SpeculationVerdict> {
     let all_below = |most: f64| leads.iter().all(|ends| ends.is_some_and(|(_, high)| high < most));
     match () {
-        () if leads.iter().flatten().any(|(low, _)| *low > 0.0) => Some(Verdict::Pays),
-        () if all_below(0.0) => Some(Verdict::DoesNotPay),
-        () if all_below(WORTHWHILE) => Some(Verdict::Tie),
+        () if leads.iter().flatten().any(|(low, _)| *low > 0.0) => Some(SpeculationVerdict::Pays),
+        () if all_below(0.0) => Some(SpeculationVerdict::DoesNotPay),
+        () if all_below(WORTHWHILE) => Some(SpeculationVerdict::Tie),
         () => None,
     }
 }

@@ -4,7 +4,7 @@
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use super::{
-    Looks, Verdict,
+    Looks, SpeculationVerdict,
     choice::{Judge, decided},
     scores::Scores,
 };
@@ -39,7 +39,7 @@ impl Ends {
 }
 
 /// The verdict on some rows, the first without speculation.
-fn verdict(rows: &[Vec<Option<f64>>], looks: Looks) -> Option<Verdict> {
+fn verdict(rows: &[Vec<Option<f64>>], looks: Looks) -> Option<SpeculationVerdict> {
     let scores = Scores::new(rows.iter().cloned(), Some(0), looks);
     let judge = Judge { scores: &scores, off: Some(0), via: vec![0] };
     let standings = judge.standings(rows.len());
@@ -75,8 +75,8 @@ fn races(count: u64, correlation: f64, leads: [f64; ROWS - 1], planned: Option<u
             }
         }
         match found {
-            Some(Verdict::Pays) => ends.pays += 1,
-            Some(Verdict::DoesNotPay) => ends.does_not_pay += 1,
+            Some(SpeculationVerdict::Pays) => ends.pays += 1,
+            Some(SpeculationVerdict::DoesNotPay) => ends.does_not_pay += 1,
             Some(_) => ends.ties += 1,
             None => ends.open += 1,
         }

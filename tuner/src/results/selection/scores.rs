@@ -7,7 +7,7 @@
 //! blocks resemble each other, or may do so, they count as fewer.
 
 use super::{
-    Interval, IntervalKind, Looks,
+    Interval, Looks, RangeKind,
     serial::{self, SerialCorrelation, inflation},
     slow,
 };
@@ -29,7 +29,7 @@ const PASSES: usize = 32;
 pub struct Scores {
     rows: Vec<Vec<Option<f64>>>,
     /// Of a single score, corrected for the correlation of blocks.
-    scatter: Option<Estimate>,
+    scatter: Option<ScoreEstimate>,
     /// The relative deviation of a single score as it is seen.
     deviation: Option<f64>,
     /// Cells (row, column) that are far slower than the rest of their row.
@@ -40,7 +40,7 @@ pub struct Scores {
 
 /// A variance with its degrees of freedom.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Estimate {
+struct ScoreEstimate {
     variance: f64,
     freedom: f64,
 }
@@ -76,7 +76,7 @@ impl Scores {
             let of = |row: &Vec<Option<f64>>| row.iter().zip(off).map(|(a, b)| Some((*a)? - (*b)?)).collect();
             let others = rows.iter().enumerate().filter(|(row, _)| Some(*row) != off_row);
             let series: Vec<Vec<Option<f64>>> = others.map(|(_, row)| of(row)).collect();
-            let deviation = scatter.map_or(0.0, |scatter: Estimate| scatter.variance.sqrt());
+            let deviation = scatter.map_or(0.0, |scatter: ScoreEstimate| scatter.variance.sqrt());
             serial::correlation(&series).or_else(|| serial::assumed(&series, deviation))
         };
         let serial = match looks {
@@ -124,17 +124,17 @@ impl Scores {
         let count = pairs.len() as f64;
         let mean = pairs.iter().sum::<f64>() / count;
         // The variance of a difference of two scores.
-        let pooled = self.scatter.map(|scatter| Estimate { variance: 2.0 * scatter.variance, ..scatter });
+        let pooled = self.scatter.map(|scatter| ScoreEstimate { variance: 2.0 * scatter.variance, ..scatter });
         // Correlated blocks count as fewer, for the mean and for the scatter alike.
         let inflation = inflation(self.serial.map_or(0.0, |serial| serial.lag_one), count);
         let effective = count / inflation;
         let error = pooled.map(|pooled| {
-            let own = Estimate {
+            let own = ScoreEstimate {
                 variance: own.variance * (count - 1.0).max(1.0) / (count - inflation).max(LEAST_FREEDOM),
                 freedom: own.freedom / inflation,
             };
             let unlike = variance_ratio_above(own.variance / pooled.variance, own.freedom, pooled.freedom) < UNLIKE;
-            let Estimate { variance, freedom } = if unlike { own } else { pooled };
+            let ScoreEstimate { variance, freedom } = if unlike { own } else { pooled };
             ((variance / effective).sqrt(), freedom)
         });
         Some(Lead { mean, median: median(pairs.clone())?, pairs: pairs.len(), error, effective, looks: self.looks })
@@ -162,12 +162,12 @@ impl Lead {
                 median: self.median.clamp(low, high).exp(),
                 low: low.exp(),
                 high: high.exp(),
-                kind: IntervalKind::Confidence,
+                kind: RangeKind::Confidence,
                 coverage: 1.0 - 2.0 * ERROR,
             },
             None => {
                 let ratio = self.median.exp();
-                Interval { median: ratio, low: ratio, high: ratio, kind: IntervalKind::Single, coverage: 0.0 }
+                Interval { median: ratio, low: ratio, high: ratio, kind: RangeKind::Single, coverage: 0.0 }
             }
         }
     }
@@ -189,7 +189,7 @@ impl Lead {
 /// The scatter of scores of unpaired configurations, as logarithms.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    scatter: Option<Estimate>,
+    scatter: Option<ScoreEstimate>,
 }
 
 impl Sample {
@@ -199,7 +199,7 @@ impl Sample {
         let (squares, freedom) = own
             .fold((0.0, 0.0), |(squares, freedom), own| (squares + own.variance * own.freedom, freedom + own.freedom));
         let variance = (squares / freedom).max(STEADIEST * STEADIEST);
-        Self { scatter: (freedom > 0.0).then_some(Estimate { variance, freedom }) }
+        Self { scatter: (freedom > 0.0).then_some(ScoreEstimate { variance, freedom }) }
     }
 
     /// The lead of some scores over others; `None` without scores.
@@ -207,9 +207,9 @@ impl Sample {
         let mean = |scores: &[f64]| scores.iter().sum::<f64>() / scores.len() as f64;
         let (this, that) = (spread(scores)?, spread(over)?);
         let error = self.scatter.map(|pooled| {
-            let of = |own: Estimate, count: usize| {
+            let of = |own: ScoreEstimate, count: usize| {
                 let unlike = variance_ratio_above(own.variance / pooled.variance, own.freedom, pooled.freedom) < UNLIKE;
-                let Estimate { variance, freedom } = if unlike { own } else { pooled };
+                let ScoreEstimate { variance, freedom } = if unlike { own } else { pooled };
                 (variance / count as f64, freedom)
             };
             let (one, other) = (of(this, scores.len()), of(that, over.len()));
@@ -228,17 +228,17 @@ impl Sample {
 }
 
 /// The variance of some values around their mean; `None` without values.
-fn spread(values: &[f64]) -> Option<Estimate> {
+fn spread(values: &[f64]) -> Option<ScoreEstimate> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (!values.is_empty()).then(|| Estimate { variance: squares / (count - 1.0).max(1.0), freedom: count - 1.0 })
+    (!values.is_empty()).then(|| ScoreEstimate { variance: squares / (count - 1.0).max(1.0), freedom: count - 1.0 })
 }
 
 /// The scatter of a single score after removing the effects of its configuration and block. Deliberately not robust: if
 /// some trials are far off for no known reason, intervals must become wider.
 /// The second value are the scores without these effects.
-fn scatter(rows: &[Vec<Option<f64>>]) -> Option<(Estimate, Vec<Vec<Option<f64>>>)> {
+fn scatter(rows: &[Vec<Option<f64>>]) -> Option<(ScoreEstimate, Vec<Vec<Option<f64>>>)> {
     let columns = rows.iter().map(Vec::len).max()?;
     let used_rows = rows.iter().filter(|row| row.iter().flatten().count() > 0).count();
     let used_columns =
@@ -251,12 +251,12 @@ fn scatter(rows: &[Vec<Option<f64>>]) -> Option<(Estimate, Vec<Vec<Option<f64>>>
         (0..columns).for_each(|at| center(residuals.iter_mut().filter_map(|row| row.get_mut(at)?.as_mut())));
     }
     let squares: f64 = residuals.iter().flatten().flatten().map(|residual| residual * residual).sum();
-    Some((Estimate { variance: (squares / freedom).max(STEADIEST * STEADIEST), freedom }, residuals))
+    Some((ScoreEstimate { variance: (squares / freedom).max(STEADIEST * STEADIEST), freedom }, residuals))
 }
 
 /// The scatter of scores whose blocks are correlated: a variance around means that are estimated from few of them is too
 /// low, and is less certain.
-fn correlated(scatter: Estimate, rows: &[Vec<Option<f64>>], serial: Option<SerialCorrelation>) -> Estimate {
+fn correlated(scatter: ScoreEstimate, rows: &[Vec<Option<f64>>], serial: Option<SerialCorrelation>) -> ScoreEstimate {
     let Some(SerialCorrelation { lag_one, .. }) = serial else { return scatter };
     let counts = rows.iter().map(|row| row.iter().flatten().count() as f64).filter(|count| *count > 1.0);
     let (mut all, mut left, mut worth) = (0.0, 0.0, 0.0);
@@ -270,7 +270,7 @@ fn correlated(scatter: Estimate, rows: &[Vec<Option<f64>>], serial: Option<Seria
         return scatter;
     }
     let variance = scatter.variance * all / left.max(LEAST_FREEDOM);
-    Estimate { variance, freedom: scatter.freedom * worth / all }
+    ScoreEstimate { variance, freedom: scatter.freedom * worth / all }
 }
 
 /// Subtracts the mean.

@@ -39,7 +39,7 @@ pub struct SerialCorrelation {
     /// Number of blocks.
     pub blocks: usize,
     /// Where the correlation comes from.
-    pub basis: Basis,
+    pub basis: IntervalBasis,
     /// Whether it is significant.
     pub found: bool,
 }
@@ -47,7 +47,7 @@ pub struct SerialCorrelation {
 /// Where a correlation comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Basis {
+pub enum IntervalBasis {
     /// Estimated, and significant.
     Estimate,
     /// The upper bound of an estimate, for intervals that hold at every look.
@@ -116,7 +116,7 @@ pub fn bound(residuals: &[Vec<Option<f64>>], freedom: f64) -> Option<SerialCorre
         if expected(middle) < upper { low = middle } else { high = middle }
     }
     let found = used.len() >= FEWEST && estimate - TO_FOUND * error > expected(0.0);
-    Some(SerialCorrelation { lag_one: high, blocks: used.len(), basis: Basis::Bound, found })
+    Some(SerialCorrelation { lag_one: high, blocks: used.len(), basis: IntervalBasis::Bound, found })
 }
 
 /// The correlation of the series, each a configuration's paired differences by block in order of time; `None` unless it
@@ -156,7 +156,7 @@ pub fn correlation(series: &[Vec<Option<f64>>]) -> Option<SerialCorrelation> {
     // The estimate around an estimated mean is too low by about (1 + 3r) / n (Kendall 1954).
     let (found, count) = (products / squares, used.len() as f64);
     let lag_one = (found + (1.0 + 3.0 * found) / count).clamp(0.0, MOST);
-    Some(SerialCorrelation { lag_one, blocks: used.len(), basis: Basis::Estimate, found: true })
+    Some(SerialCorrelation { lag_one, blocks: used.len(), basis: IntervalBasis::Estimate, found: true })
 }
 
 /// The correlation to assume of blocks that are too few to show one, where single scores scatter by this much.
@@ -164,7 +164,7 @@ pub fn assumed(series: &[Vec<Option<f64>>], scatter: f64) -> Option<SerialCorrel
     let columns = series.iter().map(Vec::len).max().unwrap_or_default();
     let blocks = (0..columns).filter(|at| series.iter().any(|row| row.get(*at).is_some_and(Option::is_some))).count();
     let is_so = scatter > UNSTEADY && (1..FEWEST).contains(&blocks);
-    is_so.then_some(SerialCorrelation { lag_one: ASSUMED, blocks, basis: Basis::Assumed, found: false })
+    is_so.then_some(SerialCorrelation { lag_one: ASSUMED, blocks, basis: IntervalBasis::Assumed, found: false })
 }
 
 fn centred(row: &[Option<f64>]) -> Vec<Option<f64>> {
@@ -224,7 +224,7 @@ mod tests {
     fn few_repeats_that_vary_much_are_taken_as_correlated() {
         let few = [vec![Some(0.1), Some(0.4), None]];
         assert_eq!(assumed(&few, 0.05), None);
-        assert_eq!(assumed(&few, 0.2).map(|found| (found.blocks, found.basis)), Some((2, Basis::Assumed)));
+        assert_eq!(assumed(&few, 0.2).map(|found| (found.blocks, found.basis)), Some((2, IntervalBasis::Assumed)));
         assert_eq!(assumed(&[vec![Some(0.1); 5]], 0.2), None, "five blocks show it");
     }
     #[test]
@@ -256,7 +256,7 @@ mod tests {
             let found = inflation(lag_one, f64::from(count));
             assert!((found - sum / f64::from(count)).abs() < 1e-9, "{found}");
         }
-        let all = SerialCorrelation { lag_one: 0.98, blocks: 3, basis: Basis::Bound, found: false };
+        let all = SerialCorrelation { lag_one: 0.98, blocks: 3, basis: IntervalBasis::Bound, found: false };
         assert!((1.0..1.1).contains(&all.effective()), "{all:?}");
     }
 }

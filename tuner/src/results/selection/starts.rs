@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
-use super::{Placed, Race, Ranked, Verdict, blocks::InOrder, choice::WORTHWHILE, scores::ERROR};
+use super::{
+    ConfigurationRace, Ranked, RankedPlace, SpeculationVerdict, blocks::InOrder, choice::WORTHWHILE, scores::ERROR,
+};
 use crate::{
     statistics::{median, student::quantile_above},
     trials::{configuration::Configuration, record::Record},
@@ -50,7 +52,7 @@ impl Starts {
     /// The starts of the configuration that a verdict is about, the chosen row or the best that speculates, and of no
     /// speculation, with the ratio of the two. Entries are best first.
     pub(super) fn behind(
-        race: &Race<'_>,
+        race: &ConfigurationRace<'_>,
         entries: &[(usize, &Ranked)],
         chosen: Option<usize>,
         off: usize,
@@ -86,18 +88,20 @@ impl Starts {
     }
 
     /// The starts of one row and of another that it is compared with.
-    pub(super) fn of_pair(race: &Race<'_>, row: usize, over: usize, metric: Metric) -> Option<Self> {
+    pub(super) fn of_pair(race: &ConfigurationRace<'_>, row: usize, over: usize, metric: Metric) -> Option<Self> {
         let configuration = (*race.keys().nth(row)?).clone();
         Some(Self::from_scores(configuration, &starts_of(race, row, metric), &starts_of(race, over, metric)))
     }
 
     /// Whether differences between starts may explain what a verdict rests on: the median ratio of its subject to no
     /// speculation.
-    pub fn explain(&self, verdict: Verdict, ratio: f64) -> bool {
+    pub fn explain(&self, verdict: SpeculationVerdict, ratio: f64) -> bool {
         let lead = match verdict {
-            Verdict::Pays | Verdict::DoesNotPay => ratio.ln().abs(),
-            Verdict::Tie => WORTHWHILE,
-            Verdict::CannotTell(_) | Verdict::AllFailed | Verdict::NotCompared => return false,
+            SpeculationVerdict::Pays | SpeculationVerdict::DoesNotPay => ratio.ln().abs(),
+            SpeculationVerdict::Tie => WORTHWHILE,
+            SpeculationVerdict::CannotTell(_) | SpeculationVerdict::AllFailed | SpeculationVerdict::NotCompared => {
+                return false;
+            }
         };
         self.explain_lead(lead)
     }
@@ -123,9 +127,9 @@ impl Starts {
 }
 
 /// The logarithm of the score of each start of a row: the median over its trials.
-fn starts_of(race: &Race<'_>, row: usize, metric: Metric) -> Vec<f64> {
+fn starts_of(race: &ConfigurationRace<'_>, row: usize, metric: Metric) -> Vec<f64> {
     let mut by_start: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-    for Placed { record, start, .. } in race.values().nth(row).into_iter().flatten() {
+    for RankedPlace { record, start, .. } in race.values().nth(row).into_iter().flatten() {
         let figures = record.measurement().filter(|figures| figures.exclusion().is_none());
         by_start.entry(*start).or_default().extend(figures.and_then(|one| one.score(metric)).map(f64::ln));
     }
@@ -146,11 +150,11 @@ mod tests {
     #[test]
     fn two_starts_of_each_decide_a_clear_lead_and_no_small_one() {
         let steady = starts(&[130.0, 131.0], &[100.0, 99.5]);
-        assert!(!steady.explain(Verdict::Pays, 1.3), "{steady:?}");
-        assert!(steady.explain(Verdict::Pays, 1.03), "{steady:?}");
+        assert!(!steady.explain(SpeculationVerdict::Pays, 1.3), "{steady:?}");
+        assert!(steady.explain(SpeculationVerdict::Pays, 1.03), "{steady:?}");
         // As met: one start at 1.05, the other at 1.67 of no speculation.
         let wild = starts(&[105.0, 167.0], &[100.0, 101.0]);
-        assert!(wild.explain(Verdict::Pays, 1.35), "{wild:?}");
+        assert!(wild.explain(SpeculationVerdict::Pays, 1.35), "{wild:?}");
         assert!(wild.largest_ratio.is_some_and(|ratio| (ratio - 167.0 / 105.0).abs() < 1e-9));
     }
 
@@ -158,9 +162,9 @@ mod tests {
     fn one_start_of_the_subject_must_exceed_the_difference_of_the_baseline() {
         let once = starts(&[130.0], &[100.0, 110.0]);
         assert_eq!((once.of_subject, once.of_baseline), (1, 2));
-        assert!(once.explain(Verdict::Pays, 1.09) && !once.explain(Verdict::Pays, 1.2));
-        assert!(once.explain(Verdict::Tie, 1.0), "a tie within 5% is not shown");
+        assert!(once.explain(SpeculationVerdict::Pays, 1.09) && !once.explain(SpeculationVerdict::Pays, 1.2));
+        assert!(once.explain(SpeculationVerdict::Tie, 1.0), "a tie within 5% is not shown");
         let unknown = starts(&[130.0], &[100.0]);
-        assert_eq!((unknown.largest_ratio, unknown.explain(Verdict::Pays, 1.001)), (None, false));
+        assert_eq!((unknown.largest_ratio, unknown.explain(SpeculationVerdict::Pays, 1.001)), (None, false));
     }
 }

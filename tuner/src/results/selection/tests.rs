@@ -5,14 +5,14 @@ use crate::{
     fixtures::synthetic,
     trials::{
         configuration::{Real, TableRow},
-        record::{ArrivalFigures, Origin, Outcome, Stalls, Steady, Trial},
+        record::{ArrivalFigures, Outcome, Stalls, Steady, Trial, TrialOrigin},
     },
 };
 
 fn record(shape: &str, repeat: usize, rate: f64) -> Record {
     let shape: TreeShape = shape.parse().expect("a shape");
     let role = if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
-    let trial = Trial { configuration: Configuration::of(shape), load: Load::BatchSize(1), repeat };
+    let trial = Trial { configuration: Configuration::of(shape), load: TrialLoad::BatchSize(1), repeat };
     synthetic::record(trial, role, rate)
 }
 
@@ -31,7 +31,7 @@ fn records(rates: &[(&str, &[f64])]) -> Vec<Record> {
 }
 
 /// Ranks `(shape, rate of each repeat)`; checks the order, the choice and the verdict.
-fn check(rates: &[(&str, &[f64])], order: &[&str], chosen: &str, verdict: Verdict) {
+fn check(rates: &[(&str, &[f64])], order: &[&str], chosen: &str, verdict: SpeculationVerdict) {
     for metric in [Metric::Throughput, Metric::Latency] {
         let ranking = &rank(&records(rates), metric)[0];
         let found: Vec<String> = ranking.entries.iter().map(|entry| entry.configuration.shape.to_string()).collect();
@@ -45,15 +45,15 @@ const OFF: (&str, &[f64]) = ("0,1,1", &[100.0, 101.0, 99.0]);
 
 #[test]
 fn the_best_wins_and_a_tie_goes_to_the_simpler() {
-    check(&[OFF, ("3,1,4", &[200.0, 202.0, 197.0])], &["3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
+    check(&[OFF, ("3,1,4", &[200.0, 202.0, 197.0])], &["3,1,4", "0,1,1"], "3,1,4", SpeculationVerdict::Pays);
     // The bigger tree is better by half a percent, which is negligible.
     let trees: [(&str, &[f64]); 2] = [("3,4,8", &[201.0, 204.0, 199.0]), ("3,1,4", &[200.0, 202.0, 198.0])];
-    check(&[OFF, trees[0], trees[1]], &["3,4,8", "3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
+    check(&[OFF, trees[0], trees[1]], &["3,4,8", "3,1,4", "0,1,1"], "3,1,4", SpeculationVerdict::Pays);
     check(
         &[OFF, ("3,1,4", &[80.0, 82.0, 79.0]), ("2,1,3", &[70.0, 71.0, 70.0])],
         &["0,1,1", "3,1,4", "2,1,3"],
         "0,1,1",
-        Verdict::DoesNotPay,
+        SpeculationVerdict::DoesNotPay,
     );
 }
 
@@ -61,15 +61,15 @@ fn the_best_wins_and_a_tie_goes_to_the_simpler() {
 fn what_is_not_shown_is_not_claimed() {
     // Better in the median, but not in every pair.
     let wild: (&str, &[f64]) = ("3,1,4", &[110.0, 95.0, 120.0]);
-    check(&[OFF, wild], &["3,1,4", "0,1,1"], "0,1,1", Verdict::CannotTell(Uncertainty::Noise));
+    check(&[OFF, wild], &["3,1,4", "0,1,1"], "0,1,1", SpeculationVerdict::CannotTell(Uncertainty::Noise));
     let close: (&str, &[f64]) = ("3,1,4", &[103.0, 101.0, 104.0]);
-    check(&[OFF, close], &["3,1,4", "0,1,1"], "0,1,1", Verdict::CannotTell(Uncertainty::FewRepeats));
+    check(&[OFF, close], &["3,1,4", "0,1,1"], "0,1,1", SpeculationVerdict::CannotTell(Uncertainty::FewRepeats));
     let once: [(&str, &[f64]); 2] = [("0,1,1", &[100.0]), ("3,1,4", &[150.0])];
-    check(&once, &["3,1,4", "0,1,1"], "0,1,1", Verdict::CannotTell(Uncertainty::OneRepeat));
+    check(&once, &["3,1,4", "0,1,1"], "0,1,1", SpeculationVerdict::CannotTell(Uncertainty::OneRepeat));
     // A negligible difference over many repeats.
     let (off, tree): (Vec<f64>, Vec<f64>) =
         (0..12).map(|at| (100.0 + f64::from(at % 3), 100.5 + f64::from((at + 1) % 3))).unzip();
-    check(&[("0,1,1", &off), ("3,1,4", &tree)], &["3,1,4", "0,1,1"], "0,1,1", Verdict::Tie);
+    check(&[("0,1,1", &off), ("3,1,4", &tree)], &["3,1,4", "0,1,1"], "0,1,1", SpeculationVerdict::Tie);
 }
 
 /// Rates of a real server whose first repeats were slow: whether speculation pays is open, but the large tree that runs now
@@ -81,7 +81,7 @@ fn what_runs_now_is_replaced_although_the_verdict_is_open() {
     let trees: [(&str, &[f64]); 2] = [("5,4,8", &[1565.0, 3119.0, 3105.0]), ("5,8,32", &[905.0, 1438.0, 1450.0])];
     let records = records(&[off, chains[0], chains[1], trees[0], trees[1]]);
     let ranking = &rank(&records, Metric::Throughput)[0];
-    assert_eq!(ranking.verdict, Verdict::CannotTell(Uncertainty::Noise));
+    assert_eq!(ranking.verdict, SpeculationVerdict::CannotTell(Uncertainty::Noise));
     let instead_of = |shape: &str| {
         let current = Configuration::of(shape.parse().expect("a shape"));
         let found = replacement(&records, ranking, &current, Metric::Throughput);
@@ -101,7 +101,7 @@ fn what_runs_now_gives_way_to_the_choice_and_stays_where_it_ties_with_it() {
         let current = Configuration::of(shape.parse().expect("a shape"));
         replacement(&records, ranking, &current, Metric::Throughput).map(|one| one.configuration.shape.to_string())
     };
-    assert_eq!(ranking.verdict, Verdict::Pays);
+    assert_eq!(ranking.verdict, SpeculationVerdict::Pays);
     assert_eq!(instead_of("5,1,6").as_deref(), Some("3,1,4"), "the choice, which is simpler than the best");
     assert_eq!((instead_of("3,4,8"), instead_of("3,1,4")), (None, None));
 }
@@ -118,7 +118,7 @@ fn a_tie_is_not_carried_on_and_a_busy_machine_is_not_believed() {
         ("0,1,1", &[1026.0, 1061.0, 1295.0]),
     ];
     let ranking = &rank(&records(&rates), Metric::Throughput)[0];
-    assert!(matches!(ranking.verdict, Verdict::CannotTell(_)), "{:?}", ranking.verdict);
+    assert!(matches!(ranking.verdict, SpeculationVerdict::CannotTell(_)), "{:?}", ranking.verdict);
     assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));
 }
 
@@ -141,7 +141,7 @@ fn stalls_that_steps_tell_neither_win_nor_lose() {
         });
     }
     let ranking = &rank(&records, Metric::Throughput)[0];
-    assert_eq!(ranking.verdict, Verdict::DoesNotPay);
+    assert_eq!(ranking.verdict, SpeculationVerdict::DoesNotPay);
     let wall = ranking.disturbance.wall_speedup.expect("the wall clock says something else");
     assert!(wall > 2.0 && ranking.disturbance.marked == 6, "{:?}", ranking.disturbance);
     // A trial in which nearly every step stalls is omitted.
@@ -149,7 +149,7 @@ fn stalls_that_steps_tell_neither_win_nor_lose() {
         figures(record).stalls = Some(Stalls { of_time: 0.9, of_steps: 0.9 });
     }
     let ranking = &rank(&records, Metric::Throughput)[0];
-    assert_eq!(ranking.verdict, Verdict::CannotTell(Uncertainty::BusyMachine));
+    assert_eq!(ranking.verdict, SpeculationVerdict::CannotTell(Uncertainty::BusyMachine));
     let off = ranking.entries.iter().find(|entry| entry.configuration.is_off()).expect("it ran");
     assert_eq!((ranking.disturbance.left_out, off.left_out), (3, 3));
     let reasons: Vec<Option<Exclusion>> = records.iter().map(|record| ranking.exclusion(record)).collect();
@@ -172,7 +172,7 @@ fn a_configuration_whose_repeats_disagree_is_not_chosen() {
     let noisy: (&str, &[f64]) = ("5,4,8", &[60.0, 205.0, 260.0]);
     let ranking = &rank(&records(&[OFF, noisy, ("3,1,4", &[150.0, 151.0, 152.0])]), Metric::Throughput)[0];
     assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));
-    assert_eq!(ranking.verdict, Verdict::CannotTell(Uncertainty::Noise));
+    assert_eq!(ranking.verdict, SpeculationVerdict::CannotTell(Uncertainty::Noise));
 }
 
 #[test]
@@ -181,14 +181,19 @@ fn what_every_pair_speaks_for_is_no_tie() {
     // A gain of three percent in every pair, while the machine drifts by far more than that.
     let (plain, better): (Vec<f64>, Vec<f64>) =
         [200.0, 180.5, 221.0, 160.2, 240.0].map(|rate| (rate, rate * 1.03)).into_iter().unzip();
-    check(&[off, ("3,4,8", &better), ("3,1,4", &plain)], &["3,4,8", "3,1,4", "0,1,1"], "3,4,8", Verdict::Pays);
+    check(
+        &[off, ("3,4,8", &better), ("3,1,4", &plain)],
+        &["3,4,8", "3,1,4", "0,1,1"],
+        "3,4,8",
+        SpeculationVerdict::Pays,
+    );
 }
 
 /// The records of two shards, the second on a host of half the speed.
 fn two_shards() -> Vec<Record> {
     let mut all = Vec::new();
     for (index, (speed, candidate, gain)) in [(1.0, "3,1,4", 1.5), (0.5, "2,1,3", 1.3)].into_iter().enumerate() {
-        let origin = Origin { journal: format!("j{index}"), host: format!("h{index}"), shard: None };
+        let origin = TrialOrigin { journal: format!("j{index}"), host: format!("h{index}"), shard: None };
         for (shape, worth) in [("0,1,1", 1.0), (candidate, gain)] {
             for (repeat, noise) in [1.0, 1.02, 0.99].into_iter().enumerate() {
                 let rate = 100.0 * speed * worth * if shape == candidate { 1.0 + (noise - 1.0) * 0.4 } else { noise };
@@ -226,7 +231,7 @@ fn what_is_measured_after_a_long_pause_is_not_paired_with_what_came_before() {
     records.iter_mut().enumerate().for_each(|(at, record)| record.finished_at = 1000 + at as u64);
     let both = relative(
         &records,
-        Load::BatchSize(1),
+        TrialLoad::BatchSize(1),
         &Configuration::of("3,1,4".parse().expect("a shape")),
         &Configuration::of(TreeShape::OFF),
         Metric::Throughput,
@@ -242,18 +247,18 @@ fn what_is_measured_after_a_long_pause_is_not_paired_with_what_came_before() {
 fn a_load_with_which_all_keep_up_is_judged_by_latency() {
     let mut records = records(&[("0,1,1", &[256.0, 256.1, 255.9]), ("1,1,2", &[256.0, 256.2, 255.8])]);
     for record in &mut records {
-        record.trial.load = Load::RequestRate(Real(4.0));
+        record.trial.load = TrialLoad::RequestRate(Real(4.0));
         let latency = if record.trial.configuration.is_off() { 72.0 } else { 37.0 } + 0.2 * record.trial.repeat as f64;
         let figures = figures(record);
         (figures.requests, figures.elapsed_s) = (48, 11.8);
         figures.latency_ms =
-            Spread { min: latency, median: latency, p90: latency, p99: latency, max: latency, count: 48 };
+            TrialSpread { min: latency, median: latency, p90: latency, p99: latency, max: latency, count: 48 };
         figures.arrivals =
             Some(ArrivalFigures { offered_per_s: 4.0, offered_tokens_per_s: 256.0, unserved_at_last: 1 });
     }
     let ranking = &rank(&records, Metric::Throughput)[0];
     assert!(ranking.keeps_up && ranking.metric == Metric::Latency);
-    assert_eq!(ranking.verdict, Verdict::Pays, "in latency");
+    assert_eq!(ranking.verdict, SpeculationVerdict::Pays, "in latency");
     assert_eq!(ranking.entries[0].request_rate.expect("rates").offered, 4.0);
     // If one configuration does not keep up, throughput distinguishes them.
     figures(&mut records[0]).elapsed_s = 20.0;
@@ -262,7 +267,7 @@ fn a_load_with_which_all_keep_up_is_judged_by_latency() {
 
 #[test]
 fn runs_that_are_not_paired_are_told_apart_or_are_too_noisy() {
-    let key = (Load::BatchSize(1), Configuration::of("3,1,4".parse().expect("a shape")));
+    let key = (TrialLoad::BatchSize(1), Configuration::of("3,1,4".parse().expect("a shape")));
     let check = |first: &[f64], second: &[f64], expected: Change| {
         let (first, second) = (records(&[("3,1,4", first)]), records(&[("3,1,4", second)]));
         let found = across(&first, &second, Metric::Throughput);
@@ -281,7 +286,7 @@ fn a_table_is_not_mistaken_for_no_speculation() {
     let row = TableRow { max_running_batch: 8, shape: "3,1,4".parse().expect("a shape") };
     let table = Configuration { table: vec![row], ..off.clone() };
     let measured = |configuration: &Configuration, role: Role, rate: f64| {
-        let trial = Trial { configuration: configuration.clone(), load: Load::BatchSize(1), repeat: 0 };
+        let trial = Trial { configuration: configuration.clone(), load: TrialLoad::BatchSize(1), repeat: 0 };
         synthetic::record(trial, role, rate)
     };
     let records = [measured(&table, Role::Candidate, 200.0), measured(&off, Role::NoSpeculation, 100.0)];
@@ -311,7 +316,7 @@ fn failures_come_last_with_their_reason() {
     let ranking = &rank(&[failed, record("0,1,1", 0, 100.0)], Metric::Throughput)[0];
     assert_eq!(ranking.entries[1].failure.as_deref(), Some("why"));
     assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));
-    assert_eq!((ranking.entries[1].speedup, ranking.verdict), (None, Verdict::AllFailed));
+    assert_eq!((ranking.entries[1].speedup, ranking.verdict), (None, SpeculationVerdict::AllFailed));
     let alone = &rank(&[record("0,1,1", 0, 100.0)], Metric::Throughput)[0];
-    assert_eq!(alone.verdict, Verdict::NotCompared, "nothing was tried");
+    assert_eq!(alone.verdict, SpeculationVerdict::NotCompared, "nothing was tried");
 }

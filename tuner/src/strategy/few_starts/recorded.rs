@@ -16,7 +16,7 @@ use crate::{
     trials::record::{Outcome, Trial},
 };
 
-const LOADS: [Load; 3] = [Load::BatchSize(1), Load::BatchSize(8), Load::BatchSize(32)];
+const LOADS: [TrialLoad; 3] = [TrialLoad::BatchSize(1), TrialLoad::BatchSize(8), TrialLoad::BatchSize(32)];
 
 /// Accept length, and output tokens per second under each load: medians of three repeats, for no speculation and the
 /// default of nine.
@@ -37,7 +37,7 @@ const MEASURED: [(&str, f64, [f64; 3]); 14] = [
     ("5,4,16", 2.793, [496.1, 2765.9, 8278.1]),
 ];
 
-fn measured(shape: TreeShape, load: Load) -> (f64, f64) {
+fn measured(shape: TreeShape, load: TrialLoad) -> (f64, f64) {
     let at = LOADS.iter().position(|one| *one == load).expect("a load that was measured");
     let of = |(name, length, rates): &(&str, f64, [f64; 3])| {
         let is_it = *name == shape.to_string() || (shape.is_off() && *name == "0,1,1");
@@ -46,12 +46,12 @@ fn measured(shape: TreeShape, load: Load) -> (f64, f64) {
     MEASURED.iter().find_map(of).expect("a shape that was measured")
 }
 
-struct Server {
+struct RecordedServer {
     records: Vec<Record>,
     experiment: Experiment,
 }
 
-impl TrialRunner for Server {
+impl TrialRunner for RecordedServer {
     fn measure(&mut self, trial: &Trial) -> Result<&Record, SearchStop> {
         let configuration = &trial.configuration;
         let batch = trial.load.batch_size().expect("a closed loop");
@@ -94,8 +94,8 @@ fn four_starts_tell_what_fourteen_do() {
         restarts: true,
     };
     let tables = rotations(&experiment, &acceptance);
-    let mut server = Server { records: Vec::new(), experiment: experiment.clone() };
-    let mut found = Found::default();
+    let mut server = RecordedServer { records: Vec::new(), experiment: experiment.clone() };
+    let mut found = SearchFindings::default();
     let search = Search { candidates: 1, ..Search::default() };
     run(&search, &experiment, Some(&acceptance), &tables, &mut found, &mut server).expect("it ends");
 

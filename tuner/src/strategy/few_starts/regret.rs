@@ -17,13 +17,13 @@ use crate::{
     trials::record::{Outcome, Trial},
 };
 
-const LOADS: [Load; 3] = [Load::BatchSize(1), Load::BatchSize(8), Load::BatchSize(32)];
+const LOADS: [TrialLoad; 3] = [TrialLoad::BatchSize(1), TrialLoad::BatchSize(8), TrialLoad::BatchSize(32)];
 /// Random engines.
 const ENGINES: u64 = 50;
 
 /// An engine with random costs: those of the model, and steps in the number of verified rows, which the model does not
 /// have, as kernels have them that work on tiles.
-struct Engine {
+struct SimulatedEngine {
     records: Vec<Record>,
     experiment: Experiment,
     costs: [f64; TERMS],
@@ -34,7 +34,7 @@ struct Engine {
     random: StdRng,
 }
 
-impl Engine {
+impl SimulatedEngine {
     fn new(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let space = Space {
@@ -83,7 +83,7 @@ impl Engine {
     }
 
     /// The gap between the choice of selection and the best of the space under a load.
-    fn regret(&self, load: Load) -> f64 {
+    fn regret(&self, load: TrialLoad) -> f64 {
         let batch = load.batch_size().expect("a closed loop");
         let best = self.experiment.entrants.iter().map(|one| self.rate(one.configuration.shape, batch));
         let ranking = rank(self.records.iter().filter(|record| record.trial.load == load), Metric::Throughput);
@@ -99,7 +99,7 @@ impl Engine {
     }
 }
 
-impl TrialRunner for Engine {
+impl TrialRunner for SimulatedEngine {
     fn measure(&mut self, trial: &Trial) -> Result<&Record, SearchStop> {
         if let Some(at) = self.records.iter().position(|record| record.trial == *trial) {
             return Ok(&self.records[at]);
@@ -126,7 +126,7 @@ impl TrialRunner for Engine {
 fn regrets(replayed: bool) -> (Vec<f64>, usize) {
     let (mut all, mut starts) = (Vec::new(), 0);
     for seed in 0..ENGINES {
-        let mut engine = Engine::new(seed);
+        let mut engine = SimulatedEngine::new(seed);
         let experiment = engine.experiment.clone();
         let row = |one: &Candidate| AcceptanceRow {
             shape: one.configuration.shape,
@@ -140,7 +140,7 @@ fn regrets(replayed: bool) -> (Vec<f64>, usize) {
         let table = replayed.then_some(table);
         let tables = table.as_ref().map_or_else(Vec::new, |table| rotations(&experiment, table));
         let search = Search { candidates: 4, ..Search::default() };
-        let mut found = Found::default();
+        let mut found = SearchFindings::default();
         strategy::few_starts(&search, &experiment, table.as_ref(), &tables, &mut found, &mut engine).expect("it ends");
         starts = starts.max(engine.starts());
         all.extend(LOADS.map(|load| engine.regret(load)));

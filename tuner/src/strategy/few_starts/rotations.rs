@@ -66,7 +66,7 @@ mod tests {
         prediction::guide::{AcceptanceRow, AcceptanceSource},
         results::selection::Looks,
         space::Candidate,
-        trials::configuration::Load,
+        trials::configuration::TrialLoad,
     };
 
     /// Tables for chains of these steps at these batch sizes; the experiment also contains a tree.
@@ -86,7 +86,7 @@ mod tests {
         };
         let experiment = Experiment {
             entrants: shapes.iter().map(entrant).collect(),
-            loads: batches.iter().map(|batch| Load::BatchSize(*batch)).chain([Load::Recorded]).collect(),
+            loads: batches.iter().map(|batch| TrialLoad::BatchSize(*batch)).chain([TrialLoad::Recorded]).collect(),
             repeats: 1,
             metric: Metric::Throughput,
             looks: Looks::Planned,

@@ -14,7 +14,7 @@ use crate::{
     trials::record::{Outcome, Trial},
 };
 
-const LOADS: [Load; 3] = [Load::BatchSize(1), Load::BatchSize(8), Load::BatchSize(32)];
+const LOADS: [TrialLoad; 3] = [TrialLoad::BatchSize(1), TrialLoad::BatchSize(8), TrialLoad::BatchSize(32)];
 
 /// A simulated engine whose round time is a sum of costs.
 struct Engine {
@@ -75,11 +75,11 @@ impl Engine {
         (1e3 * batch as f64 * length / ms, length)
     }
 
-    fn search(&mut self, candidates: usize) -> (StopReason, Found) {
+    fn search(&mut self, candidates: usize) -> (StopReason, SearchFindings) {
         let search = Search { candidates, ..Search::default() };
         let tables = rotations(&self.experiment, &self.acceptance);
         let (experiment, acceptance) = (self.experiment.clone(), self.acceptance.clone());
-        let mut found = Found::default();
+        let mut found = SearchFindings::default();
         let stopped = run(&search, &experiment, Some(&acceptance), &tables, &mut found, self).expect("it ends");
         (stopped, found)
     }
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// The gap between the best separately started configuration and the best of the space, as a share.
-    fn regret(&self, load: Load) -> f64 {
+    fn regret(&self, load: TrialLoad) -> f64 {
         let rate = |one: &Candidate| self.rate(&Trial { configuration: one.configuration.clone(), load, repeat: 0 }).0;
         let best = self.experiment.entrants.iter().map(rate).fold(0.0, f64::max);
         let own = self.records.iter().filter(|one| one.trial.load == load && one.role != Role::Probe);
@@ -134,7 +134,7 @@ fn other_settings_are_tried_with_the_fastest_shape_of_each_load() {
     let first = started.iter().position(|one| one.contains("capture_sizes=1,8,32")).expect("they are tried");
     assert!(started[first..].iter().all(|one| one.contains("capture_sizes")), "last: {started:?}");
     assert!(started.len() - first <= LOADS.len(), "one start for each fastest shape: {started:?}");
-    assert!(engine.regret(Load::BatchSize(8)) < 0.01, "{}", engine.regret(Load::BatchSize(8)));
+    assert!(engine.regret(TrialLoad::BatchSize(8)) < 0.01, "{}", engine.regret(TrialLoad::BatchSize(8)));
     assert!(started.len() <= most_starts(&Search { candidates: 2, ..Search::default() }, &engine.experiment, true));
 }
 

@@ -102,7 +102,7 @@ fn experiment(looks: Looks, restarts: bool) -> Experiment {
     let entrant = |at: usize| Candidate { configuration: Configuration::of(shape(at)), role: role(at) };
     Experiment {
         entrants: (0..SHAPES.len()).map(entrant).collect(),
-        loads: vec![Load::BatchSize(1)],
+        loads: vec![TrialLoad::BatchSize(1)],
         repeats: 3,
         metric: Metric::Throughput,
         looks,
@@ -126,8 +126,8 @@ fn wrong(races: u64, looks: Looks, with: impl Fn(&mut Machine)) -> usize {
         with(&mut machine);
         let ended = search(&ask(Until::Decided), &experiment, &[], &mut machine).expect("it ends");
         let verdict = ranking(&machine.records, looks).verdict;
-        assert_eq!(matches!(verdict, Verdict::CannotTell(_)), ended == StopReason::Undecided, "{verdict:?}");
-        matches!(verdict, Verdict::Pays | Verdict::DoesNotPay)
+        assert_eq!(matches!(verdict, SpeculationVerdict::CannotTell(_)), ended == StopReason::Undecided, "{verdict:?}");
+        matches!(verdict, SpeculationVerdict::Pays | SpeculationVerdict::DoesNotPay)
     };
     (0..races).filter(claims).count()
 }
@@ -156,7 +156,9 @@ fn nor_with_an_offset_that_lasts_for_a_start_of_a_server() {
 
 #[test]
 fn small_gains_and_losses_are_decided_with_more_repeats() {
-    for (truth, verdict) in [([1.0, 0.96, 0.95, 0.9], Verdict::DoesNotPay), ([1.0, 1.04, 1.02, 0.9], Verdict::Pays)] {
+    for (truth, verdict) in
+        [([1.0, 0.96, 0.95, 0.9], SpeculationVerdict::DoesNotPay), ([1.0, 1.04, 1.02, 0.9], SpeculationVerdict::Pays)]
+    {
         let mut right = 0;
         for seed in 0..40 {
             let mut machine = Machine::new(seed, truth);
@@ -164,7 +166,7 @@ fn small_gains_and_losses_are_decided_with_more_repeats() {
             assert!(matches!(ended, Ok(StopReason::Decided | StopReason::Undecided)));
             let found = ranking(&machine.records, Looks::Every);
             // A tie excludes gains above 5%, which is right for a loss too.
-            let tie = verdict == Verdict::DoesNotPay && found.verdict == Verdict::Tie;
+            let tie = verdict == SpeculationVerdict::DoesNotPay && found.verdict == SpeculationVerdict::Tie;
             right += usize::from(found.verdict == verdict || tie);
             assert!(open(&found).is_empty() || matches!(ended, Ok(StopReason::Undecided)));
         }
@@ -239,7 +241,7 @@ fn wrong_on_servers(confirm: bool) -> f64 {
         machine.of_start = Some((3, 0.1));
         search(&Search { confirm, ..ask(Until::Repeats) }, &experiment, &[], &mut machine).expect("it ends");
         let verdict = ranking(&machine.records, Looks::PlannedStarts).verdict;
-        matches!(verdict, Verdict::Pays | Verdict::DoesNotPay)
+        matches!(verdict, SpeculationVerdict::Pays | SpeculationVerdict::DoesNotPay)
     };
     (0..RACES).filter(claims).count() as f64 / RACES as f64
 }
@@ -261,7 +263,7 @@ fn a_clear_gain_is_confirmed_with_one_more_start() {
     let of = |at: usize| [3, 4, 5].map(|repeat| (shape(at), repeat));
     assert_eq!(further, [of(0), of(1)].concat());
     let found = ranking(&machine.records, Looks::PlannedStarts);
-    assert_eq!(found.verdict, Verdict::Pays);
+    assert_eq!(found.verdict, SpeculationVerdict::Pays);
     let starts = found.starts.expect("servers");
     assert_eq!((starts.subject.shape, starts.of_subject), (shape(1), 2));
 }

@@ -2,10 +2,10 @@
 
 use engine::DeviceChoice;
 
-use super::{Parts, quote};
+use super::{JobParts, quote};
 
 /// The script. It determines the number of shards when it runs, unless the user gives it.
-pub fn script(parts: &Parts) -> String {
+pub fn script(parts: &JobParts) -> String {
     let title = parts.title("one shard at a time on each visible GPU of this host, merged at the end");
     // Servers run on the GPUs, and acceptance is replayed where the sweep file says.
     let device = if parts.device == DeviceChoice::Auto { "auto" } else { parts.device_flag() };

@@ -2,10 +2,10 @@
 
 use std::path::{Component, Path};
 
-use super::{Parts, place::KUBERNETES_COUNT, quote};
+use super::{JobParts, place::KUBERNETES_COUNT, quote};
 
 /// The manifest. Any JSON string is a valid YAML scalar.
-pub fn manifest(parts: &Parts, shards: usize) -> String {
+pub fn manifest(parts: &JobParts, shards: usize) -> String {
     let title = parts.title(&format!("{shards} shards as an Indexed Job of Kubernetes"));
     let (name, device) = (&parts.name, parts.device_flag());
     let version = env!("CARGO_PKG_VERSION");

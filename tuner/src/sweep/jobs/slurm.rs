@@ -1,9 +1,9 @@
 //! An array job of SLURM.
 
-use super::{Parts, quote};
+use super::{JobParts, quote};
 
 /// The batch script: measures a shard, or merges the shards if called with `merge`.
-pub fn script(parts: &Parts, shards: usize) -> String {
+pub fn script(parts: &JobParts, shards: usize) -> String {
     let title = parts.title(&format!("{shards} shards as an array job of SLURM"));
     let name = &parts.name;
     let device = parts.device_flag();

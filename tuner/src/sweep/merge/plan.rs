@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::trials::{journal::Header, shard::Shard};
+use crate::trials::{journal::JournalHeader, shard::Shard};
 
 /// Maximum number of missing shards to list: a header may claim any number.
 const MOST_NAMED: usize = 1000;
 
 /// Trials in the combined plans of some folders of one sweep; trials that run in every shard count once. 0 if the
 /// strategy decides as it goes.
-pub fn known(headers: &[&Header]) -> usize {
+pub fn known(headers: &[&JournalHeader]) -> usize {
     trials(headers, |_, _| 0)
 }
 
 /// Trials of the whole plan. A missing shard is assumed to have at least as many configurations as the smallest known
 /// one, minus one.
-pub(super) fn whole(headers: &[&Header]) -> usize {
+pub(super) fn whole(headers: &[&JournalHeader]) -> usize {
     // The same in all headers of the sweep.
     let each = headers.first().map_or(0, |header| trials_of_one(header));
     trials(headers, |count, own| {
@@ -26,7 +26,7 @@ pub(super) fn whole(headers: &[&Header]) -> usize {
 
 /// Trials of the folders and of the missing shards. `absent` computes the latter from the number of shards and from the
 /// trials of each known shard without the baselines.
-fn trials(headers: &[&Header], absent: impl Fn(usize, &[usize]) -> usize) -> usize {
+fn trials(headers: &[&JournalHeader], absent: impl Fn(usize, &[usize]) -> usize) -> usize {
     // A strategy that decides as it goes has no plan.
     if headers.iter().all(|header| header.planned == 0) {
         return 0;
@@ -46,7 +46,7 @@ fn trials(headers: &[&Header], absent: impl Fn(usize, &[usize]) -> usize) -> usi
 }
 
 /// Shards without a folder, at most [`MOST_NAMED`]; none if a folder holds the whole sweep.
-pub(super) fn missing(headers: &[&Header]) -> Vec<Shard> {
+pub(super) fn missing(headers: &[&JournalHeader]) -> Vec<Shard> {
     if headers.iter().any(|header| header.shard.is_none()) {
         return Vec::new();
     }
@@ -58,7 +58,7 @@ pub(super) fn missing(headers: &[&Header]) -> Vec<Shard> {
 }
 
 /// Number of shards → index → planned trials.
-fn splits(headers: &[&Header]) -> BTreeMap<usize, BTreeMap<usize, usize>> {
+fn splits(headers: &[&JournalHeader]) -> BTreeMap<usize, BTreeMap<usize, usize>> {
     let mut splits: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
     for header in headers {
         let Some(shard) = header.shard else { continue };
@@ -69,12 +69,12 @@ fn splits(headers: &[&Header]) -> BTreeMap<usize, BTreeMap<usize, usize>> {
 }
 
 /// Configurations that every shard measures: no speculation, and the engine's default for each draft.
-fn baselines(header: &Header) -> usize {
+fn baselines(header: &JournalHeader) -> usize {
     header.file.drafts.len().max(1).saturating_add(1)
 }
 
 /// Trials of one configuration.
-fn trials_of_one(header: &Header) -> usize {
+fn trials_of_one(header: &JournalHeader) -> usize {
     let loads = header.file.batch_sizes().len().saturating_add(header.file.arrivals.count());
     loads.saturating_mul(header.file.search.repeats)
 }

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use schemas::tuned::TunedFile;
 
-use super::Source;
+use super::MergeSource;
 use crate::{
     TunerError,
     prediction::guide,
     results::{outcome, selection::LoadRanking},
-    trials::journal::Header,
+    trials::journal::JournalHeader,
 };
 
 /// Writes the tuned file; `None` if no load has a winner, or nothing on this machine describes the models. A tuned file
@@ -18,8 +18,8 @@ use crate::{
 /// The models are read from where the sweep file names them, if they are on this machine; else their description is
 /// taken from the tuned file of one of the folders.
 pub fn write(
-    sources: &[Source],
-    header: &Header,
+    sources: &[MergeSource],
+    header: &JournalHeader,
     ranking: &[LoadRanking],
     out: &Path,
     notes: &mut Vec<String>,
@@ -39,8 +39,8 @@ pub fn write(
     }
 }
 
-fn make(sources: &[Source], header: &Header, ranking: &[LoadRanking]) -> Result<Option<TunedFile>, String> {
-    let Header { file, fingerprint, .. } = header;
+fn make(sources: &[MergeSource], header: &JournalHeader, ranking: &[LoadRanking]) -> Result<Option<TunedFile>, String> {
+    let JournalHeader { file, fingerprint, .. } = header;
     let folder = header.folder.as_deref().map(Path::new);
     let guide = sources.iter().find_map(|source| guide::read(&source.folder).ok().flatten());
     if let Some((folder, context_length)) =

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use external::api::{Api, Kind, ServerInfo};
+use external::api::{Api, ApiKind, ServerInfo};
 use schemas::{adaptive, chain_tables, sweep::SystemKind, tree::TreeShape, version::EngineVersion};
 use serde_json::Value;
 
@@ -128,7 +128,7 @@ pub fn check_started(configuration: &Configuration, info: &ServerInfo, log: &str
 
 /// The chains that a server reported while a load ran.
 #[derive(Debug, Default)]
-pub struct Drafted {
+pub struct DraftedChain {
     /// Reported numbers of steps.
     steps: BTreeSet<usize>,
     /// Number of responses while the whole load was running. A response while requests start or end belongs to another
@@ -138,9 +138,9 @@ pub struct Drafted {
 
 /// Polls the number of steps that a server drafts until it is the expected one or the load has ended. Empty if the
 /// server does not report it.
-pub fn steps_while(api: &Api, wanted: usize, batch: usize, ended: &AtomicBool) -> Drafted {
-    let mut drafted = Drafted::default();
-    if api.kind() == Kind::Vllm {
+pub fn steps_while(api: &Api, wanted: usize, batch: usize, ended: &AtomicBool) -> DraftedChain {
+    let mut drafted = DraftedChain::default();
+    if api.kind() == ApiKind::Vllm {
         return drafted;
     }
     let is_full = || {
@@ -168,7 +168,7 @@ pub fn steps_while(api: &Api, wanted: usize, batch: usize, ended: &AtomicBool) -
 ///
 /// # Errors
 /// A message with both numbers of steps.
-pub fn check_steps(drafted: &Drafted, wanted: usize, batch: usize) -> Result<(), SystemError> {
+pub fn check_steps(drafted: &DraftedChain, wanted: usize, batch: usize) -> Result<(), SystemError> {
     if drafted.answers < FEWEST_ANSWERS || drafted.steps.contains(&wanted) {
         return Ok(());
     }
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn another_chain_than_the_tables_is_an_error() {
-        let said = |steps: &[usize], answers| Drafted { steps: steps.iter().copied().collect(), answers };
+        let said = |steps: &[usize], answers| DraftedChain { steps: steps.iter().copied().collect(), answers };
         for (steps, answers) in [(&[][..], 0), (&[5, 3], 9), (&[5], 2)] {
             assert!(check_steps(&said(steps, answers), 3, 8).is_ok(), "{steps:?}, {answers} answers");
         }

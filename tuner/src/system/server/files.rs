@@ -24,18 +24,18 @@ const TOKENS: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
 
 /// What is known of one thing that a start needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lookup {
+pub struct FileLookup {
     /// `target`, `draft` or `image`.
     pub what: &'static str,
     /// What was found, or what is missing and what to do.
     pub words: String,
     /// What follows for a start.
-    pub state: State,
+    pub state: LookupState,
 }
 
 /// Whether a start can use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum LookupState {
     /// It is on this machine.
     Here,
     /// The first start fetches it, or it is unknown.
@@ -45,7 +45,7 @@ pub enum State {
 }
 
 #[derive(Deserialize)]
-struct Index {
+struct ShardIndex {
     #[serde(default)]
     metadata: Metadata,
     weight_map: BTreeMap<String, String>,
@@ -59,7 +59,7 @@ struct Metadata {
 }
 
 /// The weights of a folder.
-struct Weights {
+struct WeightFiles {
     /// Sizes by name; `None` for a file that an index lists or a link names, and that does not exist.
     files: BTreeMap<String, Option<u64>>,
     /// Bytes of all files according to the index; 0 if unknown.
@@ -67,7 +67,7 @@ struct Weights {
 }
 
 /// The models and the image that the servers of a sweep need.
-pub fn look_up(plan: &LaunchPlan, settings: &SystemSettings) -> Vec<Lookup> {
+pub fn look_up(plan: &LaunchPlan, settings: &SystemSettings) -> Vec<FileLookup> {
     let words = || settings.command.iter().chain(&settings.extra_args);
     let is_random = words().any(|word| word == "dummy" || word == "--load-format=dummy");
     let own = plan.drafts.is_empty().then_some(("draft", &plan.draft));
@@ -79,7 +79,7 @@ pub fn look_up(plan: &LaunchPlan, settings: &SystemSettings) -> Vec<Lookup> {
 }
 
 /// The weights of a model. An id that is not a folder is looked up by the engine.
-fn model(what: &'static str, name: &str, has_token: bool) -> Lookup {
+fn model(what: &'static str, name: &str, has_token: bool) -> FileLookup {
     let folder = Path::new(name);
     let gated = if has_token {
         "a token is set, as gated models need"
@@ -90,9 +90,9 @@ fn model(what: &'static str, name: &str, has_token: bool) -> Lookup {
         || format!("download it with `hf download {}`; {gated}", id(folder).unwrap_or_else(|| name.to_owned()));
     if !folder.is_dir() {
         let words = format!("{name} is not a folder on this machine: the first start fetches it; {gated}");
-        return Lookup { what, words, state: State::Later };
+        return FileLookup { what, words, state: LookupState::Later };
     }
-    let missing = |words: String| Lookup { what, words, state: State::Missing };
+    let missing = |words: String| FileLookup { what, words, state: LookupState::Missing };
     let weights = weights(folder);
     let partial = match partial_bytes(folder) {
         0 => String::new(),
@@ -110,7 +110,7 @@ fn model(what: &'static str, name: &str, has_token: bool) -> Lookup {
     let Some(first) = lacking.first() else {
         let (count, all) = (weights.files.len(), size(here));
         let files = if count == 1 { "1 weight file".into() } else { format!("{count} weight files") };
-        return Lookup { what, words: format!("{name}: {files}, {all}"), state: State::Here };
+        return FileLookup { what, words: format!("{name}: {files}, {all}"), state: LookupState::Here };
     };
     let left = weights.total.saturating_sub(here);
     let bytes = if left > 0 { format!(", about {} to fetch", size(left)) } else { String::new() };
@@ -123,7 +123,7 @@ fn model(what: &'static str, name: &str, has_token: bool) -> Lookup {
 }
 
 /// The weights that a folder's index lists; without an index, all files with weights.
-fn weights(folder: &Path) -> Weights {
+fn weights(folder: &Path) -> WeightFiles {
     let length = |name: &str| fs::metadata(folder.join(name)).ok().map(|file| file.len());
     for index in INDEXES {
         let mut text = String::new();
@@ -132,17 +132,17 @@ fn weights(folder: &Path) -> Weights {
         if file.take(LARGEST_INDEX).read_to_string(&mut text).is_err() {
             continue;
         }
-        let Ok(Index { metadata, weight_map }) = serde_json::from_str::<Index>(&text) else { continue };
+        let Ok(ShardIndex { metadata, weight_map }) = serde_json::from_str::<ShardIndex>(&text) else { continue };
         let names: BTreeSet<String> = weight_map.into_values().collect();
         let files = names.into_iter().map(|name| (name.clone(), length(&name))).collect();
-        return Weights { files, total: metadata.total_size };
+        return WeightFiles { files, total: metadata.total_size };
     }
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let is_weights = |name: &String| {
         Path::new(name).extension().is_some_and(|extension| WEIGHTS.iter().any(|one| extension == *one))
     };
-    Weights { files: names.filter(is_weights).map(|name| (name.clone(), length(&name))).collect(), total: 0 }
+    WeightFiles { files: names.filter(is_weights).map(|name| (name.clone(), length(&name))).collect(), total: 0 }
 }
 
 /// The hub's id of a snapshot in its cache: `models--ORG--NAME/snapshots/REVISION`.
@@ -175,25 +175,26 @@ fn has_token(settings: &SystemSettings) -> bool {
 }
 
 /// The image of a command that runs a container.
-fn image(settings: &SystemSettings) -> Option<Lookup> {
+fn image(settings: &SystemSettings) -> Option<FileLookup> {
     let command = ContainerCommand::parse(&settings.command, "name")?;
     let image = command.image?;
     let runtime = command.container.runtime.join(" ");
     let (words, state) = match command.container.has_image(&image) {
-        Some(true) => (format!("{image} is on this machine"), State::Here),
+        Some(true) => (format!("{image} is on this machine"), LookupState::Here),
         Some(false) => (
             format!(
                 "{image} is not on this machine: the first start fetches it, within start_timeout_s = {} s; to fetch it \
                  before: {runtime} pull {image}",
                 settings.start_timeout_s
             ),
-            State::Later,
+            LookupState::Later,
         ),
-        None => {
-            (format!("{image}: `{runtime} version` fails, so it is unknown whether the image is there"), State::Later)
-        }
+        None => (
+            format!("{image}: `{runtime} version` fails, so it is unknown whether the image is there"),
+            LookupState::Later,
+        ),
     };
-    Some(Lookup { what: "image", words, state })
+    Some(FileLookup { what: "image", words, state })
 }
 
 /// Bytes in words.
@@ -208,7 +209,7 @@ fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    fn found(folder: &Path) -> (State, String) {
+    fn found(folder: &Path) -> (LookupState, String) {
         let found = model("target", folder.to_str().expect("UTF-8"), false);
         (found.state, found.words)
     }
@@ -222,16 +223,16 @@ mod tests {
         fs::write(folder.path().join("a.safetensors"), "1").expect("a file");
         std::os::unix::fs::symlink("nowhere", folder.path().join("b.safetensors")).expect("a link");
         let (state, words) = found(folder.path());
-        assert_eq!(state, State::Missing);
+        assert_eq!(state, LookupState::Missing);
         assert!(words.starts_with("1 of the 2 weight files") && words.contains("about 3.0 GiB to fetch"), "{words}");
         assert!(words.contains("if the model is gated"), "{words}");
         fs::remove_file(folder.path().join("b.safetensors")).expect("a link");
         fs::write(folder.path().join("b.safetensors"), "1").expect("a file");
         let (state, words) = found(folder.path());
-        assert!(state == State::Here && words.ends_with(": 2 weight files, 0.0 MiB"), "{words}");
+        assert!(state == LookupState::Here && words.ends_with(": 2 weight files, 0.0 MiB"), "{words}");
         // Then the folder's files count.
         fs::write(folder.path().join(INDEXES[0]), "{").expect("a file");
-        assert_eq!(found(folder.path()).0, State::Here);
+        assert_eq!(found(folder.path()).0, LookupState::Here);
     }
 
     #[test]
@@ -244,16 +245,16 @@ mod tests {
         fs::write(snapshot.join("config.json"), "{}").expect("a file");
         fs::write(repository.join("blobs/1.incomplete"), vec![0; 2 << 20]).expect("a file");
         let (state, words) = found(&snapshot);
-        assert_eq!(state, State::Missing);
+        assert_eq!(state, LookupState::Missing);
         for part in ["contains no weights", "2.0 MiB of a download", "`hf download org/name`", "HF_TOKEN"] {
             assert!(words.contains(part), "{part}: {words}");
         }
         // A link of the cache without its file.
         std::os::unix::fs::symlink("../../blobs/1", snapshot.join("model.safetensors")).expect("a link");
         let (state, words) = found(&snapshot);
-        assert!(state == State::Missing && words.starts_with("1 of the 1 weight files"), "{words}");
+        assert!(state == LookupState::Missing && words.starts_with("1 of the 1 weight files"), "{words}");
         fs::write(repository.join("blobs/1"), "1").expect("a file");
-        assert_eq!(found(&snapshot).0, State::Here);
-        assert_eq!(model("draft", "org/name", true).state, State::Later);
+        assert_eq!(found(&snapshot).0, LookupState::Here);
+        assert_eq!(model("draft", "org/name", true).state, LookupState::Later);
     }
 }

@@ -19,14 +19,14 @@ const IN_USE: &str = "--query-gpu=memory.used";
 
 /// Memory in use on some GPUs before the first start.
 #[derive(Clone, Debug)]
-pub struct GpuMemory {
+pub struct ServerGpuMemory {
     /// In MiB by GPU number; empty if nvidia-smi is missing.
     before: BTreeMap<usize, u64>,
     query: fn(&str) -> Option<String>,
     longest: Duration,
 }
 
-impl GpuMemory {
+impl ServerGpuMemory {
     /// Memory now in use on these GPUs. A server does not affect the others.
     pub fn now(gpus: impl IntoIterator<Item = usize>) -> Self {
         Self::of(gpus, nvidia_smi::query, LONGEST)
@@ -83,16 +83,16 @@ mod tests {
 
     #[test]
     fn memory_is_back_within_some_slack() {
-        let memory = |before: &str| GpuMemory { before: parse(before), query: |_| None, longest: Duration::ZERO };
+        let memory = |before: &str| ServerGpuMemory { before: parse(before), query: |_| None, longest: Duration::ZERO };
         let before = memory("4\n 1000 \n");
         assert_eq!(before.over(&parse("204\n900")), None);
         let words = before.over(&parse("4\n1201")).expect("too much");
         assert!(words.starts_with("GPU 1 has 1201 MiB"), "{words}");
         // Memory of another program, on a GPU that the server does not use.
-        let first = GpuMemory::of([0], |_| Some("4\n10".into()), Duration::ZERO);
+        let first = ServerGpuMemory::of([0], |_| Some("4\n10".into()), Duration::ZERO);
         assert_eq!(first.over(&parse("4\n70000")), None);
         assert_eq!(memory("").wait_until_back(&AtomicBool::new(false)), None);
-        let full = GpuMemory { query: |_| Some("900".into()), ..first };
+        let full = ServerGpuMemory { query: |_| Some("900".into()), ..first };
         assert!(full.wait_until_back(&AtomicBool::new(false)).is_some());
         assert_eq!(full.wait_until_back(&AtomicBool::new(true)), None);
     }

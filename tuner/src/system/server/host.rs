@@ -10,14 +10,14 @@ pub struct Host {
     /// The processor's name; empty if unknown.
     pub processor: String,
     /// In the driver's order, by bus.
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<HostGpu>,
     /// Version of the GPUs' driver; empty without one.
     pub driver: String,
 }
 
 /// A GPU of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gpu {
+pub struct HostGpu {
     /// Its index in the driver's order.
     pub number: usize,
     pub name: String,
@@ -38,7 +38,7 @@ impl Host {
             })
             .collect();
         gpus.sort();
-        let gpu = |(number, (_, name, uuid))| Gpu { number, name, uuid };
+        let gpu = |(number, (_, name, uuid))| HostGpu { number, name, uuid };
         let driver = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
         Self {
             processor: value(&cpus, "model name").unwrap_or_default(),
@@ -62,7 +62,7 @@ const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 /// Arguments that select other GPUs than the first ones.
 const ELSEWHERE: [&str; 2] = ["--base-gpu-id", "--gpu-id-step"];
 
-fn used(all: &[Gpu], system: &SystemSettings, visible: Option<&str>) -> Vec<Gpu> {
+fn used(all: &[HostGpu], system: &SystemSettings, visible: Option<&str>) -> Vec<HostGpu> {
     let words = || system.command.iter().chain(&system.extra_args);
     let goes_elsewhere = words().any(|word| ELSEWHERE.contains(&word.split('=').next().unwrap_or_default()));
     let find = |word: &str| {
@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn a_server_uses_the_first_gpus_that_it_sees() {
-        let gpu = |number: usize| Gpu { number, name: "H200".into(), uuid: format!("GPU-{number}abc") };
-        let all: Vec<Gpu> = (0..4).map(gpu).collect();
+        let gpu = |number: usize| HostGpu { number, name: "H200".into(), uuid: format!("GPU-{number}abc") };
+        let all: Vec<HostGpu> = (0..4).map(gpu).collect();
         let numbers = |arguments: &[&str], visible: Option<&str>| -> Vec<usize> {
             let extra_args = arguments.iter().map(ToString::to_string).collect();
             let system = SystemSettings { extra_args, ..SystemSettings::default() };

@@ -7,8 +7,8 @@ use std::{
 
 use external::{
     api::ServerInfo,
-    failure::{Failure, FailureClass},
-    process::Launch,
+    failure::{FailureClass, ServerFailure},
+    process::ProcessLaunch,
 };
 use schemas::{
     drafting::{sglang_flags, vllm_method},
@@ -157,7 +157,7 @@ impl LaunchPlan {
     }
 
     /// Switches to the older name of a flag that a start refused as unknown; returns whether another start may help.
-    pub fn take_older_flag(&mut self, failure: &Failure) -> bool {
+    pub fn take_older_flag(&mut self, failure: &ServerFailure) -> bool {
         let is_unknown = failure.class == FailureClass::Configuration && failure.evidence.contains(CAPTURE_FLAG);
         let may_help = is_unknown && self.capture_flag == CAPTURE_FLAG && self.kind != SystemKind::Vllm;
         if may_help {
@@ -215,7 +215,7 @@ impl LaunchPlan {
         served_name: &str,
         port: u16,
         log: PathBuf,
-    ) -> Result<Launch, SystemError> {
+    ) -> Result<ProcessLaunch, SystemError> {
         if let Cow::Owned(plan) = self.of_draft(configuration) {
             return plan.launch(settings, configuration, served_name, port, log);
         }
@@ -254,7 +254,7 @@ impl LaunchPlan {
 
     /// `log` is the log of the start; the file of a table is next to it ([`table_file`]).
     fn sglang(&self, settings: &SystemSettings, configuration: &Configuration, log: &Path) -> Vec<String> {
-        let mut flags = Flags::default();
+        let mut flags = ServerFlags::default();
         flags.add("model-path", &self.target);
         let shape = adaptive::largest(configuration);
         if !configuration.is_off() {
@@ -296,7 +296,7 @@ impl LaunchPlan {
     }
 
     fn vllm(&self, settings: &SystemSettings, configuration: &Configuration, made_up: Option<f32>) -> Vec<String> {
-        let mut flags = Flags(vec![self.target.clone()]);
+        let mut flags = ServerFlags(vec![self.target.clone()]);
         if !configuration.is_off() {
             let mut speculation = json!({
                 "method": vllm_method(&self.algorithm).map(|method| method.name).unwrap_or_default(),
@@ -341,7 +341,7 @@ impl LaunchPlan {
         flags.0
     }
 
-    fn common(&self, flags: &mut Flags, context_length: &str) {
+    fn common(&self, flags: &mut ServerFlags, context_length: &str) {
         if self.dtype != "auto" {
             flags.add("dtype", &self.dtype);
         }
@@ -370,7 +370,7 @@ fn in_container(
     name: &str,
     env: Vec<(String, String)>,
     log: PathBuf,
-) -> Result<Launch, SystemError> {
+) -> Result<ProcessLaunch, SystemError> {
     let parsed = ContainerCommand::parse(&words, name);
     if let Some(reason) = parsed.as_ref().and_then(ContainerCommand::refusal) {
         return Err(SystemError::Unsupported(reason));
@@ -380,7 +380,7 @@ fn in_container(
         None => (words, None),
     };
     let mut words = words.into_iter();
-    Ok(Launch { program: words.next().unwrap_or_default(), args: words.collect(), env, log, container })
+    Ok(ProcessLaunch { program: words.next().unwrap_or_default(), args: words.collect(), env, log, container })
 }
 
 /// Path of the file with a start's table.
@@ -389,7 +389,7 @@ pub fn table_file(log: &Path) -> PathBuf {
 }
 
 /// A launch as a shell command on one line, with secret values hidden.
-pub fn words(launch: &Launch) -> String {
+pub fn words(launch: &ProcessLaunch) -> String {
     // What is hidden needs no quotes.
     let quoted = |word: &str| if word == secrets::HIDDEN { word.to_owned() } else { schemas::quoting::quoted(word) };
     let shown = |(name, value): &(String, String)| format!("{name}={}", quoted(secrets::masked_value(name, value)));
@@ -400,9 +400,9 @@ pub fn words(launch: &Launch) -> String {
 
 /// Flags of a command line.
 #[derive(Default)]
-struct Flags(Vec<String>);
+struct ServerFlags(Vec<String>);
 
-impl Flags {
+impl ServerFlags {
     fn add(&mut self, name: &str, value: impl ToString) {
         self.0.extend([format!("--{name}"), value.to_string()]);
     }
@@ -552,7 +552,8 @@ mod tests {
         assert!(line(&plan).contains("--enable-metrics --decode-log-interval 10"));
         plan.learn(&info("0.1.0", "spectune"));
         assert!(!line(&plan).contains("decode-log-interval"));
-        let failure = |class, evidence: &str| Failure { class, evidence: evidence.into(), log_tail: String::new() };
+        let failure =
+            |class, evidence: &str| ServerFailure { class, evidence: evidence.into(), log_tail: String::new() };
         let words = "launch_server.py: error: unrecognized arguments: --cuda-graph-bs-decode 1 8";
         assert!(!plan.take_older_flag(&failure(FailureClass::OutOfMemoryAtCapture, words)));
         assert!(!plan.take_older_flag(&failure(FailureClass::Configuration, "unrecognized arguments: --x")));

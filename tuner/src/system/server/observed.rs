@@ -5,13 +5,13 @@ use std::time::Duration;
 use engine::{Completion, EngineError, FinishReason, Request, backend::RoundTiming};
 use external::{
     api::{Counters, Generate, Generated},
-    load::{Arrivals, Observed, Served},
+    load::{LoadArrivals, Observed, Served},
 };
 
 use super::SystemError;
 use crate::{
     runner::{CompletedRequest, Observations},
-    trials::configuration::{Configuration, Load},
+    trials::configuration::{Configuration, TrialLoad},
 };
 
 /// Allowed deviation of a simulated accept length, as a share: few rounds scatter, and the last one of a request is
@@ -69,7 +69,7 @@ impl Rounds {
 pub fn seen(
     requests: &[Request],
     observed: Observed,
-    arrivals: &Arrivals,
+    arrivals: &LoadArrivals,
     untold: Rounds,
 ) -> Result<Observations, SystemError> {
     let mut timings = Vec::new();
@@ -87,8 +87,8 @@ pub fn seen(
     });
     let served = served.collect::<Result<Vec<_>, SystemError>>()?;
     let (together, times) = match arrivals {
-        Arrivals::Closed(batch) => ((*batch).min(requests.len()).max(1) as u64, None),
-        Arrivals::Open(times) => (1, Some(times.clone())),
+        LoadArrivals::Closed(batch) => ((*batch).min(requests.len()).max(1) as u64, None),
+        LoadArrivals::Open(times) => (1, Some(times.clone())),
     };
     let last = times.as_ref().and_then(|times| times.last().copied());
     Ok(Observations {
@@ -160,7 +160,7 @@ fn rounds(generated: &Generated, untold: Rounds) -> Result<usize, SystemError> {
 ///
 /// # Errors
 /// A message with the line of the server's log.
-pub fn check_graphs(log: &str, load: Load) -> Result<(), SystemError> {
+pub fn check_graphs(log: &str, load: TrialLoad) -> Result<(), SystemError> {
     let Some(batch) = load.batch_size() else { return Ok(()) };
     let running = format!("#running-req: {batch},");
     let is_bare =
@@ -219,12 +219,12 @@ mod tests {
             elapsed: Duration::from_millis(60),
         };
         for (rounds, expected, each_ms) in [(Some(4), 4, 10), (None, 8, 5)] {
-            let seen = seen(&[], observed(rounds), &Arrivals::Closed(1), Rounds::OneAToken).expect("seen");
+            let seen = seen(&[], observed(rounds), &LoadArrivals::Closed(1), Rounds::OneAToken).expect("seen");
             assert_eq!((seen.rounds, seen.served[0].completion.rounds), (expected, expected as usize));
             assert_eq!(seen.timings[0].total, Duration::from_millis(each_ms));
             assert_eq!(seen.served[0].completion.output_ids.len(), 9);
         }
-        let of = |rounds, untold| seen(&[], observed(rounds), &Arrivals::Closed(1), untold);
+        let of = |rounds, untold| seen(&[], observed(rounds), &LoadArrivals::Closed(1), untold);
         assert!(of(Some(9), Rounds::OneAToken).is_err());
         // Eight tokens after the first one, three per round.
         assert_eq!(of(None, Rounds::Counted { tokens: 3.0 }).expect("seen").rounds, 3);
@@ -253,8 +253,8 @@ mod tests {
     fn rounds_without_graphs_spoil_the_trial_of_their_batch_alone() {
         let log = "Decode batch, #running-req: 8, #token: 9, cuda graph: False, gen throughput\n\
                    Decode batch, #running-req: 4, #token: 9, cuda graph: True, gen throughput\n";
-        assert!(check_graphs(log, Load::BatchSize(4)).is_ok());
-        assert!(check_graphs(log, Load::BatchSize(8)).is_err());
-        assert!(check_graphs(log, Load::Recorded).is_ok());
+        assert!(check_graphs(log, TrialLoad::BatchSize(4)).is_ok());
+        assert!(check_graphs(log, TrialLoad::BatchSize(8)).is_err());
+        assert!(check_graphs(log, TrialLoad::Recorded).is_ok());
     }
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::{LaunchPlan, SystemError, adaptive};
 use crate::{
     files::atomic_file,
-    trials::configuration::{Configuration, Load},
+    trials::configuration::{Configuration, TrialLoad},
 };
 
 /// The values that the server has rewritten: notes if it still runs the requested configuration, else an error. Values
@@ -120,7 +120,7 @@ fn facts(folder: &str) -> Option<ModelFacts> {
 ///
 /// # Errors
 /// A message with both numbers.
-pub fn check_room(info: &ServerInfo, load: Load) -> Result<(), SystemError> {
+pub fn check_room(info: &ServerInfo, load: TrialLoad) -> Result<(), SystemError> {
     let most = info.resolved.as_ref().and_then(most_running);
     match (load.batch_size(), most) {
         (Some(batch), Some(most)) if batch > most => Err(SystemError::Unsupported(format!(
@@ -224,7 +224,7 @@ mod tests {
         let notes = check(resolved.clone(), "0,1,1").expect("the same configuration");
         assert!(notes[0].contains("at most 48"), "{notes:?}");
         let info = ServerInfo { resolved: Some(resolved), ..ServerInfo::default() };
-        assert!(check_room(&info, Load::BatchSize(48)).is_ok());
-        assert!(check_room(&info, Load::BatchSize(64)).is_err());
+        assert!(check_room(&info, TrialLoad::BatchSize(48)).is_ok());
+        assert!(check_room(&info, TrialLoad::BatchSize(64)).is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use external::{
     ServerError,
-    failure::{Failure, FailureClass},
+    failure::{FailureClass, ServerFailure},
 };
 use schemas::sweep::{SystemKind, SystemSettings};
 
@@ -19,7 +19,7 @@ const SGLANG_SHARE: f64 = 0.85;
 
 /// The memory of a GPU in MiB, and who holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Memory {
+struct ServerMemory {
     uuid: String,
     free: u64,
     total: u64,
@@ -52,7 +52,7 @@ pub fn refusal(plan: &LaunchPlan, settings: &SystemSettings, gpus: &[usize]) -> 
 
 /// A server that needs more than the GPU has is the configuration's fault. Otherwise another process holds the memory, also
 /// if the driver does not show it, as inside a container.
-fn error(memory: &Memory, needed: u64, evidence: String) -> SystemError {
+fn error(memory: &ServerMemory, needed: u64, evidence: String) -> SystemError {
     if memory.holders.is_empty() && needed > memory.total {
         return SystemError::Unsupported(evidence);
     }
@@ -61,7 +61,7 @@ fn error(memory: &Memory, needed: u64, evidence: String) -> SystemError {
 
 /// Memory held by another process is a reason to stop the sweep: no other configuration would start.
 pub fn not_free(evidence: String) -> SystemError {
-    ServerError::Failed(Failure { class: FailureClass::GpuNotFree, evidence, log_tail: String::new() }).into()
+    ServerError::Failed(ServerFailure { class: FailureClass::GpuNotFree, evidence, log_tail: String::new() }).into()
 }
 
 /// MiB of one GPU that a start needs: vLLM refuses to start unless its share is free; SGLang needs the weights and what it
@@ -96,7 +96,7 @@ fn weight_mib(folder: &Path) -> u64 {
     sizes.map(|metadata| metadata.len()).sum::<u64>() >> 20
 }
 
-fn words(gpu: usize, memory: &Memory, needed: u64) -> String {
+fn words(gpu: usize, memory: &ServerMemory, needed: u64) -> String {
     let holders: Vec<String> = memory
         .holders
         .iter()
@@ -128,14 +128,14 @@ fn command(pid: u32) -> String {
 }
 
 /// The memory of each GPU by its number. Values that the driver does not report (`[N/A]`) drop the line.
-fn parse(gpus: &str, apps: &str) -> BTreeMap<usize, Memory> {
+fn parse(gpus: &str, apps: &str) -> BTreeMap<usize, ServerMemory> {
     let fields = |line: &str| line.split(',').map(|field| field.trim().to_owned()).collect::<Vec<_>>();
     let mut found = BTreeMap::new();
     for line in gpus.lines() {
         if let [number, uuid, free, total] = fields(line).as_slice()
             && let (Ok(number), Ok(free), Ok(total)) = (number.parse(), free.parse(), total.parse())
         {
-            found.insert(number, Memory { uuid: uuid.clone(), free, total, holders: Vec::new() });
+            found.insert(number, ServerMemory { uuid: uuid.clone(), free, total, holders: Vec::new() });
         }
     }
     for line in apps.lines() {
@@ -164,11 +164,11 @@ mod tests {
             told.contains(&format!("process {own} (")) && told.contains("holds 80000 MiB") && told.contains("--url"),
             "{told}"
         );
-        assert!(words(0, &Memory::default(), 1).contains("CUDA_VISIBLE_DEVICES"));
-        let class = |memory: &Memory, needed| {
+        assert!(words(0, &ServerMemory::default(), 1).contains("CUDA_VISIBLE_DEVICES"));
+        let class = |memory: &ServerMemory, needed| {
             super::super::failure_of(&error(memory, needed, String::new())).map(|failure| failure.class)
         };
-        let unseen = Memory { holders: Vec::new(), ..found[&0].clone() };
+        let unseen = ServerMemory { holders: Vec::new(), ..found[&0].clone() };
         assert_eq!(class(&found[&0], 9000), Some(FailureClass::GpuNotFree));
         assert_eq!((class(&unseen, 9000), class(&unseen, 90_000)), (Some(FailureClass::GpuNotFree), None));
     }

@@ -35,7 +35,7 @@ pub(crate) struct Lines {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Line<'a> {
+struct JournalLine<'a> {
     checksum: String,
     #[serde(borrow)]
     content: &'a RawValue,
@@ -146,7 +146,7 @@ pub(crate) fn complete(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
 
 /// A line's content, if its checksum matches.
 pub(crate) fn content<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
-    let line: Line<'_> = serde_json::from_slice(line).ok()?;
+    let line: JournalLine<'_> = serde_json::from_slice(line).ok()?;
     let text = line.content.get();
     (line.checksum == checksum(text)).then(|| serde_json::from_str(text).ok()).flatten()
 }
@@ -156,7 +156,7 @@ pub(crate) fn line(content: &impl Serialize) -> Result<String, TunerError> {
     let unwritable =
         |error: serde_json::Error| TunerError::Configuration(format!("a record cannot be written: {error}"));
     let content = serde_json::value::to_raw_value(content).map_err(unwritable)?;
-    let line = Line { checksum: checksum(content.get()), content: &content };
+    let line = JournalLine { checksum: checksum(content.get()), content: &content };
     serde_json::to_string(&line).map(|line| line + "\n").map_err(unwritable)
 }
 

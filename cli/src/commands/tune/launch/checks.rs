@@ -14,7 +14,7 @@ use schemas::{
 };
 use tuner::{
     TunerError,
-    from_launch::{Draft, rewrite},
+    from_launch::{LaunchDraft, rewrite},
     trials::configuration::Configuration,
 };
 
@@ -89,7 +89,7 @@ impl<'a> Checks<'a> {
     ///
     /// # Errors
     /// When a settings file of the linter is wrong.
-    pub fn keep_sound_shapes(&self, space: &mut Space, draft: &Draft) -> anyhow::Result<Vec<String>> {
+    pub fn keep_sound_shapes(&self, space: &mut Space, draft: &LaunchDraft) -> anyhow::Result<Vec<String>> {
         let mut refused = Vec::new();
         let mut kept = Vec::new();
         for text in std::mem::take(&mut space.shapes) {
@@ -108,7 +108,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Why the launch would not run a shape; `None` if it would, or if it cannot be written with it.
-    fn refusal(&self, shape: TreeShape, draft: &Draft) -> anyhow::Result<Option<String>> {
+    fn refusal(&self, shape: TreeShape, draft: &LaunchDraft) -> anyhow::Result<Option<String>> {
         let Some(text) = rewrite(self.source, self.launch, draft, &Configuration::of(shape)).text else {
             return Ok(None);
         };

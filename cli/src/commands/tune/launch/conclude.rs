@@ -14,9 +14,9 @@ use schemas::{
 };
 use tuner::{
     from_launch::{LaunchSweep, rewrite},
-    results::selection::{Comparison, LoadRanking, Verdict, replacement},
+    results::selection::{Comparison, LoadRanking, SpeculationVerdict, replacement},
     sweep::SweepSummary,
-    trials::configuration::{Configuration, Load},
+    trials::configuration::{Configuration, TrialLoad},
 };
 
 use super::Mode;
@@ -44,7 +44,7 @@ impl Conclusion<'_> {
         let rankings = self.summary.ranking.as_slice();
         let runs_now = if speculates(self.launch) { self.plan.own } else { Some(TreeShape::OFF) };
         let runs_now = runs_now.map(Configuration::of);
-        let decided: Vec<(Load, Option<Configuration>)> =
+        let decided: Vec<(TrialLoad, Option<Configuration>)> =
             rankings.iter().map(|one| (one.load, self.decision(one, runs_now.as_ref()))).collect();
         let configuration = match in_common(&decided) {
             Some(configuration) => configuration,
@@ -78,8 +78,11 @@ impl Conclusion<'_> {
     /// what is shown to be faster than it, and where it is not known what runs now, by what the verdict says.
     fn decision(&self, ranking: &LoadRanking, runs_now: Option<&Configuration>) -> Option<Configuration> {
         let chosen = match ranking.verdict {
-            Verdict::Pays | Verdict::DoesNotPay => ranking.chosen.clone(),
-            Verdict::Tie | Verdict::CannotTell(_) | Verdict::AllFailed | Verdict::NotCompared => None,
+            SpeculationVerdict::Pays | SpeculationVerdict::DoesNotPay => ranking.chosen.clone(),
+            SpeculationVerdict::Tie
+            | SpeculationVerdict::CannotTell(_)
+            | SpeculationVerdict::AllFailed
+            | SpeculationVerdict::NotCompared => None,
         };
         let Some(now) = runs_now else { return chosen };
         let comparison = Comparison::of(&self.plan.file);
@@ -121,7 +124,7 @@ impl Conclusion<'_> {
     }
 
     /// Writes the table of the loads as the file that the engine follows, if it follows one.
-    fn policy(&self, decided: &[(Load, Option<Configuration>)]) -> anyhow::Result<()> {
+    fn policy(&self, decided: &[(TrialLoad, Option<Configuration>)]) -> anyhow::Result<()> {
         let Some(tuned) = self.summary.tuned.as_ref().filter(|_| decided.iter().all(|(_, one)| one.is_some())) else {
             return Ok(());
         };
@@ -168,7 +171,7 @@ impl Conclusion<'_> {
 
 /// What all loads would take, which may be that nothing is decided; `None` if they differ. More captured batch sizes are no
 /// difference: they cost memory, not speed.
-fn in_common(decided: &[(Load, Option<Configuration>)]) -> Option<Option<&Configuration>> {
+fn in_common(decided: &[(TrialLoad, Option<Configuration>)]) -> Option<Option<&Configuration>> {
     let ((_, first), rest) = decided.split_first()?;
     let shape = |one: &Option<Configuration>| one.as_ref().map(|one| one.shape);
     let are_equal = rest.iter().all(|(_, one)| shape(one) == shape(first));
@@ -177,7 +180,7 @@ fn in_common(decided: &[(Load, Option<Configuration>)]) -> Option<Option<&Config
 }
 
 /// What each load would take, if they differ.
-fn differing(name: &str, decided: &[(Load, Option<Configuration>)]) -> String {
+fn differing(name: &str, decided: &[(TrialLoad, Option<Configuration>)]) -> String {
     let mut text = format!("{name} stays as it is: it runs one shape, but the loads differ:\n");
     for (load, configuration) in decided {
         let what = configuration.as_ref().map_or_else(|| "not decided".to_owned(), ToString::to_string);
@@ -195,7 +198,7 @@ fn gain(to: &Configuration, own: Option<TreeShape>, rankings: &[LoadRanking]) ->
         Some(format!("{}: {new:.0} tokens/s{}", ranking.load, old.unwrap_or_default()))
     };
     let figures: Vec<String> = rankings.iter().filter_map(of_load).collect();
-    let is_open = rankings.iter().any(|one| matches!(one.verdict, Verdict::CannotTell(_)));
+    let is_open = rankings.iter().any(|one| matches!(one.verdict, SpeculationVerdict::CannotTell(_)));
     let open = if is_open { "; another one may be faster still, see the verdicts above" } else { "" };
     format!("{to} is faster ({}){open}", figures.join("; "))
 }
@@ -225,7 +228,7 @@ mod tests {
 
     use schemas::sweep::SweepFile;
     use tuner::{
-        from_launch::{Wanted, choose, read_to_run, sweep_of, variables},
+        from_launch::{LaunchOverrides, choose, read_to_run, sweep_of, variables},
         strategy::StopReason,
     };
 
@@ -236,10 +239,10 @@ mod tests {
                           --speculative-draft-model-path models/draft --speculative-num-steps 3 \
                           --speculative-eagle-topk 1 --speculative-num-draft-tokens 4\n";
 
-    fn wanted() -> Wanted {
+    fn wanted() -> LaunchOverrides {
         let text =
             "[models]\ntarget='t'\ndraft='d'\nalgorithm='EAGLE3'\n[workload]\nrandom={input_length=8}\nrequests=4\n";
-        Wanted {
+        LaunchOverrides {
             workload: SweepFile::read(&Source::new("s", text)).expect("a sweep file").workload,
             concurrency: vec![1, 8],
             repeats: 3,
@@ -277,7 +280,9 @@ mod tests {
         let conclusion =
             Conclusion { source: &source, file: &file, launch, plan: &plan, summary: &summary, mode, out: &out };
         let [first, second] = decided.map(|shape| shape.map(Configuration::of));
-        conclusion.policy(&[(Load::BatchSize(1), first), (Load::BatchSize(8), second)]).expect("it is written");
+        conclusion
+            .policy(&[(TrialLoad::BatchSize(1), first), (TrialLoad::BatchSize(8), second)])
+            .expect("it is written");
         let read = |folder: &Path| fs::read_to_string(folder.join("run.adaptive.json")).ok();
         (read(folder.path()), read(&out))
     }
@@ -287,11 +292,12 @@ mod tests {
         let plain = Configuration::of(TreeShape::chain(3));
         let knobs = tuner::trials::configuration::Knobs { capture_sizes: Some(vec![1, 5]), ..Default::default() };
         let wider = Configuration { knobs, ..plain.clone() };
-        let decided =
-            |one: &Configuration| [(Load::BatchSize(1), Some(one.clone())), (Load::BatchSize(5), Some(wider.clone()))];
+        let decided = |one: &Configuration| {
+            [(TrialLoad::BatchSize(1), Some(one.clone())), (TrialLoad::BatchSize(5), Some(wider.clone()))]
+        };
         assert_eq!(in_common(&decided(&plain)), Some(Some(&wider)));
         assert_eq!(in_common(&decided(&Configuration::of(TreeShape::OFF))), None);
-        assert_eq!(in_common(&[(Load::BatchSize(1), None)]), Some(None));
+        assert_eq!(in_common(&[(TrialLoad::BatchSize(1), None)]), Some(None));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use facts::{Cache, Sources};
+use facts::{HubCache, Sources};
 use launch::{
     Launch,
     resolve::{Resolved, readable, resolve, version_of},
@@ -18,7 +18,7 @@ use schemas::{
 use tuner::system::server::Host;
 
 /// Sizes of the models of a launch, on one GPU.
-pub struct Needs {
+pub struct LaunchNeeds {
     /// Number of GPUs that the weights are split over.
     gpus: usize,
     /// The name of the target, for messages.
@@ -38,7 +38,7 @@ pub struct Needs {
     batches: Vec<usize>,
 }
 
-impl Needs {
+impl LaunchNeeds {
     /// Of a launch that is measured by this sweep, whose models are folders if they are on this machine.
     pub fn of(launch: &Launch, file: &SweepFile) -> Self {
         let target = facts_of(&file.models.target);
@@ -136,7 +136,7 @@ pub fn facts_of(name: &str) -> Option<ModelFacts> {
     if name.is_empty() {
         return None;
     }
-    Sources::new(Cache::from_environment(), None).find_or_published(name, name).facts
+    Sources::new(HubCache::from_environment(), None).find_or_published(name, name).facts
 }
 
 /// That a folder holds a draft of another kind than an algorithm runs; `None` if it does not, or that is not known here.
@@ -198,8 +198,8 @@ mod tests {
 
     use super::*;
 
-    fn needs(weights: Option<u64>, captured: Option<Vec<usize>>) -> Needs {
-        Needs {
+    fn needs(weights: Option<u64>, captured: Option<Vec<usize>>) -> LaunchNeeds {
+        LaunchNeeds {
             gpus: 2,
             target: "org/model".into(),
             weights,
@@ -229,7 +229,7 @@ mod tests {
         let captures = |command: &str| {
             let source = Source::new("run.sh", command);
             let parsed = launch::parse(&source, &launch::Options::default());
-            Needs::of(parsed.launches.first().expect("a launch"), &file).other_captures().is_some()
+            LaunchNeeds::of(parsed.launches.first().expect("a launch"), &file).other_captures().is_some()
         };
         let flags = "--model-path m --cuda-graph-bs 1 2 4";
         assert!(!captures(&format!("sglang serve --device cpu {flags}")));

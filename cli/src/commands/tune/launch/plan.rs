@@ -10,13 +10,13 @@ use schemas::{
 };
 use tuner::from_launch::LaunchSweep;
 
-use super::needs::Needs;
+use super::needs::LaunchNeeds;
 
 /// The widest column of the table of flags.
 const WIDEST: usize = 60;
 
 /// The flags that are not measured as the launch has them, and what is not varied.
-pub fn table(source: &Source, launch: &Launch, plan: &LaunchSweep, refused: &[String], needs: &Needs) -> String {
+pub fn table(source: &Source, launch: &Launch, plan: &LaunchSweep, refused: &[String], needs: &LaunchNeeds) -> String {
     let line = source.position(launch.anchor.start).line;
     let mut text = format!("{}, line {line}: {}\n", source.name(), words(source.slice(launch.anchor)));
     let short = |text: &str| match text.char_indices().nth(WIDEST) {

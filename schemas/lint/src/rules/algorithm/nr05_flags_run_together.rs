@@ -42,14 +42,14 @@ use schemas::{
     text::Span,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR05",
     name: "flags-run-together",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

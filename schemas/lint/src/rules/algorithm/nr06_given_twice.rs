@@ -58,14 +58,14 @@ use schemas::{
     text::shortened,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR06",
     name: "given-twice",
     severity: Severity::Warning,
     applies: Applies::All,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 /// Flags of vLLM that add to a list each time they are given.
@@ -73,7 +73,7 @@ const ADDING: [&str; 1] = ["middleware"];
 
 /// What identifies an option.
 #[derive(PartialEq, Eq)]
-enum Identity {
+enum FlagIdentity {
     Known(Key),
     /// A flag of vLLM by its full name, with the key of its JSON if it gives one.
     Vllm(&'static str, String),
@@ -81,10 +81,10 @@ enum Identity {
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let is_vllm = context.launch.engine == Engine::Vllm;
-    let identity = |argument| if is_vllm { of_vllm(argument) } else { argument.key.map(Identity::Known) };
-    let named: Vec<(&Argument, Identity)> =
+    let identity = |argument| if is_vllm { of_vllm(argument) } else { argument.key.map(FlagIdentity::Known) };
+    let named: Vec<(&Argument, FlagIdentity)> =
         context.launch.arguments.iter().filter_map(|argument| Some((argument, identity(argument)?))).collect();
-    let finding = |(at, (argument, identity)): (usize, &(&Argument, Identity))| {
+    let finding = |(at, (argument, identity)): (usize, &(&Argument, FlagIdentity))| {
         let (later, _) = named.get(at + 1..)?.iter().find(|(_, other)| other == identity)?;
         let (first, last) = (words(argument), words(later));
         // A branch that gives another value does so on purpose.
@@ -102,7 +102,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     named.iter().enumerate().filter_map(finding).collect()
 }
 
-fn of_vllm(argument: &Argument) -> Option<Identity> {
+fn of_vllm(argument: &Argument) -> Option<FlagIdentity> {
     let written = argument.flag.value.strip_prefix("--").filter(|name| !name.starts_with('-'))?;
     let (flag, key) = written.split_once('.').map_or((written, ""), |(flag, key)| (flag, key));
     let flag = flag.replace('_', "-");
@@ -112,7 +112,7 @@ fn of_vllm(argument: &Argument) -> Option<Identity> {
         return None;
     }
     match flags::vllm().lookup(&flag, None) {
-        Lookup::Exact(one) | Lookup::Abbreviation(one) => Some(Identity::Vllm(one.canonical, key.to_owned())),
+        Lookup::Exact(one) | Lookup::Abbreviation(one) => Some(FlagIdentity::Vllm(one.canonical, key.to_owned())),
         Lookup::Ambiguous(_) | Lookup::Unknown => None,
     }
 }

@@ -45,14 +45,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR14",
     name: "draft-config-not-loadable",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// The model type of vLLM's EAGLE heads, which no other library has.

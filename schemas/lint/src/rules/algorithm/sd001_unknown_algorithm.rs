@@ -51,14 +51,14 @@ use schemas::{
     tree::NodeSource,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, variants::Variant, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, variants::DraftVariant, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD001",
     name: "unknown-algorithm",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const NAMES: &[&str] = &["EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH", "DSPARK", "UNO", "FROZEN_KV_MTP"];
@@ -99,7 +99,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .sglang_says(format!("ValueError: Unknown speculative algorithm name: {shown}"))
             .note("a plug-in that registers an algorithm under this name would make it known")
             .by_engine();
-        if let Some(variant) = Variant::named(name.value) {
+        if let Some(variant) = DraftVariant::named(name.value) {
             return Some(finding.help(format!(
                 "{} is a kind of draft, and no algorithm: {}",
                 variant.name,

@@ -50,14 +50,14 @@ use schemas::{
 };
 
 use super::families;
-use crate::rules::{Applies, Check, Context, Definition, Finding, support::missing};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::missing};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD006",
     name: "eagle3-no-draft-path",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

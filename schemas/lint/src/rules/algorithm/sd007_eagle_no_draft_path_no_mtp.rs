@@ -48,14 +48,14 @@
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
 use super::families;
-use crate::rules::{Applies, Check, Context, Definition, Finding, support::missing};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::missing};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD007",
     name: "eagle-no-draft-path-no-mtp",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

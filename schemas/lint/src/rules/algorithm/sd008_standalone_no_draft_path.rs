@@ -39,14 +39,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, support::missing};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::missing};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD008",
     name: "standalone-no-draft-path",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -55,14 +55,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::V0_5_13};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::V0_5_13};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD011",
     name: "mtp-weights-dropped",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

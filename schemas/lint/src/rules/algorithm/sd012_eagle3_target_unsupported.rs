@@ -46,14 +46,14 @@
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
 use super::families;
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD012",
     name: "eagle3-target-unsupported",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -53,14 +53,14 @@ use schemas::{
     flags::{self, Arity, Key, Lookup},
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD017",
     name: "not-switched-on",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// Flags that belong to one algorithm, by the start of their names.

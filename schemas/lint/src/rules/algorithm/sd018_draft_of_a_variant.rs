@@ -60,8 +60,8 @@
 use schemas::{diagnostic::Severity, flags::Key};
 
 use crate::rules::{
-    Applies, Check, Context, Definition, Finding,
-    variants::{Runs, Variant},
+    Applies, Context, Definition, Finding, RuleCheck,
+    variants::{DraftVariant, Runs},
 };
 
 pub(in crate::rules) const RULE: Definition = Definition {
@@ -69,12 +69,12 @@ pub(in crate::rules) const RULE: Definition = Definition {
     name: "draft-of-a-variant",
     severity: Severity::Error,
     applies: Applies::All,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let (engine, version) = (context.launch.engine.reference(), context.version());
-    let (variant, is_by_config) = Variant::of(context)?;
+    let (variant, is_by_config) = DraftVariant::of(context)?;
     let message = match variant.runs_in(engine) {
         Runs::Since(since) if version > since.last_without => return None,
         Runs::Since(_) => format!("{engine} {version} does not run {} drafts yet", variant.name),

@@ -50,7 +50,7 @@
 use schemas::diagnostic::Severity;
 
 use crate::rules::{
-    Applies, Check, Context, Definition, Finding,
+    Applies, Context, Definition, Finding, RuleCheck,
     known::{Harm, met},
 };
 
@@ -59,7 +59,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
     name: "known-crash",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

@@ -52,14 +52,14 @@ use schemas::{
     flags::{self, Key},
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, accepted::refused};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, accepted::refused};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD195",
     name: "value-not-accepted",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 /// Slime's own flags that start like the ones that it passes on.

@@ -83,14 +83,14 @@ use schemas::{
 };
 
 use super::draft_length::{DEFAULT_CHANGED, OVERWRITE, Short};
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::V0_5_2};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::V0_5_2};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD060",
     name: "draft-context-shorter",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -56,14 +56,14 @@ use schemas::{
     model::{DraftKind, ModelConfig},
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD063",
     name: "rope-theta-mismatch",
     severity: Severity::Warning,
     applies: Applies::AnyEngine,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

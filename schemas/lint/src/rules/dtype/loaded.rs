@@ -5,12 +5,12 @@ use schemas::{algorithm::Algorithm, flags::Key};
 use crate::rules::{Context, Finding};
 
 /// The dtypes of target and draft, which differ.
-pub(super) struct Loaded {
+pub(super) struct LoadedDtype {
     pub target: String,
     pub draft: String,
 }
 
-impl Loaded {
+impl LoadedDtype {
     /// The dtypes, if each model follows its own config and they differ.
     pub fn apart(context: &Context<'_>) -> Option<Self> {
         // A separate model shares neither hidden states nor embedding with the target.

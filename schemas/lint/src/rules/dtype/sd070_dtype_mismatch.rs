@@ -82,19 +82,19 @@
 
 use schemas::diagnostic::Severity;
 
-use super::loaded::Loaded;
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use super::loaded::LoadedDtype;
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD070",
     name: "dtype-mismatch",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let loaded = Loaded::apart(context)?;
+    let loaded = LoadedDtype::apart(context)?;
     let stated = context.draft_config()?.weights_dtype()?;
     let message =
         format!("the draft is loaded in {} and the target in {}: {}", loaded.draft, loaded.target, loaded.end(context));

@@ -53,19 +53,19 @@
 
 use schemas::diagnostic::Severity;
 
-use super::loaded::Loaded;
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use super::loaded::LoadedDtype;
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD071",
     name: "dtype-missing-becomes-fp16",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let loaded = Loaded::apart(context)?;
+    let loaded = LoadedDtype::apart(context)?;
     if context.draft_config()?.weights_dtype().is_some() {
         return None;
     }

@@ -43,14 +43,14 @@
 
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR01",
     name: "deepep-dispatch-tokens",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const VARIABLE: &str = "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK";

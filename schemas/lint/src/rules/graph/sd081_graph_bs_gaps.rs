@@ -82,14 +82,14 @@ use schemas::{
 };
 
 use super::padding::{Captured, advised_line};
-use crate::rules::{Applies, Check, Context, Definition, Finding, known::is_named_latent, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, known::is_named_latent, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD081",
     name: "graph-bs-gaps",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// Where PR #10892 started to reset the positions of padded rows.

@@ -45,14 +45,14 @@
 use schemas::{diagnostic::Severity, flags::Key};
 
 use super::padding::{Captured, advised_line};
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD082",
     name: "graph-bs-explicit-sparse",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// Larger batches have little relative padding in any realistic list.

@@ -55,14 +55,14 @@ use schemas::{
 };
 
 use super::padding::{Captured, advised_line};
-use crate::rules::{Applies, Check, Context, Definition, Finding, support::count, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::count, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD083",
     name: "disable-padding-with-spec",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -44,14 +44,14 @@ use launch::resolve::Origin;
 use schemas::{diagnostic::Severity, flags::Key};
 
 use super::padding::advised_line;
-use crate::rules::{Applies, Check, Context, Definition, Finding, support::count};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::count};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD084",
     name: "graph-bs-alignment",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -41,14 +41,14 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD085",
     name: "graph-memory",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// Default number of tokens per prefill pass on common GPUs.

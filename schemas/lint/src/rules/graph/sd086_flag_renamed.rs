@@ -63,14 +63,14 @@ use schemas::{
     version::EngineVersion,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD086",
     name: "flag-renamed",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 /// Slime's own flags that start like the ones that it passes on.

@@ -40,14 +40,14 @@
 
 use schemas::{diagnostic::Severity, engines::Engine};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD087",
     name: "disable-draft-cuda-graph",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const FLAG: &str = "--disable-draft-cuda-graph";

@@ -50,14 +50,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR16",
     name: "eagle3-narrow-draft",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// The first version with these graphs.

@@ -52,14 +52,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, model::DraftKind};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD050",
     name: "eagle-hidden-size",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

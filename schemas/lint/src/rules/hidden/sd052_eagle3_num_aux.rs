@@ -62,14 +62,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, model::DraftKind};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD052",
     name: "eagle3-num-aux",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// The number that SGLang assumes if the config does not state it.

@@ -106,14 +106,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, model::ModelFacts};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, support::count};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::count};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD059",
     name: "unexpected-weights-ignored",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 /// The weights of the layer, without biases.
@@ -134,7 +134,7 @@ const LAYER: [&str; 10] = [
 const PREFIXES: [&str; 2] = ["midlayer.", "layers.0."];
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
-    let Some(weights) = Weights::of(context) else { return Vec::new() };
+    let Some(weights) = IgnoredWeights::of(context) else { return Vec::new() };
     let place = context.value_place(Key::SpeculativeDraftModelPath);
     let mut found = Vec::new();
     if let Some(first) = weights.missing.first() {
@@ -160,12 +160,12 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 }
 
 /// How the names in a checkpoint differ from those of the class.
-struct Weights {
+struct IgnoredWeights {
     missing: Vec<String>,
     ignored: Vec<String>,
 }
 
-impl Weights {
+impl IgnoredWeights {
     fn of(context: &Context<'_>) -> Option<Self> {
         context.only(Algorithm::Eagle3)?;
         let draft = context.draft_config()?;

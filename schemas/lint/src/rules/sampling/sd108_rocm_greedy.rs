@@ -42,14 +42,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, engines::Engine, flags::Key, text::Span};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD108",
     name: "rocm-greedy",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// Backends that run on AMD's GPUs only.

@@ -53,14 +53,14 @@
 use schemas::{diagnostic::Severity, flags::Key};
 
 use super::defaults::SamplingDefault;
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD114",
     name: "penalties",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 /// The penalties, each with its neutral value.

@@ -40,14 +40,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD115",
     name: "structured-output",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// The version that the last report names as fixed.

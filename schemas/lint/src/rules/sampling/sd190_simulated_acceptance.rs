@@ -38,14 +38,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::V0_5_17};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::V0_5_17};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD190",
     name: "simulated-acceptance",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const VARIABLE: &str = "SGLANG_SIMULATE_ACC_LEN";

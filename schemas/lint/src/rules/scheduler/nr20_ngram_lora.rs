@@ -36,14 +36,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR20",
     name: "ngram-lora",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const REPORTED: EngineVersion = EngineVersion::new(0, 5, 4).post(3);

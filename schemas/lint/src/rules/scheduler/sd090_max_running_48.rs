@@ -58,14 +58,14 @@ use schemas::{
     gpu::Architecture,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD090",
     name: "max-running-48",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// Memory in MiB of one GPU, below which a machine with one such GPU serves few requests.

@@ -63,14 +63,14 @@ use schemas::{
     model::{DraftKind, ModelConfig},
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD096",
     name: "tp-divisibility",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 /// Upper bound of the search for a fitting size; larger than any tensor-parallel group.

@@ -46,14 +46,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::V0_5_23};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::V0_5_23};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD101",
     name: "pd-decode-radix",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -70,14 +70,14 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD102",
     name: "mamba-hybrid",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 /// Prefixes of architectures with such layers.

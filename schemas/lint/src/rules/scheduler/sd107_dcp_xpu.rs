@@ -38,14 +38,14 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD107",
     name: "dcp-xpu",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -44,14 +44,14 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD109",
     name: "parallelism-without-speculation",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

@@ -39,14 +39,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD191",
     name: "dp-spec-prefill-coordination",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const VARIABLE: &str = "SGLANG_ENABLE_DP_SPEC_PREFILL_COORDINATION";

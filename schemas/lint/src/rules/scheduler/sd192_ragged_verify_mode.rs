@@ -38,14 +38,14 @@
 
 use schemas::{defaults::stated, diagnostic::Severity, flags::Key, text::shortened};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD192",
     name: "ragged-verify-mode",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const VARIABLE: &str = "SGLANG_RAGGED_VERIFY_MODE";

@@ -47,14 +47,14 @@ use schemas::{
     text::{Located, Span, shortened},
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD197",
     name: "dspark-limits",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

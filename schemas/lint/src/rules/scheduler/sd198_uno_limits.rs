@@ -41,14 +41,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, text::shortened};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, support::missing, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::missing, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD198",
     name: "uno-limits",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 /// Flags that UNO rejects, each with its message.

@@ -48,14 +48,14 @@
 
 use schemas::{diagnostic::Severity, flags::Key, text::Located};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD199",
     name: "two-attention-backends",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

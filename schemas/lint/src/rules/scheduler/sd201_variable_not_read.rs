@@ -43,14 +43,14 @@
 
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, variables::not_read};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, variables::not_read};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD201",
     name: "variable-not-read",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

@@ -56,14 +56,14 @@ use schemas::{
     engines::Engine,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD170",
     name: "slime-prefix",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

@@ -51,14 +51,14 @@
 use launch::Argument;
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD171",
     name: "slime-skipped-flags",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 /// Flags that slime does not register, and what sets them instead.

@@ -46,14 +46,14 @@
 
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD179",
     name: "slime-pd-mtp",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -19,7 +19,7 @@ fn launches(source: &Source) -> Vec<Launch> {
 
 fn findings(source: &Source) -> Vec<Diagnostic> {
     let parsed = parse(source, &Options::default());
-    report(source, parsed, |_| (None, None), &report::Options::default()).findings
+    report(source, parsed, |_| (None, None), &report::ReportOptions::default()).findings
 }
 
 fn fixed(name: &str, text: &str) -> String {

@@ -12,7 +12,7 @@ fn errors(name: &str, text: &str) -> Vec<&'static str> {
     if parsed.launches.is_empty() {
         return Vec::new();
     }
-    let found = report(&source, parsed, |_| (None, None), &report::Options::default()).findings;
+    let found = report(&source, parsed, |_| (None, None), &report::ReportOptions::default()).findings;
     let found = found.into_iter().filter(|one| one.severity == Severity::Error);
     found.map(|one| one.code).collect()
 }

@@ -44,22 +44,22 @@
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use super::Shape;
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use super::GivenShape;
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR09",
     name: "flashinfer-mla-power-of-two",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// The first version with another kernel.
 const FIXED: EngineVersion = EngineVersion::new(0, 4, 5);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let shape = Shape::of(context)?;
+    let shape = GivenShape::of(context)?;
     let version = context.version();
     let written = context.launch.text(Key::AttentionBackend).is_some_and(|backend| backend.value == "flashinfer");
     // The flag of these versions, removed in later ones.

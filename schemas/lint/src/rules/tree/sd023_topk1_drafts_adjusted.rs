@@ -54,14 +54,14 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, support::count};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::count};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD023",
     name: "topk1-drafts-adjusted",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -43,19 +43,19 @@ use schemas::{
     flags::Key,
 };
 
-use super::Shape;
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use super::GivenShape;
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD024",
     name: "tree-too-large",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let shape = Shape::of(context)?;
+    let shape = GivenShape::of(context)?;
     if shape.topk < 2 || shape.num_steps < 1 || shape.num_draft_tokens <= shape.bound() {
         return None;
     }

@@ -49,19 +49,19 @@ use schemas::{
     flags::Key,
 };
 
-use super::Shape;
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use super::GivenShape;
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD025",
     name: "tree-too-small",
     severity: Severity::Warning,
     applies: Applies::AnyEngine,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let shape = Shape::of(context)?;
+    let shape = GivenShape::of(context)?;
     if shape.topk < 2 || shape.num_draft_tokens < 2 || shape.num_draft_tokens > shape.num_steps {
         return None;
     }

@@ -51,14 +51,14 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD032",
     name: "fa3-swa-topk-page",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// Prefixes of the classes that report their window to the engine.

@@ -46,21 +46,21 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use super::Shape;
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use super::GivenShape;
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD034",
     name: "topk-gt1-kvindices-bug",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const EDGE: Edge = Edge::new(V0_5_12, V0_5_15);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let topk = Shape::of(context)?.topk;
+    let topk = GivenShape::of(context)?.topk;
     let captured = !context.resolved.capture_sizes.as_ref()?.value.is_empty();
     if topk < 2 || !captured || EDGE.side(context.version()) == Side::After || draft_backend(context)? != "flashinfer" {
         return None;

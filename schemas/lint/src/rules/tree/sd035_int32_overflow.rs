@@ -47,19 +47,19 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use super::Shape;
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use super::GivenShape;
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD035",
     name: "int32-overflow",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let shape = Shape::of(context)?;
+    let shape = GivenShape::of(context)?;
     let largest = context.resolved.capture_sizes.as_ref()?.value.iter().copied().max()?;
     let length = context.resolved.context_length.as_ref()?.value;
     let entries = largest.checked_mul(shape.topk)?.checked_mul(length)?;

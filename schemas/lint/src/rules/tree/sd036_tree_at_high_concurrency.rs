@@ -48,15 +48,15 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use super::Shape;
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use super::GivenShape;
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD036",
     name: "tree-at-high-concurrency",
     severity: Severity::Warning,
     applies: Applies::AnyEngine,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// Maximum concurrency at which a tree has paid in published measurements.
@@ -65,7 +65,7 @@ const FEW: usize = 8;
 const MANY_TOKENS: usize = 16;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let shape = Shape::of(context)?;
+    let shape = GivenShape::of(context)?;
     let expected = context.expected_concurrency?;
     let limit = context.resolved.max_running_requests.as_ref().map_or(expected, |limit| limit.value);
     let requests = expected.min(limit);

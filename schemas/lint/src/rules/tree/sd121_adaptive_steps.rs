@@ -39,14 +39,14 @@
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD121",
     name: "adaptive-steps",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// The union of the default configuration's candidates.

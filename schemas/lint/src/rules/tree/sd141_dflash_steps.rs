@@ -38,14 +38,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD141",
     name: "dflash-steps",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -53,14 +53,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, model::ModelFacts};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD143",
     name: "dflash-trtllm",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const BACKEND: &str = "trtllm_mha";

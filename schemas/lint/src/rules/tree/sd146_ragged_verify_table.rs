@@ -56,14 +56,14 @@
 use launch::Argument;
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, text::Span};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD146",
     name: "ragged-verify-table",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 const VARIABLE: &str = "SGLANG_RAGGED_VERIFY_MODE";

@@ -51,14 +51,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, support::block_draft_width};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::block_draft_width};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD148",
     name: "block-draft-width",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

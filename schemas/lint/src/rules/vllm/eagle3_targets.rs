@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use schemas::version::EngineVersion;
 
 /// An architecture whose class lacked the states in some version.
-struct Row {
+struct TargetRow {
     name: &'static str,
     /// The first version read in which it returns them.
     since: Option<EngineVersion>,
@@ -14,14 +14,14 @@ struct Row {
     known_since: Option<EngineVersion>,
 }
 
-struct Table {
+struct TargetTable {
     /// Versions that were read, in order.
     read: Vec<EngineVersion>,
-    rows: Vec<Row>,
+    rows: Vec<TargetRow>,
 }
 
-fn table() -> &'static Table {
-    static TABLE: OnceLock<Table> = OnceLock::new();
+fn table() -> &'static TargetTable {
+    static TABLE: OnceLock<TargetTable> = OnceLock::new();
     TABLE.get_or_init(|| {
         let text = include_str!("vllm_eagle3.tsv");
         let read = text.lines().next().and_then(|line| line.strip_prefix("# read from ")).unwrap_or_default();
@@ -29,9 +29,9 @@ fn table() -> &'static Table {
             let mut columns = line.split('\t');
             let name = columns.next().filter(|name| !name.starts_with('#'))?;
             let mut version = || columns.next().and_then(|text| text.parse().ok());
-            Some(Row { name, since: version(), known_since: version() })
+            Some(TargetRow { name, since: version(), known_since: version() })
         };
-        Table {
+        TargetTable {
             read: read.split(", ").filter_map(|text| text.parse().ok()).collect(),
             rows: text.lines().filter_map(row).collect(),
         }
@@ -41,7 +41,7 @@ fn table() -> &'static Table {
 /// Whether a version has the architecture but does not return its states. A version between two that were read may
 /// return them if the later one does; outside the versions that were read nothing is known.
 pub(super) fn lacks_states(architecture: &str, version: EngineVersion) -> bool {
-    let Table { read, rows } = table();
+    let TargetTable { read, rows } = table();
     let Some(row) = rows.iter().find(|row| row.name == architecture) else { return false };
     let Some(next) = read.iter().find(|read| version <= **read) else { return false };
     read.first().is_some_and(|first| *first <= version)
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn every_row_is_read() {
-        let Table { read, rows } = table();
+        let TargetTable { read, rows } = table();
         let lines = include_str!("vllm_eagle3.tsv").lines().filter(|line| !line.starts_with('#'));
         assert_eq!(rows.len(), lines.clone().count());
         assert!(read.windows(2).all(|pair| pair[0] < pair[1]) && read.len() > 10, "{read:?}");

@@ -61,14 +61,14 @@
 use schemas::{diagnostic::Severity, model::DraftKind};
 use serde_json::Value as Json;
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL01",
     name: "draft-vocabulary",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// The key that allows the vocabularies to differ.

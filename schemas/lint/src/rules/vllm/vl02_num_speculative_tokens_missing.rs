@@ -67,14 +67,14 @@
 
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL02",
     name: "num-speculative-tokens-missing",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// Methods whose drafts do not state how many tokens they predict.

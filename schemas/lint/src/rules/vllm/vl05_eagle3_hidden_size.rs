@@ -48,14 +48,14 @@
 
 use schemas::{diagnostic::Severity, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL05",
     name: "eagle3-hidden-size",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// The first version that is not checked.

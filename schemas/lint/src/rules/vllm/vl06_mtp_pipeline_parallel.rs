@@ -57,14 +57,14 @@
 
 use schemas::{diagnostic::Severity, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL06",
     name: "mtp-pipeline-parallel",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// The first version with a runner that may draft across stages, for prompt lookup and EAGLE heads.

@@ -50,14 +50,14 @@
 use launch::VllmSpeculation;
 use schemas::{diagnostic::Severity, model::DraftKind};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL08",
     name: "method-and-head",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// Parts of a draft's name from which vLLM infers a method, in its order.

@@ -36,14 +36,14 @@
 
 use schemas::{diagnostic::Severity, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL09",
     name: "draft-model-method",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const FIRST: EngineVersion = EngineVersion::new(0, 10, 0);

@@ -40,14 +40,14 @@
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL10",
     name: "capture-sizes-tensor-parallel",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const AFFECTED: EngineVersion = EngineVersion::new(0, 11, 1);

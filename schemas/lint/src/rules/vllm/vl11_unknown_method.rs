@@ -62,14 +62,14 @@ use schemas::{
     version::EngineVersion,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, variants::Variant};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, variants::DraftVariant};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL11",
     name: "unknown-method",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// The first version that is checked.
@@ -99,9 +99,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let shown = shortened(&method);
     let finding = Finding::new(place, format!("vllm has no method `{shown}`"), "not known");
     // `dflash2` is a kind of draft, and no method.
-    let variant = Variant::named(&method);
+    let variant = DraftVariant::named(&method);
     Some(match meant(&method).filter(|_| variant.is_none()) {
-        None if variant.is_some() => finding.help(variant.map(Variant::runs).unwrap_or_default()),
+        None if variant.is_some() => finding.help(variant.map(DraftVariant::runs).unwrap_or_default()),
         Some(known) => finding.help(format!("write `\"method\": \"{known}\"`")),
         None if context.launch.forks.any_of(Engine::Vllm) => return None,
         None => finding

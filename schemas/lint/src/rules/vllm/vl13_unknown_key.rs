@@ -59,14 +59,14 @@ use schemas::{
     version::EngineVersion,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL13",
     name: "unknown-key",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 /// Other names of keys, as used elsewhere.

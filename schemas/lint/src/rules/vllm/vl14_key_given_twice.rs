@@ -36,14 +36,14 @@
 
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL14",
     name: "key-given-twice",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const FLAGS: [(&str, &str); 3] =

@@ -47,14 +47,14 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL17",
     name: "draft-tensor-parallel",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// Methods whose drafts are models with their own ranks.

@@ -37,14 +37,14 @@
 
 use schemas::{diagnostic::Severity, flags::Speculative, text::shortened, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL18",
     name: "rejection-sample-method",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// The first version with a list of names.

@@ -48,14 +48,14 @@ use schemas::{
     text::distance,
 };
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL19",
     name: "vllm-flag-not-in-version",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 /// Keys of the speculative configuration that used to be separate flags.

@@ -38,14 +38,14 @@
 
 use schemas::{diagnostic::Severity, flags};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, accepted::refused};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, accepted::refused};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL20",
     name: "vllm-value-not-accepted",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

@@ -39,14 +39,14 @@
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL22",
     name: "draft-block",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 /// The versions that reject fewer tokens than the block of a bundled draft.

@@ -44,14 +44,14 @@
 use schemas::diagnostic::Severity;
 use serde_json::Value as Json;
 
-use crate::rules::{Applies, Check, Context, Definition, Finding};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL23",
     name: "token-schedule",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const KEY: &str = "num_speculative_tokens_per_batch_size";

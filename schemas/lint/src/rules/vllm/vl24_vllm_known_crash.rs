@@ -38,7 +38,7 @@
 use schemas::diagnostic::Severity;
 
 use crate::rules::{
-    Applies, Check, Context, Definition, Finding,
+    Applies, Context, Definition, Finding, RuleCheck,
     known::{Harm, met},
 };
 
@@ -47,7 +47,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
     name: "vllm-known-crash",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

@@ -43,14 +43,14 @@ use launch::VllmSpeculation;
 use schemas::{diagnostic::Severity, flags::Speculative};
 use serde_json::Value as Json;
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL27",
     name: "keys-apart",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::Several(check),
+    check: RuleCheck::Several(check),
 };
 
 /// A key that some methods do not accept.

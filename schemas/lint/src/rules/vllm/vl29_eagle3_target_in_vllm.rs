@@ -53,14 +53,14 @@
 use schemas::{diagnostic::Severity, flags::Key};
 
 use super::eagle3_targets::{has_states_since, lacks_states};
-use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL29",
     name: "eagle3-target-in-vllm",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

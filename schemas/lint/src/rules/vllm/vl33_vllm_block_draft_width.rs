@@ -49,14 +49,14 @@
 
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, support::block_draft_width, vllm::method_of};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::block_draft_width, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL33",
     name: "vllm-block-draft-width",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

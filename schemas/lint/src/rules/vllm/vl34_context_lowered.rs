@@ -51,14 +51,14 @@
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, vllm::method_of};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL34",
     name: "context-lowered",
     severity: Severity::Warning,
     applies: Applies::Vllm,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 const SINCE: EngineVersion = EngineVersion::new(0, 33, 0);

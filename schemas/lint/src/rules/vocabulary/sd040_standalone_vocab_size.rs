@@ -55,14 +55,14 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD040",
     name: "standalone-vocab-size",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    check: Check::One(check),
+    check: RuleCheck::One(check),
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {

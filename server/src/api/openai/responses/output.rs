@@ -11,7 +11,7 @@ use crate::{
     api::openai::chat,
     http::error::ApiError,
     output::{
-        reading::{Parts, Piece, Reading},
+        reading::{OutputParts, OutputPiece, OutputReading},
         stream::{Disconnected, LONGEST_STALL},
     },
     state::State,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// What all objects of a response have in common.
-pub struct Head {
+pub struct ResponseHead {
     /// The source of ids.
     pub state: Arc<State>,
     /// Id of the response.
@@ -27,7 +27,7 @@ pub struct Head {
     /// Time of the request.
     pub created: u64,
     /// How the output is parsed.
-    pub reading: Reading,
+    pub reading: OutputReading,
     /// Fields of the request that the response repeats.
     pub repeated: Value,
     /// Decodes tokens of log-probabilities.
@@ -36,7 +36,7 @@ pub struct Head {
 
 /// The kind of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum ItemKind {
     Reasoning,
     Message,
     /// The call with this index.
@@ -48,7 +48,7 @@ struct Item {
     id: String,
     /// Its index in the response.
     index: usize,
-    kind: Kind,
+    kind: ItemKind,
     /// Name of the called function.
     name: String,
     call_id: String,
@@ -66,7 +66,7 @@ struct Assigned {
 
 impl Assigned {
     /// The log-probabilities of the content of a piece, after further tokens.
-    fn take(&mut self, tokens: &[ProducedToken], piece: &Piece, text: &Text) -> Vec<Value> {
+    fn take(&mut self, tokens: &[ProducedToken], piece: &OutputPiece, text: &Text) -> Vec<Value> {
         self.waiting.extend(chat::logprob_entries(tokens, text));
         if !piece.content.is_empty() {
             return std::mem::take(&mut self.waiting);
@@ -82,7 +82,7 @@ impl Assigned {
 ///
 /// # Errors
 /// When the engine fails, or the server ends before it is finished.
-pub async fn whole(mut running: RunningRequest, head: &Head) -> Result<Value, ApiError> {
+pub async fn whole(mut running: RunningRequest, head: &ResponseHead) -> Result<Value, ApiError> {
     let (mut reader, mut assigned, mut logprobs) = (head.reading.stream(), Assigned::default(), Vec::new());
     loop {
         match running.events.recv().await.unwrap_or_else(|| Err(ApiError::cut_off()))? {
@@ -99,7 +99,7 @@ pub async fn whole(mut running: RunningRequest, head: &Head) -> Result<Value, Ap
     }
 }
 
-impl Head {
+impl ResponseHead {
     fn object(&self, status: &str, output: Value, usage: Value) -> Value {
         let mut object = json!({
             "id": self.id, "object": "response", "created_at": self.created, "status": status, "error": null,
@@ -114,16 +114,16 @@ impl Head {
 
     /// The complete response.
     fn finished(&self, completion: &Completion, logprobs: Vec<Value>) -> Value {
-        let Parts { reasoning, content, calls } = self.reading.whole(&completion.text);
+        let OutputParts { reasoning, content, calls } = self.reading.whole(&completion.text);
         let mut items = Vec::new();
         if let Some(text) = reasoning.filter(|text| !text.is_empty()) {
-            items.push(self.item(Kind::Reasoning, text));
+            items.push(self.item(ItemKind::Reasoning, text));
         }
         if !content.is_empty() || calls.is_empty() {
-            items.push(Item { logprobs, ..self.item(Kind::Message, content) });
+            items.push(Item { logprobs, ..self.item(ItemKind::Message, content) });
         }
         for (number, call) in calls.into_iter().enumerate() {
-            items.push(Item { name: call.name, ..self.item(Kind::Call(number), call.arguments) });
+            items.push(Item { name: call.name, ..self.item(ItemKind::Call(number), call.arguments) });
         }
         self.with_items(items.iter(), completion)
     }
@@ -149,14 +149,14 @@ impl Head {
         object
     }
 
-    fn item(&self, kind: Kind, text: String) -> Item {
+    fn item(&self, kind: ItemKind, text: String) -> Item {
         let prefix = match kind {
-            Kind::Reasoning => "rs_",
-            Kind::Message => "msg_",
-            Kind::Call(_) => "fc_",
+            ItemKind::Reasoning => "rs_",
+            ItemKind::Message => "msg_",
+            ItemKind::Call(_) => "fc_",
         };
         let call_id = match (kind, &self.reading.tools) {
-            (Kind::Call(_), Some(tools)) => tools.family.call_id(self.state.random_number()),
+            (ItemKind::Call(_), Some(tools)) => tools.family.call_id(self.state.random_number()),
             _ => String::new(),
         };
         let id = self.state.new_id(prefix);
@@ -168,14 +168,14 @@ impl Item {
     fn written(&self, status: &str) -> Value {
         let Self { id, name, call_id, text, logprobs, .. } = self;
         match self.kind {
-            Kind::Reasoning => json!({
+            ItemKind::Reasoning => json!({
                 "type": "reasoning", "id": id, "status": status, "summary": [],
                 "content": [{"type": "reasoning_text", "text": text}],
             }),
-            Kind::Message => json!({
+            ItemKind::Message => json!({
                 "type": "message", "id": id, "status": status, "role": "assistant", "content": [part(text, logprobs)],
             }),
-            Kind::Call(_) => json!({
+            ItemKind::Call(_) => json!({
                 "type": "function_call", "id": id, "status": status, "call_id": call_id, "name": name, "arguments": text,
             }),
         }
@@ -196,7 +196,7 @@ impl Item {
     fn place(&self, mut value: Value) -> Value {
         value["item_id"] = self.id.clone().into();
         value["output_index"] = self.index.into();
-        if !matches!(self.kind, Kind::Call(_)) {
+        if !matches!(self.kind, ItemKind::Call(_)) {
             value["content_index"] = 0.into();
         }
         value
@@ -209,19 +209,23 @@ fn part(text: &str, logprobs: &[Value]) -> Value {
 
 /// A response that is being streamed.
 struct Growing<'a> {
-    head: &'a Head,
+    head: &'a ResponseHead,
     sender: &'a Sender<SseEvent>,
     next: u64,
-    items: BTreeMap<Kind, Item>,
+    items: BTreeMap<ItemKind, Item>,
     /// The item that is being streamed.
-    open: Option<Kind>,
+    open: Option<ItemKind>,
 }
 
 /// Streams a response. Dropping the request cancels it.
 ///
 /// # Errors
 /// When the client has disconnected.
-pub async fn pump(mut running: RunningRequest, head: Head, sender: &Sender<SseEvent>) -> Result<(), Disconnected> {
+pub async fn pump(
+    mut running: RunningRequest,
+    head: ResponseHead,
+    sender: &Sender<SseEvent>,
+) -> Result<(), Disconnected> {
     let mut growing = Growing { head: &head, sender, next: 0, items: BTreeMap::new(), open: None };
     let (mut reader, mut assigned) = (head.reading.stream(), Assigned::default());
     let begun = head.object("in_progress", json!([]), Value::Null);
@@ -258,15 +262,15 @@ impl Growing<'_> {
         self.sender.send_timeout(event, LONGEST_STALL).await.map_err(|_| Disconnected)
     }
 
-    async fn take(&mut self, piece: Piece, logprobs: Vec<Value>) -> Result<(), Disconnected> {
+    async fn take(&mut self, piece: OutputPiece, logprobs: Vec<Value>) -> Result<(), Disconnected> {
         if !piece.reasoning.is_empty() {
-            self.grow(Kind::Reasoning, None, &piece.reasoning, Vec::new()).await?;
+            self.grow(ItemKind::Reasoning, None, &piece.reasoning, Vec::new()).await?;
         }
         if !piece.content.is_empty() {
-            self.grow(Kind::Message, None, &piece.content, logprobs).await?;
+            self.grow(ItemKind::Message, None, &piece.content, logprobs).await?;
         }
         for call in piece.calls {
-            self.grow(Kind::Call(call.number), call.name, &call.arguments, Vec::new()).await?;
+            self.grow(ItemKind::Call(call.number), call.name, &call.arguments, Vec::new()).await?;
         }
         Ok(())
     }
@@ -274,7 +278,7 @@ impl Growing<'_> {
     /// Adds text to an item. If another one is open it is closed, and this one is opened.
     async fn grow(
         &mut self,
-        kind: Kind,
+        kind: ItemKind,
         name: Option<String>,
         text: &str,
         logprobs: Vec<Value>,
@@ -285,9 +289,9 @@ impl Growing<'_> {
             let item = Item { index, name: name.unwrap_or_default(), ..self.head.item(kind, String::new()) };
             let added = json!({"output_index": index, "item": item.opened()});
             let opened = match kind {
-                Kind::Message => Some(part("", &[])),
-                Kind::Reasoning => Some(json!({"type": "reasoning_text", "text": ""})),
-                Kind::Call(_) => None,
+                ItemKind::Message => Some(part("", &[])),
+                ItemKind::Reasoning => Some(json!({"type": "reasoning_text", "text": ""})),
+                ItemKind::Call(_) => None,
             };
             let opened = opened.map(|part| item.place(json!({"part": part})));
             self.items.insert(kind, item);
@@ -300,9 +304,9 @@ impl Growing<'_> {
         let Some(item) = self.items.get_mut(&kind).filter(|_| !text.is_empty()) else { return Ok(()) };
         item.text.push_str(text);
         let (event, delta) = match kind {
-            Kind::Reasoning => ("response.reasoning_text.delta", json!({"delta": text})),
-            Kind::Message => ("response.output_text.delta", json!({"delta": text, "logprobs": logprobs})),
-            Kind::Call(_) => ("response.function_call_arguments.delta", json!({"delta": text})),
+            ItemKind::Reasoning => ("response.reasoning_text.delta", json!({"delta": text})),
+            ItemKind::Message => ("response.output_text.delta", json!({"delta": text, "logprobs": logprobs})),
+            ItemKind::Call(_) => ("response.function_call_arguments.delta", json!({"delta": text})),
         };
         item.logprobs.extend(logprobs);
         let delta = item.place(delta);
@@ -313,15 +317,15 @@ impl Growing<'_> {
         let Some(item) = self.open.take().and_then(|kind| self.items.get(&kind)) else { return Ok(()) };
         let Item { text, name, logprobs, .. } = item;
         let (event, done) = match item.kind {
-            Kind::Reasoning => ("response.reasoning_text.done", json!({"text": text})),
-            Kind::Message => ("response.output_text.done", json!({"text": text, "logprobs": logprobs})),
-            Kind::Call(_) => ("response.function_call_arguments.done", json!({"arguments": text, "name": name})),
+            ItemKind::Reasoning => ("response.reasoning_text.done", json!({"text": text})),
+            ItemKind::Message => ("response.output_text.done", json!({"text": text, "logprobs": logprobs})),
+            ItemKind::Call(_) => ("response.function_call_arguments.done", json!({"arguments": text, "name": name})),
         };
         let done = item.place(done);
         let closed = match item.kind {
-            Kind::Message => Some(part(text, logprobs)),
-            Kind::Reasoning => Some(json!({"type": "reasoning_text", "text": text})),
-            Kind::Call(_) => None,
+            ItemKind::Message => Some(part(text, logprobs)),
+            ItemKind::Reasoning => Some(json!({"type": "reasoning_text", "text": text})),
+            ItemKind::Call(_) => None,
         };
         let closed = closed.map(|part| item.place(json!({"part": part})));
         let whole = json!({"output_index": item.index, "item": item.written(status)});
@@ -336,9 +340,9 @@ impl Growing<'_> {
     async fn finish(&mut self, completion: &Completion, logprobs: Vec<Value>) -> Result<(), Disconnected> {
         if self.items.is_empty() {
             // A response always has a message, even if empty.
-            self.grow(Kind::Message, None, "", Vec::new()).await?;
+            self.grow(ItemKind::Message, None, "", Vec::new()).await?;
         }
-        if let Some(message) = self.items.get_mut(&Kind::Message) {
+        if let Some(message) = self.items.get_mut(&ItemKind::Message) {
             message.logprobs.extend(logprobs);
         }
         let mut items: Vec<&Item> = self.items.values().collect();

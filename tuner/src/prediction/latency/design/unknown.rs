@@ -4,7 +4,7 @@ use engine::timing::TimingPoint;
 
 use crate::prediction::latency::{
     Point,
-    residual::{Place, Strength},
+    residual::{ResidualPlace, ResidualStrength},
     strength::USUAL,
 };
 
@@ -29,9 +29,9 @@ impl Unknown {
     /// Before any candidate is timed.
     pub fn of(candidates: &[TimingPoint]) -> Self {
         let place = |TimingPoint { context, batch, shape }: &TimingPoint| {
-            Place::on_any_machine(&Point { shape: *shape, batch: *batch, context: *context as f64 })
+            ResidualPlace::on_any_machine(&Point { shape: *shape, batch: *batch, context: *context as f64 })
         };
-        let places: Vec<Place> = candidates.iter().map(place).collect();
+        let places: Vec<ResidualPlace> = candidates.iter().map(place).collect();
         let mut covariance = vec![vec![0.0; places.len()]; places.len()];
         for (row, one) in places.iter().enumerate() {
             for (column, other) in places.iter().enumerate().take(row + 1) {
@@ -64,7 +64,7 @@ impl Unknown {
     }
 }
 
-fn covariance_of(strength: &Strength, one: &Place, other: &Place) -> f64 {
+fn covariance_of(strength: &ResidualStrength, one: &ResidualPlace, other: &ResidualPlace) -> f64 {
     // The similarity with lengths REACH times as long.
     let far = one.similarity(other).powf(REACH.powi(-2));
     EXPLAINED.powi(2) * far + strength.covariance(one, other)
