@@ -21,7 +21,7 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
     let words = with_folders(&flags.words)?;
     let (_source, launch) = launch::from_arguments(&words);
     let options = engine::options::with_launch(base, &launch)?;
-    if options.simulate_accept_length.is_some() && !options.policy.speculates() {
+    if options.simulated.is_some() && !options.policy.speculates() {
         bail!(
             "--simulate-accept-length has no effect without speculation: give a draft and a tree shape, or remove it"
         );

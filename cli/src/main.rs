@@ -16,6 +16,8 @@ mod home;
 #[cfg(feature = "engine")]
 mod interrupt;
 #[cfg(feature = "engine")]
+mod load_flags;
+#[cfg(feature = "engine")]
 mod progress;
 #[cfg(feature = "engine")]
 mod results_folder;

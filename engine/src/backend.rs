@@ -20,7 +20,7 @@ pub use self::{
     expert_reads::{ExpertReads, LayerReads},
     states::{StateRow, TargetStates},
 };
-use crate::{error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
+use crate::{error::EngineError, options::EngineOptions, played::Simulated, request::SamplingParams, spec::ModelCost};
 pub use crate::{
     token::{ProducedToken, TokenLogprobs},
     tree::{DraftTree, Pool, Wanted},
@@ -252,9 +252,12 @@ pub trait Backend: Send {
         None
     }
 
-    /// Simulates acceptance from now on: this many tokens per round on average. `None` restores the target's decisions.
-    /// Only while no round is in flight.
-    fn simulate_accept_length(&mut self, length: Option<f32>);
+    /// Simulates acceptance from now on. `None` restores the target's decisions. Only while no slot is open. Shapes that
+    /// are [prepared](Self::prepare) later must be among those of texts that are played.
+    ///
+    /// # Errors
+    /// When the device fails, or memory for what is played is missing.
+    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError>;
 
     /// Turns timing of the parts of rounds on or off ([`RoundTiming::verify`] is `Some` while it is on). A device that
     /// holds a round in one graph splits it into several meanwhile, so rounds take slightly longer; a device that

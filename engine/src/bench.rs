@@ -9,7 +9,7 @@ use schemas::tree::TreeShape;
 use serde::Serialize;
 
 use crate::{
-    Engine, EngineError, Event, Request, SamplingParams, StopConditions,
+    Engine, EngineError, Event, Request, SamplingParams, Simulated, StopConditions,
     backend::{ExpertReads, RoundTiming},
     options::Fp8Compute,
     random::uniform,
@@ -78,6 +78,10 @@ pub struct Bench {
     pub stall_ms: Option<Spread>,
     /// Output tokens / rounds, including bonus tokens and the first token.
     pub accept_length: f64,
+    /// Output tokens per joule of the GPU over the measured repeats, prefill included; `None` if its driver does not tell the
+    /// energy that it uses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_joule: Option<f64>,
     /// Whether acceptance was simulated instead of measured.
     pub simulated: bool,
     /// A note on the quantisation of the target's weights, if any.
@@ -166,7 +170,9 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
             break;
         }
     }
+    let before = engine.gpu_state();
     let runs: Vec<Seen> = (0..(*repeats).max(1)).map(|_| decode(engine, load)).collect::<Result<_, _>>()?;
+    let energy_j = engine.gpu_state().zip(before).and_then(|(now, before)| now.energy_since(&before));
     let rounds = runs.iter().flat_map(|seen| &seen.rounds).map(|timing| timing.total.as_secs_f64() * 1e3);
     let Some(round_ms) = Spread::of(rounds.collect()) else {
         return Err(EngineError::Configuration(format!(
@@ -203,6 +209,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
         round_ms,
         stall_ms,
         accept_length: tokens as f64 / request_rounds as f64,
+        tokens_per_joule: energy_j.map(|energy_j| tokens as f64 / energy_j),
         simulated: engine.options().makes_up_acceptance(),
         quantised: engine.identity().quantised.clone(),
         fp8_compute: engine.identity().fp8_compute.map(Fp8Compute::name),
@@ -318,9 +325,16 @@ fn request(engine: &Engine, load: &Load, number: usize) -> Request {
     let vocabulary = engine.capacity().vocab_size;
     let seed = load.seed.wrapping_add(number as u64);
     let token = |position| (uniform(seed, position) * vocabulary as f64) as u32;
+    // Where texts are played, requests start at different places in them.
+    let played = match &engine.options().simulated {
+        Some(Simulated::Played(played)) => {
+            Some(played.at(number, (uniform(!seed, 0) * f64::from(1 << 20)) as usize, load.input_len))
+        }
+        _ => None,
+    };
     Request {
         input_ids: (0..load.input_len).map(token).collect(),
-        sampling: SamplingParams::default(),
+        sampling: SamplingParams { played, ..SamplingParams::default() },
         stop: StopConditions { max_new_tokens: Some(load.output_len), ignore_eos: true, ..StopConditions::default() },
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     identity::Identity,
     load::{Loaded, hashes, load},
     options::{EngineOptions, ShapePolicy},
+    played::Simulated,
     replay::{self, Acceptance, KeepStates, Keeping, PositionTrace, ReplayProgress, ReplayText},
     request::{Completion, Event, FinishReason, Request, RequestId},
     scheduler::{ModelEnds, Reuse, Scheduler, SchedulerOptions, Statistics},
@@ -57,6 +58,7 @@ impl Engine {
         let Loaded { mut backend, identity, context_length, text, generation, end_tokens } = loaded;
         options.context_length = Some(context_length);
         let shapes: Vec<TreeShape> = options.policy.shapes().collect();
+        backend.simulate_acceptance(options.simulated.clone())?;
         backend.prepare(&shapes, &options.graph_sizes(), captured)?;
         Ok(Self {
             identity,
@@ -214,14 +216,14 @@ impl Engine {
         Ok(self)
     }
 
-    /// Simulates acceptance from now on, for timing rounds: this many tokens per round on average. `None` restores the
-    /// target's decisions. Only while idle.
+    /// Simulates acceptance from now on, for timing rounds. `None` restores the target's decisions. Only while idle. If
+    /// texts are played, their shapes are the only ones that can run, besides no speculation.
     ///
     /// # Errors
-    /// When a request is running.
-    pub fn simulate_accept_length(&mut self, length: Option<f32>) -> Result<(), EngineError> {
-        self.scheduler.simulate_accept_length(length)?;
-        self.options.simulate_accept_length = length;
+    /// When a request is running, or memory for what is played is missing.
+    pub fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
+        self.scheduler.simulate_acceptance(simulated.clone())?;
+        self.options.simulated = simulated;
         Ok(())
     }
 
@@ -449,7 +451,7 @@ fn scheduler_options(options: &EngineOptions) -> SchedulerOptions {
         prefill_budget: options.chunked_prefill_size,
         reuse: match options.disable_radix_cache {
             true => Reuse::Off,
-            false => Reuse::All.under_simulation(options.simulate_accept_length.is_some()),
+            false => Reuse::All.under_simulation(options.simulated.is_some()),
         },
     }
 }

@@ -21,6 +21,7 @@ mod memory;
 pub mod model_files;
 pub mod new_token_ratio;
 pub mod options;
+pub mod played;
 mod quantization;
 mod random;
 pub mod replay;
@@ -45,6 +46,7 @@ pub use error::EngineError;
 pub use identity::Identity;
 pub use model_files::ModelFiles;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};
+pub use played::{PlayedAcceptance, PlayedText, Simulated};
 pub use replay::{
     Acceptance, KeepStates, KnownText, PositionTrace, ReplayProgress, ReplayText, TextAcceptance, TextHistory,
     replay_texts,

@@ -349,7 +349,6 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
         },
         verify_plan: options.verify_plan,
         most_value_rows: variable(VALUE_ROWS)?,
-        simulate_accept_length: options.simulate_accept_length,
         split_draft: options.split_draft,
         states: StateOptions::of(options),
     })

@@ -20,6 +20,7 @@ pub use crate::quantization::{Fp8Compute, Quantization};
 use crate::{
     checkpoint::Folder,
     error::EngineError,
+    played::Simulated,
     spec::{CacheFormat, TextSpec, published},
     verify_plan::VerifyPlan,
 };
@@ -124,9 +125,9 @@ pub struct EngineOptions {
     pub text_rule: Option<TextSpec>,
     /// FR-Spec: a file that lists the tokens of the target's vocabulary that an EAGLE-1/2 head may propose.
     pub token_map: Option<PathBuf>,
-    /// Simulates acceptance of this many tokens per round on average (bonus token included), for timing rounds. The
-    /// output is then meaningless, and everything derived from it is marked as simulated.
-    pub simulate_accept_length: Option<f32>,
+    /// How rounds accept without regard to the target, for timing rounds. The output is then meaningless, and everything
+    /// derived from it is marked as simulated.
+    pub simulated: Option<Simulated>,
     /// Which tree nodes the target runs over on a GPU; `None` for the fastest choice. No flag sets it.
     pub verify_plan: Option<VerifyPlan>,
     /// Number of GPUs of this host that share the model, starting at [`device`](Self::device).
@@ -242,7 +243,7 @@ impl Default for EngineOptions {
             draft_block_size: None,
             text_rule: None,
             token_map: None,
-            simulate_accept_length: None,
+            simulated: None,
             verify_plan: None,
             tp_size: 1,
             split_draft: None,
@@ -285,7 +286,7 @@ impl EngineOptions {
 
     /// Whether acceptance is simulated, so that outputs are meaningless.
     pub fn makes_up_acceptance(&self) -> bool {
-        self.simulate_accept_length.is_some() && self.policy.speculates()
+        self.simulated.is_some() && self.policy.speculates()
     }
 
     /// The batch sizes for which a GPU captures graphs, ascending, none above the maximum number of running requests:

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     adjust::Adjustments,
+    played::PlayedText,
     token::{ProducedToken, TokenLogprobs},
 };
 
@@ -33,6 +34,8 @@ pub struct SamplingParams {
     /// Maximum number of drafts that the target verifies for it in a round, 0 for no speculation; `None` for what the policy
     /// says. It does not change the output.
     pub most_drafts: Option<usize>,
+    /// The text whose acceptance it has while acceptance is played ([`Simulated`](crate::Simulated)).
+    pub played: Option<PlayedText>,
 }
 
 /// Which log-probabilities of a prompt's tokens are reported, each given the tokens before it.
@@ -167,6 +170,7 @@ impl Default for SamplingParams {
             adjustments: Adjustments::default(),
             prompt_logprobs: None,
             most_drafts: None,
+            played: None,
         }
     }
 }

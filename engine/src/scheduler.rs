@@ -32,13 +32,17 @@ use self::{
     running::{Place, Running},
     snapshots::Snapshots,
 };
-pub use self::{prefix::Reuse, statistics::Statistics};
+pub use self::{
+    prefix::Reuse,
+    statistics::{RanRound, Statistics},
+};
 use crate::{
     adjust::Adjustments,
     backend::{Backend, Exchange, ExpertReads, Slot},
     error::EngineError,
     new_token_ratio::NewTokenRatio,
     options::{EngineOptions, ShapePolicy},
+    played::Simulated,
     request::{Event, FinishReason, Request, RequestId, StopConditions},
     spec::TextSpec,
     text::Text,
@@ -209,15 +213,14 @@ impl Scheduler {
         self.backend.kill_rank(rank);
     }
 
-    /// Simulates acceptance from now on; see [`Backend::simulate_accept_length`].
+    /// Simulates acceptance from now on; see [`Backend::simulate_acceptance`].
     ///
     /// # Errors
-    /// When a request is running.
-    pub fn simulate_accept_length(&mut self, length: Option<f32>) -> Result<(), EngineError> {
+    /// When a request is running, or memory is missing.
+    pub fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
         self.expect_idle("acceptance can be simulated")?;
-        self.backend.simulate_accept_length(length);
-        self.options.reuse = self.options.reuse.under_simulation(length.is_some());
-        Ok(())
+        self.options.reuse = self.options.reuse.under_simulation(simulated.is_some());
+        self.backend.simulate_acceptance(simulated)
     }
 
     /// Turns timing of the parts of rounds on or off; see [`Backend::time_parts`].

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use engine::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Event, Request, SamplingParams, ShapePolicy,
-    StopConditions,
+    Simulated, StopConditions,
 };
 use schemas::tree::TreeShape;
 
@@ -175,7 +175,7 @@ fn simulated_acceptance_has_the_length_that_is_asked_for() {
     for (shape, expected) in [("4,1,5", 2.5), ("3,4,8", 3.0), ("3,1,4", 9.0), ("0,1,1", 3.0)] {
         let shape: TreeShape = shape.parse().expect("a shape");
         let mut engine = load(EngineOptions {
-            simulate_accept_length: Some(expected),
+            simulated: Some(Simulated::Length(expected)),
             policy: ShapePolicy::fixed(shape),
             ..options("eagle3")
         });

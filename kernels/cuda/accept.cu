@@ -21,11 +21,22 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
 }
 
 /// Number of tokens that a request produces under simulated acceptance, from 1 to min(`most`, `nodes`); 0 if acceptance
-/// is not simulated or the request is padding. It is ⌊simulate⌋, plus one with the probability of the fraction: a
-/// function of the slot's seed and length.
-__device__ __forceinline__ int simulated_count(float simulate, bool runs, const u64* seed, int slot, int start, int most,
-                                               int nodes) {
-  if (!(simulate > 0.0f) || !runs) return 0;
+/// is not simulated or the request is padding.
+///
+/// If texts are played (`accepted` is not null), it is one more than the drafts that their trace accepts: played
+/// `[slots, 4]` is, for each slot, where its text begins in `accepted`, how many positions that has (0: none, acceptance
+/// is not simulated), and the position of the text at position 0 of the sequence; a text that ends starts again. Else it
+/// is ⌊simulate⌋, plus one with the probability of the fraction: a function of the slot's seed and length.
+__device__ __forceinline__ int simulated_count(float simulate, const int* accepted, const int* played, bool runs,
+                                               const u64* seed, int slot, int start, int most, int nodes) {
+  if (!runs) return 0;
+  if (accepted) {
+    const int* text = played + 4 * (u64)slot;
+    int begin = load_fresh(text), positions = load_fresh(text + 1), origin = load_fresh(text + 2);
+    if (positions <= 0) return 0;
+    return max(1, min(1 + load_fresh(accepted + begin + (origin + start) % positions), min(most, nodes)));
+  }
+  if (!(simulate > 0.0f)) return 0;
   simulate = simulate < (float)MOST_NODES ? simulate : (float)MOST_NODES;
   int whole = (int)simulate;
   uint2 words = load_fresh_8(seed + slot);
@@ -106,7 +117,8 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
 /// nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     advance_accept(int* chosen, const int* node_token, const int* node_parent, const int* node_depth, const int* batch_slot,
-            const u64* seed, int nodes, int most, int dummy_slot, float simulate, const int* length, int step,
+            const u64* seed, int nodes, int most, int dummy_slot, float simulate, const int* accepted,
+            const int* played, const int* length, int step,
             const int* choice, const int* row_slot, const int* row_sample, const int* ahead_place, const int* ahead_choice,
             int* row, int* slot_of, int* sample_of, int* needed) {
   __shared__ Tree tree;
@@ -116,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(128)
   int slot = load_fresh(batch_slot + request);
   bool runs = slot != dummy_slot;
   read_node(tree, node_token, node_parent, node_depth, first, nodes);
-  int simulated = simulated_count(simulate, runs, seed, slot, runs ? load_fresh(length + slot) : 0, most, nodes);
+  int simulated = simulated_count(simulate, accepted, played, runs, seed, slot, runs ? load_fresh(length + slot) : 0, most, nodes);
   wait_for_predecessor();
   int own = NOT_ASKED;
   if (node < nodes) {
@@ -146,8 +158,8 @@ extern "C" __global__ void __launch_bounds__(128)
 /// Accepts along the target's choices and makes the accepted tokens part of the sequences.
 ///
 /// Reads chosen `[batch·nodes]` (the target's token after each node), node_token, node_parent, node_depth `[batch,
-/// nodes]`, batch_slot `[batch]`, seed `[slots]` (only for simulation), page_table. The path is that of `walk`, of
-/// `simulated_count` nodes if `simulate` > 0. It ends before the first node, other than the root, whose choice is not
+/// nodes]`, batch_slot `[batch]`, seed `[slots]`, accepted and played (only for simulation), page_table. The path is that
+/// of `walk`, of `simulated_count` nodes if acceptance is simulated. It ends before the first node, other than the root, whose choice is not
 /// known (NOT_ASKED). Choices off the path are not used. A path ends at a choice that is NOT_FINITE, unless it is
 /// simulated. The host receives the position without a token; everything else uses token 0 there.
 ///
@@ -173,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(128)
 extern "C" __global__ void __launch_bounds__(128)
     accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
                   const int* batch_slot, const u64* seed, int nodes, int most, int dummy_slot, float simulate,
-                  const int* page_table, int table_width, int page_size, int* length, int* root, int* output,
+                  const int* accepted, const int* played, const int* page_table, int table_width, int page_size, int* length, int* root, int* output,
                   int output_ints, const int* output_place, int* accepted_node, int* move_from, int* move_to,
                   int* row_token, int* row_position, int* row_write, int* row_slot, int* row_prefix, int* row_own_count,
                   int* row_source, int* last_row, int* group_prefix, int* group_rows, const int* ahead_place) {
@@ -190,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(128)
   read_node(tree, node_token, node_parent, node_depth, first, nodes);
   cache_rows[thread] = runs ? cache_row(page_table, table_width, page_size, slot, start + thread) : -1;
   output += (u64)load_fresh(output_place) * output_ints;
-  int simulated = simulated_count(simulate, runs, seed, slot, start, most, nodes);
+  int simulated = simulated_count(simulate, accepted, played, runs, seed, slot, start, most, nodes);
   wait_for_predecessor();
   tree.choices[thread] = thread < nodes ? chosen[first + thread] : 0;
   block_sync();

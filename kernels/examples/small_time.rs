@@ -189,7 +189,16 @@ impl Scene {
         self.time(&what("gather_own of nodes"), || {
             kernels.gather_own(own, rows.own_count, rows.own, Groups::Even(nodes), batch * nodes)
         })?;
-        let ways = AcceptInputs { batch, most, batch_slot: zeros, chosen: zeros, tree, simulate: None, seed: zeros };
+        let ways = AcceptInputs {
+            batch,
+            most,
+            batch_slot: zeros,
+            chosen: zeros,
+            tree,
+            simulate: None,
+            seed: zeros,
+            played: None,
+        };
         let acceptance = Acceptance {
             node: array(22),
             outputs,

@@ -57,7 +57,7 @@ mod state;
 mod training;
 mod tree;
 
-pub use accept::{AcceptInputs, AcceptWalk, Acceptance, CachePlanes, Moves, WalkState};
+pub use accept::{AcceptInputs, AcceptWalk, Acceptance, CachePlanes, Moves, Played, WalkState};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Ahead, Groups, Sees};
 pub use block::{

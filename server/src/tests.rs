@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use engine::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
+use engine::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, Simulated, StopConditions};
 use safetensors::{SafeTensors, tensor::TensorView};
 use serde_json::{Value, json};
 use tokio::{
@@ -262,7 +262,7 @@ async fn the_bytes_of_chat_logprobs_are_those_of_the_text() {
 #[tokio::test]
 async fn made_up_acceptance_is_named_in_every_answer() {
     let plain = start(ServeOptions::default()).await;
-    let made_up = EngineOptions { simulate_accept_length: Some(2.0), ..options() };
+    let made_up = EngineOptions { simulated: Some(Simulated::Length(2.0)), ..options() };
     let engine = Engine::load(made_up).expect("the demo models load");
     let made_up = start_with(engine, ServeOptions::default()).await;
     let completion = ("/v1/completions", json!({"prompt": PROMPT, "max_tokens": 4}), "/simulated");

@@ -5,14 +5,16 @@
 //! - [`simulate`]: one tree for all rounds. The rounds of each request are known from a replay, the time of a round from
 //!   a model of [`latency`](crate::prediction::latency).
 //! - [`simulate_policy`]: a [`policy`] chooses what each round runs. The acceptance at every position is known from
-//!   [`drafts`], and the time of a round is a sum of [`costs`]. [`rollout`] draws the requests of a rollout, and [`study`]
+//!   [`drafts`], and the time of a round comes from [`times`]. [`rollout`] draws the requests of a rollout, and [`study`]
 //!   chooses a policy on some draws and judges it on others.
 //!
 //! All figures are predicted.
 
+pub mod compare;
 pub mod costs;
 pub mod drafts;
 pub mod exported;
+pub mod figures;
 mod memory;
 mod needs;
 pub mod plan;
@@ -23,6 +25,7 @@ pub mod study;
 pub mod tables;
 #[cfg(test)]
 mod tests;
+pub mod times;
 mod traced;
 
 use schemas::tree::TreeShape;
@@ -59,7 +62,7 @@ pub enum Arrivals {
 }
 
 /// How the engine is set up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// Batch sizes with graphs, ascending: a batch is padded to the next one. Larger batches run as they are.
     pub capture_sizes: Vec<usize>,
@@ -80,7 +83,7 @@ pub struct Setup {
 }
 
 /// The KV cache, as the rule of admission sees it ([`engine::new_token_ratio`]). Pages count as single tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     /// Tokens that it holds.
     pub tokens: usize,

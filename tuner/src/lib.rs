@@ -9,6 +9,7 @@
 //! | [`space`], [`workload`] | a sweep file's configurations, and the requests of its trials |
 //! | [`runner`] | measures a trial on an engine |
 //! | [`prediction`], [`forecast`] | acceptance and round times without trials, and workloads simulated with them |
+//! | [`policies`] | policies measured on an engine, as `forecast` simulates them |
 //! | [`results`] | the best configuration, how sure that is, and the tuned file |
 //! | [`strategy`] | which trial is next |
 //! | [`preparation`] | loads models and workload, and defines the experiment |
@@ -28,6 +29,7 @@ pub mod forecast;
 pub mod from_launch;
 pub mod guidance;
 pub mod host;
+pub mod policies;
 pub mod prediction;
 mod preparation;
 pub mod regression;

@@ -10,7 +10,7 @@ mod tests;
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use engine::{Engine, EngineError, Request, ShapePolicy};
+use engine::{Engine, EngineError, Request, ShapePolicy, Simulated};
 use schemas::sweep::Objective;
 
 use self::drive::drive;
@@ -55,13 +55,11 @@ pub enum Ended {
 /// recorded arrival times and the workload has none. The engine is left idle, unless the device failed.
 pub fn run(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, EngineError> {
     engine.set_policy(policy(&trial.configuration))?;
-    let before = engine.options().simulate_accept_length;
-    if terms.simulate_accept_length.is_none() {
-        return serve(engine, trial, terms);
-    }
-    engine.simulate_accept_length(terms.simulate_accept_length)?;
+    let before = engine.options().simulated.clone();
+    let Some(length) = terms.simulate_accept_length else { return serve(engine, trial, terms) };
+    engine.simulate_acceptance(Some(Simulated::Length(length)))?;
     let ended = serve(engine, trial, terms);
-    let reset = engine.simulate_accept_length(before);
+    let reset = engine.simulate_acceptance(before);
     // If the trial failed, its error is the one to report.
     let ended = ended?;
     reset.map(|()| ended)
@@ -91,7 +89,7 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result
     let watch = Watch::begin(engine.gpu_state());
     let Some(seen) = drive(engine, &requests, &source, interrupted)? else { return Ok(Ended::Interrupted) };
     let machine = watch.end(engine.gpu_state());
-    let simulated = engine.options().simulate_accept_length.is_some();
+    let simulated = engine.options().simulated.is_some();
     let figures = measurement::of(&seen, objective, simulated)?;
     Ok(Ended::Measured(Box::new(Measurement { machine: Some(machine), ..figures })))
 }

@@ -1,11 +1,19 @@
 //! `spectune bench`: benchmarks the engine on random prompts, and compares it with the floor of memory bandwidth and
 //! products.
 
-use std::{str::FromStr, time::Instant};
+mod loads;
+mod times;
+
+use std::{
+    path::PathBuf,
+    str::FromStr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, bail};
 use engine::{
-    Engine, ShapePolicy,
+    Engine, ShapePolicy, Simulated,
     bench::{self, Bench, ExpertsRead, Load, Plan},
 };
 use schemas::{
@@ -13,7 +21,9 @@ use schemas::{
     tree::{NodeSource, TreeShape},
 };
 
-use crate::{engine_flags::EngineFlags, engine_setup, exit::Exit, progress, terminal};
+use tuner::{files::traces, forecast::drafts::Drafts, policies::played_load};
+
+use crate::{engine_flags::EngineFlags, engine_setup, exit::Exit, load_flags::LoadFlags, progress, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,6 +37,11 @@ Examples:
       --shapes 'none;3,1,4@2.5' --batch-size 1,8 --input-len 512 --output-len 256
   spectune bench --load-format dummy --model-shape qwen3-8b --speculative-algorithm DFLASH --device cuda:0 \\
       --shapes 'none;15,1,16@3;7,4,16@3' --batch-size 1,8,32 --input-len 512 --output-len 384
+
+  A rollout of 32 prompts with 4 samples each, with the acceptance of real texts, under two policies:
+    spectune bench --load-format dummy --model-shape llama-3.1-8b --speculative-algorithm EAGLE3 \\
+        --device cuda:0 --simulate-acceptance trace.jsonl --rollout 32x4 --input-len 512 \\
+        --median-len 200 --max-len 1500 --max-running-requests 128 --shapes 'none;3,1,4'
 
 Prompts are random, so accept lengths measured on them say nothing about real text. A shape with \
 @L accepts L tokens per round on average (bonus token included), regardless of the target, which \
@@ -48,15 +63,43 @@ pub struct Arguments {
     #[arg(long, value_name = "SHAPE;…", value_delimiter = ';')]
     shapes: Vec<Trial>,
     /// Requests that run together; several sizes are measured in turn
-    #[arg(long, value_name = "N,…", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', required_unless_present = "rollout")]
     batch_size: Vec<usize>,
     /// Tokens of each prompt
-    #[arg(long, value_name = "N")]
-    input_len: usize,
-    /// New tokens of each request
-    #[arg(long, value_name = "N")]
-    output_len: usize,
-    /// Repeats of each measurement, after one warm-up run and half a second; figures are medians
+    #[arg(long, value_name = "N", required_unless_present = "times_out")]
+    input_len: Option<usize>,
+    /// New tokens of each request, if all have the same number
+    #[arg(long, value_name = "N", required_unless_present_any = ["rollout", "requests_per_user", "times_out"])]
+    output_len: Option<usize>,
+    /// Play what drafts accept in a trace by position, from `spectune generate --trace`, instead of
+    /// what the target decides
+    #[arg(long, value_name = "FILE")]
+    simulate_acceptance: Option<PathBuf>,
+    #[command(flatten)]
+    load: LoadFlags,
+    /// Run a closed loop at each batch size: as many users, each of whom sends this many requests one
+    /// after the other, with outputs as long as those of a rollout
+    #[arg(long, value_name = "N", requires = "simulate_acceptance", conflicts_with = "rollout")]
+    requests_per_user: Option<usize>,
+    /// Policies to measure on a rollout or closed loop, from `spectune simulate --policies-out`;
+    /// default: each of --shapes for all rounds
+    #[arg(long, value_name = "FILE", requires = "simulate_acceptance", conflicts_with = "shapes")]
+    policies: Option<PathBuf>,
+    /// Which draw of the requests to run, as `spectune simulate` numbers them
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    draw: u64,
+    /// Time rounds of --shapes at --batch-size and --contexts, and write models of their times for
+    /// `spectune simulate --times`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["simulate_acceptance", "rollout"])]
+    times_out: Option<PathBuf>,
+    /// Contexts in tokens at which --times-out times rounds
+    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "times_out")]
+    contexts: Vec<usize>,
+    /// Maximum number of points that --times-out times
+    #[arg(long, value_name = "N", default_value_t = 40, requires = "times_out")]
+    points: usize,
+    /// Repeats of each measurement, after one warm-up run and half a second; figures are medians. Of
+    /// a rollout or closed loop, without warm-up, the repeat of median time is shown
     #[arg(long, value_name = "N", default_value_t = 3)]
     repeats: usize,
     /// Seed of the prompts
@@ -102,38 +145,72 @@ impl FromStr for Trial {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let mut options = engine_setup::engine_options(None, &arguments.engine)?;
-    check(&arguments, options.simulate_accept_length)?;
+    check(&arguments, options.simulated.is_some())?;
     let largest = arguments.batch_size.iter().copied().max().unwrap_or_default();
     options.max_running_requests = options.max_running_requests.max(largest);
-    if options.capture_sizes.is_empty() {
+    if options.capture_sizes.is_empty() && !arguments.runs_loads() {
         options.capture_sizes = arguments.batch_size.clone();
     }
     options.uniform_router = arguments.uniform_router;
     // The same prompts are run repeatedly, and each must be prefilled every time.
     options.disable_radix_cache = true;
+    let drafts = arguments.simulate_acceptance.as_deref().map(traces::read).transpose()?;
+    let drafts = drafts.map(Drafts::traced).transpose()?;
+    if let Some(drafts) = drafts.as_ref().filter(|_| arguments.runs_loads()) {
+        let (policies, loads) = (loads::policies(&arguments)?, loads::loads(&arguments)?);
+        let Some(first) = policies.first() else { bail!("give --shapes or --policies: there is nothing to measure") };
+        options.policy = played_load::policy(&first.rows)?;
+        let mut engine = engine_setup::load(options)?;
+        terminal::note(SIMULATED);
+        loads::run(&mut engine, &arguments, drafts, &policies, &loads)?;
+        return Ok(Exit::Fine);
+    }
     let mut trials = arguments.shapes.clone();
     if trials.is_empty() {
-        trials.push(Trial { shape: options.policy.shape(largest), simulate: options.simulate_accept_length });
+        let simulate = options.simulated.as_ref().and_then(Simulated::length);
+        trials.push(Trial { shape: options.policy.shape(largest), simulate });
     }
     options.policy = ShapePolicy::fixed(trials[0].shape);
     let begin = Instant::now();
     let mut engine = engine_setup::load(options)?;
     let startup = begin.elapsed();
+    if let Some(path) = &arguments.times_out {
+        let shapes = trials.iter().map(|trial| trial.shape).collect();
+        times::run(&mut engine, &arguments, shapes, path)?;
+        return Ok(Exit::Fine);
+    }
+    measure(&mut engine, &arguments, &trials, drafts.as_ref(), startup)?;
+    Ok(Exit::Fine)
+}
+
+/// Measures every shape at every batch size.
+fn measure(
+    engine: &mut Engine,
+    arguments: &Arguments,
+    trials: &[Trial],
+    drafts: Option<&Drafts>,
+    startup: Duration,
+) -> anyhow::Result<()> {
     let bandwidth = engine.measure_bandwidth()?;
+    if drafts.is_some() {
+        terminal::note(SIMULATED);
+    }
     if !arguments.json {
         terminal::print(HEADER)?;
     }
     for Trial { shape, simulate } in trials {
-        engine.simulate_accept_length(simulate)?;
+        let played = drafts.map(|drafts| drafts.played(&[*shape])).transpose()?.flatten();
+        let simulated = played.map(|played| Simulated::Played(Arc::new(played)));
+        engine.simulate_acceptance(simulated.or(simulate.map(Simulated::Length)))?;
         let begin = Instant::now();
-        engine_setup::set_policy(&mut engine, ShapePolicy::fixed(shape))?;
+        engine_setup::set_policy(engine, ShapePolicy::fixed(*shape))?;
         let shape_change = begin.elapsed();
         for batch_size in &arguments.batch_size {
-            let Arguments { input_len, output_len, seed, repeats, .. } = arguments;
-            let load = Load { batch_size: *batch_size, input_len, output_len, seed };
-            let plan = Plan { load, repeats, bandwidth, startup, shape_change };
+            let (Some(input_len), Some(output_len)) = (arguments.input_len, arguments.output_len) else { continue };
+            let load = Load { batch_size: *batch_size, input_len, output_len, seed: arguments.seed };
+            let plan = Plan { load, repeats: arguments.repeats, bandwidth, startup, shape_change };
             let figures =
-                progress::waiting(&format!("measuring at batch {batch_size}"), |_| bench::run(&mut engine, &plan))?;
+                progress::waiting(&format!("measuring at batch {batch_size}"), |_| bench::run(engine, &plan))?;
             let line = if arguments.json {
                 serde_json::to_string(&figures).context("figures as JSON")?
             } else {
@@ -143,28 +220,48 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         }
     }
     if !arguments.json {
-        terminal::note(&notes(&engine, startup.as_secs_f64(), bandwidth));
+        terminal::note(&notes(engine, startup.as_secs_f64(), bandwidth));
     }
-    Ok(Exit::Fine)
+    Ok(())
+}
+
+impl Arguments {
+    /// Whether loads of requests with different outputs run, and not batches of equal ones.
+    fn runs_loads(&self) -> bool {
+        self.load.rollout.is_some() || self.requests_per_user.is_some()
+    }
 }
 
 /// Checks the arguments before anything is loaded.
-fn check(arguments: &Arguments, simulate: Option<f32>) -> anyhow::Result<()> {
-    let counts = [
-        ("--input-len", arguments.input_len),
-        ("--output-len", arguments.output_len),
-        ("--repeats", arguments.repeats),
-    ];
-    for (flag, count) in arguments.batch_size.iter().map(|size| ("--batch-size", *size)).chain(counts) {
+fn check(arguments: &Arguments, simulates: bool) -> anyhow::Result<()> {
+    let given = [("--input-len", arguments.input_len), ("--output-len", arguments.output_len)];
+    let counts = given.into_iter().filter_map(|(flag, count)| Some((flag, count?)));
+    let sizes = arguments.batch_size.iter().map(|size| ("--batch-size", *size));
+    let repeats = std::iter::once(("--repeats", arguments.repeats));
+    for (flag, count) in sizes
+        .chain(counts)
+        .chain(repeats)
+        .chain(arguments.requests_per_user.map(|count| ("--requests-per-user", count)))
+    {
         if !(1..=LARGEST).contains(&count) {
             bail!("{flag} {count} is out of range, expected 1 to {LARGEST}");
         }
     }
-    if simulate.is_some() && !arguments.shapes.is_empty() {
+    if simulates && !arguments.shapes.is_empty() {
         bail!("--simulate-accept-length has no effect with --shapes: append @L to each shape instead");
+    }
+    let has_length = simulates || arguments.shapes.iter().any(|trial| trial.simulate.is_some());
+    if has_length && arguments.simulate_acceptance.is_some() {
+        bail!("--simulate-acceptance and a simulated accept length (@L) cannot be combined: remove one");
+    }
+    if arguments.load.rollout.is_some() && arguments.simulate_acceptance.is_none() {
+        bail!("--rollout needs --simulate-acceptance: random prompts accept nothing that real texts do");
     }
     Ok(())
 }
+
+const SIMULATED: &str = "note: simulated acceptance: what rounds accept is played from a trace. Round times are real, the \
+                         generated text is meaningless";
 
 const HEADER: &str = "shape      batch    tok/s (min–max)              tok/s/user  prefill tok/s  round ms (min–max)      \
                       accept  bytes ms  products ms  of floor\n";
@@ -181,12 +278,13 @@ fn row(figures: &Bench) -> String {
     let (bytes, products) = (floor(figures.memory_floor_ms), floor(figures.compute_floor_ms));
     let share = figures.share_of_floor.map_or_else(|| "-".into(), |share| format!("{:.0}%", 100.0 * share));
     let (shape, prefill) = (&figures.shape, figures.prefill_tokens_per_s);
+    let energy = figures.tokens_per_joule.map_or_else(String::new, |rate| format!("  {rate:.2} tok/J"));
     let stall =
         figures.stall_ms.map_or_else(String::new, |stall| format!("  + {:.3} ms waiting for drafts", stall.median));
     let experts = figures.experts.as_ref().map_or_else(String::new, experts_read);
     format!(
         "{shape:<9} {batch_size:>6}    {rate:<26} {tokens_per_s_per_user:>12.1} {prefill:>14.0}  {rounds:<22} {accept:>7} \
-         {bytes:>9} {products:>12} {share:>9}{stall}{experts}"
+         {bytes:>9} {products:>12} {share:>9}{energy}{stall}{experts}"
     )
 }
 
@@ -225,12 +323,16 @@ fn notes(engine: &Engine, startup: f64, bandwidth: f64) -> String {
              are of these; even: rows that choose uniformly and independently"
         }
     };
+    let energy = match engine.gpu_state().and_then(|state| state.energy_j) {
+        Some(_) => "\ntok/J: output tokens per joule that the GPU used over the measured repeats, prefill included",
+        None => "\nenergy: this device does not tell how much it uses",
+    };
     format!(
         "{} ({}); loaded in {startup:.1} s{capture}; memory {:.0} GB/s\n\
          accept: output tokens / rounds, the first token and bonus tokens included (SGLang's definition); * simulated\n\
          bytes: time to read a round's bytes (weights once per pass, KV cache) at that bandwidth; omitted where \
          rounds are faster: caches hold the data\n\
-         products: time to multiply its rows with weights at {products}; floor: for each pass the longer of the two{experts}",
+         products: time to multiply its rows with weights at {products}; floor: for each pass the longer of the two{experts}{energy}",
         device.device,
         device.name,
         bandwidth / 1e9

@@ -1,25 +1,34 @@
 //! `spectune simulate`: compares policies on simulated requests.
 
+mod compare;
+
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
+use engine::PositionTrace;
 use schemas::tree::{NodeSource, TreeShape};
 use tuner::{
     files::traces,
     forecast::{
         Memory, Setup,
+        compare::{FORMAT, Policies},
         costs::{NAMES, StepCosts},
         drafts::Drafts,
         exported,
         plan::{Load, POLICIES, Plan, Sent, Simulated},
-        rollout::{Lengths, Rollout},
+        rollout::Rollout,
+        times::Times,
     },
 };
 
-use crate::{exit::Exit, terminal};
+use crate::{
+    exit::Exit,
+    load_flags::{self, LoadFlags},
+    terminal,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,6 +41,13 @@ Examples:
         --speculative-draft-model-path HEAD --prompts prompts.txt --trace trace.jsonl \\
         --trace-limits '5,1,6;4,4,16'
     spectune simulate --trace trace.jsonl --batch-size 32 --times step-costs.json
+  The policies as a file, measured on this machine, and the simulation beside it:
+    spectune bench ENGINE_FLAGS --times-out times.json --shapes 'none;1,1,2;3,1,4' \\
+        --batch-size 1,8,32 --contexts 512,2048
+    spectune simulate --trace trace.jsonl --times times.json --rollout 32x4 --policies-out policies.json
+    spectune bench ENGINE_FLAGS --simulate-acceptance trace.jsonl --policies policies.json \\
+        --rollout 32x4 --json > measured.jsonl
+    spectune simulate --trace trace.jsonl --times times.json --against measured.jsonl
   Requests that come in bursts of 8, with prompts in the steps of running requests:
     spectune simulate --trace trace.jsonl --request-rate 20 --burst 8 --mixed-prefill
 
@@ -60,17 +76,16 @@ pub struct Arguments {
     /// Time of steps: a JSON file of costs, or the name of a machine
     #[arg(long, value_name = "FILE|NAME", default_value = NAMES[0].0)]
     times: String,
-    /// Rollout of this many prompts × samples, all sent at once
-    #[arg(long, value_name = "PROMPTSxSAMPLES", group = "load")]
-    rollout: Option<String>,
+    #[command(flatten)]
+    load: LoadFlags,
     /// Keep this many requests running
-    #[arg(long, value_name = "N", group = "load")]
+    #[arg(long, value_name = "N", group = "sent", conflicts_with = "rollout")]
     batch_size: Option<usize>,
     /// Requests per second, at random times
-    #[arg(long, value_name = "R", group = "load")]
+    #[arg(long, value_name = "R", group = "sent", conflicts_with = "rollout")]
     request_rate: Option<f64>,
     /// File of arrival times in seconds, one per line, ascending
-    #[arg(long, value_name = "FILE", group = "load")]
+    #[arg(long, value_name = "FILE", group = "sent", conflicts_with = "rollout")]
     arrivals: Option<PathBuf>,
     /// Requests that arrive together
     #[arg(long, value_name = "N", default_value_t = 1, requires = "request_rate")]
@@ -81,24 +96,6 @@ pub struct Arguments {
     /// Tokens of each prompt
     #[arg(long, value_name = "N", default_value_t = 512)]
     prompt_len: usize,
-    /// File of output lengths in tokens, one per line, to draw from
-    #[arg(long, value_name = "FILE")]
-    lengths: Option<PathBuf>,
-    /// Median output length in tokens, if no file gives them
-    #[arg(long, value_name = "N", default_value_t = 1000.0, conflicts_with = "lengths")]
-    median_len: f64,
-    /// Tail of output lengths: standard deviation of their logarithm; 0 for equal lengths
-    #[arg(long, value_name = "S", default_value_t = 1.0, conflicts_with = "lengths")]
-    tail: f64,
-    /// Largest output length in tokens
-    #[arg(long, value_name = "N", default_value_t = 16384, conflicts_with = "lengths")]
-    max_len: usize,
-    /// Percentage of a rollout that must be done
-    #[arg(long, value_name = "P", default_value_t = 100.0, requires = "rollout")]
-    finish: f64,
-    /// Abort the rest of a rollout then, instead of letting it run on
-    #[arg(long, requires = "rollout")]
-    abort: bool,
     /// Trees to choose among, as steps,topk,draft-tokens; default: chains and trees of known
     /// acceptance
     #[arg(long, value_name = "SHAPE;…", value_delimiter = ';')]
@@ -129,6 +126,13 @@ pub struct Arguments {
     /// Draws on which policies are judged; as many choose among them
     #[arg(long, value_name = "N", default_value_t = 20)]
     draws: usize,
+    /// Write the policies with a table as a file that `spectune bench` can measure
+    #[arg(long, value_name = "FILE")]
+    policies_out: Option<PathBuf>,
+    /// Simulate the loads that `spectune bench --simulate-acceptance … --json` has measured, with
+    /// their policies, and print both beside each other
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rollout", "batch_size", "request_rate", "arrivals"])]
+    against: Option<PathBuf>,
     /// Print the flags of the chosen policy for slime
     #[arg(long, value_name = "ENGINE", value_parser = ["slime"])]
     export: Option<String>,
@@ -148,8 +152,19 @@ fn after_help() -> String {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    if let Some(measured) = &arguments.against {
+        return compare::run(measured, &drafts(&arguments)?.0, &times(&arguments)?, arguments.json);
+    }
     let (plan, algorithm) = plan(&arguments)?;
     let found = plan.run()?;
+    if let Some(path) = &arguments.policies_out {
+        let policies = plan.named_tables()?;
+        let names: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();
+        terminal::note(&format!("written: {} ({})", path.display(), names.join("; ")));
+        let file = Policies { format: FORMAT, policies };
+        fs::write(path, serde_json::to_string_pretty(&file)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
     if arguments.json {
         terminal::print(&format!("{}\n", serde_json::to_string(&found)?))?;
     } else {
@@ -163,29 +178,21 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 
 /// The plan, and the draft's algorithm.
 fn plan(arguments: &Arguments) -> anyhow::Result<(Plan, String)> {
-    let costs = match StepCosts::named(&arguments.times) {
-        Some(costs) => costs,
-        None => StepCosts::read(Path::new(&arguments.times))
-            .with_context(|| format!("--times {}: not the name of a machine", arguments.times))?,
-    };
-    let traced = arguments.trace.as_deref().map(traces::read).transpose()?;
-    let limits: Vec<TreeShape> = traced.iter().flatten().flat_map(|trace| trace.largest.iter().copied()).collect();
-    let algorithm = traced.iter().flatten().next().map_or_else(|| "EAGLE3".to_owned(), |trace| trace.source.clone());
+    let times = times(arguments)?;
+    let (drafts, traced) = drafts(arguments)?;
+    let limits: Vec<TreeShape> = traced.iter().flat_map(|trace| trace.largest.iter().copied()).collect();
+    let algorithm = traced.first().map_or_else(|| "EAGLE3".to_owned(), |trace| trace.source.clone());
     let mut shapes: Vec<TreeShape> = arguments
         .shapes
         .iter()
         .map(|text| NodeSource::parse_any(text).with_context(|| format!("--shapes {text}")))
         .collect::<Result<_, _>>()?;
     if shapes.is_empty() {
-        shapes = match &traced {
+        shapes = match arguments.trace {
             Some(_) => limits.clone(),
             None => (1..=arguments.accept_lengths.len()).map(TreeShape::chain).collect(),
         };
     }
-    let drafts = match traced {
-        Some(traces) => Drafts::traced(traces)?,
-        None => Drafts::golden(&arguments.accept_lengths)?,
-    };
     let load = load(arguments)?;
     if arguments.draws == 0 || arguments.max_running_requests == 0 {
         bail!("--draws and --max-running-requests must be at least 1");
@@ -215,7 +222,7 @@ fn plan(arguments: &Arguments) -> anyhow::Result<(Plan, String)> {
     contexts.sort_by(f64::total_cmp);
     let plan = Plan {
         drafts,
-        costs,
+        times,
         shapes,
         limits,
         load,
@@ -227,36 +234,39 @@ fn plan(arguments: &Arguments) -> anyhow::Result<(Plan, String)> {
     Ok((plan, algorithm))
 }
 
+/// What drafts would accept, and the traces that say so, if there are any.
+fn drafts(arguments: &Arguments) -> anyhow::Result<(Drafts, Vec<PositionTrace>)> {
+    match &arguments.trace {
+        Some(path) => {
+            let traces = traces::read(path)?;
+            Ok((Drafts::traced(traces.clone())?, traces))
+        }
+        None => Ok((Drafts::golden(&arguments.accept_lengths)?, Vec::new())),
+    }
+}
+
+/// The time of steps.
+fn times(arguments: &Arguments) -> anyhow::Result<Times> {
+    match StepCosts::named(&arguments.times) {
+        Some(costs) => Ok(costs.into()),
+        None => Times::read(Path::new(&arguments.times))
+            .with_context(|| format!("--times {}: not the name of a machine", arguments.times)),
+    }
+}
+
 fn load(arguments: &Arguments) -> anyhow::Result<Load> {
-    let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
-    let lengths = match &arguments.lengths {
-        Some(path) => Plan::lengths(&read(path)?).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?,
-        None => {
-            let (median, sigma) = (arguments.median_len, arguments.tail);
-            if !(median >= 1.0 && median.is_finite() && sigma >= 0.0 && sigma.is_finite()) {
-                bail!("--median-len must be at least 1 and --tail at least 0");
-            }
-            Lengths::LongTail { median, sigma, most: arguments.max_len }
-        }
-    };
+    let lengths = arguments.load.lengths()?;
     let (mut prompts, mut samples) = (arguments.requests.max(1), 1);
-    let sent = if let Some(rollout) = &arguments.rollout {
-        let parts =
-            rollout.split_once('x').and_then(|(prompts, samples)| Some((prompts.parse().ok()?, samples.parse().ok()?)));
-        (prompts, samples) = parts
-            .filter(|(prompts, samples)| *prompts > 0 && *samples > 0)
-            .with_context(|| format!("--rollout {rollout}: expected prompts x samples, such as 64x8"))?;
-        if !(arguments.finish > 0.0 && arguments.finish <= 100.0) {
-            bail!("--finish {}: expected a percentage above 0 and up to 100", arguments.finish);
-        }
-        Sent::AtOnce { share: arguments.finish / 100.0, abort: arguments.abort }
+    let sent = if let Some((number, of_each, sent)) = arguments.load.rollout()? {
+        (prompts, samples) = (number, of_each);
+        sent
     } else if let Some(rate) = arguments.request_rate {
         if !(rate.is_finite() && rate > 0.0) || arguments.burst == 0 {
             bail!("--request-rate must be above 0 and --burst at least 1");
         }
         Sent::Open { rate, burst: arguments.burst }
     } else if let Some(path) = &arguments.arrivals {
-        let text = read(path)?;
+        let text = load_flags::read(path)?;
         let seconds = text.split_whitespace().map(str::parse::<f64>).collect::<Result<Vec<f64>, _>>();
         let seconds = seconds.with_context(|| format!("{}: expected seconds, one per line", path.display()))?;
         prompts = seconds.len();
@@ -266,7 +276,8 @@ fn load(arguments: &Arguments) -> anyhow::Result<Load> {
             arguments.batch_size.context("give a load: --rollout, --batch-size, --request-rate or --arrivals")?,
         )
     };
-    let requests = Rollout { prompts, samples, prompt_tokens: arguments.prompt_len, lengths };
+    let requests =
+        Rollout { prompts, samples, prompt_tokens: arguments.prompt_len, lengths, limited: arguments.load.limited()? };
     Ok(Load { requests, sent })
 }
 

@@ -50,6 +50,7 @@ use crate::{
     adjust::Adjuster,
     error::EngineError,
     options::EngineOptions,
+    played::{Simulated, expect_played},
     request::SamplingParams,
     spec::{CacheFormat, ModelCost},
 };
@@ -66,8 +67,8 @@ pub struct CpuBackend {
     /// One per draft layer: the same rows, then scratch rows for the draft's rows of a round.
     draft_caches: Vec<Cache>,
     slots: Slots,
-    /// Simulated accept length: tokens per round on average.
-    simulate: Option<f32>,
+    /// How acceptance is simulated, if it is.
+    simulated: Option<Simulated>,
     /// Whether the draft follows the sequences.
     follows: bool,
     finished: VecDeque<(Ticket, RoundOutput)>,
@@ -79,7 +80,7 @@ pub struct CpuBackend {
 
 impl CpuBackend {
     /// Allocates the caches.
-    fn new(target: Target, draft: Option<Box<dyn Source>>, capacity: Capacity, simulate: Option<f32>) -> Self {
+    fn new(target: Target, draft: Option<Box<dyn Source>>, capacity: Capacity) -> Self {
         let rows = capacity.pages * capacity.page_size;
         Self {
             caches: target.caches(rows, capacity.slots + capacity.snapshots.unwrap_or_default()),
@@ -88,7 +89,7 @@ impl CpuBackend {
             target,
             draft,
             capacity,
-            simulate,
+            simulated: None,
             follows: false,
             finished: VecDeque::new(),
             launched: 0,
@@ -164,8 +165,9 @@ impl Backend for CpuBackend {
         Ok(bandwidth::read_bandwidth())
     }
 
-    fn simulate_accept_length(&mut self, length: Option<f32>) {
-        self.simulate = length;
+    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
+        self.simulated = simulated;
+        Ok(())
     }
 
     fn count_experts(&mut self, on: bool) -> Option<ExpertReads> {
@@ -186,6 +188,7 @@ impl Backend for CpuBackend {
                 "the tree shape {shape} needs a draft, but none is loaded; give --speculative-draft-model-path"
             )));
         }
+        expect_played(self.simulated.as_ref(), shapes)?;
         self.follows = shapes.iter().any(|shape| !shape.is_off());
         if let Some(draft) = &self.draft {
             // Look-ups in texts keep nothing of a sequence here.

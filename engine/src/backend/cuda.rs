@@ -22,6 +22,7 @@ mod ops;
 mod part;
 mod pass;
 mod pending;
+mod played;
 mod prefill;
 mod prefill_staging;
 mod ranks;
@@ -66,6 +67,7 @@ use crate::{
     adjust::Adjuster,
     error::EngineError,
     options::{EngineOptions, padded},
+    played::{Simulated, expect_played},
     request::SamplingParams,
     spec::ModelCost,
 };
@@ -91,6 +93,8 @@ pub struct CudaBackend {
     capture_time: Duration,
     /// Whether the draft follows the sequences, because a shape speculates.
     follows: bool,
+    /// How acceptance is simulated, if it is.
+    simulated: Option<Simulated>,
     /// Whether rounds run part by part, so that each is timed.
     times_parts: bool,
     slots: Vec<Option<OpenSlot>>,
@@ -118,10 +122,18 @@ struct GraphKey {
     batch: usize,
     keep_pending: bool,
     describe: bool,
-    /// Bits of the simulated accept length.
-    simulate: Option<u32>,
+    simulation: Option<SimulationKey>,
     /// The part of a round; `None` for the whole round.
     part: Option<Part>,
+}
+
+/// How a graph simulates acceptance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum SimulationKey {
+    /// Bits of the simulated accept length.
+    Length(u32),
+    /// From the tables of texts.
+    Played,
 }
 
 /// The host's state of an open slot.
@@ -160,15 +172,21 @@ impl CudaBackend {
         self.options.disable_cuda_graph || self.counted.is_on()
     }
 
-    fn simulate_bits(&self) -> Option<u32> {
-        self.options.simulate_accept_length.map(f32::to_bits)
+    fn simulation_key(&self) -> Option<SimulationKey> {
+        self.simulated.as_ref().map(|simulated| match simulated {
+            Simulated::Length(length) => SimulationKey::Length(length.to_bits()),
+            Simulated::Played(_) => SimulationKey::Played,
+        })
     }
 
     fn round_options(&self, key: GraphKey) -> RoundOptions {
         RoundOptions {
             keep_pending: key.keep_pending,
             describe: key.describe,
-            simulate: key.simulate.map(f32::from_bits),
+            simulate: match key.simulation {
+                Some(SimulationKey::Length(bits)) => Some(f32::from_bits(bits)),
+                _ => None,
+            },
         }
     }
 
@@ -296,8 +314,8 @@ impl Backend for CudaBackend {
         Some(self.capture_time)
     }
 
-    fn simulate_accept_length(&mut self, length: Option<f32>) {
-        self.options.simulate_accept_length = length;
+    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
+        self.set_simulation(simulated)
     }
 
     fn time_parts(&mut self, on: bool) {
@@ -325,6 +343,7 @@ impl Backend for CudaBackend {
         sizes.dedup();
         let largest = slots;
         shapes.iter().try_for_each(|shape| memory::check_shape(&self.machine, *shape))?;
+        expect_played(self.simulated.as_ref(), shapes)?;
         self.grow(WorkspaceShape::of_rounds(self.machine.nodes(), shapes, largest))?;
         self.capture_sizes = sizes;
         self.follows = self.machine.draft.is_some() && shapes.iter().any(|shape| !shape.is_off());
@@ -333,13 +352,13 @@ impl Backend for CudaBackend {
             return Ok(());
         }
         let begin = Instant::now();
-        let simulate = self.simulate_bits();
+        let simulation = self.simulation_key();
         // The largest first, so that the library memory that it needs is already allocated for the others.
         let key = |batch: usize, shape: TreeShape| GraphKey {
             shape,
             batch,
             keep_pending: self.leaves_pending(shape),
-            simulate,
+            simulation,
             describe: false,
             part: None,
         };

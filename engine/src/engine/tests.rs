@@ -1,6 +1,8 @@
 //! Everything that works with EAGLE heads works with each source of drafts: penalties, biases, grammars, log-probabilities,
 //! prompts in chunks, prefix hits and cancellation, together in one batch.
 
+mod played;
+
 use std::time::Duration;
 
 use schemas::tree::TreeShape;

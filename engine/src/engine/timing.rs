@@ -20,6 +20,7 @@ use crate::{
     backend::RoundTiming,
     error::EngineError,
     options::ShapePolicy,
+    played::Simulated,
     random::uniform,
     request::{Request, SamplingParams, StopConditions},
     scheduler::{Reuse, Statistics},
@@ -113,7 +114,7 @@ impl Engine {
     fn time_runs(&mut self, points: &[TimingPoint], rounds: usize, run: Run) -> Result<Vec<RoundTimes>, EngineError> {
         self.scheduler.expect_idle("rounds can be timed")?;
         points.iter().try_for_each(|point| self.check_point(*point, rounds))?;
-        let simulated = self.options.simulate_accept_length;
+        let simulated = self.options.simulated.clone();
         let times = self.time_prepared(points, rounds, run);
         let restored = self.restore(simulated);
         // Report the first error, not one that cleaning up causes.
@@ -129,7 +130,7 @@ impl Engine {
     ) -> Result<Vec<RoundTimes>, EngineError> {
         self.scheduler.time_parts(run == Run::InParts)?;
         self.scheduler.set_reuse(Reuse::Prompts)?;
-        self.scheduler.simulate_accept_length(Some(1.0))?;
+        self.scheduler.simulate_acceptance(Some(Simulated::Length(1.0)))?;
         let mut order: Vec<usize> = (0..points.len()).collect();
         // The largest trees first, so that buffers grow once. No speculation last: a change to speculation clears the
         // prefix cache, since rounds without speculation leave no rows in the draft's cache.
@@ -172,10 +173,10 @@ impl Engine {
         Ok(times.into_iter().map(|(_, times)| times).collect())
     }
 
-    fn restore(&mut self, simulated: Option<f32>) -> Result<(), EngineError> {
+    fn restore(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
         self.end_all()?;
         self.scheduler.time_parts(false)?;
-        self.scheduler.simulate_accept_length(simulated)?;
+        self.scheduler.simulate_acceptance(simulated)?;
         self.scheduler.set_reuse(scheduler_options(&self.options).reuse)?;
         self.scheduler.set_policy(self.options.policy.clone(), &self.options.graph_sizes(), &mut |_, _| {})
     }

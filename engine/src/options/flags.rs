@@ -16,7 +16,7 @@ use super::{
     ATTENTION_BACKENDS, EngineOptions, Fp8Compute, LoadFormat, Quantization, ShapePolicy, default_shape,
     default_shape_of, kv_cache,
 };
-use crate::error::EngineError;
+use crate::{error::EngineError, played::Simulated};
 
 /// Maximum size of an adaptive file, in bytes.
 const LARGEST_ADAPTIVE: u64 = 1 << 20;
@@ -106,8 +106,8 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if let Some(setting) = launch.setting(Key::SimulateAcceptLength) {
         let length = launch.number(Key::SimulateAcceptLength).map(|number| number.value as f32);
         let length = length.filter(|length| *length >= 1.0 && length.is_finite());
-        options.simulate_accept_length =
-            Some(length.ok_or_else(|| no_sense(setting, "a number of at least 1, which is the bonus token"))?);
+        let length = length.ok_or_else(|| no_sense(setting, "a number of at least 1, which is the bonus token"))?;
+        options.simulated = Some(Simulated::Length(length));
     }
     // A triple on the command line replaces the whole table of a tuned file.
     const SHAPE: [Key; 7] = [

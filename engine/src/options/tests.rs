@@ -28,7 +28,7 @@ fn flags_become_options() {
     check("--attention-backend cutedsl_mla", |_| {});
     check("--attention-backend tiles", |options| options.attention_backend = Some("tiles".into()));
     check("--speculative-token-map freq.pt", |options| options.token_map = Some("freq.pt".into()));
-    check("--simulate-accept-length 2.5", |options| options.simulate_accept_length = Some(2.5));
+    check("--simulate-accept-length 2.5", |options| options.simulated = Some(Simulated::Length(2.5)));
     check("--load-format safetensors", |_| {});
     check("--load-format dummy", |options| options.load_format = LoadFormat::Dummy);
     check("--speculative-draft-model-path d --speculative-num-steps 2", |options| {

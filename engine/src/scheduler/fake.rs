@@ -16,6 +16,7 @@ use crate::{
         Yield,
     },
     error::EngineError,
+    played::Simulated,
     request::SamplingParams,
     spec::ModelCost,
 };
@@ -139,7 +140,9 @@ impl Backend for Fake {
         Ok(1e9)
     }
 
-    fn simulate_accept_length(&mut self, _length: Option<f32>) {}
+    fn simulate_acceptance(&mut self, _simulated: Option<Simulated>) -> Result<(), EngineError> {
+        Ok(())
+    }
 
     fn prepare(
         &mut self,

@@ -14,6 +14,7 @@ use crate::{
         Slot, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
     },
     error::EngineError,
+    played::Simulated,
     request::{Event, RequestId, SamplingParams},
     spec::ModelCost,
 };
@@ -97,8 +98,8 @@ impl Backend for Recording {
         self.backend.measure_bandwidth()
     }
 
-    fn simulate_accept_length(&mut self, length: Option<f32>) {
-        self.backend.simulate_accept_length(length);
+    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
+        self.backend.simulate_acceptance(simulated)
     }
 
     fn prepare(

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use schemas::tree::TreeShape;
 
-use super::{InFlight, Running, Scheduler, no_token};
+use super::{InFlight, Running, Scheduler, no_token, statistics::RanRound};
 use crate::{
     backend::{DraftTree, Round, Slot, Ticket},
     error::EngineError,
@@ -16,6 +16,7 @@ use crate::{
 /// A round in flight.
 pub struct LaunchedRound {
     ticket: Ticket,
+    ran: RanRound,
     /// The requests in it, each with the number of its drafts.
     members: Vec<(RequestId, usize)>,
     /// Whether prefills before it have not been timed yet.
@@ -41,12 +42,14 @@ impl Scheduler {
         let Some(shape) = self.next_shape() else { return Ok(false) };
         let mut members = Vec::new();
         let mut slots = Vec::new();
+        let mut tokens = 0;
         let drafts_itself = self.texts.is_none();
         for running in &mut self.running {
             let most_drafts = running.request().sampling.most_drafts;
             let takes_part = !drafts_itself || self.policy.within(shape.whole, most_drafts) == shape.runs;
             if let Some(slot) = running.slot().filter(|_| takes_part && running.wants_round()) {
                 running.launched();
+                tokens += running.request().input_ids.len() + running.output().len();
                 if let Some(texts) = &mut self.texts {
                     texts.update(running.id().0, &running.request().input_ids, running.output());
                 }
@@ -57,33 +60,34 @@ impl Scheduler {
         let shape = shape.runs;
         let trees = self.look_up(&members, shape);
         let looked_up = trees.is_some().then(|| begin.elapsed() + std::mem::take(&mut self.kept_texts));
-        let (ticket, drafts) = match trees {
+        let (ticket, drafts, shape) = match trees {
             Some(trees) => self.launch_drafted(shape, &slots, &trees)?,
             None => {
                 let drafts = vec![shape.num_draft_tokens - 1; slots.len()];
-                (self.backend.launch(Round { shape, slots: &slots })?, drafts)
+                (self.backend.launch(Round { shape, slots: &slots })?, drafts, shape)
             }
         };
         let times_prefills = std::mem::take(&mut self.untimed_prefill);
         let members = members.into_iter().map(|(id, _)| id).zip(drafts).collect();
-        self.in_flight.push_back(InFlight::Round(LaunchedRound { ticket, members, times_prefills, looked_up }));
+        let ran = RanRound { shape, batch: slots.len(), tokens };
+        self.in_flight.push_back(InFlight::Round(LaunchedRound { ticket, ran, members, times_prefills, looked_up }));
         Ok(true)
     }
 
-    /// Launches a round for looked up trees; returns the number of drafts of each. If nothing was found for any request,
+    /// Launches a round for looked up trees; returns the number of drafts of each, and what runs. If nothing was found for any request,
     /// it is a round without speculation.
     fn launch_drafted(
         &mut self,
         shape: TreeShape,
         slots: &[Slot],
         trees: &[DraftTree],
-    ) -> Result<(Ticket, Vec<usize>), EngineError> {
+    ) -> Result<(Ticket, Vec<usize>, TreeShape), EngineError> {
         let drafts: Vec<usize> = trees.iter().map(|tree| tree.nodes().len() - 1).collect();
-        let ticket = match drafts.iter().all(|drafts| *drafts == 0) {
-            true => self.backend.launch(Round { shape: TreeShape::OFF, slots })?,
-            false => self.backend.launch_drafted(Round { shape, slots }, trees)?,
-        };
-        Ok((ticket, drafts))
+        if drafts.iter().all(|drafts| *drafts == 0) {
+            let shape = TreeShape::OFF;
+            return Ok((self.backend.launch(Round { shape, slots })?, drafts, shape));
+        }
+        Ok((self.backend.launch_drafted(Round { shape, slots }, trees)?, drafts, shape))
     }
 
     /// What the next round runs; `None` if no request can use one. Requests that limit their drafts cannot be in the same
@@ -134,7 +138,7 @@ impl Scheduler {
         round: LaunchedRound,
         events: &mut dyn FnMut(Event),
     ) -> Result<(), EngineError> {
-        let LaunchedRound { ticket, members, times_prefills, looked_up } = round;
+        let LaunchedRound { ticket, ran, members, times_prefills, looked_up } = round;
         let mut output = self.backend.collect(ticket)?;
         if let Some(looked_up) = looked_up {
             output.timing.stall = Some(looked_up + output.timing.stall.unwrap_or_default());
@@ -142,8 +146,7 @@ impl Scheduler {
         if times_prefills {
             self.time_prefills()?;
         }
-        let launched = members.len();
-        let mut drafts = Vec::with_capacity(launched);
+        let mut drafts = Vec::with_capacity(members.len());
         for ((id, proposed), produced) in members.into_iter().zip(output.yields) {
             let Some(running) = self.running.iter_mut().find(|running| running.id() == id) else { continue };
             if let Some(texts) = self.texts.as_mut().filter(|_| running.finished().is_none()) {
@@ -161,7 +164,7 @@ impl Scheduler {
                 running.end(no_token(self.backend.as_ref(), running, position));
             }
         }
-        self.statistics.round(launched, &drafts, &output.timing);
+        self.statistics.round(ran, &drafts, &output.timing);
         self.sweep(events);
         Ok(())
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use schemas::tree::TreeShape;
+
 use super::running::Kept;
 use crate::{backend::RoundTiming, request::FinishReason};
 
@@ -71,6 +73,19 @@ pub struct Statistics {
     pub stall_time: Duration,
     /// The timing of the last round.
     pub last_round: Option<RoundTiming>,
+    /// What the last round ran.
+    pub last_ran: Option<RanRound>,
+}
+
+/// A round that has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RanRound {
+    /// The tree.
+    pub shape: TreeShape,
+    /// Number of requests, including those that ended in the meantime.
+    pub batch: usize,
+    /// Tokens of all of them together, as far as the host knew them when it launched the round.
+    pub tokens: usize,
 }
 
 impl Statistics {
@@ -84,9 +99,10 @@ impl Statistics {
         (1..self.accept_histogram.len()).map(|position| self.accept_histogram[position..].iter().sum()).collect()
     }
 
-    /// Counts a round that was launched for this many requests, with the number of drafts of each that had not ended
-    /// before.
-    pub(super) fn round(&mut self, launched: usize, drafts: &[usize], timing: &RoundTiming) {
+    /// Counts a round, with the number of drafts of each request that had not ended before.
+    pub(super) fn round(&mut self, ran: RanRound, drafts: &[usize], timing: &RoundTiming) {
+        let launched = ran.batch;
+        self.last_ran = Some(ran);
         self.rounds += 1;
         if self.rounds_by_batch.len() < launched {
             self.rounds_by_batch.resize(launched, 0);

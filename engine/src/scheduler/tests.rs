@@ -19,6 +19,7 @@ use super::{
 use crate::{
     backend::Capacity,
     checkpoint::Folder,
+    played::Simulated,
     request::{Completion, SamplingParams, StopConditions},
 };
 
@@ -442,9 +443,9 @@ fn outputs_that_were_made_up_are_not_used_again_and_prompts_are() {
         completion(&drain(scheduler), id).cached_tokens
     };
     assert_eq!(cached_in_the_next_turn(&mut scheduler), 36);
-    scheduler.simulate_accept_length(Some(2.0)).expect("it is idle");
+    scheduler.simulate_acceptance(Some(Simulated::Length(2.0))).expect("it is idle");
     assert_eq!(cached_in_the_next_turn(&mut scheduler), 28);
-    scheduler.simulate_accept_length(None).expect("it is idle");
+    scheduler.simulate_acceptance(None).expect("it is idle");
     assert_eq!(cached_in_the_next_turn(&mut scheduler), 36);
 }
 

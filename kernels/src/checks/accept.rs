@@ -11,7 +11,8 @@ use super::{
 use crate::{
     device::{Buffer, Device, Element},
     launch::{
-        AcceptInputs, AcceptWalk, Acceptance, CachePlanes, InnerNodes, Kernels, Moves, NOT_FINITE, Outputs, WalkState,
+        AcceptInputs, AcceptWalk, Acceptance, CachePlanes, InnerNodes, Kernels, Moves, NOT_FINITE, Outputs, Played,
+        WalkState,
     },
 };
 
@@ -20,6 +21,10 @@ const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;
 
 /// A node whose following target token was not requested.
 const NOT_ASKED: i32 = -1;
+
+/// Simulations that every check of given sizes runs.
+const SIMULATIONS: [Simulation; 5] =
+    [Simulation::Off, Simulation::Length(1.0), Simulation::Length(2.5), Simulation::Length(300.0), Simulation::Played];
 
 /// The trees of a batch, node by node.
 pub(super) struct Trees {
@@ -128,11 +133,55 @@ impl Trees {
     }
 }
 
+/// How many tokens rounds produce.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Simulation {
+    /// As many as the target accepts.
+    Off,
+    /// This many on average.
+    Length(f32),
+    /// As many as the trace of a text accepts, where a slot has one.
+    Played,
+}
+
+/// Texts that are played.
+struct Texts {
+    accepted: Vec<i32>,
+    /// For each slot, as the kernel reads it.
+    places: Vec<[i32; 4]>,
+    buffers: [Buffer; 2],
+}
+
+impl Texts {
+    /// Three texts of different lengths; a quarter of the slots has none.
+    fn new(device: &Device, numbers: &mut Numbers, slots: usize) -> Result<Self, String> {
+        let lengths = [1, 7, 40];
+        let accepted: Vec<i32> = (0..lengths.iter().sum()).map(|_| numbers.below(12) as i32).collect();
+        let place = |numbers: &mut Numbers| {
+            let text = numbers.below(4);
+            let Some(length) = lengths.get(text).copied() else { return [0; 4] };
+            let begin: usize = lengths[..text].iter().sum();
+            [begin as i32, length as i32, numbers.below(length) as i32, 0]
+        };
+        let places: Vec<[i32; 4]> = (0..slots).map(|_| place(numbers)).collect();
+        let upload = |values: &[i32]| device.upload(values).map_err(text);
+        let buffers = [upload(&accepted)?, upload(places.as_flattened())?];
+        Ok(Self { accepted, places, buffers })
+    }
+
+    /// Tokens of a round of a slot's sequence of this length; `None` if it has no text.
+    fn count(&self, slot: usize, length: i32) -> Option<usize> {
+        let [begin, positions, origin, _] = self.places[slot];
+        (positions > 0).then(|| 1 + self.accepted[(begin + (origin + length) % positions) as usize] as usize)
+    }
+}
+
 /// A batch of trees on a device, with an accepted path each.
 pub(super) struct Scene {
     batch: usize,
     most: usize,
     simulate: Option<f32>,
+    texts: Option<Texts>,
     pub situation: Situation,
     pub uploaded: Uploaded,
     pub trees: Trees,
@@ -147,7 +196,7 @@ impl Scene {
         device: &Device,
         numbers: &mut Numbers,
         (batch, nodes, steps): (usize, usize, usize),
-        simulate: Option<f32>,
+        simulation: Simulation,
         ahead: usize,
     ) -> Result<Self, String> {
         let situation = Situation::new(numbers, batch, ahead);
@@ -158,7 +207,10 @@ impl Scene {
         let score = device.upload(&trees.score).map_err(text)?;
         let tree_buffers = [upload(&trees.token)?, upload(&trees.parent)?, upload(&trees.depth)?, score];
         let seed = device.upload(&seeds).map_err(text)?;
-        Ok(Self { batch, most: steps + 1, simulate, situation, uploaded, trees, tree_buffers, seeds, seed })
+        let simulate = if let Simulation::Length(length) = simulation { Some(length) } else { None };
+        let plays = matches!(simulation, Simulation::Played);
+        let texts = plays.then(|| Texts::new(device, numbers, situation.slots)).transpose()?;
+        Ok(Self { batch, most: steps + 1, simulate, texts, situation, uploaded, trees, tree_buffers, seeds, seed })
     }
 
     /// The kernels' inputs, with these choices.
@@ -171,12 +223,19 @@ impl Scene {
             tree: tree_operand(&self.tree_buffers, self.trees.nodes),
             simulate: self.simulate,
             seed: self.seed.slice(),
+            played: self.texts.as_ref().map(|texts| {
+                let [accepted, places] = texts.buffers.each_ref().map(Buffer::slice);
+                Played { accepted, places }
+            }),
         }
     }
 
     /// The path of a request; the root for padding.
     fn way(&self, request: usize) -> Vec<usize> {
         let Some(slot) = self.situation.slot(request) else { return vec![0] };
+        if let Some(count) = self.texts.as_ref().and_then(|texts| texts.count(slot, self.situation.length[slot])) {
+            return self.trees.simulated_way(request, count, self.most);
+        }
         let Some(simulate) = self.simulate else { return self.trees.walk(request) };
         let draw = random_bits(self.seeds[slot] ^ SIMULATION, self.situation.length[slot] as usize);
         let wanted =
@@ -190,14 +249,14 @@ fn check_one(
     device: &Device,
     numbers: &mut Numbers,
     shape: (usize, usize, usize),
-    simulate: Option<f32>,
+    simulation: Simulation,
 ) -> Result<f64, String> {
     let (batch, nodes, steps) = shape;
-    let what = format!("acceptance of {nodes} nodes, {steps} steps, batch {batch}, simulated {simulate:?}");
+    let what = format!("acceptance of {nodes} nodes, {steps} steps, batch {batch}, simulation {simulation:?}");
     let kernels = Kernels::new(device.clone(), Element::F32);
     let most = steps + 1;
     let ahead = if numbers.below(6) == 0 { 0 } else { nodes.max(most) };
-    let mut scene = Scene::new(device, numbers, shape, simulate, ahead)?;
+    let mut scene = Scene::new(device, numbers, shape, simulation, ahead)?;
     // In two passes the target has left the rows of listed nodes after those of the batch, and some tokens are unknown.
     let in_two_passes = numbers.below(3) == 0;
     let places: Vec<i32> = (0..batch * nodes).map(|at| if numbers.below(2) == 0 { -1 } else { at as i32 }).collect();
@@ -315,27 +374,32 @@ fn check_one(
     Ok(real.iter().sum::<f64>() / real.len().max(1) as f64)
 }
 
-/// A random batch, nodes and steps, and in a third of the cases a length to simulate.
-fn any_case(numbers: &mut Numbers) -> ((usize, usize, usize), Option<f32>) {
+/// A random batch, nodes and steps, and in half of the cases simulated acceptance.
+fn any_case(numbers: &mut Numbers) -> ((usize, usize, usize), Simulation) {
     let shape = (1 + numbers.below(40), 2 + numbers.below(127), 1 + numbers.below(10));
-    (shape, (numbers.below(3) == 0).then(|| 1.0 + (numbers.float() + 1.0) * 3.0))
+    let simulation = match numbers.below(4) {
+        0 => Simulation::Length(1.0 + (numbers.float() + 1.0) * 3.0),
+        1 => Simulation::Played,
+        _ => Simulation::Off,
+    };
+    (shape, simulation)
 }
 
-/// Random trees up to the largest, siblings with equal tokens, padding, rounds without speculation, simulated lengths.
+/// Random trees up to the largest, siblings with equal tokens, padding, rounds without speculation, simulated lengths, played texts.
 pub fn check_accept(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(40);
     for shape in [(1, 1, 0), (40, 1, 0), (3, 128, 10), (2, 128, 127), (1, 4, 3), (5, 4, 5), (40, 32, 5)] {
-        for simulate in [None, Some(1.0), Some(2.5), Some(300.0)] {
-            check_one(device, &mut numbers, shape, simulate)?;
+        for simulation in SIMULATIONS {
+            check_one(device, &mut numbers, shape, simulation)?;
         }
     }
     for _ in 0..60 {
-        let (shape, simulate) = any_case(&mut numbers);
-        check_one(device, &mut numbers, shape, simulate)?;
+        let (shape, simulation) = any_case(&mut numbers);
+        check_one(device, &mut numbers, shape, simulation)?;
     }
     // Almost all of these trees are deep enough for every draw, so the mean must be near the requested one.
     let rounds: Result<Vec<f64>, String> =
-        (0..30).map(|_| check_one(device, &mut numbers, (40, 64, 1), Some(1.3))).collect();
+        (0..30).map(|_| check_one(device, &mut numbers, (40, 64, 1), Simulation::Length(1.3))).collect();
     let rounds = rounds?;
     let mean = rounds.iter().sum::<f64>() / rounds.len() as f64;
     // 1000 draws: the standard error is 0.015; some trees have no draft at all, which only lowers the mean.
@@ -354,15 +418,15 @@ fn check_walk(
     device: &Device,
     numbers: &mut Numbers,
     shape: (usize, usize, usize),
-    simulate: Option<f32>,
+    simulation: Simulation,
     asks_ahead: bool,
 ) -> Result<(), String> {
     let (batch, nodes, steps) = shape;
     let how = if asks_ahead { ", asked ahead" } else { "" };
-    let what = format!("walk over {nodes} nodes, {steps} steps, batch {batch}, simulated {simulate:?}{how}");
+    let what = format!("walk over {nodes} nodes, {steps} steps, batch {batch}, simulation {simulation:?}{how}");
     let kernels = Kernels::new(device.clone(), Element::F32);
     let most = steps + 1;
-    let mut scene = Scene::new(device, numbers, shape, simulate, nodes.max(most))?;
+    let mut scene = Scene::new(device, numbers, shape, simulation, nodes.max(most))?;
     if numbers.below(3) == 0 {
         scene.trees.break_some(numbers);
     }
@@ -445,16 +509,16 @@ fn check_walk(
 pub fn check_advance_accept(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(42);
     for shape in [(3, 128, 10), (2, 128, 127), (1, 4, 3), (40, 32, 5)] {
-        for simulate in [None, Some(1.0), Some(2.5), Some(300.0)] {
+        for simulation in SIMULATIONS {
             for asks_ahead in [false, true] {
-                check_walk(device, &mut numbers, shape, simulate, asks_ahead)?;
+                check_walk(device, &mut numbers, shape, simulation, asks_ahead)?;
             }
         }
     }
     for _ in 0..20 {
-        let (shape, simulate) = any_case(&mut numbers);
+        let (shape, simulation) = any_case(&mut numbers);
         let asks_ahead = numbers.below(2) == 0;
-        check_walk(device, &mut numbers, shape, simulate, asks_ahead)?;
+        check_walk(device, &mut numbers, shape, simulation, asks_ahead)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Numbers,
-    accept::Scene,
+    accept::{Scene, Simulation},
     layout::{RowBuffers, Situation, ints, poisoned, same},
     text,
 };
@@ -15,7 +15,7 @@ use crate::{
 fn check_list(device: &Device, numbers: &mut Numbers, shape: (usize, usize, usize), room: isize) -> Result<(), String> {
     let (batch, nodes, _) = shape;
     let kernels = Kernels::new(device.clone(), Element::F32);
-    let scene = Scene::new(device, numbers, shape, None, 0)?;
+    let scene = Scene::new(device, numbers, shape, Simulation::Off, 0)?;
     let Scene { situation, uploaded, trees, .. } = &scene;
     let all = batch * nodes;
     let is_inner = |at: &usize| {

@@ -27,6 +27,19 @@ pub struct AcceptInputs<'a> {
     pub simulate: Option<f32>,
     /// Seed of each slot, 64-bit `[slots]`: the fraction of `simulate` is drawn with it.
     pub seed: Slice<'a>,
+    /// Acceptance that is played from texts, for slots that have one; replaces `simulate`.
+    pub played: Option<Played<'a>>,
+}
+
+/// What the drafts of one shape accept at each position of texts, and where each slot is in them. Places are trusted to
+/// be within `accepted`.
+#[derive(Clone, Copy, Debug)]
+pub struct Played<'a> {
+    /// Accepted drafts at each position of all texts, int32.
+    pub accepted: Slice<'a>,
+    /// int32 `[slots, 4]`: where the text of the slot begins in `accepted`, its number of positions (0: none, and the
+    /// target's choices decide), the position of the text at position 0 of the sequence, and an unused value.
+    pub places: Slice<'a>,
 }
 
 /// Outputs of [`Kernels::accept`]; `most` as in [`AcceptInputs`].
@@ -106,7 +119,7 @@ pub struct CachePlanes<'a> {
 
 impl AcceptInputs<'_> {
     pub(super) fn check(self, sequences: Sequences<'_>) -> Result<(), DeviceError> {
-        let Self { batch, most, batch_slot, chosen, tree, simulate, seed } = self;
+        let Self { batch, most, batch_slot, chosen, tree, simulate, seed, played } = self;
         let is_length = simulate.is_none_or(|length| length >= 1.0);
         if batch == 0 || !(1..=THREADS).contains(&most) || !is_length {
             return Err(DeviceError::Shape(format!(
@@ -117,17 +130,24 @@ impl AcceptInputs<'_> {
         tree.check(batch)?;
         check_ints(batch_slot, batch)?;
         check_ints(chosen, batch * tree.nodes)?;
+        if let Some(played) = played {
+            check_ints(played.accepted, 1)?;
+            check_ints(played.places, sequences.slots * 4)?;
+        }
         seed.check(sequences.slots * 8)
     }
 
-    /// The first arguments of both kernels: choices, trees and slots, then seeds, sizes and the simulated length.
+    /// The first arguments of both kernels: choices, trees and slots, then seeds, sizes, the simulated length and
+    /// played texts.
     fn arguments(self, sequences: Sequences<'_>) -> Vec<Arg> {
-        let Self { most, batch_slot, chosen, tree, simulate, seed, .. } = self;
+        let Self { most, batch_slot, chosen, tree, simulate, seed, played, .. } = self;
         let mut arguments = vec![address(chosen)];
         arguments.extend(tree.arguments());
         arguments.extend([batch_slot, seed].map(address));
         arguments.extend([tree.nodes, most, sequences.dummy()].map(int));
         arguments.push(Arg::Float(simulate.unwrap_or(0.0)));
+        let (accepted, places) = played.map_or((Slice::NONE, Slice::NONE), |played| (played.accepted, played.places));
+        arguments.extend([accepted, places].map(address));
         arguments
     }
 }

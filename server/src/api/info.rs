@@ -6,7 +6,7 @@ use axum::{
     Json,
     extract::{Path, State as Shared},
 };
-use engine::options::Fp8Compute;
+use engine::{Simulated, options::Fp8Compute};
 use serde_json::{Value, json};
 
 use crate::{http::error::ApiError, state::State};
@@ -62,7 +62,7 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
         "speculative_num_draft_tokens": shape.map(|shape| shape.num_draft_tokens),
         "speculative_adaptive": shapes.len() > 1,
         "tree_shapes": shapes,
-        "simulate_accept_length": options.simulate_accept_length,
+        "simulate_accept_length": options.simulated.as_ref().and_then(Simulated::length),
         "dtype": options.dtype,
         "quantization": facts.identity.quantised,
         "fp8_compute": facts.identity.fp8_compute.map(Fp8Compute::name),

@@ -85,6 +85,7 @@ impl Parameters {
                 adjustments: adjustments(fields, facts, defaults)?,
                 prompt_logprobs: None,
                 most_drafts: most_drafts(fields)?,
+                played: None,
             },
             stop: stop_conditions(fields, lengths)?,
             choices: choices as usize,

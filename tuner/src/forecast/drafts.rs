@@ -2,7 +2,10 @@
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
-use engine::replay::trace::{Nodes, PositionTrace};
+use engine::{
+    PlayedAcceptance,
+    replay::trace::{Nodes, PositionTrace},
+};
 use schemas::tree::TreeShape;
 
 use crate::TunerError;
@@ -120,6 +123,27 @@ impl Drafts {
         let table = self.table(shape);
         let text = &table[place.text % table.len()];
         Ok(usize::from(text[place.position % text.len()]))
+    }
+
+    /// What the engine plays so that rounds of these shapes accept what this says at each place; `None` if none speculates.
+    ///
+    /// # Errors
+    /// When a shape is unknown, or there are no texts.
+    pub fn played(&self, shapes: &[TreeShape]) -> Result<Option<PlayedAcceptance>, TunerError> {
+        let mut shapes: Vec<TreeShape> = shapes.iter().copied().filter(|shape| !shape.is_off()).collect();
+        shapes.sort_unstable();
+        shapes.dedup();
+        if shapes.is_empty() {
+            return Ok(None);
+        }
+        if let Source::Survival(_) = self.source {
+            return Err(TunerError::Configuration("acceptance can be played from a trace only".into()));
+        }
+        for shape in &shapes {
+            self.accepted(*shape, Place { text: 0, position: 0 }, 0.0)?;
+        }
+        let lists = shapes.into_iter().map(|shape| (shape, self.table(shape).to_vec())).collect();
+        Ok(Some(PlayedAcceptance::new(lists)?))
     }
 
     /// The nodes at a place, of the first trace that contains this tree; `None` if there is none.

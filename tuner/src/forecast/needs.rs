@@ -19,6 +19,8 @@ pub struct Needs<'a> {
 }
 
 impl Course for Needs<'_> {
+    const COUNTS_ALL: bool = true;
+
     fn prompt_tokens(&self, request: usize) -> usize {
         self.needs[request].prompt_tokens
     }
@@ -42,7 +44,7 @@ impl Course for Needs<'_> {
         let ms = (self.round_ms)(step.padded, step.context)?;
         let batch = step.members.len() + step.riders;
         // The tree and the tokens of single rounds are unknown here.
-        Ok(Ran { ms, shape: TreeShape::OFF, rows: batch, tokens: vec![0; step.members.len()] })
+        Ok(Ran { ms, shape: TreeShape::OFF, batch, rows: batch, tokens: vec![0; step.members.len()] })
     }
 
     fn prefill_ms(&self, tokens: usize) -> f64 {

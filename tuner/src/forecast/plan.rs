@@ -1,12 +1,13 @@
 //! A simulation as a user asks for it: a load, policies by name, and what is known about drafts and times.
 
+use std::fmt;
+
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
 use super::{
     Arrivals, Forecast, Job, Setup, Simulation,
-    costs::StepCosts,
     drafts::Drafts,
     policy::{
         Policy, Row, Table,
@@ -19,6 +20,7 @@ use super::{
     simulate_policy,
     study::{Candidate, Study, study},
     tables,
+    times::Times,
 };
 use crate::TunerError;
 
@@ -28,7 +30,7 @@ pub struct Plan {
     /// What drafts would accept.
     pub drafts: Drafts,
     /// The time of steps.
-    pub costs: StepCosts,
+    pub times: Times,
     /// Trees that policies choose among; no speculation is always among them.
     pub shapes: Vec<TreeShape>,
     /// Largest trees that budgets draft, one policy each: a deeper one costs more draft passes.
@@ -46,7 +48,7 @@ pub struct Plan {
 }
 
 /// The requests, and when they are sent.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// How many requests, and how long they are.
     pub requests: Rollout,
@@ -55,7 +57,8 @@ pub struct Load {
 }
 
 /// When requests are sent, and what counts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Sent {
     /// All at once; what counts is the time until this share of them is done. Stragglers run on, or are aborted.
     AtOnce {
@@ -105,6 +108,15 @@ pub struct TableRow {
     pub context: Option<f64>,
     /// What runs.
     pub shape: TreeShape,
+}
+
+/// A policy with a table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NamedTable {
+    /// Its name.
+    pub name: String,
+    /// Its table, ascending by batch, then by context.
+    pub rows: Vec<TableRow>,
 }
 
 /// A part of the time of a draw.
@@ -158,13 +170,26 @@ impl Plan {
         let forecast = self.simulate(&jobs, &mut *(chosen.make)())?;
         Ok(Simulated {
             simulated: true,
-            times: self.costs.source.clone(),
+            times: self.times.source().to_owned(),
             objective: self.objective(),
             table: chosen.table.as_ref().map(rows),
             timeline: timeline(&forecast),
             study,
             notes,
         })
+    }
+
+    /// The policies that a table describes completely, for a measurement.
+    ///
+    /// # Errors
+    /// When the plan is impossible.
+    pub fn named_tables(&self) -> Result<Vec<NamedTable>, TunerError> {
+        let tables = self.tables()?;
+        let candidates = self.candidates(&tables, &mut Vec::new())?;
+        // vLLM's schedule counts prompts in prefill too.
+        let own = candidates.iter().filter(|one| one.name != "vllm-schedule");
+        let named = own.filter_map(|one| Some(NamedTable { name: one.name.clone(), rows: rows(one.table.as_ref()?) }));
+        Ok(named.collect())
     }
 
     /// Whether a policy is wanted.
@@ -201,12 +226,12 @@ impl Plan {
         let halfway =
             |job: &Job| (job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0) * job.output_tokens as f64;
         let context = jobs.iter().map(halfway).sum::<f64>() / tokens.max(1.0);
-        let mut tables = vec![("batch", tables::by_batch(&self.drafts, &self.costs, &shapes, &batches, context)?)];
+        let mut tables = vec![("batch", tables::by_batch(&self.drafts, &self.times, &shapes, &batches, context)?)];
         if !self.contexts.is_empty() {
-            let table = tables::by_batch_and_context(&self.drafts, &self.costs, &shapes, &batches, &self.contexts)?;
+            let table = tables::by_batch_and_context(&self.drafts, &self.times, &shapes, &batches, &self.contexts)?;
             tables.push(("batch-context", table));
         }
-        tables.push(("vllm-schedule", tables::by_batch(&self.drafts, &self.costs, &chains, &batches, context)?));
+        tables.push(("vllm-schedule", tables::by_batch(&self.drafts, &self.times, &chains, &batches, context)?));
         tables.retain(|(name, _)| self.wants(name));
         Ok(tables)
     }
@@ -279,11 +304,25 @@ impl Plan {
             }
             return Ok(());
         }
+        if self.load.requests.limited.is_some() {
+            notes.push(
+                "budgets are left out: their rows are not simulated beside requests that limit their drafts".into(),
+            );
+            return Ok(());
+        }
+        let Some(costs) = self.times.costs() else {
+            if asked("budget") || asked("vllm-adaptive") {
+                notes.push(
+                    "budgets are left out: fitted times know whole trees only, give --times costs by rows".into(),
+                );
+            }
+            return Ok(());
+        };
         let lengths = self.all_shapes().into_iter().map(|shape| Ok((shape, self.drafts.accept_length(shape)?)));
         let lengths: Vec<(TreeShape, f64)> = lengths.collect::<Result<_, TunerError>>()?;
         for limit in &self.limits {
             let calibration = Calibration::fit(&self.drafts.every_second(*limit));
-            let costs = self.costs.clone();
+            let costs = costs.clone();
             if limit.topk == 1 && self.wants("vllm-adaptive") {
                 let captured: Vec<usize> =
                     self.setup.capture_sizes.iter().map(|size| size * limit.num_draft_tokens).collect();
@@ -307,8 +346,8 @@ impl Plan {
             Sent::AtOnce { share, abort: true } => Some(done(share, jobs.len())),
             _ => None,
         };
-        let Self { setup, drafts, costs, .. } = self;
-        simulate_policy(&Simulation { jobs, arrivals: &arrivals, setup, drafts, costs, until }, policy)
+        let Self { setup, drafts, times, .. } = self;
+        simulate_policy(&Simulation { jobs, arrivals: &arrivals, setup, drafts, times, until }, policy)
     }
 
     /// The objective.
@@ -338,7 +377,7 @@ impl Plan {
 
 impl Sent {
     /// The arrivals of some requests.
-    fn arrivals(&self, requests: usize) -> Arrivals {
+    pub fn arrivals(&self, requests: usize) -> Arrivals {
         match self {
             Self::AtOnce { .. } => Arrivals::Open { at_ms: vec![0.0; requests] },
             Self::Closed(batch_size) => Arrivals::Closed { batch_size: *batch_size },
@@ -358,17 +397,60 @@ impl Sent {
     }
 }
 
+impl NamedTable {
+    /// The table.
+    ///
+    /// # Errors
+    /// When it has no row.
+    pub fn table(&self) -> Result<Table, TunerError> {
+        let row =
+            |row: &TableRow| Row { batch: row.batch, context: row.context.unwrap_or(f64::INFINITY), shape: row.shape };
+        Table::new(self.rows.iter().map(row).collect())
+            .ok_or_else(|| TunerError::Configuration(format!("the policy {} has no row", self.name)))
+    }
+}
+
+impl Sent {
+    /// The share of the requests whose end counts.
+    pub fn share(&self) -> f64 {
+        if let Self::AtOnce { share, .. } = self { *share } else { 1.0 }
+    }
+
+    /// Whether the others are aborted.
+    pub fn aborts(&self) -> bool {
+        matches!(self, Self::AtOnce { abort: true, .. })
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let requests = self.requests.prompts * self.requests.samples;
+        let prompt = self.requests.prompt_tokens;
+        match &self.sent {
+            Sent::AtOnce { .. } => write!(formatter, "{requests} at once"),
+            Sent::Closed(batch) => write!(formatter, "batch {batch}, {requests} requests"),
+            Sent::Open { rate, .. } => write!(formatter, "{requests} at {rate} per s"),
+            Sent::Recorded(_) => write!(formatter, "{requests} recorded arrivals"),
+        }?;
+        write!(formatter, ", prompts of {prompt}")?;
+        self.requests.limited.iter().try_for_each(|limited| {
+            let (percentage, most) = (limited.share * 100.0, limited.most_drafts);
+            write!(formatter, ", {percentage:.0}% with {most} drafts at most")
+        })
+    }
+}
+
 fn candidate<'a, P: Policy + 'static>(name: &str, make: impl Fn() -> P + 'a) -> Candidate<'a> {
     Candidate { name: name.to_owned(), table: None, make: Box::new(move || Box::new(make()) as Box<dyn Policy>) }
 }
 
 /// Number of requests in a share of them, at least one.
-fn done(share: f64, requests: usize) -> usize {
+pub fn done(share: f64, requests: usize) -> usize {
     ((share * requests as f64).ceil() as usize).clamp(1, requests.max(1))
 }
 
 /// The rows of a table, for a reader: without those that the next batch or context repeats.
-fn rows(table: &Table) -> Vec<TableRow> {
+pub fn rows(table: &Table) -> Vec<TableRow> {
     let mut kept: Vec<Vec<TableRow>> = Vec::new();
     for rows in table.rows().chunk_by(|a, b| a.batch == b.batch) {
         let mut of_batch: Vec<TableRow> = Vec::new();
@@ -447,15 +529,19 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forecast::costs::StepCosts;
 
     fn plan(sent: Sent) -> Plan {
         let lengths = Lengths::LongTail { median: 40.0, sigma: 1.0, most: 500 };
         Plan {
             drafts: Drafts::golden(&[1.7, 2.2, 2.5]).expect("lengths"),
-            costs: StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name"),
+            times: StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name").into(),
             shapes: (1..=3).map(TreeShape::chain).collect(),
             limits: Vec::new(),
-            load: Load { requests: Rollout { prompts: 16, samples: 4, prompt_tokens: 50, lengths }, sent },
+            load: Load {
+                requests: Rollout { prompts: 16, samples: 4, prompt_tokens: 50, lengths, limited: None },
+                sent,
+            },
             setup: Setup {
                 capture_sizes: vec![1, 2, 4, 8, 16, 32, 64],
                 max_running_requests: 64,

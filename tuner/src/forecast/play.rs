@@ -10,6 +10,9 @@ use crate::{TunerError, trials::record::TrialSpread};
 
 /// How requests proceed in rounds.
 pub trait Course {
+    /// Whether every member takes part in every round, and the tokens of single rounds are not known.
+    const COUNTS_ALL: bool;
+
     /// Tokens of a request's prompt.
     fn prompt_tokens(&self, request: usize) -> usize;
 
@@ -76,9 +79,11 @@ pub struct Ran {
     pub ms: f64,
     /// The tree, or the limit of a budget's trees.
     pub shape: TreeShape,
+    /// Requests and slots of ended ones that took part.
+    pub batch: usize,
     /// Rows that the target verified.
     pub rows: usize,
-    /// The tokens that each member received, in their order.
+    /// The tokens that each member received, in their order; 0 for one that did not take part.
     pub tokens: Vec<usize>,
 }
 
@@ -344,13 +349,13 @@ impl<'a, C: Course> Play<'a, C> {
             prefilled: read.tokens,
         })?;
         let milliseconds = checked(ran.ms, || format!("a round of {padded}"))?;
-        self.note(batch, &ran);
+        self.note(&ran);
         self.now_ms += milliseconds;
         let mut yields = members.iter().zip(&ran.tokens);
         let decodes = |one: &&mut Running| one.unread == 0 && one.first_token_ms.is_some() && !one.reads_again;
         for one in self.running.iter_mut().filter(decodes) {
             if let Some((_, tokens)) = yields.next() {
-                one.progress.rounds += 1;
+                one.progress.rounds += usize::from(*tokens > 0 || C::COUNTS_ALL);
                 one.progress.tokens += tokens;
             }
         }
@@ -365,7 +370,8 @@ impl<'a, C: Course> Play<'a, C> {
     }
 
     /// Counts a round.
-    fn note(&mut self, batch: usize, ran: &Ran) {
+    fn note(&mut self, ran: &Ran) {
+        let batch = ran.batch;
         if self.batches.len() <= batch {
             self.batches.resize(batch + 1, 0);
         }

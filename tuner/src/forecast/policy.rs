@@ -53,6 +53,17 @@ pub trait Policy {
         vec![Vec::new(); nodes.len()]
     }
 
+    /// Whether any round may speculate, so that the draft reads prompts too.
+    fn speculates(&self) -> bool {
+        true
+    }
+
+    /// What runs instead of a tree for a request that limits its drafts.
+    fn within(&self, shape: TreeShape, most_drafts: Option<usize>) -> TreeShape {
+        let is_within = most_drafts.is_none_or(|most| shape.num_draft_tokens <= most.saturating_add(1));
+        if is_within { shape } else { TreeShape::OFF }
+    }
+
     /// Learns what a round accepted: drafts of each request of the view, without bonus tokens.
     fn learn(&mut self, view: &View<'_>, accepted: &[usize]) {
         let (_, _) = (view, accepted);
@@ -108,6 +119,18 @@ impl Table {
 impl Policy for Table {
     fn choose(&mut self, view: &View<'_>) -> Choice {
         Choice::Shape(self.shape(view.batch, view.context))
+    }
+
+    /// The largest tree of the table within both, as in the engine ([`engine::ShapePolicy::within`]).
+    fn within(&self, shape: TreeShape, most_drafts: Option<usize>) -> TreeShape {
+        let drafts = |shape: &TreeShape| shape.num_draft_tokens - 1;
+        let Some(most) = most_drafts.filter(|most| *most < drafts(&shape)) else { return shape };
+        let fitting = self.rows.iter().map(|row| row.shape).filter(|shape| drafts(shape) <= most);
+        fitting.max_by_key(|shape| (shape.num_draft_tokens, shape.num_steps)).unwrap_or(TreeShape::OFF)
+    }
+
+    fn speculates(&self) -> bool {
+        self.rows.iter().any(|row| !row.shape.is_off())
     }
 }
 

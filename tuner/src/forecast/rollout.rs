@@ -16,6 +16,18 @@ pub struct Rollout {
     pub prompt_tokens: usize,
     /// How long outputs are.
     pub lengths: Lengths,
+    /// Requests that limit their drafts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited: Option<Limited>,
+}
+
+/// Requests that ask for fewer drafts than the policy would verify.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limited {
+    /// Their share of all requests.
+    pub share: f64,
+    /// Their maximum number of drafts in a round; 0 for no speculation.
+    pub most_drafts: usize,
 }
 
 /// How long outputs are.
@@ -39,13 +51,18 @@ impl Rollout {
     /// The requests of one draw. Samples of a prompt have the text of the prompt, at different positions.
     pub fn draw(&self, drafts: &Drafts, seed: u64) -> Vec<Job> {
         let mut random = StdRng::seed_from_u64(seed);
+        // Separate, so that lengths and places are the same with and without limits.
+        let mut chances = StdRng::seed_from_u64(!seed);
         let mut jobs = Vec::with_capacity(self.prompts * self.samples);
         for _ in 0..self.prompts {
             let text = random.random_range(0..drafts.texts().max(1));
             for _ in 0..self.samples {
                 let start = random.random_range(0..1 << 20);
                 let output_tokens = self.lengths.draw(&mut random);
-                jobs.push(Job { prompt_tokens: self.prompt_tokens.max(1), output_tokens, text, start });
+                let most_drafts = self.limited.filter(|limited| chances.random::<f64>() < limited.share);
+                let most_drafts = most_drafts.map(|limited| limited.most_drafts);
+                let prompt_tokens = self.prompt_tokens.max(1);
+                jobs.push(Job { prompt_tokens, output_tokens, text, start, most_drafts });
             }
         }
         jobs
@@ -84,7 +101,7 @@ mod tests {
     fn lengths_have_their_median_and_a_long_tail() {
         let drafts = Drafts::golden(&[1.5]).expect("a length");
         let lengths = Lengths::LongTail { median: 1000.0, sigma: 1.0, most: 20_000 };
-        let rollout = Rollout { prompts: 500, samples: 8, prompt_tokens: 100, lengths };
+        let rollout = Rollout { prompts: 500, samples: 8, prompt_tokens: 100, lengths, limited: None };
         let jobs = rollout.draw(&drafts, 1);
         let mut tokens: Vec<usize> = jobs.iter().map(|job| job.output_tokens).collect();
         tokens.sort_unstable();
@@ -93,6 +110,11 @@ mod tests {
         assert!((share - 0.0228).abs() < 0.01 && tokens[3999] <= 20_000, "{share}");
         assert_eq!((jobs.clone(), jobs.len()), (rollout.draw(&drafts, 1), 4000));
         assert_ne!(jobs, rollout.draw(&drafts, 2));
+        let half =
+            Rollout { limited: Some(Limited { share: 0.5, most_drafts: 1 }), ..rollout.clone() }.draw(&drafts, 1);
+        let limited = half.iter().filter(|job| job.most_drafts == Some(1)).count();
+        assert!((1900..2100).contains(&limited), "{limited}");
+        assert!(half.iter().zip(&jobs).all(|(half, job)| Job { most_drafts: None, ..*half } == *job));
         let recorded = Rollout { lengths: Lengths::Recorded(vec![5, 9]), ..rollout };
         assert!(recorded.draw(&drafts, 3).iter().all(|job| [5, 9].contains(&job.output_tokens)));
     }

@@ -108,10 +108,10 @@ mod tests {
     #[test]
     fn a_table_by_batch_beats_every_fixed_chain_on_a_long_tail() {
         let drafts = Drafts::golden(&[1.7, 2.2, 2.5, 2.7]).expect("lengths");
-        let costs = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name");
+        let times = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name").into();
         let shapes: Vec<TreeShape> = (0..=4).map(TreeShape::chain).collect();
         let batches = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-        let table = tables::by_batch(&drafts, &costs, &shapes, &batches, 500.0).expect("a table");
+        let table = tables::by_batch(&drafts, &times, &shapes, &batches, 500.0).expect("a table");
         let fixed = |shape: TreeShape| Candidate {
             name: shape.to_string(),
             table: None,
@@ -120,7 +120,7 @@ mod tests {
         let mut candidates: Vec<Candidate<'_>> = shapes.iter().map(|shape| fixed(*shape)).collect();
         candidates.push(Candidate { name: "table".into(), table: None, make: Box::new(|| Box::new(table.clone())) });
         let lengths = Lengths::LongTail { median: 60.0, sigma: 1.0, most: 1000 };
-        let rollout = Rollout { prompts: 32, samples: 8, prompt_tokens: 100, lengths };
+        let rollout = Rollout { prompts: 32, samples: 8, prompt_tokens: 100, lengths, limited: None };
         let arrivals = Arrivals::Open { at_ms: vec![0.0; 256] };
         let setup = Setup {
             capture_sizes: batches.to_vec(),
@@ -133,7 +133,7 @@ mod tests {
         };
         let run = |jobs: &[Job], policy: &mut dyn Policy| {
             let simulation =
-                Simulation { jobs, arrivals: &arrivals, setup: &setup, drafts: &drafts, costs: &costs, until: None };
+                Simulation { jobs, arrivals: &arrivals, setup: &setup, drafts: &drafts, times: &times, until: None };
             simulate_policy(&simulation, policy)
         };
         let found = study(&candidates, 5, |seed| rollout.draw(&drafts, seed), run, |one| one.elapsed_s);

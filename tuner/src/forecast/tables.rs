@@ -3,9 +3,9 @@
 use schemas::tree::TreeShape;
 
 use super::{
-    costs::StepCosts,
     drafts::Drafts,
     policy::{Row, Table},
+    times::Times,
 };
 use crate::TunerError;
 
@@ -15,15 +15,15 @@ const WORTH: f64 = 0.002;
 /// The tree with the most expected tokens per time at each of some batches, at one mean context.
 ///
 /// # Errors
-/// When the acceptance of a tree is unknown, or there is none.
+/// When the acceptance or the time of a tree is unknown, or there is none.
 pub fn by_batch(
     drafts: &Drafts,
-    costs: &StepCosts,
+    times: &Times,
     shapes: &[TreeShape],
     batches: &[usize],
     context: f64,
 ) -> Result<Table, TunerError> {
-    table(drafts, costs, shapes, batches, &[(f64::INFINITY, context)])
+    table(drafts, times, shapes, batches, &[(f64::INFINITY, context)])
 }
 
 /// The same at each batch and each context bucket. `bounds` are the largest contexts of all buckets but the last, ascending;
@@ -33,20 +33,20 @@ pub fn by_batch(
 /// As [`by_batch`].
 pub fn by_batch_and_context(
     drafts: &Drafts,
-    costs: &StepCosts,
+    times: &Times,
     shapes: &[TreeShape],
     batches: &[usize],
     bounds: &[f64],
 ) -> Result<Table, TunerError> {
     let last = bounds.last().map_or(0.0, |bound| 2.0 * bound);
     let buckets: Vec<(f64, f64)> = bounds.iter().map(|bound| (*bound, *bound)).chain([(f64::INFINITY, last)]).collect();
-    table(drafts, costs, shapes, batches, &buckets)
+    table(drafts, times, shapes, batches, &buckets)
 }
 
 /// `buckets` are (largest context, context at which it is judged).
 fn table(
     drafts: &Drafts,
-    costs: &StepCosts,
+    times: &Times,
     shapes: &[TreeShape],
     batches: &[usize],
     buckets: &[(f64, f64)],
@@ -57,12 +57,14 @@ fn table(
     for (bound, context) in buckets {
         let mut before: Option<TreeShape> = None;
         for batch in batches {
-            let rate = |(shape, length): &(TreeShape, f64)| length / costs.shape(*shape, *batch, *context);
-            let best = lengths.iter().max_by(|a, b| rate(a).total_cmp(&rate(b)));
+            let rate =
+                |(shape, length): &(TreeShape, f64)| Ok((*shape, length / times.shape(*shape, *batch, *context)?));
+            let rates = lengths.iter().map(rate).collect::<Result<Vec<(TreeShape, f64)>, TunerError>>()?;
+            let best = rates.iter().max_by(|a, b| a.1.total_cmp(&b.1));
             // The tree of the batch before stays as long as nothing is clearly faster.
-            let stays = before.and_then(|shape| lengths.iter().find(|one| one.0 == shape));
+            let stays = before.and_then(|shape| rates.iter().find(|one| one.0 == shape));
             let chosen = match (best, stays) {
-                (Some(best), Some(stays)) if rate(best) <= rate(stays) * (1.0 + WORTH) => stays,
+                (Some(best), Some(stays)) if best.1 <= stays.1 * (1.0 + WORTH) => stays,
                 (Some(best), _) => best,
                 (None, _) => continue,
             };
@@ -77,14 +79,16 @@ fn table(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forecast::costs::StepCosts;
 
     #[test]
     fn the_fastest_tree_wins_at_each_batch_and_context() {
         let drafts = Drafts::golden(&[1.7, 2.2, 2.5, 2.7]).expect("lengths");
         let costs = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name");
+        let times = costs.clone().into();
         let shapes: Vec<TreeShape> = (0..=4).map(TreeShape::chain).collect();
         let batches = [1, 8, 32, 64, 128, 512];
-        let table = by_batch(&drafts, &costs, &shapes, &batches, 1000.0).expect("a table");
+        let table = by_batch(&drafts, &times, &shapes, &batches, 1000.0).expect("a table");
         for row in table.rows() {
             let rate = |shape: &TreeShape| {
                 drafts.accept_length(*shape).expect("known") / costs.shape(*shape, row.batch, 1000.0)
@@ -95,8 +99,8 @@ mod tests {
         let steps: Vec<usize> = table.rows().iter().map(|row| row.shape.num_steps).collect();
         assert!(steps.is_sorted_by(|a, b| a >= b) && steps[0] > steps[5], "deeper at small batches: {steps:?}");
         // Long contexts make a round's fixed part longer, so deeper chains pay at the same batch.
-        let table = by_batch_and_context(&drafts, &costs, &shapes, &batches, &[1000.0, 60_000.0]).expect("a table");
+        let table = by_batch_and_context(&drafts, &times, &shapes, &batches, &[1000.0, 60_000.0]).expect("a table");
         assert!(table.shape(128, 60_000.0).num_steps > table.shape(128, 500.0).num_steps, "{table:?}");
-        assert!(by_batch(&drafts, &costs, &[TreeShape::chain(5)], &batches, 0.0).is_err());
+        assert!(by_batch(&drafts, &times, &[TreeShape::chain(5)], &batches, 0.0).is_err());
     }
 }

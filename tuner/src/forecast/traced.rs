@@ -1,14 +1,15 @@
 //! Requests that follow known acceptance under a policy.
 
-use engine::replay::trace::Nodes;
+use engine::{options::padded, replay::trace::Nodes};
+use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
 use super::{
     Arrivals, Forecast, Setup, check,
-    costs::StepCosts,
     drafts::{Drafts, Place},
-    play::{Course, Play, Progress, Ran, Step},
+    play::{Course, Member, Play, Progress, Ran, Step},
     policy::{Choice, Policy, View},
+    times::Times,
 };
 use crate::TunerError;
 
@@ -23,6 +24,9 @@ pub struct Job {
     pub text: usize,
     /// The position of the text at which it starts; after the end, the text starts again.
     pub start: usize,
+    /// Maximum number of drafts that are verified for it in a round; `None` for what the policy says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_drafts: Option<usize>,
 }
 
 /// A workload with what is known about it.
@@ -37,7 +41,7 @@ pub struct Simulation<'a> {
     /// What drafts would accept.
     pub drafts: &'a Drafts,
     /// The time of steps.
-    pub costs: &'a StepCosts,
+    pub times: &'a Times,
     /// Ends the simulation when this many requests have ended, and aborts the others; `None` for all.
     pub until: Option<usize>,
 }
@@ -54,7 +58,7 @@ pub fn simulate_policy(simulation: &Simulation<'_>, policy: &mut dyn Policy) -> 
         return Err(TunerError::Configuration(format!("forecast: {job:?}: expected a prompt and an output")));
     }
     check(jobs.len(), arrivals, setup)?;
-    let course = Traced { simulation, policy, batch: Vec::new() };
+    let course = Traced { simulation, policy, batch: Vec::new(), last_shape: TreeShape::OFF };
     let mut play = Play::new(course, jobs.len(), arrivals, setup).until(until.unwrap_or(jobs.len()));
     play.run()?;
     play.forecast()
@@ -65,6 +69,8 @@ struct Traced<'a> {
     policy: &'a mut dyn Policy,
     /// The requests of the current round.
     batch: Vec<usize>,
+    /// The shape of the last round: those of requests with different limits take turns.
+    last_shape: TreeShape,
 }
 
 impl Traced<'_> {
@@ -73,22 +79,39 @@ impl Traced<'_> {
         Place { text: job.text, position: job.start + progress.tokens }
     }
 
-    /// Verified rows and accepted drafts of each member.
+    /// What runs of a choice, and which members take part: requests that limit their drafts cannot be in the same round as
+    /// the others, since a round has one shape. It is the rule of the engine's scheduler.
+    fn turn(&mut self, step: &Step<'_>, choice: Choice) -> (Choice, Vec<Member>) {
+        let Choice::Shape(whole) = choice else { return (choice, step.members.to_vec()) };
+        let most = |member: &Member| self.simulation.jobs[member.request].most_drafts;
+        let wanted = |member: &Member| self.policy.within(whole, most(member));
+        let mut shapes: Vec<TreeShape> = step.members.iter().map(wanted).collect();
+        if shapes.is_empty() {
+            return (Choice::Shape(whole), Vec::new());
+        }
+        shapes.sort_unstable();
+        let runs = shapes.iter().find(|shape| **shape > self.last_shape).copied().unwrap_or(shapes[0]);
+        let members = step.members.iter().copied().filter(|member| wanted(member) == runs).collect();
+        self.last_shape = runs;
+        (Choice::Shape(runs), members)
+    }
+
+    /// Verified rows and accepted drafts of each of these members.
     fn accepted(
         &mut self,
-        step: &Step<'_>,
+        members: &[Member],
         view: &View<'_>,
         choice: &Choice,
     ) -> Result<(usize, Vec<usize>), TunerError> {
         let drafts = self.simulation.drafts;
-        let place = |member: &super::play::Member| self.place(member.request, member.progress);
+        let place = |member: &Member| self.place(member.request, member.progress);
         match choice {
             Choice::Shape(shape) => {
-                let accepted = step.members.iter().map(|member| {
+                let accepted = members.iter().map(|member| {
                     let chance = uniform(member.request, member.progress.tokens);
                     drafts.accepted(*shape, place(member), chance)
                 });
-                let rows = (step.members.len() + step.riders) * shape.num_draft_tokens;
+                let rows = view.batch * shape.num_draft_tokens;
                 Ok((rows, accepted.collect::<Result<_, _>>()?))
             }
             Choice::Rows { limit, drafts: count } => {
@@ -97,10 +120,10 @@ impl Traced<'_> {
                         "a budget needs a trace that contains {limit}: accept lengths alone have no scores"
                     ))
                 };
-                let nodes = step.members.iter().map(|member| drafts.nodes(*limit, place(member)).ok_or_else(unknown));
+                let nodes = members.iter().map(|member| drafts.nodes(*limit, place(member)).ok_or_else(unknown));
                 let nodes: Vec<&Nodes> = nodes.collect::<Result<_, _>>()?;
                 let kept = self.policy.allocate(view, &nodes, *count);
-                let rows = step.members.len() + step.riders + kept.iter().map(Vec::len).sum::<usize>();
+                let rows = view.batch + kept.iter().map(Vec::len).sum::<usize>();
                 Ok((rows, nodes.iter().zip(&kept).map(|(nodes, kept)| nodes.accepted(kept)).collect()))
             }
         }
@@ -108,6 +131,8 @@ impl Traced<'_> {
 }
 
 impl Course for Traced<'_> {
+    const COUNTS_ALL: bool = false;
+
     fn prompt_tokens(&self, request: usize) -> usize {
         self.simulation.jobs[request].prompt_tokens
     }
@@ -132,33 +157,54 @@ impl Course for Traced<'_> {
             requests: &batch,
             batch: step.members.len() + step.riders,
             padded: step.padded,
-            context: step.context,
+            // The mean of the slots that run: padding has no context.
+            context: step.context * step.padded as f64 / (step.members.len() + step.riders) as f64,
             prefilling: step.prefilling,
             prefilled: step.prefilled,
         };
         let choice = self.policy.choose(&view);
-        let (rows, accepted) = self.accepted(step, &view, &choice)?;
+        let (choice, members) = self.turn(step, choice);
+        batch.clear();
+        batch.extend(members.iter().map(|member| member.request));
+        let absent: f64 = step.members.iter().map(|member| member.context).sum::<f64>()
+            - members.iter().map(|member| member.context).sum::<f64>();
+        let tokens = step.context * step.padded as f64 - absent;
+        let size = members.len() + step.riders;
+        let step_padded = padded(&self.simulation.setup.capture_sizes, size);
+        let view = View {
+            requests: &batch,
+            batch: size,
+            padded: step_padded,
+            context: tokens / size as f64,
+            prefilling: step.prefilling,
+            prefilled: step.prefilled,
+        };
+        let (rows, accepted) = self.accepted(&members, &view, &choice)?;
         self.policy.learn(&view, &accepted);
         let shape = match choice {
             Choice::Shape(shape) | Choice::Rows { limit: shape, .. } => shape,
         };
         // A shape pads each request, a budget only the rows.
-        let padded = match choice {
-            Choice::Shape(shape) => step.padded * shape.num_draft_tokens,
-            Choice::Rows { .. } => rows.max(step.padded),
+        let padded_rows = match choice {
+            Choice::Shape(shape) => view.padded * shape.num_draft_tokens,
+            Choice::Rows { .. } => rows.max(view.padded),
         };
-        let ms = self.simulation.costs.round(shape, step.padded, padded, step.context, step.prefilled);
-        let left = |member: &super::play::Member| {
-            self.simulation.jobs[member.request].output_tokens - 1 - member.progress.tokens
-        };
-        let tokens = step.members.iter().zip(&accepted).map(|(member, drafts)| (drafts + 1).min(left(member)));
-        let tokens = tokens.collect();
+        let context = tokens / view.padded as f64;
+        let ms = self.simulation.times.round(shape, view.padded, padded_rows, context, step.prefilled)?;
+        let left = |member: &Member| self.simulation.jobs[member.request].output_tokens - 1 - member.progress.tokens;
+        let mut yields = members.iter().zip(&accepted).peekable();
+        // Members that do not take part receive nothing.
+        let tokens = step.members.iter().map(|member| {
+            let own = yields.next_if(|(one, _)| one.request == member.request);
+            own.map_or(0, |(member, drafts)| (drafts + 1).min(left(member)))
+        });
+        let (tokens, batch_size) = (tokens.collect(), view.batch);
         self.batch = batch;
-        Ok(Ran { ms, shape, rows, tokens })
+        Ok(Ran { ms, shape, batch: batch_size, rows, tokens })
     }
 
     fn prefill_ms(&self, tokens: usize) -> f64 {
-        self.simulation.costs.prefill(tokens)
+        self.simulation.times.prefill(tokens, self.policy.speculates())
     }
 }
 
@@ -175,9 +221,9 @@ fn uniform(request: usize, position: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use engine::replay::trace::{FORMAT, PositionTrace, ROOT, TextTrace};
-    use schemas::tree::TreeShape;
 
     use super::*;
+    use crate::forecast::costs::StepCosts;
     use crate::forecast::policy::{
         Row, Table,
         budget::Budget,
@@ -228,13 +274,13 @@ mod tests {
     fn run(jobs: &[Job], setup: &Setup, until: Option<usize>, policy: &mut dyn Policy) -> Forecast {
         let drafts = Drafts::traced(vec![trace(&[2, 0, 1, 2, 2, 0])]).expect("a trace");
         let arrivals = Arrivals::Open { at_ms: vec![0.0; jobs.len()] };
-        let costs = costs();
-        let simulation = Simulation { jobs, arrivals: &arrivals, setup, drafts: &drafts, costs: &costs, until };
+        let times = costs().into();
+        let simulation = Simulation { jobs, arrivals: &arrivals, setup, drafts: &drafts, times: &times, until };
         simulate_policy(&simulation, policy).expect("it is played")
     }
 
     fn job(output_tokens: usize, start: usize) -> Job {
-        Job { prompt_tokens: 10, output_tokens, text: 0, start }
+        Job { prompt_tokens: 10, output_tokens, text: 0, start, most_drafts: None }
     }
 
     #[test]
@@ -273,12 +319,12 @@ mod tests {
     #[test]
     fn prompts_in_the_steps_of_rounds_cost_their_tokens_there() {
         let setup = Setup { mixed_prefill: true, max_running_requests: 2, ..setup() };
-        let costs = StepCosts { prefill_token_ms: 0.1, ..costs() };
+        let times = StepCosts { prefill_token_ms: 0.1, ..costs() }.into();
         let drafts = Drafts::traced(vec![trace(&[2, 0, 1, 2, 2, 0])]).expect("a trace");
         let arrivals = Arrivals::Open { at_ms: vec![0.0, 7.0] };
         let jobs = [job(3, 0), job(2, 0)];
         let simulation =
-            Simulation { jobs: &jobs, arrivals: &arrivals, setup: &setup, drafts: &drafts, costs: &costs, until: None };
+            Simulation { jobs: &jobs, arrivals: &arrivals, setup: &setup, drafts: &drafts, times: &times, until: None };
         // A step of 5 + 1 ms for the first prompt alone. The first round of 11 ends at 17; the second request has come, its
         // prompt costs 1 ms in the round until 29, its only round 11.
         let mut schedule = Schedule::new(vec![(1, 8, 0)]).expect("a range");
@@ -286,6 +332,26 @@ mod tests {
         assert!((forecast.elapsed_s - 0.040).abs() < 1e-9, "{forecast:?}");
         assert!((forecast.time_to_first_token_ms.max - 22.0).abs() < 1e-9);
         assert_eq!(forecast.batches, [0, 3]);
+    }
+
+    #[test]
+    fn requests_that_limit_their_drafts_take_turns_with_the_others() {
+        let limited = Job { most_drafts: Some(0), ..job(4, 0) };
+        let jobs = [job(4, 0), limited];
+        let forecast = run(&jobs, &setup(), None, &mut Table::fixed(TreeShape::chain(2)));
+        // Of three tokens after the first: one round of the chain from 0, three without speculation. They take turns, the
+        // chain first: each has one row of a batch of one.
+        let stretches: Vec<_> =
+            forecast.stretches.iter().map(|one| (one.batch, one.shape.num_steps, one.rounds)).collect();
+        assert_eq!(stretches, [(1, 2, 1), (1, 0, 3)]);
+        assert!((forecast.elapsed_s - (5.0 + 17.0 + 3.0 * 11.0) / 1e3).abs() < 1e-9, "{forecast:?}");
+        // A limit that the table has a tree for.
+        let row = |batch, steps| Row { batch, context: f64::INFINITY, shape: TreeShape::chain(steps) };
+        let mut table = Table::new(vec![row(1, 1), row(8, 2)]).expect("rows");
+        let jobs = [job(9, 0), Job { most_drafts: Some(1), ..job(9, 0) }, job(9, 0)];
+        let forecast = run(&jobs, &setup(), None, &mut table);
+        let first: Vec<_> = forecast.stretches.iter().take(2).map(|one| (one.batch, one.shape.num_steps)).collect();
+        assert_eq!((first, forecast.output_tokens), (vec![(1, 1), (2, 2)], 27));
     }
 
     #[test]

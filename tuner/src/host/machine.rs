@@ -54,6 +54,9 @@ pub struct Gpu {
     /// Power limit in W.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_w: Option<f64>,
+    /// Energy in J that it used during the trial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy_j: Option<f64>,
     /// Temperature in °C, at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<u32>,
@@ -210,6 +213,7 @@ impl Gpu {
             memory_clock_mhz: now.memory_clock_mhz,
             power_w: now.power_w,
             power_limit_w: now.power_limit_w,
+            energy_j: before.and_then(|before| now.energy_since(before)),
             temperature_c: now.temperature_c,
             throttle_reasons: now.throttle_reasons.iter().map(ToString::to_string).collect(),
             other_processes: now.other_processes,

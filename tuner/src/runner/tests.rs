@@ -143,7 +143,7 @@ fn acceptance_is_made_up_for_one_trial() {
     assert!(figures_made_up.simulated);
     // One token per round: no draft is accepted.
     assert_eq!(figures_made_up.accept_histogram.len(), 1);
-    assert_eq!(engine.options().simulate_accept_length, None);
+    assert_eq!(engine.options().simulated, None);
     assert!(!figures(&mut engine, TrialLoad::BatchSize(2), &terms(&workload, &NEVER)).simulated);
 }
 

@@ -35,7 +35,7 @@ pub fn load(
     let target = Target::load(weights, spec)?;
     let draft = draft.map(|(spec, weights)| load_draft(weights, spec, &target)).transpose()?;
     let capacity = capacity(options, &target, draft.as_deref(), context_length)?;
-    Ok(CpuBackend::new(target, draft, capacity, options.simulate_accept_length))
+    Ok(CpuBackend::new(target, draft, capacity))
 }
 
 /// Loads the draft of a spec. `weights` come from its own folder, or from the target's.

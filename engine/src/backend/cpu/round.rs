@@ -14,7 +14,7 @@ use super::{
 use crate::{
     backend::{MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
     error::EngineError,
-    tree::{DraftTree, simulated_count, simulated_walk, walk},
+    tree::{DraftTree, simulated_walk, walk},
 };
 
 /// The result of verifying a request's tree.
@@ -48,7 +48,7 @@ impl CpuBackend {
             None => Cow::Owned(self.draft_trees(shape, slots)?),
         };
         let drafted = Instant::now();
-        let (pass, verified) = self.verify(&trees, slots, shape.most_tokens_a_round())?;
+        let (pass, verified) = self.verify(&trees, slots, shape)?;
         let accepted = Instant::now();
         self.compact(&verified, slots)?;
         let yields = self.advance(&pass, verified, slots)?;
@@ -93,7 +93,7 @@ impl CpuBackend {
         &mut self,
         trees: &[DraftTree],
         slots: &[Slot],
-        most: usize,
+        shape: TreeShape,
     ) -> Result<(Pass, Vec<Verified>), EngineError> {
         let mut adjusters = self.slots.take_adjusters(slots.iter().copied());
         let states = self.slots.get(slots.iter().copied())?;
@@ -132,12 +132,12 @@ impl CpuBackend {
                 }
                 id
             };
-            let mut path = match self.simulate {
+            let simulated = self.simulated.as_ref();
+            let mut path = match simulated
+                .and_then(|one| one.count(shape, state.sampling.played, state.sampling.seed, state.length))
+            {
                 None => walk(tree, choose),
-                Some(expected) => {
-                    let count = simulated_count(expected, state.sampling.seed, state.length);
-                    simulated_walk(tree, count, most, choose)
-                }
+                Some(count) => simulated_walk(tree, count, shape.most_tokens_a_round(), choose),
             };
             path.truncate(tokens.len());
             let rows = path.iter().map(|node| begin + node).collect();

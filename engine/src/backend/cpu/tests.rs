@@ -74,7 +74,7 @@ fn backend(name: &str, page_size: usize, slots: usize) -> CpuBackend {
         prefill_chunk: CONTEXT,
         rounds_in_flight: 1,
     };
-    CpuBackend::new(target, draft, capacity, None)
+    CpuBackend::new(target, draft, capacity)
 }
 
 fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {

@@ -23,7 +23,7 @@ use crate::{
     error::EngineError,
     request::{PromptLogprobs, SamplingParams},
     sampling,
-    tree::{DraftTree, simulated_count, simulated_walk},
+    tree::{DraftTree, simulated_walk},
 };
 
 /// The host's walk down the tree of one request.
@@ -117,7 +117,7 @@ impl CudaBackend {
         let tokens = column(self.round.node_token.slice())?;
         let parents = column(self.round.node_parent.slice())?;
         let positions = column(self.arrays.sample_position.slice())?;
-        let simulate = self.options.simulate_accept_length;
+        let simulation = self.simulated.clone();
         let mut walks = Vec::with_capacity(adjusted.len());
         for at in adjusted {
             let (slot, first) = (slots[*at], at * nodes);
@@ -127,9 +127,10 @@ impl CudaBackend {
             let tree = tree(&tokens[of_tree.clone()], &parents[of_tree.clone()]);
             let positions: Vec<usize> = positions[of_tree].iter().map(|at| (*at).max(0) as usize).collect();
             // The root's position is the length of the sequence.
-            let simulated = simulate.map(|expected| {
-                let length = positions[0].saturating_sub(1);
-                let count = simulated_count(expected, open.sampling.seed, length);
+            let length = positions[0].saturating_sub(1);
+            let count =
+                simulation.as_ref().and_then(|one| one.count(shape, open.sampling.played, open.sampling.seed, length));
+            let simulated = count.map(|count| {
                 let way = simulated_walk(&tree, count, shape.most_tokens_a_round(), |_| 0);
                 way.into_iter().skip(1).collect()
             });

@@ -31,6 +31,7 @@ use crate::{
     checkpoint::Weights,
     error::EngineError,
     options::EngineOptions,
+    played::Simulated,
     request::SamplingParams,
     spec::{DraftSpec, ModelCost, TargetSpec},
 };
@@ -464,13 +465,8 @@ impl Backend for Group {
         self.first(|backend| Ok(backend.capture_time())).ok().flatten()
     }
 
-    fn simulate_accept_length(&mut self, length: Option<f32>) {
-        let work = move |backend: &mut CudaBackend| {
-            backend.simulate_accept_length(length);
-            Ok(())
-        };
-        // If a rank has died, the next command reports it.
-        let _ = self.all(work);
+    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
+        self.all(move |backend| backend.simulate_acceptance(simulated.clone())).map(|_| ())
     }
 
     fn time_parts(&mut self, on: bool) {

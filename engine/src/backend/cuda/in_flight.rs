@@ -14,6 +14,7 @@ use super::{
 use crate::{
     backend::{Backend, MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, Slot, Ticket, TokenLogprobs, Yield},
     error::EngineError,
+    played::expect_played,
     tree::DraftTree,
 };
 
@@ -56,7 +57,7 @@ impl CudaBackend {
             batch,
             keep_pending: leaves,
             describe: logprobs.iter().any(Option::is_some),
-            simulate: self.simulate_bits(),
+            simulation: self.simulation_key(),
             part: None,
         };
         let adjusted = self.adjusted(round.slots);
@@ -132,6 +133,7 @@ impl CudaBackend {
                 "a round of ({shape}) cannot run: no speculating shape was prepared, so the draft has no cache"
             )));
         }
+        expect_played(self.simulated.as_ref(), &[shape])?;
         memory::check_shape(&self.machine, shape)
     }
 

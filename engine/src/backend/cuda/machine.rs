@@ -10,6 +10,7 @@ use schemas::tree::NodeSource;
 use super::{
     gemm::GemmDispatch,
     meeting::Meeting,
+    played::PlayedTables,
     slot_states::States,
     weights::{DraftWeights, LayerWeights, TargetWeights},
     workspace::{Activations, RowArrays, SlotArrays},
@@ -58,6 +59,8 @@ pub struct Machine {
     pub verify_plan: Option<VerifyPlan>,
     pub gemm: GemmDispatch,
     pub slots: SlotArrays,
+    /// What is accepted in place of the target's decisions, if texts are played.
+    pub played: Option<PlayedTables>,
     /// States of sequences, if the target has layers that keep some.
     pub states: Option<States>,
     /// The group of which this is a rank; `None` if this device has the whole model.

@@ -65,8 +65,6 @@ pub struct CudaOptions {
     pub verify_plan: Option<VerifyPlan>,
     /// Maximum number of rows that products in FP8 multiply as values of 16 bits; `None` for the default.
     pub most_value_rows: Option<usize>,
-    /// Simulates acceptance of this many tokens per round on average.
-    pub simulate_accept_length: Option<f32>,
     /// Whether ranks split the draft's layer; `None` for the faster choice.
     pub split_draft: Option<bool>,
     /// Memory for the states of sequences.
@@ -182,6 +180,7 @@ pub fn load(
         least_spared: least_spared(device.properties().multiprocessors),
         verify_plan: options.verify_plan,
         most_value_rows: options.most_value_rows.unwrap_or(MOST_VALUE_ROWS),
+        played: None,
         gemm: GemmDispatch::new(&device, ranks.as_ref().map(|ranks| ranks.meeting.clone()))?,
         ranks,
         states: States::new(&device, &target.spec, &capacity, element)?,
@@ -214,6 +213,7 @@ pub fn load(
         capture_sizes: Vec::new(),
         capture_time: Default::default(),
         follows: false,
+        simulated: None,
         times_parts: false,
         flights: Default::default(),
         launched: 0,

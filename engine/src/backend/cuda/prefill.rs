@@ -8,6 +8,7 @@ use kernels::{
 use super::{
     CudaBackend,
     machine::{Pass, PromptPiece},
+    played::PLACE_WORDS,
     prefill_staging::prefill_staging_of,
     weights::DraftWeights,
     workspace::WorkspaceShape,
@@ -25,8 +26,8 @@ const WORDS: usize = 9;
 impl CudaBackend {
     /// Bytes of staging memory for one slot.
     pub(super) fn staging_bytes(table_width: usize) -> usize {
-        // The seed is copied as 8 bytes: keep it aligned.
-        (table_width + WORDS).next_multiple_of(2) * 4 + 8
+        // The seed is copied as 8 bytes: keep it aligned. The place in texts that are played comes after it.
+        ((table_width + WORDS).next_multiple_of(2) + 2 + PLACE_WORDS) * 4
     }
 
     /// Copies the state of a slot to the device, ordered after the work in flight.
@@ -72,6 +73,9 @@ impl CudaBackend {
         let seed_at = (width + WORDS).next_multiple_of(2);
         words[seed_at] = sampling.seed as u32;
         words[seed_at + 1] = (sampling.seed >> 32) as u32;
+        let place_at = seed_at + 2;
+        let played = self.machine.played.as_ref().map(|played| played.place(sampling.played));
+        words[place_at..place_at + PLACE_WORDS].copy_from_slice(&played.unwrap_or_default());
 
         let slots = &self.machine.slots;
         let copy = |to: &Buffer, index: usize, word: usize, count: usize| {
@@ -91,6 +95,9 @@ impl CudaBackend {
         ];
         for (word, to) in values.into_iter().enumerate() {
             copy(to, at, width + word, 1)?;
+        }
+        if played.is_some() {
+            copy(&slots.played, PLACE_WORDS * at, place_at, PLACE_WORDS)?;
         }
         Ok(copy(&slots.seed, 2 * at, seed_at, 2)?)
     }

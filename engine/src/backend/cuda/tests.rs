@@ -21,6 +21,7 @@ use crate::{
     drafts::{DraftTarget, read_draft},
     families::read_target,
     options::{DeviceChoice, EngineOptions, ShapePolicy},
+    played::Simulated,
     request::{Request, SamplingParams, StopConditions},
 };
 
@@ -64,7 +65,6 @@ fn options(element: Element) -> CudaOptions {
         attention: None,
         verify_plan: None,
         most_value_rows: None,
-        simulate_accept_length: None,
         split_draft: None,
         states: StateOptions { ratio: 0.9, most: None, keeps: true },
     }
@@ -72,6 +72,10 @@ fn options(element: Element) -> CudaOptions {
 
 const PROMPT: [u32; 24] =
     [0, 45, 300, 12, 77, 500, 9, 33, 210, 5, 611, 40, 8, 90, 15, 700, 31, 2, 64, 128, 256, 19, 44, 7];
+
+fn simulate(backend: &mut CudaBackend, length: Option<f32>) {
+    backend.simulate_acceptance(length.map(Simulated::Length)).expect("an idle device");
+}
 
 /// Greedy tokens of one request, alone in rounds of a shape, and the times of the rounds.
 fn generate(backend: &mut CudaBackend, shape: TreeShape, slot: u32, count: usize) -> (Vec<u32>, Vec<RoundTiming>) {
@@ -188,9 +192,9 @@ fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it
     for simulate_accept_length in [None, Some(2.5)] {
         let [all, few, inner_first] = [VerifyPlan::AllNodes, VerifyPlan::AcceptedPathOnly, VerifyPlan::InnerNodesFirst]
             .map(|verify_plan| {
-                let options =
-                    CudaOptions { verify_plan: Some(verify_plan), simulate_accept_length, ..options(Element::BF16) };
+                let options = CudaOptions { verify_plan: Some(verify_plan), ..options(Element::BF16) };
                 let mut backend = backend(&device, "eagle3", options);
+                simulate(&mut backend, simulate_accept_length);
                 let shape = TreeShape::new(3, 3, 8).expect("a shape");
                 backend.prepare(&[shape], &[2], &mut |_, _| {}).expect("graphs");
                 produce(&mut backend, Round { shape, slots: &[Slot(1)] }, &sampling, 12).0
@@ -296,8 +300,9 @@ fn logits_that_are_not_finite_are_no_token_wherever_the_target_is_asked() {
         (Some(VerifyPlan::InnerNodesFirst), tree, 0.9, None),
     ] {
         let what = format!("{verify_plan:?}, {shape}, temperature {temperature}, simulated {simulate_accept_length:?}");
-        let options = CudaOptions { verify_plan, simulate_accept_length, ..options(Element::BF16) };
+        let options = CudaOptions { verify_plan, ..options(Element::BF16) };
         let mut backend = backend(&device, "eagle3", options);
+        simulate(&mut backend, simulate_accept_length);
         backend.prepare(&[shape], &[2], &mut |_, _| {}).expect("graphs");
         let sampling = SamplingParams { temperature, ..SamplingParams::default() };
         let chunk = |slot| PrefillChunk { slot, tokens: &PROMPT, start: 0, next: None };

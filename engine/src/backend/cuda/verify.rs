@@ -92,6 +92,7 @@ impl Machine {
             tree,
             simulate: options.simulate,
             seed: self.slots.seed.slice(),
+            played: self.played.as_ref().and_then(|played| played.of(shape, self.slots.played.slice())),
         }
     }
 

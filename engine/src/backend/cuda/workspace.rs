@@ -17,6 +17,7 @@ pub use self::block::{BlockArrays, MarkovActivations};
 use super::{
     expansion::expanded_bytes,
     limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LATENT_ROWS, LATENT_ROWS_IN_SPLITS, LOGIT_ROWS, STAGING_SLOTS},
+    played::PLACE_WORDS,
     weights::{delta_outputs, experts_shape, latent_dims, weights_in},
 };
 use crate::{
@@ -242,6 +243,8 @@ pub struct SlotArrays {
     pub min_p: Buffer,
     /// u64.
     pub seed: Buffer,
+    /// Places in the texts that are played, int32 `[slots, 4]`.
+    pub played: Buffer,
     pub logprob_count: Buffer,
     /// The draft's state after the last token that it has processed: `[slots, draft hidden]`.
     pub recurrent: Buffer,
@@ -801,6 +804,7 @@ impl SlotArrays {
             top_k: words()?,
             min_p: words()?,
             seed: device.zeros(slots * 8)?,
+            played: device.zeros(slots * PLACE_WORDS * 4)?,
             logprob_count: device.upload(&vec![-1_i32; slots])?,
             recurrent: device.zeros(slots * sizes.state_bytes().max(16))?,
             pending_tokens: device.zeros(slots * MAX_PENDING_DRAFT * 4)?,

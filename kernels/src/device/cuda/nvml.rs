@@ -90,6 +90,9 @@ impl Nvml {
             memory_clock_mhz: clock(CLOCKS[1]),
             power_w: milliwatts(b"nvmlDeviceGetPowerUsage\0"),
             power_limit_w: milliwatts(b"nvmlDeviceGetEnforcedPowerLimit\0"),
+            energy_j: self
+                .bits(b"nvmlDeviceGetTotalEnergyConsumption\0", handle)
+                .map(|millijoules| millijoules as f64 / 1e3),
             temperature_c: self.number_of(b"nvmlDeviceGetTemperature\0", handle, TEMPERATURE),
             throttle_reasons: reasons.map_or(Vec::new(), |bits| {
                 REASONS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, words)| *words).collect()

@@ -1,0 +1,125 @@
+//! `spectune bench --simulate-acceptance` with a rollout or a closed loop: measures policies on the loads that
+//! `spectune simulate` predicts.
+
+use anyhow::bail;
+use engine::Engine;
+use schemas::tree::TreeShape;
+use tuner::{
+    forecast::{
+        compare::{FORMAT, MeasuredRun, Policies},
+        drafts::Drafts,
+        plan::{Load, NamedTable, Sent, TableRow, done},
+        rollout::Rollout,
+    },
+    policies::played_load::{self, PlayedLoad},
+};
+
+use super::Arguments;
+use crate::{engine_setup, progress, terminal};
+
+const HEADER: &str = "policy           load                                  seconds   tok/s  accept  prefill s  batch up to  \
+                      rounds  round ms\n";
+
+/// The loads, one for each batch size of a closed loop, or one rollout.
+///
+/// # Errors
+/// When a flag is impossible.
+pub fn loads(arguments: &Arguments) -> anyhow::Result<Vec<Load>> {
+    let lengths = arguments.load.lengths()?;
+    let Some(prompt_tokens) = arguments.input_len else { bail!("give --input-len, the tokens of each prompt") };
+    let limited = arguments.load.limited()?;
+    let of = |prompts, samples| Rollout { prompts, samples, prompt_tokens, lengths: lengths.clone(), limited };
+    if let Some((prompts, samples, sent)) = arguments.load.rollout()? {
+        return Ok(vec![Load { requests: of(prompts, samples), sent }]);
+    }
+    let Some(each) = arguments.requests_per_user.filter(|_| !arguments.batch_size.is_empty()) else {
+        bail!("give a load: --rollout, or --requests-per-user and --batch-size");
+    };
+    let closed = |batch: &usize| Load { requests: of(batch * each, 1), sent: Sent::Closed(*batch) };
+    Ok(arguments.batch_size.iter().map(closed).collect())
+}
+
+/// The policies: those of the file, else each shape for all rounds.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn policies(arguments: &Arguments) -> anyhow::Result<Vec<NamedTable>> {
+    if let Some(path) = &arguments.policies {
+        return Ok(Policies::read(path)?.policies);
+    }
+    let fixed = |shape: TreeShape| NamedTable {
+        name: if shape.is_off() { "none".into() } else { format!("fixed {shape}") },
+        rows: vec![TableRow { batch: usize::MAX, context: None, shape }],
+    };
+    Ok(arguments.shapes.iter().map(|trial| fixed(trial.shape)).collect())
+}
+
+/// Measures every policy on every load, and prints a line for each as soon as it is known.
+///
+/// # Errors
+/// When a load does not fit, the acceptance of a shape is unknown, or the device fails.
+pub fn run(
+    engine: &mut Engine,
+    arguments: &Arguments,
+    drafts: &Drafts,
+    policies: &[NamedTable],
+    loads: &[Load],
+) -> anyhow::Result<()> {
+    if !arguments.json {
+        terminal::print(HEADER)?;
+    }
+    for policy in policies {
+        let table = played_load::policy(&policy.rows)?;
+        let played = played_load::prepare(engine, drafts, &table)?;
+        engine_setup::set_policy(engine, table.clone())?;
+        for load in loads {
+            let jobs = load.requests.draw(drafts, arguments.draw);
+            let arrivals = load.sent.arrivals(jobs.len());
+            let until = load.sent.aborts().then(|| done(load.sent.share(), jobs.len()));
+            let what = PlayedLoad { jobs: &jobs, arrivals: &arrivals, until, seed: arguments.seed };
+            let mut repeats = progress::waiting(&format!("measuring {} on {load}", policy.name), |_| {
+                (0..arguments.repeats)
+                    .map(|_| played_load::run(engine, &what, played.as_deref()))
+                    .collect::<Result<Vec<_>, _>>()
+            })?;
+            repeats.sort_by(|a, b| a.elapsed_s.total_cmp(&b.elapsed_s));
+            let figures = repeats.swap_remove((repeats.len() - 1) / 2);
+            let run = MeasuredRun {
+                format: FORMAT,
+                simulated_acceptance: true,
+                device: engine.device().name,
+                policy: policy.clone(),
+                load: load.clone(),
+                draw: arguments.draw,
+                setup: played_load::setup(engine, &table),
+                figures,
+            };
+            let line = if arguments.json { serde_json::to_string(&run)? } else { row(&run) };
+            terminal::print(&(line + "\n"))?;
+        }
+    }
+    Ok(())
+}
+
+fn row(run: &MeasuredRun) -> String {
+    let MeasuredRun { policy, load, figures, .. } = run;
+    let seconds = figures.done_s(load.sent.share()).unwrap_or(figures.elapsed_s);
+    let accept = figures.accept_length.map_or_else(|| "-".to_owned(), |length| format!("{length:.3}*"));
+    let rounds: u64 = figures.rounds.iter().map(|group| group.rounds).sum();
+    let (timed, ms) = figures
+        .rounds
+        .iter()
+        .fold((0, 0.0), |(timed, ms), group| (timed + group.timed, ms + group.ms * group.timed as f64));
+    let largest = figures.rounds.iter().map(|group| group.batch).max().unwrap_or_default();
+    let energy = figures
+        .energy_j
+        .map_or_else(String::new, |energy| format!("  {:.2} tok/J", figures.output_tokens as f64 / energy));
+    format!(
+        "{:<16} {:<36} {seconds:>8.3} {:>7.0} {accept:>7} {:>10.3} {largest:>12} {rounds:>7} {:>9.3}{energy}",
+        policy.name,
+        load.to_string(),
+        figures.output_tokens_per_s,
+        figures.prefill_s,
+        ms / timed.max(1) as f64
+    )
+}

@@ -1,0 +1,182 @@
+//! Compares a simulation with a measurement of the same load: each measured run says which requests, policy and setup it
+//! had, so that it can be simulated again.
+
+use std::path::Path;
+
+use schemas::tree::TreeShape;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Setup, Simulation,
+    drafts::Drafts,
+    figures::Figures,
+    plan::{Load, NamedTable, done},
+    simulate_policy,
+    times::Times,
+};
+use crate::{
+    TunerError,
+    files::atomic_file::{self, FormatVersion},
+    statistics::median,
+};
+
+/// FormatVersion of the format of a measured run, and of a file of policies.
+pub const FORMAT: u32 = 1;
+/// Largest file in bytes.
+const LARGEST: u64 = 256 << 20;
+
+/// A file of policies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Policies {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The policies.
+    pub policies: Vec<NamedTable>,
+}
+
+/// A load that was measured with simulated acceptance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredRun {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Always true: times are measured, acceptance is that of a trace.
+    pub simulated_acceptance: bool,
+    /// The device.
+    pub device: String,
+    /// The policy.
+    pub policy: NamedTable,
+    /// The load.
+    pub load: Load,
+    /// The number of the draw of its requests.
+    pub draw: u64,
+    /// How the engine was set up.
+    pub setup: Setup,
+    /// What was measured.
+    pub figures: Figures,
+}
+
+/// A measured run beside its simulation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Compared {
+    /// The policy's name.
+    pub policy: String,
+    /// The load in words.
+    pub load: String,
+    /// Seconds until the share that counts is done, measured and simulated.
+    pub seconds: [f64; 2],
+    /// Output tokens per second, measured and simulated.
+    pub output_tokens_per_s: [f64; 2],
+    /// Tokens per round, measured and simulated.
+    pub accept_length: [Option<f64>; 2],
+    /// For each group of timed rounds: the measured mean time in ms, and the time that the model says at the same shape,
+    /// batch and context.
+    pub rounds: Vec<ComparedRounds>,
+}
+
+/// Timed rounds of one shape and batch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ComparedRounds {
+    /// The tree.
+    pub shape: TreeShape,
+    /// The padded batch.
+    pub batch: usize,
+    /// Their mean context.
+    pub context: f64,
+    /// Number of timed rounds.
+    pub timed: u64,
+    /// Measured mean time and simulated time in ms.
+    pub ms: [f64; 2],
+}
+
+/// How far simulated round times are from measured ones, over all groups.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RoundErrors {
+    /// Number of groups.
+    pub groups: usize,
+    /// Median of |simulated / measured − 1|.
+    pub median: f64,
+    /// The value that nine of ten groups do not exceed.
+    pub ninety_percent: f64,
+}
+
+impl Policies {
+    /// Reads a file of policies.
+    ///
+    /// # Errors
+    /// When it cannot be read, or has another format.
+    pub fn read(path: &Path) -> Result<Self, TunerError> {
+        let text =
+            atomic_file::read(path, LARGEST).map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
+        let malformed = |reason: String| TunerError::Malformed { path: path.to_owned(), reason };
+        let policies: Self = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
+        if policies.format != FORMAT {
+            return Err(malformed(format!("format {}, but this program reads {FORMAT}", policies.format)));
+        }
+        policies.policies.iter().try_for_each(|policy| policy.table().map(|_| ()))?;
+        Ok(policies)
+    }
+}
+
+/// Reads measured runs, one per line.
+///
+/// # Errors
+/// When the file cannot be read, or a line has another format.
+pub fn read_runs(path: &Path) -> Result<Vec<MeasuredRun>, TunerError> {
+    let text = atomic_file::read(path, LARGEST).map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
+    let run = |(at, line): (usize, &str)| {
+        let wrong = |reason: String| TunerError::Malformed {
+            path: path.to_owned(),
+            reason: format!("line {}: {reason}", at + 1),
+        };
+        let version: FormatVersion = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+        version.expect(FORMAT).map_err(wrong)?;
+        serde_json::from_str(line).map_err(|error| wrong(error.to_string()))
+    };
+    text.lines().filter(|line| !line.trim().is_empty()).enumerate().map(run).collect()
+}
+
+/// Simulates a measured run again.
+///
+/// # Errors
+/// When the acceptance or the time of a shape is unknown.
+pub fn compare(run: &MeasuredRun, drafts: &Drafts, times: &Times) -> Result<Compared, TunerError> {
+    let MeasuredRun { policy, load, draw, setup, figures, .. } = run;
+    let jobs = load.requests.draw(drafts, *draw);
+    let arrivals = load.sent.arrivals(jobs.len());
+    let share = load.sent.share();
+    let until = load.sent.aborts().then(|| done(share, jobs.len()));
+    let simulation = Simulation { jobs: &jobs, arrivals: &arrivals, setup, drafts, times, until };
+    let simulated = Figures::of(&simulate_policy(&simulation, &mut policy.table()?)?, &setup.capture_sizes);
+    let seconds = |figures: &Figures| {
+        let counted = done(share, jobs.len());
+        figures.ends_s.get(counted - 1).copied().unwrap_or(figures.elapsed_s)
+    };
+    let rounds = figures.rounds.iter().filter(|group| group.timed > 0).map(|group| {
+        let simulated = times.shape(group.shape, group.batch, group.context)?;
+        Ok(ComparedRounds {
+            shape: group.shape,
+            batch: group.batch,
+            context: group.context,
+            timed: group.timed,
+            ms: [group.ms, simulated],
+        })
+    });
+    Ok(Compared {
+        policy: policy.name.clone(),
+        load: load.to_string(),
+        seconds: [seconds(figures), seconds(&simulated)],
+        output_tokens_per_s: [figures.output_tokens_per_s, simulated.output_tokens_per_s],
+        accept_length: [figures.accept_length, simulated.accept_length],
+        rounds: rounds.collect::<Result<_, TunerError>>()?,
+    })
+}
+
+/// The errors of round times over groups of at least `least` timed rounds; `None` without such a group.
+pub fn round_errors(compared: &[Compared], least: u64) -> Option<RoundErrors> {
+    let groups = compared.iter().flat_map(|one| &one.rounds).filter(|group| group.timed >= least);
+    let mut errors: Vec<f64> = groups.map(|group| (group.ms[1] / group.ms[0] - 1.0).abs()).collect();
+    errors.sort_by(f64::total_cmp);
+    let last = errors.len().checked_sub(1)?;
+    let ninety_percent = errors[((0.9 * errors.len() as f64).ceil() as usize).clamp(1, errors.len()) - 1];
+    Some(RoundErrors { groups: last + 1, median: median(errors.clone())?, ninety_percent })
+}

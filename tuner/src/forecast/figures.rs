@@ -1,0 +1,101 @@
+//! The figures of a load that ran, whether measured or simulated: what can be compared between the two.
+
+use schemas::tree::TreeShape;
+use serde::{Deserialize, Serialize};
+
+use super::Forecast;
+
+/// The figures of a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// From the first request to the end of the last one, in s.
+    pub elapsed_s: f64,
+    /// The part of it spent on prefill.
+    pub prefill_s: f64,
+    /// Tokens of all requests.
+    pub output_tokens: u64,
+    /// Output tokens / elapsed.
+    pub output_tokens_per_s: f64,
+    /// Output tokens / rounds of requests, first and bonus tokens included; `None` without rounds.
+    pub accept_length: Option<f64>,
+    /// Energy in J that the GPU used, if it was measured and its driver tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy_j: Option<f64>,
+    /// When each request ended, in s since the start, ascending.
+    pub ends_s: Vec<f64>,
+    /// Number of times that a running request was put back into the queue.
+    pub retractions: u64,
+    /// The rounds by shape and padded batch.
+    pub rounds: Vec<RoundGroup>,
+}
+
+/// Rounds of one shape and padded batch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundGroup {
+    /// The tree.
+    pub shape: TreeShape,
+    /// The batch, padded to the next capture size.
+    pub batch: usize,
+    /// Number of rounds.
+    pub rounds: u64,
+    /// Mean number of tokens of a slot in the cache, padding included; 0 if it is not known.
+    pub context: f64,
+    /// Mean time of those rounds that were timed, in ms: from the end of the round before to its own.
+    pub ms: f64,
+    /// Number of rounds that were timed; a round after a prefill is not.
+    pub timed: u64,
+}
+
+impl Figures {
+    /// The figures of a simulated load.
+    pub fn of(forecast: &Forecast, capture_sizes: &[usize]) -> Self {
+        let mut rounds: Vec<RoundGroup> = Vec::new();
+        for stretch in &forecast.stretches {
+            let batch = engine::options::padded(capture_sizes, stretch.batch);
+            add(&mut rounds, stretch.shape, batch, stretch.rounds, Some(stretch.ms), 0.0);
+        }
+        finish(&mut rounds);
+        Self {
+            elapsed_s: forecast.elapsed_s,
+            prefill_s: forecast.prefill_s,
+            output_tokens: forecast.output_tokens,
+            output_tokens_per_s: forecast.output_tokens_per_s,
+            accept_length: forecast.accept_length,
+            energy_j: None,
+            ends_s: forecast.ends_s.clone(),
+            retractions: forecast.retractions,
+            rounds,
+        }
+    }
+
+    /// Seconds until this share of the requests was done.
+    pub fn done_s(&self, share: f64) -> Option<f64> {
+        let count = (share * self.ends_s.len() as f64).ceil() as usize;
+        self.ends_s.get(count.clamp(1, self.ends_s.len().max(1)) - 1).copied()
+    }
+}
+
+/// Adds rounds to their group, as sums: `ms` is the time of all of them together, if they were timed, and `context` the sum
+/// of their contexts.
+pub fn add(groups: &mut Vec<RoundGroup>, shape: TreeShape, batch: usize, rounds: u64, ms: Option<f64>, context: f64) {
+    let at = groups.iter().position(|group| (group.shape, group.batch) == (shape, batch)).unwrap_or_else(|| {
+        groups.push(RoundGroup { shape, batch, rounds: 0, context: 0.0, ms: 0.0, timed: 0 });
+        groups.len() - 1
+    });
+    let group = &mut groups[at];
+    group.rounds += rounds;
+    group.context += context;
+    if let Some(ms) = ms {
+        group.ms += ms;
+        group.timed += rounds;
+    }
+}
+
+/// Turns the sums of [`add`] into means, sorted by shape and batch.
+pub fn finish(groups: &mut [RoundGroup]) {
+    for group in &mut *groups {
+        group.context /= group.rounds.max(1) as f64;
+        group.ms /= group.timed.max(1) as f64;
+    }
+    groups.sort_unstable_by_key(|group| (group.shape, group.batch));
+}

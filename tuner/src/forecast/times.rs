@@ -1,0 +1,203 @@
+//! The time of steps: a sum of costs, or a model that was fitted to timed rounds of one machine.
+
+use std::path::Path;
+
+use schemas::tree::TreeShape;
+use serde::{Deserialize, Serialize};
+
+use super::costs::StepCosts;
+use crate::{
+    TunerError,
+    files::atomic_file,
+    prediction::latency::{Point, RoundModel, prefill::PrefillModel},
+};
+
+/// Version of the format of fitted times.
+pub const FORMAT: u32 = 1;
+/// Largest file in bytes.
+const LARGEST: u64 = 16 << 20;
+
+/// The time of steps.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Times {
+    /// A sum of costs, for rounds that verify any number of rows.
+    Sum(StepCosts),
+    /// Fitted to timed rounds, for rounds of tree shapes.
+    Fitted(Box<FittedTimes>),
+}
+
+/// Models of the rounds and prefills that were timed on one machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FittedTimes {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// What was timed, in words.
+    pub source: String,
+    /// Tree shapes, batches and contexts of the timed points.
+    pub timed: TimedPlaces,
+    /// Steps that prefill target and draft.
+    pub prefill: PrefillModel,
+    /// Steps that prefill the target alone, where no round speculates.
+    pub prefill_target: PrefillModel,
+    /// The model of rounds, in its own format.
+    pub rounds: serde_json::Value,
+    #[serde(skip)]
+    model: Option<RoundModel>,
+}
+
+/// Where rounds were timed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimedPlaces {
+    /// Shapes.
+    pub shapes: Vec<TreeShape>,
+    /// Batches.
+    pub batches: Vec<usize>,
+    /// Contexts in tokens.
+    pub contexts: Vec<usize>,
+}
+
+impl FittedTimes {
+    /// Fitted models with their source.
+    ///
+    /// # Errors
+    /// When a number of the model is not finite.
+    pub fn new(
+        source: String,
+        timed: TimedPlaces,
+        model: RoundModel,
+        [prefill, prefill_target]: [PrefillModel; 2],
+    ) -> Result<Self, TunerError> {
+        let wrong = |reason: String| TunerError::Configuration(format!("fitted times: {reason}"));
+        let text = model.to_json().map_err(|error| wrong(error.to_string()))?;
+        let rounds = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        Ok(Self { format: FORMAT, source, timed, prefill, prefill_target, rounds, model: Some(model) })
+    }
+
+    /// The model of rounds.
+    pub fn model(&self) -> Option<&RoundModel> {
+        self.model.as_ref()
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut times: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        if times.format != FORMAT {
+            return Err(format!("format {}, but this program reads {FORMAT}: time the rounds again", times.format));
+        }
+        let sound =
+            |model: &PrefillModel| [model.step_ms, model.token_ms].iter().all(|ms| ms.is_finite() && *ms >= 0.0);
+        if !sound(&times.prefill) || !sound(&times.prefill_target) {
+            return Err("prefill: expected times of at least 0".into());
+        }
+        let model = RoundModel::from_json(&times.rounds.to_string()).map_err(|error| error.to_string())?;
+        times.model = Some(model);
+        Ok(times)
+    }
+}
+
+impl Times {
+    /// Reads a file of costs, or of fitted times.
+    ///
+    /// # Errors
+    /// When it cannot be read, has another format, or a number in it is impossible.
+    pub fn read(path: &Path) -> Result<Self, TunerError> {
+        let text =
+            atomic_file::read(path, LARGEST).map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
+        let is_fitted =
+            serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|value| value.get("rounds").is_some());
+        if !is_fitted {
+            return StepCosts::read(path).map(Self::Sum);
+        }
+        let malformed = |reason: String| TunerError::Malformed { path: path.to_owned(), reason };
+        FittedTimes::parse(&text).map(|times| Self::Fitted(Box::new(times))).map_err(malformed)
+    }
+
+    /// Where they come from, in words.
+    pub fn source(&self) -> &str {
+        match self {
+            Self::Sum(costs) => &costs.source,
+            Self::Fitted(times) => &times.source,
+        }
+    }
+
+    /// The costs, if times are a sum.
+    pub fn costs(&self) -> Option<&StepCosts> {
+        if let Self::Sum(costs) = self { Some(costs) } else { None }
+    }
+
+    /// A round in ms: `rows` verified rows of a padded batch at a mean context, and `prefilled` prompt tokens in the same
+    /// pass. Fitted times know only the rows of whole trees.
+    ///
+    /// # Errors
+    /// When the time of this number of rows is unknown.
+    pub fn round(
+        &self,
+        shape: TreeShape,
+        batch: usize,
+        rows: usize,
+        context: f64,
+        prefilled: usize,
+    ) -> Result<f64, TunerError> {
+        match self {
+            Self::Sum(costs) => Ok(costs.round(shape, batch, rows, context, prefilled)),
+            Self::Fitted(times) if rows == batch * shape.num_draft_tokens => {
+                let prompt = prefilled as f64 * times.prefill.token_ms;
+                Ok(times.model.as_ref().map_or(f64::NAN, |model| model.ms(&Point { shape, batch, context })) + prompt)
+            }
+            Self::Fitted(_) => Err(TunerError::Configuration(format!(
+                "the time of {rows} rows at batch {batch} is unknown: the fitted times are those of whole trees"
+            ))),
+        }
+    }
+
+    /// A round of a shape in ms.
+    ///
+    /// # Errors
+    /// As [`round`](Self::round).
+    pub fn shape(&self, shape: TreeShape, batch: usize, context: f64) -> Result<f64, TunerError> {
+        self.round(shape, batch, batch * shape.num_draft_tokens, context, 0)
+    }
+
+    /// A step that only prefills, in ms; `speculates` is whether the draft reads prompts too.
+    pub fn prefill(&self, tokens: usize, speculates: bool) -> f64 {
+        match self {
+            Self::Sum(costs) => costs.prefill(tokens),
+            Self::Fitted(times) if speculates => times.prefill.step(tokens),
+            Self::Fitted(times) => times.prefill_target.step(tokens),
+        }
+    }
+}
+
+impl From<StepCosts> for Times {
+    fn from(costs: StepCosts) -> Self {
+        Self::Sum(costs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::spec::ModelCost;
+
+    use super::*;
+    use crate::prediction::latency::{LatencyMachine, TimedSample};
+
+    #[test]
+    fn fitted_times_are_read_as_they_were_written_and_know_whole_trees_only() {
+        let machine = LatencyMachine { cost: ModelCost::default(), bandwidth: 1e12, few_rows: 32 };
+        let point = Point { shape: TreeShape::chain(2), batch: 4, context: 100.0 };
+        let model = RoundModel::fit(machine, &[TimedSample { point, ms: vec![7.0; 4] }]).expect("it fits");
+        let prefill = [PrefillModel { step_ms: 2.0, token_ms: 0.5 }, PrefillModel { step_ms: 1.0, token_ms: 0.25 }];
+        let timed = TimedPlaces { shapes: vec![point.shape], batches: vec![4], contexts: vec![100] };
+        let times = FittedTimes::new("by hand".into(), timed, model, prefill).expect("finite");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("times.json");
+        std::fs::write(&path, serde_json::to_string(&times).expect("it is data")).expect("writable");
+        let read = Times::read(&path).expect("it is read");
+        let own = Times::Fitted(Box::new(times));
+        let ms = |times: &Times| times.shape(point.shape, 4, 100.0).expect("known");
+        assert!((ms(&read) - 7.0).abs() < 0.05 && (ms(&read) - ms(&own)).abs() < 1e-9, "{}", ms(&read));
+        assert!((read.prefill(10, true) - 7.0).abs() < 1e-9 && (read.prefill(10, false) - 3.5).abs() < 1e-9);
+        assert!(read.round(point.shape, 4, 7, 100.0, 0).is_err());
+        std::fs::write(&path, r#"{"format": 9, "rounds": {}}"#).expect("writable");
+        assert!(Times::read(&path).is_err());
+    }
+}

@@ -1,0 +1,275 @@
+//! Runs a load on the engine with acceptance that is played from traces, under a policy: what [`forecast`](crate::forecast)
+//! simulates, measured. Requests, their texts and their places in them are those of the simulation; prompts are random.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use engine::{
+    Engine, Event, PlayedAcceptance, Request, RequestId, SamplingParams, ShapePolicy, Simulated, StopConditions,
+    backend::GpuState, options::padded,
+};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+use crate::{
+    TunerError,
+    forecast::{
+        Arrivals, Job, Setup,
+        drafts::Drafts,
+        figures::{self, Figures},
+        plan::TableRow,
+        rounds_behind,
+    },
+};
+
+/// A load to run.
+#[derive(Clone, Copy, Debug)]
+pub struct PlayedLoad<'a> {
+    /// The requests.
+    pub jobs: &'a [Job],
+    /// When they are sent.
+    pub arrivals: &'a Arrivals,
+    /// Ends the load when this many requests have ended, and aborts the others; `None` for all.
+    pub until: Option<usize>,
+    /// Seed of the prompts' tokens.
+    pub seed: u64,
+}
+
+/// The engine's policy of a table.
+///
+/// # Errors
+/// When the table has no row.
+pub fn policy(rows: &[TableRow]) -> Result<ShapePolicy, TunerError> {
+    let row = |row: &TableRow| (row.batch, row.context.map_or(usize::MAX, |context| context as usize), row.shape);
+    ShapePolicy::by_context(rows.iter().map(row).collect())
+        .ok_or_else(|| TunerError::Configuration("a policy needs at least one row".into()))
+}
+
+/// What a simulation has to know of an engine that runs a policy.
+pub fn setup(engine: &Engine, policy: &ShapePolicy) -> Setup {
+    let (options, capacity) = (engine.options(), engine.capacity());
+    Setup {
+        capture_sizes: options.graph_sizes(),
+        max_running_requests: engine.max_running_requests(),
+        // Loads that do not fit are refused.
+        memory: None,
+        prefill_budget: options.chunked_prefill_size,
+        prefill_chunk: capacity.prefill_chunk,
+        rounds_behind: rounds_behind(capacity.rounds_in_flight, policy.speculates()),
+        mixed_prefill: false,
+    }
+}
+
+/// Makes an idle engine play what the drafts of a policy's shapes accept, and run that policy. `prepare` sets the policy.
+///
+/// # Errors
+/// When the acceptance of a shape is unknown, or the device fails.
+pub fn prepare(
+    engine: &mut Engine,
+    drafts: &Drafts,
+    policy: &ShapePolicy,
+) -> Result<Option<Arc<PlayedAcceptance>>, TunerError> {
+    let shapes: Vec<_> = policy.shapes().collect();
+    let played = drafts.played(&shapes)?.map(Arc::new);
+    engine.simulate_acceptance(played.clone().map(Simulated::Played))?;
+    Ok(played)
+}
+
+/// Runs a load on an idle engine whose policy and acceptance are [prepared](prepare).
+///
+/// # Errors
+/// When a request does not fit, the KV cache does not hold all requests that may run, or the device fails.
+pub fn run(
+    engine: &mut Engine,
+    load: &PlayedLoad<'_>,
+    played: Option<&PlayedAcceptance>,
+) -> Result<Figures, TunerError> {
+    check(engine, load)?;
+    let mut numbers = StdRng::seed_from_u64(load.seed);
+    let requests = load.jobs.iter().map(|job| request(engine, job, played, &mut numbers)).collect();
+    let mut run = PlayedRun::new(load, requests, engine);
+    while run.ended.len() < run.until {
+        run.send(engine)?;
+        if engine.is_idle() {
+            run.wait();
+            continue;
+        }
+        run.step(engine)?;
+    }
+    run.finish(engine)
+}
+
+/// A request with the acceptance of its text.
+fn request(engine: &Engine, job: &Job, played: Option<&PlayedAcceptance>, numbers: &mut StdRng) -> Request {
+    let vocabulary = engine.capacity().vocab_size as u32;
+    Request {
+        input_ids: (0..job.prompt_tokens).map(|_| numbers.random_range(0..vocabulary)).collect(),
+        sampling: SamplingParams {
+            most_drafts: job.most_drafts,
+            played: played.map(|played| played.at(job.text, job.start, job.prompt_tokens)),
+            ..SamplingParams::default()
+        },
+        stop: StopConditions { max_new_tokens: Some(job.output_tokens), ignore_eos: true, ..StopConditions::default() },
+    }
+}
+
+fn check(engine: &Engine, load: &PlayedLoad<'_>) -> Result<(), TunerError> {
+    let wrong = |reason: String| Err(TunerError::Configuration(reason));
+    let capacity = engine.capacity();
+    let policy = &engine.options().policy;
+    let slack = policy.shapes().map(|shape| shape.num_draft_tokens + shape.most_tokens_a_round()).max().unwrap_or(2);
+    let mut pages: Vec<usize> = Vec::with_capacity(load.jobs.len());
+    for job in load.jobs {
+        let tokens = job.prompt_tokens + job.output_tokens;
+        if tokens > capacity.context_length {
+            return wrong(format!(
+                "a request of {} prompt and {} output tokens exceeds the context length {}: raise --context-length or lower \
+                 --max-len",
+                job.prompt_tokens, job.output_tokens, capacity.context_length
+            ));
+        }
+        pages.push((tokens + slack).div_ceil(capacity.page_size));
+    }
+    pages.sort_unstable_by(|a, b| b.cmp(a));
+    let together: usize = pages.iter().take(engine.max_running_requests()).sum();
+    if together > capacity.pages {
+        return wrong(format!(
+            "the requests that may run together need {together} pages of {} tokens, but the KV cache has {}: lower \
+             --max-running-requests or the lengths, or raise --mem-fraction-static",
+            capacity.page_size, capacity.pages
+        ));
+    }
+    Ok(())
+}
+
+/// A load that runs.
+struct PlayedRun<'a> {
+    load: &'a PlayedLoad<'a>,
+    requests: std::vec::IntoIter<Request>,
+    until: usize,
+    begin: Instant,
+    sent: usize,
+    running: HashMap<RequestId, usize>,
+    ended: Vec<Duration>,
+    output_tokens: u64,
+    request_rounds: u64,
+    prefill: Duration,
+    retracted: u64,
+    gpu: Option<GpuState>,
+    /// End of the last step that collected a round, if no prefill has run since.
+    last_round: Option<Instant>,
+    rounds: Vec<figures::RoundGroup>,
+}
+
+impl<'a> PlayedRun<'a> {
+    fn new(load: &'a PlayedLoad<'a>, requests: Vec<Request>, engine: &Engine) -> Self {
+        let before = engine.statistics();
+        Self {
+            until: load.until.unwrap_or(requests.len()).min(requests.len()),
+            load,
+            requests: requests.into_iter(),
+            begin: Instant::now(),
+            sent: 0,
+            running: HashMap::new(),
+            ended: Vec::new(),
+            output_tokens: 0,
+            request_rounds: 0,
+            prefill: before.prefill_time,
+            retracted: before.retracted,
+            gpu: engine.gpu_state(),
+            last_round: None,
+            rounds: Vec::new(),
+        }
+    }
+
+    /// Sends the requests that are due.
+    fn send(&mut self, engine: &mut Engine) -> Result<(), TunerError> {
+        let elapsed_ms = self.begin.elapsed().as_secs_f64() * 1e3;
+        let is_due = |sent: usize, running: usize| match self.load.arrivals {
+            Arrivals::Closed { batch_size } => running < *batch_size,
+            Arrivals::Open { at_ms } => at_ms.get(sent).is_some_and(|at| *at <= elapsed_ms),
+        };
+        while is_due(self.sent, self.running.len()) {
+            let Some(request) = self.requests.next() else { break };
+            self.running.insert(engine.submit(request)?, self.sent);
+            self.sent += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next arrival.
+    fn wait(&mut self) {
+        self.last_round = None;
+        if let Arrivals::Open { at_ms } = self.load.arrivals
+            && let Some(at) = at_ms.get(self.sent)
+        {
+            let due = Duration::from_secs_f64(at / 1e3);
+            std::thread::sleep(due.saturating_sub(self.begin.elapsed()));
+        }
+    }
+
+    fn step(&mut self, engine: &mut Engine) -> Result<(), TunerError> {
+        let (rounds, prefill) = (engine.statistics().rounds, engine.statistics().prefill_time);
+        let mut ended = Vec::new();
+        engine.step(&mut |event| {
+            if let Event::Finished { request, completion } = event {
+                ended.push((request, completion.output_ids.len(), completion.rounds));
+            }
+        })?;
+        let now = Instant::now();
+        for (request, tokens, rounds) in ended {
+            if self.running.remove(&request).is_some() && self.ended.len() < self.until {
+                self.ended.push(now - self.begin);
+                self.output_tokens += tokens as u64;
+                self.request_rounds += rounds as u64;
+            }
+        }
+        let after = engine.statistics();
+        let prefilled = after.prefill_time > prefill;
+        if let Some(ran) = after.last_ran.filter(|_| after.rounds > rounds) {
+            // Several rounds are collected in one step only when the last ones are drained.
+            let alone = after.rounds == rounds + 1 && !prefilled;
+            let ms = self.last_round.filter(|_| alone).map(|last| (now - last).as_secs_f64() * 1e3);
+            let batch = padded(&engine.options().graph_sizes(), ran.batch);
+            let context = ran.tokens as f64 / batch as f64;
+            figures::add(&mut self.rounds, ran.shape, batch, 1, ms, context);
+            self.last_round = Some(now);
+        }
+        if prefilled {
+            self.last_round = None;
+        }
+        Ok(())
+    }
+
+    /// Aborts what still runs, and returns the figures.
+    fn finish(mut self, engine: &mut Engine) -> Result<Figures, TunerError> {
+        let elapsed = self.ended.last().copied().unwrap_or_default();
+        let (prefill, retracted) = (engine.statistics().prefill_time, engine.statistics().retracted);
+        let energy_j = engine.gpu_state().zip(self.gpu.take()).and_then(|(now, before)| now.energy_since(&before));
+        let aborted: Vec<RequestId> = self.running.keys().copied().collect();
+        aborted.into_iter().for_each(|request| engine.cancel(request));
+        while !engine.is_idle() {
+            engine.step(&mut |event| {
+                if let Event::Finished { completion, .. } = event {
+                    self.output_tokens += completion.output_ids.len() as u64;
+                    self.request_rounds += completion.rounds as u64;
+                }
+            })?;
+        }
+        figures::finish(&mut self.rounds);
+        let elapsed_s = elapsed.as_secs_f64();
+        Ok(Figures {
+            elapsed_s,
+            prefill_s: (prefill - self.prefill).as_secs_f64(),
+            output_tokens: self.output_tokens,
+            output_tokens_per_s: self.output_tokens as f64 / elapsed_s,
+            accept_length: (self.request_rounds > 0).then(|| self.output_tokens as f64 / self.request_rounds as f64),
+            energy_j,
+            ends_s: self.ended.iter().map(Duration::as_secs_f64).collect(),
+            retractions: retracted - self.retracted,
+            rounds: self.rounds,
+        })
+    }
+}
