@@ -26,6 +26,8 @@ pub struct ServerLog {
 /// What a server printed about its configuration; `None` for what it did not print.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedSettings {
+    /// The engine's own name, if it is another that answers in the form of [`ServerLog::kind`].
+    pub engine: Option<String>,
     /// The method of speculation, by the engine's name; `None` also without speculation.
     pub algorithm: Option<String>,
     /// Depth of the tree of drafts.
@@ -63,6 +65,37 @@ pub struct LogInterval {
     pub cache_used: Option<f64>,
     /// Whether prompts were processed in it too.
     pub prompts: bool,
+    /// What its time was spent on, if the engine counts that.
+    pub spent: Option<Spent>,
+}
+
+/// What a server spent its time on, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// The whole period.
+    pub all: f64,
+    /// Number of rounds.
+    pub rounds: f64,
+    /// Time in rounds.
+    pub in_rounds: f64,
+    /// Time in prefill.
+    pub in_prefill: f64,
+    /// The parts of rounds that draft, verify, and extend the draft; all 0 where the device does not time them.
+    pub parts: [f64; 3],
+}
+
+impl Spent {
+    /// Both periods together.
+    pub fn and(self, other: Self) -> Self {
+        let parts = [0, 1, 2].map(|part| self.parts[part] + other.parts[part]);
+        Self {
+            all: self.all + other.all,
+            rounds: self.rounds + other.rounds,
+            in_rounds: self.in_rounds + other.in_rounds,
+            in_prefill: self.in_prefill + other.in_prefill,
+            parts,
+        }
+    }
 }
 
 impl LogInterval {

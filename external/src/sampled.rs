@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     api::{ApiKind, Metrics, ServerInfo},
-    log::{LogInterval, LoggedSettings, ServerLog},
+    log::{LogInterval, LoggedSettings, ServerLog, Spent},
 };
 
 /// A reading of a server's metrics.
@@ -45,6 +45,7 @@ fn interval(kind: ApiKind, before: &SampledReading, after: &SampledReading) -> O
     let seconds = after.at.saturating_sub(before.at).as_secs_f64();
     let grew = |name: &str| more(before, after, |metrics| metrics.get(name));
     let found = match kind {
+        _ if after.metrics.get("spectune_rounds_total").is_some() => spectune(before, after, seconds)?,
         ApiKind::Sglang => {
             let now = |name: &str| after.metrics.get(name);
             let mode = |name: &str, mode: &str| more(before, after, |metrics| metrics.with_label(name, "mode", mode));
@@ -66,25 +67,56 @@ fn interval(kind: ApiKind, before: &SampledReading, after: &SampledReading) -> O
             let now = |name: &str| after.metrics.get(name);
             let rounds = grew("vllm:spec_decode_num_drafts_total").filter(|rounds| *rounds > 0.0);
             let accepted = grew("vllm:spec_decode_num_accepted_tokens_total");
-            let by_position = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
-            let positions = after.metrics.values_of(by_position, "position").unwrap_or_default();
-            let at = |position: usize| {
-                more(before, after, |metrics| metrics.with_label(by_position, "position", &position.to_string()))
-            };
-            let share = |position: usize| Some(at(position)? / rounds?);
             LogInterval {
                 running: now("vllm:num_requests_running")?,
                 waiting: now("vllm:num_requests_waiting").unwrap_or_default(),
                 tokens_per_s: grew("vllm:generation_tokens_total")? / seconds,
                 accept_length: rounds.zip(accepted).map(|(rounds, accepted)| 1.0 + accepted / rounds),
-                positions: (0..positions).map_while(share).collect(),
+                positions: positions(before, after, rounds),
                 graph: None,
                 cache_used: now("vllm:kv_cache_usage_perc").or(now("vllm:gpu_cache_usage_perc")),
                 prompts: grew("vllm:prompt_tokens_total").is_some_and(|tokens| tokens > 0.0),
+                spent: None,
             }
         }
     };
     Some(found).filter(|found| seconds > 0.0 && found.running > 0.0 && found.tokens_per_s > 0.0)
+}
+
+/// The share of rounds in which each position of the chain was accepted, by vLLM's counters.
+fn positions(before: &SampledReading, after: &SampledReading, rounds: Option<f64>) -> Vec<f64> {
+    let name = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+    let count = after.metrics.values_of(name, "position").unwrap_or_default();
+    let at =
+        |position: usize| more(before, after, |metrics| metrics.with_label(name, "position", &position.to_string()));
+    (0..count).map_while(|position| Some(at(position)? / rounds?)).collect()
+}
+
+/// What spectune's own server counts: rounds and their time, so nothing has to be estimated.
+fn spectune(before: &SampledReading, after: &SampledReading, seconds: f64) -> Option<LogInterval> {
+    let now = |name: &str| after.metrics.get(name);
+    let grew = |name: &str| more(before, after, |metrics| metrics.get(name));
+    let time = |part: &str| grew(&format!("spectune_{part}_seconds_total")).unwrap_or_default();
+    let rounds = grew("spectune_rounds_total").filter(|rounds| *rounds > 0.0)?;
+    let drafted = grew("vllm:spec_decode_num_drafts_total").filter(|rounds| *rounds > 0.0);
+    let accepted = grew("spectune_accepted_drafts_total");
+    Some(LogInterval {
+        running: grew("spectune_request_rounds_total")? / rounds,
+        waiting: now("spectune_requests_waiting").unwrap_or_default(),
+        tokens_per_s: grew("spectune_generation_tokens_total")? / seconds,
+        accept_length: drafted.zip(accepted).map(|(rounds, accepted)| 1.0 + accepted / rounds),
+        positions: positions(before, after, drafted),
+        graph: None,
+        cache_used: now("vllm:kv_cache_usage_perc"),
+        prompts: grew("spectune_prompt_tokens_total").is_some_and(|tokens| tokens > 0.0),
+        spent: Some(Spent {
+            all: seconds,
+            rounds,
+            in_rounds: time("round"),
+            in_prefill: time("prefill"),
+            parts: ["draft", "verify", "extend"].map(time),
+        }),
+    })
 }
 
 /// What a server says of its configuration. vLLM says it in development mode only, in a form of its own that is not read.
@@ -95,6 +127,7 @@ fn settings(kind: ApiKind, answer: &Value) -> LoggedSettings {
     let number = |name: &str| answer[name].as_u64().and_then(|number| usize::try_from(number).ok());
     let sizes = answer["cuda_graph_bs"].as_array();
     LoggedSettings {
+        engine: answer["engine"].as_str().map(str::to_owned),
         algorithm: answer["speculative_algorithm"].as_str().map(str::to_owned),
         num_steps: number("speculative_num_steps"),
         topk: number("speculative_eagle_topk"),
@@ -161,6 +194,40 @@ mod tests {
         let log = observed(ApiKind::Sglang, &ServerInfo::default(), &[old(0), old(1), old(2)]);
         assert!(log.intervals.iter().all(|interval| interval.tokens_per_s == 55.0 && interval.graph.is_none()));
         assert_eq!((log.intervals.len(), observed(ApiKind::Sglang, &info, &[old(1), old(0)]).intervals.len()), (2, 0));
+    }
+
+    #[test]
+    fn spectune_counts_rounds_and_what_they_take() {
+        let page = |rounds: u64| {
+            format!(
+                "spectune_rounds_total {rounds}\nspectune_request_rounds_total {}\nspectune_requests_waiting 1\n\
+                 spectune_generation_tokens_total {}\nspectune_accepted_drafts_total {}\nspectune_prompt_tokens_total 9\n\
+                 vllm:spec_decode_num_drafts_total {}\nspectune_round_seconds_total {}\nspectune_prefill_seconds_total 0.5\n\
+                 spectune_draft_seconds_total {}\nspectune_verify_seconds_total {}\nspectune_extend_seconds_total 0\n\
+                 vllm:spec_decode_num_accepted_tokens_per_pos_total{{position=\"0\"}} {}\nsglang:num_running_reqs 5\n",
+                4 * rounds,
+                10 * rounds,
+                6 * rounds,
+                4 * rounds,
+                rounds as f64 / 50.0,
+                rounds as f64 / 200.0,
+                rounds as f64 / 100.0,
+                3 * rounds
+            )
+        };
+        let info = ServerInfo { resolved: Some(json!({"engine": "spectune"})), ..ServerInfo::default() };
+        let log = observed(
+            ApiKind::Sglang,
+            &info,
+            &[reading(0, &page(100)), reading(10, &page(300)), reading(12, &page(300))],
+        );
+        assert_eq!((log.settings.engine.as_deref(), log.intervals.len()), (Some("spectune"), 1));
+        let found = &log.intervals[0];
+        assert_eq!((found.running, found.tokens_per_s, found.accept_length), (4.0, 200.0, Some(2.5)));
+        assert_eq!((found.positions.as_slice(), found.prompts, found.waiting), (&[0.75][..], false, 1.0));
+        let spent = found.spent.expect("it is counted");
+        assert_eq!((spent.all, spent.rounds, spent.in_prefill, spent.parts), (10.0, 200.0, 0.0, [1.0, 2.0, 0.0]));
+        assert!((spent.in_rounds - 4.0).abs() < 1e-9);
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod loads;
 use external::log::ServerLog;
 use serde::Serialize;
 
-pub use self::loads::LoadFigures;
+pub use self::loads::{LoadFigures, TimeSpent};
 
 /// What was promised, for example by a paper; `None` for what is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -82,7 +82,8 @@ pub fn diagnose(log: &ServerLog, without: Option<&ServerLog>, promise: Promise) 
     let against: Vec<Against> = loads.iter().filter_map(|load| compare(load, &plain)).collect();
     let factors = against.last().map(|against| factors(against, promise)).unwrap_or_default();
     let findings = advice::findings(log, &loads, &against, promise);
-    let unknown = advice::unknown(log, without.is_some());
+    let divides = loads.iter().any(|load| load.spent.is_some_and(|spent| spent.parts_ms.is_some()));
+    let unknown = advice::unknown(log, without.is_some(), divides);
     Diagnosis { loads, against, factors, findings, unknown }
 }
 

@@ -157,6 +157,9 @@ fn shown(log: &ServerLog, found: &Diagnosis, promise: Promise) -> String {
     for load in &found.loads {
         text += &row(load);
     }
+    for load in &found.loads {
+        text += &spent(load);
+    }
     for against in &found.against {
         text += &comparison(against);
     }
@@ -194,9 +197,10 @@ fn meaning(promise: Promise) -> &'static str {
 
 fn configuration(log: &ServerLog) -> String {
     let settings = &log.settings;
-    let engine = match log.kind {
-        external::api::ApiKind::Sglang => "SGLang",
-        external::api::ApiKind::Vllm => "vLLM",
+    let engine = match (settings.engine.as_deref(), log.kind) {
+        (Some(engine), _) => engine,
+        (None, external::api::ApiKind::Sglang) => "SGLang",
+        (None, external::api::ApiKind::Vllm) => "vLLM",
     };
     let shape = match (settings.num_steps, settings.topk, settings.verified_rows) {
         (Some(steps), Some(topk), Some(rows)) => format!(" ({steps},{topk},{rows})"),
@@ -229,6 +233,24 @@ fn row(load: &LoadFigures) -> String {
         or_dash(load.other_share.map(percent)),
         load.waiting,
         or_dash(load.cache_used.map(percent))
+    )
+}
+
+/// What the time was spent on, if the engine counts it.
+fn spent(load: &LoadFigures) -> String {
+    let Some(spent) = load.spent else { return String::new() };
+    let percent = |share: f64| format!("{:.0}%", 100.0 * share);
+    let parts = spent.parts_ms.map_or_else(String::new, |[draft, verify, extend]| {
+        format!(
+            "; a round drafts for {draft:.2} ms, verifies for {verify:.2} ms and extends the draft for {extend:.2} ms"
+        )
+    });
+    format!(
+        "\nat {:.1} running: {} of the time in rounds, {} in prefill, {} with neither{parts}\n",
+        load.running,
+        percent(spent.rounds),
+        percent(spent.prefill),
+        percent((1.0 - spent.rounds - spent.prefill).max(0.0))
     )
 }
 

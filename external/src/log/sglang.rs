@@ -50,6 +50,7 @@ fn interval(line: &str, prompts: bool) -> Option<LogInterval> {
         graph: line.split_once("cuda graph:").map(|(_, rest)| rest.trim_start().starts_with("True")),
         cache_used: number_after(line, "token usage:"),
         prompts,
+        spent: None,
     })
     .filter(|interval| interval.running > 0.0)
 }

@@ -57,7 +57,7 @@ pub fn findings(
 }
 
 /// What a log cannot show.
-pub fn unknown(log: &ServerLog, has_other: bool) -> Vec<String> {
+pub fn unknown(log: &ServerLog, has_other: bool, divides: bool) -> Vec<String> {
     let mut unknown = Vec::new();
     if log.settings.algorithm.is_some() && !has_other {
         unknown.push(
@@ -65,11 +65,13 @@ pub fn unknown(log: &ServerLog, has_other: bool) -> Vec<String> {
                 .to_owned(),
         );
     }
-    unknown.push(
-        "how a round divides into draft, verification and the host: no log says it; `spectune bench` measures rounds of \
-         a model's shape against their floor"
-            .to_owned(),
-    );
+    if !divides {
+        unknown.push(
+            "how a round divides into draft, verification and the host: no log says it; `spectune bench` measures rounds \
+             of a model's shape against their floor"
+                .to_owned(),
+        );
+    }
     if log.kind == ApiKind::Vllm {
         unknown.push("whether rounds ran as CUDA graphs: vLLM's log does not say".to_owned());
     }
@@ -88,7 +90,11 @@ fn slower_than_none(against: &[Against]) -> Option<DiagnosisFinding> {
 fn simulated(log: &ServerLog) -> Option<DiagnosisFinding> {
     log.settings.simulated.then(|| DiagnosisFinding {
         what: "acceptance is made up by the server's configuration: times are real, accept lengths say nothing".into(),
-        change: "remove rejection_sample_method to serve users".into(),
+        change: match (log.kind, log.settings.engine.as_deref()) {
+            (_, Some("spectune")) => "remove --simulate-accept-length to serve users".into(),
+            (ApiKind::Sglang, _) => "unset SGLANG_SIMULATE_ACC_LEN to serve users".into(),
+            (ApiKind::Vllm, _) => "remove rejection_sample_method to serve users".into(),
+        },
     })
 }
 
@@ -123,11 +129,20 @@ fn late_positions(main: &LoadFigures, flags: &Flags) -> Option<DiagnosisFinding>
 fn other_time(main: &LoadFigures, flags: &Flags) -> Option<DiagnosisFinding> {
     let share = main.other_share.filter(|share| *share > 0.1)?;
     Some(DiagnosisFinding {
-        what: format!(
-            "{:.0}% of the time at {:.0} running requests is not rounds: prompts, the host, and time without work",
-            100.0 * share,
-            main.running
-        ),
+        what: match main.spent {
+            Some(spent) => format!(
+                "{:.0}% of the time at {:.1} running requests is not rounds: {:.0}% prompts, the rest the host and time without \
+                 work",
+                100.0 * share,
+                main.running,
+                100.0 * spent.prefill
+            ),
+            None => format!(
+                "{:.0}% of the time at {:.0} running requests is not rounds: prompts, the host, and time without work",
+                100.0 * share,
+                main.running
+            ),
+        },
         change: format!(
             "speculation cannot shorten it; see whether prompts repeat (prefix cache), and {} for how many tokens of \
              prompts run between rounds",

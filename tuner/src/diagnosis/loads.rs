@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use external::log::{LogInterval, ServerLog};
+use external::log::{LogInterval, ServerLog, Spent};
 use serde::Serialize;
 
 /// Figures at about one number of running requests: medians over its reports.
@@ -28,6 +28,20 @@ pub struct LoadFigures {
     pub cache_used: Option<f64>,
     /// The share of rounds in which each position was accepted.
     pub positions: Vec<f64>,
+    /// What the time was spent on, if the engine counts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spent: Option<TimeSpent>,
+}
+
+/// Shares of the time, as the engine counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TimeSpent {
+    /// Share in rounds.
+    pub rounds: f64,
+    /// Share in prefill.
+    pub prefill: f64,
+    /// Milliseconds of a round that draft, verify, and extend the draft; `None` where the device does not time them.
+    pub parts_ms: Option<[f64; 3]>,
 }
 
 /// Groups reports by running requests, in steps of a power of two's quarter, so that a batch that
@@ -56,7 +70,9 @@ fn figures(group: &[&LogInterval]) -> LoadFigures {
     let round = mean(all(&LogInterval::round_ms));
     let clean: Vec<f64> =
         group.iter().filter(|interval| !interval.prompts).map(|interval| interval.round_ms()).collect();
-    let round_ms = (clean.len() > 1).then(|| median(clean));
+    let spent = group.iter().filter_map(|interval| interval.spent).reduce(Spent::and);
+    let counted = spent.filter(|spent| spent.rounds > 0.0).map(|spent| spent.in_rounds / spent.rounds * 1e3);
+    let round_ms = counted.or_else(|| (clean.len() > 1).then(|| median(clean)));
     let lengths: Vec<f64> = group.iter().filter_map(|interval| interval.accept_length).collect();
     let accept_length = (!lengths.is_empty()).then(|| mean(lengths));
     let running = mean(all(&|interval| interval.running));
@@ -65,14 +81,30 @@ fn figures(group: &[&LogInterval]) -> LoadFigures {
     LoadFigures {
         running,
         reports: group.len(),
-        tokens_per_s: running * accept_length.unwrap_or(1.0) / round * 1e3,
+        tokens_per_s: match spent {
+            Some(_) => mean(all(&|interval| interval.tokens_per_s)),
+            None => running * accept_length.unwrap_or(1.0) / round * 1e3,
+        },
         accept_length,
         round_ms,
-        other_share: round_ms.map(|clean| (1.0 - clean / round).max(0.0)),
+        other_share: match spent {
+            Some(spent) => Some((1.0 - spent.in_rounds / spent.all).max(0.0)),
+            None => round_ms.map(|clean| (1.0 - clean / round).max(0.0)),
+        },
         outside_graphs: (!graphs.is_empty()).then(|| mean(graphs)),
         waiting: mean(all(&|interval| interval.waiting)),
         cache_used: group.iter().filter_map(|interval| interval.cache_used).max_by(f64::total_cmp),
         positions: positions(group),
+        spent: spent.filter(|spent| spent.rounds > 0.0).map(time_spent),
+    }
+}
+
+fn time_spent(spent: Spent) -> TimeSpent {
+    let is_timed = spent.parts.iter().any(|seconds| *seconds > 0.0);
+    TimeSpent {
+        rounds: spent.in_rounds / spent.all,
+        prefill: spent.in_prefill / spent.all,
+        parts_ms: is_timed.then(|| spent.parts.map(|seconds| seconds / spent.rounds * 1e3)),
     }
 }
 
