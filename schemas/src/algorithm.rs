@@ -40,6 +40,20 @@ pub fn parse_algorithm(name: &str, version: EngineVersion) -> Option<(Algorithm,
 }
 
 impl Algorithm {
+    /// The first version that was read and has it; `None` if the oldest one has.
+    pub fn since(self) -> Option<EngineVersion> {
+        let patch = match self {
+            Self::Eagle | Self::Eagle3 => return None,
+            Self::Standalone => 2,
+            Self::Ngram => 6,
+            Self::Dflash => 11,
+            Self::FrozenKvMtp => 12,
+            Self::Dspark => 16,
+            Self::Uno => 20,
+        };
+        Some(EngineVersion::new(0, 5, patch))
+    }
+
     /// The name as users write it.
     pub fn name(self) -> &'static str {
         match self {

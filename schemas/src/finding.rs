@@ -59,6 +59,8 @@ pub struct Depends {
     pub unknown_name: bool,
     /// How lines and blanks are split into words, whatever program takes them.
     pub lines: bool,
+    /// Which words follow a flag.
+    pub words: bool,
     /// How quotes are read.
     pub quoting: bool,
     /// Which names plugins have registered.
@@ -80,6 +82,8 @@ pub enum Doubt {
     SetElsewhere,
     /// Something other than a shell may split lines into words.
     OtherSplitter,
+    /// The file is of a format whose words are not those of a shell.
+    OtherFormat,
     /// Quotes may be read by something other than a shell, or together with text that is elsewhere.
     OtherQuoting,
     /// The program before the engine may have flags of its own.
@@ -208,6 +212,12 @@ impl Finding {
     /// Marks the finding as dependent on how lines are split into words.
     pub fn by_lines(mut self) -> Self {
         self.depends.lines = true;
+        self
+    }
+
+    /// Marks the finding as dependent on which words follow a flag.
+    pub fn by_words(mut self) -> Self {
+        self.depends.words = true;
         self
     }
 

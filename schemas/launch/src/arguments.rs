@@ -132,6 +132,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch) {
         engine_version: None,
         version_is_inferred: false,
         dated: None,
+        version_of_day: None,
         image: None,
         is_changed: false,
         is_shown: false,

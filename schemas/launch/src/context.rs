@@ -167,7 +167,10 @@ impl TextContext {
 
     /// The context of a part of the text: what is doubted of the whole is doubted of the part too.
     pub fn inner(&self, form: TextForm) -> Self {
-        let inner = Self { form, ..self.clone() };
+        let mut inner = Self { form, ..self.clone() };
+        if form == TextForm::OtherFile {
+            inner = inner.with(Doubt::OtherFormat);
+        }
         if form.highest_severity() < Severity::Error { inner.with(Doubt::Shown) } else { inner }
     }
 

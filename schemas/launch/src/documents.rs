@@ -11,8 +11,8 @@ use super::{
     context::TextContext,
     dockerfile,
     document::{Document, ReadDocument},
-    kind::TextKind,
-    launch_file, markdown, problems, python, template, unit, yaml,
+    kind::{TextKind, is_makefile},
+    launch_file, makefile, markdown, problems, python, template, unit, yaml,
 };
 
 /// Maximum nesting of texts that is parsed.
@@ -86,6 +86,7 @@ impl WorkItem {
         self.read = match self.kind {
             TextKind::Toml => launch_file::read(source, context, options),
             TextKind::Yaml => yaml::read(source, context, options),
+            TextKind::Script if self.outer.is_none() && is_makefile(source.name()) => makefile::read(source, context),
             TextKind::Script if self.outer.is_none() => yaml::read_unnamed(source, context, options)
                 .unwrap_or_else(|| arguments::read(source, context, options)),
             TextKind::Script => arguments::read(source, context, options),

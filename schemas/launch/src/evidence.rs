@@ -5,7 +5,7 @@
 //! section of a page, prose, a folder) counts only if that version has every flag that the launch uses.
 
 use schemas::{
-    engines::releases::{Day, published},
+    engines::releases::{Day, newest_on, published},
     text::{Located, Source, Span},
     version::EngineVersion,
 };
@@ -13,7 +13,7 @@ use schemas::{
 use super::{
     Engine, Launch, Options,
     forks::{self, Forks},
-    images::is_own_source,
+    images::{is_own_source, is_published},
     kind::is_page_name,
 };
 
@@ -84,7 +84,8 @@ pub(super) fn fill_in(source: &Source, options: &Options, forks: Forks, launches
     if !launches.is_empty() {
         let is_changed = speaks_of_changes(source.text());
         let copied = [Engine::Sglang, Engine::Vllm].map(|engine| (engine, installs_copy(source.text(), engine)));
-        let dated = Day::latest_in(source.text());
+        let built = Day::latest_build_in(source.text());
+        let dated = built.max(Day::latest_in(source.text()));
         for launch in launches.iter_mut() {
             launch.dated = dated;
             launch.forks = forks;
@@ -92,16 +93,40 @@ pub(super) fn fill_in(source: &Source, options: &Options, forks: Forks, launches
             launch.is_changed |= copied.contains(&(base(launch.engine), true));
         }
     }
-    let open = |launch: &Launch| launch.engine_version.is_none() && launch.image.is_none();
+    let open = |launch: &Launch| launch.engine_version.is_none();
     if options.version.is_some() || !launches.iter().any(open) {
         return;
     }
     let (all, from_name) = (all(source.text()), version_in_path(source.name()));
     for launch in launches.iter_mut().filter(|launch| open(launch)) {
-        let found = version(source, &all, from_name, launch);
+        let found = match &launch.image {
+            None => version(source, &all, from_name, launch),
+            // What a page says of the engine is true of the project's own images.
+            Some(image) if is_published(image) => in_words(source, &all, launch).map(|version| (version, false)),
+            Some(_) => None,
+        };
         launch.engine_version = found.map(|(version, _)| version);
         launch.version_is_inferred = found.is_some_and(|(_, is_certain)| !is_certain);
+        launch.version_of_day = launch.dated.filter(|_| found.is_none()).and_then(|day| of_day(source, day, launch));
     }
+}
+
+/// The newest version of a text's day, if it has what the launch uses. Days in scripts are those of changes, which say
+/// little of the version that runs; pages and reports are of their day.
+fn of_day(source: &Source, day: Day, launch: &Launch) -> Option<EngineVersion> {
+    let is_built = Day::latest_build_in(source.text()) == Some(day);
+    let engine = base(launch.engine);
+    let version =
+        newest_on(engine, day, engine.registered().versions()).filter(|_| is_built || is_page_name(source.name()));
+    version.filter(|version| launch.has_flags_of(*version) && launch.has_words_of(*version))
+}
+
+/// The version on which the prose of a page agrees, if it has what the launch uses.
+fn in_words(source: &Source, all: &[(StatedVersion, Strength)], launch: &Launch) -> Option<Located<EngineVersion>> {
+    let words = all.iter().filter(|(stated, strength)| *strength == Strength::Words && stated.is_of(launch.engine));
+    let words: Vec<&StatedVersion> = words.map(|(stated, _)| stated).collect();
+    let found = agreed(&words).filter(|_| is_page_name(source.name()))?.version;
+    (launch.has_flags_of(found.value) && launch.has_words_of(found.value)).then_some(found)
 }
 
 /// The version of a launch by the statements of the text and by its name, and whether it is certain to be this launch's.
@@ -347,6 +372,32 @@ const WORDS: [&str; 6] = [" version", " api server version", " nightlies", " nig
 /// Signs that set a version off in prose and tables of Markdown.
 const SOFT: [char; 8] = [' ', '*', '|', '(', '`', '"', '\'', ':'];
 
+/// Words before a version of an engine that is not the one that fails.
+const PAST: [&str; 18] = [
+    "works on",
+    "works with",
+    "works in",
+    "worked on",
+    "worked with",
+    "worked in",
+    "works fine on",
+    "fine on",
+    "fine in",
+    "fine with",
+    "back to",
+    "downgrade to",
+    "downgrading to",
+    "downgraded to",
+    "not on",
+    "not in",
+    "regression from",
+    "upgraded from",
+];
+
+/// Words before a version that has a fault, unlike `fixed in`.
+const PRESENT: [&str; 8] =
+    ["exists in", "present in", "persists in", "reproduced in", "happens in", "fails in", "broken in", "seen in"];
+
 /// Texts that may occur between an engine's name and the operator before its version.
 const SUFFIXES: [&str; 16] = [
     "_image_tag",
@@ -421,8 +472,12 @@ fn stated_at(text: &str, at: usize) -> Option<(StatedVersion, Strength)> {
     {
         return None;
     }
+    if PAST.iter().any(|word| ends_with_ignoring_case(before, word)) {
+        return None;
+    }
     let bounds = [">=", "since", "from", "before", "until", "after", "requires", "require", "pre", "than", "in"];
-    let bound = bounds.iter().any(|word| ends_with_ignoring_case(before, word));
+    let is_present = PRESENT.iter().any(|word| ends_with_ignoring_case(before, word));
+    let bound = !is_present && bounds.iter().any(|word| ends_with_ignoring_case(before, word));
     (strength == Strength::Tag || !(open || bound)).then_some((stated, strength))
 }
 
@@ -525,12 +580,49 @@ mod tests {
             ("# Crash\n\nH800, official docker image 0.25.1", Some("0.25.1")),
             ("# Crash on 0.25.1 and 0.25.0\n\nIt stops.", None),
             ("# Crash with flashinfer 0.6.12\n\nIt stops.", None),
+            ("# Crash\n\n- vLLM 0.18.0\n- torch 2.9", Some("0.18.0")),
+            ("# Crash\n\n1. vLLM 0.18.0, one H100", Some("0.18.0")),
+            ("# Crash\n\nIt still exists in vLLM 0.28.0.", Some("0.28.0")),
+            ("# Crash\n\nFixed in vLLM 0.28.0.", None),
+            ("# Crash\n\n- works on vLLM 0.17.1\n- vLLM 0.18.0: it does not start", Some("0.18.0")),
+            ("# Crash\n\nvLLM 0.18.0, and no crash after going back to vLLM 0.17.1", Some("0.18.0")),
             ("# Crash\n\nvLLM version 0.20.0 or later", None),
             ("# Crash\n\nvLLM 0.20.0+ only", None),
             ("# Crash\n\nneeds at least vLLM (0.20.0 or later)", None),
         ] {
             check("page.md", &format!("{words}{launch}"), expected);
         }
+    }
+
+    #[test]
+    fn what_a_page_says_is_true_of_published_images_without_a_version() {
+        let page =
+            |image: &str| format!("# Crash\n\n- vLLM 0.18.0\n\n```sh\ndocker run --gpus all {image} --model m\n```\n");
+        check("page.md", &page("vllm/vllm-openai:latest"), Some("0.18.0"));
+        check("page.md", &page("me/vllm-openai:mine"), None);
+        check("page.md", &page("vllm/vllm-openai:v0.20.0"), Some("0.20.0"));
+    }
+
+    #[track_caller]
+    fn check_day(name: &str, text: &str, expected: Option<&str>) {
+        let parsed = parse(&Source::new(name, text), &Options::default());
+        let version = parsed.launches.last().and_then(|launch| launch.version_of_day);
+        assert_eq!(version.map(|version| version.to_string()).as_deref(), expected, "{name}: {text}");
+    }
+
+    #[test]
+    fn the_day_of_a_report_or_of_a_build_tells_the_version() {
+        let launch = "sglang serve --model-path m --tp 2";
+        let report = |launch: &str| format!("# Crash\n2026-03-23\n\n```sh\n{launch}\n```\n");
+        check_day("page.md", &report(launch), Some("0.5.9"));
+        // The version of that day lacks the flag, or the algorithm.
+        check_day("page.md", &report(&format!("{launch} --cuda-graph-bs-decode 1 2")), None);
+        check_day("page.md", &report(&format!("{launch} --speculative-algorithm DSPARK")), None);
+        check_day("page.md", &report(&format!("docker run lmsysorg/sglang:v0.5.8 {launch}")), None);
+        // A day in a script is that of a change.
+        check_day("run.sh", &format!("# 2026-03-23\n{launch}"), None);
+        let image = format!("docker run --gpus all lmsysorg/sglang:nightly-dev-20260323-0a1b2c3 {launch}");
+        check_day("run.sh", &image, Some("0.5.9"));
     }
 
     #[test]

@@ -128,6 +128,7 @@ impl TextKind {
         }
         match by_first_line(text) {
             Some(kind) => kind,
+            None if is_makefile(source.name()) => Self::Script,
             None if looks_like_toml(source) => Self::Toml,
             None if has_fences(source) => Self::Markdown,
             None => Self::Script,
@@ -208,6 +209,7 @@ mod tests {
             ("main.tf", TextKind::Unread("Terraform")),
             ("start", TextKind::Script),
             ("main.rs", TextKind::Script),
+            ("Makefile", TextKind::Script),
         ] {
             assert_eq!(TextKind::detect(&Source::new(name, "x")), kind, "{name}");
         }
@@ -227,6 +229,13 @@ mod tests {
             ("run this:\n```\nsglang serve\n```\n", TextKind::Markdown),
         ] {
             assert_eq!(TextKind::detect(&Source::new("<stdin>", text)), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn assignments_of_make_are_not_toml() {
+        for name in ["Makefile", "justfile", "serve.mk"] {
+            assert_eq!(TextKind::detect(&Source::new(name, "MODEL = a\n")), TextKind::Script, "{name}");
         }
     }
 

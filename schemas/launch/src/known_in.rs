@@ -2,7 +2,8 @@
 //! configuration. Anything that no version knows is not evidence for a version.
 
 use schemas::{
-    flags::{Lookup, Speculative},
+    algorithm::parse_algorithm,
+    flags::{Key, Lookup, Speculative},
     version::EngineVersion,
 };
 
@@ -20,9 +21,39 @@ impl Launch {
         self.arguments.iter().filter_map(|argument| name(self.engine, argument)).filter(is_flag).all(takes)
     }
 
-    /// Whether a version knows the method and every key of the speculative configuration, except those that no version
-    /// knows.
+    /// Whether a version knows the method and every key of vLLM's speculative configuration, and the words of flags that
+    /// take one of a list, except those that no version knows.
     pub fn has_words_of(&self, version: EngineVersion) -> bool {
+        self.has_configuration_of(version) && self.has_choices_of(version) && self.has_algorithm_of(version)
+    }
+
+    fn has_algorithm_of(&self, version: EngineVersion) -> bool {
+        let given = self.text(Key::SpeculativeAlgorithm).filter(|_| self.engine != Engine::Vllm);
+        let known = given.and_then(|name| parse_algorithm(name.value, version));
+        known.and_then(|(algorithm, _)| algorithm.since()).is_none_or(|since| since <= version)
+    }
+
+    /// Whether a version's parser accepts every word of flags that take one of a list.
+    fn has_choices_of(&self, version: EngineVersion) -> bool {
+        let registered = self.engine.registered();
+        let version = self.read_from(version);
+        let takes = |argument: &Argument| {
+            let (Lookup::Exact(spelling) | Lookup::Abbreviation(spelling)) =
+                registered.lookup(&name(self.engine, argument)?, Some(version))
+            else {
+                return None;
+            };
+            let accepted = registered.accepted(spelling.canonical).filter(|accepted| accepted.has_list_in(version))?;
+            let is_lacking = |word: &str| {
+                let mut known = accepted.words.iter().filter(|known| known.text == word).peekable();
+                known.peek().is_some() && !known.any(|known| known.exists_in(version))
+            };
+            Some(!argument.values.iter().filter_map(|word| word.value.known()).any(is_lacking))
+        };
+        self.arguments.iter().all(|argument| takes(argument).unwrap_or(true))
+    }
+
+    fn has_configuration_of(&self, version: EngineVersion) -> bool {
         let Some(config) = self.vllm_speculation() else { return true };
         let version = self.read_from(version);
         let has = |kind: Speculative, text: &str| kind.word(text).is_none_or(|word| word.exists_in(version));

@@ -188,6 +188,7 @@ fn build(source: &Source, entries: &[FileEntry<'_>], findings: &mut Vec<Finding>
         engine_version,
         version_is_inferred: false,
         dated: None,
+        version_of_day: None,
         image: None,
         is_changed: false,
         is_shown: false,

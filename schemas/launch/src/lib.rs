@@ -23,6 +23,7 @@ mod kind;
 mod known_in;
 mod launch_file;
 mod launcher;
+mod makefile;
 mod markdown;
 mod odd_blanks;
 mod origin;
@@ -196,6 +197,9 @@ pub struct Launch {
     pub version_is_inferred: bool,
     /// The latest day that the surrounding text names; it cannot run versions that were published later.
     pub dated: Option<Day>,
+    /// The newest version of the day on which the text was written or the image was built, where no version is stated and
+    /// that version has what the launch uses.
+    pub version_of_day: Option<EngineVersion>,
     /// The container image that runs it, if the text names one.
     pub image: Option<String>,
     /// Whether the surrounding text describes a modified engine: patches, or a plugin with its own values.

@@ -30,13 +30,13 @@ pub use estimate::{MemoryEstimate, readable};
 pub use vllm::VllmResolved;
 
 /// The engine version to check a launch against, and whether it was stated. In order of precedence: `told` by the user,
-/// the launch's own, slime's pin for slime, the newest known.
+/// the launch's own, slime's pin for slime, the newest of the text's day, the newest known.
 pub fn version_of(launch: &Launch, stated: Option<EngineVersion>) -> (EngineVersion, bool) {
     let stated = stated.or(launch.engine_version.as_ref().map(|version| version.value));
     match (stated, launch.engine) {
         (Some(version), _) => (version, true),
         (None, Engine::Slime) => (SLIME_PIN, false),
-        (None, engine) => (newest_known(engine), false),
+        (None, engine) => (launch.version_of_day.unwrap_or_else(|| newest_known(engine)), false),
     }
 }
 

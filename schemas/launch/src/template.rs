@@ -33,13 +33,20 @@ pub(super) fn filled(source: &Source) -> Option<Source> {
 }
 
 /// A text with blank lines where a placeholder is alone in a line, which something replaces before the text is used:
-/// `__MORE__`, `${MORE}`, `@MORE@`, `%MORE%`, `<MORE>`. `None` where there is none.
+/// `__MORE__`, `${MORE}`, `@MORE@`, `%MORE%`, `<MORE>`, `@@MORE@@`. `None` where there is none.
 pub(super) fn without_placeholder_lines(source: &Source) -> Option<Source> {
-    let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+    };
     let is_placeholder = |line: &str| {
         let enclosed = [("__", "__"), ("${", "}"), ("@", "@"), ("%", "%"), ("<", ">"), ("$", "")];
-        let inside = |(open, close): (&str, &str)| line.strip_prefix(open)?.strip_suffix(close);
-        enclosed.into_iter().filter_map(inside).any(|name| !name.is_empty() && is_name(name))
+        fn inside<'t>(line: &'t str, (open, close): (&str, &str)) -> Option<&'t str> {
+            line.strip_prefix(open)?.strip_suffix(close)
+        }
+        let named = |line: &str| enclosed.into_iter().filter_map(|signs| inside(line, signs)).any(is_name);
+        // Signs may be doubled: `@@MORE@@`, `<<MORE>>`.
+        let once_more = |signs| inside(line, signs).filter(|rest| !rest.contains(' '));
+        named(line) || enclosed.into_iter().filter_map(once_more).any(named)
     };
     let mut filled = String::with_capacity(source.text().len());
     for line in source.text().split_inclusive('\n') {

@@ -30,6 +30,32 @@ impl Day {
         .max()
     }
 
+    /// The latest day in the tag of an engine's image (`sglang:nightly-dev-20251215-0a1b2c3`) or in the number of a build
+    /// (`0.20.2rc1.dev237+g0a1b2c3.d20260510`): what runs was built on that day.
+    pub fn latest_build_in(text: &str) -> Option<Self> {
+        let own = text.match_indices("20").filter_map(|(at, _)| {
+            let before = text.get(..at)?;
+            let word = before.get(before.rfind(ends_word).map_or(0, |end| end + 1)..)?;
+            let is_image = || word.contains(':') && (word.contains("sgl") || word.contains("vllm"));
+            let is_build = word.ends_with(".d") && word.contains(".dev");
+            let begins = word.ends_with(|letter: char| !letter.is_alphanumeric());
+            (is_build || (begins && is_image())).then(|| Self::written_at(text.get(at..)?)).flatten()
+        });
+        own.max()
+    }
+
+    /// The day at the start of a text, with dashes or without.
+    fn written_at(text: &str) -> Option<Self> {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 8 {
+            let (year, rest) = text.split_at_checked(4)?;
+            let (month, rest) = rest.split_at_checked(2)?;
+            return Self::read(&format!("{year}-{month}-{}", rest.get(..2)?));
+        }
+        let goes_on = text.get(10..)?.starts_with(|letter: char| letter.is_ascii_digit());
+        Self::read(text.get(..10)?).filter(|_| !goes_on)
+    }
+
     /// Whether it is no more than a month later than another day.
     pub fn is_at_most_a_month_after(self, other: Self) -> bool {
         let months = |day: Self| u32::from(day.year) * 12 + u32::from(day.month);
@@ -52,6 +78,11 @@ impl fmt::Display for Day {
     }
 }
 
+/// Whether a character ends the name of an image or of a build in prose, a command or a configuration.
+fn ends_word(letter: char) -> bool {
+    letter.is_ascii() && (letter.is_ascii_whitespace() || "\"'`()[]{}<>=,;|".contains(letter))
+}
+
 fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -60,6 +91,11 @@ fn is_number(text: &str) -> bool {
 pub fn published(engine: Engine, version: EngineVersion) -> Option<Day> {
     let engine = engine.reference();
     table().iter().find(|(own, known, _)| *own == engine && *known == version).map(|(.., day)| *day)
+}
+
+/// The newest version that was published on a day or before, of those in a list.
+pub fn newest_on(engine: Engine, day: Day, of: &[EngineVersion]) -> Option<EngineVersion> {
+    of.iter().filter(|version| published(engine, **version).is_some_and(|own| own <= day)).max().copied()
 }
 
 fn table() -> &'static [(Engine, EngineVersion, Day)] {
@@ -92,6 +128,31 @@ mod tests {
         let day = |text: &str| Day::read(text).expect("a day");
         assert!(day("2026-01-31").is_at_most_a_month_after(day("2025-12-31")));
         assert!(!day("2026-02-01").is_at_most_a_month_after(day("2025-12-31")));
+    }
+
+    #[test]
+    fn the_day_of_a_build_is_in_its_tag_or_its_number() {
+        for (text, day) in [
+            ("lmsysorg/sglang:nightly-dev-20251215-0a1b2c3", Some("2025-12-15")),
+            ("--container-image=lmsysorg/sglang:nightly-dev-cu13-20260509-9ee83034", Some("2026-05-09")),
+            ("rocm/sgl-dev:v0.5.9-rocm700-mi35x-20260301", Some("2026-03-01")),
+            ("`vllm/vllm-openai:nightly-2026-05-04`", Some("2026-05-04")),
+            ("vLLM 0.20.2rc1.dev237+gdea9e2939.d20260510 on one GPU", Some("2026-05-10")),
+            ("lmsysorg/sglang:nightly-dev-202512150", None),
+            ("lmsysorg/sglang:nightly-dev-20251315", None),
+            ("docker run other:20251215 sglang", None),
+            ("sglang 20251215", None),
+            ("é:sgl-2025121é", None),
+        ] {
+            assert_eq!(Day::latest_build_in(text).map(|day| day.to_string()).as_deref(), day, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_newest_version_of_a_day_was_published_before_it() {
+        let newest = |text: &str| newest_on(Engine::Sglang, Day::read(text)?, Engine::Sglang.registered().versions());
+        assert_eq!(newest("2026-03-23").map(|version| version.to_string()).as_deref(), Some("0.5.9"));
+        assert_eq!(newest("2024-01-01"), None);
     }
 
     #[test]

@@ -36,6 +36,7 @@ fn effect(doubt: Doubt, depends: Depends) -> Effect {
         Doubt::FlagOfFork => Effect::Drops,
         Doubt::OtherRelease | Doubt::SetElsewhere | Doubt::OtherRuntime | Doubt::OtherImage => WARNING,
         Doubt::OtherSplitter if depends.lines => WARNING,
+        Doubt::OtherFormat if depends.lines || depends.words => Effect::AtMost(Severity::Info, None),
         Doubt::OtherQuoting if depends.quoting => Effect::Drops,
         Doubt::OwnFlags | Doubt::Wrapper if depends.unknown_name => Effect::Drops,
         Doubt::Wrapper if !depends.lines => {
@@ -50,7 +51,12 @@ fn effect(doubt: Doubt, depends: Depends) -> Effect {
             let note = "the text shows this launch: it may not be run as it is written there";
             Effect::AtMost(Severity::Warning, Some(note))
         }
-        Doubt::Fork | Doubt::OtherSplitter | Doubt::OtherQuoting | Doubt::OwnFlags | Doubt::Wrapper => Effect::Nothing,
+        Doubt::Fork
+        | Doubt::OtherSplitter
+        | Doubt::OtherFormat
+        | Doubt::OtherQuoting
+        | Doubt::OwnFlags
+        | Doubt::Wrapper => Effect::Nothing,
     }
 }
 
@@ -124,13 +130,14 @@ mod tests {
         settle(finding, |_, _| verdict).map(|found| (found.severity, found.notes))
     }
 
-    const ALL: [Doubt; 13] = [
+    const ALL: [Doubt; 14] = [
         Doubt::OtherEngine,
         Doubt::Fork,
         Doubt::FlagOfFork,
         Doubt::OtherRelease,
         Doubt::SetElsewhere,
         Doubt::OtherSplitter,
+        Doubt::OtherFormat,
         Doubt::OtherQuoting,
         Doubt::OwnFlags,
         Doubt::OtherRuntime,
@@ -141,7 +148,7 @@ mod tests {
     ];
 
     /// Rows are doubts, columns what the finding depends on: nothing of these, the engine's flags, an unknown name, lines,
-    /// quoting, names of plugins.
+    /// words, quoting, names of plugins.
     #[test]
     fn each_doubt_lowers_what_depends_on_it() {
         let none = Depends::default();
@@ -150,23 +157,25 @@ mod tests {
             Depends { engine: true, ..none },
             Depends { unknown_name: true, ..none },
             Depends { lines: true, ..none },
+            Depends { words: true, ..none },
             Depends { quoting: true, ..none },
             Depends { plugin: true, ..none },
         ];
         let table = [
-            "info    info    info    info    info    info",
-            "error   warning error   error   error   error",
-            "-       -       -       -       -       -",
-            "warning warning warning warning warning warning",
-            "warning warning warning warning warning warning",
-            "error   error   error   warning error   error",
-            "error   error   error   error   -       error",
-            "error   error   -       error   error   error",
-            "warning warning warning warning warning warning",
-            "warning warning warning warning warning warning",
-            "warning warning -       error   warning warning",
-            "warning warning warning warning warning warning",
-            "warning warning warning warning warning info",
+            "info    info    info    info    info    info    info",
+            "error   warning error   error   error   error   error",
+            "-       -       -       -       -       -       -",
+            "warning warning warning warning warning warning warning",
+            "warning warning warning warning warning warning warning",
+            "error   error   error   warning error   error   error",
+            "error   error   error   info    info    error   error",
+            "error   error   error   error   error   -       error",
+            "error   error   -       error   error   error   error",
+            "warning warning warning warning warning warning warning",
+            "warning warning warning warning warning warning warning",
+            "warning warning -       error   warning warning warning",
+            "warning warning warning warning warning warning warning",
+            "warning warning warning warning warning warning info",
         ];
         for (doubt, row) in ALL.iter().zip(table) {
             let expected: Vec<&str> = row.split_whitespace().collect();

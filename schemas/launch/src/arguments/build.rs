@@ -88,6 +88,7 @@ impl LaunchBuilder<'_> {
             engine_version: stated,
             version_is_inferred: false,
             dated: None,
+            version_of_day: None,
             image: command.surroundings.image.clone(),
             is_changed: false,
             is_shown: is_mentioned,
@@ -149,8 +150,9 @@ impl LaunchBuilder<'_> {
             // Whether a word belongs to a flag that is not read is unknown.
             findings.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
             let mut wrong = vllm::bad_values(self.source, self.context, arguments, false);
-            // Hydra has its own grammar, and what splits a variable that is used elsewhere is unknown.
-            if detected.launcher == Launcher::Hydra || command.is_variable {
+            // Hydra has its own grammar, what splits a variable that is used elsewhere is unknown, and a shell on the other
+            // host reads the words once more.
+            if detected.launcher == Launcher::Hydra || command.is_variable || is_over_ssh(command, detected) {
                 wrong.iter_mut().for_each(|one| _ = one.doubts.insert(Doubt::OtherQuoting));
             }
             findings.append(&mut wrong);
@@ -201,10 +203,17 @@ impl LaunchBuilder<'_> {
     }
 }
 
+/// Whether `ssh` takes the words of the launch, each by itself, to another host.
+fn is_over_ssh(command: &ShellCommand<'_>, detected: &Detected) -> bool {
+    let words = command.words.get(..detected.first_argument).unwrap_or_default();
+    words.iter().filter_map(|word| word.value.known()).any(|word| programs::base(word) == "ssh")
+}
+
 /// Whether a script of an unknown name, in front of slime's own, takes the flags.
 fn is_own_front_end(command: &ShellCommand<'_>, detected: &Detected) -> bool {
     let words = command.words.get(..detected.first_argument).unwrap_or_default();
-    let mut scripts = words.iter().filter_map(|word| word.value.known()).filter(|word| word.ends_with(".py"));
+    let is_script = |word: &&str| word.ends_with(".py") || word.ends_with(".sh");
+    let mut scripts = words.iter().filter_map(|word| word.value.known()).filter(is_script);
     detected.launcher == Launcher::Slime && scripts.next_back().is_some_and(|script| !is_train_script(script))
 }
 

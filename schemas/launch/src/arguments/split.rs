@@ -239,14 +239,12 @@ pub(super) fn positional_model(arguments: &mut [Argument]) {
 }
 
 fn missing(flag: &str, span: Span) -> Finding {
-    problems::MISSING_VALUE.at(span, format!("`{flag}` has no value"), "a value must follow")
+    problems::MISSING_VALUE.at(span, format!("`{flag}` has no value"), "a value must follow").by_words()
 }
 
 fn stray(flag: &str, word: &str, span: Span) -> Finding {
     let shown = shortened(word);
-    problems::STRAY_VALUE.at(
-        span,
-        format!("`{shown}` does not belong to a flag: `{flag}` takes no more values"),
-        "stray word",
-    )
+    problems::STRAY_VALUE
+        .at(span, format!("`{shown}` does not belong to a flag: `{flag}` takes no more values"), "stray word")
+        .by_words()
 }

@@ -1,14 +1,13 @@
 //! Calls of engine classes: `sgl.Engine(…)`, `LLM(…)`.
 
-use schemas::flags::Lookup;
-use serde_json::{Map, Value as Json};
+use schemas::{flags::Lookup, text::Span};
 use tree_sitter::Node;
 
 use super::{
     super::{Engine, compose::Composed},
     names::Names,
     nodes::named_children,
-    strings::{DEPTH, known, parts, span},
+    strings::{is_dict, json, known, parts, span},
 };
 
 /// The engine that a call starts, if it calls an engine's class.
@@ -43,10 +42,8 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<
                 keywords += 1;
                 keyword(text, names, engine, argument, &mut composed)?;
             }
-            "dictionary_splat" | "list_splat" => {
-                composed.space();
-                composed.unknown(span(argument));
-            }
+            "dictionary_splat" => keywords += splat(text, names, engine, argument, &mut composed)?,
+            "list_splat" => unknown(&mut composed, argument),
             _ if is_first && engine == Engine::Vllm => {
                 composed.space();
                 composed.put_for("--model", function);
@@ -59,6 +56,44 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<
     (keywords > 0).then_some(composed)
 }
 
+/// The keywords of `**settings`, and their number; an unknown word unless it is a dictionary that nothing changes.
+fn splat<'t>(
+    text: &'t str,
+    names: &Names<'t>,
+    engine: Engine,
+    splat: Node<'t>,
+    composed: &mut Composed,
+) -> Option<usize> {
+    let own = splat.named_child(0)?;
+    let given = if own.kind() == "identifier" { names.value(text, own) } else { Some(own) };
+    let name = text.get(own.byte_range()).unwrap_or_default();
+    let is_changed = [format!("{name}["), format!("{name}.")].iter().any(|use_| text.contains(use_.as_str()));
+    match given.filter(|_| own.kind() != "identifier" || !is_changed) {
+        Some(dictionary) if dictionary.kind() == "dictionary" => {
+            let pairs = named_children(dictionary);
+            for pair in &pairs {
+                match (pair.child_by_field_name("key"), pair.child_by_field_name("value")) {
+                    (Some(key), Some(given)) => {
+                        let (name, place) = known(&parts(text, names, key, 0)?)?;
+                        flag(text, names, engine, (&name, place), given, composed);
+                    }
+                    _ => unknown(composed, *pair),
+                }
+            }
+            Some(pairs.len())
+        }
+        Some(call) if is_dict(text, call) => {
+            let keywords = named_children(call.child_by_field_name("arguments")?);
+            keywords.iter().try_for_each(|one| keyword(text, names, engine, *one, composed))?;
+            Some(keywords.len())
+        }
+        _ => {
+            unknown(composed, splat);
+            Some(0)
+        }
+    }
+}
+
 fn keyword<'t>(
     text: &'t str,
     names: &Names<'t>,
@@ -68,20 +103,30 @@ fn keyword<'t>(
 ) -> Option<()> {
     let name = argument.child_by_field_name("name")?;
     let given = argument.child_by_field_name("value")?;
-    if matches!(given.kind(), "false" | "none") {
-        return Some(());
-    }
-    let flag = text.get(name.byte_range())?.replace('_', "-");
+    flag(text, names, engine, (text.get(name.byte_range())?, span(name)), given, composed);
+    Some(())
+}
+
+/// The flag of a keyword, with its place.
+fn flag<'t>(
+    text: &'t str,
+    names: &Names<'t>,
+    engine: Engine,
+    (name, place): (&str, Span),
+    given: Node<'t>,
+    composed: &mut Composed,
+) {
+    let flag = name.replace('_', "-");
     // A call knows no abbreviations: such a name is a keyword of another version.
-    if matches!(engine.registered().lookup(&flag, None), Lookup::Abbreviation(_) | Lookup::Ambiguous(_)) {
-        return Some(());
+    let is_short = matches!(engine.registered().lookup(&flag, None), Lookup::Abbreviation(_) | Lookup::Ambiguous(_));
+    if is_short || matches!(given.kind(), "false" | "none") {
+        return;
     }
     composed.space();
-    composed.put_for(&format!("--{flag}"), span(name));
+    composed.put_for(&format!("--{flag}"), place);
     if given.kind() != "true" {
         value(text, names, given, composed);
     }
-    Some(())
 }
 
 /// The words of a value.
@@ -95,10 +140,12 @@ fn value<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, composed: &mut Co
         _ => node,
     };
     match resolved.kind() {
-        "dictionary" => match json(text, names, resolved, 0) {
-            Some(json) => composed.word(&json.to_string(), span(resolved)),
-            None => unknown(composed, node),
-        },
+        "dictionary" | "call" if resolved.kind() == "dictionary" || is_dict(text, resolved) => {
+            match json(text, names, resolved, 0) {
+                Some(json) => composed.word(&json.to_string(), span(resolved)),
+                None => unknown(composed, node),
+            }
+        }
         "list" | "tuple" => {
             for item in named_children(resolved) {
                 match parts(text, names, item, 0).as_deref().and_then(known) {
@@ -114,31 +161,4 @@ fn value<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, composed: &mut Co
 fn unknown(composed: &mut Composed, node: Node<'_>) {
     composed.space();
     composed.unknown(span(node));
-}
-
-/// A constant value as JSON.
-fn json<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Option<Json> {
-    if depth > DEPTH || !names.spend() {
-        return None;
-    }
-    match node.kind() {
-        "true" => Some(Json::Bool(true)),
-        "false" => Some(Json::Bool(false)),
-        "none" => Some(Json::Null),
-        "integer" | "float" => serde_json::from_str(text.get(node.byte_range())?).ok(),
-        "list" | "tuple" => named_children(node).into_iter().map(|item| json(text, names, item, depth + 1)).collect(),
-        "dictionary" => {
-            let mut object = Map::new();
-            for pair in named_children(node) {
-                let key = parts(text, names, pair.child_by_field_name("key")?, depth + 1)?;
-                object.insert(known(&key)?.0, json(text, names, pair.child_by_field_name("value")?, depth + 1)?);
-            }
-            Some(Json::Object(object))
-        }
-        "identifier" => {
-            let value = names.value(text, node)?;
-            json(text, names, value, depth + 1)
-        }
-        _ => Some(Json::from(known(&parts(text, names, node, depth + 1)?)?.0)),
-    }
 }

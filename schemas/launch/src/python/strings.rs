@@ -1,6 +1,7 @@
 //! Strings of a program, with the place of each part.
 
 use schemas::text::Span;
+use serde_json::{Map, Value as Json};
 use tree_sitter::Node;
 
 use super::{super::compose::Composed, names::Names, nodes::named_children};
@@ -76,6 +77,11 @@ pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
                 {
                     parts(text, names, arguments.named_child(0)?, depth + 1)
                 }
+                "attribute" if text.get(function.byte_range()) == Some("json.dumps") => {
+                    let object = arguments.named_child(0)?;
+                    let json = json(text, names, object, depth + 1)?;
+                    Some(vec![StringPart::Text(json.to_string(), span(object))])
+                }
                 "attribute"
                     if matches!(
                         text.get(function.child_by_field_name("attribute")?.byte_range()),
@@ -89,6 +95,45 @@ pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
         }
         _ => None,
     }
+}
+
+/// A constant value as JSON.
+pub fn json<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Option<Json> {
+    if depth > DEPTH || !names.spend() {
+        return None;
+    }
+    let inner = |node: Node<'t>| json(text, names, node, depth + 1);
+    match node.kind() {
+        "true" => Some(Json::Bool(true)),
+        "false" => Some(Json::Bool(false)),
+        "none" => Some(Json::Null),
+        "integer" | "float" => serde_json::from_str(text.get(node.byte_range())?).ok(),
+        "list" | "tuple" => named_children(node).into_iter().map(inner).collect(),
+        "dictionary" => {
+            let mut object = Map::new();
+            for pair in named_children(node) {
+                let key = parts(text, names, pair.child_by_field_name("key")?, depth + 1)?;
+                object.insert(known(&key)?.0, inner(pair.child_by_field_name("value")?)?);
+            }
+            Some(Json::Object(object))
+        }
+        "call" if is_dict(text, node) => {
+            let mut object = Map::new();
+            for keyword in named_children(node.child_by_field_name("arguments")?) {
+                let name = text.get(keyword.child_by_field_name("name")?.byte_range())?;
+                object.insert(name.to_owned(), inner(keyword.child_by_field_name("value")?)?);
+            }
+            Some(Json::Object(object))
+        }
+        "identifier" => inner(names.value(text, node)?),
+        _ => Some(Json::from(known(&parts(text, names, node, depth + 1)?)?.0)),
+    }
+}
+
+/// Whether a call is `dict(…)`.
+pub fn is_dict(text: &str, call: Node<'_>) -> bool {
+    let function = call.child_by_field_name("function");
+    call.kind() == "call" && function.is_some_and(|name| text.get(name.byte_range()) == Some("dict"))
 }
 
 fn string_parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Vec<StringPart> {

@@ -62,6 +62,10 @@ impl<'a> Interpreter<'a> {
             return;
         }
         self.note_requirement(command);
+        if let Some(program) = self.python_in(command) {
+            self.python(program, command);
+            return;
+        }
         // A command without a flag is not a launch; the texts that it names are inspected separately.
         if self.commands.len() >= MOST_COMMANDS || !(command.words.iter().any(may_hold_flag) || names_program(command))
         {

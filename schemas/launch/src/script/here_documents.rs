@@ -7,7 +7,7 @@ use schemas::text::{Located, Source, Span};
 use super::{
     super::{
         document::{Document, Surroundings, UNKNOWN},
-        shell::{self, Chunk, Operator, WordPart, WordParts},
+        shell::{self, Chunk, Operator, SimpleCommand, WordPart, WordParts},
         span_map::{MappedPart, SpanMap},
     },
     Interpreter, Used,
@@ -61,6 +61,20 @@ impl<'a> Interpreter<'a> {
         let words: Vec<Field<'a>> = stages.into_iter().flat_map(|stage| stage.words).collect();
         let (surroundings, version) = (self.around(&words), self.version_among(&words));
         let document = Document::new(kind, text, Rc::new(Pieces(pieces)), TextContext::default());
+        self.documents.push(Document { surroundings, version, ..document });
+    }
+
+    /// Keeps a program for Python that a command runs from a word: `python3 -c '…'`. The shell expands nothing in it.
+    pub(super) fn python(&mut self, inside: Span, command: &SimpleCommand<'a>) {
+        if self.documents.len() >= MOST_DOCUMENTS {
+            return;
+        }
+        let words = self.expand_all(&command.words, &mut Used::default());
+        let (surroundings, version) = (self.around(&words), self.version_among(&words));
+        let mut filled = Filled { whole: inside.start, ..Filled::default() };
+        filled.write(self.source.slice(inside), inside, inside.start);
+        let Filled { text, pieces, .. } = filled;
+        let document = Document::new(TextKind::Python, text, Rc::new(Pieces(pieces)), TextContext::default());
         self.documents.push(Document { surroundings, version, ..document });
     }
 

@@ -28,7 +28,10 @@ impl<'a> Interpreter<'a> {
             let option_before = before.replace(word);
             let whole = self.source.slice(word.span);
             // A single option may contain the whole script of a batch job.
-            let option = if whole.starts_with("--wrap=") { "--wrap=".len() } else { 0 };
+            let option = match whole.split_once('=') {
+                Some((name, _)) if name == "--wrap" || is_option_of_flags(name) => name.len() + 1,
+                _ => 0,
+            };
             let span = Span::new(word.span.start + option, word.span.end);
             if self.reads_variable(command, word, runs) {
                 continue;
@@ -38,7 +41,7 @@ impl<'a> Interpreter<'a> {
             if !names_an_engine(text) && !self.names_an_engine_by_variables(word) {
                 continue;
             }
-            if text.trim_start().starts_with("--") && option_before.is_some_and(takes_flags) {
+            if text.trim_start().starts_with("--") && (option > 0 || option_before.is_some_and(takes_flags)) {
                 let from = self.commands.len();
                 self.run(ShellReader::new(self.source.text(), inside), nesting + 1);
                 self.commands.iter_mut().skip(from).for_each(|command| command.is_forwarded = true);
@@ -76,6 +79,16 @@ impl<'a> Interpreter<'a> {
         })
     }
 
+    /// The program that Python runs from a word in single quotes: `python3 -c '…'`.
+    pub(super) fn python_in(&self, command: &SimpleCommand<'a>) -> Option<Span> {
+        let mut words = command.words.iter().skip_while(|word| {
+            !word.text().map(programs::base).is_some_and(|name| matches!(name, "python" | "python3"))
+        });
+        let at = words.find(|word| word.text() == Some("-c")).and_then(|_| words.next())?;
+        let inside = self.inside(at.span).filter(|_| self.source.slice(at.span).starts_with('\''))?;
+        names_an_engine(self.source.slice(inside)).then_some(inside)
+    }
+
     /// Interprets a command that a variable holds: `bash -c "$COMMAND"`.
     fn reads_variable(&mut self, command: &SimpleCommand<'a>, word: &ShellWord<'a>, runs: bool) -> bool {
         let [WordPart::Variable { name, operator: Operator::Value, quoted: true, .. }] = word.parts.as_slice() else {
@@ -105,9 +118,13 @@ fn names_an_engine(text: &str) -> bool {
 
 /// Whether an option takes flags for another program: `--framework-args "--model m"`.
 fn takes_flags(option: &ShellWord<'_>) -> bool {
+    option.text().is_some_and(is_option_of_flags)
+}
+
+fn is_option_of_flags(name: &str) -> bool {
     const ENDINGS: [&str; 7] = ["args", "arguments", "cmd", "flags", "options", "opts", "params"];
-    let name = option.text().map(|text| text.trim_end_matches('=').replace('_', "-").to_ascii_lowercase());
-    name.is_some_and(|name| name.starts_with("--") && ENDINGS.iter().any(|ending| name.ends_with(ending)))
+    let name = name.replace('_', "-").to_ascii_lowercase();
+    name.starts_with("--") && ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
 /// Whether the first word that is not an assignment is a program.

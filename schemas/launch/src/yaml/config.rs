@@ -177,6 +177,7 @@ impl<'a> ConfigReader<'a> {
             engine_version: None,
             version_is_inferred: false,
             dated: None,
+            version_of_day: None,
             image: None,
             is_changed: false,
             is_shown: false,

@@ -24,7 +24,7 @@ use serde::Deserialize;
 use super::{
     Context, Finding,
     platform::{Platform, platform_of},
-    support::method_of,
+    support::{method_of, vllm_long_name},
 };
 
 /// The kind of fault, which decides the rule that reports it.
@@ -97,6 +97,9 @@ pub(super) struct Fault {
     /// The platforms that have the fault, any of them; the launch or the text around it must name one.
     #[serde(default)]
     platforms: Vec<Platform>,
+    /// Platforms without the fault; the launch or the text around it names one.
+    #[serde(default)]
+    not_platforms: Vec<Platform>,
     /// Environment variables that must not be set.
     #[serde(default)]
     no_variables: Vec<String>,
@@ -161,15 +164,6 @@ struct SetVariable {
     name: String,
     value: String,
 }
-
-/// vLLM's short names of flags that rows name (`engine/arg_utils.py`).
-const SHORT: [(&str, &str); 5] = [
-    ("-cc", "compilation-config"),
-    ("-dcp", "decode-context-parallel-size"),
-    ("-dp", "data-parallel-size"),
-    ("-pp", "pipeline-parallel-size"),
-    ("-tp", "tensor-parallel-size"),
-];
 
 /// All rows.
 fn faults() -> &'static [Fault] {
@@ -249,6 +243,10 @@ impl Fault {
     /// Whether a nightly build is from the weeks before the release that has the fix. Its number names the last release
     /// only (`0.26.1rc1.dev1045`).
     fn may_be_fixed(&self, context: &Context<'_>) -> bool {
+        // What is only reported has no known fix.
+        if self.reported {
+            return false;
+        }
         let day = edge(&self.until).and_then(|until| published(context.launch.engine, until));
         let near = day.zip(context.launch.dated).is_some_and(|(day, dated)| day.is_at_most_a_month_after(dated));
         is_nightly(context) && near
@@ -360,6 +358,9 @@ impl Fault {
     /// Ascend's plugin has its own kernels and its own rows; rows about architectures are for the GPUs that have them.
     fn is_platform(&self, context: &Context<'_>) -> bool {
         let named = platform_of(context);
+        if named.is_some_and(|named| self.not_platforms.contains(&named)) {
+            return false;
+        }
         if !self.platforms.is_empty() {
             return named.is_some_and(|named| self.platforms.contains(&named));
         }
@@ -446,8 +447,8 @@ impl GivenFlags {
         let written = argument.flag.value.as_str();
         let name = written.strip_prefix("--sglang-").or_else(|| written.strip_prefix("--")).unwrap_or_default();
         if context.launch.engine == Engine::Vllm {
-            let long = SHORT.iter().find(|(short, _)| *short == written).map(|(_, long)| *long);
-            return long.is_some_and(|long| long == self.flag) || name.replace('_', "-") == self.flag;
+            return vllm_long_name(written).is_some_and(|long| long == self.flag)
+                || name.replace('_', "-") == self.flag;
         }
         match flags::lookup(name, None) {
             Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => {

@@ -176,8 +176,12 @@ impl<'a> Context<'a> {
         let engine = self.launch.engine.reference();
         let newest = newest_known(self.launch.engine);
         if !self.resolved.version_given {
-            let whose =
-                if self.launch.engine == Engine::Slime { "the one that slime pins" } else { "the newest known" };
+            let day = self.launch.dated.filter(|_| self.launch.version_of_day == Some(version));
+            let whose = match (self.launch.engine, day) {
+                (Engine::Slime, _) => "the one that slime pins".to_owned(),
+                (_, Some(day)) => format!("the newest of {day}, the latest day in the text"),
+                _ => "the newest known".to_owned(),
+            };
             return Some(format!("checked for {engine} {version}, {whose}; choose another with `--engine-version`"));
         }
         (version > newest).then(|| format!("{engine} {version} is not known; checked as {newest}"))
@@ -209,6 +213,18 @@ pub(super) fn block_draft_width(context: &Context<'_>, place: Span) -> Option<Fi
 /// A number with its noun, in the plural unless the number is one.
 pub(super) fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// The name without dashes of a flag of vLLM that is given by its short name (`engine/arg_utils.py`).
+pub(super) fn vllm_long_name(written: &str) -> Option<&'static str> {
+    const SHORT: [(&str, &str); 5] = [
+        ("-cc", "compilation-config"),
+        ("-dcp", "decode-context-parallel-size"),
+        ("-dp", "data-parallel-size"),
+        ("-pp", "pipeline-parallel-size"),
+        ("-tp", "tensor-parallel-size"),
+    ];
+    SHORT.iter().find(|(short, _)| *short == written).map(|(_, long)| *long)
 }
 
 /// The method that vLLM uses, as far as the launch tells.

@@ -28,6 +28,10 @@
 //! ```
 //!
 //! ```launch bad
+//! vllm serve target --tensor-parallel-size 2 --max-model-len 4096 -tp 4
+//! ```
+//!
+//! ```launch bad
 //! vllm serve target --speculative-config '{"method": "mtp", "num_speculative_tokens": 3}' \
 //!   --speculative-config '{"method": "ngram", "num_speculative_tokens": 5}'
 //! ```
@@ -58,7 +62,7 @@ use schemas::{
     text::shortened,
 };
 
-use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::vllm_long_name};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR06",
@@ -103,7 +107,8 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 }
 
 fn of_vllm(argument: &Argument) -> Option<FlagIdentity> {
-    let written = argument.flag.value.strip_prefix("--").filter(|name| !name.starts_with('-'))?;
+    let flag = argument.flag.value.as_str();
+    let written = vllm_long_name(flag).or_else(|| flag.strip_prefix("--").filter(|name| !name.starts_with('-')))?;
     let (flag, key) = written.split_once('.').map_or((written, ""), |(flag, key)| (flag, key));
     let flag = flag.replace('_', "-");
     // With `+`, and in a list, the value is added to the others.

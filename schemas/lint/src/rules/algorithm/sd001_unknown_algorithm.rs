@@ -139,3 +139,17 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         .fix(Safety::Safe, "write the name in capitals", vec![spell(&folded)]);
     Some(if cases.side(version) == Side::Between { finding.at_most(Severity::Warning) } else { finding })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn algorithms_come_with_the_versions_that_readers_know() {
+        for (algorithm, _) in NAMES.iter().filter_map(|name| parse_algorithm(name, NEWEST_SGLANG)) {
+            let before_and_after = came(algorithm).zip(algorithm.since());
+            let agrees = before_and_after.is_none_or(|(edge, since)| edge.side(since) == Side::After);
+            assert!(agrees && came(algorithm).is_some() == algorithm.since().is_some(), "{algorithm:?}");
+        }
+    }
+}
