@@ -55,7 +55,7 @@ impl Sweep {
     }
 
     /// Starts this program's own server.
-    fn of_own_server(search: &str) -> Self {
+    fn from_own_server(search: &str) -> Self {
         Self::new(&format!("{}\nextra_args = ['--device', 'cpu']", sglang_command()), search)
     }
 
@@ -109,7 +109,7 @@ fn words(output: &Output) -> String {
 
 #[test]
 fn a_guided_sweep_of_models_that_the_own_engine_cannot_run_counts_acceptance_on_the_servers() {
-    let sweep = Sweep::of_own_server("strategy = 'guided'\ncandidates = 1\nrepeats = 1");
+    let sweep = Sweep::from_own_server("strategy = 'guided'\ncandidates = 1\nrepeats = 1");
     // The servers have a device of their own.
     let file = sweep.folder.path().join("sweep.toml");
     let text = fs::read_to_string(&file).expect("the sweep file");
@@ -125,7 +125,7 @@ fn a_guided_sweep_of_models_that_the_own_engine_cannot_run_counts_acceptance_on_
 
 #[test]
 fn a_guided_sweep_measures_few_servers_and_predicts_the_rest() {
-    let sweep = Sweep::of_own_server("strategy = 'guided'\ncandidates = 1\nrepeats = 2");
+    let sweep = Sweep::from_own_server("strategy = 'guided'\ncandidates = 1\nrepeats = 2");
     let ended = sweep.run(&[]);
     let told = words(&ended);
     assert!(matches!(ended.status.code(), Some(0 | 1)), "{told}");
@@ -163,7 +163,7 @@ fn a_guided_sweep_measures_few_servers_and_predicts_the_rest() {
 
 impl Sweep {
     /// A space of chains only, which a server may run by batch size, with three batch sizes.
-    fn of_chains(system: &str, search: &str) -> Self {
+    fn from_chains(system: &str, search: &str) -> Self {
         let sweep = Self::new(system, search);
         let file = sweep.folder.path().join("sweep.toml");
         let content = fs::read_to_string(&file).expect("the sweep file");
@@ -176,10 +176,10 @@ impl Sweep {
     }
 
     /// Starts this program's own server through a script that receives its arguments.
-    fn of_chains_by(script: &str, search: &str) -> Self {
+    fn from_chains_by(script: &str, search: &str) -> Self {
         let program = env!("CARGO_BIN_EXE_spectune");
         let command = format!("command = ['sh', '-c', '''{script}''', '{program}', 'serve']");
-        Self::of_chains(&format!("{command}\nextra_args = ['--device', 'cpu']"), search)
+        Self::from_chains(&format!("{command}\nextra_args = ['--device', 'cpu']"), search)
     }
 
     /// The records of starts that served several chains.
@@ -211,7 +211,7 @@ exec "$0" $all"#;
 
 #[test]
 fn one_start_serves_another_chain_at_each_batch_size() {
-    let sweep = Sweep::of_chains_by(PLAINLY, GUIDED);
+    let sweep = Sweep::from_chains_by(PLAINLY, GUIDED);
     let ended = sweep.run(&[]);
     let told = words(&ended);
     assert!(matches!(ended.status.code(), Some(0 | 1)), "{told}");
@@ -242,7 +242,7 @@ fn one_start_serves_another_chain_at_each_batch_size() {
 
 #[test]
 fn an_engine_that_falls_back_to_one_chain_is_searched_by_single_starts() {
-    let sweep = Sweep::of_chains_by(FALLING_BACK, GUIDED);
+    let sweep = Sweep::from_chains_by(FALLING_BACK, GUIDED);
     let ended = sweep.run(&[]);
     let told = words(&ended);
     assert!(matches!(ended.status.code(), Some(0 | 1)), "{told}");
@@ -257,7 +257,7 @@ fn an_engine_that_falls_back_to_one_chain_is_searched_by_single_starts() {
 
 #[test]
 fn a_kill_while_several_chains_are_served_leaves_no_server_once_the_sweep_goes_on() {
-    let sweep = Sweep::of_chains_by(PLAINLY, GUIDED);
+    let sweep = Sweep::from_chains_by(PLAINLY, GUIDED);
     let adaptive = || {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         let folder = sweep.folder.path().display().to_string();
@@ -295,7 +295,7 @@ fn a_kill_while_several_chains_are_served_leaves_no_server_once_the_sweep_goes_o
 
 #[test]
 fn a_sweep_that_is_killed_leaves_no_server_once_it_goes_on() {
-    let sweep = Sweep::of_own_server("strategy = 'grid'\nrepeats = 2");
+    let sweep = Sweep::from_own_server("strategy = 'grid'\nrepeats = 2");
     let mut behind = 0;
     for kill in 0..KILLS {
         let mut child =

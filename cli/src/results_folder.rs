@@ -13,7 +13,7 @@ pub fn named(name: &str) -> PathBuf {
 }
 
 /// The folder of results with this name; a shard has one of its own beside it.
-pub fn of_shard(name: &str, shard: Option<Shard>) -> PathBuf {
+pub fn folder_of_shard(name: &str, shard: Option<Shard>) -> PathBuf {
     let whole = named(name);
     shard.map_or(whole.clone(), |shard| place::folder(&whole, shard))
 }

@@ -51,7 +51,7 @@ pub fn read_source(path: &Path) -> anyhow::Result<Source> {
 /// When it cannot be read, or is not a tuned file.
 pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
     let source = read_source(path)?;
-    if FileKind::of(source.text()) == Some(FileKind::Sweep) {
+    if FileKind::from_text(source.text()) == Some(FileKind::Sweep) {
         bail!(
             "{0} is a sweep file, not a tuned file: `spectune sweep {0}` produces a tuned file from it",
             path.display()

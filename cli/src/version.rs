@@ -1,6 +1,6 @@
 //! The output of `spectune --version`: the version, the commit, and what this build can run.
 
-/// The first line of `--version`, and the output of `-V`: `0.1.0 (1a2b3c4d5e6f)`.
+/// The first line of `--version`, and the output of `-V`: `0.2.0 (1a2b3c4d5e6f)`.
 pub const SHORT: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SPECTUNE_BUILD_COMMIT"), ")");
 
 /// What this build can run.

@@ -74,14 +74,14 @@ mod tests {
 
     #[test]
     fn short_names_and_their_rests_say_all() {
-        let plain = Configuration::of(TreeShape::chain(3));
+        let plain = Configuration::from_shape(TreeShape::chain(3));
         assert_eq!((short(&plain), rest(&plain)), ("3,1,4".into(), String::new()));
-        assert_eq!(short(&Configuration::of(TreeShape::OFF)), "off");
+        assert_eq!(short(&Configuration::from_shape(TreeShape::OFF)), "off");
         assert_eq!(short(&Configuration { draft: "suffix".into(), ..plain }), "suffix 3,1,4");
         let rows = [(8, TreeShape::chain(3)), (32, TreeShape::OFF)];
         let table = rows.map(|(max_running_batch, shape)| TableRow { max_running_batch, shape }).to_vec();
         let knobs = Knobs { page_size: Some(16), ..Knobs::default() };
-        let both = Configuration { table, knobs, ..Configuration::of(TreeShape::OFF) };
+        let both = Configuration { table, knobs, ..Configuration::from_shape(TreeShape::OFF) };
         assert_eq!((short(&both), rest(&both)), ("table of 2 +1".into(), "≤8: 3,1,4; ≤32: 0,1,1; page_size=16".into()));
     }
 

@@ -148,7 +148,7 @@ struct Remarks {
 
 impl Remarks {
     /// The remarks of a row.
-    fn of(row: &ExportRow) -> Self {
+    fn from_row(row: &ExportRow) -> Self {
         Self { notes: row.notes.clone(), general: Vec::new() }
     }
 

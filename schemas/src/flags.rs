@@ -12,7 +12,7 @@ pub use accepted::{AcceptedValues, ValueKind, Word};
 pub use key::Key;
 pub(crate) use list::with_flags;
 pub use registered::{Arity, Lookup, Registered, Spelling, lookup, sglang, spelling, spellings, vllm};
-pub use serve::{all_of_serve, of_serve};
+pub use serve::{all_of_serve, arity_in_serve};
 pub use speculative::Speculative;
 pub use table::FLAGS;
 

@@ -12,7 +12,7 @@ pub enum FileKind {
 impl FileKind {
     /// The kind of a TOML text by the names of its tables, so that a file with an error is recognised too; `None` for a
     /// launch and anything else.
-    pub fn of(text: &str) -> Option<Self> {
+    pub fn from_text(text: &str) -> Option<Self> {
         let has = |names: &[&str]| text.lines().any(|line| header(line).is_some_and(|header| names.contains(&header)));
         if has(&["policy"]) && has(&["measured", "models", "engine"]) {
             return Some(Self::Tuned);
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn files_are_known_by_their_tables_even_where_they_are_wrong() {
-        let check = |text: &str, expected: Option<FileKind>| assert_eq!(FileKind::of(text), expected, "{text}");
+        let check = |text: &str, expected: Option<FileKind>| assert_eq!(FileKind::from_text(text), expected, "{text}");
         check("[models]\ntarget = 3 3\n[workload]\n", Some(FileKind::Sweep));
         check("[workload.random]\ninput_length = 3\n[space]\n", Some(FileKind::Sweep));
         check("format = 9\n[models]\n[[ policy ]]\n[measured]\n", Some(FileKind::Tuned));

@@ -82,7 +82,7 @@ pub struct Secrets(Vec<String>);
 
 impl Secrets {
     /// Those of the words of a command and of environment variables.
-    pub fn of<'a>(words: &[String], environment: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    pub fn from_words<'a>(words: &[String], environment: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut found = Vec::new();
         scan(words, &mut found);
         let secret = |(name, value): &(&str, &str)| is_secret_variable(name, value);
@@ -359,11 +359,12 @@ mod tests {
 
     #[test]
     fn values_are_hidden_wherever_they_appear() {
-        let secrets = Secrets::of(&words(&["s", "--api-key", "sk-12345"]), [("HF_TOKEN", "hf_abcdef"), ("A", "plain")]);
+        let secrets =
+            Secrets::from_words(&words(&["s", "--api-key", "sk-12345"]), [("HF_TOKEN", "hf_abcdef"), ("A", "plain")]);
         let log = "ServerArgs(api_key='sk-12345') 401 for hf_abcdef, plain";
         assert_eq!(secrets.hide(log), "ServerArgs(api_key='***') 401 for ***, plain");
         assert_eq!(format!("{secrets:?}"), "2 secrets");
-        assert!(Secrets::of(&words(&["--api-key", "***"]), []).is_empty());
+        assert!(Secrets::from_words(&words(&["--api-key", "***"]), []).is_empty());
     }
 
     proptest! {

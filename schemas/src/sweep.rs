@@ -434,7 +434,7 @@ num_draft_tokens = [4, 8]
             let text = GOOD.to_owned() + "[batch]\nsizes = [1]\n[search]\nstrategy = \"grid\"\n[objective]\n";
             let (from, to) = (at.min(text.len()), (at + cut).min(text.len()));
             let broken = format!("{}{put}{}", &text[..from], &text[to..]);
-            let _ = crate::kind::FileKind::of(&broken);
+            let _ = crate::kind::FileKind::from_text(&broken);
             let source = Source::new("sweep.toml", broken);
             if let Err(finding) = SweepFile::read(&source) {
                 prop_assert!(finding.span.end <= source.text().len());

@@ -53,8 +53,8 @@ impl State {
         let grammars = Grammars::new(facts.text.clone(), facts.capacity.vocab_size, facts.end_tokens.clone());
         let template = facts.text.as_ref().and_then(|text| text.template_source()).unwrap_or_default();
         let (calls, thoughts) = (options.tool_call_parser.as_deref(), options.reasoning_parser.as_deref());
-        let family = calls.and_then(ToolFamily::of_parser).unwrap_or_else(|| ToolFamily::of_template(template));
-        let thinking = thoughts.and_then(Thinking::of_parser).unwrap_or_else(|| Thinking::of_template(template));
+        let family = calls.and_then(ToolFamily::from_parser).unwrap_or_else(|| ToolFamily::from_template(template));
+        let thinking = thoughts.and_then(Thinking::from_parser).unwrap_or_else(|| Thinking::from_template(template));
         Self {
             family,
             thinking,

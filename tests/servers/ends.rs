@@ -211,7 +211,7 @@ fn a_container_in_a_separate_network_is_refused_before_anything_starts() {
 
 #[test]
 fn missing_weights_stop_a_sweep_before_acceptance_is_replayed() {
-    let sweep = Sweep::of_own_server("strategy = 'guided'\ncandidates = 1\nrepeats = 1");
+    let sweep = Sweep::from_own_server("strategy = 'guided'\ncandidates = 1\nrepeats = 1");
     let draft = sweep.folder.path().join("draft");
     fs::create_dir(&draft).expect("a folder");
     let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny/eagle3");

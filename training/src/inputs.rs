@@ -135,7 +135,7 @@ fn asked(answers: &TrainAnswers, requests: usize) -> Workload {
         top_p: answers.top_p,
         top_k: answers.top_k,
         seed: answers.seed,
-        ..Workload::of_prompts(None, requests, answers.output_length)
+        ..Workload::from_prompts(None, requests, answers.output_length)
     }
 }
 

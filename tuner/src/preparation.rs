@@ -65,7 +65,7 @@ pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
     let mut drafts = each_options(request, &space)?;
     let engine = load_first(&mut drafts, &mut space)?;
     let (draft, options) = first(&drafts)?;
-    let workload = LoadedWorkload::load(&file.workload, &request.folder, &ModelText::of(&engine))?;
+    let workload = LoadedWorkload::load(&file.workload, &request.folder, &ModelText::from_engine(&engine))?;
     let experiment = experiment(request, &mut space)?;
     refuse_impossible_batches(&experiment, &workload, &engine)?;
     let limit = settings::limit_in_words(file);

@@ -262,7 +262,8 @@ mod tests {
     fn run(rate: f64, engine: &str, load: TrialLoad) -> Vec<Record> {
         let record = |shape: &str, role: Role, rate: f64, repeat: usize| {
             let spread = TrialSpread { median: 1e3 / rate, ..TrialSpread::default() };
-            let trial = Trial { configuration: Configuration::of(shape.parse().expect("a shape")), load, repeat };
+            let trial =
+                Trial { configuration: Configuration::from_shape(shape.parse().expect("a shape")), load, repeat };
             let figures = Measurement {
                 output_tokens_per_s: rate * (1.0 + 0.001 * repeat as f64),
                 accept_length: 2.0,

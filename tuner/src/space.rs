@@ -168,19 +168,22 @@ pub fn expand(
     let same_tree = without_equal_trees(&mut shapes, nodes, default);
     let candidate = |configuration| Candidate { configuration, role: Role::Candidate };
     let mut entrants = vec![
-        Candidate { configuration: Configuration::of(TreeShape::OFF), role: Role::NoSpeculation },
-        Candidate { configuration: Configuration::of(default), role: Role::EngineDefault },
+        Candidate { configuration: Configuration::from_shape(TreeShape::OFF), role: Role::NoSpeculation },
+        Candidate { configuration: Configuration::from_shape(default), role: Role::EngineDefault },
     ];
-    entrants.extend(current.map(|shape| Candidate { configuration: Configuration::of(shape), role: Role::Current }));
-    entrants.extend(shapes.iter().copied().map(Configuration::of).map(candidate));
+    entrants.extend(
+        current.map(|shape| Candidate { configuration: Configuration::from_shape(shape), role: Role::Current }),
+    );
+    entrants.extend(shapes.iter().copied().map(Configuration::from_shape).map(candidate));
     entrants.extend(tables.iter().filter_map(|rows| {
         let shape = rows.last()?.shape;
         Some(candidate(Configuration { shape, table: rows.clone(), draft: String::new(), knobs: Knobs::default() }))
     }));
     for knobs in combinations(knobs) {
         let every = [TreeShape::OFF, default].into_iter().chain(current).chain(shapes.iter().copied());
-        entrants
-            .extend(every.map(|shape| candidate(Configuration { knobs: knobs.clone(), ..Configuration::of(shape) })));
+        entrants.extend(
+            every.map(|shape| candidate(Configuration { knobs: knobs.clone(), ..Configuration::from_shape(shape) })),
+        );
     }
     Expanded { entrants, dropped, same_tree, ..Expanded::default() }
 }
@@ -341,7 +344,7 @@ mod tests {
             let shapes: BTreeSet<TreeShape> = expanded.entrants.iter().map(|one| one.configuration.shape).collect();
             prop_assert_eq!(shapes.len(), expanded.entrants.len(), "nothing is there twice");
             prop_assert_eq!(expanded.entrants[0].role, Role::NoSpeculation);
-            prop_assert_eq!(&expanded.entrants[1].configuration, &Configuration::of(TreeShape::chain(default)));
+            prop_assert_eq!(&expanded.entrants[1].configuration, &Configuration::from_shape(TreeShape::chain(default)));
             for shape in &shapes {
                 prop_assert_eq!(TreeShape::new(shape.num_steps, shape.topk, shape.num_draft_tokens), Ok(*shape));
             }

@@ -64,7 +64,7 @@ impl LoadedWorkload {
     /// When a file cannot be read or is malformed, or a prompt does not fit the model's context. This is checked before
     /// any trial runs, since it would fail every one of them.
     pub fn load(workload: &sweep::Workload, folder: &Path, model: &ModelText) -> Result<Self, TunerError> {
-        let room = Room::of(workload, model);
+        let room = Room::from_workload(workload, model);
         let mut numbers = StdRng::seed_from_u64(workload.seed);
         let mut recorded = Vec::new();
         let (requests, left_out, prompts): (Vec<Request>, usize, usize) = if let Some(path) = &workload.trace {
@@ -128,7 +128,7 @@ pub fn read_prompts(
     workload: &sweep::Workload,
     model: &ModelText,
 ) -> Result<(Vec<Vec<u32>>, usize), TunerError> {
-    let prompts = prompts::texts(path, workload, model, &Room::of(workload, model))?;
+    let prompts = prompts::texts(path, workload, model, &Room::from_workload(workload, model))?;
     check_total(prompts.tokens.iter().fold(0, |sum, tokens| sum.saturating_add(tokens.len())))?;
     Ok((prompts.tokens, prompts.left_out))
 }
@@ -151,7 +151,7 @@ pub fn warning(file: &SweepFile, folder: &Path) -> Option<String> {
 }
 
 impl Room {
-    fn of(workload: &sweep::Workload, model: &ModelText) -> Self {
+    fn from_workload(workload: &sweep::Workload, model: &ModelText) -> Self {
         Self {
             requests: workload.requests,
             max_prompt_tokens: workload.max_prompt_tokens,

@@ -223,9 +223,9 @@ fn prompt_file(name: &Path) -> anyhow::Result<PathBuf> {
 fn read_prompts(path: &Path, engine: &Engine, arguments: &Arguments) -> anyhow::Result<Vec<Vec<u32>>> {
     let workload = Workload {
         chat: arguments.chat.then_some(true),
-        ..Workload::of_prompts(None, LARGEST, arguments.max_new_tokens)
+        ..Workload::from_prompts(None, LARGEST, arguments.max_new_tokens)
     };
-    let (prompts, left_out) = tuner::workload::read_prompts(path, &workload, &ModelText::of(engine))?;
+    let (prompts, left_out) = tuner::workload::read_prompts(path, &workload, &ModelText::from_engine(engine))?;
     if left_out > 0 {
         terminal::note(&format!("{left_out} conversations without a user message are skipped"));
     }

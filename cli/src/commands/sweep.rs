@@ -103,7 +103,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let source = setup::read_source(&arguments.sweep)?;
-    if FileKind::of(source.text()) == Some(FileKind::Tuned) {
+    if FileKind::from_text(source.text()) == Some(FileKind::Tuned) {
         bail!("{0} is a tuned file, not a sweep file: run it with `spectune serve {0}`", arguments.sweep.display());
     }
     let mut file = SweepFile::read_all(&source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
@@ -395,5 +395,5 @@ fn again(arguments: &Arguments, out: &Path, shard: Option<Shard>) -> String {
 
 /// Shards on one file system have separate folders.
 fn default_out(sweep: &Path, shard: Option<Shard>) -> PathBuf {
-    results_folder::of_shard(&results_folder::stem(sweep, "sweep"), shard)
+    results_folder::folder_of_shard(&results_folder::stem(sweep, "sweep"), shard)
 }

@@ -63,7 +63,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     results_folder::check_for_training(&out, arguments.resume)?;
     let options = training::inputs::options(&file, &folder, arguments.device)?;
     let engine = engine_setup::load(options.clone())?;
-    let model = tuner::workload::ModelText::of(&engine);
+    let model = tuner::workload::ModelText::from_engine(&engine);
     let (sets, general) = training::inputs::prompts(&file, &folder, &model, &engine.identity().target)?;
     interrupt::advise(go_on(&arguments, &out));
     let request = TrainRequest {

@@ -178,7 +178,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         bail!("--temperature takes a number of at least 0");
     }
     if let Some(file) = &arguments.file {
-        return launch::tune(&of_file(file, &arguments)?);
+        return launch::tune(&from_file(file, &arguments)?);
     }
     let inputs = running::RunningInputs {
         urls: arguments.url.clone(),
@@ -194,7 +194,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     running::measure(&inputs, &again(&arguments, Some(&inputs.out)).with(""))
 }
 
-fn of_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Inputs> {
+fn from_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Inputs> {
     let number = match &arguments.launch {
         None => None,
         Some(text) => match text.to_str().and_then(|text| text.parse().ok()) {

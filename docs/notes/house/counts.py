@@ -15,7 +15,8 @@ import sys
 
 ROOT = sys.argv[1] if len(sys.argv) > 1 else "."
 SKIPPED = {".git", "target", "tests", "benches", "examples", "fuzz", "fixtures", "book"}
-TYPE = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum|trait|type|union)\s+(\w+)", re.M)
+# Aliases only at the start of a line: below an `impl`, `type` is an item of a trait.
+TYPE = re.compile(r"^(?:\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum|trait|union)|(?:pub(?:\([^)]*\))?\s+)?type)\s+(\w+)", re.M)
 FUNCTION = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:const\s+|async\s+|unsafe\s+|extern\s+\"C\"\s+)*fn\s+(\w+)", re.M)
 PUBLIC = re.compile(r"^\s*pub\s+(?:const|async|unsafe|fn|struct|enum|trait|type|mod|use|static)\b", re.M)
 NOUN_CLAUSE = re.compile(r"^\s*//[/!]\s+(?:What|Whether|How|Which|Where|Who|Whose|Why)\b")
@@ -98,8 +99,7 @@ def count():
             if code[end - 1 : end] == "}":
                 functions.append(code.count("\n", match.start(1), end) + 1)
         for name in TYPE.findall(code):
-            if name not in ("Self", "Error", "Target", "Output", "Item", "IntoIter", "Owned", "Err"):
-                types[name].add(path)
+            types[name].add(path)
         for name in collections.Counter(TYPE.findall(code)).items():
             if name[1] > 1:
                 types[name[0]].add(path + "#2")

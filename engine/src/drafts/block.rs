@@ -148,7 +148,7 @@ fn block(
     }
     let mut block = if dspark { Block::DSPARK } else { Block::DFLASH };
     block.anchored = dspark && anchor.unwrap_or(true);
-    block = block.of_size(settings.count("block_size")?.unwrap_or(block.rows));
+    block = block.with_size(settings.count("block_size")?.unwrap_or(block.rows));
     block.given = given.map(|size| block.rows_for(size));
     let fits = |rows: usize| block.depth_of(rows) > 0 && rows <= TreeShape::LARGEST;
     if !fits(block.rows) {

@@ -112,7 +112,7 @@ fn captures(batch_size: usize) -> CaptureChoice {
         padding,
     };
     CaptureChoice {
-        configuration: Configuration::of(TreeShape::chain(3)),
+        configuration: Configuration::from_shape(TreeShape::chain(3)),
         load: TrialLoad::BatchSize(batch_size),
         running_batch: (1..=batch_size).map(|size| if size == batch_size { 900.0 } else { 3.0 }).collect(),
         lists: vec![

@@ -119,7 +119,11 @@ impl Synthetic {
         };
         Record {
             id: format!("{shape}/{batch_size}/{repeat}"),
-            trial: Trial { configuration: Configuration::of(shape), load: TrialLoad::BatchSize(batch_size), repeat },
+            trial: Trial {
+                configuration: Configuration::from_shape(shape),
+                load: TrialLoad::BatchSize(batch_size),
+                repeat,
+            },
             role: match shape {
                 TreeShape::OFF => Role::NoSpeculation,
                 TreeShape { num_steps: 5, topk: 4, num_draft_tokens: 8 } => Role::EngineDefault,

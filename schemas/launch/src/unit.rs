@@ -27,7 +27,7 @@ struct UnitEntry<'a> {
 /// Finds the commands that a unit starts.
 pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> ReadDocument {
     let entries = entries(source);
-    let specifiers = Specifiers::of(source, options.variables.as_deref());
+    let specifiers = Specifiers::from_source(source, options.variables.as_deref());
     let image = entries.iter().find(|entry| entry.key == "Image");
     let mut surroundings = surroundings(&entries, &specifiers);
     surroundings.image = image.map(|image| image.value.to_owned());
@@ -119,7 +119,7 @@ pub fn working_directory(source: &Source, variables: Option<&Variables>) -> Opti
     let entries = entries(source);
     let value = entries.iter().rfind(|entry| entry.key == "WorkingDirectory")?.value.trim_start_matches('-');
     let value = if value == "~" { "%h" } else { value };
-    (!value.is_empty()).then(|| Specifiers::of(source, variables).value(value))
+    (!value.is_empty()).then(|| Specifiers::from_source(source, variables).value(value))
 }
 
 /// What podman gets for the container of a unit; `None` if the unit has none.
@@ -144,7 +144,7 @@ pub(super) fn container(source: &Source, variables: Option<&Variables>) -> Optio
     if TextKind::detect(source) != TextKind::Unit {
         return None;
     }
-    let (entries, specifiers) = (entries(source), Specifiers::of(source, variables));
+    let (entries, specifiers) = (entries(source), Specifiers::from_source(source, variables));
     let image = specifiers.value(entries.iter().rfind(|entry| entry.key == "Image")?.value);
     let mut found = UnitContainer { image, options: Vec::new(), left_out: Vec::new() };
     for entry in &entries {
@@ -191,7 +191,7 @@ struct Specifiers<'a> {
 }
 
 impl<'a> Specifiers<'a> {
-    fn of(source: &'a Source, variables: Option<&'a Variables>) -> Self {
+    fn from_source(source: &'a Source, variables: Option<&'a Variables>) -> Self {
         let name = source.name().rsplit('/').next().unwrap_or_default();
         let variable = |name: &str| variables.and_then(|all| all.fixed.get(name).or(all.environment.get(name)));
         Self { name, home: variable("HOME").map(String::as_str) }

@@ -108,7 +108,7 @@ const TEXTS: &[Text] = &[
 ];
 
 impl Text {
-    fn of_length(&self, length: usize) -> String {
+    fn with_length(&self, length: usize) -> String {
         let mut text = self.head.to_owned();
         for number in 0.. {
             let again = self.again.replace('%', &number.to_string());
@@ -137,15 +137,15 @@ fn main() -> std::io::Result<()> {
     let argument = env::args().nth(1);
     if let Some(folder) = argument.as_deref().filter(|argument| Path::new(argument).is_dir()) {
         for text in TEXTS {
-            fs::write(Path::new(folder).join(text.name), text.of_length(LONG))?;
+            fs::write(Path::new(folder).join(text.name), text.with_length(LONG))?;
         }
         return Ok(());
     }
     println!("{:<28} {:>10} {:>10} {:>10} {:>7} {:>9}", "text", "256 KiB", "1 MiB", "printed", "growth", "findings");
     let wanted = |text: &&Text| argument.as_deref().is_none_or(|part| text.name.contains(part));
     for text in TEXTS.iter().filter(wanted) {
-        let (_, short, _) = look(text.name, text.of_length(SHORT));
-        let (found, long, count) = look(text.name, text.of_length(LONG));
+        let (_, short, _) = look(text.name, text.with_length(SHORT));
+        let (found, long, count) = look(text.name, text.with_length(LONG));
         println!("{:<28} {short:>7.1} ms {found:>7.1} ms {long:>7.1} ms {:>6.1}x {count:>9}", text.name, long / short);
     }
     Ok(())

@@ -137,7 +137,7 @@ impl LintRule {
 
     /// The page: what the rule finds, why, what the engine does, examples, versions and sources.
     pub fn page(&self) -> RulePage {
-        RulePage::of_file(self.file)
+        RulePage::from_file(self.file)
     }
 
     /// The findings in a launch, with the doubts about the launch.

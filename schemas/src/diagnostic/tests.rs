@@ -124,7 +124,7 @@ fn for_code_scanning() {
           "tool": {
             "driver": {
               "name": "spectune",
-              "version": "0.1.0",
+              "version": "0.2.0",
               "rules": [
                 {
                   "id": "SD023",

@@ -14,7 +14,8 @@ pub fn file(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     let schedule = table(request, version)?;
     let most = schedule.most();
     let text = adaptive::write(schedule.ranges.iter().map(|(first, _, steps)| (*first, *steps)));
-    let row = ExportRow { shape: TreeShape::chain(most), notes: Vec::new(), ..ExportRow::of(tuning, batch_size)? };
+    let row =
+        ExportRow { shape: TreeShape::chain(most), notes: Vec::new(), ..ExportRow::from_tuning(tuning, batch_size)? };
     let mut remarks = Remarks::default();
     if let Some(batch) = batch_size {
         let kept = tuning.table.iter().position(|(largest, _)| *largest >= batch).map(|last| last + 1);

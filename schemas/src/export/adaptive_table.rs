@@ -23,7 +23,7 @@ pub fn table(request: ExportRequest<'_>, version: EngineVersion) -> Result<Expor
     if let Some((_, tree)) = table.iter().find(|(_, shape)| shape.topk > 1) {
         return Err(ExportError::AdaptiveTree(*tree));
     }
-    let schedule = ExportSchedule::of(table, None)?;
+    let schedule = ExportSchedule::from_table(table, None)?;
     if schedule.most() == 0 {
         return Err(ExportError::NothingToAdapt);
     }

@@ -27,7 +27,7 @@ pub struct BatchSpan {
 
 impl ExportRow {
     /// The row for the requested batch size, or the last one.
-    pub fn of(tuning: &Tuning, batch_size: Option<usize>) -> Result<Self, ExportError> {
+    pub fn from_tuning(tuning: &Tuning, batch_size: Option<usize>) -> Result<Self, ExportError> {
         let last = tuning.table.last().ok_or(ExportError::EmptyTable)?;
         let chosen =
             batch_size.and_then(|batch| tuning.table.iter().find(|(largest, _)| *largest >= batch)).unwrap_or(last);
@@ -49,7 +49,7 @@ impl ExportRow {
         Ok(Self { shape, request: batch_size, largest: finite, verdict, notes })
     }
 
-    /// As [`of`](Self::of); without a batch size, all rows must have one shape. `runs` tells which shapes the form can run,
+    /// As [`of`](Self::from_tuning); without a batch size, all rows must have one shape. `runs` tells which shapes the form can run,
     /// and `whole` how the whole table can be exported.
     pub fn only(
         request: ExportRequest<'_>,
@@ -59,7 +59,7 @@ impl ExportRow {
         let ExportRequest { tuning, form, batch_size, given, .. } = request;
         let spans = spans(tuning);
         if batch_size.is_some() || spans.len() < 2 {
-            return Self::of(tuning, batch_size);
+            return Self::from_tuning(tuning, batch_size);
         }
         let (rows, others): (Vec<BatchSpan>, Vec<BatchSpan>) = spans.into_iter().partition(|span| runs(span.shape));
         match others.first() {

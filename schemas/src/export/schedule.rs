@@ -16,7 +16,7 @@ impl ExportSchedule {
     ///
     /// # Errors
     /// If the table is empty or contains a tree.
-    pub fn of(table: &[(usize, TreeShape)], running: Option<usize>) -> Result<Self, ExportError> {
+    pub fn from_table(table: &[(usize, TreeShape)], running: Option<usize>) -> Result<Self, ExportError> {
         if let Some((_, tree)) = table.iter().find(|(_, shape)| shape.topk > 1) {
             return Err(ExportError::Tree(*tree));
         }

@@ -65,7 +65,7 @@ impl SglangSpelling {
 pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     let row = ExportRow::only(request, |_| true, || adaptive_table::whole(request, request.given))?;
     let spelling = SglangSpelling { prefix: "--", version: request.version };
-    let mut remarks = Remarks::of(&row);
+    let mut remarks = Remarks::from_row(&row);
     let flags = flags(&row, request.tuning, spelling, &mut remarks)?;
     let text = line(request.tuning, spelling, &flags);
     Ok(remarks.exported(text, None, request.form.engine(), request.version))
@@ -134,7 +134,7 @@ fn usual_sizes(largest: usize) -> Vec<usize> {
 pub fn slime(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     let ExportRequest { tuning, version, .. } = request;
     let row = ExportRow::only(request, |_| true, || adaptive_table::whole(request, Some(version)))?;
-    let mut remarks = Remarks::of(&row);
+    let mut remarks = Remarks::from_row(&row);
     let mut text = String::from("SGLANG_ARGS=(\n");
     let spelling = SglangSpelling { prefix: "--sglang-", version };
     for flag in flags(&row, tuning, spelling, &mut remarks)? {

@@ -76,11 +76,11 @@ pub fn file(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     let target = launch.model_path.as_deref().ok_or(ExportError::NoTarget)?;
     let schedule = schedule(request)?;
     let row = match &schedule {
-        Some(_) => ExportRow { notes: Vec::new(), ..ExportRow::of(tuning, None)? },
+        Some(_) => ExportRow { notes: Vec::new(), ..ExportRow::from_tuning(tuning, None)? },
         None => ExportRow::only(request, |shape| fits(shape).is_ok(), || Err("it contains a tree".into()))?,
     };
     let running = row.running(launch).and_then(|running| usize::try_from(running).ok());
-    let mut remarks = Remarks::of(&row);
+    let mut remarks = Remarks::from_row(&row);
     let mut text = String::new();
     for flag in words::of(launch) {
         if let Some((_, name)) = SAME.iter().find(|(key, _)| *key == flag.key) {
@@ -123,8 +123,9 @@ fn schedule(request: ExportRequest<'_>) -> Result<Option<ExportSchedule>, Export
     if batch_size.is_some() || tuning.table.iter().any(|(_, shape)| shape.topk > 1) {
         return Ok(None);
     }
-    let running = ExportRow::of(tuning, None)?.running(&tuning.launch);
-    let schedule = ExportSchedule::of(&tuning.table, running.and_then(|running| usize::try_from(running).ok()))?;
+    let running = ExportRow::from_tuning(tuning, None)?.running(&tuning.launch);
+    let schedule =
+        ExportSchedule::from_table(&tuning.table, running.and_then(|running| usize::try_from(running).ok()))?;
     if schedule.ranges.len() < 2 {
         return Ok(None);
     }

@@ -46,10 +46,10 @@ pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
     let schedule = schedule(request);
     // With a schedule nothing of the table is omitted.
     let row = match &schedule {
-        Some(_) => ExportRow { notes: Vec::new(), ..ExportRow::of(tuning, None)? },
+        Some(_) => ExportRow { notes: Vec::new(), ..ExportRow::from_tuning(tuning, None)? },
         None => ExportRow::only(request, |shape| shape.topk == 1, || whole(request))?,
     };
-    let mut remarks = Remarks::of(&row);
+    let mut remarks = Remarks::from_row(&row);
     let mut text = format!("vllm serve {}", quoted(target));
     if schedule.is_none() && row.shape.is_off() {
         remarks.notes.push(row.off());
@@ -158,8 +158,9 @@ fn capture(
 fn schedule(request: ExportRequest<'_>) -> Option<ExportSchedule> {
     let ExportRequest { tuning, batch_size, version, .. } = request;
     chain_tables::vllm_follows(version).ok().filter(|()| batch_size.is_none())?;
-    let running = ExportRow::of(tuning, None).ok()?.running(&tuning.launch);
-    let schedule = ExportSchedule::of(&tuning.table, running.and_then(|running| usize::try_from(running).ok())).ok()?;
+    let running = ExportRow::from_tuning(tuning, None).ok()?.running(&tuning.launch);
+    let schedule =
+        ExportSchedule::from_table(&tuning.table, running.and_then(|running| usize::try_from(running).ok())).ok()?;
     (schedule.ranges.len() > 1).then_some(schedule)
 }
 

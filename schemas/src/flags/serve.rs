@@ -23,7 +23,7 @@ const SERVE: [(&str, Arity); 14] = [
 
 /// The number of words that follow a flag of `spectune serve`, by its name without dashes; `None` if it has no such flag
 /// beside the engine's. SGLang may have a flag of the same name that takes another number.
-pub fn of_serve(name: &str) -> Option<Arity> {
+pub fn arity_in_serve(name: &str) -> Option<Arity> {
     SERVE.iter().find(|(own, _)| *own == name).map(|(_, arity)| *arity)
 }
 

@@ -97,7 +97,7 @@ impl ModelConfig {
         block.anchored &= setting("sample_from_anchor").and_then(serde_json::Value::as_bool) != Some(false);
         let nested = setting("block_size").and_then(serde_json::Value::as_u64);
         let size = nested.and_then(|size| usize::try_from(size).ok()).or(self.block_size);
-        Some(block.of_size(size.unwrap_or(block.rows)))
+        Some(block.with_size(size.unwrap_or(block.rows)))
     }
 
     /// Base and scaling of the rotary embedding, from whichever of the two forms the config uses. The base defaults to

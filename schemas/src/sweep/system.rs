@@ -96,7 +96,7 @@ impl SystemSettings {
     /// The secret values of the environment and of the command.
     pub fn secrets(&self) -> Secrets {
         let environment = self.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        Secrets::of(&[self.command.as_slice(), &self.extra_args].concat(), environment)
+        Secrets::from_words(&[self.command.as_slice(), &self.extra_args].concat(), environment)
     }
 
     /// Whether servers simulate acceptance because the user's own settings say so.

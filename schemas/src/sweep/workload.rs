@@ -158,7 +158,7 @@ impl Workload {
     }
 
     /// Prompts of a file without other settings: greedy, up to the model's end of text.
-    pub fn of_prompts(prompts: Option<String>, requests: usize, output_length: usize) -> Self {
+    pub fn from_prompts(prompts: Option<String>, requests: usize, output_length: usize) -> Self {
         Self {
             prompts,
             prompt_files: Vec::new(),

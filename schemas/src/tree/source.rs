@@ -50,10 +50,10 @@ const CHAINS_OF_TEXTS: [&str; 2] = ["PROMPT_LOOKUP", "SUFFIX"];
 
 impl NodeSource {
     /// The source of an algorithm whose head is not known: its block may have any number of rows.
-    pub fn of_algorithm(algorithm: Algorithm) -> Self {
+    pub fn from_algorithm(algorithm: Algorithm) -> Self {
         match algorithm {
-            Algorithm::Dflash => Self::Block(Block::DFLASH.of_size(TreeShape::LARGEST)),
-            Algorithm::Dspark => Self::Block(Block::DSPARK.of_size(TreeShape::LARGEST)),
+            Algorithm::Dflash => Self::Block(Block::DFLASH.with_size(TreeShape::LARGEST)),
+            Algorithm::Dspark => Self::Block(Block::DSPARK.with_size(TreeShape::LARGEST)),
             Algorithm::Ngram => Self::Text(TextNodes { depth: TreeShape::LARGEST, branches: true }),
             _ => Self::Beams,
         }
@@ -64,7 +64,7 @@ impl NodeSource {
         if CHAINS_OF_TEXTS.iter().any(|name| name.eq_ignore_ascii_case(algorithm)) {
             return Self::Text(TextNodes { depth: TreeShape::LARGEST, branches: false });
         }
-        parse_algorithm(algorithm, NEWEST_SGLANG).map_or(Self::Beams, |(algorithm, _)| Self::of_algorithm(algorithm))
+        parse_algorithm(algorithm, NEWEST_SGLANG).map_or(Self::Beams, |(algorithm, _)| Self::from_algorithm(algorithm))
     }
 
     /// Checks a shape for a source that is not known.
@@ -72,7 +72,9 @@ impl NodeSource {
     /// # Errors
     /// If no source can fill the tree.
     pub fn check_any(shape: TreeShape) -> Result<(), ShapeError> {
-        Self::Beams.check(shape).or_else(|error| Self::of_algorithm(Algorithm::Dflash).check(shape).map_err(|_| error))
+        Self::Beams
+            .check(shape)
+            .or_else(|error| Self::from_algorithm(Algorithm::Dflash).check(shape).map_err(|_| error))
     }
 
     /// Reads a shape for a source that is not known, as [`parse`](Self::parse).
@@ -80,7 +82,7 @@ impl NodeSource {
     /// # Errors
     /// If the text is not a shape, or as [`check_any`](Self::check_any).
     pub fn parse_any(text: &str) -> Result<TreeShape, ShapeError> {
-        Self::Beams.parse(text).or_else(|error| Self::of_algorithm(Algorithm::Dflash).parse(text).map_err(|_| error))
+        Self::Beams.parse(text).or_else(|error| Self::from_algorithm(Algorithm::Dflash).parse(text).map_err(|_| error))
     }
 
     /// A checked shape.
@@ -232,7 +234,7 @@ impl Block {
 
     /// The same head with a block of another size, as users and config files give it.
     #[must_use]
-    pub fn of_size(self, size: usize) -> Self {
+    pub fn with_size(self, size: usize) -> Self {
         Self { rows: self.rows_for(size), ..self }
     }
 
@@ -296,7 +298,7 @@ mod tests {
         let error = DFLASH.parse("8,2,16").expect_err("seven drafts").to_string();
         assert!(error.contains("a block of 8 rows is 7 deep"), "{error}");
         assert!(DSPARK.parse("7,2,16").is_ok() && DSPARK.parse("8,2,16").is_err());
-        for block in [NodeSource::of_algorithm(Algorithm::Dflash), NodeSource::of_algorithm(Algorithm::Dspark)] {
+        for block in [NodeSource::from_algorithm(Algorithm::Dflash), NodeSource::from_algorithm(Algorithm::Dspark)] {
             assert!(block.parse("15,4,32").is_ok());
         }
     }

@@ -58,12 +58,12 @@ pub const PARSERS: [(&str, Thinking); 13] = [
 
 impl Thinking {
     /// The thinking mode of a parser.
-    pub fn of_parser(name: &str) -> Option<Self> {
+    pub fn from_parser(name: &str) -> Option<Self> {
         PARSERS.iter().find(|(known, _)| *known == name).map(|(_, thinking)| *thinking)
     }
 
     /// The thinking mode of a model, detected from its chat template.
-    pub fn of_template(source: &str) -> Self {
+    pub fn from_template(source: &str) -> Self {
         if [CHANNEL, MESSAGE].iter().all(|mark| source.contains(mark)) {
             Self::Harmony
         } else if source.contains(CLOSE) {
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn prompts_and_templates_tell() {
         assert!(begins_inside("<|assistant|><think>\n") && !begins_inside("<think>\n\n</think>\n\n"));
-        assert_eq!(Thinking::of_template("{{ '</think>' }}"), Thinking::Marked);
-        assert_eq!(Thinking::of_template("{{ messages }}"), Thinking::Off);
-        assert_eq!(Thinking::of_template("{{ '<|channel|>final<|message|>' }}"), Thinking::Harmony);
+        assert_eq!(Thinking::from_template("{{ '</think>' }}"), Thinking::Marked);
+        assert_eq!(Thinking::from_template("{{ messages }}"), Thinking::Off);
+        assert_eq!(Thinking::from_template("{{ '<|channel|>final<|message|>' }}"), Thinking::Harmony);
     }
 }

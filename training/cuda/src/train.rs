@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let folder = folder_of(path);
     let options = inputs::options(&file, &folder, arguments.device)?;
     let engine = Engine::load(options.clone())?;
-    let (sets, general) = inputs::prompts(&file, &folder, &ModelText::of(&engine), &engine.identity().target)?;
+    let (sets, general) = inputs::prompts(&file, &folder, &ModelText::from_engine(&engine), &engine.identity().target)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("cannot listen for Ctrl-C")?;

@@ -52,7 +52,7 @@ pub fn time(request: &Request, file: &Path) -> Result<Measured, Box<dyn Error>> 
     // Points that several seeds hold out are timed once, and prompts are prefilled once for all.
     let others: BTreeSet<TimingPoint> = held_out.values().flatten().copied().collect();
 
-    let machine = LatencyMachine::of(&engine)?;
+    let machine = LatencyMachine::from_engine(&engine)?;
     let begin = Instant::now();
     let mut measured =
         Measured { machine, designed: Vec::new(), held_out: BTreeMap::new(), designed_again: Vec::new() };

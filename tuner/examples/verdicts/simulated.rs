@@ -123,7 +123,7 @@ fn plan(repeats: usize) -> (Experiment, Vec<Trial>) {
     };
     let entrant = |(at, shape): (usize, &str)| {
         let shape: TreeShape = shape.parse().expect("a shape");
-        Candidate { configuration: Configuration::of(shape), role: role(at) }
+        Candidate { configuration: Configuration::from_shape(shape), role: role(at) }
     };
     let experiment = Experiment {
         entrants: shapes.into_iter().enumerate().map(entrant).collect(),

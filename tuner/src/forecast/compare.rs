@@ -146,7 +146,7 @@ pub fn compare(run: &MeasuredRun, drafts: &Drafts, times: &Times) -> Result<Comp
     let share = load.sent.share();
     let until = load.sent.aborts().then(|| done(share, jobs.len()));
     let simulation = Simulation { jobs: &jobs, arrivals: &arrivals, setup, drafts, times, until };
-    let simulated = Figures::of(&simulate_policy(&simulation, &mut policy.table()?)?, &setup.capture_sizes);
+    let simulated = Figures::from_forecast(&simulate_policy(&simulation, &mut policy.table()?)?, &setup.capture_sizes);
     let seconds = |figures: &Figures| {
         let counted = done(share, jobs.len());
         figures.ends_s.get(counted - 1).copied().unwrap_or(figures.elapsed_s)

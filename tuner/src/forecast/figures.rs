@@ -48,7 +48,7 @@ pub struct RoundGroup {
 
 impl Figures {
     /// The figures of a simulated load.
-    pub fn of(forecast: &Forecast, capture_sizes: &[usize]) -> Self {
+    pub fn from_forecast(forecast: &Forecast, capture_sizes: &[usize]) -> Self {
         let mut rounds: Vec<RoundGroup> = Vec::new();
         for stretch in &forecast.stretches {
             let batch = engine::options::padded(capture_sizes, stretch.batch);

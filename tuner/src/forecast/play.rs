@@ -421,7 +421,7 @@ impl<'a, C: Course> Play<'a, C> {
     pub fn forecast(self) -> Result<Forecast, TunerError> {
         let spread = |of: fn(&Ended) -> f64| {
             let nothing = || TunerError::Configuration("forecast: no request has ended".into());
-            TrialSpread::of(self.ended.iter().map(of)).ok_or_else(nothing)
+            TrialSpread::from_values(self.ended.iter().map(of)).ok_or_else(nothing)
         };
         let aborted = self.running.iter().filter(|one| one.first_token_ms.is_some());
         let aborted: Vec<Progress> = aborted.map(|one| one.progress).collect();
@@ -439,7 +439,8 @@ impl<'a, C: Course> Play<'a, C> {
             prefill_s: self.prefill_ms / 1e3,
             output_tokens,
             output_tokens_per_s: output_tokens as f64 / elapsed_s,
-            tokens_per_s_per_user: TrialSpread::of(self.ended.iter().filter_map(rate)).map(|spread| spread.median),
+            tokens_per_s_per_user: TrialSpread::from_values(self.ended.iter().filter_map(rate))
+                .map(|spread| spread.median),
             accept_length: (rounds > 0).then(|| output_tokens as f64 / rounds as f64),
             mean_latency_ms: self.ended.iter().map(|one| one.latency_ms).sum::<f64>() / self.ended.len() as f64,
             latency_ms: spread(|one| one.latency_ms)?,

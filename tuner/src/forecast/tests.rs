@@ -231,7 +231,8 @@ fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64,
         seed: 0,
     };
     let before = engine.statistics().rounds;
-    let trial = Trial { configuration: Configuration::of(shape), load: TrialLoad::BatchSize(batch_size), repeat: 0 };
+    let trial =
+        Trial { configuration: Configuration::from_shape(shape), load: TrialLoad::BatchSize(batch_size), repeat: 0 };
     let interrupted = AtomicBool::new(false);
     let terms = TrialOptions {
         workload: &workload,
@@ -289,8 +290,8 @@ fn timed_rounds_lead_to_a_forecast_and_to_capture_sizes() {
         cache_tokens: None,
     };
     let times = engine.time_rounds(&design(&space, 10), 3).expect("they are timed");
-    let samples: Vec<TimedSample> = times.iter().map(|one| TimedSample::of(one, RoundClock::Wall)).collect();
-    let machine = LatencyMachine::of(&engine).expect("the CPU is measured");
+    let samples: Vec<TimedSample> = times.iter().map(|one| TimedSample::from_times(one, RoundClock::Wall)).collect();
+    let machine = LatencyMachine::from_engine(&engine).expect("the CPU is measured");
     let model = RoundModel::fit(machine, &samples).expect("it fits");
     let prefill: Vec<PrefillTime> = times.iter().filter_map(|one| one.prefill).collect();
     let prefill = PrefillModel::fit(&prefill).expect("it fits");

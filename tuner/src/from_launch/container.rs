@@ -45,7 +45,7 @@ struct ContainerStart<'a> {
 
 impl<'a> ContainerStart<'a> {
     /// Reads a command such as `sudo docker run OPTIONS IMAGE …`; `None` if it runs no container.
-    fn of(words: &'a [String]) -> Option<Self> {
+    fn from_words(words: &'a [String]) -> Option<Self> {
         let program = words.iter().position(|word| is_runtime(word))?;
         let run = program + words.iter().skip(program).position(|word| word == "run")?;
         let given = words.get(run + 1..)?;
@@ -57,7 +57,7 @@ impl<'a> ContainerStart<'a> {
 
 /// A launch whose own words run a container; `None` if they do not.
 pub fn of_words(words: &[String], around: &BTreeMap<String, String>) -> Option<LaunchProgram> {
-    let run = ContainerStart::of(words)?;
+    let run = ContainerStart::from_words(words)?;
     let given = ["e", "env"].into_iter().flat_map(|option| run.options.values(option));
     let given = given.map(|given| match given.split_once('=') {
         Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
@@ -79,7 +79,7 @@ pub fn of_words(words: &[String], around: &BTreeMap<String, String>) -> Option<L
 
 /// The command without its container, for an engine that is installed here; `None` if it runs no container.
 pub fn without(words: &[String]) -> Option<Vec<String>> {
-    let run = ContainerStart::of(words)?;
+    let run = ContainerStart::from_words(words)?;
     let entry_point = run.options.value("entrypoint").map(str::to_owned);
     Some(entry_point.into_iter().chain(run.image.get(1..).unwrap_or_default().iter().cloned()).collect())
 }
@@ -177,7 +177,7 @@ fn mount(volume: &str, folder: &Path) -> String {
 
 /// The folder of this host that a container's folder is, by the mounts of the command.
 pub fn on_host(command: &[String], inside: &str) -> Option<String> {
-    let run = ContainerStart::of(command)?;
+    let run = ContainerStart::from_words(command)?;
     let mounts = ["v", "volume"].into_iter().flat_map(|option| run.options.values(option));
     let place = |volume: &str| {
         let mut parts = volume.split(':');
@@ -191,7 +191,7 @@ pub fn on_host(command: &[String], inside: &str) -> Option<String> {
 
 /// Makes folders of this host visible in the container of a command under their own paths.
 pub fn mount_models(command: &mut Vec<String>, folders: &[&str]) {
-    let Some(run) = ContainerStart::of(command).map(|run| run.runtime.len()) else { return };
+    let Some(run) = ContainerStart::from_words(command).map(|run| run.runtime.len()) else { return };
     let mut mounts = BTreeSet::new();
     for folder in folders.iter().filter(|folder| folder.starts_with('/')) {
         // Files of a snapshot of the hub's cache are links to a folder next to it.

@@ -34,8 +34,8 @@ pub struct LaunchSpeculation {
 /// The speculation of a launch, or with the given draft.
 pub fn of(launch: &Launch, given: Option<&LaunchDraft>) -> Result<LaunchSpeculation, String> {
     let own = match launch.engine {
-        Engine::Vllm => of_vllm(launch),
-        Engine::Sglang | Engine::Slime | Engine::Spectune => of_flags(launch),
+        Engine::Vllm => from_vllm(launch),
+        Engine::Sglang | Engine::Slime | Engine::Spectune => from_flags(launch),
     };
     if let Some(draft) = given {
         if let Some(reason) = unfit(launch.engine, draft) {
@@ -86,7 +86,7 @@ fn is_varied(engine: Engine, algorithm: &str) -> bool {
         return vllm_method(algorithm).is_some();
     }
     let is_known = parse_algorithm(algorithm, NEWEST_SGLANG)
-        .is_some_and(|(known, _)| known.drafts_trees() || NodeSource::of_algorithm(known) != NodeSource::Beams);
+        .is_some_and(|(known, _)| known.drafts_trees() || NodeSource::from_algorithm(known) != NodeSource::Beams);
     is_known && sglang_flags(algorithm, TreeShape::chain(1)).is_some()
 }
 
@@ -106,7 +106,7 @@ fn own_block(draft: &LaunchDraft) -> Option<TreeShape> {
     }
 }
 
-fn of_flags(launch: &Launch) -> Option<LaunchSpeculation> {
+fn from_flags(launch: &Launch) -> Option<LaunchSpeculation> {
     let algorithm = launch.text(Key::SpeculativeAlgorithm)?.value.to_ascii_uppercase();
     let path = launch.text(Key::SpeculativeDraftModelPath).map(|path| path.value.to_owned()).unwrap_or_default();
     let draft = LaunchDraft { path, algorithm };
@@ -143,7 +143,7 @@ fn shape_of_flags(launch: &Launch, draft: &LaunchDraft) -> Option<TreeShape> {
     }
 }
 
-fn of_vllm(launch: &Launch) -> Option<LaunchSpeculation> {
+fn from_vllm(launch: &Launch) -> Option<LaunchSpeculation> {
     let speculation = launch.vllm_speculation()?;
     let method = speculation.method.clone()?;
     let algorithm = algorithm_of_vllm(&method).unwrap_or(&method);

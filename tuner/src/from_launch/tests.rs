@@ -242,7 +242,7 @@ fn several_launches_are_listed() {
 fn with_shape(source: &Source, parsed: &Parsed, shape: TreeShape) -> Rewritten {
     // Its own draft, unless it has none.
     let own = super::speculation::of(&parsed.launches[0], None).map_or_else(|_| draft(), |own| own.draft);
-    rewrite(source, &parsed.launches[0], &own, &Configuration::of(shape))
+    rewrite(source, &parsed.launches[0], &own, &Configuration::from_shape(shape))
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn another_draft_is_written_with_its_shape() {
     let other = LaunchDraft { path: "/m/other".into(), algorithm: "EAGLE".into() };
     let changed = |text: &str| {
         let (source, parsed) = read("run.sh", text);
-        rewrite(&source, &parsed.launches[0], &other, &Configuration::of(TreeShape::chain(3)))
+        rewrite(&source, &parsed.launches[0], &other, &Configuration::from_shape(TreeShape::chain(3)))
     };
     let text = changed(SGLANG).text.expect("written");
     assert!(text.contains("EAGLE ") && text.contains("/m/other") && !text.contains("/m/draft"), "{text}");
@@ -273,7 +273,7 @@ fn capture_sizes_are_written_into_the_launch_with_the_shape() {
             &source,
             &parsed.launches[0],
             &draft(),
-            &Configuration { knobs: knobs.clone(), ..Configuration::of(shape) },
+            &Configuration { knobs: knobs.clone(), ..Configuration::from_shape(shape) },
         )
     };
     let listed = SGLANG.replace("--tp 2", "--cuda-graph-bs 1 8 --tp 2");
@@ -383,9 +383,9 @@ fn check_draft(text: &str, own: &str, tried: &str, to: &str, written: &str) {
     let file = sweep.file.write().expect("TOML");
     schemas::sweep::SweepFile::read(&Source::new("s", file)).unwrap_or_else(|error| panic!("{text}: {error:?}"));
     let shape = NodeSource::named(&sweep.draft.algorithm).parse(to).expect("a shape");
-    let changed = rewrite(&source, &parsed.launches[0], &sweep.draft, &Configuration::of(shape));
+    let changed = rewrite(&source, &parsed.launches[0], &sweep.draft, &Configuration::from_shape(shape));
     assert_eq!(changed.text.as_deref(), Some(written), "{text}");
-    let off = rewrite(&source, &parsed.launches[0], &sweep.draft, &Configuration::of(TreeShape::OFF)).text;
+    let off = rewrite(&source, &parsed.launches[0], &sweep.draft, &Configuration::from_shape(TreeShape::OFF)).text;
     assert!(off.is_some_and(|off| !off.contains("speculative")), "{text}");
 }
 

@@ -159,7 +159,7 @@ mod tests {
         let points = shapes.iter().flat_map(|shape| [1, 2].map(|batch| (*shape, batch)));
         let points = points.flat_map(|(shape, batch)| [16.0, 64.0].map(|context| Point { shape, batch, context }));
         let samples: Vec<TimedSample> = points.map(|point| TimedSample { point, ms: vec![2.0; 3] }).collect();
-        let machine = LatencyMachine::of(&engine).expect("the CPU is measured");
+        let machine = LatencyMachine::from_engine(&engine).expect("the CPU is measured");
         let model = RoundModel::fit(machine, &samples).expect("it fits");
         let read = |draft, tokens, milliseconds| PrefillTime {
             tokens,
@@ -182,7 +182,7 @@ mod tests {
         };
         let need = Need { prompt_tokens: 20, output_tokens: 5, rounds: 4 };
         for (shape, expected) in [(shapes[0], 1.0), (shapes[1], 4.0), (shapes[2], 4.0)] {
-            let configuration = Configuration::of(shape);
+            let configuration = Configuration::from_shape(shape);
             let predicted = predict(&engine, &workload, &configuration, TrialLoad::BatchSize(1), &[need], &timed);
             let first = predicted.expect("it is played").prediction.time_to_first_token_ms;
             assert!((first - expected).abs() < 1e-6, "{shape}: {first}");

@@ -64,7 +64,7 @@ pub fn time(
     let points = in_order(few);
     progress.preparing("rounds of a designed set of shapes, timed", points.len());
     let Some(mut times) = time_points(request, engine, &points, progress)? else { return Ok(None) };
-    let machine = LatencyMachine::of(engine)?;
+    let machine = LatencyMachine::from_engine(engine)?;
     let first = RoundModel::fit(machine, &samples(&times)).map_err(unfit)?;
     let each = begin.elapsed().as_secs_f64() / points.len().max(1) as f64;
     let most = (WORTH * exhaustive_s(&first, ready, &space, acceptance) / each) as usize;
@@ -108,7 +108,7 @@ fn time_points(
 }
 
 fn samples(times: &[RoundTimes]) -> Vec<TimedSample> {
-    times.iter().map(|times| TimedSample::of(times, RoundClock::Wall)).collect()
+    times.iter().map(|times| TimedSample::from_times(times, RoundClock::Wall)).collect()
 }
 
 fn unfit(error: LatencyError) -> TunerError {

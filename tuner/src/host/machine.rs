@@ -90,7 +90,7 @@ impl Watch {
     /// Reads them again after the trial.
     pub fn end(self, gpu: Option<GpuState>) -> Machine {
         let machine = self.counters.until(&HostCounters::now());
-        Machine { gpu: gpu.map(|now| Gpu::of(self.gpu.as_ref(), now)), ..machine }
+        Machine { gpu: gpu.map(|now| Gpu::from_before(self.gpu.as_ref(), now)), ..machine }
     }
 }
 
@@ -201,7 +201,7 @@ fn waited(schedstat: &str) -> Option<u64> {
 }
 
 impl Gpu {
-    fn of(before: Option<&GpuState>, now: GpuState) -> Self {
+    fn from_before(before: Option<&GpuState>, now: GpuState) -> Self {
         let seconds = |of: fn(&GpuState) -> Option<Duration>| {
             let before = before.and_then(of);
             Some(of(&now)?.saturating_sub(before?).as_secs_f64())

@@ -47,8 +47,9 @@ pub fn run(
             group.iter().map(|point| TimingPoint { context: point.context.min(room), ..*point }).collect();
         times.extend(engine.time_rounds(&group, ROUNDS)?);
     }
-    let samples: Vec<TimedSample> = times.iter().map(|times| TimedSample::of(times, RoundClock::Wall)).collect();
-    let model = RoundModel::fit(LatencyMachine::of(engine)?, &samples).map_err(unfit)?;
+    let samples: Vec<TimedSample> =
+        times.iter().map(|times| TimedSample::from_times(times, RoundClock::Wall)).collect();
+    let model = RoundModel::fit(LatencyMachine::from_engine(engine)?, &samples).map_err(unfit)?;
     let prefills: Vec<_> = times.iter().filter_map(|times| times.prefill).collect();
     let prefill = PrefillModels::fit(&prefills).map_err(unfit)?;
     let device = engine.device();

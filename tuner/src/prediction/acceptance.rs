@@ -211,7 +211,8 @@ mod tests {
             table.source,
             AcceptanceSource::Imported { source: "somewhere; table.json; target a; task y".into() }
         );
-        let made_up = length_of(&table, &Configuration::of(TreeShape::chain(5))).expect_err("no row").to_string();
+        let made_up =
+            length_of(&table, &Configuration::from_shape(TreeShape::chain(5))).expect_err("no row").to_string();
         assert!(made_up.contains("5,1,6"), "{made_up}");
     }
 

@@ -148,7 +148,8 @@ impl RoundModel {
         let measured = sample::summaries(samples)?;
         let physical = Physical::fit(&machine, &measured)?;
         let left_out = cross_validation::refits(&physical, &measured)?;
-        let mut residuals = Residuals::new(&physical, &measured, ResidualStrength::of(&physical, &measured))?;
+        let mut residuals =
+            Residuals::new(&physical, &measured, ResidualStrength::from_physical(&physical, &measured))?;
         let cross_validation = cross_validation::validate(&measured, &left_out, &mut residuals)?;
         Ok(Self {
             format: FORMAT,
@@ -220,7 +221,7 @@ impl LatencyMachine {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn of(engine: &Engine) -> Result<Self, EngineError> {
+    pub fn from_engine(engine: &Engine) -> Result<Self, EngineError> {
         let few_rows = match (engine.device().device.as_str(), engine.options().batch_invariant) {
             // The CPU reference and batch-invariant mode have one implementation for all numbers of rows.
             ("cpu", _) | (_, true) => usize::MAX,

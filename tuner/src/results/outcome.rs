@@ -72,9 +72,9 @@ pub fn tuned(
         format: FORMAT,
         written_by: fingerprint.engine.clone(),
         warnings: (workload::warning(file, folder).into_iter())
-            .chain(warnings::of_models(&file.models))
+            .chain(warnings::warning_of_models(&file.models))
             .chain(warnings::of(ranking))
-            .chain(warnings::of_other_drafts(&winners))
+            .chain(warnings::warnings_of_other_drafts(&winners))
             .collect(),
         models: TunedModels {
             target: absolute(&file.models.target),
@@ -254,7 +254,7 @@ fn policy(
             let configuration = Configuration {
                 knobs: knobs.clone(),
                 draft: if shape.is_off() { String::new() } else { draft.clone() },
-                ..Configuration::of(shape)
+                ..Configuration::from_shape(shape)
             };
             ranking.score(&configuration)
         };

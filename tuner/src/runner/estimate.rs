@@ -213,7 +213,7 @@ impl Prober<'_> {
 
     /// Measures a batch without speculation; `None` if it cannot run, or not in time.
     fn measure(&mut self, batch_size: usize, open: bool) -> Result<Option<Pace>, EngineError> {
-        let pace = self.run(TreeShape::OFF, batch_size, open)?.map(|figures| Pace::of(&figures));
+        let pace = self.run(TreeShape::OFF, batch_size, open)?.map(|figures| Pace::from_figures(&figures));
         if let Some(pace) = pace.filter(|_| self.measured.is_none_or(|(batch, _)| batch < batch_size)) {
             self.measured = Some((batch_size, pace));
         }
@@ -232,7 +232,7 @@ impl Prober<'_> {
             request.stop.max_new_tokens = Some(tokens);
         }
         let load = if open { TrialLoad::Recorded } else { TrialLoad::BatchSize(batch_size) };
-        let trial = Trial { configuration: Configuration::of(shape), load, repeat: 0 };
+        let trial = Trial { configuration: Configuration::from_shape(shape), load, repeat: 0 };
         let interrupted = AtomicBool::new(false);
         let terms = TrialOptions {
             workload: &short,
@@ -263,7 +263,7 @@ impl Prober<'_> {
 }
 
 impl Pace {
-    fn of(figures: &Measurement) -> Self {
+    fn from_figures(figures: &Measurement) -> Self {
         Self {
             first_token_s: figures.time_to_first_token_ms.max / 1e3,
             tokens_per_s_per_user: figures.tokens_per_s_per_user,

@@ -33,7 +33,7 @@ pub fn of(seen: &Observations, objective: &Objective, simulated: bool) -> Result
     }
     let elapsed_s = seen.elapsed.as_secs_f64();
     let Requests { tokens_per_s_per_user, goodput_tokens_per_s, inter_token_ms, time_to_first_token_ms, latency_ms } =
-        Requests::of(&seen.served, elapsed_s, objective).ok_or_else(no_round)?;
+        Requests::from_served(&seen.served, elapsed_s, objective).ok_or_else(no_round)?;
     let steadied = steadied(&seen.steps);
     // Not for an open loop: a stall changes which requests arrive meanwhile and wait for which.
     let steady = if seen.arrivals.is_none() { steady(seen, &steadied, objective) } else { None };
@@ -80,13 +80,14 @@ struct Requests {
 
 impl Requests {
     /// `None` if no request has a second token.
-    fn of(served: &[CompletedRequest], elapsed_s: f64, objective: &Objective) -> Option<Self> {
-        let each = |of: fn(&CompletedRequest) -> Duration| TrialSpread::of(served.iter().map(of).map(milliseconds));
+    fn from_served(served: &[CompletedRequest], elapsed_s: f64, objective: &Objective) -> Option<Self> {
+        let each =
+            |of: fn(&CompletedRequest) -> Duration| TrialSpread::from_values(served.iter().map(of).map(milliseconds));
         let gaps = || served.iter().filter_map(CompletedRequest::inter_token_ms);
         Some(Self {
-            tokens_per_s_per_user: TrialSpread::of(gaps().map(|gap| 1e3 / gap))?.median,
+            tokens_per_s_per_user: TrialSpread::from_values(gaps().map(|gap| 1e3 / gap))?.median,
             goodput_tokens_per_s: goodput(served, elapsed_s, objective),
-            inter_token_ms: TrialSpread::of(gaps()),
+            inter_token_ms: TrialSpread::from_values(gaps()),
             time_to_first_token_ms: each(CompletedRequest::time_to_first_token)?,
             latency_ms: each(CompletedRequest::latency)?,
         })
@@ -108,7 +109,7 @@ fn steady(seen: &Observations, steadied: &Steadied, objective: &Objective) -> Op
     };
     let served: Vec<CompletedRequest> = seen.served.iter().map(by_clock).collect();
     let elapsed_s = clock.end();
-    let requests = Requests::of(&served, elapsed_s, objective)?;
+    let requests = Requests::from_served(&served, elapsed_s, objective)?;
     let tokens: u64 = served.iter().map(CompletedRequest::tokens).sum();
     (elapsed_s > 0.0).then(|| Steady {
         elapsed_s,
@@ -142,7 +143,7 @@ fn in_time(served: &[CompletedRequest], objective: &Objective) -> Option<f64> {
 
 /// Spread of a part of the rounds in ms; `None` if it was not measured.
 pub fn spread(timings: &[RoundTiming], of: PartOfRound) -> Option<TrialSpread> {
-    TrialSpread::of(timings.iter().filter_map(of).map(milliseconds))
+    TrialSpread::from_values(timings.iter().filter_map(of).map(milliseconds))
 }
 
 impl CompletedRequest {

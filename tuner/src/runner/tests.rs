@@ -46,7 +46,7 @@ fn workload(count: usize) -> LoadedWorkload {
 
 fn trial(load: TrialLoad) -> Trial {
     let shape = TreeShape { num_steps: 2, topk: 2, num_draft_tokens: 4 };
-    Trial { configuration: Configuration::of(shape), load, repeat: 0 }
+    Trial { configuration: Configuration::from_shape(shape), load, repeat: 0 }
 }
 
 fn terms<'a>(workload: &'a LoadedWorkload, interrupted: &'a AtomicBool) -> TrialOptions<'a> {
@@ -153,7 +153,7 @@ fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
     let mut workload = LoadedWorkload { warm_up_tokens: 0, ..workload(4) };
     workload.requests.iter_mut().for_each(|request| request.stop.max_new_tokens = Some(24));
     // With 64 positions for the tree a request needs more than twice the room.
-    let configuration = Configuration::of(TreeShape { num_steps: 4, topk: 8, num_draft_tokens: 64 });
+    let configuration = Configuration::from_shape(TreeShape { num_steps: 4, topk: 8, num_draft_tokens: 64 });
     let trial = |load| Trial { configuration: configuration.clone(), load, repeat: 0 };
     let terms = terms(&workload, &NEVER);
     let words = run(&mut engine, &trial(TrialLoad::BatchSize(4)), &terms).expect_err("no room").to_string();
@@ -185,7 +185,7 @@ fn parts_of_a_round_are_timed_beside_a_trial_at_its_batch_and_halfway() {
     let chain = TreeShape::chain(2);
     let table = vec![row(2, TreeShape::OFF), row(8, chain)];
     let mut tabled = trial(TrialLoad::BatchSize(2));
-    tabled.configuration = Configuration { table, ..Configuration::of(chain) };
+    tabled.configuration = Configuration { table, ..Configuration::from_shape(chain) };
     assert_eq!(time(&mut engine, &tabled).expect("no error"), None);
 
     // Exceeding the maximum sequence length is an error that leaves the engine unchanged.

@@ -196,7 +196,7 @@ fn is_of(row: &ServerRow, kind: ApiKind, is_spectune: bool) -> bool {
 
 fn setting(row: &ServerRow, info: &ServerInfo, metrics: Option<&Metrics>, launch: Option<&Launch>) -> ServerSetting {
     let told = of_server(row, info).map(|value| (value, ToldBy::Server));
-    let measured = || of_metrics(row, info, metrics).map(|value| (value, ToldBy::Metrics));
+    let measured = || from_metrics(row, info, metrics).map(|value| (value, ToldBy::Metrics));
     let given = || launch.and_then(|launch| of_launch(row, launch)).map(|value| (value, ToldBy::Launch));
     let (value, from) = match told.or_else(measured).or_else(given) {
         Some((value, from)) => (Some(value), from),
@@ -232,7 +232,7 @@ fn of_server(row: &ServerRow, info: &ServerInfo) -> Option<String> {
     }
 }
 
-fn of_metrics(row: &ServerRow, info: &ServerInfo, metrics: Option<&Metrics>) -> Option<String> {
+fn from_metrics(row: &ServerRow, info: &ServerInfo, metrics: Option<&Metrics>) -> Option<String> {
     let metrics = metrics.filter(|_| info.resolved.is_none())?;
     match row.name {
         "num_speculative_tokens" => draft_positions(metrics).map(|positions| positions.to_string()),

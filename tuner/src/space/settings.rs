@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn as_many_run_together_as_any_load_needs() {
         let row = |max_running_batch| TableRow { max_running_batch, shape: TreeShape::OFF };
-        let table = Configuration { table: vec![row(4), row(64)], ..Configuration::of(TreeShape::OFF) };
+        let table = Configuration { table: vec![row(4), row(64)], ..Configuration::from_shape(TreeShape::OFF) };
         let entrants = [Candidate { configuration: table, role: Role::Candidate }];
         let check = |more: &str, entrants: &[Candidate], expected: usize| {
             assert_eq!(max_running_requests(&file(more), entrants), expected, "{more}");

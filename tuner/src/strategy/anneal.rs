@@ -70,7 +70,7 @@ struct Means {
 impl Means {
     /// Divides a budget so that the baselines and the choice are measured with the requested repeats: a choice from
     /// single repeats would be left to chance.
-    fn of(search: &Search, experiment: &Experiment) -> Self {
+    fn from_search(search: &Search, experiment: &Experiment) -> Self {
         let baselines = experiment.baselines().count();
         let (walked, finalists) = match search.trials {
             Some(trials) => {
@@ -88,7 +88,7 @@ impl Means {
 
 /// Maximum number of trials of all walks and of the repeats after them.
 pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
-    let Means { walked, finalists } = Means::of(search, experiment);
+    let Means { walked, finalists } = Means::from_search(search, experiment);
     let finals = (experiment.baselines().count() + finalists) * experiment.repeats.saturating_sub(1);
     experiment.loads.len() * (walked + finals)
 }
@@ -104,7 +104,7 @@ fn walk(
     load: TrialLoad,
     bench: &mut dyn TrialRunner,
 ) -> Result<(), SearchStop> {
-    let Means { walked, .. } = Means::of(search, experiment);
+    let Means { walked, .. } = Means::from_search(search, experiment);
     let walk = AnnealWalk {
         experiment,
         load,
@@ -145,7 +145,7 @@ fn walk(
 
 /// The baselines, and the best configurations of the walk.
 fn finalists(search: &Search, experiment: &Experiment, load: TrialLoad, bench: &dyn TrialRunner) -> Vec<Candidate> {
-    let Means { finalists, .. } = Means::of(search, experiment);
+    let Means { finalists, .. } = Means::from_search(search, experiment);
     let standing = experiment.standing(bench.history(), load);
     let best = standing.into_iter().flat_map(|ranking| ranking.entries);
     let best = best.filter(|entry| entry.repeats > 0 && entry.role == Role::Candidate);

@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_repeat_starts_each_draft_once() {
         let of = |draft: &str, shape, role| Candidate {
-            configuration: Configuration { draft: draft.into(), ..Configuration::of(shape) },
+            configuration: Configuration { draft: draft.into(), ..Configuration::from_shape(shape) },
             role,
         };
         let entrants = [

@@ -165,7 +165,7 @@ pub fn not_replayed(request: &SweepRequest<'_>, options: &EngineOptions) -> Opti
 /// The command lines of a sweep's servers.
 fn plan_of(request: &SweepRequest<'_>, space: &Expanded) -> LaunchPlan {
     let most = settings::max_running_requests(&request.file, &space.entrants);
-    LaunchPlan::of(&request.file, &request.folder, most)
+    LaunchPlan::from_file(&request.file, &request.folder, most)
 }
 
 /// Looks up models and image, and reports what the first start has to fetch.

@@ -462,7 +462,7 @@ impl System for Servers<'_> {
         let chain = chain.filter(|_| !warms);
         let Some(observed) = self.serve(running, &requests, &arrivals, chain)? else { return Ok(Ended::Interrupted) };
         let after = running.api.counters()?;
-        let untold = Rounds::of(&trial.configuration, &before, &after);
+        let untold = Rounds::from_configuration(&trial.configuration, &before, &after);
         let seen = observed::seen(&requests, observed, &arrivals, untold)?;
         if let (Some(before), Some(after)) = (before.retracted, after.retracted)
             && after > before
@@ -588,12 +588,12 @@ mod tests {
                     [space]\nnum_steps = [1]\ntopk = [1]\n";
         let file = SweepFile::read_all(&Source::new("sweep.toml", text)).expect("a sweep file");
         let interrupted = AtomicBool::new(false);
-        let plan = LaunchPlan::of(&file, folder.path(), 8);
+        let plan = LaunchPlan::from_file(&file, folder.path(), 8);
         let mut servers =
             Servers::new(plan, &file.system, folder.path().to_owned(), None, &interrupted).expect("servers");
         let query = |_: &str| Some(IN_USE.load(Ordering::Relaxed).to_string());
-        servers.gpu = ServerGpuMemory::of([0], query, Duration::ZERO);
-        let configuration = Configuration::of("1,1,2".parse().expect("a shape"));
+        servers.gpu = ServerGpuMemory::from_gpus([0], query, Duration::ZERO);
+        let configuration = Configuration::from_shape("1,1,2".parse().expect("a shape"));
         let mut class = || {
             let error = servers.configure(&configuration).expect_err("it does not start");
             (failure_of(&error).map(|failure| failure.class), servers.starts)

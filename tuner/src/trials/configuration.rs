@@ -74,7 +74,7 @@ pub struct Real(pub f64);
 
 impl Configuration {
     /// A shape with the settings of the sweep file.
-    pub fn of(shape: TreeShape) -> Self {
+    pub fn from_shape(shape: TreeShape) -> Self {
         Self { shape, table: Vec::new(), knobs: Knobs::default(), draft: String::new() }
     }
 

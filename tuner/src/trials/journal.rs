@@ -337,8 +337,11 @@ mod tests {
 
     /// Every second record is a failure, with words that JSON must escape.
     fn record(repeat: usize) -> Record {
-        let trial =
-            Trial { configuration: Configuration::of(TreeShape::chain(3)), load: TrialLoad::BatchSize(1), repeat };
+        let trial = Trial {
+            configuration: Configuration::from_shape(TreeShape::chain(3)),
+            load: TrialLoad::BatchSize(1),
+            repeat,
+        };
         let spread = TrialSpread { min: 0.1, median: 1.0 / 3.0, p90: 2.5, p99: 1e300, max: f64::MAX, count: 7 };
         let figures = Measurement {
             requests: 3,

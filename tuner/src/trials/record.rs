@@ -399,7 +399,7 @@ impl Trial {
 
 impl TrialSpread {
     /// The spread of some values; `None` without any.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         // Nearest rank, so that it is the figure of a real round.

@@ -55,7 +55,7 @@ pub fn read(path: &Path) -> Result<String, TunerError> {
 /// When the list is not JSON, a table is not CSV, or an entry or the number of entries exceeds the limit.
 pub fn entries<'a>(path: &Path, content: &'a str) -> Result<Vec<WorkloadEntry<'a>>, Wrong> {
     let content = content.trim_start_matches('\u{feff}');
-    let entries = match PromptFormat::of(path, content) {
+    let entries = match PromptFormat::from_path(path, content) {
         PromptFormat::Json if content.trim_start().starts_with('[') => listed(content)?,
         PromptFormat::Json => {
             let lines = content.lines().enumerate().map(|(at, json)| WorkloadEntry { line: at + 1, json: json.into() });

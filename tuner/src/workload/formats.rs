@@ -58,7 +58,7 @@ pub fn refusal(path: &Path, bytes: &[u8]) -> Option<String> {
 
 impl PromptFormat {
     /// The format of a text. The first characters decide, or the header; the ending of the name where they may mean both.
-    pub fn of(path: &Path, content: &str) -> Self {
+    pub fn from_path(path: &Path, content: &str) -> Self {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
         match ending.as_deref() {
             Some("txt" | "text") => return Self::Text,
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn the_format_is_known_by_the_content() {
         let check = |name: &str, content: &str, expected: PromptFormat| {
-            assert_eq!(PromptFormat::of(Path::new(name), content), expected, "{name}: {content}");
+            assert_eq!(PromptFormat::from_path(Path::new(name), content), expected, "{name}: {content}");
         };
         check("p", "{\"prompt\": \"a\"}", PromptFormat::Json);
         check("p", "\n [\n{\"prompt\": \"a\"}]", PromptFormat::Json);
@@ -267,7 +267,7 @@ mod tests {
         fn no_table_panics(content in "[a-b,\"\n\r tmorp;0-9]{0,60}") {
             let _ = rows(&format!("prompt,timestamp\n{content}"), b',');
             let _ = rows(&content, b'\t');
-            let _ = PromptFormat::of(Path::new("p"), &content);
+            let _ = PromptFormat::from_path(Path::new("p"), &content);
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct ModelText {
 
 impl ModelText {
     /// The text side of an engine's target.
-    pub fn of(engine: &Engine) -> Self {
+    pub fn from_engine(engine: &Engine) -> Self {
         let capacity = engine.capacity();
         Self {
             text: engine.text().cloned(),

@@ -109,7 +109,7 @@ pub fn texts(
     model: &ModelText,
     room: &Room,
 ) -> Result<PromptList, TunerError> {
-    let encoder = Encoder::of(workload, model)?;
+    let encoder = Encoder::from_workload(workload, model)?;
     let content = file::read(path)?;
     let entries = file::entries(path, &content).map_err(|wrong| wrong.of(path))?;
     let mut prompts = PromptList::default();
@@ -258,7 +258,7 @@ impl<'a> Encoder<'a> {
     ///
     /// # Errors
     /// When the target has no tokenizer, or no chat template although one is requested.
-    pub fn of(workload: &sweep::Workload, model: &'a ModelText) -> Result<Self, TunerError> {
+    pub fn from_workload(workload: &sweep::Workload, model: &'a ModelText) -> Result<Self, TunerError> {
         let Some(text) = &model.text else {
             return Err(TunerError::Configuration(
                 "the target has no tokenizer.json: give token ids with workload.input_ids".into(),

@@ -14,7 +14,7 @@ impl RandomVocabulary {
     ///
     /// # Errors
     /// When it has no other tokens.
-    pub fn of(model: &ModelText) -> Result<Self, TunerError> {
+    pub fn from_model(model: &ModelText) -> Result<Self, TunerError> {
         let ends = &model.end_tokens;
         let tokens = 0..u32::try_from(model.vocab_size).unwrap_or(u32::MAX);
         let tokens: Vec<u32> = tokens.filter(|token| !ends.contains(token)).collect();
@@ -37,7 +37,7 @@ pub fn prompts(
     room: &Room,
     model: &ModelText,
 ) -> Result<PromptList, TunerError> {
-    let vocabulary = RandomVocabulary::of(model)?;
+    let vocabulary = RandomVocabulary::from_model(model)?;
     // The longest length is checked before any prompt is generated.
     room.check_length(random.input_length, room.output_length)
         .map_err(|reason| TunerError::Configuration(format!("workload.random: {reason}")))?;

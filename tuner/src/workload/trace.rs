@@ -69,7 +69,7 @@ pub fn read(
     room: &Room,
 ) -> Result<RequestTrace, TunerError> {
     let content = file::read(path)?;
-    let vocabulary = RandomVocabulary::of(model)?;
+    let vocabulary = RandomVocabulary::from_model(model)?;
     let mut trace = RequestTrace::default();
     let mut first = None;
     let mut total: usize = 0;
@@ -87,7 +87,7 @@ pub fn read(
         let prompt = entry.prompts(workload.turn).map_err(wrong)?.into_iter().next();
         let tokens = match (prompt, line.input_length) {
             (Some(prompt), _) => {
-                Encoder::of(workload, model)?.tokens(&prompt).map_err(|error| wrong(error.to_string()))?
+                Encoder::from_workload(workload, model)?.tokens(&prompt).map_err(|error| wrong(error.to_string()))?
             }
             (None, Some(length)) if room.leaves_out(length) => None,
             (None, Some(length)) => {

@@ -8,7 +8,7 @@ use schemas::{diagnostic::Diagnostic, kind::FileKind, sweep::SweepFile, text::So
 pub(super) fn findings(source: &Source) -> Option<Vec<Diagnostic>> {
     let path = Path::new(source.name());
     let may_be = path.extension().is_some_and(|ending| ending == "toml") || source.name() == "<stdin>";
-    let kind = FileKind::of(source.text()).filter(|_| may_be)?;
+    let kind = FileKind::from_text(source.text()).filter(|_| may_be)?;
     Some(match kind {
         FileKind::Sweep => match SweepFile::read_all(source) {
             Ok(file) => inputs(file, path, source),

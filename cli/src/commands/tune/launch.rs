@@ -27,7 +27,7 @@ use tuner::{
 };
 
 use self::{checks::Checks, conclude::Conclusion};
-use super::{Again, words::of_tune};
+use super::{Again, words::with_flags_of_tune};
 use crate::{
     checkpoint,
     commands::sweep,
@@ -107,7 +107,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
     let variables = variables(given(&inputs.set)?);
     let parsed = read_to_run(&source, &variables);
     let launch = choose(&source, &parsed.launches, inputs.number).map_err(anyhow::Error::msg)?;
-    let checks = Checks::of(&source, launch, inputs.force);
+    let checks = Checks::from_source(&source, launch, inputs.force);
     if !checks.is_sound()? {
         return Ok(Exit::Findings);
     }
@@ -125,7 +125,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
             refused.join("\n  ")
         );
     }
-    let needs = needs::LaunchNeeds::of(launch, &plan.file);
+    let needs = needs::LaunchNeeds::from_launch(launch, &plan.file);
     plan.file.knobs.capture_sizes.extend(needs.other_captures());
     let text = plan::sweep_text(source.name(), &plan.file).context("the sweep cannot be written")?;
     if inputs.mode == Mode::PrintSweep {
@@ -146,8 +146,8 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
         device: None,
         keep_states: KEEP_STATES,
         again: interrupt::go_on(&inputs.again.with(&format!("--out {} --resume", word(&out)))),
-        words: of_tune,
-        check_version: Some(&|version| checks.of_version(version)),
+        words: with_flags_of_tune,
+        check_version: Some(&|version| checks.for_version(version)),
     })?;
     if let (Exit::Fine, Some(summary)) = (measured.exit, &measured.summary) {
         let (file, mode) = (inputs.file.as_path(), inputs.mode);
@@ -160,7 +160,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
 fn measure(job: sweep::Job<'_>) -> anyhow::Result<sweep::MeasuredSweep> {
     let ended = sweep::measure(job);
     let Err(error) = &ended else { return ended };
-    let reworded = of_tune(&error.to_string());
+    let reworded = with_flags_of_tune(&error.to_string());
     if error.is::<WrongFile>() || reworded == error.to_string() {
         return ended;
     }
@@ -263,7 +263,7 @@ fn given_draft(launch: &Launch) -> Option<String> {
 }
 
 fn default_out(file: &Path, shard: Option<Shard>) -> PathBuf {
-    results_folder::of_shard(&format!("tune-{}", results_folder::stem(file, "launch")), shard)
+    results_folder::folder_of_shard(&format!("tune-{}", results_folder::stem(file, "launch")), shard)
 }
 
 fn word(path: &Path) -> String {

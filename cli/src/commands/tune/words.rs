@@ -24,7 +24,7 @@ const WORDS: [(&str, &str); 19] = [
 ];
 
 /// A message of a sweep as `tune` says it.
-pub fn of_tune(message: &str) -> String {
+pub fn with_flags_of_tune(message: &str) -> String {
     WORDS.iter().fold(message.to_owned(), |message, (key, word)| message.replace(key, word))
 }
 
@@ -34,8 +34,11 @@ mod tests {
 
     #[test]
     fn advice_about_sweep_files_names_flags() {
-        assert_eq!(of_tune("lower batch.sizes or workload.output_length"), "lower --concurrency or --output-len");
-        assert_eq!(of_tune("raise search.seconds or search.trials"), "raise --max-time");
-        assert_eq!(of_tune("the server has ended"), "the server has ended");
+        assert_eq!(
+            with_flags_of_tune("lower batch.sizes or workload.output_length"),
+            "lower --concurrency or --output-len"
+        );
+        assert_eq!(with_flags_of_tune("raise search.seconds or search.trials"), "raise --max-time");
+        assert_eq!(with_flags_of_tune("the server has ended"), "the server has ended");
     }
 }

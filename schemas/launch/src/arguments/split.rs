@@ -197,7 +197,7 @@ pub(crate) fn meaning(spelling: &str, engine: Engine, version: Option<EngineVers
                 None => (None, None),
             },
         },
-        Engine::Spectune => match (flags::by_name(name), flags::of_serve(name)) {
+        Engine::Spectune => match (flags::by_name(name), flags::arity_in_serve(name)) {
             (Some(flag), _) => (Some(flag.key), Some(flag.arity())),
             (None, Some(arity)) => (None, Some(arity)),
             (None, None) => sglang(name, version),

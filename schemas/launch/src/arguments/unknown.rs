@@ -40,7 +40,7 @@ pub(crate) fn report(arguments: &[Argument], engine: Engine, forks: &Forks, find
         let finding = match engine {
             Engine::Spectune => match flags::by_name(name) {
                 Some(flag) if flag.ours => continue,
-                _ if flags::of_serve(name).is_some() => continue,
+                _ if flags::arity_in_serve(name).is_some() => continue,
                 _ if known => unsupported(argument),
                 _ => unknown(argument, guesses.next().and_then(|_| nearest(name)), engine),
             },

@@ -21,10 +21,10 @@ pub fn engine(text: &str, names: &Names<'_>, call: Node<'_>) -> Option<Engine> {
         return None;
     }
     let of_sglang = matches!(name, "Engine" | "ServerArgs") && !function.contains("create_engine");
-    let of_vllm = matches!(name, "LLM" | "EngineArgs" | "AsyncEngineArgs");
+    let from_vllm = matches!(name, "LLM" | "EngineArgs" | "AsyncEngineArgs");
     match () {
         () if of_sglang && (function.starts_with("sgl") || text.contains("sglang")) => Some(Engine::Sglang),
-        () if of_vllm && text.contains("vllm") => Some(Engine::Vllm),
+        () if from_vllm && text.contains("vllm") => Some(Engine::Vllm),
         () => None,
     }
 }

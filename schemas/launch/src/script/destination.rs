@@ -29,14 +29,14 @@ pub fn kind_of(stages: &[PipelineStage<'_>], body: &str) -> Option<TextKind> {
             "tee" => {
                 let files = stage.words.iter().skip(stage.words.len() - rest.len());
                 let mut files = files.map(|file| file.value.written()).filter(|file| !file.starts_with('-'));
-                if let Some(kind) = files.find_map(|file| of_file(file, body)) {
+                if let Some(kind) = files.find_map(|file| from_file(file, body)) {
                     return Some(kind);
                 }
             }
             _ => return kind_for_program(words, body),
         }
         if let Some(file) = &stage.writes {
-            return of_file(file.value.known().unwrap_or(file.value.written()), body);
+            return from_file(file.value.known().unwrap_or(file.value.written()), body);
         }
     }
     None
@@ -82,7 +82,7 @@ fn kind_for_program(words: &[&str], body: &str) -> Option<TextKind> {
     // A command that runs elsewhere may be one quoted word.
     let words: Vec<&str> = rest.iter().flat_map(|word| word.split_whitespace()).collect();
     if let Some(file) = written_file(&words) {
-        return of_file(file, body);
+        return from_file(file, body);
     }
     let is_reader = |word: &&str| has(word, ProgramRole::Shell) || base(word).starts_with("python");
     let reader = words.iter().position(is_reader)?;
@@ -154,7 +154,7 @@ fn written_file<'w>(words: &[&'w str]) -> Option<&'w str> {
 }
 
 /// The kind of a file, from its name, or else from the first line of its content.
-fn of_file(name: &str, body: &str) -> Option<TextKind> {
+fn from_file(name: &str, body: &str) -> Option<TextKind> {
     let name = base(name).trim_matches(['"', '\'', ';']);
     match name.rsplit_once('.').filter(|(stem, ending)| !stem.is_empty() && !ending.contains(['$', '}', ')'])) {
         Some((_, "json" | "md" | "toml" | "txt")) => None,

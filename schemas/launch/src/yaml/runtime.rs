@@ -56,9 +56,9 @@ pub fn container_of(source: &Source, launch: &Launch, variables: Option<&Variabl
         let by_entry_point = launch.program.is_empty();
         return Some(ContainerRun { runtime: "podman", options, image: Some(image), by_entry_point, left_out });
     }
-    of_yaml(source.text(), 0, launch, variables).or_else(|| {
+    from_yaml(source.text(), 0, launch, variables).or_else(|| {
         let body = document_around(source.text(), launch.anchor.start)?;
-        of_yaml(source.slice(body), body.start, launch, variables)
+        from_yaml(source.slice(body), body.start, launch, variables)
     })
 }
 
@@ -89,7 +89,7 @@ fn document_around(text: &str, offset: usize) -> Option<Span> {
 }
 
 /// The container of a launch in YAML that begins at an offset of the launch's source.
-fn of_yaml(text: &str, offset: usize, launch: &Launch, variables: Option<&Variables>) -> Option<ContainerRun> {
+fn from_yaml(text: &str, offset: usize, launch: &Launch, variables: Option<&Variables>) -> Option<ContainerRun> {
     let tree = Tree::read(text).ok()?;
     let maps = tree.nodes.iter().enumerate();
     let (id, map) = maps
@@ -102,8 +102,8 @@ fn of_yaml(text: &str, offset: usize, launch: &Launch, variables: Option<&Variab
     let first = launch.program.first()?.span;
     let first = Span::new(first.start.checked_sub(offset)?, first.end.checked_sub(offset)?);
     let mut found = RuntimeContainers { tree: &tree, words: Vec::new(), left_out: Vec::new() };
-    found.of_compose(map);
-    found.of_kubernetes(map, pod_of(&tree, id));
+    found.read_compose(map);
+    found.read_kubernetes(map, pod_of(&tree, id));
     let RuntimeContainers { mut words, left_out, .. } = found;
     words.push(image.text.clone());
     let mut options = expanded(&words, variables);
@@ -161,7 +161,7 @@ impl<'a> RuntimeContainers<'a> {
         self.words.extend([option.to_owned(), value.to_owned()]);
     }
 
-    fn of_compose(&mut self, map: &Map) {
+    fn read_compose(&mut self, map: &Map) {
         for (key, option) in VALUES {
             if let Some(value) = self.text(map, key) {
                 self.add(option, value);
@@ -223,7 +223,7 @@ impl<'a> RuntimeContainers<'a> {
     }
 
     /// The devices, mounts and working directory of a container of a pod.
-    fn of_kubernetes(&mut self, map: &Map, pod: Option<&Map>) {
+    fn read_kubernetes(&mut self, map: &Map, pod: Option<&Map>) {
         let limits = ["resources", "limits"].iter().try_fold(map, |map, key| self.tree.map(self.tree.get(map, key)?));
         if let Some(gpus) = limits.and_then(|limits| self.text(limits, "nvidia.com/gpu")) {
             self.add("--gpus", gpus);

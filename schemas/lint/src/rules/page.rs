@@ -78,7 +78,7 @@ impl FromStr for BlockKind {
 
 impl RulePage {
     /// Parses the page at the head of a file's text.
-    pub(super) fn of_file(text: &str) -> Self {
+    pub(super) fn from_file(text: &str) -> Self {
         let mut lines =
             text.lines().map_while(|line| line.strip_prefix("//!")).map(|line| line.strip_prefix(' ').unwrap_or(line));
         let title = lines.next().unwrap_or_default().trim_start_matches("# ").to_owned();
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_page_is_the_head_of_its_file() {
-        let page = RulePage::of_file(FILE);
+        let page = RulePage::from_file(FILE);
         assert_eq!((page.title.as_str(), page.summary.as_str()), ("SD999: a-name", "One line, and another."));
         assert_eq!(page.blocks.len(), 3);
         assert_eq!(
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn versions_in_a_text_are_those_of_the_tables() {
-        let page = RulePage::of_file("//! # A: b\n//!\n//! A.\n//!\n//! Read from {vllm versions}.");
+        let page = RulePage::from_file("//! # A: b\n//!\n//! A.\n//!\n//! Read from {vllm versions}.");
         let read = Engine::Vllm.registered().versions().len();
         assert!(page.plain().contains(&format!("Read from {read} versions from 0.6.6.post1 to ")), "{}", page.plain());
         for definition in crate::rules::RULES {
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_file_without_a_page_has_an_empty_one() {
         assert_eq!(
-            RulePage::of_file("use x;"),
+            RulePage::from_file("use x;"),
             RulePage { title: String::new(), summary: String::new(), blocks: Vec::new() }
         );
     }

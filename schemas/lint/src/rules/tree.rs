@@ -54,7 +54,7 @@ struct GivenShape {
 }
 
 impl GivenShape {
-    fn of(context: &Context<'_>) -> Option<Self> {
+    fn from_context(context: &Context<'_>) -> Option<Self> {
         context.tree_algorithm().filter(|_| !context.is_adaptive())?;
         let resolved = context.resolved;
         Some(Self {

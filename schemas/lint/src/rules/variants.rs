@@ -92,7 +92,7 @@ impl DraftVariant {
     }
 
     /// The variant that a launch's draft is, and whether its config says so, not only its name.
-    pub fn of(context: &Context<'_>) -> Option<(&'static Self, bool)> {
+    pub fn from_context(context: &Context<'_>) -> Option<(&'static Self, bool)> {
         let classes = context.draft_config().map(|config| config.architectures.as_slice()).unwrap_or_default();
         if let Some(variant) = classes.iter().find_map(|class| Self::named(class)) {
             return Some((variant, true));

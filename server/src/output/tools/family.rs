@@ -73,12 +73,12 @@ pub const PARSERS: [(&str, ToolFamily); 19] = [
 
 impl ToolFamily {
     /// The format of a parser.
-    pub fn of_parser(name: &str) -> Option<Self> {
+    pub fn from_parser(name: &str) -> Option<Self> {
         PARSERS.iter().find(|(known, _)| *known == name).map(|(_, family)| *family)
     }
 
     /// The format of a model, detected from its chat template.
-    pub fn of_template(source: &str) -> Self {
+    pub fn from_template(source: &str) -> Self {
         let says = |word: &str| source.contains(word);
         if says(CHANNEL) && says(MESSAGE) {
             Self::Harmony
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn templates_tell_their_family() {
         let check =
-            |source: &str, expected: ToolFamily| assert_eq!(ToolFamily::of_template(source), expected, "{source}");
+            |source: &str, expected: ToolFamily| assert_eq!(ToolFamily::from_template(source), expected, "{source}");
         check("<tool_call>{{ name }}<arg_key>", ToolFamily::Glm);
         check("<｜tool▁calls▁begin｜>", ToolFamily::DeepSeek);
         check("[TOOL_CALLS]", ToolFamily::Mistral);

@@ -75,7 +75,7 @@ impl Misfit<'_> {
         for (value, at) in values.iter_mut().zip(at) {
             *value = (*value + (at - *value).clamp(-FARTHEST, FARTHEST)).exp();
         }
-        PhysicsParameters::of_values(values, self.start.tile_rows)
+        PhysicsParameters::from_values(values, self.start.tile_rows)
     }
 }
 

@@ -44,7 +44,7 @@ pub fn among(candidates: &[TimingPoint], count: usize) -> Vec<TimingPoint> {
     let step = candidates.len().div_ceil(MOST_CANDIDATES).max(1);
     let some: BTreeSet<TimingPoint> = corners.clone().chain(candidates.iter().step_by(step).copied()).collect();
     let some: Vec<TimingPoint> = some.into_iter().collect();
-    let mut unknown = Unknown::of(&some);
+    let mut unknown = Unknown::from_candidates(&some);
     let mut corners = corners.filter_map(|corner| some.binary_search(&corner).ok());
     while chosen.len() < count.min(some.len()) {
         let untimed = corners.by_ref().find(|at| !chosen.contains(&some[*at]));

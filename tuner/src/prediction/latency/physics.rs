@@ -100,7 +100,7 @@ impl PhysicsParameters {
     }
 
     /// The inverse of [`values`](Self::values), within bounds.
-    pub(super) fn of_values(values: [f64; FITTED], tile_rows: usize) -> Self {
+    pub(super) fn from_values(values: [f64; FITTED], tile_rows: usize) -> Self {
         let [
             round_us,
             draft_pass_us,

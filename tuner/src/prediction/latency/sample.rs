@@ -127,7 +127,7 @@ impl fmt::Display for Quantity {
 
 impl TimedSample {
     /// The rounds of a point that the engine timed.
-    pub fn of(times: &RoundTimes, clock: RoundClock) -> Self {
+    pub fn from_times(times: &RoundTimes, clock: RoundClock) -> Self {
         let milliseconds = |duration: &std::time::Duration| duration.as_secs_f64() * 1e3;
         Self {
             point: Point { shape: times.point.shape, batch: times.point.batch, context: times.context },

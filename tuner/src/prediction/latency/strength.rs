@@ -32,7 +32,7 @@ pub const USUAL: ResidualStrength = ResidualStrength { smooth: 0.02, rows: 0.03,
 
 impl ResidualStrength {
     /// The best strengths for the residuals of a physical model at measured points.
-    pub fn of(physical: &Physical, measured: &[SampleSummary]) -> Self {
+    pub fn from_physical(physical: &Physical, measured: &[SampleSummary]) -> Self {
         if measured.len() < FEWEST {
             return UNKNOWN;
         }

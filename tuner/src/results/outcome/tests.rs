@@ -24,7 +24,7 @@ fn tuned_of(speeds: [[f64; 2]; 2]) -> TunedFile {
         // Hardly any scatter.
         let slower = 1.0 - 1e-4 * f64::from(repeat % 3);
         for (load, [a, b]) in [1, 8].map(TrialLoad::BatchSize).into_iter().zip(speeds) {
-            let of = |draft: &str, shape| Configuration { draft: draft.into(), ..Configuration::of(shape) };
+            let of = |draft: &str, shape| Configuration { draft: draft.into(), ..Configuration::from_shape(shape) };
             let chain = TreeShape::chain(3);
             let field = [
                 (of("", TreeShape::OFF), Role::NoSpeculation, 100.0),

@@ -8,7 +8,7 @@ use crate::results::selection::{Disturbance, LoadRanking, Ranked};
 const FELT_STALLS: f64 = 0.05;
 
 /// A warning about the models, if any.
-pub fn of_models(models: &Models) -> Option<String> {
+pub fn warning_of_models(models: &Models) -> Option<String> {
     let products = models.fp8_compute.as_deref() == Some("products");
     let what = match (&models.quantization, products) {
         (None, false) => None,
@@ -31,7 +31,7 @@ pub fn of(ranking: &[LoadRanking]) -> Vec<String> {
 }
 
 /// A sentence for each load whose choice has another draft than the file.
-pub fn of_other_drafts(winners: &[(&LoadRanking, &Ranked)]) -> Vec<String> {
+pub fn warnings_of_other_drafts(winners: &[(&LoadRanking, &Ranked)]) -> Vec<String> {
     let of = |(ranking, kept): &(&LoadRanking, &Ranked)| {
         let chosen = ranking.chosen.as_ref().filter(|chosen| **chosen != kept.configuration)?;
         let gain = ranking.score(chosen)? / ranking.score(&kept.configuration)?;

@@ -51,7 +51,7 @@ pub fn replacement<'a>(
         better.iter().filter(|(row, ..)| ties(*row)).min_by_key(|(_, entry, _)| entry.configuration.complexity())
     };
     let (row, entry, over_current) = chosen.or_else(simplest)?;
-    let starts = Starts::of_pair(&race, *row, now, metric).filter(|_| looks == Looks::PlannedStarts);
+    let starts = Starts::from_pair(&race, *row, now, metric).filter(|_| looks == Looks::PlannedStarts);
     let may_be_starts = starts.is_some_and(|starts| starts.explain_lead(over_current.median.ln()));
     (!may_be_starts).then(|| Replacement { configuration: entry.configuration.clone(), over_current: *over_current })
 }

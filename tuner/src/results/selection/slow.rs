@@ -38,13 +38,13 @@ pub fn cells(rows: &[Vec<Option<f64>>]) -> Vec<(usize, usize)> {
     let slow: Vec<(usize, usize)> = residuals
         .iter()
         .enumerate()
-        .flat_map(|(row, residuals)| of_row(residuals, deviation).into_iter().map(move |column| (row, column)))
+        .flat_map(|(row, residuals)| outliers_of_row(residuals, deviation).into_iter().map(move |column| (row, column)))
         .collect();
     if slow.len() as f64 > MOST * count as f64 { Vec::new() } else { slow }
 }
 
 /// The slow columns of a row; at least two columns remain.
-fn of_row(residuals: &[Option<f64>], deviation: f64) -> Vec<usize> {
+fn outliers_of_row(residuals: &[Option<f64>], deviation: f64) -> Vec<usize> {
     let mut sorted: Vec<f64> = residuals.iter().copied().flatten().collect();
     sorted.sort_unstable_by(|a, b| b.total_cmp(a));
     let [first, second, _, ..] = sorted[..] else { return Vec::new() };

@@ -62,7 +62,7 @@ impl Starts {
         let is_chosen = |(row, _): &&(usize, &Ranked)| chosen == Some(*row);
         let best = || others().find(|(_, entry)| !entry.configuration.is_off());
         let (row, entry) = others().find(is_chosen).or_else(best)?;
-        Some((Self::of_pair(race, *row, off, metric)?, entry.speedup?.median))
+        Some((Self::from_pair(race, *row, off, metric)?, entry.speedup?.median))
     }
 
     /// From the logarithm of the score of each start.
@@ -88,7 +88,7 @@ impl Starts {
     }
 
     /// The starts of one row and of another that it is compared with.
-    pub(super) fn of_pair(race: &ConfigurationRace<'_>, row: usize, over: usize, metric: Metric) -> Option<Self> {
+    pub(super) fn from_pair(race: &ConfigurationRace<'_>, row: usize, over: usize, metric: Metric) -> Option<Self> {
         let configuration = (*race.keys().nth(row)?).clone();
         Some(Self::from_scores(configuration, &starts_of(race, row, metric), &starts_of(race, over, metric)))
     }
@@ -144,7 +144,7 @@ mod tests {
 
     fn starts(subject: &[f64], baseline: &[f64]) -> Starts {
         let logarithms = |scores: &[f64]| scores.iter().map(|score| score.ln()).collect::<Vec<_>>();
-        Starts::from_scores(Configuration::of(TreeShape::OFF), &logarithms(subject), &logarithms(baseline))
+        Starts::from_scores(Configuration::from_shape(TreeShape::OFF), &logarithms(subject), &logarithms(baseline))
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
 fn record(shape: &str, repeat: usize, rate: f64) -> Record {
     let shape: TreeShape = shape.parse().expect("a shape");
     let role = if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
-    let trial = Trial { configuration: Configuration::of(shape), load: TrialLoad::BatchSize(1), repeat };
+    let trial = Trial { configuration: Configuration::from_shape(shape), load: TrialLoad::BatchSize(1), repeat };
     synthetic::record(trial, role, rate)
 }
 
@@ -83,7 +83,7 @@ fn what_runs_now_is_replaced_although_the_verdict_is_open() {
     let ranking = &rank(&records, Metric::Throughput)[0];
     assert_eq!(ranking.verdict, SpeculationVerdict::CannotTell(Uncertainty::Noise));
     let instead_of = |shape: &str| {
-        let current = Configuration::of(shape.parse().expect("a shape"));
+        let current = Configuration::from_shape(shape.parse().expect("a shape"));
         let found = replacement(&records, ranking, &current, Metric::Throughput);
         found.map(|one| (one.configuration.shape.to_string(), one.over_current.low > 1.0))
     };
@@ -98,7 +98,7 @@ fn what_runs_now_gives_way_to_the_choice_and_stays_where_it_ties_with_it() {
     let records = records(&rates);
     let ranking = &rank(&records, Metric::Throughput)[0];
     let instead_of = |shape: &str| {
-        let current = Configuration::of(shape.parse().expect("a shape"));
+        let current = Configuration::from_shape(shape.parse().expect("a shape"));
         replacement(&records, ranking, &current, Metric::Throughput).map(|one| one.configuration.shape.to_string())
     };
     assert_eq!(ranking.verdict, SpeculationVerdict::Pays);
@@ -119,7 +119,7 @@ fn a_tie_is_not_carried_on_and_a_busy_machine_is_not_believed() {
     ];
     let ranking = &rank(&records(&rates), Metric::Throughput)[0];
     assert!(matches!(ranking.verdict, SpeculationVerdict::CannotTell(_)), "{:?}", ranking.verdict);
-    assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));
+    assert_eq!(ranking.chosen, Some(Configuration::from_shape(TreeShape::OFF)));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_slow_trial_is_named_with_its_reason() {
 fn a_configuration_whose_repeats_disagree_is_not_chosen() {
     let noisy: (&str, &[f64]) = ("5,4,8", &[60.0, 205.0, 260.0]);
     let ranking = &rank(&records(&[OFF, noisy, ("3,1,4", &[150.0, 151.0, 152.0])]), Metric::Throughput)[0];
-    assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));
+    assert_eq!(ranking.chosen, Some(Configuration::from_shape(TreeShape::OFF)));
     assert_eq!(ranking.verdict, SpeculationVerdict::CannotTell(Uncertainty::Noise));
 }
 
@@ -232,8 +232,8 @@ fn what_is_measured_after_a_long_pause_is_not_paired_with_what_came_before() {
     let both = relative(
         &records,
         TrialLoad::BatchSize(1),
-        &Configuration::of("3,1,4".parse().expect("a shape")),
-        &Configuration::of(TreeShape::OFF),
+        &Configuration::from_shape("3,1,4".parse().expect("a shape")),
+        &Configuration::from_shape(TreeShape::OFF),
         Metric::Throughput,
     );
     assert!(both.expect("two pairs").median > 2.0);
@@ -267,7 +267,7 @@ fn a_load_with_which_all_keep_up_is_judged_by_latency() {
 
 #[test]
 fn runs_that_are_not_paired_are_told_apart_or_are_too_noisy() {
-    let key = (TrialLoad::BatchSize(1), Configuration::of("3,1,4".parse().expect("a shape")));
+    let key = (TrialLoad::BatchSize(1), Configuration::from_shape("3,1,4".parse().expect("a shape")));
     let check = |first: &[f64], second: &[f64], expected: Change| {
         let (first, second) = (records(&[("3,1,4", first)]), records(&[("3,1,4", second)]));
         let found = across(&first, &second, Metric::Throughput);
@@ -282,7 +282,7 @@ fn runs_that_are_not_paired_are_told_apart_or_are_too_noisy() {
 
 #[test]
 fn a_table_is_not_mistaken_for_no_speculation() {
-    let off = Configuration::of(TreeShape::OFF);
+    let off = Configuration::from_shape(TreeShape::OFF);
     let row = TableRow { max_running_batch: 8, shape: "3,1,4".parse().expect("a shape") };
     let table = Configuration { table: vec![row], ..off.clone() };
     let measured = |configuration: &Configuration, role: Role, rate: f64| {
@@ -293,7 +293,7 @@ fn a_table_is_not_mistaken_for_no_speculation() {
     let ranking = &rank(&records, Metric::Throughput)[0];
     assert!((ranking.score(&table).expect("measured") - 2.0).abs() < 1e-9);
     assert_eq!(ranking.score(&off), Some(1.0));
-    assert_eq!(ranking.score(&Configuration::of(TreeShape::chain(3))), None);
+    assert_eq!(ranking.score(&Configuration::from_shape(TreeShape::chain(3))), None);
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn failures_come_last_with_their_reason() {
     failed.outcome = Outcome::Failed { reason: "why".into(), failure: None };
     let ranking = &rank(&[failed, record("0,1,1", 0, 100.0)], Metric::Throughput)[0];
     assert_eq!(ranking.entries[1].failure.as_deref(), Some("why"));
-    assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));
+    assert_eq!(ranking.chosen, Some(Configuration::from_shape(TreeShape::OFF)));
     assert_eq!((ranking.entries[1].speedup, ranking.verdict), (None, SpeculationVerdict::AllFailed));
     let alone = &rank(&[record("0,1,1", 0, 100.0)], Metric::Throughput)[0];
     assert_eq!(alone.verdict, SpeculationVerdict::NotCompared, "nothing was tried");

@@ -38,7 +38,7 @@ pub fn rotations(experiment: &Experiment, acceptance: &AcceptanceTable) -> Vec<C
         };
         let table: Vec<TableRow> = batches.iter().enumerate().map(row).collect();
         let shape = table.last().map_or(TreeShape::OFF, |row| row.shape);
-        Configuration { table, ..Configuration::of(shape) }
+        Configuration { table, ..Configuration::from_shape(shape) }
     };
     (0..chains.len()).map(table).collect()
 }
@@ -77,7 +77,8 @@ mod tests {
             .chain([TreeShape::OFF, "3,2,6".parse().expect("a tree")])
             .collect();
         let role = |shape: &TreeShape| if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
-        let entrant = |shape: &TreeShape| Candidate { configuration: Configuration::of(*shape), role: role(shape) };
+        let entrant =
+            |shape: &TreeShape| Candidate { configuration: Configuration::from_shape(*shape), role: role(shape) };
         let row = |shape: &TreeShape| AcceptanceRow {
             shape: *shape,
             accept_length: 2.0,

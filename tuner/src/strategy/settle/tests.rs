@@ -99,7 +99,7 @@ impl TrialRunner for Machine {
 
 fn experiment(looks: Looks, restarts: bool) -> Experiment {
     let role = |at: usize| [Role::NoSpeculation, Role::EngineDefault, Role::Candidate, Role::Candidate][at];
-    let entrant = |at: usize| Candidate { configuration: Configuration::of(shape(at)), role: role(at) };
+    let entrant = |at: usize| Candidate { configuration: Configuration::from_shape(shape(at)), role: role(at) };
     Experiment {
         entrants: (0..SHAPES.len()).map(entrant).collect(),
         loads: vec![TrialLoad::BatchSize(1)],

@@ -213,7 +213,7 @@ mod tests {
     fn table() -> Configuration {
         let row = |(batch, steps)| TableRow { max_running_batch: batch, shape: TreeShape::chain(steps) };
         let table: Vec<TableRow> = [(1, 5), (8, 3), (32, 1)].map(row).into();
-        Configuration { table, ..Configuration::of(TreeShape::chain(1)) }
+        Configuration { table, ..Configuration::from_shape(TreeShape::chain(1)) }
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
         let file: Value = serde_json::from_str(&file(&table()).expect("a table")).expect("JSON");
         let slot = |steps: usize| json!({"candidate_steps": [steps]});
         assert_eq!(file, json!({"1": slot(5), "2": slot(3), "9": slot(1)}));
-        assert_eq!(super::file(&Configuration::of(TreeShape::chain(3))), None);
+        assert_eq!(super::file(&Configuration::from_shape(TreeShape::chain(3))), None);
         assert_eq!(schedule(&table().table, 48), json!([[1, 1, 5], [2, 8, 3], [9, 48, 1]]));
         assert_eq!(largest(&table()), TreeShape::chain(5));
     }
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(check(json!({}), &log), Ok(()));
         assert!(check(json!({"speculative_adaptive": false}), "").is_err());
         assert!(check(json!({"vllm_config": {"speculative_config": {SCHEDULE: null}}}), "").is_err());
-        let one = Configuration::of(TreeShape::chain(3));
+        let one = Configuration::from_shape(TreeShape::chain(3));
         assert_eq!(check_started(&one, &info(json!({"speculative_adaptive": false})), &log), Ok(()));
     }
 

@@ -29,11 +29,11 @@ pub struct ServerGpuMemory {
 impl ServerGpuMemory {
     /// Memory now in use on these GPUs. A server does not affect the others.
     pub fn now(gpus: impl IntoIterator<Item = usize>) -> Self {
-        Self::of(gpus, nvidia_smi::query, LONGEST)
+        Self::from_gpus(gpus, nvidia_smi::query, LONGEST)
     }
 
     /// As [`now`](Self::now), with the program that reports it, and the maximum time to wait.
-    pub(super) fn of(
+    pub(super) fn from_gpus(
         gpus: impl IntoIterator<Item = usize>,
         query: fn(&str) -> Option<String>,
         longest: Duration,
@@ -89,7 +89,7 @@ mod tests {
         let words = before.over(&parse("4\n1201")).expect("too much");
         assert!(words.starts_with("GPU 1 has 1201 MiB"), "{words}");
         // Memory of another program, on a GPU that the server does not use.
-        let first = ServerGpuMemory::of([0], |_| Some("4\n10".into()), Duration::ZERO);
+        let first = ServerGpuMemory::from_gpus([0], |_| Some("4\n10".into()), Duration::ZERO);
         assert_eq!(first.over(&parse("4\n70000")), None);
         assert_eq!(memory("").wait_until_back(&AtomicBool::new(false)), None);
         let full = ServerGpuMemory { query: |_| Some("900".into()), ..first };

@@ -89,7 +89,7 @@ pub struct LaunchPlan {
 
 impl LaunchPlan {
     /// The plan of a sweep file whose paths refer to a folder.
-    pub fn of(file: &SweepFile, folder: &std::path::Path, max_running_requests: usize) -> Self {
+    pub fn from_file(file: &SweepFile, folder: &std::path::Path, max_running_requests: usize) -> Self {
         let defaults = schemas::sweep::EngineSettings::default();
         let engine = &file.engine;
         let model = |name: &str| {
@@ -454,7 +454,7 @@ mod tests {
             env: [("A".to_owned(), "b c".to_owned())].into(),
             ..SystemSettings::default()
         };
-        let configuration = Configuration::of(shape.parse().expect("a shape"));
+        let configuration = Configuration::from_shape(shape.parse().expect("a shape"));
         let launch = plan(kind).launch(&settings, &configuration, "name", 7, "log".into());
         launch.map(|launch| words(&launch)).map_err(|error| error.to_string())
     }
@@ -465,9 +465,9 @@ mod tests {
                     command = ['serve']\n[[drafts]]\nname = 'head'\npath = 'org/h'\nalgorithm = 'EAGLE3'\n\
                     [[drafts]]\nname = 'own'\nalgorithm = 'NEXTN'\n";
         let file = SweepFile::read(&schemas::text::Source::new("sweep.toml", text)).expect("a sweep");
-        let plan = LaunchPlan::of(&file, Path::new("/nowhere"), 8);
+        let plan = LaunchPlan::from_file(&file, Path::new("/nowhere"), 8);
         let line = |draft: &str, shape| {
-            let configuration = Configuration { draft: draft.into(), ..Configuration::of(shape) };
+            let configuration = Configuration { draft: draft.into(), ..Configuration::from_shape(shape) };
             let launch = plan.launch(&file.system, &configuration, "name", 7, "log".into()).expect("a launch");
             words(&launch)
         };
@@ -516,7 +516,7 @@ mod tests {
     fn a_table_of_chains_becomes_a_file_or_a_schedule() {
         let row = |(batch, steps)| TableRow { max_running_batch: batch, shape: TreeShape::chain(steps) };
         let table: Vec<TableRow> = [(1, 5), (8, 2)].map(row).into();
-        let configuration = Configuration { table, ..Configuration::of(TreeShape::chain(2)) };
+        let configuration = Configuration { table, ..Configuration::from_shape(TreeShape::chain(2)) };
         let settings = SystemSettings { command: vec!["run".into()], ..SystemSettings::default() };
         let line = |plan: LaunchPlan| {
             let launch = plan.launch(&settings, &configuration, "name", 7, "/out/servers/004.log".into());
@@ -536,7 +536,7 @@ mod tests {
 
     #[test]
     fn flags_follow_the_version_that_answers_or_refuses_them() {
-        let configuration = Configuration::of(TreeShape::chain(2));
+        let configuration = Configuration::from_shape(TreeShape::chain(2));
         let settings = SystemSettings { command: vec!["run".into()], ..SystemSettings::default() };
         let line = |plan: &LaunchPlan| {
             words(&plan.launch(&settings, &configuration, "name", 7, "log".into()).expect("a launch"))
@@ -571,7 +571,7 @@ mod tests {
             let acceptance =
                 Some(AcceptanceTable { source: source.clone(), rows: vec![row.clone()], text_drafts: Vec::new() });
             let settings = SystemSettings { kind, command: vec!["run".into()], ..SystemSettings::default() };
-            let configuration = Configuration::of(shape.parse().expect("a shape"));
+            let configuration = Configuration::from_shape(shape.parse().expect("a shape"));
             let plan = LaunchPlan { acceptance, ..plan(kind) };
             plan.launch(&settings, &configuration, "name", 7, "log".into()).map(|launch| words(&launch))
         };

@@ -49,7 +49,7 @@ pub enum Rounds {
 
 impl Rounds {
     /// For a configuration, from the counters before and after its load.
-    pub fn of(configuration: &Configuration, before: &Counters, after: &Counters) -> Self {
+    pub fn from_configuration(configuration: &Configuration, before: &Counters, after: &Counters) -> Self {
         if configuration.is_off() {
             return Self::OneAToken;
         }
@@ -234,13 +234,13 @@ mod tests {
     #[test]
     fn counters_stand_in_for_what_requests_do_not_tell() {
         let counters = |rounds, accepted_drafts| Counters { rounds, accepted_drafts, ..Counters::default() };
-        let chain = Configuration::of("3,1,4".parse().expect("a shape"));
-        let of = |after| Rounds::of(&chain, &counters(Some(10.0), Some(5.0)), &after);
+        let chain = Configuration::from_shape("3,1,4".parse().expect("a shape"));
+        let of = |after| Rounds::from_configuration(&chain, &counters(Some(10.0), Some(5.0)), &after);
         assert_eq!(of(counters(Some(110.0), Some(155.0))), Rounds::Counted { tokens: 2.5 });
         assert_eq!(of(counters(Some(10.0), Some(5.0))), Rounds::Untold, "nothing ran");
         assert_eq!(of(counters(Some(110.0), None)), Rounds::Untold);
-        let off = Configuration::of("0,1,1".parse().expect("no speculation"));
-        assert_eq!(Rounds::of(&off, &Counters::default(), &Counters::default()), Rounds::OneAToken);
+        let off = Configuration::from_shape("0,1,1".parse().expect("no speculation"));
+        assert_eq!(Rounds::from_configuration(&off, &Counters::default(), &Counters::default()), Rounds::OneAToken);
     }
 
     #[test]

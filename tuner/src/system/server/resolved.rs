@@ -30,7 +30,7 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
     let triple = ["speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"].map(number);
     let runs = match triple {
         [Some(num_steps), Some(topk), Some(num_draft_tokens)] => Some(TreeShape { num_steps, topk, num_draft_tokens }),
-        _ => of_vllm(resolved),
+        _ => from_vllm(resolved),
     };
     if let Some(runs) = runs {
         let speculates = resolved.get("speculative_algorithm").map_or(!runs.is_off(), |name| !name.is_null());
@@ -61,7 +61,7 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
 }
 
 /// The chain that vLLM reports in development mode, if any.
-fn of_vllm(resolved: &Value) -> Option<TreeShape> {
+fn from_vllm(resolved: &Value) -> Option<TreeShape> {
     let speculation = resolved.get("vllm_config")?.get("speculative_config")?;
     match speculation["num_speculative_tokens"].as_u64().map(usize::try_from) {
         Some(Ok(tokens)) => Some(TreeShape::chain(tokens)),
@@ -134,8 +134,9 @@ pub fn check_room(info: &ServerInfo, load: TrialLoad) -> Result<(), SystemError>
 /// Maximum number of running requests of the server.
 fn most_running(resolved: &Value) -> Option<usize> {
     let effective = &resolved["internal_states"][0]["effective_max_running_requests_per_dp"];
-    let of_vllm = &resolved["vllm_config"]["scheduler_config"]["max_num_seqs"];
-    let most = effective.as_u64().or_else(|| resolved["max_running_requests"].as_u64()).or_else(|| of_vllm.as_u64())?;
+    let from_vllm = &resolved["vllm_config"]["scheduler_config"]["max_num_seqs"];
+    let most =
+        effective.as_u64().or_else(|| resolved["max_running_requests"].as_u64()).or_else(|| from_vllm.as_u64())?;
     usize::try_from(most).ok()
 }
 
@@ -171,7 +172,7 @@ mod tests {
 
     fn check(resolved: Value, shape: &str) -> Result<Vec<String>, String> {
         let info = ServerInfo { resolved: Some(resolved), ..ServerInfo::default() };
-        differences(&info, &plan(), &Configuration::of(shape.parse().expect("a shape")))
+        differences(&info, &plan(), &Configuration::from_shape(shape.parse().expect("a shape")))
     }
 
     #[test]

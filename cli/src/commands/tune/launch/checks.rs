@@ -32,7 +32,7 @@ pub struct Checks<'a> {
 
 impl<'a> Checks<'a> {
     /// Of a launch.
-    pub fn of(source: &'a Source, launch: &'a Launch, force: bool) -> Self {
+    pub fn from_source(source: &'a Source, launch: &'a Launch, force: bool) -> Self {
         Self { source, launch, force, shown: RefCell::default() }
     }
 
@@ -55,7 +55,7 @@ impl<'a> Checks<'a> {
     ///
     /// # Errors
     /// When the launch has errors in this version, unless they are ignored.
-    pub fn of_version(&self, version: EngineVersion) -> Result<(), TunerError> {
+    pub fn for_version(&self, version: EngineVersion) -> Result<(), TunerError> {
         unknown_version(self.launch, Some(version)).iter().for_each(|note| terminal::note(note));
         let errors = self.show(Some(version)).map_err(|error| TunerError::Configuration(error.to_string()))?;
         if errors == 0 || self.force {
@@ -109,7 +109,7 @@ impl<'a> Checks<'a> {
 
     /// Why the launch would not run a shape; `None` if it would, or if it cannot be written with it.
     fn refusal(&self, shape: TreeShape, draft: &LaunchDraft) -> anyhow::Result<Option<String>> {
-        let Some(text) = rewrite(self.source, self.launch, draft, &Configuration::of(shape)).text else {
+        let Some(text) = rewrite(self.source, self.launch, draft, &Configuration::from_shape(shape)).text else {
             return Ok(None);
         };
         let end = self.launch.span.end + text.len().saturating_sub(self.source.text().len());
@@ -175,10 +175,10 @@ mod tests {
     fn check(versions: &[&str], force: bool, expected: Result<(), &str>) {
         let source = Source::new("run.sh", LAUNCH);
         let parsed = parse(&source, &Options::default());
-        let checks = Checks::of(&source, parsed.launches.first().expect("a launch"), force);
+        let checks = Checks::from_source(&source, parsed.launches.first().expect("a launch"), force);
         assert!(checks.is_sound().expect("no settings"), "without a version there are warnings at most");
-        let of_version = |version: &&str| checks.of_version(version.parse().expect("a version"));
-        match (versions.iter().try_for_each(of_version), expected) {
+        let for_version = |version: &&str| checks.for_version(version.parse().expect("a version"));
+        match (versions.iter().try_for_each(for_version), expected) {
             (Ok(()), Ok(())) => {}
             (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
             (found, expected) => panic!("{versions:?}: {found:?}, not {expected:?}"),

@@ -43,7 +43,7 @@ impl Conclusion<'_> {
         let name = self.source.name();
         let rankings = self.summary.ranking.as_slice();
         let runs_now = if speculates(self.launch) { self.plan.own } else { Some(TreeShape::OFF) };
-        let runs_now = runs_now.map(Configuration::of);
+        let runs_now = runs_now.map(Configuration::from_shape);
         let decided: Vec<(TrialLoad, Option<Configuration>)> =
             rankings.iter().map(|one| (one.load, self.decision(one, runs_now.as_ref()))).collect();
         let configuration = match in_common(&decided) {
@@ -62,12 +62,12 @@ impl Conclusion<'_> {
             terminal::note(&format!(
                 "{name} stays as it is: nothing is shown to be faster{}{}; see the verdicts above",
                 margin(),
-                self.of_simulation()
+                self.simulation_words()
             ));
             return Ok(());
         };
         if runs_now.as_ref() == Some(configuration) {
-            let end = self.of_simulation();
+            let end = self.simulation_words();
             terminal::note(&format!("{name} stays as it is: nothing faster was found{}{end}", margin()));
             return Ok(());
         }
@@ -95,7 +95,7 @@ impl Conclusion<'_> {
         let name = self.source.name();
         let draft = &self.plan.draft;
         let changed = rewrite(self.source, self.launch, draft, to);
-        let why = format!("{}{}", gain(to, self.plan.own, &self.summary.ranking), self.of_simulation());
+        let why = format!("{}{}", gain(to, self.plan.own, &self.summary.ranking), self.simulation_words());
         match (&changed.text, self.mode) {
             (Some(text), Mode::Write) => {
                 lint::write_changed(text, self.file, self.source)?;
@@ -163,7 +163,7 @@ impl Conclusion<'_> {
     }
 
     /// That acceptance is simulated, where it is.
-    fn of_simulation(&self) -> &'static str {
+    fn simulation_words(&self) -> &'static str {
         let is_simulated = self.plan.file.system.simulates_acceptance();
         if is_simulated { ", with simulated acceptance, which says nothing about text" } else { "" }
     }
@@ -191,7 +191,7 @@ fn differing(name: &str, decided: &[(TrialLoad, Option<Configuration>)]) -> Stri
 
 /// Why a configuration is better than what the launch runs now.
 fn gain(to: &Configuration, own: Option<TreeShape>, rankings: &[LoadRanking]) -> String {
-    let own = own.map(Configuration::of);
+    let own = own.map(Configuration::from_shape);
     let of_load = |ranking: &LoadRanking| {
         let new = speed(ranking, to)?;
         let old = own.as_ref().and_then(|own| Some(format!(", {:.0} with {own}", speed(ranking, own)?)));
@@ -279,7 +279,7 @@ mod tests {
         };
         let conclusion =
             Conclusion { source: &source, file: &file, launch, plan: &plan, summary: &summary, mode, out: &out };
-        let [first, second] = decided.map(|shape| shape.map(Configuration::of));
+        let [first, second] = decided.map(|shape| shape.map(Configuration::from_shape));
         conclusion
             .policy(&[(TrialLoad::BatchSize(1), first), (TrialLoad::BatchSize(8), second)])
             .expect("it is written");
@@ -289,14 +289,14 @@ mod tests {
 
     #[test]
     fn loads_that_differ_in_capture_sizes_alone_agree() {
-        let plain = Configuration::of(TreeShape::chain(3));
+        let plain = Configuration::from_shape(TreeShape::chain(3));
         let knobs = tuner::trials::configuration::Knobs { capture_sizes: Some(vec![1, 5]), ..Default::default() };
         let wider = Configuration { knobs, ..plain.clone() };
         let decided = |one: &Configuration| {
             [(TrialLoad::BatchSize(1), Some(one.clone())), (TrialLoad::BatchSize(5), Some(wider.clone()))]
         };
         assert_eq!(in_common(&decided(&plain)), Some(Some(&wider)));
-        assert_eq!(in_common(&decided(&Configuration::of(TreeShape::OFF))), None);
+        assert_eq!(in_common(&decided(&Configuration::from_shape(TreeShape::OFF))), None);
         assert_eq!(in_common(&[(TrialLoad::BatchSize(1), None)]), Some(None));
     }
 

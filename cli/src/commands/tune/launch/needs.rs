@@ -40,7 +40,7 @@ pub struct LaunchNeeds {
 
 impl LaunchNeeds {
     /// Of a launch that is measured by this sweep, whose models are folders if they are on this machine.
-    pub fn of(launch: &Launch, file: &SweepFile) -> Self {
+    pub fn from_launch(launch: &Launch, file: &SweepFile) -> Self {
         let target = facts_of(&file.models.target);
         let draft = facts_of(&file.models.draft);
         let resolved = resolved(launch, target.as_ref(), draft.as_ref());
@@ -229,7 +229,7 @@ mod tests {
         let captures = |command: &str| {
             let source = Source::new("run.sh", command);
             let parsed = launch::parse(&source, &launch::Options::default());
-            LaunchNeeds::of(parsed.launches.first().expect("a launch"), &file).other_captures().is_some()
+            LaunchNeeds::from_launch(parsed.launches.first().expect("a launch"), &file).other_captures().is_some()
         };
         let flags = "--model-path m --cuda-graph-bs 1 2 4";
         assert!(!captures(&format!("sglang serve --device cpu {flags}")));

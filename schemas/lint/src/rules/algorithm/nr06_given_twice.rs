@@ -85,7 +85,7 @@ enum FlagIdentity {
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let is_vllm = context.launch.engine == Engine::Vllm;
-    let identity = |argument| if is_vllm { of_vllm(argument) } else { argument.key.map(FlagIdentity::Known) };
+    let identity = |argument| if is_vllm { from_vllm(argument) } else { argument.key.map(FlagIdentity::Known) };
     let named: Vec<(&Argument, FlagIdentity)> =
         context.launch.arguments.iter().filter_map(|argument| Some((argument, identity(argument)?))).collect();
     let finding = |(at, (argument, identity)): (usize, &(&Argument, FlagIdentity))| {
@@ -106,7 +106,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     named.iter().enumerate().filter_map(finding).collect()
 }
 
-fn of_vllm(argument: &Argument) -> Option<FlagIdentity> {
+fn from_vllm(argument: &Argument) -> Option<FlagIdentity> {
     let flag = argument.flag.value.as_str();
     let written = vllm_long_name(flag).or_else(|| flag.strip_prefix("--").filter(|name| !name.starts_with('-')))?;
     let (flag, key) = written.split_once('.').map_or((written, ""), |(flag, key)| (flag, key));

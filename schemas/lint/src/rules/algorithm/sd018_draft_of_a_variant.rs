@@ -74,7 +74,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let (engine, version) = (context.launch.engine.reference(), context.version());
-    let (variant, is_by_config) = DraftVariant::of(context)?;
+    let (variant, is_by_config) = DraftVariant::from_context(context)?;
     let message = match variant.runs_in(engine) {
         Runs::Since(since) if version > since.last_without => return None,
         Runs::Since(_) => format!("{engine} {version} does not run {} drafts yet", variant.name),

@@ -26,7 +26,7 @@ pub(super) struct Short {
 
 impl Short {
     /// The draft and the context, if both are known and the draft is shorter.
-    pub fn of(context: &Context<'_>) -> Option<Self> {
+    pub fn from_context(context: &Context<'_>) -> Option<Self> {
         let config = context.draft_config()?;
         let known = config.states_context_length() || !context.draft?.partial;
         let request = context.span(Key::ContextLength);

@@ -94,7 +94,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let short = Short::of(context).filter(|short| !short.allowed)?;
+    let short = Short::from_context(context).filter(|short| !short.allowed)?;
     let (draft, length) = (short.draft, short.context);
     let key = Key::ContextLength;
     let draft_place = context.value_place(Key::SpeculativeDraftModelPath);

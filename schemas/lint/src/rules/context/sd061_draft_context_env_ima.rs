@@ -90,7 +90,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let short = Short::of(context).filter(|short| short.allowed)?;
+    let short = Short::from_context(context).filter(|short| short.allowed)?;
     let lengthened = Edge::new(V0_5_2, V0_5_6);
     let side = lengthened.side(context.version());
     if side == Side::After {

@@ -64,7 +64,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let short = Short::of(context).filter(|short| short.allowed)?;
+    let short = Short::from_context(context).filter(|short| short.allowed)?;
     let (draft, length) = (short.draft, short.context);
     let place = context.value_place(Key::SpeculativeDraftModelPath);
     let message = format!("beyond {draft} tokens the draft proposes poorly, and sequences can have {length}");

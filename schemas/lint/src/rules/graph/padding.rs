@@ -15,7 +15,7 @@ pub(super) struct Captured<'a>(&'a [usize]);
 
 impl<'a> Captured<'a> {
     /// The capture sizes, if speculation is on and they are known and not empty.
-    pub fn of(context: &Context<'a>) -> Option<Self> {
+    pub fn from_context(context: &Context<'a>) -> Option<Self> {
         let mode = context.launch.setting(Key::DisaggregationMode);
         let decodes = match mode {
             None => true,

@@ -76,7 +76,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let captured = Captured::of(context)?;
+    let captured = Captured::from_context(context)?;
     let requests = context.requests_per_worker()?;
     let (list, limit) = (context.span(Key::CudaGraphBs), context.span(Key::CudaGraphMaxBs));
     let largest = captured.largest();

@@ -96,7 +96,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 const MENDED: Edge = Edge::new(V0_5_2, V0_5_6);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let captured = Captured::of(context)?;
+    let captured = Captured::from_context(context)?;
     let (main, decode) = (Key::AttentionBackend, Key::DecodeAttentionBackend);
     let written = context.span(decode).or(context.span(main));
     let known = written.is_some() || context.is_absent(main);

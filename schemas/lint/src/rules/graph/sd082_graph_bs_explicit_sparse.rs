@@ -68,7 +68,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if context.launch.has(Key::DisableCudaGraphPadding) {
         return None;
     }
-    let captured = Captured::of(context)?;
+    let captured = Captured::from_context(context)?;
     let requests = context.requests_per_worker().unwrap_or(usize::MAX);
     let (batch, size) = captured.widest_gap(SMALL.min(requests))?;
     if size.saturating_mul(2) < batch.saturating_mul(3) {

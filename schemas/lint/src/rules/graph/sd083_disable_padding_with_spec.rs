@@ -68,7 +68,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let key = Key::DisableCudaGraphPadding;
     let place = context.span(key)?;
-    let captured = Captured::of(context)?;
+    let captured = Captured::from_context(context)?;
     let edge = Edge::new(V0_5_2, V0_5_6);
     let version = context.version();
     let flag = context.flag(key);

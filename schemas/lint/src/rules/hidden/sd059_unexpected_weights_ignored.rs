@@ -134,7 +134,7 @@ const LAYER: [&str; 10] = [
 const PREFIXES: [&str; 2] = ["midlayer.", "layers.0."];
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
-    let Some(weights) = IgnoredWeights::of(context) else { return Vec::new() };
+    let Some(weights) = IgnoredWeights::from_context(context) else { return Vec::new() };
     let place = context.value_place(Key::SpeculativeDraftModelPath);
     let mut found = Vec::new();
     if let Some(first) = weights.missing.first() {
@@ -166,7 +166,7 @@ struct IgnoredWeights {
 }
 
 impl IgnoredWeights {
-    fn of(context: &Context<'_>) -> Option<Self> {
+    fn from_context(context: &Context<'_>) -> Option<Self> {
         context.only(Algorithm::Eagle3)?;
         let draft = context.draft_config()?;
         let quantised = draft.quantization_config.as_ref().is_some_and(|value| !value.is_null());

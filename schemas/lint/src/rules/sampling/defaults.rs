@@ -17,7 +17,7 @@ pub(super) struct SamplingDefault {
 
 impl SamplingDefault {
     /// The default of a parameter: the launch's, or the model's if requests follow it.
-    pub fn of(context: &Context<'_>, parameter: &str) -> Option<Self> {
+    pub fn from_context(context: &Context<'_>, parameter: &str) -> Option<Self> {
         let key = Key::PreferredSamplingParams;
         if context.launch.has(key) {
             let given: Json = serde_json::from_str(context.launch.text(key)?.value).ok()?;

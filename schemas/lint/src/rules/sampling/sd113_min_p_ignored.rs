@@ -75,7 +75,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
-    let default = SamplingDefault::of(context, "min_p").filter(|min_p| min_p.value > 0.0)?;
+    let default = SamplingDefault::from_context(context, "min_p").filter(|min_p| min_p.value > 0.0)?;
     if context.version() < V0_5_6 {
         return None;
     }

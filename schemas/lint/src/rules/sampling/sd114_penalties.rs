@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 
 fn penalties(context: &Context<'_>) -> Option<Finding> {
     let given = |(name, none): (&'static str, f64)| {
-        let default = SamplingDefault::of(context, name)?;
+        let default = SamplingDefault::from_context(context, name)?;
         (default.value != none).then_some((name, default))
     };
     let (name, default) = PENALTIES.into_iter().find_map(given)?;

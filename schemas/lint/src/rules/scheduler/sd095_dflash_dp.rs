@@ -78,7 +78,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                 .help(format!("take `{}` out", context.flag(Key::EnableDpAttention))),
         );
     }
-    if let Some((variant, is_by_config)) = DraftVariant::of(context).filter(|(one, _)| UNSPLIT.contains(&one.name)) {
+    if let Some((variant, is_by_config)) =
+        DraftVariant::from_context(context).filter(|(one, _)| UNSPLIT.contains(&one.name))
+    {
         let found = finding(&format!("DP attention does not run with {} drafts", variant.name))
             .sglang_says(
                 "ValueError: DFLASH with dp attention supports plain DFlash and DFlash2 drafts; Domino and LiLiCorr heads \

@@ -59,7 +59,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 const FIXED: EngineVersion = EngineVersion::new(0, 4, 5);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let shape = GivenShape::of(context)?;
+    let shape = GivenShape::from_context(context)?;
     let version = context.version();
     let written = context.launch.text(Key::AttentionBackend).is_some_and(|backend| backend.value == "flashinfer");
     // The flag of these versions, removed in later ones.

@@ -55,7 +55,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let shape = GivenShape::of(context)?;
+    let shape = GivenShape::from_context(context)?;
     if shape.topk < 2 || shape.num_steps < 1 || shape.num_draft_tokens <= shape.bound() {
         return None;
     }

@@ -60,7 +60,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 const EDGE: Edge = Edge::new(V0_5_12, V0_5_15);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let topk = GivenShape::of(context)?.topk;
+    let topk = GivenShape::from_context(context)?.topk;
     let captured = !context.resolved.capture_sizes.as_ref()?.value.is_empty();
     if topk < 2 || !captured || EDGE.side(context.version()) == Side::After || draft_backend(context)? != "flashinfer" {
         return None;

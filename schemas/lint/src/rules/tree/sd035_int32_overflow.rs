@@ -59,7 +59,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 };
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let shape = GivenShape::of(context)?;
+    let shape = GivenShape::from_context(context)?;
     let largest = context.resolved.capture_sizes.as_ref()?.value.iter().copied().max()?;
     let length = context.resolved.context_length.as_ref()?.value;
     let entries = largest.checked_mul(shape.topk)?.checked_mul(length)?;

@@ -65,7 +65,7 @@ const FEW: usize = 8;
 const MANY_TOKENS: usize = 16;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    let shape = GivenShape::of(context)?;
+    let shape = GivenShape::from_context(context)?;
     let expected = context.expected_concurrency?;
     let limit = context.resolved.max_running_requests.as_ref().map_or(expected, |limit| limit.value);
     let requests = expected.min(limit);
