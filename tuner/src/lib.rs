@@ -12,7 +12,7 @@
 //! | [`policies`] | policies measured on an engine, as `forecast` simulates them |
 //! | [`results`] | the best configuration, how sure that is, and the tuned file |
 //! | [`strategy`] | which trial is next |
-//! | [`preparation`] | loads models and workload, and defines the experiment |
+//! | `preparation` | loads models and workload, and defines the experiment |
 //! | [`guidance`], [`system`] | the predictions of a guided search; the engines that trials run on |
 //! | [`sweep`] | the whole: from a sweep file to a ranking, also in parts on several machines |
 //!
