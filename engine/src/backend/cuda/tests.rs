@@ -4,6 +4,7 @@
 mod delta;
 mod expanded;
 mod prefill;
+mod products;
 
 use std::{ops::ControlFlow, path::Path, time::Duration};
 
@@ -65,6 +66,7 @@ fn options(element: Element) -> CudaOptions {
         attention: None,
         verify_plan: None,
         most_value_rows: None,
+        most_unrounded_elements: None,
         split_draft: None,
         states: StateOptions { ratio: 0.9, most: None, keeps: true },
     }
