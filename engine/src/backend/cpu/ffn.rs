@@ -12,6 +12,7 @@ use crate::{
 
 /// The feed-forward block of a layer.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one per layer, and most layers of a model are of one kind")]
 pub enum Ffn {
     /// A dense block.
     Dense(Gated),
