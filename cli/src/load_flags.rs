@@ -7,8 +7,8 @@ use std::{
 
 use anyhow::{Context, bail};
 use tuner::forecast::{
+    load::Sent,
     plan::Plan,
-    plan::Sent,
     rollout::{Lengths, Limited},
 };
 

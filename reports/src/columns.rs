@@ -146,6 +146,17 @@ pub const COLUMNS: &[Column] = &[
         figure: |entry| interval(&entry.ranked, |ranked| ranked.round_ms),
     },
     Column {
+        key: "tokens_per_joule",
+        heading: "tokens per joule",
+        short: "tok/J",
+        unit: "",
+        meaning: "output tokens per joule that the GPU used, prefill included: median over repeats",
+        expendable: 6,
+        optional: true,
+        write: figures::quantity,
+        figure: |entry| value(entry.tokens_per_joule),
+    },
+    Column {
         key: "draft_ms",
         heading: "draft",
         short: "draft",

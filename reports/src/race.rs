@@ -63,6 +63,8 @@ pub struct RaceEntry {
     /// Mean time between a request's output tokens after its first one, in ms: median over
     /// requests, then over repeats.
     pub inter_token_ms: Option<f64>,
+    /// Output tokens per joule of the GPU: median over repeats; `None` if its driver does not tell the energy.
+    pub tokens_per_joule: Option<f64>,
     /// Parts of a round in ms, if they were measured.
     pub split: Option<RaceSplit>,
     /// Entry k − 1 is the share of rounds in which at least k drafts were accepted.
@@ -256,6 +258,9 @@ impl RaceEntry {
             kept: false,
             simulated: measurements.iter().any(|measurement| measurement.simulated),
             inter_token_ms: ranked.inter_token.map(|tail| tail.p50),
+            tokens_per_joule: tuner::statistics::median(
+                measurements.iter().filter_map(|one| one.tokens_per_joule()).collect(),
+            ),
             split: split(&measurements),
             positions: positions(&ranked.accept_histogram),
             noise: noise(&trials, excluded),

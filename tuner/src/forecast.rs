@@ -10,11 +10,13 @@
 //!
 //! All figures are predicted.
 
+pub mod buckets;
 pub mod compare;
 pub mod costs;
 pub mod drafts;
 pub mod exported;
 pub mod figures;
+pub mod load;
 mod memory;
 mod needs;
 pub mod plan;

@@ -18,7 +18,8 @@ use tuner::{
         costs::{NAMES, StepCosts},
         drafts::Drafts,
         exported,
-        plan::{Load, POLICIES, Plan, Sent, Simulated},
+        load::{Load, Sent},
+        plan::{POLICIES, Plan, Simulated},
         rollout::Rollout,
         times::Times,
     },
@@ -133,8 +134,8 @@ pub struct Arguments {
     /// their policies, and print both beside each other
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rollout", "batch_size", "request_rate", "arrivals"])]
     against: Option<PathBuf>,
-    /// Print the flags of the chosen policy for slime
-    #[arg(long, value_name = "ENGINE", value_parser = ["slime"])]
+    /// Print the chosen policy as flags for slime, or as the rows of a tuned file for spectune
+    #[arg(long, value_name = "ENGINE", value_parser = ["slime", "spectune"])]
     export: Option<String>,
     /// Where to write the file that exported flags name
     #[arg(long, value_name = "FILE", default_value = "speculative-tiers.json", requires = "export")]
@@ -309,6 +310,7 @@ fn report(found: &Simulated) -> String {
             text += &format!("{:>11}  {context:>13}  {shape}\n", row.batch);
         }
     }
+    text += &buckets(found);
     text += "\nbatch over time under the chosen policy, one draw\n";
     text += " from s    batch  speculating  accept length  rows per request\n";
     for slice in &found.timeline {
@@ -326,12 +328,43 @@ fn report(found: &Simulated) -> String {
     text
 }
 
+/// Batches whose round times the table of contexts shows.
+const SHOWN_BATCHES: [usize; 3] = [1, 8, 32];
+
+/// Acceptance and round times by context.
+fn buckets(found: &Simulated) -> String {
+    if found.buckets.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("\ncontext up to  tree        accept length  rounds  ms at batch 1, 8, 32\n");
+    for bucket in &found.buckets {
+        let context = bucket.context.map_or_else(|| "any".to_owned(), |context| format!("{context:.0}"));
+        for one in &bucket.shapes {
+            let name = if one.shape.is_off() { "none".to_owned() } else { one.shape.to_string() };
+            let rounds = one.rounds.map_or_else(|| "all".to_owned(), |rounds| rounds.to_string());
+            let ms = |batch: &usize| {
+                let known = one.round_ms.iter().find(|(of, _)| of == batch);
+                known.map_or_else(|| "-".to_owned(), |(_, ms)| format!("{ms:.2}"))
+            };
+            let times = SHOWN_BATCHES.iter().map(ms).collect::<Vec<_>>().join(", ");
+            text += &format!("{context:>13}  {name:<10} {:>14.3} {rounds:>7}  {times}\n", one.accept_length);
+        }
+    }
+    text + "rounds: of the trace at these contexts; all: too few there, so the accept length is that of all contexts\n"
+}
+
 /// Prints slime's flags, and writes the file that they name.
 fn export(arguments: &Arguments, found: &Simulated, algorithm: &str) -> anyhow::Result<()> {
     let chosen = &found.study.policies[found.study.chosen].name;
     let Some(table) = &found.table else {
         bail!("the chosen policy, {chosen}, has no table that slime's engines could run; leave it out with --policy");
     };
+    if arguments.export.as_deref() == Some("spectune") {
+        terminal::note(
+            "simulated: replace the [[policy]] rows of a tuned file by these, and measure it before you rely on it",
+        );
+        return terminal::print(&exported::spectune(table));
+    }
     let file = arguments.export_file.display().to_string();
     let flags = exported::slime(algorithm, table, &file).map_err(|reason| anyhow::anyhow!("{chosen}: {reason}"))?;
     if let Some(text) = &flags.file {

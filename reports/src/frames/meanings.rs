@@ -46,6 +46,10 @@ const TRIALS: &[Meaning] = &[
         "*_min, *_median, *_p90, *_p99, *_max",
         "spread over the rounds (round_ms, draft_ms, verify_ms, extend_ms) or requests of the trial. p90 is empty below 10 values and p99 below 100: there they would be the largest value, which is in *_max",
     ),
+    (
+        "tokens_per_joule",
+        "output tokens per joule that the GPU used in the trial, prefill included; empty where its driver does not tell",
+    ),
     ("in_time", "share of the requests within the objective's limits"),
     (
         "offered_per_s, served_per_s, unserved_at_last",

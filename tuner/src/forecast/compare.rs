@@ -10,7 +10,8 @@ use super::{
     Setup, Simulation,
     drafts::Drafts,
     figures::Figures,
-    plan::{Load, NamedTable, done},
+    load::{Load, done},
+    plan::NamedTable,
     simulate_policy,
     times::Times,
 };

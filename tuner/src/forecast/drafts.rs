@@ -186,6 +186,38 @@ impl Drafts {
         Ok(tokens as f64 / rounds.max(1) as f64)
     }
 
+    /// Tokens per round of a shape, bonus token included, over the rounds along the texts that start with more than `from` and
+    /// at most `to` tokens in the cache, and the number of these rounds. `None` if there is none, or there are no texts.
+    ///
+    /// # Errors
+    /// When the shape is unknown.
+    pub fn accept_length_within(
+        &self,
+        shape: TreeShape,
+        from: f64,
+        to: f64,
+    ) -> Result<Option<(f64, usize)>, TunerError> {
+        self.accepted(shape, Place { text: 0, position: 0 }, 0.0)?;
+        let Source::Traced(traces) = &self.source else { return Ok(None) };
+        if shape.is_off() {
+            return Ok(None);
+        }
+        let prompts = traces.first().into_iter().flat_map(|trace| &trace.texts).map(|text| text.prompt_tokens);
+        let (mut rounds, mut tokens) = (0_usize, 0_usize);
+        for (text, prompt) in self.table(shape).iter().zip(prompts) {
+            let mut at = 0;
+            while at < text.len() {
+                let kept = (usize::from(text[at]) + 1).min(text.len() - at);
+                if ((prompt + at) as f64) > from && (prompt + at) as f64 <= to {
+                    tokens += kept;
+                    rounds += 1;
+                }
+                at += kept;
+            }
+        }
+        Ok((rounds > 0).then(|| (tokens as f64 / rounds as f64, rounds)))
+    }
+
     /// The accepted drafts of a shape that is traced; computed on first use.
     fn table(&self, shape: TreeShape) -> Accepted {
         let mut tables = self.accepted.borrow_mut();

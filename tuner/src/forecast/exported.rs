@@ -1,4 +1,4 @@
-//! A simulated policy as flags of slime.
+//! A simulated policy as flags of slime, or as rows of a tuned file.
 
 use schemas::{adaptive, drafting, tree::TreeShape};
 
@@ -15,21 +15,38 @@ pub struct SlimeFlags {
     pub warnings: Vec<String>,
 }
 
+/// The `[[policy]]` rows of a tuned file for a table, which spectune's own engine follows by batch and context. Nothing in
+/// them is measured, so figures are 0 and the verdict is that it is not known.
+pub fn spectune(table: &[TableRow]) -> String {
+    let row = |row: &TableRow| {
+        let context = row.context.map_or_else(String::new, |context| format!("max_context = {}\n", context as usize));
+        let TreeShape { num_steps, topk, num_draft_tokens } = row.shape;
+        format!(
+            "[[policy]]\nmax_running_batch = {}\n{context}measured_batch = 0\nnum_steps = {num_steps}\ntopk = {topk}\n\
+             num_draft_tokens = {num_draft_tokens}\noutput_tokens_per_s = 0.0\naccept_length = 0.0\nverdict = \"not-known\"\n\
+             reason = \"simulated, not measured\"\n",
+            row.batch
+        )
+    };
+    table.iter().map(row).collect::<Vec<_>>().join("\n")
+}
+
 /// The flags of a policy with this table. `file` is the path of the adaptive file, if one is needed.
 ///
 /// # Errors
 /// A message, when SGLang cannot run the policy.
 pub fn slime(algorithm: &str, table: &[TableRow], file: &str) -> Result<SlimeFlags, String> {
     let mut warnings = Vec::new();
-    let smallest = table.iter().filter_map(|row| row.context).reduce(f64::min);
-    if smallest.is_some() {
+    if table.iter().any(|row| row.context.is_some()) {
         warnings.push(
             "SGLang's tables have no context: the rows of the smallest contexts are exported, and contexts above them \
              run what was not chosen for them"
                 .into(),
         );
     }
-    let rows: Vec<&TableRow> = table.iter().filter(|row| row.context == smallest).collect();
+    // The first row of each batch is that of its smallest contexts.
+    let mut rows: Vec<&TableRow> = table.iter().collect();
+    rows.dedup_by_key(|row| row.batch);
     let mut steps: Vec<(usize, TreeShape)> = Vec::new();
     let mut first = 1;
     for row in rows {
@@ -72,6 +89,8 @@ pub fn slime(algorithm: &str, table: &[TableRow], file: &str) -> Result<SlimeFla
 
 #[cfg(test)]
 mod tests {
+    use schemas::{text::Source, tuned::TunedFile};
+
     use super::*;
 
     #[test]
@@ -88,9 +107,34 @@ mod tests {
         let found = slime("EAGLE3", &contexts, "tiers.json").expect("one chain");
         assert_eq!((found.flags.len(), found.file), (4, None));
         assert!(found.warnings[0].contains("no context"));
+        // A batch whose contexts all run the same has one row, which is exported too.
+        let mixed = [row(8, Some(1000.0), 3), row(8, None, 5), row(64, None, 1)];
+        let found = slime("EAGLE3", &mixed, "tiers.json").expect("chains");
+        let expected = vec![(8, TreeShape::chain(3)), (usize::MAX, TreeShape::chain(1))];
+        assert_eq!(adaptive::read(&found.file.expect("a file")), Ok(expected));
         assert_eq!(slime("EAGLE3", &[row(8, None, 0)], "").map(|one| one.flags.len()), Ok(0));
         let tree = TableRow { batch: 1, context: None, shape: "3,2,6".parse().expect("a shape") };
         assert!(slime("EAGLE3", &[tree, row(8, None, 0)], "").expect_err("a tree").contains("3,2,6"));
         assert!(slime("EAGLE3", &[], "").is_err());
+    }
+
+    #[test]
+    fn rows_of_a_tuned_file_are_read_with_their_contexts() {
+        let row = |batch, context, steps| TableRow { batch, context, shape: TreeShape::chain(steps) };
+        let rows = spectune(&[row(8, Some(1000.0), 3), row(8, None, 5), row(64, None, 0)]);
+        let file = format!(
+            "format = 2\nwritten_by = \"a test\"\nmodels = {{ target = \"a\", draft = \"b\", algorithm = \"EAGLE3\", dtype = \
+             \"float32\" }}\nengine = {{ device = \"cpu\", context_length = 2000, page_size = 1, mem_fraction_static = 0.8, \
+             max_running_requests = 64, capture_sizes = [] }}\n[measured]\ndevice_name = \"\"\ndriver = \"\"\nengine = \"\"\n\
+             target_hash = \"\"\ndraft_hash = \"\"\nworkload_hash = \"\"\nobjective = \"throughput\"\n{rows}"
+        );
+        let read = TunedFile::read(&Source::new("tuned.toml", file));
+        let shapes = read.map(|file| file.shapes_by_context());
+        let expected = vec![
+            (8, 1000, TreeShape::chain(3)),
+            (8, usize::MAX, TreeShape::chain(5)),
+            (64, usize::MAX, TreeShape::OFF),
+        ];
+        assert_eq!(shapes.map_err(|finding| finding.message), Ok(expected));
     }
 }

@@ -3,6 +3,7 @@
 use schemas::tree::TreeShape;
 
 use super::{
+    buckets::{self, ContextBucket},
     drafts::Drafts,
     policy::{Row, Table},
     times::Times,
@@ -23,11 +24,13 @@ pub fn by_batch(
     batches: &[usize],
     context: f64,
 ) -> Result<Table, TunerError> {
-    table(drafts, times, shapes, batches, &[(f64::INFINITY, context)])
+    let lengths = shapes.iter().map(|shape| Ok((*shape, drafts.accept_length(*shape)?)));
+    let lengths = lengths.collect::<Result<_, TunerError>>()?;
+    table(times, batches, &[(f64::INFINITY, context, lengths)])
 }
 
 /// The same at each batch and each context bucket. `bounds` are the largest contexts of all buckets but the last, ascending;
-/// a bucket is judged at its upper bound, and the last one at twice the bound before it.
+/// acceptance and times are those of the bucket ([`buckets`]).
 ///
 /// # Errors
 /// As [`by_batch`].
@@ -38,23 +41,20 @@ pub fn by_batch_and_context(
     batches: &[usize],
     bounds: &[f64],
 ) -> Result<Table, TunerError> {
-    let last = bounds.last().map_or(0.0, |bound| 2.0 * bound);
-    let buckets: Vec<(f64, f64)> = bounds.iter().map(|bound| (*bound, *bound)).chain([(f64::INFINITY, last)]).collect();
-    table(drafts, times, shapes, batches, &buckets)
+    let of_bucket = |bucket: ContextBucket| {
+        let lengths = bucket.shapes.iter().map(|one| (one.shape, one.accept_length)).collect();
+        (bucket.context.unwrap_or(f64::INFINITY), bucket.judged_at, lengths)
+    };
+    let buckets: Vec<_> = buckets::of(drafts, times, shapes, &[], bounds)?.into_iter().map(of_bucket).collect();
+    table(times, batches, &buckets)
 }
 
-/// `buckets` are (largest context, context at which it is judged).
-fn table(
-    drafts: &Drafts,
-    times: &Times,
-    shapes: &[TreeShape],
-    batches: &[usize],
-    buckets: &[(f64, f64)],
-) -> Result<Table, TunerError> {
-    let lengths = shapes.iter().map(|shape| Ok((*shape, drafts.accept_length(*shape)?)));
-    let lengths: Vec<(TreeShape, f64)> = lengths.collect::<Result<_, TunerError>>()?;
+/// Largest context, the context at which round times are judged, and the accept length of each tree.
+type Bucket = (f64, f64, Vec<(TreeShape, f64)>);
+
+fn table(times: &Times, batches: &[usize], buckets: &[Bucket]) -> Result<Table, TunerError> {
     let mut rows: Vec<Row> = Vec::new();
-    for (bound, context) in buckets {
+    for (bound, context, lengths) in buckets {
         let mut before: Option<TreeShape> = None;
         for batch in batches {
             let rate =

@@ -273,3 +273,107 @@ impl<'a> PlayedRun<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use engine::replay::trace::{FORMAT, Nodes, PositionTrace, ROOT, TextTrace};
+    use schemas::tree::TreeShape;
+
+    use super::*;
+    use crate::{
+        fixtures::demo,
+        forecast::{
+            Simulation,
+            costs::StepCosts,
+            policy::{Row, Table},
+            simulate_policy,
+        },
+    };
+
+    /// A text along which chains of two drafts accept a changing number.
+    fn trace(accepted: &[usize]) -> PositionTrace {
+        let position = |accepted: &usize| Nodes {
+            score: vec![-0.2, -0.3],
+            parent: vec![ROOT, 0],
+            rank: vec![0; 2],
+            depth: vec![1, 2],
+            chance: vec![Some(1.0), None],
+            on_text: (0..*accepted as u16).collect(),
+        };
+        let positions = accepted.iter().map(position).collect::<Vec<_>>();
+        PositionTrace {
+            format: FORMAT,
+            source: "EAGLE3".into(),
+            limit: TreeShape::chain(2),
+            largest: vec![TreeShape::chain(1), TreeShape::chain(2)],
+            texts: vec![TextTrace { prompt_tokens: 7, output_tokens: accepted.len() + 1, sampled: false, positions }],
+        }
+    }
+
+    /// Policies see the same batches and contexts in both, and rounds accept the same drafts: also with a switch while the batch
+    /// shrinks, by batch and by context, and in a closed loop. Where requests limit their drafts, which rounds are together
+    /// depends on whose turn it was before the load, but not what they accept.
+    #[test]
+    fn the_engine_accepts_in_each_round_what_the_simulator_says() {
+        let mut engine = demo::engine(4);
+        let drafts = Drafts::traced(vec![trace(&[2, 0, 1, 2, 2, 0, 1, 1, 0])]).expect("a trace");
+        let job = |number: usize| Job {
+            prompt_tokens: 6 + 3 * number,
+            output_tokens: 8 + 11 * number,
+            text: 0,
+            start: 5 * number,
+            most_drafts: None,
+        };
+        let free: Vec<Job> = (0..5).map(job).collect();
+        let limited: Vec<Job> = free.iter().map(|job| Job { most_drafts: Some(job.start / 5 % 3), ..*job }).collect();
+        let row = |batch, context, shape| Row { batch, context, shape };
+        let tables = [
+            Table::fixed(TreeShape::OFF),
+            Table::fixed(TreeShape::chain(2)),
+            Table::new(vec![
+                row(1, f64::INFINITY, TreeShape::chain(2)),
+                row(3, 30.0, TreeShape::OFF),
+                row(3, f64::INFINITY, TreeShape::chain(1)),
+                row(4, f64::INFINITY, TreeShape::chain(2)),
+            ])
+            .expect("rows"),
+        ];
+        let times = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name").into();
+        for table in tables {
+            let rows: Vec<TableRow> = (table.rows().iter())
+                .map(|row| {
+                    let context = row.context.is_finite().then_some(row.context);
+                    TableRow { batch: row.batch, context, shape: row.shape }
+                })
+                .collect();
+            let policy = policy(&rows).expect("rows");
+            let played = prepare(&mut engine, &drafts, &policy).expect("known shapes");
+            engine.set_policy(policy.clone()).expect("it is idle");
+            let at_once = Arrivals::Open { at_ms: vec![0.0; free.len()] };
+            let closed = Arrivals::Closed { batch_size: 2 };
+            // The engine counts the token that is about to be read, so it may cross the border of a context a round earlier.
+            let all = [(&free, &at_once), (&free, &closed), (&limited, &at_once)];
+            let loads = if table.rows().len() > 1 { 1 } else { all.len() };
+            for (jobs, arrivals) in all.into_iter().take(loads) {
+                let load = PlayedLoad { jobs, arrivals, until: None, seed: 1 };
+                let measured = run(&mut engine, &load, played.as_deref()).expect("it runs");
+                let setup = setup(&engine, &policy);
+                let simulation =
+                    Simulation { jobs, arrivals, setup: &setup, drafts: &drafts, times: &times, until: None };
+                let simulated = simulate_policy(&simulation, &mut table.clone()).expect("it is simulated");
+                let simulated = Figures::from_forecast(&simulated, &setup.capture_sizes);
+                let counts = |figures: &Figures| {
+                    let groups = figures.rounds.iter().map(|group| (group.shape, group.batch, group.rounds));
+                    (figures.output_tokens, figures.accept_length, figures.ends_s.len(), groups.collect::<Vec<_>>())
+                };
+                let (mut found, mut expected) = (counts(&measured), counts(&simulated));
+                if jobs[0].most_drafts.is_some() {
+                    found.3.clear();
+                    expected.3.clear();
+                }
+                assert_eq!(found, expected, "{table:?}, {arrivals:?}");
+                assert!(measured.elapsed_s > 0.0 && measured.rounds.iter().all(|group| group.context > 6.0));
+            }
+        }
+    }
+}

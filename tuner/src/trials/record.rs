@@ -315,6 +315,13 @@ impl Measurement {
         self.steady.unwrap_or_else(|| self.by_wall_clock())
     }
 
+    /// Output tokens per joule of the GPU over the whole trial, prefill included; `None` if its driver does not tell the
+    /// energy.
+    pub fn tokens_per_joule(&self) -> Option<f64> {
+        let energy_j = self.machine.as_ref()?.gpu.as_ref()?.energy_j?;
+        (energy_j > 0.0).then(|| self.output_tokens as f64 / energy_j)
+    }
+
     /// The same figures with stalls.
     pub fn by_wall_clock(&self) -> Steady {
         Steady {

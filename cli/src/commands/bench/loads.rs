@@ -8,7 +8,8 @@ use tuner::{
     forecast::{
         compare::{FORMAT, MeasuredRun, Policies},
         drafts::Drafts,
-        plan::{Load, NamedTable, Sent, TableRow, done},
+        load::{Load, Sent, done},
+        plan::{NamedTable, TableRow},
         rollout::Rollout,
     },
     policies::played_load::{self, PlayedLoad},
@@ -97,6 +98,9 @@ pub fn run(
             let line = if arguments.json { serde_json::to_string(&run)? } else { row(&run) };
             terminal::print(&(line + "\n"))?;
         }
+    }
+    if engine.gpu_state().and_then(|state| state.energy_j).is_none() {
+        terminal::note("energy: this device does not tell how much it uses");
     }
     Ok(())
 }
