@@ -341,6 +341,7 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
         page_size: options.page_size,
         context_length,
         mem_fraction_static: options.mem_fraction_static,
+        max_pages: options.max_pages(),
         prefill_chunk: options.chunked_prefill_size.min(context_length).max(1),
         shapes: options.policy.shapes().collect(),
         disable_cuda_graph: options.disable_cuda_graph,

@@ -99,6 +99,8 @@ pub struct EngineOptions {
     pub page_size: usize,
     /// Share of the device's memory for weights and KV cache.
     pub mem_fraction_static: f64,
+    /// Maximum number of tokens in the KV cache; `None` for as many as the memory share allows.
+    pub max_total_tokens: Option<usize>,
     /// Memory for states of linear attention, as a share of the memory for KV pages. Ignored for models without them.
     pub state_memory_ratio: f64,
     /// Maximum number of such states, of running requests and kept ones together; `None` for as many as the memory holds.
@@ -230,6 +232,7 @@ impl Default for EngineOptions {
             max_running_requests: MAX_RUNNING_REQUESTS,
             page_size: 1,
             mem_fraction_static: 0.8,
+            max_total_tokens: None,
             // SGLang's default.
             state_memory_ratio: 0.9,
             max_states: None,
@@ -282,6 +285,11 @@ impl EngineOptions {
     /// How layers whose weights are in FP8 multiply: the given mode, else with dequantised weights.
     pub fn fp8_compute(&self) -> Fp8Compute {
         self.fp8_compute.unwrap_or_default()
+    }
+
+    /// Maximum number of pages of the KV cache, whatever the memory.
+    pub fn max_pages(&self) -> usize {
+        self.max_total_tokens.map_or(usize::MAX, |tokens| (tokens / self.page_size).max(1))
     }
 
     /// Whether acceptance is simulated, so that outputs are meaningless.

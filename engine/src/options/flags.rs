@@ -71,6 +71,7 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
         let number = launch.number(Key::MemFractionStatic).map(|number| number.value);
         options.mem_fraction_static = number.ok_or_else(|| no_sense(setting, "a number above 0 and at most 1"))?;
     }
+    options.max_total_tokens = count(launch, Key::MaxTotalTokens)?;
     states(launch, &mut options)?;
     if let Some(setting) = launch.setting(Key::ChunkedPrefillSize) {
         options.chunked_prefill_size = match launch.integer(Key::ChunkedPrefillSize).map(|size| size.value) {

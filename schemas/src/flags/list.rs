@@ -74,7 +74,7 @@ macro_rules! with_flags {
             MaxMambaCacheSize max_mamba_cache_size ours Integer "Maximum number of states of linear attention";
             MaxPrefillTokens max_prefill_tokens sglang Size "Maximum number of tokens in one prefill batch";
             MaxRunningRequests max_running_requests ours Integer "Maximum number of running requests";
-            MaxTotalTokens max_total_tokens sglang Integer "Tokens in the KV pool, in place of what the memory fraction allows";
+            MaxTotalTokens max_total_tokens ours Integer "Maximum number of tokens in the KV pool, below what the memory fraction allows";
             MemFractionStatic mem_fraction_static ours Number "Share of GPU memory for weights and KV pool";
             ModelPath model_path ours Text "The target: a folder or a Hugging Face id";
             ModelShape model_shape ours Text "spectune: published model shape for the random weights of --load-format dummy, such as llama-3.1-8b";

@@ -140,7 +140,7 @@ fn capacity(
     let share = share.map(|share| share.saturating_sub(states.bytes));
     let affordable = share.map_or(usize::MAX, |bytes| (bytes / page.max(1)) as usize);
     // Rows are indexed with 32-bit integers.
-    let pages = wanted.min(affordable).min(u32::MAX as usize / 2 / options.page_size);
+    let pages = wanted.min(affordable).min(options.max_pages()).min(u32::MAX as usize / 2 / options.page_size);
     if pages == 0 {
         return Err(EngineError::OutOfMemory {
             what: "one page of KV cache".into(),

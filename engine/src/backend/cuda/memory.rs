@@ -51,6 +51,8 @@ pub struct CudaOptions {
     pub context_length: usize,
     /// Share of the device's memory for weights and caches.
     pub mem_fraction_static: f64,
+    /// Maximum number of pages, whatever the memory.
+    pub max_pages: usize,
     /// Maximum number of prompt tokens per pass.
     pub prefill_chunk: usize,
     /// Tree shapes that may be requested; memory for them is reserved.
@@ -642,7 +644,7 @@ fn capacity(
     let left = left - states.bytes;
     let affordable = usize::try_from(left / page.max(1)).unwrap_or(usize::MAX).saturating_sub(1);
     // Cache rows are indexed with 32-bit integers.
-    let pages = wanted.min(affordable).min(i32::MAX as usize / 2 / options.page_size);
+    let pages = wanted.min(affordable).min(options.max_pages).min(i32::MAX as usize / 2 / options.page_size);
     if pages == 0 {
         return refused("one page of KV cache".into(), page, left, "raise --mem-fraction-static or lower --page-size");
     }

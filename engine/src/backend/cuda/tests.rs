@@ -59,6 +59,7 @@ fn options(element: Element) -> CudaOptions {
         page_size: 1,
         context_length: 256,
         mem_fraction_static: 0.9,
+        max_pages: usize::MAX,
         prefill_chunk: 64,
         shapes: Vec::new(),
         disable_cuda_graph: false,
