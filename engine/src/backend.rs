@@ -63,6 +63,9 @@ pub struct Capacity {
     /// Number of places for copies of a slot's state ([`Backend::keep`]), if sequences have a state in addition to their
     /// pages; `None` if pages are all that they need.
     pub snapshots: Option<usize>,
+    /// Number of positions after a sequence whose cache rows the draft writes when it processes the last token
+    /// ([`DraftSpec::ahead`](crate::spec::DraftSpec::ahead)).
+    pub draft_ahead: usize,
 }
 
 /// A place for a copy of a slot's state: what linear attention keeps of a sequence beside its pages.

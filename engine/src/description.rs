@@ -47,7 +47,7 @@ fn draft_of(
 ) -> Result<(DraftSpec, Option<Weights>), EngineError> {
     let target = DraftTarget { folder, spec };
     let (spec, own) = match draft {
-        DraftFrom::Texts(rule) => return Ok((DraftSpec::Text(*rule), None)),
+        DraftFrom::Texts(rule) => return Ok((windowed(DraftSpec::Text(*rule), options.draft_window)?, None)),
         DraftFrom::Target => (read_own_draft(weights, target, options)?, None),
         DraftFrom::Folder(folder) => {
             let own = folder.weights()?;
@@ -56,7 +56,22 @@ fn draft_of(
     };
     let stored = StoredIn::Checkpoint(Tensors::new(own.as_ref().unwrap_or(weights)));
     let spec = quantised_draft(spec, stored, options.draft_quantization, options.fp8_compute())?;
+    let spec = windowed(spec, options.draft_window)?;
     Ok((cached("draft", options.kv_cache, |format| spec.with_cache(format))?, own))
+}
+
+/// A draft that attends to the last tokens only, if a window is given.
+///
+/// # Errors
+/// When it cannot have one.
+pub(crate) fn windowed(draft: DraftSpec, window: Option<usize>) -> Result<DraftSpec, EngineError> {
+    let Some(window) = window else { return Ok(draft) };
+    draft.with_window(window).map_err(|what| {
+        EngineError::Configuration(format!(
+            "--speculative-draft-window-size {window}: the {} draft has {what}: remove the flag, or choose another size",
+            draft.algorithm()
+        ))
+    })
 }
 
 /// A model with caches in a format.

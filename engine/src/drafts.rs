@@ -6,6 +6,7 @@
 mod block;
 mod detect;
 mod eagle;
+mod model;
 mod mtp;
 
 use schemas::model::DraftHead;
@@ -80,6 +81,7 @@ pub fn read_draft(
     let config = Config::new(folder, weights);
     families::check_quantisation(&config)?;
     let head = DraftHead::detect(config.fields(), &config.tensors);
+    let head = detect::as_asked(&config, head, options.algorithm.as_deref());
     let kind = detect::kind(&config, target, head.as_ref())?;
     if let (Some(algorithm), Some(head)) = (&options.algorithm, &head) {
         detect::check_algorithm(folder, head, algorithm)?;
@@ -88,18 +90,26 @@ pub fn read_draft(
         Kind::Eagle { layer } => eagle::eagle(&config, layer, target)?,
         Kind::Eagle3 { layer } => eagle::eagle3(&config, layer, weights, target)?,
         Kind::Mtp { family, layout } => mtp::in_folder(&config, family, layout, target)?,
-        Kind::Block { .. } if options.token_map.is_some() => return Err(no_token_map()),
+        Kind::Block { .. } | Kind::Model if options.token_map.is_some() => return Err(no_token_map()),
         Kind::Block { dspark } => {
             return Ok(DraftSpec::Block(block::read(&config, weights, target, dspark, options.draft_block_size)?));
         }
+        Kind::Model if options.draft_block_size.is_none() => {
+            return model::read(folder, weights, target).map(DraftSpec::Model);
+        }
+        Kind::Model => return Err(no_block(folder)),
     };
     if options.draft_block_size.is_some() {
-        return Err(EngineError::Configuration(format!(
-            "the size of a block is given, but {} contains no block head (DFLASH, DSPARK): remove it",
-            folder.path().display()
-        )));
+        return Err(no_block(folder));
     }
     with_token_map(spec, target, options).map(DraftSpec::Recurrent)
+}
+
+fn no_block(folder: &Folder) -> EngineError {
+    EngineError::Configuration(format!(
+        "the size of a block is given, but {} contains no block head (DFLASH, DSPARK): remove it",
+        folder.path().display()
+    ))
 }
 
 /// Reads the MTP layer of a target's own checkpoint.
@@ -148,7 +158,7 @@ pub fn restricted(spec: RecurrentSpec, tokens: Vec<u32>) -> Result<RecurrentSpec
 pub fn no_token_map() -> EngineError {
     EngineError::Configuration(
         "--speculative-token-map is for EAGLE-1/2 heads and MTP layers: an EAGLE-3 head has its own map (d2t), a block \
-         head has none, and SGLang ignores this one; remove the flag"
+         head and a whole model have none, and SGLang ignores this one or drafts wrong tokens with it; remove the flag"
             .into(),
     )
 }

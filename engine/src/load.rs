@@ -15,14 +15,14 @@ use crate::{
         state_places::StateOptions,
     },
     checkpoint::{Folder, GenerationConfig, Tensors, read_token_map},
-    description::{Described, cached, describe},
+    description::{Described, cached, describe, windowed},
     drafts::{DraftFrom, no_token_map, restricted},
     error::EngineError,
     families::read_target,
     identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
     quantization::{Fp8Compute, Quantization, StoredIn, computed, described, quantised_draft, quantised_target},
-    spec::{DraftSpec, LayerSpec, PublishedModel, TargetSpec, TextSpec, published},
+    spec::{DraftSpec, LayerSpec, PublishedModel, StateLayout, TargetSpec, TextSpec, published},
     text::Text,
 };
 
@@ -73,7 +73,7 @@ pub fn target_context_length(options: &EngineOptions) -> Result<usize, EngineErr
     context_length(&options.model_path.display().to_string(), made_for, options.context_length)
 }
 
-/// The algorithm that the options' draft is for (EAGLE, EAGLE3, NEXTN, DFLASH or DSPARK), judging by the headers of its
+/// The algorithm that the options' draft is for (EAGLE, EAGLE3, NEXTN, DFLASH, DSPARK or STANDALONE), judging by the headers of its
 /// files, or the rule for texts; `None` without a draft.
 ///
 /// # Errors
@@ -94,7 +94,7 @@ pub(crate) fn hashes(options: &EngineOptions) -> Result<(String, Option<String>)
         Some(DraftFrom::Target) => Some(target.clone()),
         Some(DraftFrom::Texts(rule)) => return Ok((target_hash(target, options), Some(texts(rule)))),
     };
-    let draft = draft.map(|hash| quantised_hash(hash, options.draft_quantization, options));
+    let draft = draft.map(|hash| windowed_hash(quantised_hash(hash, options.draft_quantization, options), options));
     Ok((target_hash(target, options), draft))
 }
 
@@ -162,6 +162,11 @@ fn target_hash(hash: String, options: &EngineOptions) -> String {
     }
 }
 
+/// A draft's hash, extended by its window, which changes what it drafts.
+fn windowed_hash(hash: String, options: &EngineOptions) -> String {
+    options.draft_window.map_or(hash.clone(), |window| format!("{hash} with a window of {window}"))
+}
+
 /// What identifies a draft from texts: its rule, with all numbers.
 fn texts(rule: TextSpec) -> String {
     serde_json::to_string(&rule).unwrap_or_else(|_| rule.algorithm().to_owned())
@@ -191,11 +196,12 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
     )?;
     let target = cached("target", options.kv_cache, |format| target.with_cache(format))?;
     let draft = match rule {
-        Some(rule) => DraftSpec::Text(rule),
+        Some(rule) => windowed(DraftSpec::Text(rule), options.draft_window)?,
         None => {
             let draft = random_draft(shape, &target, options)?;
             let draft = if options.uniform_router { draft.with_uniform_router() } else { draft };
             let draft = quantised_draft(draft, nowhere, options.draft_quantization, compute)?;
+            let draft = windowed(draft, options.draft_window)?;
             cached("draft", options.kv_cache, |format| draft.with_cache(format))?
         }
     };
@@ -221,7 +227,11 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
             target: target_hash(made, options),
             draft: Some(match rule {
                 Some(rule) => texts(rule),
-                None => quantised_hash(format!("random {name} {algorithm}"), options.draft_quantization, options),
+                None => {
+                    let own = options.draft_model_path.as_ref().map(|own| format!(" {}", own.display()));
+                    let made = format!("random {name} {algorithm}{}", own.unwrap_or_default());
+                    windowed_hash(quantised_hash(made, options.draft_quantization, options), options)
+                }
             }),
             quantised,
             fp8_compute,
@@ -257,11 +267,36 @@ fn random_draft(
         }
         return Ok(DraftSpec::Block(shape.block_head(target, block.sized_by_drafts, options.draft_block_size)?));
     }
+    if options.algorithm.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("STANDALONE")) {
+        return random_model(target, options).map(DraftSpec::Model);
+    }
     let draft = shape.draft(target);
     Ok(DraftSpec::Recurrent(match &options.token_map {
         Some(path) => restricted(draft, read_token_map(path, target.vocabulary)?)?,
         None => draft,
     }))
+}
+
+/// A whole model of a published shape that drafts for another.
+fn random_model(target: &TargetSpec, options: &EngineOptions) -> Result<TargetSpec, EngineError> {
+    let wrong = |reason: String| EngineError::Configuration(format!("--speculative-algorithm STANDALONE: {reason}"));
+    let name = options.draft_model_path.as_deref().and_then(Path::to_str).ok_or_else(|| {
+        wrong("with random weights, --speculative-draft-model-path names the shape of the draft: give it".into())
+    })?;
+    if options.token_map.is_some() {
+        return Err(no_token_map());
+    }
+    let draft = published(name)?.target(None)?;
+    if draft.vocabulary != target.vocabulary {
+        let (own, of_target) = (draft.vocabulary, target.vocabulary);
+        return Err(wrong(format!(
+            "{name} has {own} tokens and the target {of_target}: give a shape of the same family"
+        )));
+    }
+    if draft.state() != StateLayout::default() {
+        return Err(wrong(format!("{name} has linear attention, which runs in targets only so far")));
+    }
+    Ok(draft)
 }
 
 /// Loads models onto one device, or splits them over several.

@@ -123,6 +123,8 @@ pub struct EngineOptions {
     /// Rows of a block head's block, as `--speculative-dflash-block-size` counts them; `None` if the shape decides
     /// ([`Block`](schemas::tree::Block)).
     pub draft_block_size: Option<usize>,
+    /// Number of tokens that a row of the draft sees, itself included; `None` for all, or as its layers say.
+    pub draft_window: Option<usize>,
     /// Numbers of the rule by which drafts are looked up in texts; `None` for the algorithm's defaults.
     pub text_rule: Option<TextSpec>,
     /// FR-Spec: a file that lists the tokens of the target's vocabulary that an EAGLE-1/2 head may propose.
@@ -244,6 +246,7 @@ impl Default for EngineOptions {
             batch_invariant: false,
             attention_backend: None,
             draft_block_size: None,
+            draft_window: None,
             text_rule: None,
             token_map: None,
             simulated: None,
@@ -402,12 +405,12 @@ pub fn kv_cache(key: &str, name: Option<&str>) -> Result<CacheFormat, EngineErro
     }
 }
 
-/// The tree shape that SGLang chooses for a published model shape.
+/// The tree shape that SGLang chooses for an algorithm, empty if it is not given, and a published model shape.
 ///
 /// # Errors
 /// When the shape is unknown.
-pub fn default_shape_of(model_shape: &str) -> Result<TreeShape, EngineError> {
-    Ok(schemas::defaults::default_shape(published(model_shape)?.architecture))
+pub fn default_shape_of(model_shape: &str, algorithm: &str) -> Result<TreeShape, EngineError> {
+    Ok(schemas::defaults::default_shape(algorithm, published(model_shape)?.architecture))
 }
 
 /// What a head in a folder makes of a shape; `None` if the folder has no readable config.json.
@@ -416,11 +419,11 @@ pub fn nodes_of(draft: &Path) -> Option<NodeSource> {
     Some(folder.config.block().map_or(NodeSource::Beams, NodeSource::Block))
 }
 
-/// The tree shape that SGLang chooses for the target's architecture.
+/// The tree shape that SGLang chooses for an algorithm, empty if it is not given, and the target's architecture.
 ///
 /// # Errors
 /// When the target has no readable config.json.
-pub fn default_shape(model_path: &Path) -> Result<TreeShape, EngineError> {
+pub fn default_shape(model_path: &Path, algorithm: &str) -> Result<TreeShape, EngineError> {
     let folder = Folder::open(model_path)?;
-    Ok(schemas::defaults::default_shape(folder.config.architecture().unwrap_or_default()))
+    Ok(schemas::defaults::default_shape(algorithm, folder.config.architecture().unwrap_or_default()))
 }

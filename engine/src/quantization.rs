@@ -108,6 +108,11 @@ pub fn quantised_draft(
                 block.layers[at].layer.formats = formats(&block.layers[at].layer, &prefix, stored, by, compute)?;
             }
         }
+        DraftSpec::Model(model) => {
+            for (at, layer) in model.layers.iter_mut().enumerate() {
+                layer.formats = formats(layer, &TargetSpec::layer_prefix(at), stored, by, compute)?;
+            }
+        }
         DraftSpec::Text(_) => {}
     }
     Ok(draft)

@@ -186,7 +186,7 @@ fn check(backend: &dyn Backend, at: usize, text: &ReplayText) -> Result<(), Engi
         let (count, most) = (tokens.len(), capacity.context_length);
         return refused(format!("it has {count} tokens, but the context length is {most}; raise --context-length"));
     }
-    let (needed, there) = (group::pages(text, capacity.page_size), capacity.pages);
+    let (needed, there) = (group::pages(text, capacity), capacity.pages);
     if needed > there {
         return refused(format!("it needs {needed} pages, but the KV cache has {there}; raise --mem-fraction-static"));
     }

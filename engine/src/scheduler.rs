@@ -392,7 +392,8 @@ impl Scheduler {
     fn limits(&self) -> Limits {
         Limits {
             capacity: self.backend.capacity(),
-            tree: self.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1),
+            tree: self.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1)
+                + self.backend.capacity().draft_ahead,
             tokens_a_round: self.policy.shapes().map(TreeShape::most_tokens_a_round).max().unwrap_or(1),
             has_text: self.model.text.is_some(),
         }

@@ -563,6 +563,16 @@ mod tests {
     }
 
     #[test]
+    fn all_promises_are_kept_of_a_whole_model_that_drafts_in_the_emulator() {
+        assert_eq!(broken(DeviceChoice::Emulator, 1, Plan { pairs: &[Pair::Standalone], ..QUICK }), []);
+    }
+
+    #[test]
+    fn all_promises_are_kept_of_a_whole_model_that_drafts_on_two_ranks_in_the_emulator() {
+        assert_eq!(broken(DeviceChoice::Emulator, 2, Plan { pairs: &[Pair::Standalone], ..QUICK_SHARED }), []);
+    }
+
+    #[test]
     fn all_promises_are_kept_of_a_block_head_on_two_ranks_in_the_emulator() {
         let plan = Plan { pairs: &[Pair::Dspark], fp8_dtypes: &[], ..QUICK_SHARED };
         assert_eq!(broken(DeviceChoice::Emulator, 2, plan), []);

@@ -21,6 +21,7 @@ mod target;
 mod tensors;
 mod text;
 mod uniform;
+mod window;
 
 pub use self::{
     attention::{AttentionSpec, DeltaNet, GroupedQuery, KvLayout, MultiHeadLatent, StateLayout},

@@ -2,6 +2,7 @@
 
 mod bounded;
 mod chat_template;
+mod difference;
 mod python;
 mod special_tokens;
 mod stream;
@@ -15,6 +16,7 @@ use tokenizers::Tokenizer;
 pub use self::{
     bounded::Encoded,
     chat_template::{ChatMessage, ChatOptions, TemplateVariables},
+    difference::first_difference,
     stream::TextStream,
     token::TokenText,
 };

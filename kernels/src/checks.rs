@@ -2,6 +2,7 @@
 //! emulator.
 
 mod accept;
+mod ahead;
 mod attention;
 mod attention_groups;
 mod block;
@@ -32,6 +33,7 @@ mod unrounded;
 use crate::device::{Device, DeviceError, Element, Slice};
 
 pub use accept::{check_accept, check_advance_accept, check_compact_cache};
+pub use ahead::check_next_positions;
 pub use attention::{check_attention, check_attention_fp8, check_attention_sinks, check_attention_together};
 pub use attention_groups::{check_rotate_and_attend, check_rotate_and_attend_fp8, check_rotate_and_attend_sinks};
 pub use block::{check_add_base, check_block_rows, check_block_trees};
@@ -111,7 +113,7 @@ pub const CHECKS: [Check; 40] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 20] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 21] = [
     ("top_k_rows", check_top_k_rows),
     ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
@@ -127,6 +129,7 @@ pub const UNTYPED_CHECKS: [UntypedCheck; 20] = [
     ("pick_rows", check_pick_rows),
     ("advance_accept", check_advance_accept),
     ("keep_pending and pending_rows", check_pending),
+    ("next_positions", check_next_positions),
     ("put_first and set_state", check_state),
     ("delta_steps", check_delta_steps),
     ("sample_rows", check_sample_rows),

@@ -27,6 +27,7 @@
 //! multiprocessor. Otherwise the compiler saves registers for more blocks and serialises the loads.
 
 mod accept;
+mod ahead;
 mod attention;
 mod attention_tiles;
 mod block;
@@ -121,6 +122,7 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
             accept::FILE,
             inner::FILE,
             pending::FILE,
+            ahead::FILE,
             state::FILE,
             own_rows::FILE,
         ]

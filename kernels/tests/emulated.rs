@@ -109,6 +109,7 @@ untyped! {
     pick_rows = check_pick_rows,
     advance_accept = check_advance_accept,
     pending = check_pending,
+    next_positions = check_next_positions,
     state = check_state,
     delta_steps = check_delta_steps,
     sample_rows = check_sample_rows,

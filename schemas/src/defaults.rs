@@ -67,9 +67,12 @@ pub fn auto_triple(standalone: bool, architecture: Option<&str>, version: Engine
     Some(if listed || version >= V0_5_9 { CHAIN } else { TREE })
 }
 
-/// The shape that the newest known SGLang chooses for a target of this architecture.
-pub fn default_shape(architecture: &str) -> TreeShape {
-    let (num_steps, topk, num_draft_tokens) = auto_triple(false, Some(architecture), NEWEST_SGLANG).unwrap_or(CHAIN);
+/// The shape that the newest known SGLang chooses for an algorithm, empty if it is not given, and a target of this
+/// architecture.
+pub fn default_shape(algorithm: &str, architecture: &str) -> TreeShape {
+    let standalone = algorithm.eq_ignore_ascii_case("STANDALONE");
+    let (num_steps, topk, num_draft_tokens) =
+        auto_triple(standalone, Some(architecture), NEWEST_SGLANG).unwrap_or(CHAIN);
     TreeShape { num_steps, topk, num_draft_tokens }
 }
 

@@ -44,6 +44,50 @@ pub fn algorithm_of_vllm(method: &str) -> Option<&'static str> {
     METHODS.iter().find(|(_, one)| one.name == method || is_mtp && one.name == "mtp").map(|(name, _)| *name)
 }
 
+/// A flag that only one algorithm reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnFlag {
+    /// The flag.
+    pub key: Key,
+    /// The algorithm.
+    pub algorithm: &'static str,
+    /// Whether vLLM reads it too: as a key of the same name in its speculative configuration.
+    pub in_vllm: bool,
+}
+
+/// A flag that SGLang or spectune alone reads.
+const fn own(key: Key, algorithm: &'static str) -> OwnFlag {
+    OwnFlag { key, algorithm, in_vllm: false }
+}
+
+/// A flag that is named after vLLM's key.
+const fn of_vllm(key: Key, algorithm: &'static str) -> OwnFlag {
+    OwnFlag { key, algorithm, in_vllm: true }
+}
+
+/// All flags that only one algorithm reads.
+pub const OWN_FLAGS: [OwnFlag; 14] = [
+    of_vllm(Key::PromptLookupMax, "PROMPT_LOOKUP"),
+    of_vllm(Key::PromptLookupMin, "PROMPT_LOOKUP"),
+    own(Key::PromptLookupMatch, "PROMPT_LOOKUP"),
+    own(Key::SpeculativeDflashBlockSize, "DFLASH"),
+    own(Key::SpeculativeDsparkBlockSize, "DSPARK"),
+    own(Key::SpeculativeNgramCapacity, "NGRAM"),
+    own(Key::SpeculativeNgramMatchType, "NGRAM"),
+    own(Key::SpeculativeNgramMaxBfsBreadth, "NGRAM"),
+    own(Key::SpeculativeNgramMaxTrieDepth, "NGRAM"),
+    own(Key::SpeculativeNgramMinBfsBreadth, "NGRAM"),
+    of_vllm(Key::SuffixDecodingMaxCachedRequests, "SUFFIX"),
+    of_vllm(Key::SuffixDecodingMaxSpecFactor, "SUFFIX"),
+    of_vllm(Key::SuffixDecodingMaxTreeDepth, "SUFFIX"),
+    of_vllm(Key::SuffixDecodingMinTokenProb, "SUFFIX"),
+];
+
+/// The flags that only this algorithm reads.
+pub fn own_flags(algorithm: &str) -> impl Iterator<Item = OwnFlag> + '_ {
+    OWN_FLAGS.into_iter().filter(move |flag| flag.algorithm.eq_ignore_ascii_case(algorithm))
+}
+
 /// The names of the algorithms with a counterpart in vLLM, for messages.
 pub fn vllm_algorithms() -> String {
     METHODS.map(|(name, _)| name).join(", ")
@@ -92,6 +136,17 @@ mod tests {
         }
         assert_eq!(algorithm_of_vllm("deepseek_mtp"), Some("NEXTN"));
         assert_eq!((vllm_method("NGRAM"), algorithm_of_vllm("medusa")), (None, None), "other rules under one name");
+    }
+
+    #[test]
+    fn own_flags_belong_to_algorithms_that_are_known() {
+        let known: Vec<&str> = algorithms().collect();
+        for OwnFlag { key, algorithm, in_vllm } in OWN_FLAGS {
+            assert!(known.contains(&algorithm), "{key:?}");
+            assert!(!in_vllm || vllm_method(algorithm).is_some(), "{key:?}");
+            assert_eq!(own_flags(&algorithm.to_ascii_lowercase()).filter(|own| own.key == key).count(), 1);
+        }
+        assert_eq!(own_flags("STANDALONE").count(), 0);
     }
 
     #[test]

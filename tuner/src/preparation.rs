@@ -450,8 +450,8 @@ fn default(request: &SweepRequest<'_>, file: &SweepFile, nodes: NodeSource) -> R
         return Ok(TreeShape::chain(if models.algorithm.eq_ignore_ascii_case("NEXTN") { 1 } else { 3 }));
     }
     Ok(match &models.model_shape {
-        Some(shape) => default_shape_of(shape)?,
-        None => default_shape(&request.folder.join(&models.target))?,
+        Some(shape) => default_shape_of(shape, &models.algorithm)?,
+        None => default_shape(&request.folder.join(&models.target), &models.algorithm)?,
     })
 }
 

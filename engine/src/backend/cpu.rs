@@ -9,6 +9,7 @@ mod ffn;
 mod layer;
 mod linear;
 mod load;
+mod model;
 mod passes;
 mod prefill;
 mod quality;

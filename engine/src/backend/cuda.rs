@@ -140,6 +140,8 @@ enum SimulationKey {
 struct OpenSlot {
     /// Pages that hold its positions, in order.
     pages: Vec<u32>,
+    /// Number of tokens of a reused prefix.
+    opened_at: usize,
     /// Number of prompt tokens in the cache.
     read: usize,
     /// Number of alternatives whose log-probabilities are requested; `None` for no log-probabilities.
@@ -408,6 +410,7 @@ impl Backend for CudaBackend {
         let logprobs = sampling.logprobs.map(|count| count.min(MOST_CHOICES));
         self.slots[at] = Some(OpenSlot {
             pages,
+            opened_at: cached,
             read: cached,
             logprobs,
             sampling: sampling.clone(),

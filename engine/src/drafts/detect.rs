@@ -31,6 +31,8 @@ pub enum Kind {
         /// Whether a token corrects the next position (DSPARK).
         dspark: bool,
     },
+    /// A whole model.
+    Model,
     /// A multi-token-prediction layer.
     Mtp {
         /// Its family.
@@ -59,16 +61,27 @@ pub fn kind(config: &Config<'_>, target: DraftTarget<'_>, head: Option<&DraftHea
             format!("a {name} head (judging by {sign})"),
             "supported block heads: DFLASH and DSPARK; read as one of these it would draft worse",
         )),
-        Some(DraftHead::Model) => Err(config.unsupported(
-            "a draft without fc.weight",
-            "this looks like a whole model: supported: EAGLE-1/2, EAGLE-3, DFLASH and DSPARK heads and MTP layers",
-        )),
+        Some(DraftHead::Model) => Ok(Kind::Model),
         None => Err(without_layer()),
     }
 }
 
-const SUPPORTED: &str = "supported: EAGLE-1/2, EAGLE-3, DFLASH and DSPARK heads and the MTP layers of DeepSeek-V3, \
-                         GLM-4.5, MiMo and Qwen3.5 in their published layouts";
+const SUPPORTED: &str = "supported: EAGLE-1/2, EAGLE-3, DFLASH and DSPARK heads, the MTP layers of DeepSeek-V3, GLM-4.5, \
+                         MiMo and Qwen3.5 in their published layouts, and whole models (STANDALONE)";
+
+/// If the algorithm is STANDALONE, a checkpoint of a whole model is that model, even if it also contains an MTP layer or
+/// has other attention than heads have.
+pub fn as_asked(config: &Config<'_>, head: Option<DraftHead>, algorithm: Option<&str>) -> Option<DraftHead> {
+    let standalone = algorithm.is_some_and(|name| name.eq_ignore_ascii_case("STANDALONE"));
+    const WHOLE: [&str; 3] =
+        ["model.embed_tokens.weight", "model.layers.0.post_attention_layernorm.weight", "model.norm.weight"];
+    match head {
+        None | Some(DraftHead::Mtp(_)) if standalone && WHOLE.iter().all(|name| config.tensors.has(name)) => {
+            Some(DraftHead::Model)
+        }
+        head => head,
+    }
+}
 
 /// Checks the requested algorithm against the checkpoint.
 pub fn check_algorithm(folder: &Folder, head: &DraftHead, algorithm: &str) -> Result<(), EngineError> {
@@ -77,14 +90,16 @@ pub fn check_algorithm(folder: &Folder, head: &DraftHead, algorithm: &str) -> Re
     match (algorithm.to_ascii_uppercase().as_str(), expected) {
         ("EAGLE" | "NEXTN", "EAGLE" | "NEXTN") => Ok(()),
         (asked, found) if asked == found => Ok(()),
-        ("EAGLE" | "NEXTN" | "EAGLE3" | "DFLASH" | "DSPARK", _) => Err(EngineError::Configuration(format!(
-            "--speculative-algorithm {algorithm}, but {} holds {found} (judging by its tensors); use \
+        ("EAGLE" | "NEXTN" | "EAGLE3" | "DFLASH" | "DSPARK" | "STANDALONE", _) => {
+            Err(EngineError::Configuration(format!(
+                "--speculative-algorithm {algorithm}, but {} holds {found} (judging by its tensors); use \
              --speculative-algorithm {expected}",
-            tidy(folder.path()).display()
-        ))),
+                tidy(folder.path()).display()
+            )))
+        }
         _ => Err(EngineError::Configuration(format!(
             "--speculative-algorithm {algorithm} is not implemented by this engine; it drafts with EAGLE, EAGLE3, \
-             NEXTN, DFLASH and DSPARK"
+             NEXTN, DFLASH, DSPARK and STANDALONE"
         ))),
     }
 }

@@ -40,7 +40,7 @@ fn read(backend: &mut dyn Backend, tokens: &[u32]) -> Result<TextStates, EngineE
     let refused =
         |reason: String| Err(EngineError::InvalidRequest(format!("a text of {} tokens {reason}", tokens.len())));
     let positions = tokens.len().saturating_sub(1);
-    let pages = positions.div_ceil(capacity.page_size.max(1));
+    let pages = (positions + capacity.draft_ahead).div_ceil(capacity.page_size.max(1));
     if positions == 0 {
         return refused("is too short to train on: expected at least 2 tokens".into());
     }

@@ -113,7 +113,7 @@ fn check(options: EngineOptions, shape: TreeShape) {
 #[test]
 fn every_source_works_with_all_that_requests_may_want() {
     let models = RandomModels::write_seeded(21).expect("a folder");
-    for pair in [Pair::Eagle3, Pair::Dflash, Pair::Dspark] {
+    for pair in [Pair::Eagle3, Pair::Dflash, Pair::Dspark, Pair::Standalone] {
         let (options, shape) = with_head(&models, pair);
         check(options, shape);
     }

@@ -7,6 +7,7 @@ use std::{fs::File, io::Read};
 
 use launch::{Launch, Setting};
 use schemas::{
+    drafting::OWN_FLAGS,
     flags::{Key, SGLANG_ATTENTION_BACKENDS},
     tree::TreeShape,
 };
@@ -100,6 +101,10 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if let Some(size) = block_size(launch)? {
         options.draft_block_size = Some(size);
     }
+    if let Some(setting) = launch.setting(Key::SpeculativeDraftWindowSize) {
+        let window = count(launch, Key::SpeculativeDraftWindowSize)?.filter(|window| *window > 0);
+        options.draft_window = Some(window.ok_or_else(|| no_sense(setting, "a number of tokens of at least 1"))?);
+    }
     options.text_rule = text::rule(launch, &options)?;
     if let Some(path) = text(Key::SpeculativeTokenMap) {
         options.token_map = Some(path.into());
@@ -111,16 +116,14 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
         options.simulated = Some(Simulated::Length(length));
     }
     // A triple on the command line replaces the whole table of a tuned file.
-    const SHAPE: [Key; 7] = [
+    const SHAPE: [Key; 5] = [
         Key::SpeculativeAlgorithm,
-        Key::SpeculativeDflashBlockSize,
         Key::SpeculativeDraftModelPath,
-        Key::SpeculativeDsparkBlockSize,
         Key::SpeculativeEagleTopk,
         Key::SpeculativeNumDraftTokens,
         Key::SpeculativeNumSteps,
     ];
-    if SHAPE.iter().any(|key| launch.has(*key)) || text::is_given(launch) {
+    if SHAPE.into_iter().chain(OWN_FLAGS.map(|own| own.key)).any(|key| launch.has(key)) {
         options.policy = ShapePolicy::fixed(shape(launch, &options)?);
     }
     if let Some(policy) = adaptive(launch)? {
@@ -166,9 +169,10 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
     }
     let shape = match (steps, topk, drafts) {
         (None, None, None) => {
+            let algorithm = options.algorithm.as_deref().unwrap_or_default();
             return match &options.model_shape {
-                Some(shape) => default_shape_of(shape),
-                None => default_shape(&options.model_path),
+                Some(shape) => default_shape_of(shape, algorithm),
+                None => default_shape(&options.model_path, algorithm),
             };
         }
         (Some(steps), None | Some(1), None) => TreeShape::new(steps, 1, steps.saturating_add(1)),

@@ -31,6 +31,7 @@ fn flags_become_options() {
     check("--simulate-accept-length 2.5", |options| options.simulated = Some(Simulated::Length(2.5)));
     check("--load-format safetensors", |_| {});
     check("--load-format dummy", |options| options.load_format = LoadFormat::Dummy);
+    check("--speculative-draft-window-size 512", |options| options.draft_window = Some(512));
     check("--speculative-draft-model-path d --speculative-num-steps 2", |options| {
         options.draft_model_path = Some("d".into());
         options.policy = ShapePolicy::fixed(TreeShape::chain(2));
@@ -44,6 +45,18 @@ fn a_published_shape_needs_no_folder() {
     let options = options(line).expect("it is complete");
     assert_eq!(options.model_shape.as_deref(), Some("llama-3.1-8b"));
     assert_eq!(options.policy, ShapePolicy::fixed(TreeShape::chain(3)));
+}
+
+#[test]
+fn a_whole_model_drafts_the_chain_that_sglang_chooses() {
+    let line = "--load-format dummy --model-shape llama-3.1-8b --speculative-draft-model-path llama-3.2-1b";
+    let shape = |algorithm: &str| {
+        let options = options(&format!("{line} --speculative-algorithm {algorithm}")).expect("it is complete");
+        options.policy.shape(1).to_string()
+    };
+    assert_eq!([shape("STANDALONE"), shape("standalone"), shape("EAGLE3")], ["3,1,4", "3,1,4", "5,4,8"]);
+    let refused = options("--model-path m --speculative-draft-window-size 0").err().expect("no window").to_string();
+    assert!(refused.contains("at least 1"), "{refused}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use schemas::tree::TreeShape;
 
 use super::{Acceptance, ReplayText, Told, expected::Chances, family::Family, kept::Kept};
 use crate::{
-    backend::{Backend, PageId, PrefillChunk, ReplayPlace, Slot, TargetStates, Wanted, expect_finite},
+    backend::{Backend, Capacity, PageId, PrefillChunk, ReplayPlace, Slot, TargetStates, Wanted, expect_finite},
     error::EngineError,
 };
 
@@ -36,9 +36,10 @@ struct Walk {
     counted: Acceptance,
 }
 
-/// Number of pages for the positions of a text. The last token is never in a cache.
-pub fn pages(text: &ReplayText, page_size: usize) -> usize {
-    text.tokens.len().saturating_sub(1).div_ceil(page_size.max(1))
+/// Number of pages for the positions of a text. The last token is in no cache but that of a draft that is ahead.
+pub fn pages(text: &ReplayText, capacity: Capacity) -> usize {
+    let positions = text.tokens.len().saturating_sub(1) + capacity.draft_ahead;
+    positions.div_ceil(capacity.page_size.max(1))
 }
 
 impl<'a> Group<'a> {
@@ -57,7 +58,7 @@ impl<'a> Group<'a> {
         let speculates = shapes.iter().any(|shape| !shape.is_off());
         let (mut count, mut next_page) = (0, 0);
         for text in texts.iter().take(capacity.slots) {
-            let pages = next_page..next_page + pages(text, capacity.page_size);
+            let pages = next_page..next_page + pages(text, capacity);
             next_page = pages.end;
             if next_page > capacity.pages {
                 break;

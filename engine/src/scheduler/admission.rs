@@ -10,7 +10,7 @@ use crate::{
 pub struct Limits {
     /// The device's capacity.
     pub capacity: Capacity,
-    /// Number of nodes of the largest tree.
+    /// Number of positions that a round can fill: the nodes of the largest tree, and those at which the draft is ahead.
     pub tree: usize,
     /// Maximum number of tokens per round.
     pub tokens_a_round: usize,

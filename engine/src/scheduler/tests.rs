@@ -27,6 +27,7 @@ const END: u32 = 0;
 
 const CAPACITY: Capacity = Capacity {
     snapshots: None,
+    draft_ahead: 0,
     slots: 4,
     pages: 64,
     page_size: 4,

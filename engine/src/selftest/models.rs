@@ -2,6 +2,7 @@
 
 mod blocks;
 mod gpt_oss;
+mod standalone;
 
 use std::{
     collections::BTreeMap,
@@ -51,10 +52,12 @@ pub enum Pair {
     Dflash,
     /// The same with a DSPARK head.
     Dspark,
+    /// The same with a whole model that drafts.
+    Standalone,
 }
 
 /// All pairs.
-pub const PAIRS: [Pair; 11] = [
+pub const PAIRS: [Pair; 12] = [
     Pair::Eagle3,
     Pair::Eagle,
     Pair::Qwen3Moe,
@@ -66,6 +69,7 @@ pub const PAIRS: [Pair; 11] = [
     Pair::GptOss,
     Pair::Dflash,
     Pair::Dspark,
+    Pair::Standalone,
 ];
 
 const HIDDEN: usize = 48;
@@ -111,12 +115,13 @@ impl Pair {
             Self::Glm | Self::Mimo | Self::DeepSeek | Self::Qwen35 | Self::Qwen35Moe => "NEXTN",
             Self::Dflash => "DFLASH",
             Self::Dspark => "DSPARK",
+            Self::Standalone => "STANDALONE",
         }
     }
 
     fn target(self) -> &'static str {
         match self {
-            Self::Eagle3 | Self::Eagle | Self::Dflash | Self::Dspark => "llama",
+            Self::Eagle3 | Self::Eagle | Self::Dflash | Self::Dspark | Self::Standalone => "llama",
             Self::Qwen3Moe => "qwen3_moe",
             Self::Glm => "glm4_moe",
             Self::Mimo => "mimo",
@@ -136,7 +141,9 @@ impl Pair {
 impl fmt::Display for Pair {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Eagle3 | Self::Eagle | Self::Dflash | Self::Dspark => formatter.write_str(self.algorithm()),
+            Self::Eagle3 | Self::Eagle | Self::Dflash | Self::Dspark | Self::Standalone => {
+                formatter.write_str(self.algorithm())
+            }
             _ => write!(formatter, "{} of {}", self.algorithm(), self.target()),
         }
     }
@@ -207,6 +214,12 @@ impl RandomModels {
             let tensors = shapes(blocks::spec(pair).tensors(VOCABULARY).all());
             save(&models.folder.join(pair.algorithm()), with(&base, blocks::config(pair)), tensors, seed)?;
         }
+        save(
+            &models.folder.join(Pair::Standalone.algorithm()),
+            standalone::config(),
+            shapes(standalone::spec().tensors().all()),
+            seed,
+        )?;
         Ok(models)
     }
 
@@ -238,7 +251,9 @@ impl Drop for RandomModels {
 /// The part of a target's config.json that depends on its family.
 fn config(pair: Pair) -> Value {
     match pair {
-        Pair::Eagle3 | Pair::Eagle | Pair::Dflash | Pair::Dspark => json!({"architectures": ["LlamaForCausalLM"]}),
+        Pair::Eagle3 | Pair::Eagle | Pair::Dflash | Pair::Dspark | Pair::Standalone => {
+            json!({"architectures": ["LlamaForCausalLM"]})
+        }
         Pair::Qwen3Moe => json!({
             "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": EXPERTS,
             "num_experts_per_tok": EXPERTS_PER_TOKEN, "moe_intermediate_size": EXPERT_INTERMEDIATE,

@@ -75,8 +75,10 @@ impl DraftSpec {
     /// Which kind of attention has no cache in this format.
     pub fn with_cache(&self, format: CacheFormat) -> Result<Self, &'static str> {
         let mut draft = self.clone();
-        if let Self::Recurrent(recurrent) = &mut draft {
-            recurrent.layer = recurrent.layer.with_cache(format)?;
+        match &mut draft {
+            Self::Recurrent(recurrent) => recurrent.layer = recurrent.layer.with_cache(format)?,
+            Self::Model(model) => *model = model.with_cache(format)?,
+            Self::Block(_) | Self::Text(_) => {}
         }
         Ok(draft)
     }

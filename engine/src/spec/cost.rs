@@ -79,6 +79,9 @@ pub struct ModelCost {
     pub draft_level: PassCost,
     /// Bytes per token of the context in the draft's cache.
     pub draft_cache_row: u64,
+    /// The part of [`draft_cache_row`](Self::draft_cache_row) that belongs to layers with a window.
+    #[serde(default)]
+    pub draft_windowed: Option<WindowedCache>,
     /// Bytes of one value.
     pub element: u64,
 }
@@ -255,6 +258,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.cost(target, element),
             Self::Block(block) => block.cost(target, element),
+            Self::Model(model) => model.cost(element),
             Self::Text(_) => PassCost::default(),
         }
     }
@@ -264,14 +268,14 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.extension_cost(target, element),
             Self::Block(block) => block.extension_cost(target, element),
-            Self::Text(_) => PassCost::default(),
+            Self::Model(_) | Self::Text(_) => PassCost::default(),
         }
     }
 
     /// The additional cost of each depth of a tree: see [`ModelCost::draft_level`].
     pub fn level_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
         match self {
-            Self::Recurrent(_) | Self::Text(_) => PassCost::default(),
+            Self::Recurrent(_) | Self::Model(_) | Self::Text(_) => PassCost::default(),
             Self::Block(block) => block.level_cost(target, element),
         }
     }
@@ -280,6 +284,7 @@ impl DraftSpec {
     pub fn weight_bytes(&self, target: &TargetSpec, element: usize) -> u64 {
         match self {
             Self::Recurrent(recurrent) => recurrent.weight_bytes(target, element),
+            Self::Model(model) => model.weight_bytes(element),
             Self::Text(_) => 0,
             Self::Block(block) => {
                 let tensors = block.tensors(target.vocabulary);
@@ -372,6 +377,7 @@ impl ModelCost {
             draft_extension: draft.map(|draft| draft.extension_cost(target, element)).unwrap_or_default(),
             draft_level: draft.map(|draft| draft.level_cost(target, element)).unwrap_or_default(),
             draft_cache_row: draft.map_or(0, |draft| draft.cache_row(element)),
+            draft_windowed: draft.and_then(|draft| draft.windowed_cache(element)),
             element: element as u64,
         }
     }
@@ -379,13 +385,12 @@ impl ModelCost {
     /// Bytes that a pass of the target reads per token of a context of this many tokens: less than
     /// [`target_cache_row`](Self::target_cache_row) where layers with a window do not see all of it.
     pub fn target_row_read(&self, context: f64) -> f64 {
-        let row = self.target_cache_row as f64;
-        match self.target_windowed {
-            Some(WindowedCache { row: part, window }) if context > window as f64 => {
-                row - part as f64 * (1.0 - window as f64 / context)
-            }
-            _ => row,
-        }
+        row_read(self.target_cache_row, self.target_windowed, context)
+    }
+
+    /// The same of a pass of the draft.
+    pub fn draft_row_read(&self, context: f64) -> f64 {
+        row_read(self.draft_cache_row, self.draft_windowed, context)
     }
 
     /// Minimum number of bytes that a round of a batch reads, with `context` tokens per request.
@@ -410,7 +415,7 @@ impl ModelCost {
         }
         let accepted = batch * (shape.num_steps + 1);
         let (passes, rows) = self.nodes.passes(shape);
-        let context = cached * self.draft_cache_row as f64;
+        let context = cached * self.draft_row_read(context as f64);
         all.extend(vec![reading(draft(batch * rows), context); passes]);
         match self.nodes {
             // The extension over the accepted tokens is a pass, which replaces that of the first step.
@@ -422,6 +427,16 @@ impl ModelCost {
             }
         }
         all
+    }
+}
+
+/// Bytes that a pass reads per token of a context, of caches with this many bytes per token of which some have a window.
+fn row_read(row: u64, windowed: Option<WindowedCache>, context: f64) -> f64 {
+    match windowed {
+        Some(WindowedCache { row: part, window }) if context > window as f64 => {
+            row as f64 - part as f64 * (1.0 - window as f64 / context)
+        }
+        _ => row as f64,
     }
 }
 

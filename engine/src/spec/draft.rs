@@ -2,7 +2,7 @@
 
 use schemas::tree::NodeSource;
 
-use super::{BlockSpec, LayerSpec, RecurrentSpec, TensorSpec, TextSpec, VocabularySource};
+use super::{BlockSpec, LayerSpec, RecurrentSpec, TargetSpec, TensorSpec, TextSpec, VocabularySource};
 use crate::error::EngineError;
 
 /// A draft, by how it fills the pool of proposals.
@@ -12,6 +12,8 @@ pub enum DraftSpec {
     Recurrent(RecurrentSpec),
     /// A pass over all positions of a block at once: DFLASH and DSPARK heads.
     Block(BlockSpec),
+    /// A whole small model with a cache of its own, which reads nothing of the target: SGLang's STANDALONE.
+    Model(TargetSpec),
     /// Look-ups in texts, without weights: n-gram, suffix, SGLang's trie.
     Text(TextSpec),
 }
@@ -20,7 +22,7 @@ impl DraftSpec {
     /// What fills the pool of its trees, and so what a shape means.
     pub fn nodes(&self) -> NodeSource {
         match self {
-            Self::Recurrent(_) => NodeSource::Beams,
+            Self::Recurrent(_) | Self::Model(_) => NodeSource::Beams,
             Self::Block(block) => NodeSource::Block(block.block),
             Self::Text(text) => text.nodes(),
         }
@@ -31,6 +33,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.algorithm(),
             Self::Block(block) => block.algorithm(),
+            Self::Model(_) => "STANDALONE",
             Self::Text(text) => text.algorithm(),
         }
     }
@@ -40,7 +43,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.captured(),
             Self::Block(block) => &block.features.at,
-            Self::Text(_) => &[],
+            Self::Model(_) | Self::Text(_) => &[],
         }
     }
 
@@ -49,6 +52,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.hidden(),
             Self::Block(block) => block.hidden(),
+            Self::Model(model) => model.hidden,
             Self::Text(_) => 0,
         }
     }
@@ -57,8 +61,15 @@ impl DraftSpec {
     pub fn state_width(&self) -> usize {
         match self {
             Self::Recurrent(recurrent) => recurrent.hidden(),
+            Self::Model(model) => model.hidden,
             Self::Block(_) | Self::Text(_) => 0,
         }
+    }
+
+    /// Number of positions by which the place of a token in its cache is ahead of a head's: a head keeps what it makes of
+    /// a token and of the state before it at the position of that state, a whole model at the token's own position.
+    pub fn ahead(&self) -> usize {
+        usize::from(matches!(self, Self::Model(_)))
     }
 
     /// Values kept per row of a target of this width, for the draft to read.
@@ -66,7 +77,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.feature_width(target_hidden),
             Self::Block(block) => block.features.width(),
-            Self::Text(_) => 0,
+            Self::Model(_) | Self::Text(_) => 0,
         }
     }
 
@@ -81,6 +92,10 @@ impl DraftSpec {
         match self {
             Self::Recurrent(RecurrentSpec { head, vocabulary, head_rows, .. })
             | Self::Block(BlockSpec { head, vocabulary, head_rows, .. }) => (*head, *vocabulary, *head_rows),
+            Self::Model(model) => {
+                let head = if model.tied { VocabularySource::Embedding } else { VocabularySource::Own };
+                (head, model.vocabulary, model.head_rows)
+            }
             Self::Text(_) => (VocabularySource::Target, 0, 0),
         }
     }
@@ -89,7 +104,7 @@ impl DraftSpec {
     pub fn tokens(&self) -> Option<&[u32]> {
         match self {
             Self::Recurrent(RecurrentSpec { tokens, .. }) | Self::Block(BlockSpec { tokens, .. }) => tokens.as_deref(),
-            Self::Text(_) => None,
+            Self::Model(_) | Self::Text(_) => None,
         }
     }
 
@@ -98,6 +113,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.tensors(target_vocabulary).all().into_iter().cloned().collect(),
             Self::Block(block) => block.tensors(target_vocabulary).all().into_iter().cloned().collect(),
+            Self::Model(model) => model.tensors().all().into_iter().cloned().collect(),
             Self::Text(_) => Vec::new(),
         }
     }
@@ -108,6 +124,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => Self::Recurrent(RecurrentSpec { tokens: None, ..recurrent.clone() }),
             Self::Block(block) => Self::Block(BlockSpec { tokens: None, ..block.clone() }),
+            Self::Model(model) => Self::Model(model.clone()),
             Self::Text(text) => Self::Text(*text),
         }
     }
@@ -117,6 +134,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => vec![&recurrent.layer],
             Self::Block(block) => block.layers.iter().map(|layer| &layer.layer).collect(),
+            Self::Model(model) => model.layers.iter().collect(),
             Self::Text(_) => Vec::new(),
         }
     }
@@ -127,6 +145,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => Self::Recurrent(recurrent.in_plain()),
             Self::Block(block) => Self::Block(block.in_plain()),
+            Self::Model(model) => Self::Model(model.in_plain()),
             Self::Text(text) => Self::Text(*text),
         }
     }
@@ -139,6 +158,7 @@ impl DraftSpec {
                 (one.layer, one.features) == (other.layer, other.features)
             }
             (Self::Block(one), Self::Block(other)) => one == BlockSpec { tokens: one.tokens.clone(), ..other },
+            (Self::Model(one), Self::Model(other)) => one == other,
             (Self::Text(one), Self::Text(other)) => one == other,
             _ => false,
         }
@@ -152,6 +172,7 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => Ok(recurrent),
             Self::Block(block) => Err(EngineError::Configuration(format!("{what} a {} head", block.algorithm()))),
+            Self::Model(_) => Err(EngineError::Configuration(format!("{what} a whole model (STANDALONE)"))),
             Self::Text(text) => Err(EngineError::Configuration(format!("{what} {}", text.algorithm()))),
         }
     }

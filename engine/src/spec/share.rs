@@ -104,6 +104,11 @@ impl DraftSpec {
         match self {
             Self::Recurrent(recurrent) => recurrent.of_rank(ranks, splits_layers).map(Self::Recurrent),
             Self::Block(block) => block.of_rank(ranks, splits_layers).map(Self::Block),
+            Self::Model(model) => {
+                let part = model.of_rank(ranks)?;
+                let layers = if splits_layers { part.layers } else { model.layers.clone() };
+                Ok(Self::Model(TargetSpec { layers, ..part }))
+            }
             Self::Text(text) => Ok(Self::Text(*text)),
         }
     }

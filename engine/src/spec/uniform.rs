@@ -26,6 +26,7 @@ impl DraftSpec {
         match &mut self {
             Self::Recurrent(recurrent) => recurrent.layer.make_uniform(),
             Self::Block(block) => block.layers.iter_mut().for_each(|layer| layer.layer.make_uniform()),
+            Self::Model(model) => model.layers.iter_mut().for_each(LayerSpec::make_uniform),
             Self::Text(_) => {}
         }
         self

@@ -10,8 +10,9 @@ use super::{
 };
 use crate::{
     chain_tables::{self, VLLM_SCHEDULE},
-    drafting::{VllmMethod, vllm_method},
-    flags::{Key, vllm},
+    drafting::{VllmMethod, own_flags, vllm_method},
+    flags::{Key, Takes, vllm},
+    launch_file::LaunchFile,
     quoting::quoted,
 };
 
@@ -84,7 +85,9 @@ pub fn command(request: ExportRequest<'_>) -> Result<Exported, ExportError> {
 /// Writes the flags of the launch that vLLM has too.
 fn flags(text: &mut String, request: ExportRequest<'_>, remarks: &mut Remarks) {
     let mut left_out = Vec::new();
-    for flag in words::of(&request.tuning.launch) {
+    let launch = &request.tuning.launch;
+    let in_json: Vec<Key> = json_flags(launch).map(|flag| flag.key).collect();
+    for flag in words::of(launch) {
         let name = flag.key.flag().name;
         match SAME.iter().find(|(key, _)| *key == flag.key) {
             Some((_, name)) => {
@@ -94,7 +97,7 @@ fn flags(text: &mut String, request: ExportRequest<'_>, remarks: &mut Remarks) {
                 }
             }
             // The model is the command's own argument; the algorithm, its draft and the shape are in the JSON.
-            None if flag.key == Key::ModelPath || name.starts_with("speculative-") => {}
+            None if flag.key == Key::ModelPath || name.starts_with("speculative-") || in_json.contains(&flag.key) => {}
             // Written by the caller: the requested batch size takes precedence, and capture sizes depend on the chain.
             None if matches!(flag.key, Key::MaxRunningRequests | Key::CudaGraphBs | Key::CudaGraphMaxBs) => {}
             None if flag.key == Key::PageSize => match block_size(&flag.words) {
@@ -205,5 +208,21 @@ fn speculative_config(
         let ranges = schedule.ranges.iter().copied();
         config.insert(VLLM_SCHEDULE.into(), chain_tables::vllm_schedule(ranges));
     }
+    for flag in json_flags(launch) {
+        let word = flag.words.concat();
+        let number = match flag.key.flag().takes {
+            Takes::Integer => word.parse::<i64>().ok().map(Value::from),
+            Takes::Number => word.parse::<f64>().ok().map(Value::from),
+            _ => None,
+        };
+        config.insert(flag.key.flag().name.replace('-', "_"), number.unwrap_or(Value::String(word)));
+    }
     Ok(Value::Object(config).to_string())
+}
+
+/// The launch's flags that are keys of vLLM's speculative configuration for its algorithm.
+fn json_flags(launch: &LaunchFile) -> impl Iterator<Item = words::ExportFlag> {
+    let algorithm = launch.speculative_algorithm.as_deref().unwrap_or_default();
+    let keys: Vec<Key> = own_flags(algorithm).filter(|own| own.in_vllm).map(|own| own.key).collect();
+    words::of(launch).into_iter().filter(move |flag| keys.contains(&flag.key))
 }

@@ -115,7 +115,7 @@ macro_rules! with_flags {
             SpeculativeAcceptThresholdSingle speculative_accept_threshold_single sglang Number "Accept a draft token above this target probability; below 1 the output is lossy";
             SpeculativeAdaptive speculative_adaptive ours Nothing "Choose the number of steps at run time";
             SpeculativeAdaptiveConfig speculative_adaptive_config ours Text "File with the candidate steps of adaptive speculation";
-            SpeculativeAlgorithm speculative_algorithm ours Text "EAGLE, EAGLE3, NEXTN, DFLASH, DSPARK, NGRAM, …; spectune also has PROMPT_LOOKUP and SUFFIX; absent means no speculation";
+            SpeculativeAlgorithm speculative_algorithm ours Text "EAGLE, EAGLE3, NEXTN, DFLASH, DSPARK, STANDALONE, NGRAM; spectune also has PROMPT_LOOKUP and SUFFIX; absent means no speculation";
             SpeculativeAttentionMode speculative_attention_mode sglang Choice["prefill", "decode"] "Which half of a split attention backend runs verify and draft extension";
             SpeculativeDflashBlockSize speculative_dflash_block_size ours Integer "DFLASH: tokens per block";
             SpeculativeDraftAttentionBackend speculative_draft_attention_backend sglang Text "Attention kernels of the draft";
@@ -124,7 +124,7 @@ macro_rules! with_flags {
             SpeculativeDraftModelPath speculative_draft_model_path ours Text "The draft: a folder or a Hugging Face id";
             SpeculativeDraftModelQuantization speculative_draft_model_quantization ours Text "Quantisation of the draft's weights; unquant for none";
             SpeculativeDraftModelRevision speculative_draft_model_revision sglang Text "Branch, tag or commit of the draft on the hub";
-            SpeculativeDraftWindowSize speculative_draft_window_size sglang Integer "Window of the draft's attention";
+            SpeculativeDraftWindowSize speculative_draft_window_size ours Integer "Number of tokens that the draft attends to, the last ones";
             SpeculativeDsparkBlockSize speculative_dspark_block_size ours Integer "DSPARK: proposed tokens per block";
             SpeculativeEagleTopk speculative_eagle_topk ours Integer "Branches that each beam proposes at each draft step";
             SpeculativeMoeRunnerBackend speculative_moe_runner_backend sglang Text "Kernels of the draft's experts";

@@ -173,7 +173,8 @@ fn quote(text: &str) -> String {
 /// Number of candidates of a sweep, at least 1: further shards would have nothing to measure.
 fn configurations(file: &SweepFile, path: &Path) -> usize {
     // If the target is not on this machine, its default shape is unknown; it may equal one candidate of the space.
-    let default = default_shape(&schemas::paths::folder_of(path).join(&file.models.target)).unwrap_or(TreeShape::OFF);
+    let target = schemas::paths::folder_of(path).join(&file.models.target);
+    let default = default_shape(&target, &file.models.algorithm).unwrap_or(TreeShape::OFF);
     let of_one = |file: &SweepFile| {
         let nodes = NodeSource::named(&file.models.algorithm);
         let entrants = expand(&file.space, &file.knobs, &[], nodes, default).entrants;

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use super::{CpuBackend, block::BlockDraft, recurrent::Recurrent, source::Source, target::Target};
+use super::{CpuBackend, block::BlockDraft, model::ModelDraft, recurrent::Recurrent, source::Source, target::Target};
 use crate::{
     backend::{
         Capacity,
         state_places::{StateOptions, StatePlaces},
     },
     checkpoint::{Folder, Tensors, Weights},
-    description::{Described, cached, describe},
+    description::{Described, cached, describe, windowed},
     drafts::{DraftFrom, DraftTarget, read_draft},
     error::EngineError,
     memory,
@@ -46,6 +46,7 @@ pub(super) fn load_draft(weights: &Weights, spec: DraftSpec, target: &Target) ->
     Ok(match spec {
         DraftSpec::Recurrent(spec) => Box::new(Recurrent::load(weights, spec, target)?),
         DraftSpec::Block(spec) => Box::new(BlockDraft::load(weights, spec, target)?),
+        DraftSpec::Model(spec) => Box::new(ModelDraft::load(weights, spec)?),
         DraftSpec::Text(spec) => Box::new(spec),
     })
 }
@@ -67,6 +68,7 @@ pub(super) fn other_draft(
     let spec = read_draft(&own, &weights, DraftTarget { folder: &folder, spec: target.spec() }, options)?;
     let stored = StoredIn::Checkpoint(Tensors::new(&weights));
     let spec = quantised_draft(spec, stored, options.draft_quantization, options.fp8_compute())?;
+    let spec = windowed(spec, options.draft_window)?;
     let spec = cached("draft", options.kv_cache, |format| spec.with_cache(format))?;
     check_draft(&spec, &loaded.spec(), own.path())?;
     load_draft(&weights, spec, target)
@@ -132,7 +134,9 @@ fn capacity(
     context_length: usize,
 ) -> Result<Capacity, EngineError> {
     let tree = options.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);
-    let wanted = (context_length + tree).div_ceil(options.page_size).saturating_mul(options.max_running_requests);
+    let draft_ahead = draft.map_or(0, Source::ahead);
+    let wanted =
+        (context_length + tree + draft_ahead).div_ceil(options.page_size).saturating_mul(options.max_running_requests);
     let page = CpuBackend::bytes_a_token(target, draft) * options.page_size as u64;
     let share = memory::available().map(|bytes| (bytes as f64 * options.mem_fraction_static) as u64);
     let each = target.spec().state().bytes(ELEMENT);
@@ -159,5 +163,6 @@ fn capacity(
         prefill_chunk: options.chunked_prefill_size.max(1),
         // The CPU runs a round when it is launched, so launching ahead would only run rounds that no request needs.
         rounds_in_flight: 1,
+        draft_ahead,
     })
 }

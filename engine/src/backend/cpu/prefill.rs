@@ -105,14 +105,22 @@ impl CpuBackend {
         let (mut states_behind, mut width) = (Vec::new(), 0);
         let reads = self.follows || states.iter().any(|state| state.trace.is_some());
         if let (Some(draft), true) = (&self.draft, reads) {
-            let mut stack = Stack::default();
+            let (mut stack, ahead) = (Stack::default(), draft.ahead());
             for ((chunk, state), first) in chunks.iter().zip(&states).zip(&first) {
                 let next = chunk.next.unwrap_or_else(|| first_token(first));
                 let shifted: Vec<u32> = chunk.tokens.iter().skip(1).copied().chain([next]).collect();
-                stack.push_causal(&shifted, chunk.start, &state.rows);
+                state.rows_before(chunk.start + chunk.tokens.len() + ahead)?;
+                // The first token of a sequence, and the one after a reused prefix, follow no piece that has read them.
+                stack.push_causal(&chunk.tokens[..ahead], chunk.start, &state.rows);
+                stack.push_causal(&shifted, chunk.start + ahead, &state.rows);
             }
-            states_behind = draft.read(&pass, &stack, &mut self.draft_caches);
             width = draft.state_width();
+            states_behind = draft.read(&pass, &stack, &mut self.draft_caches);
+            if ahead > 0 {
+                let firsts: Vec<usize> =
+                    lasts.iter().zip(chunks).map(|(last, chunk)| last + 1 - chunk.tokens.len()).collect();
+                states_behind = without_firsts(&states_behind, width, &firsts);
+            }
         }
 
         let hidden = self.target.hidden_size();
@@ -147,4 +155,13 @@ impl CpuBackend {
         };
         rows.chunks(LOGIT_ROWS).flat_map(some).collect()
     }
+}
+
+/// States of rows without those of the tokens at the starts of pieces, of which each piece has one more row: `firsts` are
+/// the indices of the pieces' first rows among the rest.
+fn without_firsts(states: &[f32], width: usize, firsts: &[usize]) -> Vec<f32> {
+    let skipped = firsts.iter().enumerate().map(|(piece, first)| first + piece);
+    let skipped: std::collections::BTreeSet<usize> = skipped.collect();
+    let rows = states.chunks_exact(width.max(1)).enumerate();
+    rows.filter(|(row, _)| !skipped.contains(row)).flat_map(|(_, state)| state).copied().collect()
 }

@@ -114,7 +114,7 @@ impl CpuBackend {
             for (state, place) in states.iter().zip(places) {
                 let last = place.position.checked_sub(1);
                 let kept = last.and_then(|last| state.trace.as_ref()?.draft_row(width, last));
-                let (Some(prefix), Some(kept)) = (state.rows.get(..place.position), kept) else {
+                let (Some(prefix), Some(kept)) = (state.rows.get(..place.position + draft.ahead()), kept) else {
                     return Err(not_kept(place.slot, place.position));
                 };
                 let followed = Some((place.text, place.wanted));

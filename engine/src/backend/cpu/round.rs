@@ -82,7 +82,8 @@ impl CpuBackend {
         let mut roots = Vec::with_capacity(states.len());
         for (slot, state) in slots.iter().zip(&states) {
             let drafted = followed(*slot, state)?;
-            roots.push(Root { token: state.root, prefix: &state.rows[..state.length], state: drafted, followed: None });
+            let prefix = state.rows_before(state.length + draft.ahead())?;
+            roots.push(Root { token: state.root, prefix, state: drafted, followed: None });
         }
         let pools = draft.pools(&mut self.draft_caches, scratch, &[shape], &roots);
         Ok(pools.iter().zip(&states).map(|(pool, state)| pool.tree(shape, state.root)).collect())
@@ -203,7 +204,8 @@ impl CpuBackend {
         for (slot, state) in late.iter().zip(&states) {
             followed(*slot, state)?;
             let PendingDraft { tokens, pass } = &state.pending;
-            stack.push_causal(tokens, state.length - tokens.len(), &state.rows);
+            state.rows_before(state.length + draft.ahead())?;
+            stack.push_causal(tokens, state.length - tokens.len() + draft.ahead(), &state.rows);
             all.hidden.extend(&pass.hidden);
             all.captured.extend(&pass.captured);
             lasts.push(stack.len() - 1);

@@ -69,6 +69,13 @@ impl SlotState {
         self.rows.extend(pages.iter().flat_map(|page| page.0 * page_size..(page.0 + 1) * page_size));
     }
 
+    /// The cache rows of the first positions.
+    pub fn rows_before(&self, end: usize) -> Result<&[u32], EngineError> {
+        self.rows
+            .get(..end)
+            .ok_or_else(|| EngineError::Device(format!("{end} positions do not fit in {} cache rows", self.rows.len())))
+    }
+
     /// Cache rows for the `count` positions after the sequence.
     pub fn rows_ahead(&self, count: usize) -> Result<&[u32], EngineError> {
         self.rows.get(self.length..self.length + count).ok_or_else(|| {

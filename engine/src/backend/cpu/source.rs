@@ -32,8 +32,13 @@ pub trait Source: Debug + Send + Sync {
     /// Number of values that it keeps of a sequence in addition to its caches: its state after the last position.
     fn state_width(&self) -> usize;
 
-    /// Processes positions of sequences: the target's output at them, and in `stack` the token after each. Returns the
-    /// state after each of them, `[rows, state width]`.
+    /// Number of positions by which its cache is ahead of a head's: see [`DraftSpec::ahead`].
+    fn ahead(&self) -> usize {
+        self.spec().ahead()
+    }
+
+    /// Processes positions of sequences: the target's output at them, and in `stack` the token after each, at the
+    /// position of its cache row. Returns the state after each of them, `[rows, state width]`.
     fn read(&self, pass: &Pass, stack: &Stack<'_>, caches: &mut [Cache]) -> Vec<f32>;
 
     /// The pool after each root, from which the trees of all of these shapes can be chosen; they are of one family
@@ -46,7 +51,8 @@ pub trait Source: Debug + Send + Sync {
 pub struct Root<'a> {
     /// The last token, which the target has not processed.
     pub token: u32,
-    /// The cache rows of all positions before the root.
+    /// The draft's cache rows of all tokens that it has processed: as many as there are positions before the root, and
+    /// the root's own for a draft whose cache is ahead.
     pub prefix: &'a [u32],
     /// The draft's state after the last of them.
     pub state: &'a [f32],

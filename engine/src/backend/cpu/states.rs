@@ -13,10 +13,12 @@ const ELEMENT: usize = size_of::<f32>();
 impl CpuBackend {
     /// The layout of the kept states of a position.
     pub(super) fn kept_row(&self) -> Option<StateRow> {
-        let captured = self.draft.as_ref()?.captured();
-        let hidden = self.target.hidden_size() * ELEMENT;
-        let (features, last) = if captured.is_empty() { (hidden, 0) } else { (captured.len() * hidden, hidden) };
-        Some(StateRow { element: "float32".into(), captured: captured.to_vec(), features, last })
+        let draft = self.draft.as_ref()?.spec();
+        let hidden = self.target.hidden_size();
+        // If the draft's feature is the final state, it is kept only once.
+        let last = if draft.sees_final() { 0 } else { hidden * ELEMENT };
+        let features = draft.feature_width(hidden) * ELEMENT;
+        Some(StateRow { element: "float32".into(), captured: draft.captured().to_vec(), features, last })
     }
 
     /// Appends the states that a pass has computed for pieces.
@@ -28,7 +30,7 @@ impl CpuBackend {
         to: &mut Vec<u8>,
     ) -> Result<(), EngineError> {
         let row = self.kept_row().ok_or_else(not_of_a_text)?;
-        let features = if row.captured.is_empty() { &pass.hidden } else { &pass.captured };
+        let features = if row.last == 0 { &pass.hidden } else { &pass.captured };
         let mut first = 0;
         for (chunk, state) in chunks.iter().zip(states) {
             let last = last_rows(&row, chunk, state)?;
@@ -56,7 +58,7 @@ impl CpuBackend {
         for (chunk, state) in chunks.iter().zip(states) {
             let last = last_rows(&row, chunk, state)?;
             let count = chunk.tokens.len();
-            let features = if row.captured.is_empty() { &mut hidden } else { &mut captured };
+            let features = if row.last == 0 { &mut hidden } else { &mut captured };
             from = decode(from, &mut features[of(first, &(0..count), row.features)])?;
             from = decode(from, &mut hidden[of(first, &last, row.last)])?;
             first += count;

@@ -3,6 +3,7 @@
 
 mod blocks;
 mod families;
+mod standalone;
 
 use std::path::{Path, PathBuf};
 
@@ -73,6 +74,7 @@ fn backend(name: &str, page_size: usize, slots: usize) -> CpuBackend {
         vocab_size: target.vocab_size(),
         prefill_chunk: CONTEXT,
         rounds_in_flight: 1,
+        draft_ahead: draft.as_deref().map_or(0, Source::ahead),
     };
     CpuBackend::new(target, draft, capacity)
 }

@@ -106,11 +106,13 @@ pub fn load(
     let (models, host_nodes) = without_texts(models);
     let splits_layers = share.is_part() && splits_draft_layers(&models, &options, share.ranks);
     let Models { target: (target_spec, target_weights), draft } = of_rank(models, share, splits_layers)?;
-    check_target(&target_spec, options.element)?;
+    check_model(&target_spec, options.element, "target")?;
     if let Some((draft, _)) = &draft {
         draft.layers().into_iter().try_for_each(|layer| check_layer(layer, options.element, "draft"))?;
-        if let DraftSpec::Block(block) = draft {
-            check_block(block, options.element)?;
+        match draft {
+            DraftSpec::Block(block) => check_block(block, options.element)?,
+            DraftSpec::Model(model) => check_model(model, options.element, "draft")?,
+            DraftSpec::Recurrent(_) | DraftSpec::Text(_) => {}
         }
     }
     let draft_spec = draft.as_ref().map(|(spec, _)| spec);
@@ -446,19 +448,19 @@ fn check_block(block: &BlockSpec, element: Element) -> Result<(), EngineError> {
     }
 }
 
-fn check_target(target: &TargetSpec, element: Element) -> Result<(), EngineError> {
-    if let Some(at) = target.odd_layer() {
+fn check_model(model: &TargetSpec, element: Element, whose: &str) -> Result<(), EngineError> {
+    if let Some(at) = model.odd_layer() {
         return Err(EngineError::Configuration(format!(
-            "layer {at} of the target differs from the first in its width, its cache or its rotation: use --device cpu"
+            "layer {at} of the {whose} differs from the first in its width, its cache or its rotation: use --device cpu"
         )));
     }
-    let sizes = target.delta_nets().next().map(|delta| delta.sizes);
-    if target.delta_nets().any(|delta| Some(delta.sizes) != sizes) {
-        return Err(EngineError::Configuration(
-            "the target has linear attention whose sizes differ from layer to layer: use --device cpu".into(),
-        ));
+    let sizes = model.delta_nets().next().map(|delta| delta.sizes);
+    if model.delta_nets().any(|delta| Some(delta.sizes) != sizes) {
+        return Err(EngineError::Configuration(format!(
+            "the {whose} has linear attention whose sizes differ from layer to layer: use --device cpu"
+        )));
     }
-    target.layers.iter().try_for_each(|layer| check_layer(layer, element, "target"))
+    model.layers.iter().try_for_each(|layer| check_layer(layer, element, whose))
 }
 
 /// Checks that there are kernels for a layer.
@@ -638,7 +640,9 @@ fn capacity(
     let page = sizes.cache_row() * options.page_size as u64;
     let left = (budget - weights).min(free - weights - work - tables);
     let widest = options.shapes.iter().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);
-    let wanted = (options.context_length + widest).div_ceil(options.page_size).saturating_mul(options.slots);
+    let draft_ahead = sizes.draft.as_ref().map_or(0, DraftSpec::ahead);
+    let wanted =
+        (options.context_length + widest + draft_ahead).div_ceil(options.page_size).saturating_mul(options.slots);
     let each = sizes.target.state().bytes(options.element.bytes());
     let states = StatePlaces::within(Some(left), options.states, options.slots, each, wanted)?;
     let left = left - states.bytes;
@@ -657,6 +661,7 @@ fn capacity(
         vocab_size: sizes.target.vocabulary,
         prefill_chunk: options.prefill_chunk,
         rounds_in_flight: ROUNDS_IN_FLIGHT,
+        draft_ahead,
     })
 }
 

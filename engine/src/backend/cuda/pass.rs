@@ -5,6 +5,7 @@ mod block;
 mod draft;
 mod layers;
 mod logits;
+mod model;
 mod recurrent;
 mod target;
 

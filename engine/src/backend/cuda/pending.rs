@@ -30,6 +30,10 @@ impl Machine {
         self.kernels.keep_pending(self.pending_tokens(), self.capacity.slots + 1, arrays.pass(), place, batch)?;
         let (to, from) = (self.pending_rows(draft), self.feature_rows(draft, work));
         let source = Some(arrays.source.slice());
+        if self.feature_width(draft) == 0 {
+            // A whole model reads the tokens alone.
+            return Ok(());
+        }
         self.kernels.gather_rows(to, Some(place), from, source, batch, self.feature_width(draft))
     }
 

@@ -10,7 +10,7 @@ use super::{
     machine::{Pass, PromptPiece},
     played::PLACE_WORDS,
     prefill_staging::prefill_staging_of,
-    weights::DraftWeights,
+    weights::{DraftWeights, Stepwise},
     workspace::WorkspaceShape,
 };
 use crate::{
@@ -233,7 +233,7 @@ impl CudaBackend {
         match kept {
             Some(TargetStates::In(from)) => self.take_in(chunks, lasts, from)?,
             kept => {
-                self.machine.target_pass(self.prompt_pass(&pieces(chunks)))?;
+                self.machine.target_pass(self.prompt_pass(&pieces(chunks, 0)))?;
                 if let Some(TargetStates::Out(to)) = kept {
                     self.give_out(chunks, lasts, to)?;
                 }
@@ -246,6 +246,7 @@ impl CudaBackend {
             self.hand_out_first(first)?;
             self.keep_prompt_logprobs(chunks, lasts)?;
         }
+        self.read_starts(place, chunks, &columns)?;
         self.send_first(place, chunks, lasts)?;
         self.prefill_draft(place, chunks, &columns)?;
         let slots = &self.machine.slots;
@@ -341,25 +342,75 @@ impl CudaBackend {
             DraftWeights::Block(draft) => {
                 return Ok(self.machine.keep_context(draft, &self.work, from, None, arrays, rows)?);
             }
+            DraftWeights::Model(model) => {
+                self.machine.place_rows(Stepwise::Model(model), arrays, rows, true)?;
+                self.machine.model_pass(model, self.prompt_pass(&pieces(chunks, 1)), 0)?;
+                return self.keep_last(place, chunks, &columns.lasts, true);
+            }
         };
         self.machine.features(draft, &self.work, from, None, rows)?;
-        let pieces = pieces(chunks);
+        let pieces = pieces(chunks, 0);
         let pass = self.prompt_pass(&pieces);
         let read = self.machine.read(draft, pass, arrays.source.slice(), chunks.len(), keeps_all)?;
         let keeps_rows = read.is_some();
-        self.keep_draft(chunks, &columns.lasts)?;
+        self.keep_last(place, chunks, &columns.lasts, keeps_rows)
+    }
+
+    /// Stores the draft's states after the last rows of pieces as those of their slots. They are in `work.states[0]`:
+    /// rows `arrays.source` of all, or alone.
+    fn keep_last(
+        &mut self,
+        place: usize,
+        chunks: &[PrefillChunk<'_>],
+        lasts: &[i32],
+        keeps_rows: bool,
+    ) -> Result<(), EngineError> {
+        self.keep_draft(chunks, lasts)?;
+        let Some(draft) = self.machine.draft.as_ref().and_then(DraftWeights::stepwise) else { return Ok(()) };
+        let arrays = &self.arrays;
         let slots: Vec<i32> = chunks.iter().map(|chunk| chunk.slot.0 as i32).collect();
         self.prefills[place].send(&self.device, arrays.slot.slice(), &slots)?;
         let lasts_at = keeps_rows.then(|| arrays.source.slice());
         Ok(self.machine.keep_state(draft, &self.work, Some(arrays.slot.slice()), lasts_at, chunks.len())?)
     }
+
+    /// Runs a whole model over the first tokens of sequences, and over those after reused prefixes: no row of a piece
+    /// reads them, since each reads the token after its own. Leaves the arrays as they were, except for tokens and slots.
+    fn read_starts(&mut self, place: usize, chunks: &[PrefillChunk<'_>], columns: &Columns) -> Result<(), EngineError> {
+        let traced = chunks.iter().any(|chunk| self.trace_of(chunk.slot).is_some());
+        let reads = self.follows || traced;
+        let Some(DraftWeights::Model(model)) = self.machine.draft.as_ref().filter(|_| reads) else { return Ok(()) };
+        let opens = |chunk: &PrefillChunk<'_>| {
+            let open = self.slots.get(chunk.slot.0 as usize).and_then(Option::as_ref);
+            open.is_some_and(|open| open.opened_at == chunk.start)
+        };
+        let starts = chunks.iter().zip(&columns.lasts).filter(|(chunk, _)| opens(chunk));
+        let rows: Vec<usize> = starts.map(|(chunk, last)| *last as usize + 1 - chunk.tokens.len()).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let arrays = &self.arrays;
+        let some = |column: &[i32]| rows.iter().map(|row| column[*row]).collect::<Vec<i32>>();
+        let placed =
+            [(&arrays.position, &columns.position), (&arrays.write, &columns.write), (&arrays.prefix, &columns.prefix)];
+        let staging = &mut self.prefills[place];
+        for (to, column) in placed.into_iter().chain([(&arrays.token, &columns.token), (&arrays.slot, &columns.slot)]) {
+            staging.send(&self.device, to.slice(), &some(column))?;
+        }
+        let pass = Pass::new(rows.len(), Groups::Even(1), Sees::Positions, arrays, &self.work);
+        self.machine.model_pass(model, pass, 0)?;
+        for (to, column) in placed {
+            staging.send(&self.device, to.slice(), &column[..rows.len()])?;
+        }
+        Ok(())
+    }
 }
 
-/// The slots, positions and sizes of pieces.
-fn pieces(chunks: &[PrefillChunk<'_>]) -> Vec<PromptPiece> {
+/// The slots, positions and sizes of pieces, for a model that is this many positions ahead.
+fn pieces(chunks: &[PrefillChunk<'_>], ahead: usize) -> Vec<PromptPiece> {
     let piece = |chunk: &PrefillChunk<'_>| PromptPiece {
         slot: chunk.slot.0 as usize,
-        start: chunk.start,
+        start: chunk.start + ahead,
         rows: chunk.tokens.len(),
     };
     chunks.iter().map(piece).collect()

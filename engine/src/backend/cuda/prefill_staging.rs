@@ -9,7 +9,7 @@ use crate::error::EngineError;
 const PLACES: usize = 2;
 /// Values that the host sends per row of a pass, and per piece. Not all passes need all of them.
 const PER_ROW: usize = 8;
-const PER_PIECE: usize = 16;
+const PER_PIECE: usize = 24;
 
 /// Memory of one pass over pieces of prompts, from its launch until the place is used again.
 pub struct PrefillStaging {

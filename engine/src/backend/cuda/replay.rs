@@ -17,7 +17,7 @@ use super::{
     limits::LOGIT_ROWS,
     machine::Pass,
     memory::check_shape,
-    weights::{DraftWeights, RecurrentWeights},
+    weights::{DraftWeights, Stepwise},
     workspace::WorkspaceShape,
 };
 use crate::{
@@ -160,7 +160,7 @@ impl CudaBackend {
     }
 
     fn expand(&self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
-        let Some(DraftWeights::Recurrent(draft)) = &self.machine.draft else { return Err(no_draft()) };
+        let draft = self.machine.draft.as_ref().and_then(DraftWeights::stepwise).ok_or_else(no_draft)?;
         let row = self.draft_row()?;
         for (at, place) in places.iter().enumerate() {
             let trace = self.trace_of(place.slot);
@@ -170,19 +170,23 @@ impl CudaBackend {
             let to = self.work.states[0].range(at * row..(at + 1) * row);
             self.device.copy(to, kept.range(from * row..(from + 1) * row))?;
         }
-        let first =
-            self.best(draft, self.machine.proposing(draft, &self.work, None, places.len())?, places.len(), shape.topk)?;
+        let first = self.best(
+            draft,
+            self.machine.ranked_states(draft, &self.work, None, places.len())?,
+            places.len(),
+            shape.topk,
+        )?;
         let prune = |at: usize, tree: &mut Expansion| tree.prune(places[at].text, places[at].wanted);
         let trees = grow(shape, &first, prune, |step, beams| {
             self.lay_out(places, shape, step, beams)?;
+            self.machine.place_rows(draft, &self.arrays, beams.len(), false)?;
             let arrays = &self.arrays;
             let count = beams.chunk_by(|a, b| a.tree == b.tree).count();
             let groups = Groups::Ranges { first: arrays.group_first.slice(), count, largest: shape.topk };
             let pass = Pass::new(beams.len(), groups, arrays.branches(), arrays, &self.work);
             let (from, to) = ((step - 1) % 2, step % 2);
             self.machine.gather_own(pass)?;
-            let x =
-                self.machine.draft_pass(draft, pass, &self.work.states[from], Some(arrays.source.slice()), to, None)?;
+            let x = self.machine.step(draft, pass, &self.work.states[from], Some(arrays.source.slice()), to)?;
             self.best(draft, x, beams.len(), shape.topk)
         })?;
         Ok(trees.into_iter().map(Expansion::into_pool).collect())
@@ -228,11 +232,11 @@ impl CudaBackend {
     }
 
     /// Reads the draft's proposals for rows back to the host.
-    fn best(&self, draft: &RecurrentWeights, x: Rows<'_>, rows: usize, topk: usize) -> Result<Best, EngineError> {
+    fn best(&self, draft: Stepwise<'_>, x: Rows<'_>, rows: usize, topk: usize) -> Result<Best, EngineError> {
         let (ids, logprobs) = (self.round.ids.slice(), self.round.logprobs.slice());
         let head = draft.proposal_head(&self.machine.target);
         self.machine.propose(head, &self.work, x, rows, topk, Proposals { ids, logprobs })?;
-        self.read_best(rows, topk, draft.spec.vocabulary)
+        self.read_best(rows, topk, head.vocabulary)
     }
 
     /// Reads ranked rows back to the host, for a draft that proposes this many tokens.

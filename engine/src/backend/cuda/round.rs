@@ -11,7 +11,7 @@ use schemas::tree::{NodeSource, TextNodes, TreeShape};
 use super::{
     machine::{Machine, Pass},
     part::Part,
-    weights::{DraftWeights, RecurrentWeights},
+    weights::{DraftWeights, Stepwise},
     workspace::{Activations, RoundArrays, RowArrays},
 };
 
@@ -79,7 +79,10 @@ impl Machine {
             }
             match (part, drafting) {
                 (Part::Draft, Some(DraftWeights::Recurrent(draft))) => {
-                    self.draft_trees(memory, draft, shape, batch, tree, verify)?;
+                    self.draft_trees(memory, Stepwise::Head(draft), shape, batch, tree, verify)?;
+                }
+                (Part::Draft, Some(DraftWeights::Model(draft))) => {
+                    self.draft_trees(memory, Stepwise::Model(draft), shape, batch, tree, verify)?;
                 }
                 (Part::Draft, Some(DraftWeights::Block(draft))) => {
                     self.draft_blocks(memory, draft, shape, batch, tree, verify)?;
@@ -157,7 +160,7 @@ impl Machine {
     fn draft_trees(
         &self,
         memory: RoundMemory<'_>,
-        draft: &RecurrentWeights,
+        draft: Stepwise<'_>,
         shape: TreeShape,
         batch: usize,
         tree: TreeNodes<'_>,
@@ -165,13 +168,13 @@ impl Machine {
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
         let TreeShape { num_steps: steps, topk, .. } = shape;
-        let hidden = draft.spec.hidden();
+        let (hidden, head) = (draft.width(), draft.proposal_head(&self.target));
         let sequences = self.slots.sequences(&self.capacity);
         let drafting = Drafting {
             batch,
             steps,
             topk,
-            vocabulary: draft.spec.vocabulary,
+            vocabulary: head.vocabulary,
             scratch_base: self.cache_rows,
             batch_slot: round.slot.slice(),
             pool_token: round.pool_token.slice(),
@@ -181,29 +184,31 @@ impl Machine {
             own: self.listed_own(arrays),
         };
         let proposals = Proposals { ids: round.ids.slice(), logprobs: round.logprobs.slice() };
-        let head = draft.proposal_head(&self.target);
         let propose = |x: Rows<'_>, rows: usize| self.propose(head, work, x, rows, topk, proposals);
         let kept = (Rows { at: self.slots.recurrent.slice(), stride: hidden }, round.slot.slice());
-        propose(self.proposing(draft, work, Some(kept), batch)?, batch)?;
+        propose(self.ranked_states(draft, work, Some(kept), batch)?, batch)?;
         if steps > 1 {
             self.kernels.draft_begin(drafting, proposals, sequences, arrays.pass(), arrays.source.slice())?;
+            self.place_rows(draft, arrays, batch * topk, false)?;
         }
         for step in 1..steps {
             let (from, to) = ((step - 1) % 2, step % 2);
             let sees = arrays.branches();
             let beams = Pass::new(batch * topk, Groups::Even(topk), sees, arrays, work);
-            let x = self.draft_pass(draft, beams, &work.states[from], Some(arrays.source.slice()), to, None)?;
+            let x = self.step(draft, beams, &work.states[from], Some(arrays.source.slice()), to)?;
             propose(x, beams.rows)?;
             if step + 1 < steps {
                 let source = arrays.source.slice();
                 self.kernels.draft_expand(drafting, step, proposals, sequences, arrays.pass(), source)?;
+                self.place_rows(draft, arrays, batch * topk, false)?;
             }
         }
         self.kernels.draft_finish(drafting, proposals, sequences, tree, arrays.pass(), verify)
     }
 
     /// Runs the draft over rows that are laid out, `most` per request, and keeps its state after the last row of each
-    /// request. The features are computed from rows of `from`. A block head only keeps their keys and values.
+    /// request. The features are computed from rows of `from`. A block head only keeps their keys and values, and a whole
+    /// model reads the tokens alone.
     pub fn extend(
         &self,
         memory: RoundMemory<'_>,
@@ -214,26 +219,34 @@ impl Machine {
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
         let source = Some(arrays.source.slice());
+        let pass = |rows| Pass::new(rows, Groups::Even(most), Sees::Positions, arrays, work);
         let draft = match draft {
             DraftWeights::Recurrent(draft) => draft,
             DraftWeights::Block(draft) => return self.keep_context(draft, work, from, source, arrays, batch * most),
+            DraftWeights::Model(model) => {
+                let (draft, pass) = (Stepwise::Model(model), pass(batch * most));
+                self.place_rows(draft, arrays, pass.rows, true)?;
+                self.model_pass(model, pass, 0)?;
+                let lasts = Some(round.last_row.slice());
+                return self.keep_state(draft, work, Some(round.slot.slice()), lasts, batch);
+            }
         };
-        let pass = Pass::new(batch * most, Groups::Even(most), Sees::Positions, arrays, work);
+        let pass = pass(batch * most);
         self.features(draft, work, from, source, pass.rows)?;
         let lasts = self.read(draft, pass, round.last_row.slice(), batch, false)?;
-        self.keep_state(draft, work, Some(round.slot.slice()), lasts, batch)
+        self.keep_state(Stepwise::Head(draft), work, Some(round.slot.slice()), lasts, batch)
     }
 
     /// Stores the first rows of the draft's state, or `rows` of it, as the state of slots.
     pub fn keep_state(
         &self,
-        draft: &RecurrentWeights,
+        draft: Stepwise<'_>,
         work: &Activations,
         slots: Option<Slice<'_>>,
         rows: Option<Slice<'_>>,
         count: usize,
     ) -> Result<(), DeviceError> {
-        let hidden = draft.spec.hidden();
+        let hidden = draft.width();
         let to = Rows { at: self.slots.recurrent.slice(), stride: hidden };
         let from = Rows { at: work.states[0].slice(), stride: hidden };
         self.kernels.gather_rows(to, slots, from, rows, count, hidden)

@@ -11,6 +11,7 @@ mod head;
 mod latent;
 mod layer;
 mod loader;
+mod model;
 mod mxfp4;
 mod projection;
 mod recurrent;
@@ -20,12 +21,13 @@ mod target;
 pub use self::{
     block::{BlockWeights, MarkovWeights, views},
     delta::{DeltaTables, DeltaWeights, delta_outputs},
-    draft::DraftWeights,
+    draft::{DraftWeights, Stepwise},
     experts::experts_shape,
     head::ProposalHead,
     latent::{LatentWeights, latent_dims},
     layer::{AttentionWeights, DenseWeights, ExpertBuffers, FfnWeights, GroupedWeights, LayerWeights},
     loader::{Loader, WeightSource},
+    model::ModelWeights,
     projection::{Projection, RowQuantiser, ScaleBuffer, weights_in},
     recurrent::{JoinNorms, JoinWeights, RecurrentWeights},
     rotation::rotation_table,

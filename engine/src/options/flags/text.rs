@@ -1,7 +1,11 @@
 //! What flags mean for a rule that looks drafts up in texts.
 
 use launch::Launch;
-use schemas::{flags::Key, tree::TreeShape};
+use schemas::{
+    drafting::{OWN_FLAGS, OwnFlag},
+    flags::Key,
+    tree::{NodeSource, TreeShape},
+};
 
 use super::{count, no_sense};
 use crate::{
@@ -10,27 +14,6 @@ use crate::{
     spec::{Occurrence, TextSpec, TrieMatch, TrieRule},
 };
 
-/// Flags of the rules, each with the algorithm that it is for.
-const FLAGS: [(Key, &str); 12] = [
-    (Key::PromptLookupMatch, "PROMPT_LOOKUP"),
-    (Key::PromptLookupMax, "PROMPT_LOOKUP"),
-    (Key::PromptLookupMin, "PROMPT_LOOKUP"),
-    (Key::SpeculativeNgramCapacity, "NGRAM"),
-    (Key::SpeculativeNgramMatchType, "NGRAM"),
-    (Key::SpeculativeNgramMaxBfsBreadth, "NGRAM"),
-    (Key::SpeculativeNgramMaxTrieDepth, "NGRAM"),
-    (Key::SpeculativeNgramMinBfsBreadth, "NGRAM"),
-    (Key::SuffixDecodingMaxCachedRequests, "SUFFIX"),
-    (Key::SuffixDecodingMaxSpecFactor, "SUFFIX"),
-    (Key::SuffixDecodingMaxTreeDepth, "SUFFIX"),
-    (Key::SuffixDecodingMinTokenProb, "SUFFIX"),
-];
-
-/// Whether a flag of a rule is given.
-pub fn is_given(launch: &Launch) -> bool {
-    FLAGS.iter().any(|(key, _)| launch.has(*key))
-}
-
 /// The rule of the options' algorithm with the numbers of the flags; `None` if it is no such rule.
 ///
 /// # Errors
@@ -38,8 +21,10 @@ pub fn is_given(launch: &Launch) -> bool {
 pub fn rule(launch: &Launch, options: &EngineOptions) -> Result<Option<TextSpec>, EngineError> {
     let mut found = options.text_draft();
     let algorithm = found.as_ref().map_or("", TextSpec::algorithm);
-    for (key, of) in FLAGS {
-        if let Some(setting) = launch.setting(key).filter(|_| algorithm != of) {
+    // A block head may be given without its algorithm; the loader checks its flags.
+    let of_texts = OWN_FLAGS.iter().filter(|flag| matches!(NodeSource::named(flag.algorithm), NodeSource::Text(_)));
+    for OwnFlag { key, algorithm: of, .. } in of_texts {
+        if let Some(setting) = launch.setting(*key).filter(|_| algorithm != *of) {
             return Err(EngineError::Configuration(format!(
                 "{} is for --speculative-algorithm {of}: remove it, or give that algorithm",
                 setting.spelling

@@ -387,6 +387,22 @@ fn a_table_of_chains_becomes_vllms_schedule() {
 }
 
 #[test]
+fn vllm_gets_the_numbers_of_look_ups_in_its_json() {
+    let launch = LaunchFile {
+        speculative_algorithm: Some("SUFFIX".into()),
+        speculative_draft_model_path: None,
+        suffix_decoding_max_tree_depth: Some(32),
+        suffix_decoding_min_token_prob: Some(0.25),
+        prompt_lookup_max: Some(4),
+        ..launch_file()
+    };
+    let shape = TreeShape::chain(8);
+    let found = export(&tuning(launch, &[(8, shape)]), Form::Vllm, None, None).expect("a chain");
+    let json = r#""suffix_decoding_max_tree_depth":32,"suffix_decoding_min_token_prob":0.25"#;
+    assert!(found.text.contains(json) && !found.text.contains("prompt_lookup"), "{}", found.text);
+}
+
+#[test]
 fn vllm_captures_in_tokens_and_by_the_flag_of_its_version() {
     let launch = LaunchFile { cuda_graph_bs: Some(vec![1, 4, 8, 64]), max_running_requests: Some(64), ..launch_file() };
     let text = |table: &[(usize, TreeShape)], batch, version: &str| {

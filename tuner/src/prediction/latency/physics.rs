@@ -149,7 +149,7 @@ pub fn round_ms(machine: &LatencyMachine, parameters: &PhysicsParameters, point:
             cache_row,
             efficiency: parameters.draft_efficiency,
         };
-        let draft = |rows, more| pass(rows, cost.draft + more, cost.draft_cache_row as f64);
+        let draft = |rows, more| pass(rows, cost.draft + more, cost.draft_row_read(point.context));
         let accepted = point.batch.saturating_mul(point.shape.num_steps.saturating_add(1));
         let (passes, rows) = cost.nodes.passes(point.shape);
         let rows = point.batch.saturating_mul(rows);

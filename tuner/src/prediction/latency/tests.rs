@@ -24,6 +24,7 @@ const MACHINE: LatencyMachine = LatencyMachine {
         draft: dense(750_000_000),
         draft_extension: dense(100_000_000),
         draft_cache_row: 4096,
+        draft_windowed: None,
         element: 2,
         nodes: NodeSource::Beams,
         draft_level: dense(0),

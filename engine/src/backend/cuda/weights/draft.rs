@@ -3,7 +3,7 @@
 use kernels::launch::Kernels;
 use schemas::tree::NodeSource;
 
-use super::{BlockWeights, LayerWeights, RecurrentWeights, TargetWeights, WeightSource};
+use super::{BlockWeights, LayerWeights, ModelWeights, ProposalHead, RecurrentWeights, TargetWeights, WeightSource};
 use crate::{error::EngineError, spec::DraftSpec};
 
 /// Weights of a draft.
@@ -11,6 +11,37 @@ use crate::{error::EngineError, spec::DraftSpec};
 pub enum DraftWeights {
     Recurrent(Box<RecurrentWeights>),
     Block(Box<BlockWeights>),
+    Model(Box<ModelWeights>),
+}
+
+/// A draft whose beams run step by step.
+#[derive(Clone, Copy)]
+pub enum Stepwise<'a> {
+    Head(&'a RecurrentWeights),
+    Model(&'a ModelWeights),
+}
+
+impl<'a> Stepwise<'a> {
+    /// Values of its state after a row.
+    pub fn width(self) -> usize {
+        match self {
+            Self::Head(head) => head.spec.hidden(),
+            Self::Model(model) => model.spec.hidden,
+        }
+    }
+
+    /// The matrix with which it proposes tokens.
+    pub fn proposal_head(self, target: &'a TargetWeights) -> ProposalHead<'a> {
+        match self {
+            Self::Head(head) => head.proposal_head(target),
+            Self::Model(model) => model.proposal_head(target),
+        }
+    }
+
+    /// Whether it reads a token at the token's own position instead of the one before.
+    pub fn is_ahead(self) -> bool {
+        matches!(self, Self::Model(_))
+    }
 }
 
 impl DraftWeights {
@@ -29,6 +60,9 @@ impl DraftWeights {
             DraftSpec::Block(spec) => {
                 Self::Block(Box::new(BlockWeights::load(kernels, source, spec, target, splits_layers)?))
             }
+            DraftSpec::Model(spec) => {
+                Self::Model(Box::new(ModelWeights::load(kernels, source, spec, target, splits_layers)?))
+            }
             DraftSpec::Text(rule) => {
                 let rule = rule.algorithm();
                 return Err(EngineError::Device(format!("{rule} looks drafts up: there are no weights to load")));
@@ -41,6 +75,16 @@ impl DraftWeights {
         match self {
             Self::Recurrent(recurrent) => DraftSpec::Recurrent(recurrent.spec.clone()),
             Self::Block(block) => DraftSpec::Block(block.spec.clone()),
+            Self::Model(model) => DraftSpec::Model(model.spec.clone()),
+        }
+    }
+
+    /// It, if its beams run step by step.
+    pub fn stepwise(&self) -> Option<Stepwise<'_>> {
+        match self {
+            Self::Recurrent(recurrent) => Some(Stepwise::Head(recurrent)),
+            Self::Model(model) => Some(Stepwise::Model(model)),
+            Self::Block(_) => None,
         }
     }
 
@@ -49,6 +93,7 @@ impl DraftWeights {
         match self {
             Self::Recurrent(recurrent) => std::slice::from_ref(&recurrent.layer),
             Self::Block(block) => &block.layers,
+            Self::Model(model) => &model.layers,
         }
     }
 
@@ -57,13 +102,14 @@ impl DraftWeights {
         match self {
             Self::Recurrent(recurrent) => recurrent.spec.captured(),
             Self::Block(block) => &block.spec.features.at,
+            Self::Model(_) => &[],
         }
     }
 
     /// What fills the pool of its trees.
     pub fn nodes(&self) -> NodeSource {
         match self {
-            Self::Recurrent(_) => NodeSource::Beams,
+            Self::Recurrent(_) | Self::Model(_) => NodeSource::Beams,
             Self::Block(block) => NodeSource::Block(block.spec.block),
         }
     }
@@ -73,6 +119,7 @@ impl DraftWeights {
         match self {
             Self::Recurrent(recurrent) => recurrent.spec.feature_width(target_hidden),
             Self::Block(block) => block.spec.features.width(),
+            Self::Model(_) => 0,
         }
     }
 
@@ -80,6 +127,7 @@ impl DraftWeights {
     pub fn state_width(&self) -> usize {
         match self {
             Self::Recurrent(recurrent) => recurrent.spec.hidden(),
+            Self::Model(model) => model.spec.hidden,
             Self::Block(_) => 0,
         }
     }
@@ -94,6 +142,7 @@ impl DraftWeights {
         match self {
             Self::Recurrent(recurrent) => recurrent.splits_layer,
             Self::Block(block) => block.splits_layers,
+            Self::Model(model) => model.splits_layers,
         }
     }
 }

@@ -55,6 +55,14 @@ impl DraftWeights {
                 own.layer.cache_scales(&tensors).into_iter().collect()
             }
             Self::Block(_) => Vec::new(),
+            Self::Model(own) => {
+                let tensors = own.spec.tensors();
+                own.layers
+                    .iter()
+                    .zip(&tensors.layers)
+                    .filter_map(|(layer, tensors)| layer.cache_scales(tensors))
+                    .collect()
+            }
         }
     }
 
@@ -74,8 +82,9 @@ impl DraftWeights {
         match (self, new) {
             (Self::Recurrent(own), Self::Recurrent(new)) => own.spec = new.spec,
             (Self::Block(own), Self::Block(new)) => own.spec = new.spec,
+            (Self::Model(own), Self::Model(new)) => own.spec = new.spec,
             // The buffers of two kinds differ.
-            (Self::Recurrent(_), Self::Block(_)) | (Self::Block(_), Self::Recurrent(_)) => {}
+            (Self::Recurrent(_) | Self::Block(_) | Self::Model(_), _) => {}
         }
         Ok(())
     }
@@ -84,6 +93,7 @@ impl DraftWeights {
         match self {
             Self::Recurrent(recurrent) => recurrent.buffers(),
             Self::Block(block) => block.buffers(),
+            Self::Model(model) => model.buffers(),
         }
     }
 }
@@ -133,7 +143,7 @@ impl LayerWeights {
         Some((tensors.attention.cache_scales()?.clone(), grouped.cache_scales?))
     }
 
-    fn buffers(&self) -> Vec<&Buffer> {
+    pub(super) fn buffers(&self) -> Vec<&Buffer> {
         let mut all = Vec::from_iter(&self.input_norm);
         match &self.attention {
             AttentionWeights::Grouped(grouped) => {

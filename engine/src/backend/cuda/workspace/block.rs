@@ -56,7 +56,7 @@ impl WorkspaceSizes<'_> {
     pub fn block(&self) -> Option<&BlockSpec> {
         match &self.draft {
             Some(DraftSpec::Block(block)) => Some(block),
-            Some(DraftSpec::Recurrent(_) | DraftSpec::Text(_)) | None => None,
+            Some(DraftSpec::Recurrent(_) | DraftSpec::Model(_) | DraftSpec::Text(_)) | None => None,
         }
     }
 
