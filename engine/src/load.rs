@@ -355,9 +355,6 @@ pub(crate) fn device(choice: DeviceChoice) -> Result<Option<(Device, String)>, E
 /// To measure: the number of rows up to which products in FP8 multiply values of 16 bits. It chooses kernels, not numbers.
 const VALUE_ROWS: &str = "SPECTUNE_FP8_VALUE_ROWS";
 
-/// To measure: the number of elements of rows up to which linear layers quantise their rows themselves, likewise.
-const UNROUNDED_ELEMENTS: &str = "SPECTUNE_FP8_UNROUNDED_ELEMENTS";
-
 /// The number in an environment variable; `None` if it is not set.
 fn variable(name: &str) -> Result<Option<usize>, EngineError> {
     let Some(text) = std::env::var_os(name) else { return Ok(None) };
@@ -388,7 +385,6 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
         },
         verify_plan: options.verify_plan,
         most_value_rows: variable(VALUE_ROWS)?,
-        most_unrounded_elements: variable(UNROUNDED_ELEMENTS)?,
         split_draft: options.split_draft,
         states: StateOptions::of(options),
     })

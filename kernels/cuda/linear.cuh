@@ -1,12 +1,10 @@
 // Shared by linear.cu and linear_pairs.cu: a block of a layer whose weights stream through a ring.
 #pragma once
-#include "own_rows_fp8.cuh"
 
 /// One block: M tiles of 16 outputs per warp (8 if GATED), ROWS rows, one part of the inputs, or if FOLD all of them.
 template <int ROWS, bool GATED, bool FOLD, int M = 1>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, int x_stride, const W* w, const T* bias, int rows,
-                                         int inputs, int outputs, SCALE_PARAMETERS, int share, int pause W_PARAMETERS OWN_PARAMETERS) {
-  static_assert(!ROUNDS_ROWS || ROWS == 8, "a lane has one row");
+                                         int inputs, int outputs, SCALE_PARAMETERS, int share, int pause W_PARAMETERS) {
   constexpr int TILES = ROWS / 8, RING_STAGES = STAGES(ROWS), OUTPUTS = (GATED ? 8 : 16) * M;
   // With more rows, the norm kernel applies the scale.
   constexpr bool SCALES = ROWS <= 32;
@@ -71,14 +69,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
     scaled[m].start(w_scales, w_shift, w_columns, low_row, high_row, begin, 1);
 #endif
   }
-  Scales<SCALES ? ROWS : 32, ROWS <= 8 ? 2 : 1> of_rows(first_row, rows, SCALES && !ROUNDS_ROWS ? squares : nullptr, count);
+  Scales<SCALES ? ROWS : 32, ROWS <= 8 ? 2 : 1> of_rows(first_row, rows, SCALES ? squares : nullptr, count);
   fill_ring<RING_STAGES>(shared, stage_bytes, steps, pause, load_weights, load_rows);
   of_rows.ask();
-#ifdef ROWS_FP8
-  // The last stage is empty yet. Rows of sums in a lane are 2 · quarter and the next.
-  OwnRows<ROWS> own_rows(shared + (RING_STAGES - 1) * stage_bytes, x, x_stride, rows, inputs, SCALE_ARGUMENTS OWN_ARGUMENTS);
-  const float own_scales[2] = {own_rows.scale_of[quarter * 2], own_rows.scale_of[quarter * 2 + 1]};
-#endif
 
   static_assert(!FOLD || M == 1, "sums of all parts take the registers of further tiles");
   float sum[M][TILES][4], all[FOLD ? TILES : 1][4];
@@ -123,9 +116,6 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
         // Eight rows, 32 inputs.
         u32 b[4];
         ldmatrix_x4(b, rows_of + place_of<X_ROW_BYTES>(t * 8 + lane() % 8, k * 2 + lane() / 8));
-#ifdef ROWS_FP8
-        own_rows.round(b);
-#endif
 #pragma unroll
         for (int m = 0; m < M; m++) {
           mma_16816(scaled[m].of(sum[m], t), a[m][0], b);
@@ -140,7 +130,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
   go_round<RING_STAGES>(shared, stage_bytes, steps, load_weights, load_rows, multiply);
   if (FOLD) fold();
   const float* scales = nullptr;
-  if (SCALES && !ROUNDS_ROWS && squares && count > 0) scales = of_rows.find((float*)shared, inputs, epsilon);
+  if (SCALES && squares && count > 0) scales = of_rows.find((float*)shared, inputs, epsilon);
   if (squares && count == 0) scales = squares + first_row;
 
   if (gridDim.z > 1) y = (float*)y + (u64)part * rows * outputs;
@@ -152,11 +142,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
       for (int i = 0; i < (GATED ? 2 : 4); i++) {
         int row = first_row + t * 8 + quarter * 2 + i % 2, to = output + m * APART + i / 2 * 8;
         if (row >= rows || to >= outputs) continue;
-#ifdef ROWS_FP8
-        float scale = own_scales[i % 2];
-#else
         float scale = scales ? scales[row - first_row] : 1.0f;
-#endif
         float value = FOLD ? all[FOLD ? t : 0][i] : sum[m][t][i] * scale + (i < 2 ? low[m] : high[m]);
         if (GATED) value = gate(value, sum[m][t][GATED ? i + 2 : i] * scale + high[m]);
         write_result(y, y_is_float, (u64)row * outputs + to, value);
@@ -167,5 +153,5 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
 
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, const T *x, int x_stride, const W *w, const T *bias, int rows, int inputs, int outputs,      \
-      SCALE_PARAMETERS, int share, int pause W_PARAMETERS OWN_PARAMETERS
-#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, share, pause W_ARGUMENTS OWN_ARGUMENTS
+      SCALE_PARAMETERS, int share, int pause W_PARAMETERS
+#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, share, pause W_ARGUMENTS

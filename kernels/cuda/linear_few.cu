@@ -6,7 +6,6 @@
 #include "common.cuh"
 #include "weights.cuh"
 #include "ring.cuh"
-#include "own_rows_fp8.cuh"
 
 /// Rows, warps of a block, and inputs of a stage.
 #define FEW_ROWS 4
@@ -15,8 +14,8 @@
 
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, const T *x, int x_stride, const W *w, const T *bias, int rows, int inputs, int outputs,      \
-      SCALE_PARAMETERS, int pause W_PARAMETERS OWN_PARAMETERS
-#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, pause W_ARGUMENTS OWN_ARGUMENTS
+      SCALE_PARAMETERS, int pause W_PARAMETERS
+#define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, pause W_ARGUMENTS
 
 /// Extra arguments of the kernels that add to a residual stream. The stream is y, of T; it is also written to `keep`
 /// unless that is null, and multiplied by `norm` `[outputs]` to `normed` `[rows, outputs]`. Each block leaves the sums
@@ -83,15 +82,10 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   scaled.start(w_scales, w_shift, w_columns, low_row < outputs ? low_row : 0, high_row < outputs ? high_row : 0,
                begin + warp() * PIECE, FEW_WARPS);
 #endif
-  // The input of layers that add to a stream is not unscaled, unless they round it.
-  Scales<FEW_ROWS, 2> of_rows(0, rows, ADDS || ROUNDS_ROWS ? nullptr : squares, count);
+  // The input of layers that add to a stream is not unscaled.
+  Scales<FEW_ROWS, 2> of_rows(0, rows, ADDS ? nullptr : squares, count);
   fill_ring<RING_STAGES>(shared, STAGE_BYTES, steps, pause, load_weights, load_rows);
   of_rows.ask();
-#ifdef ROWS_FP8
-  // The last stage is empty yet.
-  OwnRows<FEW_ROWS> own_rows(shared + (RING_STAGES - 1) * STAGE_BYTES, x, x_stride, rows, inputs, SCALE_ARGUMENTS OWN_ARGUMENTS);
-  const float own_scale = own_rows.scale_of[row % FEW_ROWS];
-#endif
   u64 place = (u64)row * outputs + output;
   T before = {};
   if (ADDS && is_result) before = ((const T*)y)[place];
@@ -105,9 +99,6 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
       u32 a[2][4], b[4];
       load_weights_32<W_ROW>(a, stage, warp() * (PIECE / 16) + k);
       ldmatrix_x4(b, rows_of + place_of<X_ROW>(lane() % FEW_ROWS, warp() * CHUNKS + k * 2 + lane() / 8));
-#ifdef ROWS_FP8
-      own_rows.round(b);
-#endif
       mma_16816(scaled.of(sum, 0), a[0], b);
       mma_16816(scaled.of(sum, 0), a[1], b + 2);
     }
@@ -148,11 +139,8 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
     if (row < FEW_ROWS) value += load_from_block(left, 1);
   }
 #endif
-#ifdef ROWS_FP8
-  value *= own_scale;
-#endif
-  if (squares && count == 0 && row < rows && !ROUNDS_ROWS) value *= squares[row];
-  if (!ADDS && !ROUNDS_ROWS && squares && count > 0) {
+  if (squares && count == 0 && row < rows) value *= squares[row];
+  if (!ADDS && squares && count > 0) {
     const float* scales = of_rows.find(sums, inputs, epsilon);
     if (row < FEW_ROWS) value *= scales[row];
   }
@@ -176,7 +164,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
 
 /// Up to FEW_ROWS rows. Grid: outputs / 16, 256 threads. `inputs` and `x_stride` are multiples of 8, `bias` may be
 /// null, y is float instead of T if `y_is_float`. Dynamic shared memory: as many stages as fit into RING, of 16 rows of
-/// weights and FEW_ROWS of x with FEW_PIECE inputs each, and 16 · FEW_ROWS floats for halved blocks. With -DROWS_FP8 rows are quantised here (own_rows_fp8.cuh).
+/// weights and FEW_ROWS of x with FEW_PIECE inputs each, and 16 · FEW_ROWS floats for halved blocks.
 extern "C" __global__ void __launch_bounds__(256, W_BESIDE) linear_few(PARAMETERS) { block_of<false, false>(ARGUMENTS, NO_STREAM); }
 
 #ifdef CLUSTERS
@@ -187,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(256, W_BESIDE) linear_few_halved(PA
 }
 #endif
 
-/// Both, for rows that are already scaled or quantised here, adding to a residual stream.
+/// Both, for rows that are already scaled, adding to a residual stream.
 extern "C" __global__ void __launch_bounds__(256, W_BESIDE + 1) few_to_stream(PARAMETERS, STREAM_PARAMETERS) {
   block_of<false, true>(ARGUMENTS, STREAM_ARGUMENTS);
 }

@@ -1,4 +1,4 @@
-// Rows as FP8 numbers (e4m3) times float scales, for products in FP8. Included after ring.cuh with -DW_FP8.
+// Rows as FP8 numbers (e4m3) times float scales, for products in FP8. Included after weights.cuh with -DW_FP8.
 //
 // A row has one scale, or one for each W_BLOCK numbers of it. Scales of blocks are `[blocks, stride]`, so that those of
 // neighbouring rows lie side by side; `row_stride` rows fit 16-byte accesses. Numbers are in the order of weights
@@ -47,14 +47,6 @@ __device__ __forceinline__ float scale_for(u32 most, const float* fixed) {
   if (fixed && most < 0x7f800000u) return *fixed;
   float size = bits_float(most);
   return (size < LEAST_AMAX ? LEAST_AMAX : size) / LARGEST_NUMBER;
-}
-
-/// The scale of a row that a norm has left unscaled, as found by each warp; 1 without `squares`.
-__device__ __forceinline__ float pending_scale(int row, int width, SCALE_PARAMETERS) {
-  if (!squares) return 1.0f;
-  float sum = 0.0f;
-  for (int at = lane(); at < count; at += WARP) sum += squares[(u64)row * squares_stride(count) + at];
-  return inverse_root(warp_sum(sum) / (float)width + epsilon);
 }
 
 /// Writes values over a scale as numbers or, if `as_values`, as T, from element `at` on.

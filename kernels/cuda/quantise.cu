@@ -60,6 +60,14 @@ __device__ __forceinline__ void quantise_row(OUT_PARAMETERS, int row, int rows, 
   }
 }
 
+/// The scale of a row that a norm has left unscaled, as found by each warp; 1 without `squares`.
+__device__ __forceinline__ float pending_scale(int row, int width, SCALE_PARAMETERS) {
+  if (!squares) return 1.0f;
+  float sum = 0.0f;
+  for (int at = lane(); at < count; at += WARP) sum += squares[(u64)row * squares_stride(count) + at];
+  return inverse_root(warp_sum(sum) / (float)width + epsilon);
+}
+
 template <bool BLOCKS, bool GATED>
 __device__ __forceinline__ void quantise(OUT_PARAMETERS, const T* x, int x_stride, SCALE_PARAMETERS, int width) {
   wait_for_predecessor();

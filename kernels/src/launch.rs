@@ -73,7 +73,7 @@ pub use experts::{
     ExpertBiases, ExpertKernels, ExpertProducts, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork,
     MOST_CHOSEN, MOST_EXPERTS,
 };
-pub use fp8::{MOST_UNROUNDED_ROWS, RowForm, RowScales, WeightScales, Weights, fp8_order};
+pub use fp8::{RowForm, RowScales, WeightScales, Weights, fp8_order};
 pub use host_trees::HostTrees;
 pub use inner::{ChosenRows, InnerNodes, Picked};
 pub use latent::{LatentDims, LatentQueries, LatentRows, LatentValues};
@@ -223,18 +223,13 @@ pub fn product_files(element: Element, properties: &Properties, with_experts: bo
     }
     let wide =
         linear_wide::has_warp_groups(element, properties).then(|| (linear_products::FILE, vec![element.option()]));
-    let with_rows = |options| {
-        let mut options = Weights::Fp8.options(options);
+    let of_experts = || {
+        let mut options = Weights::Fp8.options(vec![element.option()]);
         options.push(experts::ROWS_FP8.into());
-        options
+        (experts::FILE, options)
     };
-    let linear = [
-        (linear_few::FILE, with_rows(linear::options(element, properties))),
-        (linear::UNROUNDED_FILE, linear::options(element, properties)),
-    ];
-    let of_experts = || (experts::FILE, with_rows(vec![element.option()]));
     let experts = with_experts.then(of_experts);
-    std::iter::once((quantise::FILE, vec![element.option()])).chain(linear).chain(wide).chain(experts).collect()
+    std::iter::once((quantise::FILE, vec![element.option()])).chain(wide).chain(experts).collect()
 }
 
 /// Additional files for layers of experts in MXFP4, with biases.
@@ -251,7 +246,6 @@ pub fn linear_version() -> String {
         linear::FILE,
         linear_few::FILE,
         linear::PAIRS_FILE,
-        linear::UNROUNDED_FILE,
         linear_group::FILE,
         linear_wide::FILE,
         linear_wide_fp8::FILE,

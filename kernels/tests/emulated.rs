@@ -67,7 +67,6 @@ typed! {
     linear_wide_fp8 = check_linear_wide_fp8,
     quantise = check_quantise,
     products = check_products,
-    unrounded_rows = check_unrounded_rows,
     linear_products = check_linear_products,
     experts = check_experts,
     expert_products = check_expert_products,

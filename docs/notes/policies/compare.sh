@@ -34,7 +34,8 @@ trace() {
 }
 
 times() {
-    bench --times-out "$out/times.json" --shapes "none;$shapes" --batch-size 1,8,32,128 --contexts 320,1280 --points 32
+    bench --times-out "$out/times.json" --shapes "none;$shapes" --batch-size 1,2,4,8,16,24,32,48,64,96,128 \
+        --contexts 320,1280 --points 88
 }
 
 policies() {

@@ -55,7 +55,7 @@ fn a_whole_model_drafts_the_chain_that_sglang_chooses() {
         options.policy.shape(1).to_string()
     };
     assert_eq!([shape("STANDALONE"), shape("standalone"), shape("EAGLE3")], ["3,1,4", "3,1,4", "5,4,8"]);
-    let refused = options("--model-path m --speculative-draft-window-size 0").err().expect("no window").to_string();
+    let refused = options("--model-path m --speculative-draft-window-size 0").expect_err("no window").to_string();
     assert!(refused.contains("at least 1"), "{refused}");
 }
 

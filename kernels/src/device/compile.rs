@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// Headers that files and headers may include.
-const HEADERS: [(&str, &str); 29] = [
+const HEADERS: [(&str, &str); 28] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("e4m3.cuh", include_str!("../../cuda/e4m3.cuh")),
     ("cache.cuh", include_str!("../../cuda/cache.cuh")),
@@ -55,7 +55,6 @@ const HEADERS: [(&str, &str); 29] = [
     ("mxfp4.cuh", include_str!("../../cuda/mxfp4.cuh")),
     ("clamped.cuh", include_str!("../../cuda/clamped.cuh")),
     ("ring.cuh", include_str!("../../cuda/ring.cuh")),
-    ("own_rows_fp8.cuh", include_str!("../../cuda/own_rows_fp8.cuh")),
     ("linear.cuh", include_str!("../../cuda/linear.cuh")),
     ("wgmma.cuh", include_str!("../../cuda/wgmma.cuh")),
     ("bulk.cuh", include_str!("../../cuda/bulk.cuh")),

@@ -43,13 +43,7 @@ pub enum RowForm {
     /// One byte per number, in the order of FP8 weights ([`fp8_order`]), rows without gaps: for
     /// kernels that multiply FP8 numbers.
     Numbers,
-    /// Elements that are not quantised yet, and may lack the scale of a norm: kernels of up to [`MOST_UNROUNDED_ROWS`] rows with
-    /// one scale each quantise them. [`RowScales::at`] is the static scale, float `[1]`, or [`Slice::NONE`].
-    Unrounded,
 }
-
-/// Maximum number of rows that linear layers quantise themselves.
-pub const MOST_UNROUNDED_ROWS: usize = 8;
 
 /// The scales of quantised rows.
 #[derive(Clone, Copy, Debug)]

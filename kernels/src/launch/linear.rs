@@ -4,23 +4,13 @@
 //! against [`linear_few`](super::linear_few) (up to 4 rows), on Hopper [`linear_group`](super::linear_group) (5 to 32
 //! rows of wide layers) and [`linear_wide`](super::linear_wide) (up to 128 rows), and the device's library.
 
-use super::{
-    Kernels, MOST_UNROUNDED_ROWS, RowForm, RowScales, Rows, WeightScales, Weights, address, check_ints, grid, int,
-};
-use crate::{
-    device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split},
-    reference::Fp8Rows,
-};
+use super::{Kernels, RowForm, RowScales, Rows, WeightScales, Weights, address, check_ints, grid, int};
+use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear.cu", text: include_str!("../../cuda/linear.cu"), split: Split::Shared };
 pub(super) const PAIRS_FILE: KernelFile =
     KernelFile { name: "linear_pairs.cu", text: include_str!("../../cuda/linear_pairs.cu"), split: Split::Shared };
-pub(super) const UNROUNDED_FILE: KernelFile = KernelFile {
-    name: "linear_unrounded.cu",
-    text: include_str!("../../cuda/linear_unrounded.cu"),
-    split: Split::Shared,
-};
 pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu"), split: Split::Shared };
 
@@ -112,7 +102,7 @@ pub(super) struct Deal {
     pub(super) parts: usize,
 }
 
-impl<'a> Linear<'a> {
+impl Linear<'_> {
     /// The type of its weights.
     pub(crate) fn weights(self) -> Weights {
         if self.scales.is_some() { Weights::Fp8 } else { Weights::Plain }
@@ -147,12 +137,6 @@ impl<'a> Linear<'a> {
         self.row_scales.map_or(Ok(()), |_| refused())
     }
 
-    /// The static scale of rows that the layer quantises itself, [`Slice::NONE`] if each row has its own; `None` if the layer
-    /// does not.
-    pub(super) fn rounds(self) -> Option<Slice<'a>> {
-        self.row_scales.filter(|scales| scales.form == RowForm::Unrounded).map(|scales| scales.at)
-    }
-
     /// Rejects rows of FP8 numbers, for kernels that multiply values.
     pub(super) fn check_values(self) -> Result<(), DeviceError> {
         let refused =
@@ -163,7 +147,7 @@ impl<'a> Linear<'a> {
     /// The arguments of kernels that may have to scale rows.
     pub(super) fn scale_arguments(self) -> [Arg; 3] {
         let Self { unscaled, row_scales, rows, .. } = self;
-        if let Some(scales) = row_scales.filter(|scales| scales.form != RowForm::Unrounded) {
+        if let Some(scales) = row_scales {
             // Not sums of squares: see `ring.cuh`.
             let count = i32::try_from(scales.stride(rows)).map_or(i32::MIN, |stride| -stride);
             return [address(scales.at), Arg::Int(count), Arg::Float(0.0)];
@@ -332,18 +316,6 @@ impl Kernels {
             squares.check(rows * squares_stride(count) * 4)?;
         }
         match row_scales {
-            Some(RowScales { at, layout, form: RowForm::Unrounded }) => {
-                let alone = scales.is_some() && rows <= MOST_UNROUNDED_ROWS && inputs.is_multiple_of(16);
-                match layout {
-                    Fp8Rows::Tensor if alone => at.check(4)?,
-                    Fp8Rows::Row if alone => {}
-                    _ => {
-                        return Err(DeviceError::Shape(format!(
-                            "{rows} rows with {layout:?} scales that a layer rounds"
-                        )));
-                    }
-                }
-            }
             Some(of_rows) if unscaled.is_some() || scales.is_none() => {
                 return Err(DeviceError::Shape(format!("{of_rows:?} of a layer with {unscaled:?} and {scales:?}")));
             }
@@ -355,7 +327,7 @@ impl Kernels {
                 return Err(DeviceError::Shape(format!("{} bytes apart are rows of {inputs} FP8 numbers", x.stride)));
             }
             Some(RowForm::Numbers) => x.at.check(rows * inputs)?,
-            Some(RowForm::Values | RowForm::Unrounded) | None => self.check_rows(x, rows, inputs)?,
+            Some(RowForm::Values) | None => self.check_rows(x, rows, inputs)?,
         }
         let element = self.element.bytes();
         weight.check(linear.weights().bytes(self.element, sums * inputs))?;
@@ -392,16 +364,7 @@ impl Kernels {
         if tile > MOST_ROWS_TO_SCALE {
             linear.check_scaled()?;
         }
-        let rounds = linear.rounds();
-        let unrounded = match name {
-            "linear_8" => Some("linear_8_unrounded"),
-            "linear_8_gated" => Some("linear_8_unrounded_gated"),
-            _ => None,
-        };
-        let unrounded = unrounded.filter(|_| rounds.is_some());
-        if unrounded.is_none() {
-            linear.check_values()?;
-        }
+        linear.check_values()?;
         let blocks = [linear.rows.div_ceil(tile), sums.div_ceil(16 * deal.warps), deal.parts];
         let weights = linear.weights();
         let stage = deal.warps * 16 * ROW + tile * weights.piece() * 2;
@@ -413,16 +376,11 @@ impl Kernels {
         let width = linear.inputs.min(linear.outputs);
         let pause = if linear.rows > FEW_ROWS { self.pause(width, PAUSE) } else { 0 };
         let of_weights = WeightScales::arguments(linear.scales, linear.inputs);
-        let fixed: Vec<Arg> = rounds.map(address).into_iter().collect();
-        let own = [int(deal.share), int(pause)];
-        let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &own, &of_weights, &fixed].concat();
+        let arguments =
+            [&linear.arguments()[..], &linear.scale_arguments(), &[int(deal.share), int(pause)], &of_weights].concat();
         let plain = options(self.element, self.device.properties());
-        let (file, options) = match unrounded {
-            Some(_) => (UNROUNDED_FILE, plain),
-            None if is_pairs => (PAIRS_FILE, plain),
-            None => (FILE, weights.options(plain)),
-        };
-        let kernel = self.device.kernel(file, &options, unrounded.unwrap_or(name))?;
+        let (file, options) = if is_pairs { (PAIRS_FILE, plain) } else { (FILE, weights.options(plain)) };
+        let kernel = self.device.kernel(file, &options, name)?;
         // SAFETY: lengths are checked by the callers.
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }

@@ -3,7 +3,6 @@
 use super::{
     Kernels, Linear, Rows, Unscaled, WeightScales, Weights, address,
     elementwise::NO_ROWS,
-    experts::ROWS_FP8,
     grid, int,
     linear::{BLOCKS, FEW_ROWS, WIDE_LAYER, options, ring_bytes, squares_stride},
 };
@@ -71,13 +70,11 @@ impl Kernels {
     /// Adds such a layer to the residual stream `y`, of the element type, and norms the sum without the scale.
     ///
     /// # Errors
-    /// When the input's rows are unscaled and the layer does not round them; otherwise as [`linear_few`](Self::linear_few).
+    /// When the input's rows are unscaled; otherwise as [`linear_few`](Self::linear_few).
     pub fn few_to_stream<'a>(&self, linear: Linear<'_>, stream: Stream<'a>) -> Result<Unscaled<'a>, DeviceError> {
         let Linear { rows, outputs, y_is_float, .. } = linear;
         let Stream { keep, norm, normed, squares, epsilon } = stream;
-        if linear.rounds().is_none() {
-            linear.check_scaled()?;
-        }
+        linear.check_scaled()?;
         if y_is_float {
             return Err(DeviceError::Shape("a residual stream of float".into()));
         }
@@ -101,10 +98,7 @@ impl Kernels {
             let name = self.element.name();
             return Err(DeviceError::Shape(format!("{rows} rows of {name} are not multiplied by the kernel for few")));
         }
-        let rounds = linear.rounds();
-        if rounds.is_none() {
-            linear.check_values()?;
-        }
+        linear.check_values()?;
         self.check_linear(linear, 1, outputs)?;
         let properties = self.device.properties();
         let weights = linear.weights();
@@ -112,18 +106,13 @@ impl Kernels {
             Some(Deal::Halved) => (names[1], 2),
             Some(Deal::Whole) | None => (names[0], 1),
         };
-        let mut options = weights.options(options(self.element, properties));
-        options.extend(rounds.map(|_| ROWS_FP8.into()));
-        let kernel = self.device.kernel(FILE, &options, name)?;
+        let kernel = self.device.kernel(FILE, &weights.options(options(self.element, properties)), name)?;
         let shared =
             stages(properties, weights) * stage_bytes(weights) + if blocks > 1 { OUTPUTS * FEW_ROWS * 4 } else { 0 };
         let geometry = grid([blocks * outputs.div_ceil(OUTPUTS), 1, 1], 256, shared);
         let pause = self.pause(inputs.min(outputs), PAUSE);
         let of_weights = WeightScales::arguments(linear.scales, inputs);
-        // The kernel's own parameters come before those of a stream.
-        let fixed: Vec<Arg> = rounds.map(address).into_iter().collect();
-        let own = [int(pause)];
-        let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &own, &of_weights, &fixed, more].concat();
+        let arguments = [&linear.arguments()[..], &linear.scale_arguments(), &[int(pause)], &of_weights, more].concat();
         // SAFETY: lengths are checked above and by the caller.
         unsafe { self.device.launch(&kernel, geometry.in_clusters(blocks), &arguments) }
     }

@@ -50,8 +50,6 @@ pub struct Machine {
     pub batch_invariant: bool,
     /// Maximum number of rows that products in FP8 multiply as values of 16 bits.
     pub most_value_rows: usize,
-    /// Maximum number of elements of rows that linear layers quantise themselves, for products in FP8.
-    pub most_unrounded_elements: usize,
     /// Longest prompt for whose expanded keys and values there is room, in positions.
     pub expanded_positions: usize,
     /// Minimum number of products that expanding the keys and values of latent attention must save for a piece of a

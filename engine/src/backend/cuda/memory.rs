@@ -16,7 +16,7 @@ use super::{
     gemm::GemmDispatch,
     limits::{ROUNDS_IN_FLIGHT, SPLITS},
     machine::{AttentionKernels, Machine, Ranks},
-    ops::{MOST_UNROUNDED_ELEMENTS, MOST_VALUE_ROWS},
+    ops::MOST_VALUE_ROWS,
     prefill_staging::prefill_staging_of,
     slot_states::States,
     staging_of,
@@ -67,8 +67,6 @@ pub struct CudaOptions {
     pub verify_plan: Option<VerifyPlan>,
     /// Maximum number of rows that products in FP8 multiply as values of 16 bits; `None` for the default.
     pub most_value_rows: Option<usize>,
-    /// Maximum number of elements of rows that linear layers quantise themselves; `None` for the default.
-    pub most_unrounded_elements: Option<usize>,
     /// Whether ranks split the draft's layer; `None` for the faster choice.
     pub split_draft: Option<bool>,
     /// Memory for the states of sequences.
@@ -187,7 +185,6 @@ pub fn load(
         verify_plan: options.verify_plan,
         most_value_rows: options.most_value_rows.unwrap_or(MOST_VALUE_ROWS),
         played: None,
-        most_unrounded_elements: options.most_unrounded_elements.unwrap_or(MOST_UNROUNDED_ELEMENTS),
         gemm: GemmDispatch::new(&device, ranks.as_ref().map(|ranks| ranks.meeting.clone()))?,
         ranks,
         states: States::new(&device, &target.spec, &capacity, element)?,

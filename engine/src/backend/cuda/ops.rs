@@ -11,5 +11,5 @@ pub(super) use self::{
     input::Input,
     layer::{LayerOperands, LayerOutput, NeededRows, NextNorm},
     linear::Vocabulary,
-    products::{MOST_UNROUNDED_ELEMENTS, MOST_VALUE_ROWS},
+    products::MOST_VALUE_ROWS,
 };

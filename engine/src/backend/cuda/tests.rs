@@ -4,7 +4,6 @@
 mod delta;
 mod expanded;
 mod prefill;
-mod products;
 
 use std::{ops::ControlFlow, path::Path, time::Duration};
 
@@ -67,7 +66,6 @@ fn options(element: Element) -> CudaOptions {
         attention: None,
         verify_plan: None,
         most_value_rows: None,
-        most_unrounded_elements: None,
         split_draft: None,
         states: StateOptions { ratio: 0.9, most: None, keeps: true },
     }

@@ -436,20 +436,6 @@ impl Machine {
         }
     }
 
-    /// Whether a layer with weights in FP8 is multiplied by kernels of few rows, which can quantise them.
-    pub(super) fn streams_few(&self, work: &Activations, layer: &Projection, rows: usize) -> bool {
-        let Projection { inputs, outputs, .. } = *layer;
-        let formats = (layer.scale_layout(), None);
-        match self.streaming(work, [rows, inputs, outputs], Kernels::MOST_PARTS, formats) {
-            Streaming::Few => true,
-            Streaming::Ring => {
-                let parts = self.kernels.parts_of(inputs, outputs, layer.weights());
-                parts == 1 || holds(work, parts, rows, outputs)
-            }
-            Streaming::Pairs | Streaming::Group | Streaming::Wide(_) => false,
-        }
-    }
-
     /// Runs a layer with the library if that is the fastest, including its bias and `follow`. Otherwise, and if the
     /// streaming kernel may skip the layer, returns that the streaming kernel is to run. Partials are in `work.parts`.
     fn library_or(

@@ -2,10 +2,7 @@
 
 use kernels::{
     device::{Buffer, DeviceError, Slice, matmul::Fp8Product},
-    launch::{
-        ExpertProducts, ExpertsShape, Linear, MOST_UNROUNDED_ROWS, QuantiseRows, QuantiseTo, RmsNorm, RowForm,
-        RowScales, Rows,
-    },
+    launch::{ExpertProducts, ExpertsShape, Linear, QuantiseRows, QuantiseTo, RmsNorm, RowForm, RowScales, Rows},
     reference::{Fp8Rows, Fp8Scales},
 };
 
@@ -19,10 +16,6 @@ use crate::backend::cuda::{
 /// By default, up to this many rows are multiplied as values of 16 bits, by kernels that are bound by reading weights. With
 /// more, warp groups that multiply numbers are faster, where they exist. Predicted: docs/notes/performance/fp8.md, "Few rows".
 pub(in crate::backend::cuda) const MOST_VALUE_ROWS: usize = 16;
-/// By default, linear layers quantise rows of up to this many elements together themselves: each of their blocks reads all of
-/// them once more, which with more elements takes longer than a further kernel. None by default, until it is measured on a
-/// GPU: docs/notes/performance/fp8.md, "Few rows".
-pub(in crate::backend::cuda) const MOST_UNROUNDED_ELEMENTS: usize = 0;
 /// With more rows than this the device's library multiplies, where it has the product: on an H200 it is faster from about
 /// 100 rows of Llama-3.1-8B on. Rounds that are captured compare it with our kernels.
 const MOST_OWN_ROWS: usize = 96;
@@ -44,29 +37,10 @@ impl Machine {
         if scales.is_some() {
             return Ok(Linear { row_scales: scales, ..layer.linear(y, x, rows) });
         }
-        if let Some(row_scales) = self.within(work, layer, quantiser, rows) {
-            return Ok(Linear { unscaled, row_scales: Some(row_scales), ..layer.linear(y, x, rows) });
-        }
         let (out, inputs) = (work.quantised.slice(), layer.inputs);
         let to = self.quantise_to(work, layer, quantiser, rows);
         let of_rows = self.kernels.quantise_rows(QuantiseRows { out, to, x, unscaled, gated: false, rows, inputs })?;
         Ok(Linear { row_scales: Some(of_rows), ..layer.linear(y, Rows { at: out, stride: inputs }, rows) })
-    }
-
-    /// How a layer quantises its rows itself, if it does. Sums have the order of the same kernel over quantised rows.
-    pub(in crate::backend::cuda) fn within<'a>(
-        &self,
-        work: &Activations,
-        layer: &Projection,
-        quantiser: &'a RowQuantiser,
-        rows: usize,
-    ) -> Option<RowScales<'a>> {
-        let RowQuantiser { layout, fixed } = quantiser;
-        let few = rows <= MOST_UNROUNDED_ROWS && rows * layer.inputs <= self.most_unrounded_elements;
-        let suits =
-            few && !self.batch_invariant && *layout != Fp8Rows::RowBlocks && self.streams_few(work, layer, rows);
-        let at = fixed.as_ref().map_or(Slice::NONE, Buffer::slice);
-        suits.then_some(RowScales { at, layout: *layout, form: RowForm::Unrounded })
     }
 
     /// Norms rows for one layer that multiplies in FP8; `None` if the layer reads 16-bit rows, or not the norm's result alone.
