@@ -504,18 +504,16 @@ fn heads_that_do_not_fit_are_errors_that_say_why() {
     };
 
     let as_it_is = |_: &Pair| ();
-    let cases: [(&'static str, &str, &dyn Fn(&Pair), &str); 3] = [
-        ("eagle3", "EAGLE", &as_it_is, "EAGLE3"),
-        ("eagle2", "EAGLE3", &as_it_is, "EAGLE-1/2"),
-        ("eagle3", "EAGLE3", &whole_model, "whole model"),
-    ];
-    for (head, algorithm, change, expected) in cases {
+    let named = |head, algorithm: &str, change: &dyn Fn(&Pair), expected: &str| {
         let pair = Pair::new(head);
         change(&pair);
         let error = Engine::load(EngineOptions { algorithm: Some(algorithm.into()), ..pair.options() }).err();
         let error = error.map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(&format!("--speculative-algorithm {algorithm}")) && error.contains(expected), "{error}");
-    }
+    };
+    named("eagle3", "EAGLE", &as_it_is, "EAGLE3");
+    named("eagle2", "EAGLE3", &as_it_is, "EAGLE-1/2");
+    named("eagle3", "EAGLE3", &whole_model, "whole model");
 }
 
 #[test]
