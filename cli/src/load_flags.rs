@@ -46,7 +46,7 @@ impl LoadFlags {
     /// How long outputs are.
     ///
     /// # Errors
-    /// When the file cannot be read or has a line that is no length, or a number is impossible.
+    /// When the file cannot be read, one of its lines is not a length, or a number is impossible.
     pub fn lengths(&self) -> anyhow::Result<Lengths> {
         if let Some(path) = &self.lengths {
             return Plan::lengths(&read(path)?).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()));

@@ -128,7 +128,8 @@ extern "C" __global__ void __launch_bounds__(128)
   int slot = load_fresh(batch_slot + request);
   bool runs = slot != dummy_slot;
   read_node(tree, node_token, node_parent, node_depth, first, nodes);
-  int simulated = simulated_count(simulate, accepted, played, runs, seed, slot, runs ? load_fresh(length + slot) : 0, most, nodes);
+  int start = runs ? load_fresh(length + slot) : 0;
+  int simulated = simulated_count(simulate, accepted, played, runs, seed, slot, start, most, nodes);
   wait_for_predecessor();
   int own = NOT_ASKED;
   if (node < nodes) {
@@ -159,9 +160,9 @@ extern "C" __global__ void __launch_bounds__(128)
 ///
 /// Reads chosen `[batch·nodes]` (the target's token after each node), node_token, node_parent, node_depth `[batch,
 /// nodes]`, batch_slot `[batch]`, seed `[slots]`, accepted and played (only for simulation), page_table. The path is that
-/// of `walk`, of `simulated_count` nodes if acceptance is simulated. It ends before the first node, other than the root, whose choice is not
-/// known (NOT_ASKED). Choices off the path are not used. A path ends at a choice that is NOT_FINITE, unless it is
-/// simulated. The host receives the position without a token; everything else uses token 0 there.
+/// of `walk`, of `simulated_count` nodes if acceptance is simulated. It ends before the first node, other than the root,
+/// whose choice is not known (NOT_ASKED). Choices off the path are not used. A path ends at a choice that is NOT_FINITE,
+/// unless it is simulated. The host receives the position without a token; everything else uses token 0 there.
 ///
 /// Writes, with `most` = steps + 1:
 /// - accepted_node `[batch, most]`: the path from the root.
@@ -185,7 +186,8 @@ extern "C" __global__ void __launch_bounds__(128)
 extern "C" __global__ void __launch_bounds__(128)
     accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
                   const int* batch_slot, const u64* seed, int nodes, int most, int dummy_slot, float simulate,
-                  const int* accepted, const int* played, const int* page_table, int table_width, int page_size, int* length, int* root, int* output,
+                  const int* accepted, const int* played, const int* page_table, int table_width, int page_size,
+                  int* length, int* root, int* output,
                   int output_ints, const int* output_place, int* accepted_node, int* move_from, int* move_to,
                   int* row_token, int* row_position, int* row_write, int* row_slot, int* row_prefix, int* row_own_count,
                   int* row_source, int* last_row, int* group_prefix, int* group_rows, const int* ahead_place) {

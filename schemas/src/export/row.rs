@@ -49,7 +49,7 @@ impl ExportRow {
         Ok(Self { shape, request: batch_size, largest: finite, verdict, notes })
     }
 
-    /// As [`of`](Self::from_tuning); without a batch size, all rows must have one shape. `runs` tells which shapes the form can run,
+    /// As [`from_tuning`](Self::from_tuning); without a batch size, all rows must have one shape. `runs` tells which shapes the form can run,
     /// and `whole` how the whole table can be exported.
     pub fn only(
         request: ExportRequest<'_>,

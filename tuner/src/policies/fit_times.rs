@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// TimedPlaces rounds per point.
+/// Timed rounds per point.
 const ROUNDS: usize = 15;
 
 /// Times at most `points` points of a space, and fits models to them. `progress` receives the number of timed points and

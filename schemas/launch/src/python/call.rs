@@ -20,11 +20,11 @@ pub fn engine(text: &str, names: &Names<'_>, call: Node<'_>) -> Option<Engine> {
     if names.is_foreign(name) || !(module.is_empty() || module.contains("vllm") || module.contains("sgl")) {
         return None;
     }
-    let of_sglang = matches!(name, "Engine" | "ServerArgs") && !function.contains("create_engine");
-    let from_vllm = matches!(name, "LLM" | "EngineArgs" | "AsyncEngineArgs");
+    let is_sglang = matches!(name, "Engine" | "ServerArgs") && !function.contains("create_engine");
+    let is_vllm = matches!(name, "LLM" | "EngineArgs" | "AsyncEngineArgs");
     match () {
-        () if of_sglang && (function.starts_with("sgl") || text.contains("sglang")) => Some(Engine::Sglang),
-        () if from_vllm && text.contains("vllm") => Some(Engine::Vllm),
+        () if is_sglang && (function.starts_with("sgl") || text.contains("sglang")) => Some(Engine::Sglang),
+        () if is_vllm && text.contains("vllm") => Some(Engine::Vllm),
         () => None,
     }
 }

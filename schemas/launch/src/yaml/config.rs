@@ -84,8 +84,8 @@ impl<'a> ConfigReader<'a> {
         let known = names.iter().filter(|name| matches!(flags::lookup(name, None), Lookup::Exact(_))).count();
         let has =
             |own: &[&str]| names.iter().any(|name| name.split('.').next().is_some_and(|name| own.contains(&name)));
-        let from_vllm = names.iter().filter(|name| flags::vllm().spelling(name).is_some()).count();
-        let vllm = has(&OF_VLLM) || (has(&AS_OF_VLLM) && from_vllm * 2 > names.len());
+        let known_to_vllm = names.iter().filter(|name| flags::vllm().spelling(name).is_some()).count();
+        let vllm = has(&OF_VLLM) || (has(&AS_OF_VLLM) && known_to_vllm * 2 > names.len());
         let evident = names.iter().any(|name| {
             let known = || matches!(flags::lookup(name, None), Lookup::Exact(_));
             OF_SGLANG.contains(&name.as_str()) || (name.starts_with("speculative-") && known())

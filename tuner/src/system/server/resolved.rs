@@ -134,9 +134,9 @@ pub fn check_room(info: &ServerInfo, load: TrialLoad) -> Result<(), SystemError>
 /// Maximum number of running requests of the server.
 fn most_running(resolved: &Value) -> Option<usize> {
     let effective = &resolved["internal_states"][0]["effective_max_running_requests_per_dp"];
-    let from_vllm = &resolved["vllm_config"]["scheduler_config"]["max_num_seqs"];
+    let max_num_seqs = &resolved["vllm_config"]["scheduler_config"]["max_num_seqs"];
     let most =
-        effective.as_u64().or_else(|| resolved["max_running_requests"].as_u64()).or_else(|| from_vllm.as_u64())?;
+        effective.as_u64().or_else(|| resolved["max_running_requests"].as_u64()).or_else(|| max_num_seqs.as_u64())?;
     usize::try_from(most).ok()
 }
 
