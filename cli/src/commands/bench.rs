@@ -313,15 +313,14 @@ fn notes(engine: &Engine, startup: f64, bandwidth: f64) -> String {
     let cost = engine.cost();
     let experts = match cost.target.experts.or(cost.draft.experts) {
         None => "",
-        Some(_) if engine.options().uniform_router => {
-            "\nexperts: distinct ones that the target reads per layer and round, counted in a run that is not timed; bytes \
-             are of these; even: rows that choose uniformly and independently; the router of these figures was replaced by \
-             one that chooses all experts equally often"
-        }
         Some(_) => {
             "\nexperts: distinct ones that the target reads per layer and round, counted in a run that is not timed; bytes \
              are of these; even: rows that choose uniformly and independently"
         }
+    };
+    let router = match engine.options().uniform_router {
+        true => "; the router of these figures was replaced by one that chooses all experts equally often",
+        false => "",
     };
     let energy = match engine.gpu_state().and_then(|state| state.energy_j) {
         Some(_) => "\ntok/J: output tokens per joule that the GPU used over the measured repeats, prefill included",
@@ -332,7 +331,7 @@ fn notes(engine: &Engine, startup: f64, bandwidth: f64) -> String {
          accept: output tokens / rounds, the first token and bonus tokens included (SGLang's definition); * simulated\n\
          bytes: time to read a round's bytes (weights once per pass, KV cache) at that bandwidth; omitted where \
          rounds are faster: caches hold the data\n\
-         products: time to multiply its rows with weights at {products}; floor: for each pass the longer of the two{experts}{energy}",
+         products: time to multiply its rows with weights at {products}; floor: for each pass the longer of the two{experts}{router}{energy}",
         device.device,
         device.name,
         bandwidth / 1e9

@@ -19,7 +19,7 @@ use tuner::{
         drafts::Drafts,
         exported,
         load::{Load, Sent},
-        plan::{POLICIES, Plan, Simulated},
+        plan::{POLICIES, Plan, SimulationReport},
         rollout::Rollout,
         times::Times,
     },
@@ -206,8 +206,7 @@ fn plan(arguments: &Arguments) -> anyhow::Result<(Plan, String)> {
     let memory = arguments.max_total_tokens.map(|tokens| Memory {
         tokens,
         max_new_tokens: arguments.max_new_tokens.unwrap_or_else(|| load.requests.lengths.most()),
-        // The largest tree, and the tokens of one more round in flight.
-        slack: shapes.iter().map(|shape| shape.num_draft_tokens + shape.most_tokens_a_round()).max().unwrap_or(2),
+        slack: Memory::slack(shapes.iter().copied()),
     });
     let setup = Setup {
         capture_sizes,
@@ -283,8 +282,8 @@ fn load(arguments: &Arguments) -> anyhow::Result<Load> {
 }
 
 /// The result for a reader.
-fn report(found: &Simulated) -> String {
-    let Simulated { study, .. } = found;
+fn report(found: &SimulationReport) -> String {
+    let SimulationReport { study, .. } = found;
     let mut text = format!("simulated: {}, median of {} draws\n\n", found.objective, study.draws);
     text += "policy                seconds  speed-up  quartiles\n";
     let mut order: Vec<usize> = (0..study.policies.len()).collect();
@@ -332,7 +331,7 @@ fn report(found: &Simulated) -> String {
 const SHOWN_BATCHES: [usize; 3] = [1, 8, 32];
 
 /// Acceptance and round times by context.
-fn buckets(found: &Simulated) -> String {
+fn buckets(found: &SimulationReport) -> String {
     if found.buckets.is_empty() {
         return String::new();
     }
@@ -354,7 +353,7 @@ fn buckets(found: &Simulated) -> String {
 }
 
 /// Prints slime's flags, and writes the file that they name.
-fn export(arguments: &Arguments, found: &Simulated, algorithm: &str) -> anyhow::Result<()> {
+fn export(arguments: &Arguments, found: &SimulationReport, algorithm: &str) -> anyhow::Result<()> {
     let chosen = &found.study.policies[found.study.chosen].name;
     let Some(table) = &found.table else {
         bail!("the chosen policy, {chosen}, has no table that slime's engines could run; leave it out with --policy");

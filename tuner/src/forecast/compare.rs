@@ -4,16 +4,10 @@
 use std::path::Path;
 
 use schemas::tree::TreeShape;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    Setup, Simulation,
-    drafts::Drafts,
-    figures::Figures,
-    load::{Load, done},
-    plan::NamedTable,
-    simulate_policy,
-    times::Times,
+    Setup, Simulation, drafts::Drafts, figures::Figures, load::Load, plan::NamedTable, simulate_policy, times::Times,
 };
 use crate::{
     TunerError,
@@ -21,7 +15,7 @@ use crate::{
     statistics::median,
 };
 
-/// FormatVersion of the format of a measured run, and of a file of policies.
+/// Version of the format of a measured run, and of a file of policies.
 pub const FORMAT: u32 = 1;
 /// Largest file in bytes.
 const LARGEST: u64 = 256 << 20;
@@ -109,10 +103,7 @@ impl Policies {
         let text =
             atomic_file::read(path, LARGEST).map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
         let malformed = |reason: String| TunerError::Malformed { path: path.to_owned(), reason };
-        let policies: Self = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
-        if policies.format != FORMAT {
-            return Err(malformed(format!("format {}, but this program reads {FORMAT}", policies.format)));
-        }
+        let policies: Self = current(&text).map_err(malformed)?;
         policies.policies.iter().try_for_each(|policy| policy.table().map(|_| ()))?;
         Ok(policies)
     }
@@ -129,11 +120,16 @@ pub fn read_runs(path: &Path) -> Result<Vec<MeasuredRun>, TunerError> {
             path: path.to_owned(),
             reason: format!("line {}: {reason}", at + 1),
         };
-        let version: FormatVersion = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
-        version.expect(FORMAT).map_err(wrong)?;
-        serde_json::from_str(line).map_err(|error| wrong(error.to_string()))
+        current(line).map_err(wrong)
     };
     text.lines().filter(|line| !line.trim().is_empty()).enumerate().map(run).collect()
+}
+
+/// Parses what has the current [`FORMAT`].
+fn current<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let version: FormatVersion = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    version.expect(FORMAT)?;
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 /// Simulates a measured run again.
@@ -144,14 +140,9 @@ pub fn compare(run: &MeasuredRun, drafts: &Drafts, times: &Times) -> Result<Comp
     let MeasuredRun { policy, load, draw, setup, figures, .. } = run;
     let jobs = load.requests.draw(drafts, *draw);
     let arrivals = load.sent.arrivals(jobs.len());
-    let share = load.sent.share();
-    let until = load.sent.aborts().then(|| done(share, jobs.len()));
-    let simulation = Simulation { jobs: &jobs, arrivals: &arrivals, setup, drafts, times, until };
+    let simulation = Simulation { jobs: &jobs, arrivals: &arrivals, setup, drafts, times, until: load.until() };
     let simulated = Figures::from_forecast(&simulate_policy(&simulation, &mut policy.table()?)?, &setup.capture_sizes);
-    let seconds = |figures: &Figures| {
-        let counted = done(share, jobs.len());
-        figures.ends_s.get(counted - 1).copied().unwrap_or(figures.elapsed_s)
-    };
+    let seconds = |figures: &Figures| load.done_s(&figures.ends_s).unwrap_or(figures.elapsed_s);
     let rounds = figures.rounds.iter().filter(|group| group.timed > 0).map(|group| {
         let simulated = times.shape(group.shape, group.batch, group.context)?;
         Ok(ComparedRounds {

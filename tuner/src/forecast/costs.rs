@@ -4,17 +4,13 @@
 //! that is no shape's, so its time is a sum: the target's pass over the rows, the draft's passes, a cost for each
 //! request, and one for each token in the cache.
 
-use std::path::Path;
-
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
-
-use crate::{TunerError, files::atomic_file};
 
 /// Version of the file's format.
 pub const FORMAT: u32 = 1;
 /// Largest file in bytes.
-const LARGEST: u64 = 1 << 20;
+const LARGEST: usize = 1 << 20;
 
 /// Costs in ms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,13 +69,13 @@ impl StepCosts {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, has another format, or a number in it is impossible.
-    pub fn read(path: &Path) -> Result<Self, TunerError> {
-        let malformed = |reason: String| TunerError::Malformed { path: path.to_owned(), reason };
-        let text =
-            atomic_file::read(path, LARGEST).map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
-        let costs: Self = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
-        costs.check().map_err(malformed)?;
+    /// When it has another format, or a number in it is impossible; in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > LARGEST {
+            return Err(format!("it is larger than {LARGEST} bytes"));
+        }
+        let costs: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        costs.check()?;
         Ok(costs)
     }
 

@@ -67,12 +67,6 @@ impl Figures {
             rounds,
         }
     }
-
-    /// Seconds until this share of the requests was done.
-    pub fn done_s(&self, share: f64) -> Option<f64> {
-        let count = (share * self.ends_s.len() as f64).ceil() as usize;
-        self.ends_s.get(count.clamp(1, self.ends_s.len().max(1)) - 1).copied()
-    }
 }
 
 /// Adds rounds to their group, as sums: `ms` is the time of all of them together, if they were timed, and `context` the sum

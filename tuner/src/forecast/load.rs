@@ -62,19 +62,33 @@ impl Sent {
     }
 
     /// The share of the requests whose end counts.
-    pub fn share(&self) -> f64 {
+    fn share(&self) -> f64 {
         if let Self::AtOnce { share, .. } = self { *share } else { 1.0 }
     }
+}
 
-    /// Whether the others are aborted.
-    pub fn aborts(&self) -> bool {
-        matches!(self, Self::AtOnce { abort: true, .. })
+impl Load {
+    /// Number of requests whose end counts, at least one.
+    fn counted(&self) -> usize {
+        let requests = self.requests.count();
+        ((self.sent.share() * requests as f64).ceil() as usize).clamp(1, requests.max(1))
+    }
+
+    /// The number of ends after which the other requests are aborted; `None` if all run to their end.
+    pub fn until(&self) -> Option<usize> {
+        matches!(self.sent, Sent::AtOnce { abort: true, .. }).then(|| self.counted())
+    }
+
+    /// Seconds until the requests that count are done; `ends_s` is when requests ended, ascending. `None` if fewer have
+    /// ended.
+    pub fn done_s(&self, ends_s: &[f64]) -> Option<f64> {
+        ends_s.get(self.counted() - 1).copied()
     }
 }
 
 impl fmt::Display for Load {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let requests = self.requests.prompts * self.requests.samples;
+        let requests = self.requests.count();
         let prompt = self.requests.prompt_tokens;
         match &self.sent {
             Sent::AtOnce { .. } => write!(formatter, "{requests} at once"),
@@ -90,7 +104,18 @@ impl fmt::Display for Load {
     }
 }
 
-/// Number of requests in a share of them, at least one.
-pub fn done(share: f64, requests: usize) -> usize {
-    ((share * requests as f64).ceil() as usize).clamp(1, requests.max(1))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forecast::rollout::Lengths;
+
+    #[test]
+    fn a_rollout_that_aborts_is_done_when_its_share_of_all_requests_is() {
+        let lengths = Lengths::Recorded(vec![5]);
+        let requests = Rollout { prompts: 5, samples: 2, prompt_tokens: 4, lengths, limited: None };
+        let load = |abort| Load { requests: requests.clone(), sent: Sent::AtOnce { share: 0.9, abort } };
+        assert_eq!((load(true).until(), load(false).until()), (Some(9), None));
+        let ends: Vec<f64> = (1..=9).map(f64::from).collect();
+        assert_eq!((load(true).done_s(&ends), load(true).done_s(&ends[..8])), (Some(9.0), None));
+    }
 }

@@ -7,7 +7,7 @@ use super::{
     Forecast, Job, Setup, Simulation,
     buckets::{self, ContextBucket},
     drafts::Drafts,
-    load::{Load, Sent, done},
+    load::{Load, Sent},
     policy::{
         Policy, Row, Table,
         budget::Budget,
@@ -48,7 +48,7 @@ pub struct Plan {
 
 /// The result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Simulated {
+pub struct SimulationReport {
     /// Always true: nothing was measured.
     pub simulated: bool,
     /// Where the time of steps comes from.
@@ -123,7 +123,7 @@ impl Plan {
     ///
     /// # Errors
     /// When the plan is impossible.
-    pub fn run(&self) -> Result<Simulated, TunerError> {
+    pub fn run(&self) -> Result<SimulationReport, TunerError> {
         let mut notes = Vec::new();
         let tables = self.tables()?;
         let candidates = self.candidates(&tables, &mut notes)?;
@@ -137,7 +137,7 @@ impl Plan {
         let chosen = &candidates[study.chosen];
         let jobs = self.load.requests.draw(&self.drafts, self.draws as u64);
         let forecast = self.simulate(&jobs, &mut *(chosen.make)())?;
-        Ok(Simulated {
+        Ok(SimulationReport {
             simulated: true,
             times: self.times.source().to_owned(),
             objective: self.objective(),
@@ -320,21 +320,15 @@ impl Plan {
 
     fn simulate(&self, jobs: &[Job], policy: &mut dyn Policy) -> Result<Forecast, TunerError> {
         let arrivals = self.load.sent.arrivals(jobs.len());
-        let until = match self.load.sent {
-            Sent::AtOnce { share, abort: true } => Some(done(share, jobs.len())),
-            _ => None,
-        };
         let Self { setup, drafts, times, .. } = self;
+        let until = self.load.until();
         simulate_policy(&Simulation { jobs, arrivals: &arrivals, setup, drafts, times, until }, policy)
     }
 
     /// The objective.
     fn seconds(&self, forecast: &Forecast) -> f64 {
         match self.load.sent {
-            Sent::AtOnce { share, .. } => {
-                let jobs = self.load.requests.prompts * self.load.requests.samples;
-                forecast.ends_s.get(done(share, jobs) - 1).copied().unwrap_or(forecast.elapsed_s)
-            }
+            Sent::AtOnce { .. } => self.load.done_s(&forecast.ends_s).unwrap_or(forecast.elapsed_s),
             Sent::Closed(_) => forecast.elapsed_s,
             Sent::Open { .. } | Sent::Recorded(_) => forecast.mean_latency_ms / 1e3,
         }

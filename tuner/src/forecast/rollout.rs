@@ -48,12 +48,17 @@ pub enum Lengths {
 }
 
 impl Rollout {
+    /// Number of requests.
+    pub fn count(&self) -> usize {
+        self.prompts * self.samples
+    }
+
     /// The requests of one draw. Samples of a prompt have the text of the prompt, at different positions.
     pub fn draw(&self, drafts: &Drafts, seed: u64) -> Vec<Job> {
         let mut random = StdRng::seed_from_u64(seed);
         // Separate, so that lengths and places are the same with and without limits.
         let mut chances = StdRng::seed_from_u64(!seed);
-        let mut jobs = Vec::with_capacity(self.prompts * self.samples);
+        let mut jobs = Vec::with_capacity(self.count());
         for _ in 0..self.prompts {
             let text = random.random_range(0..drafts.texts().max(1));
             for _ in 0..self.samples {

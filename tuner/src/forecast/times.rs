@@ -104,11 +104,11 @@ impl Times {
             atomic_file::read(path, LARGEST).map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
         let is_fitted =
             serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|value| value.get("rounds").is_some());
-        if !is_fitted {
-            return StepCosts::read(path).map(Self::Sum);
-        }
-        let malformed = |reason: String| TunerError::Malformed { path: path.to_owned(), reason };
-        FittedTimes::parse(&text).map(|times| Self::Fitted(Box::new(times))).map_err(malformed)
+        let times = match is_fitted {
+            true => FittedTimes::parse(&text).map(|times| Self::Fitted(Box::new(times))),
+            false => StepCosts::parse(&text).map(Self::Sum),
+        };
+        times.map_err(|reason| TunerError::Malformed { path: path.to_owned(), reason })
     }
 
     /// Where they come from, in words.

@@ -16,7 +16,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use crate::{
     TunerError,
     forecast::{
-        Arrivals, Job, Setup,
+        Arrivals, Job, Memory, Setup,
         drafts::Drafts,
         figures::{self, Figures},
         plan::TableRow,
@@ -118,8 +118,7 @@ fn request(engine: &Engine, job: &Job, played: Option<&PlayedAcceptance>, number
 fn check(engine: &Engine, load: &PlayedLoad<'_>) -> Result<(), TunerError> {
     let wrong = |reason: String| Err(TunerError::Configuration(reason));
     let capacity = engine.capacity();
-    let policy = &engine.options().policy;
-    let slack = policy.shapes().map(|shape| shape.num_draft_tokens + shape.most_tokens_a_round()).max().unwrap_or(2);
+    let slack = Memory::slack(engine.options().policy.shapes());
     let mut pages: Vec<usize> = Vec::with_capacity(load.jobs.len());
     for job in load.jobs {
         let tokens = job.prompt_tokens + job.output_tokens;

@@ -8,7 +8,7 @@ use tuner::{
     forecast::{
         compare::{FORMAT, MeasuredRun, Policies},
         drafts::Drafts,
-        load::{Load, Sent, done},
+        load::{Load, Sent},
         plan::{NamedTable, TableRow},
         rollout::Rollout,
     },
@@ -76,8 +76,7 @@ pub fn run(
         for load in loads {
             let jobs = load.requests.draw(drafts, arguments.draw);
             let arrivals = load.sent.arrivals(jobs.len());
-            let until = load.sent.aborts().then(|| done(load.sent.share(), jobs.len()));
-            let what = PlayedLoad { jobs: &jobs, arrivals: &arrivals, until, seed: arguments.seed };
+            let what = PlayedLoad { jobs: &jobs, arrivals: &arrivals, until: load.until(), seed: arguments.seed };
             let mut repeats = progress::waiting(&format!("measuring {} on {load}", policy.name), |_| {
                 (0..arguments.repeats)
                     .map(|_| played_load::run(engine, &what, played.as_deref()))
@@ -107,7 +106,7 @@ pub fn run(
 
 fn row(run: &MeasuredRun) -> String {
     let MeasuredRun { policy, load, figures, .. } = run;
-    let seconds = figures.done_s(load.sent.share()).unwrap_or(figures.elapsed_s);
+    let seconds = load.done_s(&figures.ends_s).unwrap_or(figures.elapsed_s);
     let accept = figures.accept_length.map_or_else(|| "-".to_owned(), |length| format!("{length:.3}*"));
     let rounds: u64 = figures.rounds.iter().map(|group| group.rounds).sum();
     let (timed, ms) = figures
