@@ -1,5 +1,5 @@
-//! Checkpoints in the layouts of other tools: the same weights in another layout must give the same output, and a
-//! broken folder must end in an error that says what is wrong and where.
+//! Checkpoints in the layouts of other tools: the same weights in another layout must give the same
+//! output, and a broken folder must end in an error that says what is wrong and where.
 //!
 //! Run by the crate `engine`: `cargo test -p engine --test checkpoints`.
 
@@ -64,7 +64,8 @@ impl Pair {
     }
 }
 
-/// Output and rounds of a short run: the number of rounds shows whether the head still drafts the same.
+/// Output and rounds of a short run: the number of rounds shows whether the head still drafts the
+/// same.
 fn run(engine: &mut Engine) -> (Vec<u32>, usize) {
     let completion = engine.run(vec![asked()]).expect("the request runs").remove(0);
     (completion.output_ids, completion.rounds)
@@ -232,7 +233,8 @@ fn heads_are_read_in_every_published_layout() {
     check_layout("theta left to its default", "eagle3", |pair| {
         change_config(&pair.draft(), json!({"rope_theta": null}));
     });
-    // With the whole vocabulary and the target's own LM head, drafts differ but the output does not.
+    // With the whole vocabulary and the target's own LM head, drafts differ but the output does
+    // not.
     let pair = Pair::new("eagle3");
     let (expected, _) = pair.run();
     change_config(&pair.draft(), json!({"draft_vocab_size": null}));
@@ -313,7 +315,8 @@ fn break_row(pair: &Pair, name: &str, row: usize) {
     });
 }
 
-/// Checks, on every device and with and without speculation, that a run fails at the token for this position.
+/// Checks, on every device and with and without speculation, that a run fails at the token for this
+/// position.
 fn check_not_finite(pair: &Pair, position: usize) {
     for (device, shape) in
         [(DeviceChoice::Cpu, "0,1,1"), (DeviceChoice::Cpu, "3,4,8"), (DeviceChoice::Emulator, "3,4,8")]

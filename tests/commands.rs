@@ -604,8 +604,8 @@ fn the_demo_is_written_once_and_can_be_swept() {
     let plan = check(&["sweep", text(&sweep), "--dry-run", "--out", text(&folder.path().join("results"))], 0, &[]);
     assert!(plan.stdout.contains("3,1,4"), "{}", plan.stdout);
 
-    // A second run changes nothing. If a file was modified by the user, it is not overwritten, and nothing else is
-    // written.
+    // A second run changes nothing. If a file was modified by the user, it is not overwritten, and
+    // nothing else is written.
     check(&["demo", "--out", text(&out)], 0, &[]);
     fs::write(&sweep, "mine").expect("written");
     fs::remove_file(out.join("sweeps/guided.toml")).expect("removed");

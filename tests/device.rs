@@ -1,12 +1,13 @@
-//! Guarantees of a GPU on trained checkpoints in batch-invariant mode: the output is bit-identical regardless of the
-//! tree, the batch and how rounds are launched, and under a random load.
+//! Guarantees of a GPU on trained checkpoints in batch-invariant mode: the output is bit-identical
+//! regardless of the tree, the batch and how rounds are launched, and under a random load.
 //!
-//! Set `SPECTUNE_DEVICE` (such as `cuda:0`), `SPECTUNE_MODELS` to a folder of pairs (`tiny`, `small`, each with
-//! `target`, `eagle3`, `eagle2`) and `SPECTUNE_REFERENCE` to the folder of their prompts (`tiny.json`, `small.json`).
-//! Without them the random load runs on the CPU, on the pair that ships with the repository. With `SPECTUNE_FAMILIES`
-//! (a folder of `NAME/{target,reference.json}`, with `NAME/eagle3` if the family drafts with a head instead of its own
-//! MTP layer) these checkpoints are run too. `SPECTUNE_SECONDS` makes the load longer. `SPECTUNE_TP` sets the number of
-//! GPUs that share the target, starting with that one.
+//! Set `SPECTUNE_DEVICE` (such as `cuda:0`), `SPECTUNE_MODELS` to a folder of pairs (`tiny`,
+//! `small`, each with `target`, `eagle3`, `eagle2`) and `SPECTUNE_REFERENCE` to the folder of their
+//! prompts (`tiny.json`, `small.json`). Without them the random load runs on the CPU, on the pair
+//! that ships with the repository. With `SPECTUNE_FAMILIES` (a folder of
+//! `NAME/{target,reference.json}`, with `NAME/eagle3` if the family drafts with a head instead of
+//! its own MTP layer) these checkpoints are run too. `SPECTUNE_SECONDS` makes the load longer.
+//! `SPECTUNE_TP` sets the number of GPUs that share the target, starting with that one.
 //!
 //! Run by the crate `engine`: `cargo test -p engine --test device`.
 
@@ -131,7 +132,8 @@ fn output_has_the_same_bits_for_every_tree_batch_and_way_of_launching() {
                     max_running_requests: 40,
                     capture_sizes: vec![1, 2, 4, 8, 16, 24, 32, 40],
                     disable_cuda_graph: eager,
-                    // Prompts must be prefilled every time: the cache would hide how they are prefilled.
+                    // Prompts must be prefilled every time: the cache would hide how they are
+                    // prefilled.
                     disable_radix_cache: true,
                     ..EngineOptions::default()
                 };
@@ -199,7 +201,8 @@ impl Numbers {
     }
 }
 
-/// Requests of all kinds arrive in waves and trickles, and some are cancelled; the shape changes from time to time.
+/// Requests of all kinds arrive in waves and trickles, and some are cancelled; the shape changes
+/// from time to time.
 fn random_load(pair: &Pair, device: DeviceChoice, dtype: &str, limit: Limit) {
     const LONGEST: usize = 96;
     let slots = if device == DeviceChoice::Cpu { 6 } else { 40 };
@@ -212,7 +215,8 @@ fn random_load(pair: &Pair, device: DeviceChoice, dtype: &str, limit: Limit) {
         ..EngineOptions::default()
     };
     let mut engine = pair.load(pair.heads[0], options);
-    // The output of each prompt alone, greedy and sampled; a shorter request must get a prefix of it.
+    // The output of each prompt alone, greedy and sampled; a shorter request must get a prefix of
+    // it.
     let kinds = [
         SamplingParams::default(),
         SamplingParams { temperature: 0.8, top_p: 0.9, top_k: 40, seed: 3, ..SamplingParams::default() },

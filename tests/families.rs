@@ -1,5 +1,5 @@
-//! Published checkpoints of other families: MTP layers in any layout, settings that are refused rather than ignored,
-//! and broken files that end in an error and never in a panic.
+//! Published checkpoints of other families: MTP layers in any layout, settings that are refused
+//! rather than ignored, and broken files that end in an error and never in a panic.
 //!
 //! Run by the crate `engine`: `cargo test -p engine --test families`.
 
@@ -405,7 +405,8 @@ fn wrong_tensors_are_named_and_never_panic() {
             assert!(told(&error) && (shapes || of_fused), "{name} {tensor}, a row less: {error}");
             change_tensors(folder.path(), |tensors| drop(tensors.remove(&tensor)));
             match load() {
-                // Without norms or biases a layer might be read as one of another kind, unless a setting requires them.
+                // Without norms or biases a layer might be read as one of another kind, unless a
+                // setting requires them.
                 Ok(_) => panic!("{name} loads without {tensor}"),
                 Err(error) => assert!(told(&error.to_string()), "{name} without {tensor}: {error}"),
             }

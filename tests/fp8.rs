@@ -1,5 +1,6 @@
-//! FP8 weights, as published and as quantised at load: outputs equal those of a checkpoint with the same values in
-//! float32, regardless of the layout of the scales. Broken and unsupported formats are refused by name.
+//! FP8 weights, as published and as quantised at load: outputs equal those of a checkpoint with the
+//! same values in float32, regardless of the layout of the scales. Broken and unsupported formats
+//! are refused by name.
 //!
 //! Run by the crate `engine`: `cargo test -p engine --test fp8`.
 
@@ -75,8 +76,8 @@ fn is_quantised(name: &str, shape: &[usize]) -> bool {
     shape.len() == 2 && name.ends_with(".weight") && !LEFT_OUT.iter().any(|part| name.contains(part))
 }
 
-/// A matrix quantised with scales of a layout, implemented independently: the largest value under each scale becomes
-/// 448.
+/// A matrix quantised with scales of a layout, implemented independently: the largest value under
+/// each scale becomes 448.
 fn quantised(values: &[f32], [outputs, inputs]: [usize; 2], scales: Scales) -> Fp8Matrix<'static> {
     let shares = |row: usize, column: usize| match scales {
         Scales::Blocks | Scales::ShortBlocks => row / FP8_BLOCK * inputs.div_ceil(FP8_BLOCK) + column / FP8_BLOCK,
@@ -288,8 +289,8 @@ fn who_is_quantised_says_so() {
     assert_eq!(quantised.target, format!("{} as fp8", plain.target), "figures of both are not compared");
     let [fp8, _] = both(&target, Scales::Blocks);
     assert_eq!(load(options(fp8.path(), None)).quantised.as_deref(), Some("fp8 weights (e4m3)"));
-    // Kernels copy sixteen inputs at a time, so layers with another number of inputs stay in 16 bits, which is
-    // reported.
+    // Kernels copy sixteen inputs at a time, so layers with another number of inputs stay in 16
+    // bits, which is reported.
     let narrow = load(EngineOptions { quantization: Some(Quantization::Fp8), ..options(&family("qwen3"), None) });
     assert!(narrow.quantised.is_some_and(|words| words.contains("the feed-forward part of 0 of 3 layers")));
 }

@@ -1,5 +1,5 @@
-//! Products in FP8 (`--fp8-compute products`) on the CPU: logits and texts are those of an independent program
-//! (`models/families/make_fp8.py`), and no text depends on trees or batches.
+//! Products in FP8 (`--fp8-compute products`) on the CPU: logits and texts are those of an
+//! independent program (`models/families/make_fp8.py`), and no text depends on trees or batches.
 //!
 //! Run by the crate `engine`: `cargo test -p engine --test fp8_products`.
 
@@ -116,9 +116,10 @@ fn logits_and_texts_are_those_of_an_independent_program() {
     }
 }
 
-/// Needs a C++ compiler for the emulator. Prompts of 3 and 40 rows run on different kernels, which multiply the same
-/// numbers. Activations are rounded to float16 too, so some fall on the other side of a number of FP8, and if the largest
-/// of a row is rounded many do: results are near those of the CPU, nearer than those without quantised activations.
+/// Needs a C++ compiler for the emulator. Prompts of 3 and 40 rows run on different kernels, which
+/// multiply the same numbers. Activations are rounded to float16 too, so some fall on the other
+/// side of a number of FP8, and if the largest of a row is rounded many do: results are near those
+/// of the CPU, nearer than those without quantised activations.
 #[test]
 fn the_kernels_of_a_gpu_multiply_the_same_numbers() {
     for (name, _) in CHECKPOINTS {
@@ -150,10 +151,12 @@ fn the_kernels_of_a_gpu_multiply_the_same_numbers() {
     }
 }
 
-/// Needs a C++ compiler for the emulator. The other test bounds differences, most of which are rounding; this one asks how much
-/// of what quantised activations change is found: nothing with weights, and most of it with products. Not all: rounding to
-/// bfloat16 moves about one in 60 numbers to its neighbour, which decorrelates the roundings of later layers (measured: 0.97 with
-/// static scales, 0.64 with one scale per row, 0.46 with one per 128 columns, 0.01 at most with weights).
+/// Needs a C++ compiler for the emulator. The other test bounds differences, most of which are
+/// rounding; this one asks how much of what quantised activations change is found: nothing with
+/// weights, and most of it with products. Not all: rounding to bfloat16 moves about one in 60
+/// numbers to its neighbour, which decorrelates the roundings of later layers (measured: 0.97 with
+/// static scales, 0.64 with one scale per row, 0.46 with one per 128 columns, 0.01 at most with
+/// weights).
 #[test]
 fn in_bfloat16_a_gpu_follows_what_quantised_activations_change() {
     for (name, _) in CHECKPOINTS {
@@ -173,8 +176,9 @@ fn in_bfloat16_a_gpu_follows_what_quantised_activations_change() {
     }
 }
 
-/// The share of the difference of log-probabilities between two outputs that is also that of `found` from the first: 0 for the
-/// first, 1 for the second. Rounding has no part in it, as it has nothing to do with their difference.
+/// The share of the difference of log-probabilities between two outputs that is also that of
+/// `found` from the first: 0 for the first, 1 for the second. Rounding has no part in it, as it has
+/// nothing to do with their difference.
 fn follows(found: &Completion, [from, to]: [&Completion; 2]) -> f64 {
     let (mut along, mut all) = (0.0, 0.0);
     for ((found, from), to) in found.prompt_logprobs.iter().zip(&from.prompt_logprobs).zip(&to.prompt_logprobs) {
@@ -188,7 +192,8 @@ fn follows(found: &Completion, [from, to]: [&Completion; 2]) -> f64 {
     along / all
 }
 
-/// The mean difference of two outputs' log-probabilities of all tokens after each token of a prompt but the last.
+/// The mean difference of two outputs' log-probabilities of all tokens after each token of a prompt
+/// but the last.
 fn apart(one: &Completion, other: &Completion) -> f32 {
     let rows = one.prompt_logprobs.iter().zip(&other.prompt_logprobs);
     let differences: Vec<f32> = rows

@@ -109,7 +109,8 @@ fn a_sweep_that_is_killed_ten_times_measures_each_trial_exactly_once() {
     for kill in 0..KILLS {
         let mut child = sweep.start(spectune());
         match kill % 2 {
-            // Times spread over loading, measuring and writing; it does not matter which of them is hit.
+            // Times spread over loading, measuring and writing; it does not matter which of them is
+            // hit.
             0 => sleep(Duration::from_millis(40 + (kill * 37) % 160)),
             // Right after a record, regardless of the machine's speed.
             _ => sweep.wait_for_lines(seen + 1, &mut child),
@@ -140,7 +141,8 @@ fn a_sweep_grows_by_a_larger_batch() {
     assert!(before.lines().skip(1).all(|record| after.contains(record)), "what was measured is kept");
 }
 
-/// Sends a signal to a sweep once its output contains `behind`, and returns its whole output and exit code.
+/// Sends a signal to a sweep once its output contains `behind`, and returns its whole output and
+/// exit code.
 #[cfg(unix)]
 fn stopped(mut sweep: Child, signal: &str, behind: &str) -> (String, Option<i32>) {
     let (mut words, mut said) = (BufReader::new(sweep.stderr.take().expect("a pipe")), String::new());
@@ -231,7 +233,8 @@ fn a_sweep_that_cannot_write_keeps_what_is_finished() {
             assert!(words.contains(part), "no {part:?} in\n{words}");
         }
     }
-    // All trials and the guide fit, but neither the target's states, which are optional, nor the report.
+    // All trials and the guide fit, but neither the target's states, which are optional, nor the
+    // report.
     let guided = Sweep::with("[search]\nstrategy = 'guided'\nrepeats = 1\n");
     let (output, words) = ended(guided.start(limited_command(200)));
     assert_eq!(output.status.code(), Some(2), "{words}");

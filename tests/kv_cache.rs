@@ -1,5 +1,5 @@
-//! The KV cache in FP8: speculation is lossless with respect to it, the scales are the checkpoint's, and what has no such
-//! cache is refused by name.
+//! The KV cache in FP8: speculation is lossless with respect to it, the scales are the
+//! checkpoint's, and what has no such cache is refused by name.
 //!
 //! Run by the crate `engine`: `cargo test -p engine --test kv_cache`.
 
@@ -160,7 +160,8 @@ fn who_has_it_says_so_and_is_another_target() {
     assert_eq!(fp8.target, format!("{} with a KV cache in fp8_e4m3", plain.target));
 }
 
-/// Number of tokens until the first that differs, over all requests, and the mean difference of their log-probabilities.
+/// Number of tokens until the first that differs, over all requests, and the mean difference of
+/// their log-probabilities.
 fn alike(some: &Outputs, others: &Outputs) -> (usize, f32) {
     let (mut count, mut differences) = (0, 0.0);
     for (some, others) in some.iter().zip(others) {

@@ -1,4 +1,5 @@
-//! Runs `spectune lint` like a user: exit codes, formats, settings, suppression, and files that are fixed in place.
+//! Runs `spectune lint` like a user: exit codes, formats, settings, suppression, and files that are
+//! fixed in place.
 //!
 //! Run by the crate `cli`: `cargo test -p cli --test lint`.
 

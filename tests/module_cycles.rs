@@ -1,6 +1,7 @@
 //! Modules of a crate do not import each other in a cycle, except parent and child.
 //!
-//! The check reads the sources: `use` declarations, and paths that start with `crate`, `self` or `super`. A module is a file.
+//! The check reads the sources: `use` declarations, and paths that start with `crate`, `self` or
+//! `super`. A module is a file.
 //!
 //! Run by the crate `cli`: `cargo test -p cli --test module_cycles`.
 
@@ -47,8 +48,8 @@ fn modules_do_not_import_each_other_in_a_cycle() {
     assert!(cycles.is_empty(), "modules import each other:\n{}", cycles.join("\n"));
 }
 
-/// A cycle that enters a module through its parent is invisible above, where parent and child are one family. Here each
-/// top-level module is one node with all that is below it.
+/// A cycle that enters a module through its parent is invisible above, where parent and child are
+/// one family. Here each top-level module is one node with all that is below it.
 #[test]
 fn top_level_modules_do_not_import_each_other_in_a_cycle() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -213,7 +214,8 @@ fn expand(tree: &str, paths: &mut Vec<String>) {
     parts.filter(|part| !part.trim().is_empty()).for_each(|part| expand(&format!("{prefix}{}", part.trim()), paths));
 }
 
-/// The deepest module on a path, relative to a module; `None` for other crates and for the module itself.
+/// The deepest module on a path, relative to a module; `None` for other crates and for the module
+/// itself.
 fn resolve(module: &Module, path: &str, modules: &BTreeMap<Module, PathBuf>) -> Option<Module> {
     let mut parts = path.split("::").peekable();
     let mut at = match *parts.peek()? {

@@ -1,18 +1,21 @@
-//! Compares rounds and outputs with two independent programs, on the trained pairs: for every tree shape and both
-//! heads, the rounds of each request equal those of an unbatched float32 replay, outputs do not depend on speculation,
-//! and the accept length is close to SGLang's (bfloat16, on a GPU).
+//! Compares rounds and outputs with two independent programs, on the trained pairs: for every tree
+//! shape and both heads, the rounds of each request equal those of an unbatched float32 replay,
+//! outputs do not depend on speculation, and the accept length is close to SGLang's (bfloat16, on a
+//! GPU).
 //!
-//! The tiny pair ships with the repository. For the small one, set `SPECTUNE_MODELS` to a folder that contains
-//! `small/{target,eagle3,eagle2}` and `SPECTUNE_REFERENCE` to the folder of `small.json`. For trained checkpoints of
-//! other families, set `SPECTUNE_FAMILIES` to a folder of `NAME/{target,reference.json}`, with `NAME/eagle3` if the
-//! family drafts with a head instead of its own MTP layer. For DFLASH and DSPARK heads, set `SPECTUNE_BLOCKS` to a folder
-//! of `PAIR/HEAD/{config.json, model.safetensors, reference.json}`, `SPECTUNE_MODELS` to one of `PAIR/target`, and
-//! `SPECTUNE_REFERENCE` to one of `PAIR.json`; `SPECTUNE_BLOCK=PAIR/HEAD` checks a single head. These tests run only with
-//! `--ignored`.
-//! `SPECTUNE_DEVICE=cuda:0` runs them on a GPU, in float32 and batch-invariant mode. With `SPECTUNE_DTYPE=bfloat16`
-//! they run in that type and in the default mode, where text may deviate from the reference at near ties, and accept
-//! lengths must be within 5% of the float32 replay's (deviations of more than 3% from that or from SGLang's are
-//! printed). `SPECTUNE_TP=2` sets the number of GPUs that share the target, starting with that one.
+//! The tiny pair ships with the repository. For the small one, set `SPECTUNE_MODELS` to a folder
+//! that contains `small/{target,eagle3,eagle2}` and `SPECTUNE_REFERENCE` to the folder of
+//! `small.json`. For trained checkpoints of other families, set `SPECTUNE_FAMILIES` to a folder of
+//! `NAME/{target,reference.json}`, with `NAME/eagle3` if the family drafts with a head instead of
+//! its own MTP layer. For DFLASH and DSPARK heads, set `SPECTUNE_BLOCKS` to a folder of
+//! `PAIR/HEAD/{config.json, model.safetensors, reference.json}`, `SPECTUNE_MODELS` to one of
+//! `PAIR/target`, and `SPECTUNE_REFERENCE` to one of `PAIR.json`; `SPECTUNE_BLOCK=PAIR/HEAD` checks
+//! a single head. These tests run only with `--ignored`. `SPECTUNE_DEVICE=cuda:0` runs them on a
+//! GPU, in float32 and batch-invariant mode. With `SPECTUNE_DTYPE=bfloat16` they run in that type
+//! and in the default mode, where text may deviate from the reference at near ties, and accept
+//! lengths must be within 5% of the float32 replay's (deviations of more than 3% from that or from
+//! SGLang's are printed). `SPECTUNE_TP=2` sets the number of GPUs that share the target, starting
+//! with that one.
 //!
 //! Run by the crate `engine`: `cargo test -p engine --test reference`.
 
@@ -25,12 +28,14 @@ use engine::{Completion, DeviceChoice, Engine, EngineOptions, Request, SamplingP
 use schemas::tree::TreeShape;
 use serde::Deserialize;
 
-/// Two logits closer than this may swap their order between two float32 programs that sum in different orders.
+/// Two logits closer than this may swap their order between two float32 programs that sum in
+/// different orders.
 const NEAR_TIE: f64 = 2e-3;
-/// The same with 8 or 11 significant bits in activations: logits of about 20 are exact to a few tenths.
+/// The same with 8 or 11 significant bits in activations: logits of about 20 are exact to a few
+/// tenths.
 const NEAR_TIE_OF_HALVES: f64 = 0.5;
-/// Maximum number of requests whose rounds may differ because of near ties in the draft's choice of branches; the
-/// reference does not contain these gaps.
+/// Maximum number of requests whose rounds may differ because of near ties in the draft's choice of
+/// branches; the reference does not contain these gaps.
 const ROUNDS_MAY_DIFFER: usize = 2;
 
 #[derive(Deserialize)]
@@ -131,7 +136,8 @@ fn families_agree_with_their_references() {
     println!("checked: {}", found.join(", "));
 }
 
-/// The reference of a block head. Keys of chains are numbers of drafts; trees are `own nodes=N topk=K`, N with the root.
+/// The reference of a block head. Keys of chains are numbers of drafts; trees are
+/// `own nodes=N topk=K`, N with the root.
 #[derive(Deserialize)]
 struct BlockReference {
     new_tokens: usize,
@@ -197,7 +203,8 @@ fn check_block_head(name: &str, target: &Path, head: &Path, mut reference: Refer
             return check_accept_length(&format!("{name} {what}"), &shape.to_string(), &expected, &completions);
         }
         assert_eq!(ids(&completions), ids(&without), "{name} {what}: output differs from plain decoding");
-        // Only rounds are compared: the reference also counts the drafts that a last round accepts past the end.
+        // Only rounds are compared: the reference also counts the drafts that a last round accepts
+        // past the end.
         let rounds: Vec<usize> = completions.iter().map(|completion| completion.rounds).collect();
         let equal = rounds.iter().zip(&float32.rounds).filter(|(found, expected)| found == expected).count();
         let (found, expected) = (accept_length(&completions), float32.accept_length);
@@ -304,8 +311,9 @@ fn ids(completions: &[Completion]) -> Vec<&[u32]> {
     completions.iter().map(|completion| completion.output_ids.as_slice()).collect()
 }
 
-/// Plain decoding agrees with transformers in float32, or deviates at a near tie. In 16 bits, a router with nearly
-/// equal scores sends rows to other experts, as in transformers; then a third of the texts may deviate elsewhere.
+/// Plain decoding agrees with transformers in float32, or deviates at a near tie. In 16 bits, a
+/// router with nearly equal scores sends rows to other experts, as in transformers; then a third of
+/// the texts may deviate elsewhere.
 fn check_greedy(reference: &Reference, completions: &[Completion]) {
     assert_eq!(completions.len(), reference.prompts.len());
     let mut elsewhere = 0;

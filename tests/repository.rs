@@ -1,5 +1,5 @@
-//! Checks of the repository itself: its pages and their links, generated pages, dependencies and their licences, and
-//! phrases that are not used.
+//! Checks of the repository itself: its pages and their links, generated pages, dependencies and
+//! their licences, and phrases that are not used.
 //!
 //! Run by the crate `cli`: `cargo test -p cli --test repository`.
 

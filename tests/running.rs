@@ -1,5 +1,5 @@
-//! Servers that are already running are measured as they are: `spectune serve`, and a scripted vLLM without development
-//! mode, as real processes and over real HTTP.
+//! Servers that are already running are measured as they are: `spectune serve`, and a scripted vLLM
+//! without development mode, as real processes and over real HTTP.
 //!
 //! Run by the crate `cli`: `cargo test -p cli --test running`.
 
@@ -111,7 +111,8 @@ fn a_server_is_measured_as_it_runs_and_nothing_else_is_reported() {
     let page = fs::read_to_string(folder.path().join("out/report.html")).expect("a page");
     assert!(page.contains("Nothing was varied") && page.contains("What lint says of it"), "the page");
 
-    // The report is written again from the journal; a second measurement needs --resume, and has nothing left to do.
+    // The report is written again from the journal; a second measurement needs --resume, and has
+    // nothing left to do.
     let again = spectune(folder.path(), &["report", "out"]);
     assert_eq!(again.status.code(), Some(0), "{}", words(&again));
     let refused = spectune(folder.path(), &arguments);

@@ -1,5 +1,5 @@
-//! Sweeps over servers, with `spectune serve` in place of SGLang, whose API it implements, as real processes over real
-//! HTTP.
+//! Sweeps over servers, with `spectune serve` in place of SGLang, whose API it implements, as real
+//! processes over real HTTP.
 //!
 //! Run by the crate `cli`: `cargo test -p cli --test servers`.
 
@@ -134,8 +134,8 @@ fn a_guided_sweep_measures_few_servers_and_predicts_the_rest() {
     assert!(failed.is_empty(), "{failed:#?}\n{told}");
     let engine = records[0]["fingerprint"]["engine"].as_str().expect("an engine");
     assert!(engine.starts_with("spectune ") && engine.ends_with("served"), "it says which engine it is: {engine}");
-    // No speculation, the default, one that determines costs, and finalists: at most four of nine configurations, each
-    // with one start, and no speculation with two.
+    // No speculation, the default, one that determines costs, and finalists: at most four of nine
+    // configurations, each with one start, and no speculation with two.
     let mut configurations: Vec<String> =
         records.iter().map(|one| one["trial"]["configuration"]["shape"].to_string()).collect();
     configurations.sort();
@@ -197,7 +197,8 @@ impl Sweep {
 const GUIDED: &str = "strategy = 'guided'\ncandidates = 1\nrepeats = 1";
 /// Starts a server unchanged.
 const PLAINLY: &str = r#"exec "$0" "$@""#;
-/// Behaves like SGLang when adaptive steps are not supported: a warning, and the chain given by the flags.
+/// Behaves like SGLang when adaptive steps are not supported: a warning, and the chain given by the
+/// flags.
 const FALLING_BACK: &str = r#"all=; skip=
 for one in "$@"; do
   if [ -n "$skip" ]; then skip=; continue; fi
@@ -218,8 +219,8 @@ fn one_start_serves_another_chain_at_each_batch_size() {
     let probes = sweep.probes();
     assert_eq!(probes.len(), 3, "one start, three batch sizes: {told}");
     assert!(sweep.starts() <= 4, "no speculation, the default, several chains, a finalist: {}", sweep.starts());
-    // Each batch size used its own row of the table: the accept length is that of its chain, except for the last
-    // requests.
+    // Each batch size used its own row of the table: the accept length is that of its chain, except
+    // for the last requests.
     let guide: Value =
         serde_json::from_str(&fs::read_to_string(sweep.out().join("guide.json")).expect("a guide")).expect("JSON");
     let rows = guide["acceptance"]["rows"].as_array().expect("rows");

@@ -1,4 +1,5 @@
-//! Sweeps in parts: shards from a scheduler's variables, job files that are run, and merged folders.
+//! Sweeps in parts: shards from a scheduler's variables, job files that are run, and merged
+//! folders.
 //!
 //! Run by the crate `cli`: `cargo test -p cli --test shards`.
 #![cfg(unix)]
@@ -96,8 +97,8 @@ fn tasks_of_an_array_and_pods_measure_their_shards_and_merging_makes_the_whole()
     let resume = ["sweep", "sweep.toml", "--out", "whole", "--resume", "--shard", "1/1"];
     spectune(&folder, &resume, &task, 0, &["0 trials measured, 6 kept"]);
 
-    // Without the models, their description is taken from the shards' tuned files. Only the sweep knows why a search
-    // ended, not a merge.
+    // Without the models, their description is taken from the shards' tuned files. Only the sweep
+    // knows why a search ended, not a merge.
     let tuned = |name: &str| {
         let text = fs::read_to_string(folder.path().join(name).join("tuned.toml")).expect("a tuned file");
         text.lines().filter(|line| !line.starts_with("search =")).collect::<Vec<_>>().join("\n")

@@ -1,4 +1,5 @@
-//! Signals at moments that do not depend on time: while a command waits for its input or for a server that never answers.
+//! Signals at moments that do not depend on time: while a command waits for its input or for a
+//! server that never answers.
 //!
 //! Run by the crate `cli`: `cargo test -p cli --test signals`.
 #![cfg(target_os = "linux")]

@@ -27,7 +27,8 @@ fn small() -> Synthetic {
     Synthetic { batch_sizes: vec![1, 8], shapes: shapes.to_vec(), repeats: 3, ..Synthetic::default() }
 }
 
-/// Runs the binary in a folder; parts of the output that depend on the machine are replaced by names.
+/// Runs the binary in a folder; parts of the output that depend on the machine are replaced by
+/// names.
 fn spectune(folder: &TempDir, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spectune"));
     for name in ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX", "SPECTUNE_SHARDS", "COLUMNS"] {

@@ -16,7 +16,8 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Runs the binary in a folder; parts of the output that depend on the machine are replaced by names.
+/// Runs the binary in a folder; parts of the output that depend on the machine are replaced by
+/// names.
 fn spectune(folder: &TempDir, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spectune"));
     let output = command.args(arguments).current_dir(folder.path()).env("NO_COLOR", "1").env_remove("COLUMNS").output();

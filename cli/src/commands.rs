@@ -111,7 +111,8 @@ pub enum Command {
     /// Adapt a draft head to prompts, so that more of its drafts are accepted
     #[cfg(feature = "engine")]
     Train(train::Arguments),
-    /// Say from a server's log or metrics why speculation is slower than was promised, and what to change
+    /// Say from a server's log or metrics why speculation is slower than was promised, and what to
+    /// change
     #[cfg(feature = "engine")]
     Diagnose(diagnose::Arguments),
     /// Check in a request log whether acceptance has changed since a head was trained

@@ -29,7 +29,8 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
     Ok(options)
 }
 
-/// Replaces checkpoint names in engine flags by their folders. With random weights they name shapes, which have none.
+/// Replaces checkpoint names in engine flags by their folders. With random weights they name
+/// shapes, which have none.
 fn with_folders(words: &[String]) -> anyhow::Result<Vec<String>> {
     let names_checkpoint = |flag: &str| matches!(flag, "--model-path" | "--speculative-draft-model-path");
     if words.windows(2).any(|pair| pair[0] == "--load-format" && pair[1] == "dummy") {

@@ -26,7 +26,8 @@ pub fn stem(file: &Path, otherwise: &str) -> String {
 /// Refuses the folder of a training run for the results of a sweep.
 ///
 /// # Errors
-/// When the folder contains a training run. A sweep that is in the same folder already may be continued.
+/// When the folder contains a training run. A sweep that is in the same folder already may be
+/// continued.
 pub fn check_for_sweep(out: &Path, resume: bool) -> anyhow::Result<()> {
     let continues = resume && tuner::trials::journal::exists(out);
     if training::contains_run(out) && !continues {
@@ -43,7 +44,8 @@ pub fn check_for_sweep(out: &Path, resume: bool) -> anyhow::Result<()> {
 /// Refuses the folder of a sweep for a training run.
 ///
 /// # Errors
-/// When the folder contains a sweep. A training run that is in the same folder already may be continued.
+/// When the folder contains a sweep. A training run that is in the same folder already may be
+/// continued.
 pub fn check_for_training(out: &Path, resume: bool) -> anyhow::Result<()> {
     let continues = resume && training::contains_run(out);
     if tuner::trials::journal::exists(out) && !continues {

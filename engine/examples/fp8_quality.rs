@@ -1,11 +1,12 @@
-//! Measures how far a target with FP8 weights (`--quantization fp8`) is from the original in each mode of
-//! `--fp8-compute`: the comparison described in `docs/notes/performance/fp8.md`.
+//! Measures how far a target with FP8 weights (`--quantization fp8`) is from the original in each
+//! mode of `--fp8-compute`: the comparison described in `docs/notes/performance/fp8.md`.
 //!
-//! `cargo run --release -p engine --example fp8_quality FOLDER [PROMPTS.json [NEW_TOKENS [DRAFT ALGORITHM SHAPE]]]`: a
-//! target's folder, and a JSON list of token-id lists (default: a few synthetic prompts). The plain target continues
-//! each prompt greedily, by 64 tokens by default. With a draft's folder (such as `models/tiny/eagle3 EAGLE3 3,1,4`),
-//! which is quantised too, its accept length is printed as well. The target of an FP8 checkpoint is compared with its
-//! own dequantised weights.
+//! `cargo run --release -p engine --example fp8_quality FOLDER [PROMPTS.json [NEW_TOKENS [DRAFT
+//! ALGORITHM SHAPE]]]`: a target's folder, and a JSON list of token-id lists (default: a few
+//! synthetic prompts). The plain target continues each prompt greedily, by 64 tokens by default.
+//! With a draft's folder (such as `models/tiny/eagle3 EAGLE3 3,1,4`), which is quantised too, its
+//! accept length is printed as well. The target of an FP8 checkpoint is compared with its own
+//! dequantised weights.
 
 mod quality;
 

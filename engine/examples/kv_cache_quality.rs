@@ -1,10 +1,11 @@
-//! Measures how far a target with its KV cache in FP8 (`--kv-cache-dtype fp8_e4m3`) is from the one with a plain cache:
-//! the comparison described in `docs/notes/performance/fp8.md`.
+//! Measures how far a target with its KV cache in FP8 (`--kv-cache-dtype fp8_e4m3`) is from the one
+//! with a plain cache: the comparison described in `docs/notes/performance/fp8.md`.
 //!
-//! `cargo run --release -p engine --example kv_cache_quality FOLDER [PROMPTS.json [NEW_TOKENS [DRAFT ALGORITHM
-//! SHAPE]]]`: a target's folder, and a JSON list of token-id lists (default: a few synthetic prompts). The target with
-//! the plain cache continues each prompt greedily, by 64 tokens by default. With a draft's folder (such as
-//! `models/tiny/eagle3 EAGLE3 3,1,4`) its accept length is printed too.
+//! `cargo run --release -p engine --example kv_cache_quality FOLDER [PROMPTS.json [NEW_TOKENS
+//! [DRAFT ALGORITHM SHAPE]]]`: a target's folder, and a JSON list of token-id lists (default: a few
+//! synthetic prompts). The target with the plain cache continues each prompt greedily, by 64 tokens
+//! by default. With a draft's folder (such as `models/tiny/eagle3 EAGLE3 3,1,4`) its accept length
+//! is printed too.
 
 mod quality;
 

@@ -1,8 +1,10 @@
-//! Times a replay of 8 texts of 128 tokens for 40 tree shapes, a second replay from the kept states of the target, and
-//! real rounds of the same shapes; and checks that all count the same. The figures of `docs/notes/tuner.md`.
+//! Times a replay of 8 texts of 128 tokens for 40 tree shapes, a second replay from the kept states
+//! of the target, and real rounds of the same shapes; and checks that all count the same. The
+//! figures of `docs/notes/tuner.md`.
 //!
-//! `cargo run --release -p engine --example replay_time [FOLDER [DRAFT [DEVICE]]]`: a folder with `target` and the
-//! draft (default: the demo pair on the CPU). On a GPU it runs in batch-invariant mode.
+//! `cargo run --release -p engine --example replay_time [FOLDER [DRAFT [DEVICE]]]`: a folder with
+//! `target` and the draft (default: the demo pair on the CPU). On a GPU it runs in batch-invariant
+//! mode.
 
 use std::{
     fs,

@@ -1,8 +1,10 @@
-//! Adjustments of the target's logits before a token is chosen: penalties, bias, a minimum length, a grammar.
+//! Adjustments of the target's logits before a token is chosen: penalties, bias, a minimum length,
+//! a grammar.
 //!
-//! An adjustment is a function of the request and of the tokens before the one that is chosen. Acceptance asks the
-//! target for one token after the other along a path, so each token is drawn from logits adjusted for exactly the
-//! tokens before it, and the output has the adjusted distribution for any tree.
+//! An adjustment is a function of the request and of the tokens before the one that is chosen.
+//! Acceptance asks the target for one token after the other along a path, so each token is drawn
+//! from logits adjusted for exactly the tokens before it, and the output has the adjusted
+//! distribution for any tree.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,8 +19,8 @@ pub struct Adjustments {
     pub presence_penalty: f32,
     /// Subtracted from the logit of each token, once per occurrence in the output.
     pub frequency_penalty: f32,
-    /// Divides positive and multiplies negative logits of tokens that occur in the prompt or the output (Keskar et al.
-    /// 2019, as in transformers and vLLM); 1 changes nothing.
+    /// Divides positive and multiplies negative logits of tokens that occur in the prompt or the
+    /// output (Keskar et al. 2019, as in transformers and vLLM); 1 changes nothing.
     pub repetition_penalty: f32,
     /// Added to the logits of tokens.
     pub bias: Vec<(u32, f32)>,
@@ -40,11 +42,12 @@ pub trait Constraint: fmt::Debug + Send + Sync {
 
 /// State of an output within its grammar.
 pub trait Follow: fmt::Debug + Send + Sync {
-    /// Sets the logits of all tokens that cannot come next to −∞. Tokens that end the output can come if it is
-    /// complete.
+    /// Sets the logits of all tokens that cannot come next to −∞. Tokens that end the output can
+    /// come if it is complete.
     ///
     /// # Errors
-    /// When the grammar cannot continue, for example because it exceeds a size limit. The output then ends.
+    /// When the grammar cannot continue, for example because it exceeds a size limit. The output
+    /// then ends.
     fn mask(&mut self, logits: &mut [f32]) -> Result<(), String>;
 
     /// Adds the chosen token, which may be one that ends the output.
@@ -123,8 +126,8 @@ impl Adjuster {
         adjuster
     }
 
-    /// The adjusted logits for the token after the output so far. None of them is finite if the grammar cannot
-    /// continue.
+    /// The adjusted logits for the token after the output so far. None of them is finite if the
+    /// grammar cannot continue.
     pub fn adjust(&mut self, logits: &[f32]) -> Vec<f32> {
         let Adjustments { presence_penalty, frequency_penalty, repetition_penalty, bias, .. } = &self.adjustments;
         let mut adjusted = logits.to_vec();

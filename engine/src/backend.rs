@@ -1,9 +1,9 @@
 //! The interface of a device to the scheduler, at the granularity of a round.
 //!
-//! The interface carries no tensors: slots, pages and tokens go in, tokens come out. So a GPU backend can keep all
-//! state on the device, hold a whole round (draft, verify, accept, extend) in one graph, and let the host launch round
-//! n + 1 before it reads round n. The target's states that replay keeps on disk ([`TargetStates`]) are bytes in a
-//! format that only the backend knows.
+//! The interface carries no tensors: slots, pages and tokens go in, tokens come out. So a GPU
+//! backend can keep all state on the device, hold a whole round (draft, verify, accept, extend) in
+//! one graph, and let the host launch round n + 1 before it reads round n. The target's states that
+//! replay keeps on disk ([`TargetStates`]) are bytes in a format that only the backend knows.
 
 mod choice;
 pub mod cpu;
@@ -28,9 +28,9 @@ pub use crate::{
 };
 pub use kernels::device::GpuState;
 
-/// Maximum number of tokens of a sequence that the draft may leave pending. Rounds without speculation leave their
-/// tokens pending, to be processed together with later ones, since a draft pass over many rows costs little more than
-/// one over a few.
+/// Maximum number of tokens of a sequence that the draft may leave pending. Rounds without
+/// speculation leave their tokens pending, to be processed together with later ones, since a draft
+/// pass over many rows costs little more than one over a few.
 pub const MAX_PENDING_DRAFT: usize = 32;
 
 /// One page of the KV cache (target and draft share the numbering).
@@ -56,19 +56,20 @@ pub struct Capacity {
     pub vocab_size: usize,
     /// Maximum number of prompt tokens that one [`PrefillChunk`] should carry.
     pub prefill_chunk: usize,
-    /// Maximum number of rounds in flight (launched and not collected), at least 1. With more than one, the host
-    /// launches the next round before it knows which requests ended in the last one: their slots run along, and their
-    /// yields are dropped.
+    /// Maximum number of rounds in flight (launched and not collected), at least 1. With more than
+    /// one, the host launches the next round before it knows which requests ended in the last one:
+    /// their slots run along, and their yields are dropped.
     pub rounds_in_flight: usize,
-    /// Number of places for copies of a slot's state ([`Backend::keep`]), if sequences have a state in addition to their
-    /// pages; `None` if pages are all that they need.
+    /// Number of places for copies of a slot's state ([`Backend::keep`]), if sequences have a state
+    /// in addition to their pages; `None` if pages are all that they need.
     pub snapshots: Option<usize>,
-    /// Number of positions after a sequence whose cache rows the draft writes when it processes the last token
-    /// ([`DraftSpec::ahead`](crate::spec::DraftSpec::ahead)).
+    /// Number of positions after a sequence whose cache rows the draft writes when it processes the
+    /// last token ([`DraftSpec::ahead`](crate::spec::DraftSpec::ahead)).
     pub draft_ahead: usize,
 }
 
-/// A place for a copy of a slot's state: what linear attention keeps of a sequence beside its pages.
+/// A place for a copy of a slot's state: what linear attention keeps of a sequence beside its
+/// pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Snapshot(pub u32);
 
@@ -94,8 +95,8 @@ pub struct PrefillChunk<'a> {
     pub tokens: &'a [u32],
     /// Position of the first token.
     pub start: usize,
-    /// The prompt token that follows this piece; `None` if the prompt ends here. The draft needs it, since its row i
-    /// reads token i + 1.
+    /// The prompt token that follows this piece; `None` if the prompt ends here. The draft needs
+    /// it, since its row i reads token i + 1.
     pub next: Option<u32>,
 }
 
@@ -106,8 +107,8 @@ impl PrefillChunk<'_> {
         row(positions.start)..row(positions.end)
     }
 
-    /// The rows whose next token is at position `from` or later, each with that token. `last` is the row of this
-    /// piece's last token.
+    /// The rows whose next token is at position `from` or later, each with that token. `last` is
+    /// the row of this piece's last token.
     pub fn rows_before(&self, from: usize, last: usize) -> impl Iterator<Item = (usize, u32)> {
         let next = self.tokens.iter().skip(1).copied().chain(self.next);
         let rows = (self.start + 1..).zip(last + 1 - self.tokens.len()..).zip(next);
@@ -132,15 +133,17 @@ pub struct Ticket(pub u64);
 /// What a request receives from a round, or at the end of its prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yield {
-    /// A round yields one to steps + 1 tokens, bonus token last; a prompt yields one. Fewer if a position is
-    /// `not_finite`.
+    /// A round yields one to steps + 1 tokens, bonus token last; a prompt yields one. Fewer if a
+    /// position is `not_finite`.
     pub tokens: Vec<ProducedToken>,
-    /// The position after these tokens, if the target's logits for it are not finite. The request cannot continue then.
+    /// The position after these tokens, if the target's logits for it are not finite. The request
+    /// cannot continue then.
     pub not_finite: Option<usize>,
 }
 
 impl Yield {
-    /// The yield of a prompt: the token that follows it at this position, or `None` if the target's logits are not finite.
+    /// The yield of a prompt: the token that follows it at this position, or `None` if the target's
+    /// logits are not finite.
     pub fn of_prompt(token: Option<ProducedToken>, position: usize) -> Self {
         let not_finite = token.is_none().then_some(position);
         Self { tokens: Vec::from_iter(token), not_finite }
@@ -170,12 +173,14 @@ pub struct RoundTiming {
     pub draft: Option<Duration>,
     /// The target's pass over the tree, and acceptance.
     pub verify: Option<Duration>,
-    /// KV compaction and the draft's extension over the accepted tokens; `None` on a GPU for a round that does neither.
+    /// KV compaction and the draft's extension over the accepted tokens; `None` on a GPU for a
+    /// round that does neither.
     pub extend: Option<Duration>,
     /// The whole round.
     pub total: Duration,
-    /// Time before the round, not included in [`total`](Self::total), in which the device waits for drafts of the host:
-    /// the look-up, and the copy of the trees. A backend measures only its copy; `None` if it drafts itself.
+    /// Time before the round, not included in [`total`](Self::total), in which the device waits for
+    /// drafts of the host: the look-up, and the copy of the trees. A backend measures only its
+    /// copy; `None` if it drafts itself.
     pub stall: Option<Duration>,
 }
 
@@ -245,7 +250,8 @@ pub trait Backend: Send {
     /// When the device fails.
     fn measure_bandwidth(&self) -> Result<f64, EngineError>;
 
-    /// Floating-point operations per second that products with weights can sustain; `None` where that is not known.
+    /// Floating-point operations per second that products with weights can sustain; `None` where
+    /// that is not known.
     fn product_rate(&self) -> Option<f64> {
         None
     }
@@ -255,29 +261,33 @@ pub trait Backend: Send {
         None
     }
 
-    /// Simulates acceptance from now on. `None` restores the target's decisions. Only while no slot is open. Shapes that
-    /// are [prepared](Self::prepare) later must be among those of texts that are played.
+    /// Simulates acceptance from now on. `None` restores the target's decisions. Only while no slot
+    /// is open. Shapes that are [prepared](Self::prepare) later must be among those of texts that
+    /// are played.
     ///
     /// # Errors
     /// When the device fails, or memory for what is played is missing.
     fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError>;
 
-    /// Turns timing of the parts of rounds on or off ([`RoundTiming::verify`] is `Some` while it is on). A device that
-    /// holds a round in one graph splits it into several meanwhile, so rounds take slightly longer; a device that
-    /// always measures the parts ignores this. Only while no round is in flight.
+    /// Turns timing of the parts of rounds on or off ([`RoundTiming::verify`] is `Some` while it is
+    /// on). A device that holds a round in one graph splits it into several meanwhile, so rounds
+    /// take slightly longer; a device that always measures the parts ignores this. Only while no
+    /// round is in flight.
     fn time_parts(&mut self, _on: bool) {}
 
-    /// Starts to count the experts that rounds read, or stops, and returns what was counted since it was started. Meanwhile a
-    /// device that holds rounds in graphs runs them kernel by kernel, and the host reads what routers have chosen, so rounds
-    /// take longer. Only while no slot is open.
+    /// Starts to count the experts that rounds read, or stops, and returns what was counted since
+    /// it was started. Meanwhile a device that holds rounds in graphs runs them kernel by kernel,
+    /// and the host reads what routers have chosen, so rounds take longer. Only while no slot is
+    /// open.
     fn count_experts(&mut self, _on: bool) -> Option<ExpertReads> {
         None
     }
 
-    /// Prepares for rounds of these shapes at batch sizes up to the largest capture size (a GPU captures its graphs
-    /// here). Weights stay loaded. If any shape speculates, the draft follows sequences that are opened from now on
-    /// through all their rounds; otherwise it processes only what is [traced](Self::trace). Only while no slot is open.
-    /// `captured(done, total)` reports the progress of graph capture.
+    /// Prepares for rounds of these shapes at batch sizes up to the largest capture size (a GPU
+    /// captures its graphs here). Weights stay loaded. If any shape speculates, the draft follows
+    /// sequences that are opened from now on through all their rounds; otherwise it processes only
+    /// what is [traced](Self::trace). Only while no slot is open. `captured(done, total)` reports
+    /// the progress of graph capture.
     ///
     /// # Errors
     /// When a shape cannot run on this device, or memory for its buffers is missing.
@@ -288,13 +298,13 @@ pub trait Backend: Send {
         captured: &mut dyn FnMut(usize, usize),
     ) -> Result<(), EngineError>;
 
-    /// Commits the memory of the caches now if it is only reserved, so that it neither grows nor runs out later. Only
-    /// while no slot is open.
+    /// Commits the memory of the caches now if it is only reserved, so that it neither grows nor
+    /// runs out later. Only while no slot is open.
     fn commit_memory(&mut self) {}
 
-    /// Replaces the loaded weights with those of the options' folders; the models must have the same description. Open
-    /// slots continue with their caches as the old weights computed them. Returns false, with nothing changed, if this
-    /// backend cannot do it.
+    /// Replaces the loaded weights with those of the options' folders; the models must have the
+    /// same description. Open slots continue with their caches as the old weights computed them.
+    /// Returns false, with nothing changed, if this backend cannot do it.
     ///
     /// # Errors
     /// When the weights cannot be read or their description differs; the loaded ones stay.
@@ -302,9 +312,10 @@ pub trait Backend: Send {
         Ok(false)
     }
 
-    /// Opens a slot. `pages` must hold the prompt and what its first round fills; [`extend`](Self::extend) adds others.
-    /// The first `cached` positions, which fill whole pages, already hold the beginning of the prompt, in the target's caches and
-    /// in the draft's: its first piece starts after them. These pages may be shared by several slots and are only read.
+    /// Opens a slot. `pages` must hold the prompt and what its first round fills;
+    /// [`extend`](Self::extend) adds others. The first `cached` positions, which fill whole pages,
+    /// already hold the beginning of the prompt, in the target's caches and in the draft's: its
+    /// first piece starts after them. These pages may be shared by several slots and are only read.
     ///
     /// # Errors
     /// When the slot is in use, a page does not exist, or the pages hold fewer positions.
@@ -316,15 +327,17 @@ pub trait Backend: Send {
         cached: usize,
     ) -> Result<(), EngineError>;
 
-    /// Adds pages at the end of a slot's sequence, for rounds that are launched after it. A round needs room for the sequence
-    /// before it, at its longest after the rounds in flight, and for its tree.
+    /// Adds pages at the end of a slot's sequence, for rounds that are launched after it. A round
+    /// needs room for the sequence before it, at its longest after the rounds in flight, and for
+    /// its tree.
     ///
     /// # Errors
-    /// When the slot is not open, a page does not exist, or there are more than a sequence can have.
+    /// When the slot is not open, a page does not exist, or there are more than a sequence can
+    /// have.
     fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError>;
 
-    /// Copies the state that a slot has after all pieces of its prompt so far to a place, for later sequences with the same
-    /// beginning. No effect if slots have no state.
+    /// Copies the state that a slot has after all pieces of its prompt so far to a place, for later
+    /// sequences with the same beginning. No effect if slots have no state.
     ///
     /// # Errors
     /// When the slot is not open or the place does not exist.
@@ -332,8 +345,8 @@ pub trait Backend: Send {
         Ok(())
     }
 
-    /// Copies a kept state to a slot that was opened with as many cached positions as the state has read, before its first
-    /// piece. Without it, a slot's state is that of an empty sequence.
+    /// Copies a kept state to a slot that was opened with as many cached positions as the state has
+    /// read, before its first piece. Without it, a slot's state is that of an empty sequence.
     ///
     /// # Errors
     /// As [`keep`](Self::keep).
@@ -341,11 +354,12 @@ pub trait Backend: Send {
         Ok(())
     }
 
-    /// Starts to process pieces of prompts, at most one per slot: by the target, then by the draft. `first` receives first
-    /// tokens of prompts that end here, each with the index of its piece, before the draft processes the prompt. Returns
-    /// whether some are left to [`collect_prefill`](Self::collect_prefill): a backend that can process the prompts by the
-    /// draft, and run rounds, before the host knows these tokens does not wait for them here. They are collected before
-    /// the next prefill.
+    /// Starts to process pieces of prompts, at most one per slot: by the target, then by the draft.
+    /// `first` receives first tokens of prompts that end here, each with the index of its piece,
+    /// before the draft processes the prompt. Returns whether some are left to
+    /// [`collect_prefill`](Self::collect_prefill): a backend that can process the prompts by the
+    /// draft, and run rounds, before the host knows these tokens does not wait for them here. They
+    /// are collected before the next prefill.
     ///
     /// # Errors
     /// When the device fails.
@@ -355,21 +369,24 @@ pub trait Backend: Send {
         first: &mut dyn FnMut(usize, Yield),
     ) -> Result<bool, EngineError>;
 
-    /// Waits until the target has processed the pieces of the last prefill, but not for work after it. `first` receives
-    /// the first tokens that it has not received yet, as in [`prefill`](Self::prefill).
+    /// Waits until the target has processed the pieces of the last prefill, but not for work after
+    /// it. `first` receives the first tokens that it has not received yet, as in
+    /// [`prefill`](Self::prefill).
     ///
     /// # Errors
     /// When the device fails.
     fn collect_prefill(&mut self, first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError>;
 
-    /// The time that the device has spent in prefills since the last call: in those that were launched before a collected
-    /// round, and if nothing is in flight, in all of them. In that case it waits for them.
+    /// The time that the device has spent in prefills since the last call: in those that were
+    /// launched before a collected round, and if nothing is in flight, in all of them. In that case
+    /// it waits for them.
     ///
     /// # Errors
     /// When the device fails.
     fn prefill_time(&mut self) -> Result<Duration, EngineError>;
 
-    /// Like [`prefill`](Self::prefill), but waits, and returns the first tokens in the order of the chunks.
+    /// Like [`prefill`](Self::prefill), but waits, and returns the first tokens in the order of the
+    /// chunks.
     ///
     /// # Errors
     /// As [`prefill`](Self::prefill).
@@ -388,8 +405,8 @@ pub trait Backend: Send {
     /// When the device fails.
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError>;
 
-    /// Like [`launch`](Self::launch), for trees that the host has drafted, one per slot: they have the shape's nodes or
-    /// fewer.
+    /// Like [`launch`](Self::launch), for trees that the host has drafted, one per slot: they have
+    /// the shape's nodes or fewer.
     ///
     /// # Errors
     /// When this backend cannot verify such trees, or the device fails.
@@ -404,34 +421,36 @@ pub trait Backend: Send {
     /// When the device fails.
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError>;
 
-    /// Number of positions at the end of a slot's sequence that the draft has not processed yet: its cache rows there
-    /// are stale. At most [`MAX_PENDING_DRAFT`].
+    /// Number of positions at the end of a slot's sequence that the draft has not processed yet:
+    /// its cache rows there are stale. At most [`MAX_PENDING_DRAFT`].
     fn pending_draft_tokens(&self, slot: Slot) -> usize;
 
-    /// Keeps, from now until the slot is closed, the states that [`prefill`](Self::prefill) computes at these
-    /// positions, none of which the slot has read yet: the draft's state and, with `target`, the target's final hidden
-    /// state.
+    /// Keeps, from now until the slot is closed, the states that [`prefill`](Self::prefill)
+    /// computes at these positions, none of which the slot has read yet: the draft's state and,
+    /// with `target`, the target's final hidden state.
     ///
     /// # Errors
-    /// When the slot is not open, no draft is loaded, or memory for the states is missing; nothing is allocated then.
+    /// When the slot is not open, no draft is loaded, or memory for the states is missing; nothing
+    /// is allocated then.
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError>;
 
-    /// Layout of the state that [`prefill_traced`](Self::prefill_traced) transfers per position; `None` without a
-    /// draft. Constant.
+    /// Layout of the state that [`prefill_traced`](Self::prefill_traced) transfers per position;
+    /// `None` without a draft. Constant.
     fn state_row(&self) -> Option<StateRow>;
 
-    /// Like [`prefill`](Self::prefill), for pieces of traced slots whose texts continue after the pieces; it returns or
-    /// accepts the target's states at their positions. If the target does not run, its caches are unchanged and only
-    /// the draft can continue.
+    /// Like [`prefill`](Self::prefill), for pieces of traced slots whose texts continue after the
+    /// pieces; it returns or accepts the target's states at their positions. If the target does not
+    /// run, its caches are unchanged and only the draft can continue.
     ///
     /// # Errors
-    /// When a piece does not belong to such a text, the number of states differs from the number of positions, or the
-    /// device fails.
+    /// When a piece does not belong to such a text, the number of states differs from the number of
+    /// positions, or the device fails.
     fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError>;
 
-    /// What the draft would have proposed in rounds that start at these places of texts, for trees of these shapes, which
-    /// are of one family ([`NodeSource::family`](schemas::tree::NodeSource::family)). A pool may omit whatever does not
-    /// change the answer for them. The caches of the texts are unchanged.
+    /// What the draft would have proposed in rounds that start at these places of texts, for trees
+    /// of these shapes, which are of one family
+    /// ([`NodeSource::family`](schemas::tree::NodeSource::family)). A pool may omit whatever does
+    /// not change the answer for them. The caches of the texts are unchanged.
     ///
     /// # Errors
     /// When the draft's state before a place was not kept, or the device fails.
@@ -443,8 +462,9 @@ pub trait Backend: Send {
     /// When the target's state at a place was not kept, or the device fails.
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError>;
 
-    /// Sets what precedes the next token of a slot that was opened with adjustments ([`SamplingParams::adjustments`]):
-    /// its whole prompt and the output after it, cached or not; and the tokens that end it.
+    /// Sets what precedes the next token of a slot that was opened with adjustments
+    /// ([`SamplingParams::adjustments`]): its whole prompt and the output after it, cached or not;
+    /// and the tokens that end it.
     ///
     /// # Errors
     /// When the slot is not open.
@@ -456,10 +476,11 @@ pub trait Backend: Send {
     /// Why a slot has no further token, if its grammar is the reason.
     fn grammar_failure(&self, slot: Slot) -> Option<String>;
 
-    /// Ends the thread of one rank of a group as if it had crashed, for tests. No effect on a single device.
+    /// Ends the thread of one rank of a group as if it had crashed, for tests. No effect on a
+    /// single device.
     fn kill_rank(&mut self, _rank: usize) {}
 
-    /// Releases a slot. Its pages may be reused by the next [`open`](Self::open); their contents stay until then. Never
-    /// while a round in flight includes the slot.
+    /// Releases a slot. Its pages may be reused by the next [`open`](Self::open); their contents
+    /// stay until then. Never while a round in flight includes the slot.
     fn close(&mut self, slot: Slot);
 }

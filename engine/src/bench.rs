@@ -1,4 +1,5 @@
-//! Measures how fast an engine decodes random prompts, and compares it with the limit set by memory bandwidth.
+//! Measures how fast an engine decodes random prompts, and compares it with the limit set by memory
+//! bandwidth.
 
 use std::{
     collections::HashSet,
@@ -20,13 +21,13 @@ mod experts;
 
 pub use experts::ExpertsRead;
 
-/// Time for which a load runs before it is measured, at least once: the first half second under load is slower by up to
-/// 1.3% (a GPU's rounds of a small model, docs/notes/performance.md), or faster where power is the limit, and a server
-/// experiences neither.
+/// Time for which a load runs before it is measured, at least once: the first half second under
+/// load is slower by up to 1.3% (a GPU's rounds of a small model, docs/notes/performance.md), or
+/// faster where power is the limit, and a server experiences neither.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// A load: `batch_size` requests together, each with `input_len` random tokens, each answered by exactly `output_len`
-/// tokens.
+/// A load: `batch_size` requests together, each with `input_len` random tokens, each answered by
+/// exactly `output_len` tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Number of requests.
@@ -54,8 +55,9 @@ pub struct Plan {
     pub shape_change: Duration,
 }
 
-/// The figures of one load: medians over its repeats. All but `accept_length` refer to the rounds in which the whole
-/// batch was decoding, so neither prefill nor the shrinking batch at the end counts.
+/// The figures of one load: medians over its repeats. All but `accept_length` refer to the rounds
+/// in which the whole batch was decoding, so neither prefill nor the shrinking batch at the end
+/// counts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bench {
     /// The tree shape.
@@ -72,14 +74,14 @@ pub struct Bench {
     pub prefill_tokens_per_s: f64,
     /// Duration of rounds, over all repeats.
     pub round_ms: Spread,
-    /// Time before rounds in which the device waited for drafts of the host (look-up and copy of the trees), over all
-    /// repeats; `None` if the device drafts.
+    /// Time before rounds in which the device waited for drafts of the host (look-up and copy of
+    /// the trees), over all repeats; `None` if the device drafts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall_ms: Option<Spread>,
     /// Output tokens / rounds, including bonus tokens and the first token.
     pub accept_length: f64,
-    /// Output tokens per joule of the GPU over the measured repeats, prefill included; `None` if its driver does not tell the
-    /// energy that it uses.
+    /// Output tokens per joule of the GPU over the measured repeats, prefill included; `None` if
+    /// its driver does not tell the energy that it uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_joule: Option<f64>,
     /// Whether acceptance was simulated instead of measured.
@@ -96,11 +98,12 @@ pub struct Bench {
     /// The experts that rounds read, if the model has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experts: Option<ExpertsRead>,
-    /// Time of a round that does nothing but read, once per pass, the weights that it needs (of routed experts those that
-    /// were counted), and the cache. `None` if rounds are faster: then they read from the processor's caches, and memory is not the limit.
+    /// Time of a round that does nothing but read, once per pass, the weights that it needs (of
+    /// routed experts those that were counted), and the cache. `None` if rounds are faster: then
+    /// they read from the processor's caches, and memory is not the limit.
     pub memory_floor_ms: Option<f64>,
-    /// Time of a round that does nothing but multiply its rows with weights, at the rate that the device sustains. `None`
-    /// where that rate is not known.
+    /// Time of a round that does nothing but multiply its rows with weights, at the rate that the
+    /// device sustains. `None` where that rate is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute_floor_ms: Option<f64>,
     /// Sum over the passes of a round of the longer of the two times / median round, at most 1.
@@ -248,7 +251,8 @@ impl Floor {
     }
 }
 
-/// Counts, in a further run of the load, the experts that its rounds read; `None` for a model without experts.
+/// Counts, in a further run of the load, the experts that its rounds read; `None` for a model
+/// without experts.
 fn count_experts(engine: &mut Engine, load: &Load) -> Result<Option<ExpertReads>, EngineError> {
     let cost = engine.cost();
     if cost.target.experts.or(cost.draft.experts).is_none() {
@@ -310,7 +314,8 @@ fn decode(engine: &mut Engine, load: &Load) -> Result<Seen, EngineError> {
         let elapsed = begin.elapsed();
         if whole_batch && tokens > 0 {
             let round = engine.statistics().last_round;
-            // The first of these steps also waits for the draft, which is still processing the last prompts.
+            // The first of these steps also waits for the draft, which is still processing the last
+            // prompts.
             let own = round.as_ref().filter(|_| seen.rounds.is_empty()).map_or(elapsed, |round| round.total);
             seen.tokens += tokens;
             seen.elapsed += elapsed.min(own);
@@ -383,7 +388,8 @@ mod tests {
     #[test]
     fn figures_fit_each_other() {
         let policy = ShapePolicy::fixed(TreeShape::chain(2));
-        // Prompts are prefilled piece by piece, so the first requests decode before the last ones do.
+        // Prompts are prefilled piece by piece, so the first requests decode before the last ones
+        // do.
         let mut engine = engine(EngineOptions { policy, chunked_prefill_size: 8, ..EngineOptions::default() });
         let plan = Plan {
             load: load(3, 10, 24),

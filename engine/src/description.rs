@@ -1,4 +1,5 @@
-//! The models that options name, as descriptions and access to their tensors, before anything is on a device.
+//! The models that options name, as descriptions and access to their tensors, before anything is on
+//! a device.
 
 use crate::{
     checkpoint::{Folder, Tensors, Weights},

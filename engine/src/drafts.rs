@@ -1,7 +1,7 @@
 //! Reads drafts, from a folder or from the target's own checkpoint, into a [`DraftSpec`].
 //!
-//! The tensors decide what kind of draft it is. Names and architectures in config files are often copied from other models;
-//! shapes are not.
+//! The tensors decide what kind of draft it is. Names and architectures in config files are often
+//! copied from other models; shapes are not.
 
 mod block;
 mod detect;
@@ -32,9 +32,9 @@ pub enum DraftFrom {
 }
 
 impl DraftFrom {
-    /// The draft that the options select: the folder that they name; the target's own MTP layer if they speculate or
-    /// name an algorithm without a folder (as in SGLang); else none. DSPARK heads may be in a folder `dspark` of the
-    /// target's.
+    /// The draft that the options select: the folder that they name; the target's own MTP layer if
+    /// they speculate or name an algorithm without a folder (as in SGLang); else none. DSPARK heads
+    /// may be in a folder `dspark` of the target's.
     ///
     /// # Errors
     /// When the folder cannot be opened, or the numbers of a rule for texts are out of range.
@@ -66,12 +66,12 @@ pub struct DraftTarget<'a> {
     pub spec: &'a TargetSpec,
 }
 
-/// Reads the draft in a folder. The options' algorithm, in SGLang's terms, is checked against the tensors; their token
-/// map restricts the draft's proposals.
+/// Reads the draft in a folder. The options' algorithm, in SGLang's terms, is checked against the
+/// tensors; their token map restricts the draft's proposals.
 ///
 /// # Errors
-/// When the kind of draft is not supported, does not fit the target, or contradicts the options, or the token map
-/// cannot be read.
+/// When the kind of draft is not supported, does not fit the target, or contradicts the options, or
+/// the token map cannot be read.
 pub fn read_draft(
     folder: &Folder,
     weights: &Weights,
@@ -163,7 +163,8 @@ pub fn no_token_map() -> EngineError {
     )
 }
 
-/// The target's tokens for the draft's: d2t holds offsets, so the target's token is the draft's plus its entry.
+/// The target's tokens for the draft's: d2t holds offsets, so the target's token is the draft's
+/// plus its entry.
 fn hot_tokens(config: &Config<'_>, weights: &Weights, rows: usize, vocabulary: usize) -> Result<Vec<u32>, EngineError> {
     let name = ["d2t", "model.d2t"].into_iter().find(|name| weights.shape(name).is_some()).unwrap_or("d2t");
     let offsets = weights.integers(name, rows)?;

@@ -40,13 +40,15 @@ impl Engine {
     /// Loads the models and allocates the memory that the options specify.
     ///
     /// # Errors
-    /// When files are missing or malformed, target and draft do not fit together, or memory is insufficient.
+    /// When files are missing or malformed, target and draft do not fit together, or memory is
+    /// insufficient.
     pub fn load(options: EngineOptions) -> Result<Self, EngineError> {
         Self::load_watched(options, &mut |_, _| {})
     }
 
-    /// Like [`load`](Self::load), but reports the progress of graph capture as `captured(done, total)`. On the first
-    /// start on a GPU, autotuning also chooses the fastest kernels for each graph.
+    /// Like [`load`](Self::load), but reports the progress of graph capture as
+    /// `captured(done, total)`. On the first start on a GPU, autotuning also chooses the fastest
+    /// kernels for each graph.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -78,8 +80,8 @@ impl Engine {
     /// Checks a request and queues it.
     ///
     /// # Errors
-    /// When the request can never run: its prompt is empty or longer than the context, or tokens are outside the
-    /// vocabulary.
+    /// When the request can never run: its prompt is empty or longer than the context, or tokens
+    /// are outside the vocabulary.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, EngineError> {
         self.scheduler.submit(request)
     }
@@ -89,13 +91,14 @@ impl Engine {
         self.scheduler.cancel(request);
     }
 
-    /// Admits the requests that fit, prefills prompts, and runs one round for the running batch. `events` receives each
-    /// event as soon as it is known, those of a request in order: the first token before the round's tokens are waited
-    /// for. It must return quickly, since the device may be idle meanwhile.
+    /// Admits the requests that fit, prefills prompts, and runs one round for the running batch.
+    /// `events` receives each event as soon as it is known, those of a request in order: the first
+    /// token before the round's tokens are waited for. It must return quickly, since the device may
+    /// be idle meanwhile.
     ///
     /// # Errors
-    /// When the target's logits for a request are not finite (that request has then ended), or when the device fails
-    /// (the engine is then unusable).
+    /// When the target's logits for a request are not finite (that request has then ended), or when
+    /// the device fails (the engine is then unusable).
     pub fn step(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
         let mut broken = None;
         self.step_each(&mut |event| {
@@ -109,8 +112,8 @@ impl Engine {
         broken.map_or(Ok(()), |position| Err(EngineError::NotFinite { position }))
     }
 
-    /// Like [`step`](Self::step), for independent requests: a request for which the target's logits are not finite ends
-    /// alone, with [`FinishReason::NotFinite`].
+    /// Like [`step`](Self::step), for independent requests: a request for which the target's logits
+    /// are not finite ends alone, with [`FinishReason::NotFinite`].
     ///
     /// # Errors
     /// When the device fails; the engine is then unusable.
@@ -126,13 +129,14 @@ impl Engine {
     /// Runs requests to completion and returns their completions in the given order.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit) and [`step`](Self::step). All requests are checked before the first one runs.
+    /// As [`submit`](Self::submit) and [`step`](Self::step). All requests are checked before the
+    /// first one runs.
     pub fn run(&mut self, requests: Vec<Request>) -> Result<Vec<Completion>, EngineError> {
         Ok(self.run_while(requests, &mut || true)?.into_iter().flatten().collect())
     }
 
-    /// As [`run`](Self::run), while a condition holds, which is checked before every round. Requests that have not
-    /// finished then are cancelled; `None` is in their place.
+    /// As [`run`](Self::run), while a condition holds, which is checked before every round.
+    /// Requests that have not finished then are cancelled; `None` is in their place.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -171,7 +175,8 @@ impl Engine {
         Ok(completions)
     }
 
-    /// Changes which tree shape runs at which batch size, without reloading weights. Only while idle.
+    /// Changes which tree shape runs at which batch size, without reloading weights. Only while
+    /// idle.
     ///
     /// # Errors
     /// When a shape cannot run, or needs a draft that is not loaded.
@@ -179,7 +184,8 @@ impl Engine {
         self.set_policy_watched(policy, &mut |_, _| {})
     }
 
-    /// Like [`set_policy`](Self::set_policy), with graph capture reported as in [`load_watched`](Self::load_watched).
+    /// Like [`set_policy`](Self::set_policy), with graph capture reported as in
+    /// [`load_watched`](Self::load_watched).
     ///
     /// # Errors
     /// As [`set_policy`](Self::set_policy).
@@ -193,17 +199,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends the thread of one rank of a tensor-parallel group as if it had crashed, to test that errors follow.
+    /// Ends the thread of one rank of a tensor-parallel group as if it had crashed, to test that
+    /// errors follow.
     pub fn kill_rank(&mut self, rank: usize) {
         self.scheduler.kill_rank(rank);
     }
 
-    /// The same engine with the draft of another folder: the same kind of draft with other weights, such as a
-    /// checkpoint of a training run. Only while idle. A backend that cannot replace weights in place loads both models
-    /// again.
+    /// The same engine with the draft of another folder: the same kind of draft with other weights,
+    /// such as a checkpoint of a training run. Only while idle. A backend that cannot replace
+    /// weights in place loads both models again.
     ///
     /// # Errors
-    /// When a request is running, the draft does not fit, or loading fails; the engine is then unusable.
+    /// When a request is running, the draft does not fit, or loading fails; the engine is then
+    /// unusable.
     pub fn with_draft(mut self, folder: &Path) -> Result<Self, EngineError> {
         let options = EngineOptions { draft_model_path: Some(folder.to_owned()), ..self.options.clone() };
         self.scheduler.expect_idle("the draft can be replaced")?;
@@ -216,8 +224,9 @@ impl Engine {
         Ok(self)
     }
 
-    /// Simulates acceptance from now on, for timing rounds. `None` restores the target's decisions. Only while idle. If
-    /// texts are played, their shapes are the only ones that can run, besides no speculation.
+    /// Simulates acceptance from now on, for timing rounds. `None` restores the target's decisions.
+    /// Only while idle. If texts are played, their shapes are the only ones that can run, besides
+    /// no speculation.
     ///
     /// # Errors
     /// When a request is running, or memory for what is played is missing.
@@ -227,7 +236,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Does work whose rounds count the experts that they read. Rounds take longer meanwhile. Only while idle.
+    /// Does work whose rounds count the experts that they read. Rounds take longer meanwhile. Only
+    /// while idle.
     ///
     /// # Errors
     /// When a request is running before or after the work, or the work fails.
@@ -240,15 +250,16 @@ impl Engine {
         Ok((done, self.scheduler.count_experts(false)?.unwrap_or_default()))
     }
 
-    /// Replay: what trees of these shapes would accept along texts, without running rounds. Returns, for each text in
-    /// the given order, one [`Acceptance`] per shape, as a run of that text with that shape would have counted it. For
-    /// drafts that are looked up in texts, that is a run of all texts one after the other ([`TextHistory::Cold`](crate::TextHistory::Cold)).
-    /// Shapes need not be prepared. Only while idle; the prefix cache is cleared. `progress` receives the progress and
-    /// may cancel the replay, which then returns `None`.
+    /// Replay: what trees of these shapes would accept along texts, without running rounds.
+    /// Returns, for each text in the given order, one [`Acceptance`] per shape, as a run of that
+    /// text with that shape would have counted it. For drafts that are looked up in texts, that is
+    /// a run of all texts one after the other ([`TextHistory::Cold`](crate::TextHistory::Cold)).
+    /// Shapes need not be prepared. Only while idle; the prefix cache is cleared. `progress`
+    /// receives the progress and may cancel the replay, which then returns `None`.
     ///
     /// # Errors
-    /// When a request is running, a text cannot have been produced by this engine, a shape is invalid, the draft is
-    /// missing, the memory for a text is missing, or the device fails.
+    /// When a request is running, a text cannot have been produced by this engine, a shape is
+    /// invalid, the draft is missing, the memory for a text is missing, or the device fails.
     pub fn replay(
         &mut self,
         texts: &[ReplayText],
@@ -262,9 +273,10 @@ impl Engine {
         replay::run(self.scheduler.lend()?, texts, shapes, None, progress)
     }
 
-    /// Like [`replay`](Self::replay), but keeps the target's states of the texts in a file. If the file already exists,
-    /// for these texts, this target, device and settings, and a draft that reads the same features, only the draft
-    /// runs. A file that cannot be used or written only loses this saving.
+    /// Like [`replay`](Self::replay), but keeps the target's states of the texts in a file. If the
+    /// file already exists, for these texts, this target, device and settings, and a draft that
+    /// reads the same features, only the draft runs. A file that cannot be used or written only
+    /// loses this saving.
     ///
     /// # Errors
     /// As [`replay`](Self::replay), and when the file could be opened but reading it fails later.
@@ -282,13 +294,14 @@ impl Engine {
         replay::run(self.scheduler.lend()?, texts, shapes, Some(keeping), progress)
     }
 
-    /// What the draft would propose at every position of texts: one [`PositionTrace`] for each limit, from which the
-    /// acceptance of every shape within it follows, wherever rounds start. Only while idle; the prefix cache is cleared.
-    /// `progress` may cancel it; the result is then `None`.
+    /// What the draft would propose at every position of texts: one [`PositionTrace`] for each
+    /// limit, from which the acceptance of every shape within it follows, wherever rounds start.
+    /// Only while idle; the prefix cache is cleared. `progress` may cancel it; the result is then
+    /// `None`.
     ///
     /// # Errors
-    /// As [`replay`](Self::replay), and for drafts that are looked up in texts: what they find depends on the requests
-    /// before, so they are replayed in order.
+    /// As [`replay`](Self::replay), and for drafts that are looked up in texts: what they find
+    /// depends on the requests before, so they are replayed in order.
     pub fn trace_positions(
         &mut self,
         texts: &[ReplayText],
@@ -306,14 +319,14 @@ impl Engine {
         replay::positions::run(self.scheduler.lend()?, &source, texts, limits, progress)
     }
 
-    /// Replaces the weights, of both models or of the draft alone, with those of other folders, whose models must have
-    /// the same description. Tokenizer, chat template and end tokens stay. Running requests continue with their KV
-    /// cache as the old weights computed it; [`retract`](Self::retract) makes them recompute it. `flush` clears the
-    /// prefix cache.
+    /// Replaces the weights, of both models or of the draft alone, with those of other folders,
+    /// whose models must have the same description. Tokenizer, chat template and end tokens stay.
+    /// Running requests continue with their KV cache as the old weights computed it;
+    /// [`retract`](Self::retract) makes them recompute it. `flush` clears the prefix cache.
     ///
     /// # Errors
-    /// When the weights do not fit, or with `flush` a request is running: nothing has changed then. When the device
-    /// fails, the engine is unusable afterwards.
+    /// When the weights do not fit, or with `flush` a request is running: nothing has changed then.
+    /// When the device fails, the engine is unusable afterwards.
     pub fn update_weights(&mut self, folders: &WeightFolders, flush: bool) -> Result<(), EngineError> {
         let (options, which) = folders.resolve(&self.options)?;
         if !self.scheduler.exchange(&options, which, flush)? {
@@ -327,8 +340,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts running requests back into the queue. They keep their output, and prefill prompt and output again when they
-    /// continue.
+    /// Puts running requests back into the queue. They keep their output, and prefill prompt and
+    /// output again when they continue.
     ///
     /// # Errors
     /// When the device fails.
@@ -336,8 +349,8 @@ impl Engine {
         self.scheduler.retract(events)
     }
 
-    /// Commits the memory of the KV cache now if the system has only reserved it, so that the memory of a long-running
-    /// process does not grow later. Only while idle.
+    /// Commits the memory of the KV cache now if the system has only reserved it, so that the
+    /// memory of a long-running process does not grow later. Only while idle.
     ///
     /// # Errors
     /// When a request is running.
@@ -384,7 +397,8 @@ impl Engine {
         self.scheduler.backend().measure_bandwidth()
     }
 
-    /// Floating-point operations per second that products with weights can sustain on the device, as far as that is known.
+    /// Floating-point operations per second that products with weights can sustain on the device,
+    /// as far as that is known.
     pub fn product_rate(&self) -> Option<f64> {
         self.scheduler.backend().product_rate()
     }

@@ -1,8 +1,9 @@
 //! Model families: from a config.json and the names of its tensors to a [`TargetSpec`].
 //!
-//! Each family has its own file; the registry is keyed by architecture. A setting that would change the meaning of the
-//! tensors but is not read by a family is refused ([`settings`]), and so is a tensor that nothing would read
-//! ([`unread`]): a model that is read only in part runs but generates nonsense.
+//! Each family has its own file; the registry is keyed by architecture. A setting that would change
+//! the meaning of the tensors but is not read by a family is refused ([`settings`]), and so is a
+//! tensor that nothing would read ([`unread`]): a model that is read only in part runs but
+//! generates nonsense.
 
 mod config;
 mod corrected;
@@ -56,14 +57,14 @@ pub struct MtpFamily {
     pub join: Join,
 }
 
-/// The meaning of the ids in `eagle_config.eagle_aux_hidden_state_layer_ids`, which depends on the target's family
-/// (SGLang's `set_eagle3_layers_to_capture`).
+/// The meaning of the ids in `eagle_config.eagle_aux_hidden_state_layer_ids`, which depends on the
+/// target's family (SGLang's `set_eagle3_layers_to_capture`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapturedIds {
     /// The layer whose output is captured: the stream before the next layer.
     Outputs,
-    /// Outputs if the first id is 1, as the heads of this family are trained; otherwise the stream before the layers
-    /// themselves (Kimi-K2's heads).
+    /// Outputs if the first id is 1, as the heads of this family are trained; otherwise the stream
+    /// before the layers themselves (Kimi-K2's heads).
     DeepSeek,
 }
 
@@ -108,7 +109,8 @@ pub fn family(folder: &Folder) -> Result<&'static Family, EngineError> {
 /// Reads and checks a target's spec.
 ///
 /// # Errors
-/// When the architecture or a setting is not supported, or the tensors contradict the configuration.
+/// When the architecture or a setting is not supported, or the tensors contradict the
+/// configuration.
 pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, EngineError> {
     let family = family(folder)?;
     let config = Config::new(folder, weights);
@@ -119,8 +121,9 @@ pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, Eng
     Ok(spec)
 }
 
-/// The family of the MTP layer in a draft's folder, if it is stored as the decoder layer with this number, and the names
-/// of its tensors. Among families with the same layout, the folder's architecture decides.
+/// The family of the MTP layer in a draft's folder, if it is stored as the decoder layer with this
+/// number, and the names of its tensors. Among families with the same layout, the folder's
+/// architecture decides.
 pub(crate) fn mtp_family(config: &Config<'_>, layer: usize) -> Option<(&'static MtpFamily, RecurrentTensorLayout)> {
     let architecture = config.fields().architecture().unwrap_or_default();
     let of = |family: &&'static Family| {

@@ -1,9 +1,10 @@
 //! Runs a target with its draft: checkpoints, models, trees, KV cache, scheduler, backends.
 //!
-//! The path of a request: [`Engine::submit`] checks and queues it; [`Engine::step`] admits requests whose pages fit,
-//! prefills prompts and runs one round for the whole batch on the [`Backend`](backend::Backend); the output of a round
-//! is returned as [`Event`]s. One thread owns an engine; other threads talk to it over channels (crate `server`).
-//! [`Engine::time_rounds`] times rounds without a workload.
+//! The path of a request: [`Engine::submit`] checks and queues it; [`Engine::step`] admits requests
+//! whose pages fit, prefills prompts and runs one round for the whole batch on the
+//! [`Backend`](backend::Backend); the output of a round is returned as [`Event`]s. One thread owns
+//! an engine; other threads talk to it over channels (crate `server`). [`Engine::time_rounds`]
+//! times rounds without a workload.
 #![forbid(unsafe_code)]
 
 mod adjust;

@@ -48,8 +48,8 @@ pub struct Loaded {
 /// Loads the models that the options name. Tree shapes are not prepared yet.
 ///
 /// # Errors
-/// When an option is invalid, files are missing or malformed, target and draft do not match, the device does not exist,
-/// or memory is insufficient.
+/// When an option is invalid, files are missing or malformed, target and draft do not match, the
+/// device does not exist, or memory is insufficient.
 pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
     check(options)?;
     let devices = devices(options.device, options.tp_size)?;
@@ -62,7 +62,8 @@ pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
 /// The maximum sequence length of the options' target, from the headers of its files.
 ///
 /// # Errors
-/// When an option is invalid, the target is not a supported checkpoint, or it was trained for shorter sequences.
+/// When an option is invalid, the target is not a supported checkpoint, or it was trained for
+/// shorter sequences.
 pub fn target_context_length(options: &EngineOptions) -> Result<usize, EngineError> {
     check(options)?;
     let folder = Folder::open(&options.model_path)?;
@@ -73,11 +74,12 @@ pub fn target_context_length(options: &EngineOptions) -> Result<usize, EngineErr
     context_length(&options.model_path.display().to_string(), made_for, options.context_length)
 }
 
-/// The algorithm that the options' draft is for (EAGLE, EAGLE3, NEXTN, DFLASH, DSPARK or STANDALONE), judging by the headers of its
-/// files, or the rule for texts; `None` without a draft.
+/// The algorithm that the options' draft is for (EAGLE, EAGLE3, NEXTN, DFLASH, DSPARK or
+/// STANDALONE), judging by the headers of its files, or the rule for texts; `None` without a draft.
 ///
 /// # Errors
-/// When target or draft are not supported checkpoints, or do not fit together or to the options' algorithm.
+/// When target or draft are not supported checkpoints, or do not fit together or to the options'
+/// algorithm.
 pub fn draft_algorithm(options: &EngineOptions) -> Result<Option<&'static str>, EngineError> {
     Ok(describe(options)?.draft.map(|(spec, _)| spec.algorithm()))
 }
@@ -113,7 +115,8 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
             let element = element(&options.dtype, folder.config.weights_dtype())?;
             check_quantization(options, element)?;
             check_products(&spec, own_draft.as_ref().map(|(spec, _)| spec), element)?;
-            // If the kernels compute in float32, FP8 weights are dequantised to float32 at load time.
+            // If the kernels compute in float32, FP8 weights are dequantised to float32 at load
+            // time.
             let plain = element == Element::F32;
             let draft = own_draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
             let spec = if plain { spec.in_plain() } else { spec };
@@ -143,7 +146,8 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
     })
 }
 
-/// The hash of files, extended if their weights are quantised at load time, and if activations are quantised.
+/// The hash of files, extended if their weights are quantised at load time, and if activations are
+/// quantised.
 fn quantised_hash(hash: String, by: Option<Quantization>, options: &EngineOptions) -> String {
     let quantised = by.map_or_else(String::new, |by| format!(" as {}", by.name()));
     let products = match options.fp8_compute() {
@@ -153,7 +157,8 @@ fn quantised_hash(hash: String, by: Option<Quantization>, options: &EngineOption
     format!("{hash}{quantised}{products}")
 }
 
-/// The hash of a target's files, extended by what changes its output: quantisation at load time, and a cache in FP8.
+/// The hash of a target's files, extended by what changes its output: quantisation at load time,
+/// and a cache in FP8.
 fn target_hash(hash: String, options: &EngineOptions) -> String {
     let hash = quantised_hash(hash, options.quantization, options);
     match options.kv_cache.word() {
@@ -172,8 +177,8 @@ fn texts(rule: TextSpec) -> String {
     serde_json::to_string(&rule).unwrap_or_else(|_| rule.algorithm().to_owned())
 }
 
-/// Random weights of a published shape: the time of a round hardly depends on their values, as long as they differ.
-/// (Multiplying zeros takes less power, and 5% less time at the power limit.)
+/// Random weights of a published shape: the time of a round hardly depends on their values, as long
+/// as they differ. (Multiplying zeros takes less power, and 5% less time at the power limit.)
 fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
     let Some(name) = options.model_shape.as_deref() else {
         return Err(EngineError::Configuration("--load-format dummy needs a model shape: give --model-shape".into()));
@@ -254,7 +259,8 @@ fn routed(name: &str, target: TargetSpec, options: &EngineOptions) -> Result<Tar
     })
 }
 
-/// The draft of a published shape: a block head if the options name its algorithm, else the published draft.
+/// The draft of a published shape: a block head if the options name its algorithm, else the
+/// published draft.
 fn random_draft(
     shape: &PublishedModel,
     target: &TargetSpec,
@@ -352,7 +358,8 @@ pub(crate) fn device(choice: DeviceChoice) -> Result<Option<(Device, String)>, E
     Ok(Some((Device::cuda(number).map_err(hint)?, name)))
 }
 
-/// To measure: the number of rows up to which products in FP8 multiply values of 16 bits. It chooses kernels, not numbers.
+/// To measure: the number of rows up to which products in FP8 multiply values of 16 bits. It
+/// chooses kernels, not numbers.
 const VALUE_ROWS: &str = "SPECTUNE_FP8_VALUE_ROWS";
 
 /// The number in an environment variable; `None` if it is not set.
@@ -447,7 +454,8 @@ fn check_products(target: &TargetSpec, draft: Option<&DraftSpec>, element: Eleme
             "--fp8-compute products: {what}: give --fp8-compute weights, or --device cpu"
         )))
     };
-    // On a GPU shared experts are computed with the others, as several of their width if they are wider.
+    // On a GPU shared experts are computed with the others, as several of their width if they are
+    // wider.
     let shared = |layer: &LayerSpec| match (layer.ffn.experts(), layer.formats.ffn_rows) {
         (Some(experts), Some(Fp8Rows::Tensor)) => experts.shared.is_some(),
         (Some(experts), Some(Fp8Rows::Row)) => experts.shared.is_some_and(|shared| shared > experts.intermediate),

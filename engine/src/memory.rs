@@ -2,8 +2,8 @@
 
 use std::fs::read_to_string;
 
-/// Bytes that can be allocated without swapping, as the kernel estimates, bounded by the control group's limit. `None`
-/// if neither can be read.
+/// Bytes that can be allocated without swapping, as the kernel estimates, bounded by the control
+/// group's limit. `None` if neither can be read.
 pub fn available() -> Option<u64> {
     let machine = read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,5 +1,5 @@
-//! The files of a target and its draft: their specs, the values of their weights, and the location of each tensor in
-//! the files. For callers that work on weights themselves, such as training.
+//! The files of a target and its draft: their specs, the values of their weights, and the location
+//! of each tensor in the files. For callers that work on weights themselves, such as training.
 
 use std::path::Path;
 

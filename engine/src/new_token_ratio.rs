@@ -1,10 +1,11 @@
-//! How many requests run at once if the lengths of their outputs are not known: the rule of admission, a function of
-//! counts that the scheduler and simulations share.
+//! How many requests run at once if the lengths of their outputs are not known: the rule of
+//! admission, a function of counts that the scheduler and simulations share.
 //!
-//! It follows SGLang 0.5.23 (`NewTokenRatioTracker` and `PrefillAdder`): a new request starts if the cache can hold all
-//! of its output and a share of the remaining outputs of running requests. The share, the new-token ratio, decays from
-//! step to step. If pages run out nevertheless, running requests are retracted, and the ratio is set to what the
-//! remaining ones have generated. Outputs whose length is certain count in full.
+//! It follows SGLang 0.5.23 (`NewTokenRatioTracker` and `PrefillAdder`): a new request starts if
+//! the cache can hold all of its output and a share of the remaining outputs of running requests.
+//! The share, the new-token ratio, decays from step to step. If pages run out nevertheless, running
+//! requests are retracted, and the ratio is set to what the remaining ones have generated. Outputs
+//! whose length is certain count in full.
 
 /// The share of the remaining output tokens that running requests are expected to generate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,8 +22,8 @@ pub struct Output {
     pub is_certain: bool,
 }
 
-/// Remaining output tokens count up to this number (`SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION`), since limits are often
-/// far above real lengths.
+/// Remaining output tokens count up to this number (`SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION`), since
+/// limits are often far above real lengths.
 pub const MOST_EXPECTED: usize = 4096;
 
 /// `SGLANG_INIT_NEW_TOKEN_RATIO`.
@@ -31,7 +32,8 @@ const FIRST: f64 = 0.7;
 const LEAST: f64 = FIRST * 0.14;
 /// Steps from the first to the smallest ratio: `SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS`.
 const DECAY_STEPS: f64 = 600.0;
-/// Tokens per request that are added to what was generated, after a retraction: `SGLANG_RETRACT_DECODE_STEPS`.
+/// Tokens per request that are added to what was generated, after a retraction:
+/// `SGLANG_RETRACT_DECODE_STEPS`.
 const RETRACT_STEPS: usize = 20;
 
 impl Default for NewTokenRatio {
@@ -102,7 +104,8 @@ mod tests {
 
     #[test]
     fn after_a_retraction_it_is_what_the_others_have_generated() {
-        // The figures of SGLang's `estimate_new_token_ratio_after_retract`: (10 + 30 + 2 · 20) / (100 + 300 + 1).
+        // The figures of SGLang's `estimate_new_token_ratio_after_retract`: (10 + 30 + 2 · 20) /
+        // (100 + 300 + 1).
         let mut ratio = NewTokenRatio::default();
         ratio.retracted([output(10, 100), output(30, 300)]);
         assert!((ratio.value() - 80.0 / 401.0).abs() < 1e-12);

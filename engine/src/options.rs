@@ -51,7 +51,8 @@ pub struct ShapePolicy {
 pub struct ShapeRow {
     /// Largest running batch; the last one also holds for all larger batches.
     pub batch: usize,
-    /// Largest mean context of the running requests in tokens; the last one of a batch also holds for longer contexts.
+    /// Largest mean context of the running requests in tokens; the last one of a batch also holds
+    /// for longer contexts.
     pub context: usize,
     /// What runs.
     pub shape: TreeShape,
@@ -74,13 +75,15 @@ pub struct EngineOptions {
     pub model_path: PathBuf,
     /// The draft's folder; `None` for no speculation.
     pub draft_model_path: Option<PathBuf>,
-    /// The algorithm's name as in SGLang (`EAGLE`, `EAGLE3`, `NEXTN`); checked against the draft's tensors.
+    /// The algorithm's name as in SGLang (`EAGLE`, `EAGLE3`, `NEXTN`); checked against the draft's
+    /// tensors.
     pub algorithm: Option<String>,
     /// Tree shape by running batch.
     pub policy: ShapePolicy,
     /// The device to run on.
     pub device: DeviceChoice,
-    /// Dtype of weights and activations (`auto`, `float32`, …); the CPU computes in float32 regardless.
+    /// Dtype of weights and activations (`auto`, `float32`, …); the CPU computes in float32
+    /// regardless.
     pub dtype: String,
     /// Quantisation of the target's weights at load time; `None` keeps the stored format.
     pub quantization: Option<Quantization>,
@@ -101,38 +104,46 @@ pub struct EngineOptions {
     pub mem_fraction_static: f64,
     /// Maximum number of tokens in the KV cache; `None` for as many as the memory share allows.
     pub max_total_tokens: Option<usize>,
-    /// Memory for states of linear attention, as a share of the memory for KV pages. Ignored for models without them.
+    /// Memory for states of linear attention, as a share of the memory for KV pages. Ignored for
+    /// models without them.
     pub state_memory_ratio: f64,
-    /// Maximum number of such states, of running requests and kept ones together; `None` for as many as the memory holds.
+    /// Maximum number of such states, of running requests and kept ones together; `None` for as
+    /// many as the memory holds.
     pub max_states: Option<usize>,
     /// Maximum number of prompt tokens per step.
     pub chunked_prefill_size: usize,
     /// Whether every prompt is prefilled from its start, even if the KV cache holds a prefix of it.
     pub disable_radix_cache: bool,
-    /// Batch sizes for which graphs are captured; empty for the default of [`Self::graph_sizes`]. Ignored by the CPU.
+    /// Batch sizes for which graphs are captured; empty for the default of [`Self::graph_sizes`].
+    /// Ignored by the CPU.
     pub capture_sizes: Vec<usize>,
     /// Largest batch size of the default capture sizes.
     pub cuda_graph_max_bs: Option<usize>,
     /// Whether rounds run without graphs: slower, with the same results.
     pub disable_cuda_graph: bool,
-    /// Whether every sum uses an order that depends neither on the batch nor on the number of rows. On the CPU this is
-    /// always the case.
+    /// Whether every sum uses an order that depends neither on the batch nor on the number of rows.
+    /// On the CPU this is always the case.
     pub batch_invariant: bool,
-    /// Attention kernels of a GPU, one of [`ATTENTION_BACKENDS`]; `None` for the engine's choice. Ignored by the CPU.
+    /// Attention kernels of a GPU, one of [`ATTENTION_BACKENDS`]; `None` for the engine's choice.
+    /// Ignored by the CPU.
     pub attention_backend: Option<String>,
-    /// Rows of a block head's block, as `--speculative-dflash-block-size` counts them; `None` if the shape decides
-    /// ([`Block`](schemas::tree::Block)).
+    /// Rows of a block head's block, as `--speculative-dflash-block-size` counts them; `None` if
+    /// the shape decides ([`Block`](schemas::tree::Block)).
     pub draft_block_size: Option<usize>,
-    /// Number of tokens that a row of the draft sees, itself included; `None` for all, or as its layers say.
+    /// Number of tokens that a row of the draft sees, itself included; `None` for all, or as its
+    /// layers say.
     pub draft_window: Option<usize>,
-    /// Numbers of the rule by which drafts are looked up in texts; `None` for the algorithm's defaults.
+    /// Numbers of the rule by which drafts are looked up in texts; `None` for the algorithm's
+    /// defaults.
     pub text_rule: Option<TextSpec>,
-    /// FR-Spec: a file that lists the tokens of the target's vocabulary that an EAGLE-1/2 head may propose.
+    /// FR-Spec: a file that lists the tokens of the target's vocabulary that an EAGLE-1/2 head may
+    /// propose.
     pub token_map: Option<PathBuf>,
-    /// How rounds accept without regard to the target, for timing rounds. The output is then meaningless, and everything
-    /// derived from it is marked as simulated.
+    /// How rounds accept without regard to the target, for timing rounds. The output is then
+    /// meaningless, and everything derived from it is marked as simulated.
     pub simulated: Option<Simulated>,
-    /// Which tree nodes the target runs over on a GPU; `None` for the fastest choice. No flag sets it.
+    /// Which tree nodes the target runs over on a GPU; `None` for the fastest choice. No flag sets
+    /// it.
     pub verify_plan: Option<VerifyPlan>,
     /// Number of GPUs of this host that share the model, starting at [`device`](Self::device).
     pub tp_size: usize,
@@ -142,14 +153,16 @@ pub struct EngineOptions {
     pub load_format: LoadFormat,
     /// The published model shape for random weights, such as `llama-3.1-8b`.
     pub model_shape: Option<String>,
-    /// Number of layers of a model with random weights, for shapes that do not fit in memory; `None` for all.
+    /// Number of layers of a model with random weights, for shapes that do not fit in memory;
+    /// `None` for all.
     pub num_layers: Option<usize>,
-    /// Whether routers choose experts by a hash of the logits, all equally often; for random weights only.
+    /// Whether routers choose experts by a hash of the logits, all equally often; for random
+    /// weights only.
     pub uniform_router: bool,
 }
 
-/// Attention kernels by the names of `--attention-backend`: the engine's choice, one warp per query row, and tiles of
-/// rows on tensor cores.
+/// Attention kernels by the names of `--attention-backend`: the engine's choice, one warp per query
+/// row, and tiles of rows on tensor cores.
 pub const ATTENTION_BACKENDS: [&str; 3] = ["auto", "rows", "tiles"];
 
 impl ShapePolicy {
@@ -191,8 +204,8 @@ impl ShapePolicy {
         self.rows[if within { after } else { after.saturating_sub(1) }].shape
     }
 
-    /// What runs instead of a shape for a request that limits its drafts: the policy's largest tree within both, or no
-    /// speculation.
+    /// What runs instead of a shape for a request that limits its drafts: the policy's largest tree
+    /// within both, or no speculation.
     pub fn within(&self, shape: TreeShape, most_drafts: Option<usize>) -> TreeShape {
         let drafts = |shape: &TreeShape| shape.num_draft_tokens - 1;
         let Some(most) = most_drafts.filter(|most| *most < drafts(&shape)) else { return shape };
@@ -261,8 +274,8 @@ impl Default for EngineOptions {
     }
 }
 
-/// The padded batch for this many requests: the next of these ascending capture sizes; the batch itself if it exceeds
-/// all of them.
+/// The padded batch for this many requests: the next of these ascending capture sizes; the batch
+/// itself if it exceeds all of them.
 pub fn padded(capture_sizes: &[usize], batch: usize) -> usize {
     capture_sizes.get(capture_sizes.partition_point(|size| *size < batch)).copied().unwrap_or(batch)
 }
@@ -271,8 +284,8 @@ pub fn padded(capture_sizes: &[usize], batch: usize) -> usize {
 const BUNDLED: &str = "dspark";
 
 impl EngineOptions {
-    /// The folder of a draft that is not part of the target's checkpoint: the given one, or that of a DSPARK head in the
-    /// target's folder.
+    /// The folder of a draft that is not part of the target's checkpoint: the given one, or that of
+    /// a DSPARK head in the target's folder.
     pub fn draft_folder(&self) -> Option<PathBuf> {
         let dspark = || self.algorithm.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("DSPARK"));
         let bundled = self.model_path.join(BUNDLED);
@@ -300,8 +313,9 @@ impl EngineOptions {
         self.simulated.is_some() && self.policy.speculates()
     }
 
-    /// The batch sizes for which a GPU captures graphs, ascending, none above the maximum number of running requests:
-    /// the given ones, else SGLang's default list for speculation; empty if graphs are off.
+    /// The batch sizes for which a GPU captures graphs, ascending, none above the maximum number of
+    /// running requests: the given ones, else SGLang's default list for speculation; empty if
+    /// graphs are off.
     pub fn graph_sizes(&self) -> Vec<usize> {
         if self.disable_cuda_graph {
             return Vec::new();
@@ -321,7 +335,8 @@ impl EngineOptions {
 /// Default of the largest capture size: SGLang's value on GPUs of the 80 GB class.
 const LARGEST_CAPTURE: usize = 256;
 
-/// Default maximum number of running requests: SGLang's value for speculation, used here with and without it.
+/// Default maximum number of running requests: SGLang's value for speculation, used here with and
+/// without it.
 const MAX_RUNNING_REQUESTS: usize = 48;
 
 impl FromStr for DeviceChoice {
@@ -405,7 +420,8 @@ pub fn kv_cache(key: &str, name: Option<&str>) -> Result<CacheFormat, EngineErro
     }
 }
 
-/// The tree shape that SGLang chooses for an algorithm, empty if it is not given, and a published model shape.
+/// The tree shape that SGLang chooses for an algorithm, empty if it is not given, and a published
+/// model shape.
 ///
 /// # Errors
 /// When the shape is unknown.
@@ -419,7 +435,8 @@ pub fn nodes_of(draft: &Path) -> Option<NodeSource> {
     Some(folder.config.block().map_or(NodeSource::Beams, NodeSource::Block))
 }
 
-/// The tree shape that SGLang chooses for an algorithm, empty if it is not given, and the target's architecture.
+/// The tree shape that SGLang chooses for an algorithm, empty if it is not given, and the target's
+/// architecture.
 ///
 /// # Errors
 /// When the target has no readable config.json.

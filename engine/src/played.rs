@@ -1,8 +1,9 @@
 //! Acceptance that is played from texts whose traces are known, in place of the target's decisions.
 //!
-//! What a round accepts is a function of the request's text, its position in it and the shape. So rounds of models with
-//! random weights run with the acceptance of real ones, however a policy places them, and whatever the batch. Only the
-//! number of accepted drafts is played: drafts still run, and trees have the form that they give them.
+//! What a round accepts is a function of the request's text, its position in it and the shape. So
+//! rounds of models with random weights run with the acceptance of real ones, however a policy
+//! places them, and whatever the batch. Only the number of accepted drafts is played: drafts still
+//! run, and trees have the form that they give them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,15 +16,17 @@ use crate::{error::EngineError, tree::simulated_count};
 pub enum Simulated {
     /// This many tokens per round on average, bonus token included; at least 1.
     Length(f32),
-    /// As known texts do, for requests that have one ([`SamplingParams::played`](crate::SamplingParams::played)); the
-    /// target decides about the others.
+    /// As known texts do, for requests that have one
+    /// ([`SamplingParams::played`](crate::SamplingParams::played)); the target decides about the
+    /// others.
     Played(Arc<PlayedAcceptance>),
 }
 
 /// Accepted drafts of some shapes at every position of texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlayedAcceptance {
-    /// For each text, where it begins in a list of all positions, and how many it has; at least one.
+    /// For each text, where it begins in a list of all positions, and how many it has; at least
+    /// one.
     texts: Vec<(usize, usize)>,
     /// Accepted drafts at all positions, by shape. Never empty, and all of the same length.
     shapes: BTreeMap<TreeShape, Vec<i32>>,
@@ -34,8 +37,8 @@ pub struct PlayedAcceptance {
 pub struct PlayedText {
     /// The text, modulo their number.
     pub text: usize,
-    /// The position of the text that is at position 0 of the sequence, modulo its length: a text that ends starts again.
-    /// With a prompt of p tokens, the first round starts at `origin + p`.
+    /// The position of the text that is at position 0 of the sequence, modulo its length: a text
+    /// that ends starts again. With a prompt of p tokens, the first round starts at `origin + p`.
     pub origin: usize,
 }
 
@@ -56,8 +59,8 @@ impl Simulated {
         if let Self::Length(length) = self { Some(*length) } else { None }
     }
 
-    /// Tokens that a round of a shape yields after `length` positions of a sequence, before its tree limits it; `None` if
-    /// the target decides.
+    /// Tokens that a round of a shape yields after `length` positions of a sequence, before its
+    /// tree limits it; `None` if the target decides.
     pub(crate) fn count(
         &self,
         shape: TreeShape,
@@ -125,21 +128,22 @@ impl PlayedAcceptance {
         self.shapes.iter().map(|(shape, accepted)| (*shape, accepted.as_slice()))
     }
 
-    /// A request with a prompt of this many tokens, whose first round starts at position `start` of a text.
+    /// A request with a prompt of this many tokens, whose first round starts at position `start` of
+    /// a text.
     pub fn at(&self, text: usize, start: usize, prompt_tokens: usize) -> PlayedText {
         let (_, positions) = self.texts[text % self.texts.len()];
         PlayedText { text, origin: start % positions + positions - prompt_tokens % positions }
     }
 
-    /// Where a request's text begins in the list of all positions, how many it has, and the one of these at position 0 of
-    /// the sequence.
+    /// Where a request's text begins in the list of all positions, how many it has, and the one of
+    /// these at position 0 of the sequence.
     pub fn place(&self, played: PlayedText) -> [usize; 3] {
         let (begin, positions) = self.texts[played.text % self.texts.len()];
         [begin, positions, played.origin % positions]
     }
 
-    /// Tokens of a round of a shape after `length` positions of a sequence, if the shape is known: the accepted drafts and
-    /// the bonus token.
+    /// Tokens of a round of a shape after `length` positions of a sequence, if the shape is known:
+    /// the accepted drafts and the bonus token.
     pub fn count(&self, shape: TreeShape, played: PlayedText, length: usize) -> Option<usize> {
         if shape.is_off() {
             return Some(1);

@@ -1,10 +1,11 @@
-//! Decides which layers are kept in FP8: the ones that a checkpoint stores in FP8, and the ones that are quantised at
-//! load time. Experts that a checkpoint stores in MXFP4 are kept in it.
+//! Decides which layers are kept in FP8: the ones that a checkpoint stores in FP8, and the ones
+//! that are quantised at load time. Experts that a checkpoint stores in MXFP4 are kept in it.
 //!
-//! The matrices of attention and of feed-forward blocks, including experts, are quantised, in the target and in its
-//! draft. Embeddings, vocabulary heads, norms, routers and the projection that joins a draft's inputs keep their type,
-//! as in SGLang. Whether the activations that these matrices multiply are quantised too is the mode of the process
-//! ([`Fp8Compute`]). Speculation is lossless with respect to the quantised target.
+//! The matrices of attention and of feed-forward blocks, including experts, are quantised, in the
+//! target and in its draft. Embeddings, vocabulary heads, norms, routers and the projection that
+//! joins a draft's inputs keep their type, as in SGLang. Whether the activations that these
+//! matrices multiply are quantised too is the mode of the process ([`Fp8Compute`]). Speculation is
+//! lossless with respect to the quantised target.
 
 mod compute;
 
@@ -65,8 +66,8 @@ pub enum StoredIn<'a> {
 /// A target with the formats of its layers: as stored, or quantised.
 ///
 /// # Errors
-/// When the scales of a matrix are missing or have the wrong shape, or when products in FP8 are wanted and a part of a layer
-/// or the whole target cannot have them.
+/// When the scales of a matrix are missing or have the wrong shape, or when products in FP8 are
+/// wanted and a part of a layer or the whole target cannot have them.
 pub fn quantised_target(
     mut target: TargetSpec,
     stored: StoredIn<'_>,
@@ -100,7 +101,8 @@ pub fn quantised_draft(
         DraftSpec::Recurrent(draft) => {
             draft.layer.formats = formats(&draft.layer, &draft.tensors.layer_prefix(), stored, by, compute)?;
         }
-        // The projection of a block head's context to keys and values is a copy in 16 bits on a GPU.
+        // The projection of a block head's context to keys and values is a copy in 16 bits on a
+        // GPU.
         DraftSpec::Block(block) => {
             let compute = Fp8Compute::Weights;
             for at in 0..block.layers.len() {
@@ -149,7 +151,8 @@ fn formats(
     })
 }
 
-/// The matrices of attention that may be in FP8, and whether concatenating them keeps rows in their blocks.
+/// The matrices of attention that may be in FP8, and whether concatenating them keeps rows in their
+/// blocks.
 fn attention_matrices<'t>(layer: &LayerSpec, tensors: &'t AttentionTensors) -> (Vec<&'t TensorSpec>, bool) {
     match tensors {
         AttentionTensors::Grouped(grouped) => {
@@ -167,9 +170,9 @@ fn attention_matrices<'t>(layer: &LayerSpec, tensors: &'t AttentionTensors) -> (
     }
 }
 
-/// The common format of matrices, some of which are concatenated. `aligned` is whether each of these except the last
-/// has a number of rows that is a multiple of a block. If not all are quantised in the same way, none is kept in FP8:
-/// all are dequantised.
+/// The common format of matrices, some of which are concatenated. `aligned` is whether each of
+/// these except the last has a number of rows that is a multiple of a block. If not all are
+/// quantised in the same way, none is kept in FP8: all are dequantised.
 fn format(
     matrices: &[&TensorSpec],
     stored: StoredIn<'_>,
@@ -210,8 +213,8 @@ fn is_aligned(rows: usize) -> bool {
     rows.is_multiple_of(FP8_BLOCK)
 }
 
-/// Whether rows of queries, keys and values stay in their blocks when they are concatenated and reordered for the
-/// kernels.
+/// Whether rows of queries, keys and values stay in their blocks when they are concatenated and
+/// reordered for the kernels.
 fn heads_stay_in_blocks(spec: &GroupedQuery, [query, key, _]: [&TensorSpec; 3]) -> bool {
     let reordered = spec.rope.dims != spec.head_dim || spec.rope.pairing != Pairing::Halves;
     let together = [query, key].into_iter().all(|matrix| matrix.shape.first().is_some_and(|rows| is_aligned(*rows)));
@@ -225,8 +228,8 @@ fn cuts_blocks(ffn: &FfnSpec) -> bool {
     })
 }
 
-/// A note on a target's or a draft's weights if some are in FP8 or MXFP4: which parts of how many layers, and whether
-/// activations are quantised.
+/// A note on a target's or a draft's weights if some are in FP8 or MXFP4: which parts of how many
+/// layers, and whether activations are quantised.
 pub fn described<'l>(layers: impl IntoIterator<Item = &'l LayerSpec>) -> Option<String> {
     let (mut all, mut attention, mut ffn, mut packed) = (0, 0, 0, 0);
     let mut rows: Vec<Fp8Rows> = Vec::new();
@@ -262,7 +265,8 @@ pub fn described<'l>(layers: impl IntoIterator<Item = &'l LayerSpec>) -> Option<
 }
 
 impl LayerSpec {
-    /// The same with all matrices in the type that the engine computes in, for devices that support no other format.
+    /// The same with all matrices in the type that the engine computes in, for devices that support
+    /// no other format.
     #[must_use]
     pub fn in_plain(&self) -> Self {
         Self { formats: LayerFormats::default(), ..self.clone() }

@@ -1,13 +1,14 @@
 //! Computes what any tree shape would accept along known texts, without running rounds.
 //!
-//! Speculation is lossless, so every shape produces the same text. One pass over it fills the caches with the same
-//! values as rounds would. Then only the draft runs: at a position it yields the tree that it would have drafted, and
-//! so the number of tokens that a round would have accepted. Each shape visits the positions at which its rounds start.
-//! One expansion of a position serves all shapes of a family (with the same `topk`, or with blocks of the same size), and
-//! only visited positions are expanded.
+//! Speculation is lossless, so every shape produces the same text. One pass over it fills the
+//! caches with the same values as rounds would. Then only the draft runs: at a position it yields
+//! the tree that it would have drafted, and so the number of tokens that a round would have
+//! accepted. Each shape visits the positions at which its rounds start. One expansion of a position
+//! serves all shapes of a family (with the same `topk`, or with blocks of the same size), and only
+//! visited positions are expanded.
 //!
-//! The target runs once per text, for any number of shapes. If its states are [kept](KeepStates), a later replay of the
-//! same texts does not run it at all.
+//! The target runs once per text, for any number of shapes. If its states are [kept](KeepStates), a
+//! later replay of the same texts does not run it at all.
 
 mod expected;
 mod family;
@@ -56,9 +57,9 @@ pub struct Acceptance {
     pub proposed_drafts: u64,
     /// Entry k counts the rounds in which k drafts are accepted and kept, as in [`Completion`].
     pub accept_histogram: Vec<u64>,
-    /// For a sampled text, the expected number of accepted drafts in these rounds, over the tokens that the target
-    /// could have sampled at each position given the text before it. It has the same mean as the number of accepted
-    /// drafts, and less variance.
+    /// For a sampled text, the expected number of accepted drafts in these rounds, over the tokens
+    /// that the target could have sampled at each position given the text before it. It has the
+    /// same mean as the number of accepted drafts, and less variance.
     pub expected_drafts: Option<f64>,
 }
 
@@ -98,13 +99,14 @@ impl Acceptance {
         (0..).zip(&self.accept_histogram).map(|(drafts, rounds)| drafts * rounds).sum()
     }
 
-    /// Output tokens / rounds, including the first token and bonus tokens: SGLang's definition. `None` without a round.
+    /// Output tokens / rounds, including the first token and bonus tokens: SGLang's definition.
+    /// `None` without a round.
     pub fn accept_length(&self) -> Option<f64> {
         (self.rounds > 0).then(|| self.output_tokens as f64 / self.rounds as f64)
     }
 
-    /// Counts a round in which this many drafts were accepted, with at most `left` tokens of the text remaining;
-    /// returns the number of kept tokens.
+    /// Counts a round in which this many drafts were accepted, with at most `left` tokens of the
+    /// text remaining; returns the number of kept tokens.
     fn count(&mut self, shape: TreeShape, accepted: usize, left: usize) -> usize {
         self.count_drafts(shape.num_draft_tokens.saturating_sub(1), accepted, left)
     }

@@ -27,21 +27,24 @@ pub struct SamplingParams {
     pub seed: u64,
     /// Number of alternatives reported with each token; `None` reports no log-probabilities.
     pub logprobs: Option<usize>,
-    /// What changes the logits before a token is chosen. Log-probabilities refer to the unchanged logits.
+    /// What changes the logits before a token is chosen. Log-probabilities refer to the unchanged
+    /// logits.
     pub adjustments: Adjustments,
     /// Which log-probabilities of the prompt to report.
     pub prompt_logprobs: Option<PromptLogprobs>,
-    /// Maximum number of drafts that the target verifies for it in a round, 0 for no speculation; `None` for what the policy
-    /// says. It does not change the output.
+    /// Maximum number of drafts that the target verifies for it in a round, 0 for no speculation;
+    /// `None` for what the policy says. It does not change the output.
     pub most_drafts: Option<usize>,
-    /// The text whose acceptance it has while acceptance is played ([`Simulated`](crate::Simulated)).
+    /// The text whose acceptance it has while acceptance is played
+    /// ([`Simulated`](crate::Simulated)).
     pub played: Option<PlayedText>,
 }
 
 /// Which log-probabilities of a prompt's tokens are reported, each given the tokens before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptLogprobs {
-    /// The first position to report. The token at position 0 has no log-probability, since nothing precedes it.
+    /// The first position to report. The token at position 0 has no log-probability, since nothing
+    /// precedes it.
     pub from: usize,
     /// Number of alternatives reported with each token.
     pub alternatives: usize,
@@ -50,7 +53,8 @@ pub struct PromptLogprobs {
 /// When a request ends.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StopConditions {
-    /// Maximum number of output tokens; `None` means as many as the context holds. With 0 the prompt is only prefilled.
+    /// Maximum number of output tokens; `None` means as many as the context holds. With 0 the
+    /// prompt is only prefilled.
     pub max_new_tokens: Option<usize>,
     /// Texts that end the output; they are not part of it unless [`keep_stop`](Self::keep_stop).
     pub stop: Vec<String>,
@@ -98,7 +102,8 @@ pub enum FinishReason {
     Length,
     /// Cancelled by the caller.
     Cancelled,
-    /// The target's logits for the token at this position are not finite; the tokens before it are valid.
+    /// The target's logits for the token at this position are not finite; the tokens before it are
+    /// valid.
     NotFinite(usize),
     /// The output cannot follow its grammar any further; the reason.
     Grammar(String),
@@ -107,8 +112,8 @@ pub enum FinishReason {
 /// What happened to a request in a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A request produced tokens. `text` is what can be shown now: text is held back while it may still become a stop
-    /// string, or while a character is incomplete.
+    /// A request produced tokens. `text` is what can be shown now: text is held back while it may
+    /// still become a stop string, or while a character is incomplete.
     Tokens {
         /// The request.
         request: RequestId,
@@ -137,7 +142,8 @@ pub struct Completion {
     pub prompt_tokens: usize,
     /// Number of its tokens that were in the KV cache and not prefilled.
     pub cached_tokens: usize,
-    /// Number of times that it was put back into the queue while it ran; prompt and output were prefilled again then.
+    /// Number of times that it was put back into the queue while it ran; prompt and output were
+    /// prefilled again then.
     pub retractions: usize,
     /// Number of verify rounds of the request (prefill is not one).
     pub rounds: usize,
@@ -145,7 +151,8 @@ pub struct Completion {
     pub proposed_drafts: u64,
     /// Entry k counts the rounds in which k drafts were accepted and kept.
     pub accept_histogram: Vec<u64>,
-    /// Log-probabilities of the prompt's tokens from [`PromptLogprobs::from`] on, except of position 0.
+    /// Log-probabilities of the prompt's tokens from [`PromptLogprobs::from`] on, except of
+    /// position 0.
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Why it ended.
     pub finish_reason: FinishReason,
@@ -188,8 +195,8 @@ impl Completion {
         (0..).zip(&self.accept_histogram).map(|(drafts, rounds)| drafts * rounds).sum()
     }
 
-    /// Output tokens / rounds, including the first token (from prefill) and bonus tokens: SGLang's definition. `None`
-    /// if the request ended without a round.
+    /// Output tokens / rounds, including the first token (from prefill) and bonus tokens: SGLang's
+    /// definition. `None` if the request ended without a round.
     pub fn accept_length(&self) -> Option<f64> {
         (self.rounds > 0).then(|| self.output_ids.len() as f64 / self.rounds as f64)
     }

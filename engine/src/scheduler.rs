@@ -77,8 +77,9 @@ pub struct SchedulerOptions {
     pub reuse: Reuse,
 }
 
-/// Schedules requests on a backend. Sequences take pages as they grow: a request is admitted when the free and evictable
-/// pages are expected to be enough, and when they are not, the youngest one is put back into the queue.
+/// Schedules requests on a backend. Sequences take pages as they grow: a request is admitted when
+/// the free and evictable pages are expected to be enough, and when they are not, the youngest one
+/// is put back into the queue.
 pub struct Scheduler {
     backend: Box<dyn Backend>,
     model: ModelEnds,
@@ -112,14 +113,16 @@ struct Waiting {
     request: Request,
     /// Maximum number of positions that it can fill, including the tree of its last round.
     positions: usize,
-    /// Keys of the prompt's pages that may be reused: never of the page with its last token, which always runs.
+    /// Keys of the prompt's pages that may be reused: never of the page with its last token, which
+    /// always runs.
     keys: PageKeys,
     submitted: Instant,
     /// Its state, including output, if it was retracted.
     retracted: Option<Box<Running>>,
 }
 
-/// Fewer tokens than this are prefilled rather than waited for (SGLang's threshold for prompts in one batch).
+/// Fewer tokens than this are prefilled rather than waited for (SGLang's threshold for prompts in
+/// one batch).
 const WORTH_WAITING: usize = 32;
 
 /// What the device has been asked to do and the host has not collected, in order.
@@ -192,8 +195,9 @@ impl Scheduler {
         self.options.largest_batch
     }
 
-    /// Checks that no request is queued or running, after collecting rounds that were launched ahead for requests that
-    /// have since ended. `what` is the action that the error message says is possible only while idle.
+    /// Checks that no request is queued or running, after collecting rounds that were launched
+    /// ahead for requests that have since ended. `what` is the action that the error message says
+    /// is possible only while idle.
     ///
     /// # Errors
     /// When a request is queued or running, or the device fails.
@@ -282,8 +286,8 @@ impl Scheduler {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// Lends the device with all its slots and pages, while no request is running. Clears the prefix cache. The
-    /// borrower must close every slot that it opens.
+    /// Lends the device with all its slots and pages, while no request is running. Clears the
+    /// prefix cache. The borrower must close every slot that it opens.
     ///
     /// # Errors
     /// When a request is running.
@@ -294,8 +298,8 @@ impl Scheduler {
         Ok(self.backend.as_mut())
     }
 
-    /// Replaces weights; returns whether the backend can do so. See [`Backend::exchange`]. Running requests continue
-    /// with their KV cache. `flush` clears the prefix cache.
+    /// Replaces weights; returns whether the backend can do so. See [`Backend::exchange`]. Running
+    /// requests continue with their KV cache. `flush` clears the prefix cache.
     ///
     /// # Errors
     /// When the weights do not fit, or with `flush` a request is running.
@@ -403,7 +407,8 @@ impl Scheduler {
     fn keys(&self, request: &Request, to_read: &[u32]) -> PageKeys {
         let mut keys = PageKeys::new(self.backend.capacity().page_size);
         if self.options.reuse != Reuse::Off {
-            // Log-probabilities of a prompt must be computed, so these positions are never taken from the cache.
+            // Log-probabilities of a prompt must be computed, so these positions are never taken
+            // from the cache.
             let told = request.sampling.prompt_logprobs.map_or(usize::MAX, |told| told.from);
             keys.extend(&to_read[..told.min(to_read.len())]);
         }
@@ -424,9 +429,11 @@ impl Scheduler {
         self.cancelled.extend(queued.chain(self.running.iter().map(Running::id)));
     }
 
-    /// Ends cancelled requests, gives running ones the pages for the next round, admits the requests that fit, launches the prefill of prompts and a round, and collects
-    /// the prefill and the oldest rounds beyond those that the backend keeps in flight. `events` receives each event as
-    /// soon as it is known, those of a request in order. It must return quickly: the device may be idle meanwhile.
+    /// Ends cancelled requests, gives running ones the pages for the next round, admits the
+    /// requests that fit, launches the prefill of prompts and a round, and collects the prefill and
+    /// the oldest rounds beyond those that the backend keeps in flight. `events` receives each
+    /// event as soon as it is known, those of a request in order. It must return quickly: the
+    /// device may be idle meanwhile.
     ///
     /// # Errors
     /// When the device fails.
@@ -485,7 +492,8 @@ impl Scheduler {
         self.sweep(events);
     }
 
-    /// First come, first served: a request that does not fit blocks the later ones, so that it is not starved.
+    /// First come, first served: a request that does not fit blocks the later ones, so that it is
+    /// not starved.
     fn admit(&mut self) -> Result<(), EngineError> {
         let page_size = self.backend.capacity().page_size;
         let mut promised = self.promised();
@@ -529,8 +537,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Numbers of leading pages after which the state of a prompt is worth keeping, ascending: where it leaves the pages of
-    /// earlier prompts, and where its last full page ends. Only after the first `usable`.
+    /// Numbers of leading pages after which the state of a prompt is worth keeping, ascending:
+    /// where it leaves the pages of earlier prompts, and where its last full page ends. Only after
+    /// the first `usable`.
     fn places_to_keep(&self, keys: &[PageKey], usable: usize) -> Vec<usize> {
         if self.snapshots.is_none() {
             return Vec::new();
@@ -541,8 +550,8 @@ impl Scheduler {
         places
     }
 
-    /// Whether a running request is prefilling the start of this one, as with samples of the same prompt: waiting for
-    /// these pages is cheaper than filling others with the same contents.
+    /// Whether a running request is prefilling the start of this one, as with samples of the same
+    /// prompt: waiting for these pages is cheaper than filling others with the same contents.
     fn is_being_read(&self, next: &Waiting) -> bool {
         let page = self.pages.find(next.keys.all()) + WORTH_WAITING.div_ceil(self.backend.capacity().page_size) - 1;
         let key = next.keys.all().get(page);

@@ -1,4 +1,5 @@
-//! Checks the engine's invariants on the user's device, with small random models generated on the fly.
+//! Checks the engine's invariants on the user's device, with small random models generated on the
+//! fly.
 
 pub(crate) mod adjusted;
 mod batches;
@@ -51,8 +52,8 @@ pub enum Scope<'a> {
     Quick,
     /// The kernels whose checks have one of these texts in their names.
     Kernels(&'a [String]),
-    /// The engine's promises for drafts and targets that have one of these texts in their names; `texts` for drafts that are
-    /// looked up.
+    /// The engine's promises for drafts and targets that have one of these texts in their names;
+    /// `texts` for drafts that are looked up.
     Engines(&'a [String]),
 }
 
@@ -60,14 +61,15 @@ pub enum Scope<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     dtypes: &'static [&'static str],
-    /// 2-byte types in which the default mode, which has separate kernels on a GPU, is compared with batch-invariant
-    /// mode.
+    /// 2-byte types in which the default mode, which has separate kernels on a GPU, is compared
+    /// with batch-invariant mode.
     default_dtypes: &'static [&'static str],
     /// Types of activations for which everything is also checked with FP8 weights.
     fp8_dtypes: &'static [&'static str],
     /// Targets with their drafts.
     pairs: &'static [Pair],
-    /// Tree shapes that cover every case: chains, one step, wide, deep, more nodes than bits in a machine word.
+    /// Tree shapes that cover every case: chains, one step, wide, deep, more nodes than bits in a
+    /// machine word.
     shapes: &'static [&'static str],
     /// Batch sizes around the capture sizes.
     batches: &'static [usize],
@@ -112,12 +114,13 @@ const QUICK: Plan = Plan {
     tokens: 4,
 };
 
-/// The same for a model on several devices: dense layers and experts, and a draft that is split too.
+/// The same for a model on several devices: dense layers and experts, and a draft that is split
+/// too.
 const QUICK_SHARED: Plan =
     Plan { default_dtypes: &[], pairs: &[Pair::Qwen3Moe], shapes: &["2,2,4"], batches: &[2], ..QUICK };
 
-/// Runs checks and reports each when it ends: on one device, or with models that are split over several GPUs, starting
-/// at that one.
+/// Runs checks and reports each when it ends: on one device, or with models that are split over
+/// several GPUs, starting at that one.
 ///
 /// # Errors
 /// When the device cannot be used, or no check matches the given names.
@@ -131,7 +134,8 @@ pub fn run(
     if ranks > 1 {
         check_exchanges(&devices, report);
         let plan = if matches!(scope, Scope::Whole) { GPU } else { QUICK_SHARED };
-        // The random models are small, with heads for at most this many ranks; names of checks show the number.
+        // The random models are small, with heads for at most this many ranks; names of checks show
+        // the number.
         let ranks = ranks.min(models::QUERY_HEADS);
         check_engines(choice, ranks, plan, Wanted(&[]), report)?;
         return check_dead_rank(choice, ranks, plan, report);
@@ -170,7 +174,8 @@ pub fn run(
 /// Name of the checks of drafts that are looked up in texts.
 const TEXTS: &str = "texts";
 
-/// Which drafts and targets are checked: those with one of these texts in their names, or all if there are none.
+/// Which drafts and targets are checked: those with one of these texts in their names, or all if
+/// there are none.
 #[derive(Clone, Copy, Debug)]
 struct Wanted<'a>(&'a [String]);
 
@@ -224,8 +229,8 @@ fn check_engines(
     }
     let last_page_size = plan.page_sizes.last().copied().unwrap_or(1);
     for dtype in plan.default_dtypes {
-        // A router chooses by comparing scores: rounding that is negligible elsewhere can send a row to other experts,
-        // with a different output.
+        // A router chooses by comparing scores: rounding that is negligible elsewhere can send a
+        // row to other experts, with a different output.
         let is_smooth = |pair: &&Pair| *dtype == "float32" || !pair.has_experts();
         for pair in pairs.iter().filter(is_smooth) {
             let setting = Setting::new(choice, ranks, dtype, *pair, last_page_size);
@@ -246,8 +251,9 @@ fn check_engines(
     check_fp8(&models, choice, plan, &pairs, report)
 }
 
-/// The same for weights that are quantised to FP8 at load time, with the first model without and with experts also for products
-/// in FP8: output that does not depend on the tree, and a default mode that agrees with batch-invariant mode.
+/// The same for weights that are quantised to FP8 at load time, with the first model without and
+/// with experts also for products in FP8: output that does not depend on the tree, and a default
+/// mode that agrees with batch-invariant mode.
 fn check_fp8(
     models: &RandomModels,
     choice: DeviceChoice,
@@ -549,7 +555,8 @@ mod tests {
     fn all_promises_are_kept_of_gpt_oss_in_the_emulator() {
         let plan = Plan { default_dtypes: &[], fp8_dtypes: &[], pairs: &[Pair::GptOss], tokens: 6, ..QUICK };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
-        // Tensor cores, whose sums have another order: output depends on the tree where an expert changes.
+        // Tensor cores, whose sums have another order: output depends on the tree where an expert
+        // changes.
         let models = RandomModels::write().expect("a folder");
         let setting = Setting::new(DeviceChoice::Emulator, 1, "bfloat16", Pair::GptOss, 16);
         let mut default = load(&models, Setting { batch_invariant: false, ..setting }, plan, false).expect("it loads");

@@ -1,8 +1,10 @@
-//! The description of a model without the values of its tensors: pure data, independent of files and devices.
+//! The description of a model without the values of its tensors: pure data, independent of files
+//! and devices.
 //!
-//! Families read a config.json into a [`TargetSpec`] and a [`RecurrentSpec`]. Both backends, memory accounting, cost
-//! models, random weights and the self-test depend on nothing else: only `tensors` spells the names and shapes of
-//! tensors, and only `cost` counts the bytes and operations of a pass.
+//! Families read a config.json into a [`TargetSpec`] and a [`RecurrentSpec`]. Both backends, memory
+//! accounting, cost models, random weights and the self-test depend on nothing else: only `tensors`
+//! spells the names and shapes of tensors, and only `cost` counts the bytes and operations of a
+//! pass.
 
 mod attention;
 mod block;

@@ -34,8 +34,8 @@ pub struct Text {
 }
 
 impl Text {
-    /// Reads tokenizer.json, tokenizer_config.json with special_tokens_map.json, and chat_template.jinja; `None` without a
-    /// tokenizer.json.
+    /// Reads tokenizer.json, tokenizer_config.json with special_tokens_map.json, and
+    /// chat_template.jinja; `None` without a tokenizer.json.
     ///
     /// # Errors
     /// When an existing file is invalid.
@@ -60,8 +60,8 @@ impl Text {
         self.encoded(text, true)
     }
 
-    /// The tokenizer's own end-of-text token. Fine-tunes often end with it while their config.json still names the base
-    /// model's.
+    /// The tokenizer's own end-of-text token. Fine-tunes often end with it while their config.json
+    /// still names the base model's.
     pub fn end_token(&self) -> Option<u32> {
         self.end_token
     }
@@ -71,8 +71,9 @@ impl Text {
         self.template.is_some()
     }
 
-    /// Tokens of a conversation in the model's chat template, up to the start of the assistant's reply. Messages are
-    /// [`ChatMessage`]s, or objects with further fields that the template may know; `variables` are the template's own.
+    /// Tokens of a conversation in the model's chat template, up to the start of the assistant's
+    /// reply. Messages are [`ChatMessage`]s, or objects with further fields that the template may
+    /// know; `variables` are the template's own.
     ///
     /// # Errors
     /// When the model has no chat template, or the template refuses the conversation.
@@ -86,8 +87,8 @@ impl Text {
         self.encoded(&self.render_chat(messages, &options)?, false)
     }
 
-    /// The text of a conversation rendered by the model's chat template. Encode it without adding special tokens, since
-    /// the template contains them.
+    /// The text of a conversation rendered by the model's chat template. Encode it without adding
+    /// special tokens, since the template contains them.
     ///
     /// # Errors
     /// As [`encode_chat`](Self::encode_chat).

@@ -1,10 +1,13 @@
-//! Drafts from texts: look-ups of the last tokens in the request's own tokens or in earlier outputs.
+//! Drafts from texts: look-ups of the last tokens in the request's own tokens or in earlier
+//! outputs.
 //!
-//! A round with drafts from texts begins on the host: its trees are looked up before the target's pass. The rules are
-//! those of the engines, with their order of equal candidates (see [`TextSpec`]).
+//! A round with drafts from texts begins on the host: its trees are looked up before the target's
+//! pass. The rules are those of the engines, with their order of equal candidates (see
+//! [`TextSpec`]).
 //!
-//! What is kept of other requests changes which drafts are made, never the output. So the accept length depends on the
-//! order of requests: each round's tokens are added, in the order of the batch, before the next round is drafted.
+//! What is kept of other requests changes which drafts are made, never the output. So the accept
+//! length depends on the order of requests: each round's tokens are added, in the order of the
+//! batch, before the next round is drafted.
 
 mod prompt_lookup;
 mod suffix;
@@ -76,22 +79,23 @@ impl TextDrafts {
         self.append(request, output.get(known..).unwrap_or_default());
     }
 
-    /// Adds the tokens of a round to a request: all that the target accepted, even if its output ends before the last of
-    /// them, as in vLLM.
+    /// Adds the tokens of a round to a request: all that the target accepted, even if its output
+    /// ends before the last of them, as in vLLM.
     pub fn append(&mut self, request: u64, new: &[u32]) {
         let Some(sequence) = self.requests.get_mut(&request).filter(|_| !new.is_empty()) else { return };
         match &mut self.shared {
             Shared::Nothing => {}
             Shared::Suffix(suffix) => suffix.append(request, new),
-            // The tokens of a round are added a round later, and those of a prompt with the first output after it.
+            // The tokens of a round are added a round later, and those of a prompt with the first
+            // output after it.
             Shared::Trie(trie) if sequence.tokens.len() > sequence.prompt => trie.insert(&sequence.tokens),
             Shared::Trie(_) => {}
         }
         sequence.tokens.extend(new);
     }
 
-    /// The tree that is drafted after the tokens of a request; only a root if nothing is found, or if the request is
-    /// unknown.
+    /// The tree that is drafted after the tokens of a request; only a root if nothing is found, or
+    /// if the request is unknown.
     pub fn draft(&mut self, request: u64, shape: TreeShape) -> DraftTree {
         let Some(Sequence { tokens, .. }) = self.requests.get(&request) else { return DraftTree::root(0) };
         let Some(last) = tokens.last().copied() else { return DraftTree::root(0) };

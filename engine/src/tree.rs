@@ -1,5 +1,6 @@
-//! Draft trees, as pure functions of scores, independent of tensors, devices and requests. Beams (EAGLE-2/3) and the depths
-//! of a block fill a pool of proposals; choosing and accepting a tree know only the pool.
+//! Draft trees, as pure functions of scores, independent of tensors, devices and requests. Beams
+//! (EAGLE-2/3) and the depths of a block fill a pool of proposals; choosing and accepting a tree
+//! know only the pool.
 
 mod draft_tree;
 mod expansion;

@@ -1,18 +1,19 @@
 //! Chooses which nodes of a batch's trees the target runs over in a round.
 //!
-//! Acceptance of a draft depends on the token after its parent, so a leaf matters only if acceptance ends there. If a
-//! batch has more rows than the target can multiply while it reads its weights, the target need not run over all of
-//! them.
+//! Acceptance of a draft depends on the token after its parent, so a leaf matters only if
+//! acceptance ends there. If a batch has more rows than the target can multiply while it reads its
+//! weights, the target need not run over all of them.
 
 use schemas::tree::TreeShape;
 
 use crate::spec::{ModelCost, PassCost};
 
-/// Number of rows for which multiplying 16-bit weights takes as long as reading them: about 0.66 PFLOP/s against 4.2
-/// TB/s on an H200, and similar on other GPUs of its generation.
+/// Number of rows for which multiplying 16-bit weights takes as long as reading them: about 0.66
+/// PFLOP/s against 4.2 TB/s on an H200, and similar on other GPUs of its generation.
 const ROWS_A_READING: usize = 160;
 
-/// Minimum number of nodes, and of branches per node. In smaller trees more than half of the nodes may have children.
+/// Minimum number of nodes, and of branches per node. In smaller trees more than half of the nodes
+/// may have children.
 const LEAFY: (usize, usize) = (16, 4);
 
 /// Which nodes of a tree the target computes a token for.
@@ -20,10 +21,11 @@ const LEAFY: (usize, usize) = (16, 4);
 pub enum VerifyPlan {
     /// All nodes, at once: the vocabulary head is read once.
     AllNodes,
-    /// Only nodes on the accepted path, one depth at a time: the head runs once per step, on one row per request.
+    /// Only nodes on the accepted path, one depth at a time: the head runs once per step, on one
+    /// row per request.
     AcceptedPathOnly,
-    /// Nodes with children, or the likeliest of them, and then the node where acceptance ends: the target runs over no
-    /// others, but twice.
+    /// Nodes with children, or the likeliest of them, and then the node where acceptance ends: the
+    /// target runs over no others, but twice.
     InnerNodesFirst,
 }
 
@@ -52,19 +54,21 @@ impl VerifyPlan {
     }
 }
 
-/// The time of a pass, expressed as the bytes that can be read in it: the maximum of memory traffic and arithmetic.
+/// The time of a pass, expressed as the bytes that can be read in it: the maximum of memory traffic
+/// and arithmetic.
 fn bytes_meanwhile(cost: &PassCost, rows: usize, element: u64) -> f64 {
     let arithmetic = cost.flops(rows) / 2.0 * element as f64 / ROWS_A_READING as f64;
     cost.bytes(rows).max(arithmetic)
 }
 
-/// Maximum number of inner (non-leaf) nodes in the first verify pass. About 40% of the nodes of trees from trained heads
-/// are inner; beyond this cap the least likely ones are treated as leaves.
+/// Maximum number of inner (non-leaf) nodes in the first verify pass. About 40% of the nodes of
+/// trees from trained heads are inner; beyond this cap the least likely ones are treated as leaves.
 pub fn inner_rows(nodes: usize) -> usize {
     nodes.div_ceil(2)
 }
 
-/// Rows of the target's passes in a round: over all nodes, or over inner nodes and then over one node of each request.
+/// Rows of the target's passes in a round: over all nodes, or over inner nodes and then over one
+/// node of each request.
 pub fn target_passes(shape: TreeShape, batch: usize, cost: &ModelCost) -> (usize, Option<usize>) {
     let rows = batch.saturating_mul(shape.num_draft_tokens);
     match VerifyPlan::of(shape, batch, cost) {
@@ -121,8 +125,8 @@ mod tests {
 
     #[test]
     fn experts_that_few_rows_leave_unread_make_fewer_rows_worth_it() {
-        // Qwen3-235B's shape in bytes: with few layers of small kernels in between, half of the rows read fewer
-        // experts.
+        // Qwen3-235B's shape in bytes: with few layers of small kernels in between, half of the
+        // rows read fewer experts.
         let dense = 15_700_000_000;
         let experts = ExpertCost { bytes: 454_000_000_000, weights: 227_000_000_000, chosen: 8.0 / 128.0 };
         let target = PassCost { experts: Some(experts), ..model(94, dense, 0).target };

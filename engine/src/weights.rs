@@ -24,7 +24,8 @@ impl WeightFolders {
     /// The options with these folders, and which weights change.
     ///
     /// # Errors
-    /// When no folder is given, a folder holds neither a target nor a draft for it, or there is no draft to replace.
+    /// When no folder is given, a folder holds neither a target nor a draft for it, or there is no
+    /// draft to replace.
     pub(crate) fn resolve(&self, loaded: &EngineOptions) -> Result<(EngineOptions, Exchange), EngineError> {
         if self.draft.is_some() && loaded.draft_model_path.is_none() {
             return Err(EngineError::Configuration(

@@ -1,5 +1,5 @@
-//! End-to-end generation on the demo pair: drafts, other requests and the layout of the cache must not change the
-//! output.
+//! End-to-end generation on the demo pair: drafts, other requests and the layout of the cache must
+//! not change the output.
 
 use std::path::{Path, PathBuf};
 
@@ -97,8 +97,9 @@ fn output_depends_on_neither_tree_nor_batch_nor_pages_nor_pieces() {
 
 #[test]
 fn what_is_read_from_the_cache_is_what_would_have_been_read_anew() {
-    // Prompts in waves, so that later ones find pages of earlier ones: an instruction that all share, questions, and
-    // the turns that follow the answers. The cache is too small for all of them, so pages are also evicted.
+    // Prompts in waves, so that later ones find pages of earlier ones: an instruction that all
+    // share, questions, and the turns that follow the answers. The cache is too small for all of
+    // them, so pages are also evicted.
     fn turns(engine: &mut Engine) -> Vec<Completion> {
         let encode = |text: &str| engine.text().expect("a tokenizer").encode(text).expect("it encodes");
         let instruction = encode("// A library of small functions, each with its test and a line that says why.\n");
@@ -198,7 +199,8 @@ fn sampled_speculative_output_has_the_distribution_that_the_target_reports() {
     let mut engine = load(options("eagle3"));
     let prompt = engine.text().expect("a tokenizer").encode("let mut").expect("it encodes");
 
-    // The target's own distribution: log-probabilities after each prefix, filtered here by the definition.
+    // The target's own distribution: log-probabilities after each prefix, filtered here by the
+    // definition.
     let mut expected: Vec<(Vec<u32>, f64)> = vec![(Vec::new(), 1.0)];
     for _ in 0..LENGTH {
         let requests = expected.iter().map(|(prefix, _)| {
@@ -241,7 +243,8 @@ fn sampled_speculative_output_has_the_distribution_that_the_target_reports() {
     let known = outputs.iter().filter(|output| expected.iter().any(|(known, _)| known == *output)).count();
     assert_eq!(known, outputs.len(), "a token came that the filter removes");
     assert!(cells >= 8, "{cells} outputs are frequent enough to be compared");
-    // With 26 degrees of freedom, the probability of 60 is one in six thousand; with fewer cells it is lower.
+    // With 26 degrees of freedom, the probability of 60 is one in six thousand; with fewer cells it
+    // is lower.
     assert!(statistic < 60.0, "chi-square {statistic} over {cells} cells");
     assert!((rare.1 - rare.0).abs() < 4.0 * rare.0.sqrt().max(2.0), "{} rare outputs for {}", rare.1, rare.0);
 }

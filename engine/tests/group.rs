@@ -1,4 +1,5 @@
-//! A model on several devices, in the emulator: ranks are threads, and they exchange data in host memory.
+//! A model on several devices, in the emulator: ranks are threads, and they exchange data in host
+//! memory.
 
 use engine::{
     DeviceChoice,

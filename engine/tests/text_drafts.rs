@@ -1,10 +1,11 @@
-//! Drafts from texts against an independent program, on the tiny pair: the rounds of every request equal the reference's,
-//! in a replay without a model and in rounds, and the output does not depend on them.
+//! Drafts from texts against an independent program, on the tiny pair: the rounds of every request
+//! equal the reference's, in a replay without a model and in rounds, and the output does not depend
+//! on them.
 //!
-//! A part of the reference ships with the repository. For all of it, set `SPECTUNE_TEXTS` to a folder of
-//! `{ngram,edit_set}_PAIR.json`, `SPECTUNE_MODELS` to one of `PAIR/target` and `SPECTUNE_REFERENCE` to one of `PAIR.json`,
-//! and run with `--ignored`. `SPECTUNE_PAIR` checks a single pair, and `SPECTUNE_CASE` runs the rounds of cases whose
-//! name contains it.
+//! A part of the reference ships with the repository. For all of it, set `SPECTUNE_TEXTS` to a
+//! folder of `{ngram,edit_set}_PAIR.json`, `SPECTUNE_MODELS` to one of `PAIR/target` and
+//! `SPECTUNE_REFERENCE` to one of `PAIR.json`, and run with `--ignored`. `SPECTUNE_PAIR` checks a
+//! single pair, and `SPECTUNE_CASE` runs the rounds of cases whose name contains it.
 
 use std::{
     collections::BTreeMap,

@@ -123,8 +123,8 @@ impl Address {
     /// JSON of every event and returns whether to continue.
     ///
     /// # Errors
-    /// When there is no response in time, the status is not 200, an event is not JSON, or the stream ends before
-    /// `[DONE]` while `each` wants to continue.
+    /// When there is no response in time, the status is not 200, an event is not JSON, or the
+    /// stream ends before `[DONE]` while `each` wants to continue.
     pub fn stream(
         &self,
         path: &str,

@@ -2,11 +2,13 @@
 //! as a process, waits until it is ready, sends it a load, reads its counters, and stops it without
 //! leaving anything behind.
 //!
-//! - [`process`] owns a server's process group and its log; [`mark`] finds its processes, [`container`] its container.
-//! - [`supervisor`] is a process that ends servers as soon as this one is killed. [`orphans`] ends servers that a killed
-//!   run left, as the next run does.
+//! - [`process`] owns a server's process group and its log; [`mark`] finds its processes,
+//!   [`container`] its container.
+//! - [`supervisor`] is a process that ends servers as soon as this one is killed. [`orphans`] ends
+//!   servers that a killed run left, as the next run does.
 //! - [`failure`] determines from a log why a server ended or did not start.
-//! - [`api`] is the client of a server; differences between engines are in `api/sglang.rs` and `api/vllm.rs`.
+//! - [`api`] is the client of a server; differences between engines are in `api/sglang.rs` and
+//!   `api/vllm.rs`.
 //! - [`log`] reads what a server reports about its rounds.
 //! - [`load`] keeps requests running and measures when their tokens arrive.
 //!

@@ -57,7 +57,8 @@ pub struct LogInterval {
     pub tokens_per_s: f64,
     /// Tokens per round and request, bonus token included; `None` without speculation.
     pub accept_length: Option<f64>,
-    /// The share of rounds in which each position of the chain was accepted, if the engine reports it.
+    /// The share of rounds in which each position of the chain was accepted, if the engine reports
+    /// it.
     pub positions: Vec<f64>,
     /// Whether rounds ran as CUDA graphs, if the engine reports it.
     pub graph: Option<bool>,
@@ -80,7 +81,8 @@ pub struct Spent {
     pub in_rounds: f64,
     /// Time in prefill.
     pub in_prefill: f64,
-    /// The parts of rounds that draft, verify, and extend the draft; all 0 where the device does not time them.
+    /// The parts of rounds that draft, verify, and extend the draft; all 0 where the device does
+    /// not time them.
     pub parts: [f64; 3],
 }
 

@@ -25,8 +25,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// start took.
 ///
 /// # Errors
-/// When it ends, does not become ready within `longest`, or another server responds on its port; when `interrupted` is
-/// set.
+/// When it ends, does not become ready within `longest`, or another server responds on its port;
+/// when `interrupted` is set.
 pub fn wait_until_ready(
     server: &mut Server,
     api: &Api,

@@ -1,7 +1,9 @@
-//! The figures of a running server, in the form of its log: each interval lies between two readings of its metrics.
+//! The figures of a running server, in the form of its log: each interval lies between two readings
+//! of its metrics.
 //!
-//! SGLang's (0.5.23) and vLLM's counters are read by their differences. SGLang counts `generation_tokens_total` when a
-//! request ends, so tokens come from `realtime_tokens_total` where it exists, else from the gauge `gen_throughput`.
+//! SGLang's (0.5.23) and vLLM's counters are read by their differences. SGLang counts
+//! `generation_tokens_total` when a request ends, so tokens come from `realtime_tokens_total` where
+//! it exists, else from the gauge `gen_throughput`.
 
 use std::time::Duration;
 
@@ -21,7 +23,8 @@ pub struct SampledReading {
     pub metrics: Metrics,
 }
 
-/// The settings of a server and what it did between readings; intervals without running requests or tokens are left out.
+/// The settings of a server and what it did between readings; intervals without running requests or
+/// tokens are left out.
 pub fn observed(kind: ApiKind, info: &ServerInfo, readings: &[SampledReading]) -> ServerLog {
     let intervals = readings.windows(2).filter_map(|pair| interval(kind, &pair[0], &pair[1])).collect();
     let name = match kind {
@@ -119,7 +122,8 @@ fn spectune(before: &SampledReading, after: &SampledReading, seconds: f64) -> Op
     })
 }
 
-/// What a server says of its configuration. vLLM says it in development mode only, in a form of its own that is not read.
+/// What a server says of its configuration. vLLM says it in development mode only, in a form of its
+/// own that is not read.
 fn settings(kind: ApiKind, answer: &Value) -> LoggedSettings {
     if kind == ApiKind::Vllm {
         return LoggedSettings::default();

@@ -1,4 +1,5 @@
-//! Code shared by the targets: assertions that hold for any text, checked along the path that the linter takes.
+//! Code shared by the targets: assertions that hold for any text, checked along the path that the
+//! linter takes.
 #![forbid(unsafe_code)]
 
 pub mod lint;
@@ -16,8 +17,9 @@ pub fn lies_in(source: &Source, span: Span) {
     assert!(source.text().get(span.range()).is_some(), "{span:?} is no part of the text");
 }
 
-/// Asserts that all spans of the findings are inside the text, and renders them in every format except SARIF. SARIF
-/// prints the same values as JSON, but includes the page of every rule, which makes each run many times slower.
+/// Asserts that all spans of the findings are inside the text, and renders them in every format
+/// except SARIF. SARIF prints the same values as JSON, but includes the page of every rule, which
+/// makes each run many times slower.
 pub fn check_findings(source: &Source, diagnostics: &[Diagnostic]) {
     for diagnostic in diagnostics {
         lies_in(source, diagnostic.span);

@@ -1,4 +1,5 @@
-//! A launch in any syntax: it is read without a panic, all spans are inside the text, and the printed launch reads back.
+//! A launch in any syntax: it is read without a panic, all spans are inside the text, and the
+//! printed launch reads back.
 #![no_main]
 
 use fuzz::{check_findings, lint::check_places, text};

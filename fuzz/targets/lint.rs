@@ -1,4 +1,5 @@
-//! The linter end to end: a launch text, the config.json of target and draft, rules, fixes, and the fixed text.
+//! The linter end to end: a launch text, the config.json of target and draft, rules, fixes, and the
+//! fixed text.
 #![no_main]
 
 use fuzz::{

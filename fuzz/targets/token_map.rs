@@ -1,7 +1,7 @@
 //! FR-Spec's token maps: JSON, or a pickle in a zip archive.
 //!
-//! The reader is part of `engine`, whose many dependencies would make every target slow to build. So its file is included
-//! by path.
+//! The reader is part of `engine`, whose many dependencies would make every target slow to build.
+//! So its file is included by path.
 #![no_main]
 
 #[path = "../../engine/src/checkpoint/read.rs"]

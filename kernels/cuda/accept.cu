@@ -1,5 +1,6 @@
-// Acceptance: the walk down the tree along the target's choices, the rows of the draft's extend, and the move of
-// accepted cache rows to the rows of their positions. The rule is that of the CPU's `tree::walk`.
+// Acceptance: the walk down the tree along the target's choices, the rows of the draft's extend,
+// and the move of accepted cache rows to the rows of their positions. The rule is that of the CPU's
+// `tree::walk`.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -20,13 +21,14 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
   return found;
 }
 
-/// Number of tokens that a request produces under simulated acceptance, from 1 to min(`most`, `nodes`); 0 if acceptance
-/// is not simulated or the request is padding.
+/// Number of tokens that a request produces under simulated acceptance, from 1 to min(`most`,
+/// `nodes`); 0 if acceptance is not simulated or the request is padding.
 ///
-/// If texts are played (`accepted` is not null), it is one more than the drafts that their trace accepts: played
-/// `[slots, 4]` is, for each slot, where its text begins in `accepted`, how many positions that has (0: none, acceptance
-/// is not simulated), and the position of the text at position 0 of the sequence; a text that ends starts again. Else it
-/// is ⌊simulate⌋, plus one with the probability of the fraction: a function of the slot's seed and length.
+/// If texts are played (`accepted` is not null), it is one more than the drafts that their trace
+/// accepts: played `[slots, 4]` is, for each slot, where its text begins in `accepted`, how many
+/// positions that has (0: none, acceptance is not simulated), and the position of the text at
+/// position 0 of the sequence; a text that ends starts again. Else it is ⌊simulate⌋, plus one with
+/// the probability of the fraction: a function of the slot's seed and length.
 __device__ __forceinline__ int simulated_count(float simulate, const int* accepted, const int* played, bool runs,
                                                const u64* seed, int slot, int start, int most, int nodes) {
   if (!runs) return 0;
@@ -61,10 +63,11 @@ __device__ __forceinline__ void read_node(Tree& tree, const int* token, const in
   tree.depths[node] = real ? load_fresh(depth + first + node) : -1;
 }
 
-/// Writes the path from the root, at most `most` nodes, and returns its length: from each node to the lowest child
-/// whose token is the node's choice. For padding (`runs` is false) it is the root alone. If `simulated` > 0, choices
-/// are ignored: the path leads to the first node of depth `simulated` − 1, or consists of the first `simulated` nodes
-/// if the tree is not that deep. Called by one warp.
+/// Writes the path from the root, at most `most` nodes, and returns its length: from each node to
+/// the lowest child whose token is the node's choice. For padding (`runs` is false) it is the root
+/// alone. If `simulated` > 0, choices are ignored: the path leads to the first node of depth
+/// `simulated` − 1, or consists of the first `simulated` nodes if the tree is not that deep. Called
+/// by one warp.
 __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, int most, int* path) {
   bool holds[NODES_A_LANE];
   if (simulated) {
@@ -80,7 +83,8 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
     }
     return simulated;
   }
-  // The parent of a node that holds its parent's choice, else −1: the walk goes from that parent to this node.
+  // The parent of a node that holds its parent's choice, else −1: the walk goes from that parent to
+  // this node.
   int from[NODES_A_LANE];
 #pragma unroll
   for (int i = 0; i < NODES_A_LANE; i++) {
@@ -98,23 +102,25 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
   return found;
 }
 
-/// One step of walks down trees whose choices are computed along the way: stores the choices after the walks' current
-/// nodes, and advances to the next nodes without a known choice.
+/// One step of walks down trees whose choices are computed along the way: stores the choices after
+/// the walks' current nodes, and advances to the next nodes without a known choice.
 ///
-/// Reads choice `[batch]`, the target's token after row `row[request]`; row_slot and row_sample `[batch·nodes]` of the
-/// rows of the target's pass; ahead_place `[batch·nodes]` as inner_rows left it and the choices ahead_choice that were
-/// computed in advance (null: none were); the rest as in accept_drafts. Writes chosen `[batch·nodes]`: at step 0
-/// ahead_choice[place], or NOT_ASKED, which no node holds; later chosen[row] = choice if it is still NOT_ASKED. A known
-/// choice stays, because `choice` is an arbitrary token if no walk needed one. Then writes row `[batch]`, the first
-/// node on the path from the root whose choice is not known, or the last node; and slot and sample `[batch]` of that
-/// row.
+/// Reads choice `[batch]`, the target's token after row `row[request]`; row_slot and row_sample
+/// `[batch·nodes]` of the rows of the target's pass; ahead_place `[batch·nodes]` as inner_rows left
+/// it and the choices ahead_choice that were computed in advance (null: none were); the rest as in
+/// accept_drafts. Writes chosen `[batch·nodes]`: at step 0 ahead_choice[place], or NOT_ASKED, which
+/// no node holds; later chosen[row] = choice if it is still NOT_ASKED. A known choice stays,
+/// because `choice` is an arbitrary token if no walk needed one. Then writes row `[batch]`, the
+/// first node on the path from the root whose choice is not known, or the last node; and slot and
+/// sample `[batch]` of that row.
 ///
-/// needed[step mod 2] becomes 1 if a walk (padding excluded) is at a node whose choice is not known, and otherwise
-/// stays 0; the other element is reset to 0. needed[0] is 0 when a round begins: after its last step, `most`, all
-/// choices on the paths are known; a round that ends with step 1, where some may be unknown, has reset it in that step.
+/// needed[step mod 2] becomes 1 if a walk (padding excluded) is at a node whose choice is not
+/// known, and otherwise stays 0; the other element is reset to 0. needed[0] is 0 when a round
+/// begins: after its last step, `most`, all choices on the paths are known; a round that ends with
+/// step 1, where some may be unknown, has reset it in that step.
 ///
-/// Tree, slots and lengths are older than the target's pass and are read before the wait. Grid batch, 128 threads;
-/// nodes ≤ 128, most ≤ 128.
+/// Tree, slots and lengths are older than the target's pass and are read before the wait. Grid
+/// batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     advance_accept(int* chosen, const int* node_token, const int* node_parent, const int* node_depth, const int* batch_slot,
             const u64* seed, int nodes, int most, int dummy_slot, float simulate, const int* accepted,
@@ -158,31 +164,40 @@ extern "C" __global__ void __launch_bounds__(128)
 
 /// Accepts along the target's choices and makes the accepted tokens part of the sequences.
 ///
-/// Reads chosen `[batch·nodes]` (the target's token after each node), node_token, node_parent, node_depth `[batch,
-/// nodes]`, batch_slot `[batch]`, seed `[slots]`, accepted and played (only for simulation), page_table. The path is that
-/// of `walk`, of `simulated_count` nodes if acceptance is simulated. It ends before the first node, other than the root,
-/// whose choice is not known (NOT_ASKED). Choices off the path are not used. A path ends at a choice that is NOT_FINITE,
-/// unless it is simulated. The host receives the position without a token; everything else uses token 0 there.
+/// Reads chosen `[batch·nodes]` (the target's token after each node), node_token, node_parent,
+/// node_depth `[batch, nodes]`, batch_slot `[batch]`, seed `[slots]`, accepted and played (only for
+/// simulation), page_table. The path is that of `walk`, of `simulated_count` nodes if acceptance is
+/// simulated. It ends before the first node, other than the root, whose choice is not known
+/// (NOT_ASKED). Choices off the path are not used. A path ends at a choice that is NOT_FINITE,
+/// unless it is simulated. The host receives the position without a token; everything else uses
+/// token 0 there.
 ///
 /// Writes, with `most` = steps + 1:
 /// - accepted_node `[batch, most]`: the path from the root.
-/// - For the host, in its own memory, at place *output_place of output `[places, output_ints]`: `[batch]` counts of
-/// produced tokens, 1 to most, and `[batch, most]` tokens: the choices along the path, drafts and then the bonus token.
-/// A choice that is NOT_FINITE is written as its position, negated. Tokens after the count have no meaning.
+/// - For the host, in its own memory, at place *output_place of output `[places, output_ints]`:
+///   `[batch]` counts of
+/// produced tokens, 1 to most, and `[batch, most]` tokens: the choices along the path, drafts and
+/// then the bonus token. A choice that is NOT_FINITE is written as its position, negated. Tokens
+/// after the count have no meaning.
 /// - move_from, move_to `[batch, most]`: cache rows for compact_cache, −1 after the count.
-/// - The rows r = b·most + i of the draft's extend: row_token = token i; row_position = length + i; row_write = the
-/// cache row of that position; row_slot; row_prefix = length + i + 1; row_own_count = 0; row_source, the row whose
-/// features they read: b·nodes + accepted_node[i]. If the target ran in two passes (ahead_place `[batch·nodes]` as
-/// inner_rows left it, not null), it is batch + the place of a listed node, or the request itself for the node at which
-/// its walk ended. Rows after the count are padding: they belong to the dummy slot, see nothing, write nothing (−1),
-/// and repeat the last token and source.
+/// - The rows r = b·most + i of the draft's extend: row_token = token i; row_position = length + i;
+///   row_write = the
+/// cache row of that position; row_slot; row_prefix = length + i + 1; row_own_count = 0;
+/// row_source, the row whose features they read: b·nodes + accepted_node[i]. If the target ran in
+/// two passes (ahead_place `[batch·nodes]` as inner_rows left it, not null), it is batch + the
+/// place of a listed node, or the request itself for the node at which its walk ended. Rows after
+/// the count are padding: they belong to the dummy slot, see nothing, write nothing (−1), and
+/// repeat the last token and source.
 /// - last_row `[batch]`: b·most + count − 1.
 /// - group_prefix, group_rows `[batch]`: length and count (null: not written).
-/// - length[slot] += count, clamped to the slot's pages (rows after them are padding too), and root[slot] = the last
-/// token. Those of the dummy slot stay unchanged: its requests accept the root alone, and all their rows are padding.
+/// - length[slot] += count, clamped to the slot's pages (rows after them are padding too), and
+///   root[slot] = the last
+/// token. Those of the dummy slot stay unchanged: its requests accept the root alone, and all their
+/// rows are padding.
 ///
-/// All inputs but `chosen` are older than the target's pass, in which rotation or attention releases late, and are read
-/// before the previous kernel has ended (see `await_predecessor`). Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
+/// All inputs but `chosen` are older than the target's pass, in which rotation or attention
+/// releases late, and are read before the previous kernel has ended (see `await_predecessor`). Grid
+/// batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
                   const int* batch_slot, const u64* seed, int nodes, int most, int dummy_slot, float simulate,
@@ -257,10 +272,11 @@ extern "C" __global__ void __launch_bounds__(128)
 
 /// Moves the accepted rows of all caches to the rows of their positions.
 ///
-/// base: `planes` = 2 · layers planes (keys, then values) of `plane_bytes`, in which row r starts at r · row_bytes;
-/// both multiples of 16. move_from, move_to `[batch, most]` as `accept_drafts` left them. In ascending order a row's
-/// destination is never after its source, and no later source is an earlier destination. So several rows may be read
-/// before the first is written; each thread does so for its own columns of 16 bytes. Grid (planes, batch), 128 threads.
+/// base: `planes` = 2 · layers planes (keys, then values) of `plane_bytes`, in which row r starts
+/// at r · row_bytes; both multiples of 16. move_from, move_to `[batch, most]` as `accept_drafts`
+/// left them. In ascending order a row's destination is never after its source, and no later source
+/// is an earlier destination. So several rows may be read before the first is written; each thread
+/// does so for its own columns of 16 bytes. Grid (planes, batch), 128 threads.
 extern "C" __global__ void __launch_bounds__(128)
     compact_cache(unsigned char* base, u64 plane_bytes, int row_bytes, const int* move_from, const int* move_to, int most) {
   wait_for_predecessor();

@@ -1,25 +1,28 @@
 // Attention of rows over the paged cache, each row separately.
 //
-// A row sees a list of cache rows: positions 0 .. prefix − 1 of its slot through the page table, then the row's own
-// rows (the nodes on its path through a tree, or a beam's scratch rows). A prompt token, a decoded token, a node of a
-// tree and a beam are all rows of this kind.
+// A row sees a list of cache rows: positions 0 .. prefix − 1 of its slot through the page table,
+// then the row's own rows (the nodes on its path through a tree, or a beam's scratch rows). A
+// prompt token, a decoded token, a node of a tree and a beam are all rows of this kind.
 //
-// The order in which a row's keys are summed depends only on the number of keys that it sees: not on the batch, the
-// other rows or the pass. So a position has the same bits whether it was prefilled, decoded or verified. Products are
-// accumulated with explicit `multiply_add`: a compiler that may contract could do so differently in different kernels.
-// A block computes one row or several; several rows share only the loads of keys that all of them see.
+// The order in which a row's keys are summed depends only on the number of keys that it sees: not
+// on the batch, the other rows or the pass. So a position has the same bits whether it was
+// prefilled, decoded or verified. Products are accumulated with explicit `multiply_add`: a compiler
+// that may contract could do so differently in different kernels. A block computes one row or
+// several; several rows share only the loads of keys that all of them see.
 //
-// -DHEAD_DIM: elements of a head. -DKV_FP8: keys and values are FP8 (cache.cuh). -DSINKS adds a sink for each query head
-// (one more score in its softmax, without a value; null for none), and a window (0 for none): then a row sees only the
-// last `window` of its keys, and the order depends only on how many these are.
+// -DHEAD_DIM: elements of a head. -DKV_FP8: keys and values are FP8 (cache.cuh). -DSINKS adds a
+// sink for each query head (one more score in its softmax, without a value; null for none), and a
+// window (0 for none): then a row sees only the last `window` of its keys, and the order depends
+// only on how many these are.
 #include "common.cuh"
 #include "cache.cuh"
 #include "rows.cuh"
 #include "merge.cuh"
 
-/// Sums COUNT values per lane over the lanes of a team. While a lane has more than one value left, it keeps one half of
-/// them, exchanges the other half for its partner's and adds; the last value is reduced by a butterfly. A lane ends
-/// with the sums of the values from COUNT · place / LANES on.
+/// Sums COUNT values per lane over the lanes of a team. While a lane has more than one value left,
+/// it keeps one half of them, exchanges the other half for its partner's and adds; the last value
+/// is reduced by a butterfly. A lane ends with the sums of the values from COUNT · place / LANES
+/// on.
 template <int COUNT, int MASK = LANES / 2>
 __device__ __forceinline__ void team_sums(float* values, int place) {
   if constexpr (MASK > 0 && COUNT > 1) {
@@ -36,8 +39,8 @@ __device__ __forceinline__ void team_sums(float* values, int place) {
   }
 }
 
-/// Scores keys and turns them into softmax weights for a row. The row sees the team's keys `key`, `key + TEAMS`, … that
-/// are below `live`.
+/// Scores keys and turns them into softmax weights for a row. The row sees the team's keys `key`,
+/// `key + TEAMS`, … that are below `live`.
 template <int GROUP, int ROWS>
 __device__ __forceinline__ void weigh(Block<GROUP, ROWS>& block, Lane<GROUP, ROWS>& lane, int r,
                                       const float keys[TOGETHER][OWN], int key, int live) {
@@ -163,9 +166,9 @@ __device__ __forceinline__ void attend_rows(Block<GROUP, ROWS>& block, Lane<GROU
   }
 }
 
-/// One block: up to ROWS rows, a key/value head, a split of the keys, and GROUP of the query heads that share the
-/// key/value head. Teams of LANES lanes take keys in turn; each keeps a running softmax, and they are merged in order
-/// at the end.
+/// One block: up to ROWS rows, a key/value head, a split of the keys, and GROUP of the query heads
+/// that share the key/value head. Teams of LANES lanes take keys in turn; each keeps a running
+/// softmax, and they are merged in order at the end.
 template <int GROUP, int ROWS>
 __device__ __forceinline__ void attend(const Operands& given) {
   __shared__ Block<GROUP, ROWS> block;
@@ -200,7 +203,8 @@ __device__ __forceinline__ void attend(const Operands& given) {
     }
 #endif
   }
-  // Rows of different slots, or whose splits begin at different keys, are processed one after the other.
+  // Rows of different slots, or whose splits begin at different keys, are processed one after the
+  // other.
   int beside = alike ? piece.rows : 1;
   for (int first = 0; first < piece.rows; first += beside) {
     attend_rows(block, lane, given, piece, first, first + beside);
@@ -235,15 +239,17 @@ __device__ __forceinline__ void attend(const Operands& given) {
   {out, query, query_stride, keys, values, page_table, table_width, page_size, row_slot, row_prefix, row_own_count,     \
    row_own, own_stride, rows, together, heads, kv_heads, scale, partial, counters, max_splits VALUE_SCALE_ARGUMENT SINK_ARGUMENTS}
 
-/// out `[rows, heads · HEAD_DIM]`; query rows `query_stride` apart; keys and values `[cache rows, kv_heads, HEAD_DIM]`;
-/// page_table `[slots, table_width]`; row_slot, row_prefix, row_own_count `[rows]`, row_own `[rows, own_stride]`. Rows
-/// come in runs of `together` (the last one may be shorter) that are expected to have one slot; only speed depends on
-/// it. Workspace: partial, float `[rows, heads, max_splits, HEAD_DIM + 4]`; counters `[rows, grid.x]`, zero before and
-/// after. Grid (kv_heads · ceil(group / n), blocks, max_splits), 128 threads. group = heads / kv_heads; n, the first
-/// number in the name, is the number of query heads that share the loads of their key/value head. blocks is the sum of
-/// ceil(run / m) over the runs; m, the second number in the name (default: 1), is the number of rows of a block. At
-/// most 512 splits. Splits are the slowest grid dimension, so that blocks of splits that rows do not have come last;
-/// they end at once.
+/// out `[rows, heads · HEAD_DIM]`; query rows `query_stride` apart; keys and values
+/// `[cache rows, kv_heads, HEAD_DIM]`; page_table `[slots, table_width]`; row_slot, row_prefix,
+/// row_own_count `[rows]`, row_own `[rows, own_stride]`. Rows come in runs of `together` (the last
+/// one may be shorter) that are expected to have one slot; only speed depends on it. Workspace:
+/// partial, float `[rows, heads, max_splits, HEAD_DIM + 4]`; counters `[rows, grid.x]`, zero before
+/// and after. Grid (kv_heads · ceil(group / n), blocks, max_splits), 128 threads. group = heads /
+/// kv_heads; n, the first number in the name, is the number of query heads that share the loads of
+/// their key/value head. blocks is the sum of ceil(run / m) over the runs; m, the second number in
+/// the name (default: 1), is the number of rows of a block. At most 512 splits. Splits are the
+/// slowest grid dimension, so that blocks of splits that rows do not have come last; they end at
+/// once.
 extern "C" __global__ void __launch_bounds__(128) attention_rows_1(PARAMETERS) { attend<1, 1>(OPERANDS); }
 extern "C" __global__ void __launch_bounds__(128, 4) attention_rows_1_of_4(PARAMETERS) { attend<1, 4>(OPERANDS); }
 extern "C" __global__ void __launch_bounds__(128) attention_rows_2(PARAMETERS) { attend<2, 1>(OPERANDS); }

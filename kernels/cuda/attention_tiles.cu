@@ -1,12 +1,13 @@
-// Attention over the paged cache on tensor cores for many (row, head) pairs: chunks of prompts, the trees of a batch;
-// and for small groups if there are enough of them to keep the device busy. See groups.cuh for what is read and when.
+// Attention over the paged cache on tensor cores for many (row, head) pairs: chunks of prompts, the
+// trees of a batch; and for small groups if there are enough of them to keep the device busy. See
+// groups.cuh for what is read and when.
 //
-// A block's warps share tiles of keys and values in shared memory, which asynchronous copies fill in advance. Queries
-// are in shared memory too: a warp spends most of its time waiting for its own last instruction, so occupancy counts,
-// and registers limit it.
+// A block's warps share tiles of keys and values in shared memory, which asynchronous copies fill
+// in advance. Queries are in shared memory too: a warp spends most of its time waiting for its own
+// last instruction, so occupancy counts, and registers limit it.
 //
-// Faster than attention.cu where rows share what they see. The order of its sums depends on the group, so it is not
-// used in batch-invariant mode.
+// Faster than attention.cu where rows share what they see. The order of its sums depends on the
+// group, so it is not used in batch-invariant mode.
 //
 // -DHEAD_DIM: elements of a head. -DKV_FP8: keys and values are FP8 (cache.cuh). Not for float.
 #include "common.cuh"
@@ -25,21 +26,23 @@
 #else
 #define STAGES (HEAD_DIM <= 128 ? 3 : 2)
 #endif
-/// Bytes from one key or query to the next in shared memory: an odd number of 16-byte pieces, so that the eight rows of
-/// an 8×8 tile are in different banks.
+/// Bytes from one key or query to the next in shared memory: an odd number of 16-byte pieces, so
+/// that the eight rows of an 8×8 tile are in different banks.
 #define KEY_BYTES (HEAD_DIM * (int)sizeof(C) + 16)
 #define QUERY_BYTES (HEAD_DIM * 2 + 16)
 #define STEPS (HEAD_DIM / 16)
 /// 16-byte accesses per key, and per query.
 #define PIECES (HEAD_DIM / CACHE_VECTOR)
 #define QUERY_PIECES (HEAD_DIM / 8)
-/// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of these, and its queries.
+/// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of these, and its
+/// queries.
 #define BUFFER (2 * KEYS * KEY_BYTES)
 
 /// Floats of a lane's running softmax.
 #define STATE (HEAD_DIM / 2 + 4)
 
-/// Merges KW warps that hold the same pairs: the first adds the others, in order. Called by a whole block.
+/// Merges KW warps that hold the same pairs: the first adds the others, in order. Called by a whole
+/// block.
 template <int KW>
 __device__ __forceinline__ void merge_warps(Softmax& s, float* state, int tile, int part, float scale) {
   if (part > 0) {
@@ -69,13 +72,13 @@ __device__ __forceinline__ void merge_warps(Softmax& s, float* state, int tile, 
   }
 }
 
-// FP8 is converted between shared memory and products. A load of 8×8 elements of 2 bytes gives a lane four consecutive
-// dims of a key, or two dims of two keys; either way the bytes at even places are one factor, and those at odd places
-// another. So each 16 columns of products with values are the even dims, then the odd ones (`each_four`), and so are
-// the dims of queries in shared memory.
+// FP8 is converted between shared memory and products. A load of 8×8 elements of 2 bytes gives a
+// lane four consecutive dims of a key, or two dims of two keys; either way the bytes at even places
+// are one factor, and those at odd places another. So each 16 columns of products with values are
+// the even dims, then the odd ones (`each_four`), and so are the dims of queries in shared memory.
 
-/// Copies the queries of a warp's tile of 16 pairs, the first of which is `first`, to shared memory: every `step`-th
-/// access from `begin` on.
+/// Copies the queries of a warp's tile of 16 pairs, the first of which is `first`, to shared
+/// memory: every `step`-th access from `begin` on.
 __device__ __forceinline__ void copy_queries(unsigned char* queries, const T* query, int query_stride, const Pairs& pairs,
                                              int first, int begin, int step) {
   constexpr int TOGETHER = sizeof(C) == 1 ? 2 : 1;
@@ -175,8 +178,8 @@ __device__ __forceinline__ void add_values(Softmax& s, const u32 (&weight)[PART 
   }
 }
 
-/// One block: MT tiles of 16 pairs of a group and a key/value head over one split. Each tile has KW warps, which take
-/// parts of each tile of keys and are merged at the end.
+/// One block: MT tiles of 16 pairs of a group and a key/value head over one split. Each tile has KW
+/// warps, which take parts of each tile of keys and are merged at the end.
 template <int MT, int KW>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   constexpr int THREADS = MT * KW * WARP, PAIRS = MT * 16;
@@ -262,8 +265,9 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   }
 }
 
-/// As attention_few_16, but with 64 threads for 16 pairs, 256 for 128 pairs, and 128 otherwise; dynamic shared memory
-/// for STAGES tiles of keys and values, KEY_BYTES each, and for the queries, QUERY_BYTES each.
+/// As attention_few_16, but with 64 threads for 16 pairs, 256 for 128 pairs, and 128 otherwise;
+/// dynamic shared memory for STAGES tiles of keys and values, KEY_BYTES each, and for the queries,
+/// QUERY_BYTES each.
 extern "C" __global__ void __launch_bounds__(64, 4) attention_tiles_16(GROUP_PARAMETERS) { attend<1, 2>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 4 : 1) attention_tiles_32(GROUP_PARAMETERS) { attend<2, 2>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 4 : 1) attention_tiles_64(GROUP_PARAMETERS) { attend<4, 1>(GROUP_ARGUMENTS); }

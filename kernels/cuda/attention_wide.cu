@@ -1,10 +1,11 @@
-// Attention over the paged cache with Hopper's warp-group products for many (row, head) pairs: chunks of prompts, the
-// trees of a batch. See groups.cuh for what is read and when.
+// Attention over the paged cache with Hopper's warp-group products for many (row, head) pairs:
+// chunks of prompts, the trees of a batch. See groups.cuh for what is read and when.
 //
-// As attention_tiles.cu, but a product takes 64 pairs and reads queries, keys and values directly from shared memory
-// (wgmma.cuh), so they take neither load instructions nor registers. Two blocks run on a multiprocessor: while one
-// weighs scores between its two products, the other multiplies, and the loads of both keep the L2 cache busy. A block
-// is one warp group, or two that take tiles in turn.
+// As attention_tiles.cu, but a product takes 64 pairs and reads queries, keys and values directly
+// from shared memory (wgmma.cuh), so they take neither load instructions nor registers. Two blocks
+// run on a multiprocessor: while one weighs scores between its two products, the other multiplies,
+// and the loads of both keep the L2 cache busy. A block is one warp group, or two that take tiles
+// in turn.
 //
 // -DHEAD_DIM: elements of a head, 64 or 128. Not for float.
 #include "common.cuh"
@@ -25,7 +26,8 @@
 #define SQUARE (64 * 128)
 /// Bytes of 64 keys, values or queries: consecutive squares.
 #define ALL_DIMS (HEAD_DIM / 64 * SQUARE)
-/// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of these per team, and its queries.
+/// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of these per team,
+/// and its queries.
 #define BUFFER (2 * ALL_DIMS)
 
 /// Offset of a 16-byte piece of a key, value or query.
@@ -35,8 +37,8 @@ __device__ __forceinline__ u32 place_of_piece(int row, int piece) { return piece
 #define THREADS 128
 #define PAIRS 64
 
-/// PAIRS pairs of a group and a key/value head over one split, whose tiles TEAMS warp groups take in turn; each team
-/// has STAGES tiles in shared memory or in flight.
+/// PAIRS pairs of a group and a key/value head over one split, whose tiles TEAMS warp groups take
+/// in turn; each team has STAGES tiles in shared memory or in flight.
 template <int TEAMS, int STAGES>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   constexpr int COPIES = KEYS * PIECES / THREADS;
@@ -53,8 +55,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 
   int width = kv_heads * HEAD_DIM;
   unsigned char* tiles = shared + team * (STAGES * BUFFER);
-  // The next tile to load, and the words that give the cache rows of its keys `lane` and `lane + 32`, for it and the
-  // tile after it.
+  // The next tile to load, and the words that give the cache rows of its keys `lane` and
+  // `lane + 32`, for it and the tile after it.
   int next = split.begin + team, found[WORDS] = {}, found_behind[WORDS] = {};
   auto find = [&](int at, int (&to)[WORDS]) {
     if (at >= split.end) return;
@@ -92,7 +94,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   int first = (warp() - team * (THREADS / WARP)) * 16;
   Sight<WORDS> sight(pairs, pairs.first_pair + first, row_prefix WINDOW_ARGUMENTS);
   if (next < split.end) sight.look(pairs, split, next, row_own_mask, mask_words);
-  // The addresses of a thread's pieces of the queries are computed before the queries are available.
+  // The addresses of a thread's pieces of the queries are computed before the queries are
+  // available.
   constexpr int QUERY_COPIES = PAIRS * PIECES / (TEAMS * THREADS);
   auto own_pair = [](int n) { return n * (TEAMS * THREADS / PIECES) + (int)threadIdx.x / PIECES; };
   const T* asked[QUERY_COPIES];
@@ -165,13 +168,13 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   }
 }
 
-/// As attention_few_16, but with THREADS threads; dynamic shared memory for three tiles of keys and values and for the
-/// queries.
+/// As attention_few_16, but with THREADS threads; dynamic shared memory for three tiles of keys and
+/// values and for the queries.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PARAMETERS) { attend<1, 3>(GROUP_ARGUMENTS); }
 
-/// The same with two teams, 2 · THREADS threads and four tiles: a single warp per scheduler waits for its own
-/// instructions most of the time. With heads of 128, registers allow only one such block on a multiprocessor, which is
-/// slower than two of the above.
+/// The same with two teams, 2 · THREADS threads and four tiles: a single warp per scheduler waits
+/// for its own instructions most of the time. With heads of 128, registers allow only one such
+/// block on a multiprocessor, which is slower than two of the above.
 extern "C" __global__ void __launch_bounds__(2 * THREADS, HEAD_DIM == 64 ? 2 : 1) attention_wide_by_two(GROUP_PARAMETERS) {
   attend<2, 2>(GROUP_ARGUMENTS);
 }

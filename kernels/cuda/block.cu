@@ -1,17 +1,19 @@
-// Drafting with a block head on the device: the rows of the block, and the tree that grows from the rankings of its
-// rows, level by level. The rules are those of the CPU's `tree::Levels`; ties go to the node that comes first.
+// Drafting with a block head on the device: the rows of the block, and the tree that grows from the
+// rankings of its rows, level by level. The rules are those of the CPU's `tree::Levels`; ties go to
+// the node that comes first.
 //
 // A round:
-//   block_begin for each view, then the pass over the block, and its logits
-//   without a Markov head: top_k_rows, and block_grow over all levels
-//   with one: for each level its corrected logits (add_base), top_k_rows, and block_grow over that level
+//   block_begin for each view, then the pass over the block, and its logits without a Markov head:
+//   top_k_rows, and block_grow over all levels with one: for each level its corrected logits
+//   (add_base), top_k_rows, and block_grow over that level
 //
-// A proposal scores at most as high as its parent and comes after it. So of everything proposed so far only the best
-// `nodes − 1` can be in the tree, and no more is kept between levels: the tree itself, whose nodes are ordered by level,
-// and within a level by parent and rank.
+// A proposal scores at most as high as its parent and comes after it. So of everything proposed so
+// far only the best `nodes − 1` can be in the tree, and no more is kept between levels: the tree
+// itself, whose nodes are ordered by level, and within a level by parent and rank.
 //
-// A view is what the rows of a block see in some of the head's layers: all kept positions, or those within a window;
-// all rows of the block, or those before. Padding requests, and positions after a slot's pages, as in tree.cu.
+// A view is what the rows of a block see in some of the head's layers: all kept positions, or those
+// within a window; all rows of the block, or those before. Padding requests, and positions after a
+// slot's pages, as in tree.cu.
 #include "common.cuh"
 #include "order.cuh"
 #include "nodes.cuh"
@@ -20,15 +22,17 @@
 
 /// Lays out the rows of a block after each root, for a view.
 ///
-/// Reads batch_slot `[batch]`, length and root `[slots]`, or, where they are given, starts and roots `[batch]` in their
-/// place; page_table. Writes the rows r = b·rows + j: token = the root for j = 0, else `mask`; position = start + j;
-/// write = scratch_base + r; slot; prefix; own. Without a window (`window` 0) a row sees all positions before start,
-/// and the rows of the block up to its own (`causal`) or all of them. With one, it sees of both only what is less than
-/// `window` before its own position. Then prefix counts the positions before start that all rows see, from a page's
-/// begin on; view_table `[batch, view_width]` lists their pages, and slot is b. The positions before that page are own
-/// rows, in ascending order, before those of the block; `own_stride` ≥ 2·rows + page_size − 2. Own rows of a request:
-/// the same, each once. Unless null, first_token and first_base `[batch]`: the root, and b·steps; proposing `[batch,
-/// steps]`: the rows from `skipped` on. Grid batch, 128 threads; skipped + steps ≤ rows ≤ 128.
+/// Reads batch_slot `[batch]`, length and root `[slots]`, or, where they are given, starts and
+/// roots `[batch]` in their place; page_table. Writes the rows r = b·rows + j: token = the root for
+/// j = 0, else `mask`; position = start + j; write = scratch_base + r; slot; prefix; own. Without a
+/// window (`window` 0) a row sees all positions before start, and the rows of the block up to its
+/// own (`causal`) or all of them. With one, it sees of both only what is less than `window` before
+/// its own position. Then prefix counts the positions before start that all rows see, from a page's
+/// begin on; view_table `[batch, view_width]` lists their pages, and slot is b. The positions
+/// before that page are own rows, in ascending order, before those of the block; `own_stride` ≥
+/// 2·rows + page_size − 2. Own rows of a request: the same, each once. Unless null, first_token and
+/// first_base `[batch]`: the root, and b·steps; proposing `[batch, steps]`: the rows from `skipped`
+/// on. Grid batch, 128 threads; skipped + steps ≤ rows ≤ 128.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS)
     block_begin(const int* batch_slot, const int* length, const int* root, const int* starts, const int* roots,
                 const int* page_table, int table_width, int page_size, int rows, int mask, int causal, int window,
@@ -103,18 +107,20 @@ struct Grown {
   int above[MOST_NODES];
 };
 
-/// Adds levels to the trees of a batch: the proposals after nodes of depth `level`, for level = begin .. end − 1, of
-/// which those stay that are among the best nodes − 1 of all so far. With the last level, `end` = steps, it lays out the
-/// rows that the target verifies.
+/// Adds levels to the trees of a batch: the proposals after nodes of depth `level`, for level =
+/// begin .. end − 1, of which those stay that are among the best nodes − 1 of all so far. With the
+/// last level, `end` = steps, it lays out the rows that the target verifies.
 ///
-/// Reads ids and logprobs `[batch·rankings, topk]` (best first, `width` of each row count): row b·rankings + level is of
-/// all nodes of that depth, or if `by_node` row b·rankings + n is of the n-th of them (then end = begin + 1, and no more
-/// than `rankings` nodes can have children). Reads batch_slot, length, root, page_table; and, unless begin = 0, the
-/// nodes as the level before left them. Writes the nodes, and the rows as draft_finish does: see there, also for
-/// trees with fewer candidates. Unless end = steps, it writes no rows, but for each request and n < next_rankings:
-/// next_token, the token of the n-th node of depth `end`; next_source, the row of the ranking that proposed it; and
-/// next_base = b·steps + end. Where there is no such node, token 0 and a valid source. Grid batch, 256 threads, 4 bytes
-/// of shared memory for each of nodes − 1 + topk · (1 or the most nodes of a depth); 2 ≤ nodes ≤ 128.
+/// Reads ids and logprobs `[batch·rankings, topk]` (best first, `width` of each row count): row
+/// b·rankings + level is of all nodes of that depth, or if `by_node` row b·rankings + n is of the
+/// n-th of them (then end = begin + 1, and no more than `rankings` nodes can have children). Reads
+/// batch_slot, length, root, page_table; and, unless begin = 0, the nodes as the level before left
+/// them. Writes the nodes, and the rows as draft_finish does: see there, also for trees with fewer
+/// candidates. Unless end = steps, it writes no rows, but for each request and n < next_rankings:
+/// next_token, the token of the n-th node of depth `end`; next_source, the row of the ranking that
+/// proposed it; and next_base = b·steps + end. Where there is no such node, token 0 and a valid
+/// source. Grid batch, 256 threads, 4 bytes of shared memory for each of nodes − 1 + topk · (1 or
+/// the most nodes of a depth); 2 ≤ nodes ≤ 128.
 extern "C" __global__ void __launch_bounds__(TREE_THREADS)
     block_grow(const int* ids, const float* logprobs, int rankings, int by_node, int begin, int end, int steps, int topk,
                int width, int nodes, const int* batch_slot, const int* length, const int* root, const int* page_table,
@@ -234,8 +240,8 @@ extern "C" __global__ void __launch_bounds__(TREE_THREADS)
                tree.score[node], tree.parent, writes, VERIFY_ARGUMENTS);
 }
 
-/// Adds a row of `base` to each row: `logits[r] += base[source[r]]`, of `width` floats each, rows `stride` and `width`
-/// apart. Grid: (pieces of 1024, rows), 256 threads.
+/// Adds a row of `base` to each row: `logits[r] += base[source[r]]`, of `width` floats each, rows
+/// `stride` and `width` apart. Grid: (pieces of 1024, rows), 256 threads.
 extern "C" __global__ void __launch_bounds__(256)
     add_base(float* logits, int stride, const float* base, const int* source, int width) {
   wait_for_predecessor();

@@ -1,15 +1,16 @@
-// Rows of a block head in the element type: the keys and values that it keeps of the target's features, and the latent
-// vectors of its Markov head.
+// Rows of a block head in the element type: the keys and values that it keeps of the target's
+// features, and the latent vectors of its Markov head.
 #include "common.cuh"
 #include "cache.cuh"
 #include "rotation.cuh"
 
 /// Writes the keys and values of all layers to their caches.
 ///
-/// kv `[rows, layers, 2, kv_heads · head_dim]`: keys, then values. Keys are normed (key_norms `[layers, head_dim]`, or
-/// null) and rotated as in rotate_and_write. Layer l's keys are at cache `l · layer_stride`, its values `plane_stride`
-/// later; a row goes to cache row `write[row]` (below 0: not written). Grid: (ceil(layers · 2 · kv_heads / 4), rows),
-/// 128 threads, one head per warp; head_dim is a multiple of 4.
+/// kv `[rows, layers, 2, kv_heads · head_dim]`: keys, then values. Keys are normed (key_norms
+/// `[layers, head_dim]`, or null) and rotated as in rotate_and_write. Layer l's keys are at cache
+/// `l · layer_stride`, its values `plane_stride` later; a row goes to cache row `write[row]` (below
+/// 0: not written). Grid: (ceil(layers · 2 · kv_heads / 4), rows), 128 threads, one head per warp;
+/// head_dim is a multiple of 4.
 extern "C" __global__ void __launch_bounds__(128)
     write_context(const T* kv, const float2* table, int positions, const int* position, const int* write, T* cache,
                   u64 layer_stride, u64 plane_stride, const T* key_norms, float epsilon, int layers, int kv_heads,
@@ -42,10 +43,11 @@ extern "C" __global__ void __launch_bounds__(128)
   }
 }
 
-/// The inputs of a Markov head's cell: out `[rows, inputs]`, of each row the `rank` values of its state (only if
-/// `has_state`), then the embedding of its token and the hidden row, in this order, or the hidden row first if
-/// `hidden_first`. State r is row `source[r]` of `states`, or zeros if that is null; the hidden row is row `base[r]`.
-/// embedding `[vocabulary, rank]`, hidden rows of `width` elements, `hidden_stride` apart. Grid: rows, 256 threads.
+/// The inputs of a Markov head's cell: out `[rows, inputs]`, of each row the `rank` values of its
+/// state (only if `has_state`), then the embedding of its token and the hidden row, in this order,
+/// or the hidden row first if `hidden_first`. State r is row `source[r]` of `states`, or zeros if
+/// that is null; the hidden row is row `base[r]`. embedding `[vocabulary, rank]`, hidden rows of
+/// `width` elements, `hidden_stride` apart. Grid: rows, 256 threads.
 extern "C" __global__ void __launch_bounds__(256)
     markov_inputs(T* out, const T* states, const int* source, int has_state, const T* embedding, int vocabulary,
                   const int* token, const T* hidden, int hidden_stride, const int* base, int hidden_first, int rank,
@@ -74,8 +76,8 @@ __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + exp_ac
 /// Accurate to a few roundings of the result's distance from ±1.
 __device__ __forceinline__ float tangent(float x) { return 2.0f * sigmoid(2.0f * x) - 1.0f; }
 
-/// latent = sigmoid(gates) ⊙ the embedding of each row's token; latent and gates `[rows, rank]`. Grid: (pieces of the
-/// rank, rows), 256 threads.
+/// latent = sigmoid(gates) ⊙ the embedding of each row's token; latent and gates `[rows, rank]`.
+/// Grid: (pieces of the rank, rows), 256 threads.
 extern "C" __global__ void __launch_bounds__(256)
     markov_gate(T* latent, const T* gates, const T* embedding, int vocabulary, const int* token, int rank) {
   wait_for_predecessor();
@@ -86,9 +88,10 @@ extern "C" __global__ void __launch_bounds__(256)
   latent[at] = from_float(sigmoid(to_float(gates[at])) * to_float(embedding[(u64)own * rank + i]));
 }
 
-/// The recurrent cell: joint `[rows, 3, rank]` is gate, candidate and output of each row; before it, the state is row
-/// `source[r]` of `states`, or zeros if that is null. Writes state `[rows, rank]` = g ⊙ before + (1 − g) ⊙ tanh(c) with
-/// g = sigmoid(gate), and latent = tanh(output). Grid as markov_gate.
+/// The recurrent cell: joint `[rows, 3, rank]` is gate, candidate and output of each row; before
+/// it, the state is row `source[r]` of `states`, or zeros if that is null. Writes state
+/// `[rows, rank]` = g ⊙ before + (1 − g) ⊙ tanh(c) with g = sigmoid(gate), and latent =
+/// tanh(output). Grid as markov_gate.
 extern "C" __global__ void __launch_bounds__(256)
     markov_cell(T* latent, T* state, const T* joint, const T* states, const int* source, int rank) {
   wait_for_predecessor();

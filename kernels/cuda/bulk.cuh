@@ -1,17 +1,17 @@
-// Copies of tiles from global to shared memory by Hopper's copy engine (TMA), and the barriers that signal their
-// arrival.
+// Copies of tiles from global to shared memory by Hopper's copy engine (TMA), and the barriers that
+// signal their arrival.
 //
-// A tile is rows of 64 elements of 2 bytes, in the layout that wgmma.cuh reads. One thread starts the copy of a whole
-// tile. Elements outside the matrix arrive as zeros.
+// A tile is rows of 64 elements of 2 bytes, in the layout that wgmma.cuh reads. One thread starts
+// the copy of a whole tile. Elements outside the matrix arrive as zeros.
 //
-// A barrier is in shared memory. Its phase ends when the expected number of arrivals and all announced bytes have
-// arrived; then the next phase begins. Phases are distinguished by parity.
+// A barrier is in shared memory. Its phase ends when the expected number of arrivals and all
+// announced bytes have arrived; then the next phase begins. Phases are distinguished by parity.
 #pragma once
 
 #ifndef EMULATOR
 
-/// Descriptor of a matrix in global memory and its tiles, made by the host (`Device::tiles`). A kernel parameter, as
-/// `const __grid_constant__ Tiles`.
+/// Descriptor of a matrix in global memory and its tiles, made by the host (`Device::tiles`). A
+/// kernel parameter, as `const __grid_constant__ Tiles`.
 struct __align__(128) Tiles {
   u64 words[16];
 };
@@ -46,8 +46,8 @@ __device__ __forceinline__ void prefetch_tiles(const Tiles* tiles) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(tiles) : "memory");
 }
 
-/// Starts a copy of the tile whose first element is `column` of `row`; its bytes arrive at the barrier. `policy` is one
-/// of the cache policies in common.cuh.
+/// Starts a copy of the tile whose first element is `column` of `row`; its bytes arrive at the
+/// barrier. `policy` is one of the cache policies in common.cuh.
 __device__ __forceinline__ void copy_tile(void* shared, const Tiles* tiles, int column, int row, u64* barrier, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], "

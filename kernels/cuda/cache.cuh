@@ -1,8 +1,9 @@
-// The type of the elements of a cache of keys and values: T, or with -DKV_FP8 bytes of FP8 (e4m3), times one scale for
-// all keys and one for all values.
+// The type of the elements of a cache of keys and values: T, or with -DKV_FP8 bytes of FP8 (e4m3),
+// times one scale for all keys and one for all values.
 //
-// An element in FP8 is exact in T, so that it is converted in registers, and products are those of T. The host
-// multiplies the scale of the scores by the keys' scale; results are multiplied by the values'.
+// An element in FP8 is exact in T, so that it is converted in registers, and products are those of
+// T. The host multiplies the scale of the scores by the keys' scale; results are multiplied by the
+// values'.
 #pragma once
 #include "e4m3.cuh"
 
@@ -11,8 +12,8 @@ typedef unsigned char C;
 #define CACHE_PARAMETERS , float key_scale, float value_scale
 #define CACHE_ARGUMENTS , key_scale, value_scale
 
-/// The values of the four numbers of a word, without the scale. They have the same bits in float, but for the bias of
-/// the exponent.
+/// The values of the four numbers of a word, without the scale. They have the same bits in float,
+/// but for the bias of the exponent.
 __device__ __forceinline__ void e4m3_values(float* values, u32 four) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {

@@ -1,5 +1,6 @@
-// How experts join gate and up. With -DBIASED they have biases `[experts, outputs]` of T (null for none), and for a limit
-// above 0 the clamped form of reference/activation.rs, else `silu(gate) · up`.
+// How experts join gate and up. With -DBIASED they have biases `[experts, outputs]` of T (null for
+// none), and for a limit above 0 the clamped form of reference/activation.rs, else
+// `silu(gate) · up`.
 #pragma once
 
 #ifdef BIASED

@@ -1,7 +1,9 @@
-// Shared by all kernels: the element type, warp and block operations, tensor-core and copy instructions.
+// Shared by all kernels: the element type, warp and block operations, tensor-core and copy
+// instructions.
 //
-// No header is included: NVRTC compiles these files on machines that have no CUDA toolkit. Whatever is not plain C++ is
-// written here as PTX, and again in emulator/emulator.h, which lets a C++ compiler run the kernels on the CPU.
+// No header is included: NVRTC compiles these files on machines that have no CUDA toolkit. Whatever
+// is not plain C++ is written here as PTX, and again in emulator/emulator.h, which lets a C++
+// compiler run the kernels on the CPU.
 #pragma once
 
 typedef unsigned short u16;
@@ -43,20 +45,20 @@ __device__ __forceinline__ void block_sync() { __syncthreads(); }
 __device__ __forceinline__ void warp_sync() { __syncwarp(); }
 __device__ __forceinline__ void memory_fence() { __threadfence(); }
 
-/// Clusters: neighbouring blocks in x that run at the same time and can read each other's dynamic shared memory.
-/// Kernels launched with clusters keep nothing in static shared memory across a `cluster_wait`: the emulator has one
-/// copy of it for all blocks.
+/// Clusters: neighbouring blocks in x that run at the same time and can read each other's dynamic
+/// shared memory. Kernels launched with clusters keep nothing in static shared memory across a
+/// `cluster_wait`: the emulator has one copy of it for all blocks.
 #if __CUDA_ARCH__ >= 900
 #define CLUSTERS 1
-/// Arrives at the cluster barrier; `cluster_wait` then waits until all threads of the cluster that have not exited have
-/// arrived. This publishes only what blocks wrote to their own shared memory, not other writes: a thread would have to
-/// wait until the whole device can see those, behind all memory traffic in progress. A block must not end while others
-/// may read its memory.
+/// Arrives at the cluster barrier; `cluster_wait` then waits until all threads of the cluster that
+/// have not exited have arrived. This publishes only what blocks wrote to their own shared memory,
+/// not other writes: a thread would have to wait until the whole device can see those, behind all
+/// memory traffic in progress. A block must not end while others may read its memory.
 __device__ __forceinline__ void cluster_arrive_with_own() {
   asm volatile("fence.release.sync_restrict::shared::cta.cluster;\nbarrier.cluster.arrive.relaxed;" ::: "memory");
 }
-/// The same for threads that have read other blocks' memory and publish nothing. It waits for no load: what was read must
-/// have been used before, since blocks may end once all have arrived.
+/// The same for threads that have read other blocks' memory and publish nothing. It waits for no
+/// load: what was read must have been used before, since blocks may end once all have arrived.
 __device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 /// The block's rank in its cluster.
@@ -65,7 +67,8 @@ __device__ __forceinline__ int cluster_rank() {
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return (int)rank;
 }
-/// Loads the value of another block of the cluster at the address that `own` has in this one: 4, 8 or 16 bytes.
+/// Loads the value of another block of the cluster at the address that `own` has in this one: 4, 8
+/// or 16 bytes.
 __device__ __forceinline__ float load_from_block(const float* own, int rank) {
   float value;
   asm volatile(
@@ -124,8 +127,9 @@ __device__ __forceinline__ u32 ballot(bool value) { return __ballot_sync(~0u, va
 __device__ __forceinline__ int atomic_add(int* at, int value) { return atomicAdd(at, value); }
 __device__ __forceinline__ u32 atomic_add(u32* at, u32 value) { return atomicAdd(at, value); }
 __device__ __forceinline__ u64 atomic_add(u64* at, u64 value) { return atomicAdd(at, value); }
-/// Adds with acquire-release order: what this thread has written or seen written (also by its block, before a
-/// `block_sync`) is visible to a thread of any block whose own such addition comes later.
+/// Adds with acquire-release order: what this thread has written or seen written (also by its
+/// block, before a `block_sync`) is visible to a thread of any block whose own such addition comes
+/// later.
 __device__ __forceinline__ int atomic_add_ordered(int* at, int value) {
   int old;
   asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(old) : "l"(at), "r"(value) : "memory");
@@ -152,8 +156,8 @@ __device__ __forceinline__ float exp_accurate(float x) { return expf(x); }
 __device__ __forceinline__ float log_accurate(float x) { return logf(x); }
 __device__ __forceinline__ float inverse_root(float x) { return rsqrtf(x); }
 
-/// Loads 16 bytes at once, ordered with this thread's writes. Does not use the read-only path, because caches and the
-/// residual stream are read with it too.
+/// Loads 16 bytes at once, ordered with this thread's writes. Does not use the read-only path,
+/// because caches and the residual stream are read with it too.
 __device__ __forceinline__ uint4 load_16(const void* at) {
   uint4 value;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -161,8 +165,9 @@ __device__ __forceinline__ uint4 load_16(const void* at) {
                : "l"(at));
   return value;
 }
-/// Loads two or four floats, or zeros unless `there`. With a condition around plain loads the compiler moves each load
-/// after the use of the one before, so that each waits for the previous result; these are in flight together.
+/// Loads two or four floats, or zeros unless `there`. With a condition around plain loads the
+/// compiler moves each load after the use of the one before, so that each waits for the previous
+/// result; these are in flight together.
 __device__ __forceinline__ float2 load_if(bool there, const float2* at) {
   float2 value;
   asm volatile(
@@ -182,8 +187,8 @@ __device__ __forceinline__ float4 load_if(bool there, const float4* at) {
   return value;
 }
 
-/// Loads that bypass the L1 cache, which may hold stale data: required for what is read before `wait_for_predecessor`,
-/// and for what other blocks of the same kernel have written.
+/// Loads that bypass the L1 cache, which may hold stale data: required for what is read before
+/// `wait_for_predecessor`, and for what other blocks of the same kernel have written.
 __device__ __forceinline__ int load_fresh(const int* at) {
   int value;
   asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(value) : "l"(at));
@@ -221,8 +226,8 @@ __device__ __forceinline__ uint4 load_fresh_any_16(const void* at) {
   return value;
 }
 
-/// L2 policy "evict first": data that a round reads once, above all weights, would otherwise evict what is reused soon,
-/// such as rows, sums, page lists and the kernels' code.
+/// L2 policy "evict first": data that a round reads once, above all weights, would otherwise evict
+/// what is reused soon, such as rows, sums, page lists and the kernels' code.
 __device__ __forceinline__ u64 passing() {
   u64 policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -260,8 +265,9 @@ __device__ __forceinline__ void prefetch_line(const void* at) { asm volatile("pr
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 
-/// A 64-bit address in shared memory for copies with a policy. From a 32-bit one, part of which is the same for all
-/// threads, ptxas of CUDA 13.0 generates an instruction that Hopper rejects as illegal.
+/// A 64-bit address in shared memory for copies with a policy. From a 32-bit one, part of which is
+/// the same for all threads, ptxas of CUDA 13.0 generates an instruction that Hopper rejects as
+/// illegal.
 __device__ __forceinline__ u64 shared_address_64(const void* at) {
   u64 address;
   asm("cvta.to.shared.u64 %0, %1;" : "=l"(address) : "l"(at));
@@ -300,7 +306,8 @@ __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-/// Loads four 8×8 tiles of 2-byte elements from shared memory; lane i gives the address of row i % 8 of tile i / 8.
+/// Loads four 8×8 tiles of 2-byte elements from shared memory; lane i gives the address of row i %
+/// 8 of tile i / 8.
 __device__ __forceinline__ void ldmatrix_x4(u32 tile[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3])
@@ -312,7 +319,8 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(u32 tile[4], const void* 
                : "r"(shared_address(row)));
 }
 
-/// Transposes an 8×8 tile of 2-byte elements; lane i holds elements 2 (i % 4) and 2 (i % 4) + 1 of row i / 4.
+/// Transposes an 8×8 tile of 2-byte elements; lane i holds elements 2 (i % 4) and 2 (i % 4) + 1 of
+/// row i / 4.
 __device__ __forceinline__ u32 transpose_8x8(u32 pair) {
   u32 transposed;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
@@ -325,32 +333,36 @@ __device__ __forceinline__ void let_pass(int cycles) {
   }
 }
 
-/// Lets the next kernel start (programmatic dependent launch) once all blocks of this one have called this or ended; so
-/// it never takes a place that one of them waits for.
+/// Lets the next kernel start (programmatic dependent launch) once all blocks of this one have
+/// called this or ended; so it never takes a place that one of them waits for.
 __device__ __forceinline__ void release_successor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// Waits until the previous kernels have ended and their writes are visible. Every kernel does so before it reads or
-/// writes anything that another one writes or reads, except what a late release allows.
+/// Waits until the previous kernels have ended and their writes are visible. Every kernel does so
+/// before it reads or writes anything that another one writes or reads, except what a late release
+/// allows.
 ///
-/// A kernel that releases its successor only after this wait has seen all earlier kernels end, since kernels end in
-/// order. Kernels launched after it may therefore read, before their own wait, anything that no kernel from this one on
-/// writes, with `load_fresh…` or `copy_async_16`; they still write nothing before they wait. The same holds after a
-/// kernel that releases nothing before it ends, such as a library's.
+/// A kernel that releases its successor only after this wait has seen all earlier kernels end,
+/// since kernels end in order. Kernels launched after it may therefore read, before their own wait,
+/// anything that no kernel from this one on writes, with `load_fresh…` or `copy_async_16`; they
+/// still write nothing before they wait. The same holds after a kernel that releases nothing before
+/// it ends, such as a library's.
 __device__ __forceinline__ void await_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// Both at once, the release first: the next kernel starts its part that does not depend on this one.
+/// Both at once, the release first: the next kernel starts its part that does not depend on this
+/// one.
 __device__ __forceinline__ void wait_for_predecessor() {
   release_successor();
   await_predecessor();
 }
 
-/// d += a · b for a 16×16 (row-major fragments) and b 16×8 (column-major fragments) of T, accumulated in float.
+/// d += a · b for a 16×16 (row-major fragments) and b 16×8 (column-major fragments) of T,
+/// accumulated in float.
 __device__ __forceinline__ void mma_16816(float d[4], const u32 a[4], const u32 b[2]) {
 #if defined(T_BF16)
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -365,7 +377,8 @@ __device__ __forceinline__ void mma_16816(float d[4], const u32 a[4], const u32 
 
 #endif  // EMULATOR
 
-/// The largest score of a row so far, or 0 if there is none, so that differences from it are finite.
+/// The largest score of a row so far, or 0 if there is none, so that differences from it are
+/// finite.
 __device__ __forceinline__ float reference_of(float most) { return most == -infinity() ? 0.0f : most; }
 
 // -------------------------------------------------------------------------------------------------------- the element type
@@ -417,9 +430,9 @@ __device__ __forceinline__ u32 multiply_pair(u32 pair, u32 by) {
 #endif
 
 #if defined(T_PAIRS) || defined(T_F32)
-/// `silu(gate) · up`, with silu rounded as in frameworks that run it as a separate operation. The error of the fast
-/// instructions vanishes in that rounding to a 2-byte type. A division is a chain of instructions, and a thread of a
-/// linear layer has up to 56 gates.
+/// `silu(gate) · up`, with silu rounded as in frameworks that run it as a separate operation. The
+/// error of the fast instructions vanishes in that rounding to a 2-byte type. A division is a chain
+/// of instructions, and a thread of a linear layer has up to 56 gates.
 __device__ __forceinline__ float gated(float gate, float up) {
 #if defined(T_PAIRS)
   float silu = gate * inverse_fast(1.0f + exp_fast(-gate));
@@ -435,8 +448,8 @@ __device__ __forceinline__ float gated(float gate, float up) {
 __device__ __forceinline__ int lane() { return (int)(threadIdx.x % WARP); }
 __device__ __forceinline__ int warp() { return (int)(threadIdx.x / WARP); }
 
-/// A value that is equal in all lanes of a warp, in a form that the compiler recognises as uniform: branches on it do
-/// not diverge, and what follows from it is computed once per warp.
+/// A value that is equal in all lanes of a warp, in a form that the compiler recognises as uniform:
+/// branches on it do not diverge, and what follows from it is computed once per warp.
 __device__ __forceinline__ int same(int number) { return shuffle(number, 0); }
 
 /// Combines the values of a warp's lanes, in every lane, in a fixed order.
@@ -464,19 +477,20 @@ __device__ __forceinline__ u64 wide(int a, int b) { return (u64)(u32)a * (u32)b;
 /// Maximum number of parts in which a linear layer leaves its sums.
 #define MOST_PARTS 8
 
-/// Elements between the rows of a matrix of `count` sums of squares per row: `count` rounded up to whole 16-byte
-/// accesses.
+/// Elements between the rows of a matrix of `count` sums of squares per row: `count` rounded up to
+/// whole 16-byte accesses.
 __device__ __forceinline__ int squares_stride(int count) { return (count + 3) / 4 * 4; }
 
-/// Offset of a row's 16-byte chunk in shared memory with rows of BYTES bytes: swizzled within 128 bytes, so that the
-/// same chunk of eight rows is in different banks, and as warp-group products read it.
+/// Offset of a row's 16-byte chunk in shared memory with rows of BYTES bytes: swizzled within 128
+/// bytes, so that the same chunk of eight rows is in different banks, and as warp-group products
+/// read it.
 template <int BYTES>
 __device__ __forceinline__ u32 place_of(int row, int chunk) {
   return (u32)(row * BYTES + (chunk ^ (row & 7)) * 16);
 }
 
-/// The sum over a block in every thread, in a fixed order. `scratch` is 32 floats of shared memory, reusable after the
-/// call.
+/// The sum over a block in every thread, in a fixed order. `scratch` is 32 floats of shared memory,
+/// reusable after the call.
 __device__ __forceinline__ float block_sum(float value, float* scratch) {
   value = warp_sum(value);
   if (lane() == 0) scratch[warp()] = value;

@@ -1,13 +1,14 @@
-// Gated delta nets: the recurrence over the rows of sequences or trees, the commit of an accepted path, and the gate of the
-// normed outputs. T is the element type of activations; states are float.
+// Gated delta nets: the recurrence over the rows of sequences or trees, the commit of an accepted
+// path, and the gate of the normed outputs. T is the element type of activations; states are float.
 //
 // -DKEY_DIM, -DVALUE_DIM: elements of a head of queries and keys, and of values: multiples of 32.
 // -DTAPS: rows that the convolution reads, including the row itself.
 //
-// A state is a matrix S `[KEY_DIM, VALUE_DIM]` for each value head; reference/delta.rs defines what a row does to it. Columns
-// of S do not depend on each other, so a block has COLUMNS of one head, in registers: four lanes have a column, each a
-// quarter of its keys. All kernels take a row's step with the same code, so a committed path has the bits that the rows of its
-// tree saw. Rows that several branches follow are not written to memory as states: a state is kept in shared memory
+// A state is a matrix S `[KEY_DIM, VALUE_DIM]` for each value head; reference/delta.rs defines what
+// a row does to it. Columns of S do not depend on each other, so a block has COLUMNS of one head,
+// in registers: four lanes have a column, each a quarter of its keys. All kernels take a row's step
+// with the same code, so a committed path has the bits that the rows of its tree saw. Rows that
+// several branches follow are not written to memory as states: a state is kept in shared memory
 // where paths part, or the path is walked again (`delta_steps` decides).
 #include "common.cuh"
 
@@ -22,9 +23,10 @@
 // Added to the sum of squares of a query or key before the square root.
 #define EPSILON 1e-6f
 
-// A step over the rows of a tree, in one integer: the node; whether the output is wanted; whether the node does not exist,
-// so that its output is zero; the state before, if it is not that after the step before (1: the committed one, from 2 on:
-// the one that is kept at this level); and the level at which the state after it is kept, plus one.
+// A step over the rows of a tree, in one integer: the node; whether the output is wanted; whether
+// the node does not exist, so that its output is zero; the state before, if it is not that after
+// the step before (1: the committed one, from 2 on: the one that is kept at this level); and the
+// level at which the state after it is kept, plus one.
 #define STEP_NODE 0xff
 #define STEP_YIELDS 0x100
 #define STEP_ABSENT 0x200
@@ -38,13 +40,13 @@
 struct __align__(16) Inputs {
   float query[TOGETHER][KEY_DIM], key[TOGETHER][KEY_DIM], value[TOGETHER][COLUMNS];
   float decay[TOGETHER], beta[TOGETHER];
-  /// For each of the rows, the rows that the convolution reads, newest first: rows of the pass; below 0, rows of the
-  /// history, −1 the newest.
+  /// For each of the rows, the rows that the convolution reads, newest first: rows of the pass;
+  /// below 0, rows of the history, −1 the newest.
   int read[TOGETHER][TAPS];
 };
 
-/// Rows in the order in which they change a state: consecutive rows of the pass, or the nodes of a path, or the steps over a
-/// tree.
+/// Rows in the order in which they change a state: consecutive rows of the pass, or the nodes of a
+/// path, or the steps over a tree.
 struct Order {
   int first, count;
   /// Null: consecutive rows.
@@ -97,8 +99,8 @@ __device__ __forceinline__ void find_reads(Inputs& inputs, const Order& order, i
   }
 }
 
-/// The inputs of `count` steps from `begin` on, for the columns from `column` on; queries only if they are needed. Called by
-/// a whole block.
+/// The inputs of `count` steps from `begin` on, for the columns from `column` on; queries only if
+/// they are needed. Called by a whole block.
 template <bool YIELDS>
 __device__ __forceinline__ void prepare(Inputs& inputs, const Head& of, const Order& order, int begin, int count, int column) {
   int thread = (int)threadIdx.x;
@@ -220,11 +222,12 @@ __device__ __forceinline__ float take_step(Column& state, const Inputs& inputs, 
   return YIELDS ? column_sum((out[0] + out[1]) + (out[2] + out[3])) : 0.0f;
 }
 
-/// What all kernels that change states read: `mixed` (queries, keys and values before the convolution) and `gates` (of β,
-/// then of the decay, one for each value head) of rows, whose strides are in elements, layer by layer; `convolution`
-/// `[layers, channels, TAPS]`, the oldest tap first; `rates` and `offsets` `[layers, value heads]`; states `[places, layers,
-/// value heads, KEY_DIM, VALUE_DIM]`, and the last rows before the convolution, `[places, layers, TAPS − 1, channels]`, the
-/// oldest first.
+/// What all kernels that change states read: `mixed` (queries, keys and values before the
+/// convolution) and `gates` (of β, then of the decay, one for each value head) of rows, whose
+/// strides are in elements, layer by layer; `convolution` `[layers, channels, TAPS]`, the oldest
+/// tap first; `rates` and `offsets` `[layers, value heads]`; states
+/// `[places, layers, value heads, KEY_DIM, VALUE_DIM]`, and the last rows before the convolution,
+/// `[places, layers, TAPS − 1, channels]`, the oldest first.
 #define DELTA                                                                                                          \
   const T *mixed, u64 mixed_stride, u64 mixed_layer, const T *gates, u64 gates_stride, u64 gates_layer,                \
       const T *convolution, const float *rates, const float *offsets, float *matrices, const T *histories, int layers, \
@@ -233,7 +236,8 @@ __device__ __forceinline__ float take_step(Column& state, const Inputs& inputs, 
   mixed, mixed_stride, mixed_layer, gates, gates_stride, gates_layer, convolution, rates, offsets, matrices,           \
       histories, layers, key_heads, value_heads
 
-/// The operands of a head of a layer. `of_layer` is the place of the layer's rows among those of several.
+/// The operands of a head of a layer. `of_layer` is the place of the layer's rows among those of
+/// several.
 __device__ __forceinline__ Head head_of(DELTA, int layer, int of_layer, int place, int head) {
   int channels = 2 * key_heads * KEY_DIM + value_heads * VALUE_DIM;
   Head of;
@@ -254,14 +258,16 @@ __device__ __forceinline__ float* matrix_of(float* matrices, int layers, int val
   return matrices + (((u64)place * layers + layer) * value_heads + head) * (KEY_DIM * VALUE_DIM);
 }
 
-/// Runs the rows of a layer, group by group, from the states of their slots. Rows of a group: `first[group]` to
-/// `first[group + 1]`, or without `first`, `each` of them. With `parent` (for each row the node before it in its group, −1
-/// if that is the committed row) they are trees, and `steps`, `[groups, steps_stride]`, are those of `delta_steps`;
-/// otherwise each row follows the one before it. If `writes`, rows continue their sequences, and the states become those
-/// after their last rows. Groups whose slot, that of their first row, is the dummy yield zeros.
+/// Runs the rows of a layer, group by group, from the states of their slots. Rows of a group:
+/// `first[group]` to `first[group + 1]`, or without `first`, `each` of them. With `parent` (for
+/// each row the node before it in its group, −1 if that is the committed row) they are trees, and
+/// `steps`, `[groups, steps_stride]`, are those of `delta_steps`; otherwise each row follows the
+/// one before it. If `writes`, rows continue their sequences, and the states become those after
+/// their last rows. Groups whose slot, that of their first row, is the dummy yield zeros.
 ///
-/// out `[rows, value heads · VALUE_DIM]`. Dynamic shared memory: the levels of `delta_steps`, COLUMNS · KEY_DIM floats each.
-/// Grid (value heads · VALUE_DIM / COLUMNS, groups), DELTA_THREADS threads.
+/// out `[rows, value heads · VALUE_DIM]`. Dynamic shared memory: the levels of `delta_steps`,
+/// COLUMNS · KEY_DIM floats each. Grid (value heads · VALUE_DIM / COLUMNS, groups), DELTA_THREADS
+/// threads.
 extern "C" __global__ void __launch_bounds__(DELTA_THREADS)
 delta_rows(T* out, DELTA, int layer, const int* row_slot, int dummy_slot, const int* first, int each, const int* steps,
            int steps_stride, const int* parent, int writes) {
@@ -322,9 +328,10 @@ delta_rows(T* out, DELTA, int layer, const int* row_slot, int dummy_slot, const 
   if (writes) store_state(state, matrix, column);
 }
 
-/// Commits the accepted paths of trees, in all layers: `count[request]` nodes of path `[requests, most]`, nodes of the
-/// `nodes` rows of the request, whose inputs are as `delta_rows` read them. Requests whose slot is the dummy have no state.
-/// Grid (value heads · VALUE_DIM / COLUMNS, requests, layers), DELTA_THREADS threads.
+/// Commits the accepted paths of trees, in all layers: `count[request]` nodes of path
+/// `[requests, most]`, nodes of the `nodes` rows of the request, whose inputs are as `delta_rows`
+/// read them. Requests whose slot is the dummy have no state. Grid (value heads · VALUE_DIM /
+/// COLUMNS, requests, layers), DELTA_THREADS threads.
 extern "C" __global__ void __launch_bounds__(DELTA_THREADS)
 delta_commit(DELTA, const int* batch_slot, int dummy_slot, int nodes, const int* path, int most, const int* counts) {
   __shared__ Inputs inputs;
@@ -354,10 +361,11 @@ delta_commit(DELTA, const int* batch_slot, int dummy_slot, int nodes, const int*
   store_state(state, matrix, column);
 }
 
-/// The last rows before the convolution after rows of `mixed` (rows `mixed_stride` apart, layers `mixed_layer`), in `some`
-/// of all `layers` from `layer` on: histories as above. The rows of group g are those of a path, as in `delta_commit`, or
-/// without a path those of the group, as in `delta_rows`. `slot` is that of a group, or without a path that of a row.
-/// Follows all kernels that read the histories. Grid (channels / 128, groups, some), 128 threads.
+/// The last rows before the convolution after rows of `mixed` (rows `mixed_stride` apart, layers
+/// `mixed_layer`), in `some` of all `layers` from `layer` on: histories as above. The rows of group
+/// g are those of a path, as in `delta_commit`, or without a path those of the group, as in
+/// `delta_rows`. `slot` is that of a group, or without a path that of a row. Follows all kernels
+/// that read the histories. Grid (channels / 128, groups, some), 128 threads.
 extern "C" __global__ void __launch_bounds__(128)
 delta_history(T* histories, const T* mixed, u64 mixed_stride, u64 mixed_layer, int layers, int layer, int channels,
               const int* slot, int dummy_slot, const int* first, int each, const int* path, int most, const int* counts) {
@@ -380,10 +388,10 @@ delta_history(T* histories, const T* mixed, u64 mixed_stride, u64 mixed_layer, i
   for (int i = 0; i < TAPS - 1; i++) history[i * channels] = row[i];
 }
 
-/// The steps over the nodes of trees, depth first: steps `[requests, stride]`, their number first. parent `[requests, nodes]`:
-/// −1 for the root and for nodes that do not exist. States are kept at up to `levels` levels where paths part; where there
-/// is none, the way from the nearest one that is kept is walked again, and yields nothing. Grid requests, 32 threads;
-/// nodes ≤ 128, levels ≤ 8.
+/// The steps over the nodes of trees, depth first: steps `[requests, stride]`, their number first.
+/// parent `[requests, nodes]`: −1 for the root and for nodes that do not exist. States are kept at
+/// up to `levels` levels where paths part; where there is none, the way from the nearest one that
+/// is kept is walked again, and yields nothing. Grid requests, 32 threads; nodes ≤ 128, levels ≤ 8.
 extern "C" __global__ void __launch_bounds__(32)
 delta_steps(int* steps, int stride, const int* parent, int nodes, int levels) {
   __shared__ int parents[MOST_NODES], size[MOST_NODES], next[MOST_NODES], left[MOST_NODES], order[MOST_NODES], way[MOST_NODES];
@@ -397,7 +405,8 @@ delta_steps(int* steps, int stride, const int* parent, int nodes, int levels) {
   if (lane() > 0) return;
   int* own = steps + (u64)blockIdx.x * stride;
   int count = 0, top = 0, levels_of[MOST_LEVELS];
-  // The size of each subtree, then the place of each node: after its parent and the subtrees of the siblings before it.
+  // The size of each subtree, then the place of each node: after its parent and the subtrees of the
+  // siblings before it.
   for (int node = nodes - 1; node > 0; node--) {
     if (parents[node] < 0) {
       if (count + 1 < stride) own[++count] = node | STEP_ABSENT;
@@ -444,8 +453,9 @@ delta_steps(int* steps, int stride, const int* parent, int nodes, int levels) {
   own[0] = count;
 }
 
-/// `out = rms(out) · weight · silu(gate)` for each head of VALUE_DIM elements, in place: out `[rows, value heads ·
-/// VALUE_DIM]`, gates `gate_stride` apart. Grid (value heads / 4, rows), 128 threads.
+/// `out = rms(out) · weight · silu(gate)` for each head of VALUE_DIM elements, in place: out
+/// `[rows, value heads · VALUE_DIM]`, gates `gate_stride` apart. Grid (value heads / 4, rows), 128
+/// threads.
 extern "C" __global__ void __launch_bounds__(128)
 delta_gate(T* out, const T* gate, int gate_stride, const T* weight, int value_heads, float epsilon) {
   wait_for_predecessor();

@@ -23,9 +23,9 @@ __device__ __forceinline__ u16 e4m3_pair(float low, float high) {
 }
 
 #ifdef T_PAIRS
-/// The numbers in the odd bytes of a word as a pair of T. Exponent and mantissa are moved to the lowest exponent bits and
-/// highest mantissa bits of T; multiplication by a power of two corrects the difference of the biases, for subnormal
-/// numbers too.
+/// The numbers in the odd bytes of a word as a pair of T. Exponent and mantissa are moved to the
+/// lowest exponent bits and highest mantissa bits of T; multiplication by a power of two corrects
+/// the difference of the biases, for subnormal numbers too.
 __device__ __forceinline__ u32 odd_bytes(u32 word) {
 #if defined(T_BF16)
   constexpr u32 SHIFT = 4, SIZE = 0x07f007f0u, BIAS = 0x7b807b80u;

@@ -1,13 +1,14 @@
-// Kernels that work on rows separately: embedding, norms with residual, rotary embedding with cache write, gated
-// activation, and gathering of rows. T is the element type of activations, weights and caches.
+// Kernels that work on rows separately: embedding, norms with residual, rotary embedding with cache
+// write, gated activation, and gathering of rows. T is the element type of activations, weights and
+// caches.
 #include "common.cuh"
 #include "cache.cuh"
 #include "rotation.cuh"
 #include "vectors.cuh"
 
-/// Four consecutive elements of a residual stream, to which parts, a row, or nothing (`part_count` 0 and `add` null) is
-/// added. All loads are in flight together. The sum also goes to `keep` unless that is null. `part` as in `sum_parts`;
-/// pointers that may be null come with a separate offset.
+/// Four consecutive elements of a residual stream, to which parts, a row, or nothing (`part_count`
+/// 0 and `add` null) is added. All loads are in flight together. The sum also goes to `keep` unless
+/// that is null. `part` as in `sum_parts`; pointers that may be null come with a separate offset.
 __device__ __forceinline__ float4 take_up(T* stream, const T* add, u64 add_at, const float* parts, int part_count, u64 part,
                                           T* keep, u64 keep_at) {
   Four raw = *(const Four*)stream;
@@ -25,8 +26,8 @@ __device__ __forceinline__ float4 take_up(T* stream, const T* add, u64 add_at, c
   return x;
 }
 
-/// Sums the parts of such rows; `out` is float instead of T if `out_is_float`, and then nothing is rounded. Grid:
-/// (pieces of the width, rows).
+/// Sums the parts of such rows; `out` is float instead of T if `out_is_float`, and then nothing is
+/// rounded. Grid: (pieces of the width, rows).
 extern "C" __global__ void __launch_bounds__(256, 4)
 add_parts(void* out, int out_is_float, int out_stride, const float* parts, int count, int width) {
   wait_for_predecessor();
@@ -41,8 +42,8 @@ add_parts(void* out, int out_is_float, int out_stride, const float* parts, int c
     write_four((T*)out + to, sum);
 }
 
-/// Rows of an embedding: `out[r] = table[tokens[r]]`, rows `out_stride` apart. Grid: rows. Width is a multiple of
-/// VECTOR.
+/// Rows of an embedding: `out[r] = table[tokens[r]]`, rows `out_stride` apart. Grid: rows. Width is
+/// a multiple of VECTOR.
 extern "C" __global__ void __launch_bounds__(256)
 embed(T* out, int out_stride, const T* table, const int* tokens, int width, int vocabulary) {
   wait_for_predecessor();
@@ -54,8 +55,8 @@ embed(T* out, int out_stride, const T* table, const int* tokens, int width, int 
   for (int i = (int)threadIdx.x; i < width / VECTOR; i += (int)blockDim.x) to[i] = from[i];
 }
 
-/// Writes a row times `scale` and its weights, also to `also` unless that is null. A thread already holds its first
-/// vector.
+/// Writes a row times `scale` and its weights, also to `also` unless that is null. A thread already
+/// holds its first vector.
 __device__ __forceinline__ void write_normed(T* out, T* also, const T* from, const T* weight, const float first[VECTOR],
                                              const float first_weight[VECTOR], float scale, int width) {
   int begin = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
@@ -72,8 +73,9 @@ __device__ __forceinline__ void write_normed(T* out, T* also, const T* from, con
   }
 }
 
-/// A row of the norms below. With few rows latency counts: a thread loads its weight before the previous kernel has
-/// ended, and reads its part of the row once. The addend is in at most MOST parts, or whole if MOST is 0.
+/// A row of the norms below. With few rows latency counts: a thread loads its weight before the
+/// previous kernel has ended, and reads its part of the row once. The addend is in at most MOST
+/// parts, or whole if MOST is 0.
 template <int MOST>
 __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride,
                                          const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
@@ -119,22 +121,24 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
   out, out_stride, stream, stream_stride, add, add_stride, parts, part_count, weight, keep, keep_stride, source, width, \
       epsilon
 
-/// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; skipped if `add` is null), then
-/// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there. Rows of
-/// stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of `stream` that it reads;
-/// then `add` is not used. Width is a multiple of VECTOR. Grid: rows; one thread per vector of a row, up to 512.
+/// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; skipped if
+/// `add` is null), then `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With
+/// `keep`, the sum is also written there. Rows of stream, add, out and keep are `*_stride` apart.
+/// `source` (or null) maps a row to the row of `stream` that it reads; then `add` is not used.
+/// Width is a multiple of VECTOR. Grid: rows; one thread per vector of a row, up to 512.
 extern "C" __global__ void __launch_bounds__(512) rms_norm(NORM) { norm_row<0>(NORM_ARGUMENTS); }
 
 /// The same with the addend in the parts of a linear layer.
 extern "C" __global__ void __launch_bounds__(512, 1) rms_norm_parts(NORM) { norm_row<MOST_PARTS>(NORM_ARGUMENTS); }
 
-/// The same with two parts, and registers for only two: with many rows, several blocks per multiprocessor count.
+/// The same with two parts, and registers for only two: with many rows, several blocks per
+/// multiprocessor count.
 extern "C" __global__ void __launch_bounds__(512, 2) rms_norm_two(NORM) { norm_row<2>(NORM_ARGUMENTS); }
 
-/// The part of a norm that needs no sum over the whole row: `stream = stream + add` and `keep` as in `rms_norm`, with
-/// an optional addend, possibly in parts; then `out = stream · weight`, and the sum of squares of each piece of a row,
-/// `squares[row, piece]`, from which the next layer computes the scale (ring.cuh). Width is a multiple of 4. Grid:
-/// (pieces of UNSCALED_PIECE, rows).
+/// The part of a norm that needs no sum over the whole row: `stream = stream + add` and `keep` as
+/// in `rms_norm`, with an optional addend, possibly in parts; then `out = stream · weight`, and the
+/// sum of squares of each piece of a row, `squares[row, piece]`, from which the next layer computes
+/// the scale (ring.cuh). Width is a multiple of 4. Grid: (pieces of UNSCALED_PIECE, rows).
 #define UNSCALED_PIECE 512
 extern "C" __global__ void __launch_bounds__(UNSCALED_PIECE / 4, 8)
 norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const float* parts,
@@ -155,11 +159,12 @@ norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add
   if (threadIdx.x == 0) squares[(u64)row * squares_stride((int)gridDim.x) + blockIdx.x] = sum;
 }
 
-/// The input of an EAGLE-3 layer, and of an MTP layer's projection: the normed embedding of a row's token next to its
-/// normed feature, `[rows, 2 · width]`. Row r reads row `source[r]` of `features` (null: r), `feature_stride` apart.
-/// The feature, normed if `stream_is_normed`, also goes to `stream`, `[rows, width]`. Norms as in `rms_norm`. With
-/// `position`, the embedding of rows at position 0 is zero. Grid: (rows, 2), the embedding first; one thread per vector
-/// of a row, up to 512.
+/// The input of an EAGLE-3 layer, and of an MTP layer's projection: the normed embedding of a row's
+/// token next to its normed feature, `[rows, 2 · width]`. Row r reads row `source[r]` of `features`
+/// (null: r), `feature_stride` apart. The feature, normed if `stream_is_normed`, also goes to
+/// `stream`, `[rows, width]`. Norms as in `rms_norm`. With `position`, the embedding of rows at
+/// position 0 is zero. Grid: (rows, 2), the embedding first; one thread per vector of a row, up
+/// to 512.
 extern "C" __global__ void __launch_bounds__(512)
 join_normed(T* joined, const T* table, const int* token, int vocabulary, const T* token_norm, const T* features,
             int feature_stride, const int* source, const T* feature_norm, T* stream, int stream_is_normed,
@@ -196,8 +201,8 @@ join_normed(T* joined, const T* table, const int* token, int vocabulary, const T
   write_normed(out, is_feature && stream_is_normed ? kept : nullptr, from, weight, first, first_weight, scale, width);
 }
 
-/// `stream = stream + add`, both `[rows, width]`, with separate strides; with `keep`, the sum is also written there.
-/// The addend may also be the `parts` of a linear layer. Grid: rows.
+/// `stream = stream + add`, both `[rows, width]`, with separate strides; with `keep`, the sum is
+/// also written there. The addend may also be the `parts` of a linear layer. Grid: rows.
 extern "C" __global__ void __launch_bounds__(256, 4)
 add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float* parts, int part_count, T* keep,
          int keep_stride, int width) {
@@ -209,8 +214,9 @@ add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float
   }
 }
 
-/// `out[r] = from[source[r]]`, rows of `width` elements with separate strides. A negative source leaves the row
-/// unchanged; with `target`, the row goes to `out[target[r]]`. Grid: (rows, pieces of 256 accesses).
+/// `out[r] = from[source[r]]`, rows of `width` elements with separate strides. A negative source
+/// leaves the row unchanged; with `target`, the row goes to `out[target[r]]`. Grid: (rows, pieces
+/// of 256 accesses).
 extern "C" __global__ void __launch_bounds__(256)
 gather_rows(T* out, int out_stride, const int* target, const T* from, int from_stride, const int* source, int width) {
   wait_for_predecessor();
@@ -238,7 +244,8 @@ silu_gate(T* out, const T* gate_up, int width) {
   write_vector(out + row * width + i, up);
 }
 
-/// `x = x · sigmoid(gate)` of `[rows, width]`, rows `*_stride` apart. Grid: (pieces of the width, rows).
+/// `x = x · sigmoid(gate)` of `[rows, width]`, rows `*_stride` apart. Grid: (pieces of the width,
+/// rows).
 extern "C" __global__ void __launch_bounds__(256)
 sigmoid_gate(T* x, int stride, const T* gate, int gate_stride, int width) {
   wait_for_predecessor();
@@ -277,8 +284,8 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
 #ifndef KV_FP8
   constexpr float key_scale = 1.0f, value_scale = 1.0f;
 #endif
-  // If the next attention reads before its wait, the attention of the previous layer released late, so rows may be read
-  // early too.
+  // If the next attention reads before its wait, the attention of the previous layer released late,
+  // so rows may be read early too.
   if (releases_late) await_predecessor();
   release_successor();
   int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS, row = (int)blockIdx.y;
@@ -360,18 +367,19 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
   qkv, parts, part_count, table, positions, position, write, keys, values, query_norm, key_norm, epsilon, heads,        \
       kv_heads, head_dim, releases_late CACHE_ARGUMENTS
 
-/// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values). Queries are
-/// rotated in place; keys and values go to cache row `write[row]` (below 0: not written). Element i of a head is
-/// rotated with element i + head_dim / 2 by the angle whose cosine and sine are in `table[position][head_dim / 2]`
-/// (already scaled). Optional RMS norms of each head before the rotation (Qwen3). `releases_late`: releases the
-/// successor only after its own wait, so that attention may read before its wait (groups.cuh). Grid: ((heads + 2 ·
-/// kv_heads) / 4 / 4, rows), 128 threads, four heads per warp; head_dim is a multiple of 4.
+/// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys,
+/// values). Queries are rotated in place; keys and values go to cache row `write[row]` (below 0:
+/// not written). Element i of a head is rotated with element i + head_dim / 2 by the angle whose
+/// cosine and sine are in `table[position][head_dim / 2]` (already scaled). Optional RMS norms of
+/// each head before the rotation (Qwen3). `releases_late`: releases the successor only after its
+/// own wait, so that attention may read before its wait (groups.cuh). Grid: ((heads + 2 · kv_heads)
+/// / 4 / 4, rows), 128 threads, four heads per warp; head_dim is a multiple of 4.
 extern "C" __global__ void __launch_bounds__(128) rotate_and_write(ROTATION) {
   rotate_heads<4, false>(ROTATION_ARGUMENTS);
 }
 
-/// The same with `qkv` in the parts of a linear layer: rows are read from there, and queries written to `qkv`. Grid:
-/// ((heads + 2 · kv_heads) / 4, rows), one head per warp.
+/// The same with `qkv` in the parts of a linear layer: rows are read from there, and queries
+/// written to `qkv`. Grid: ((heads + 2 · kv_heads) / 4, rows), one head per warp.
 extern "C" __global__ void __launch_bounds__(128, 8) rotate_and_write_parts(ROTATION) {
   rotate_heads<1, true>(ROTATION_ARGUMENTS);
 }

@@ -1,6 +1,8 @@
-// The layers of experts: a block for each tile of pairs and each 128 outputs. T is a 2-byte type. See route.cu for pairs and tiles.
+// The layers of experts: a block for each tile of pairs and each 128 outputs. T is a 2-byte type.
+// See route.cu for pairs and tiles.
 //
-// A sum adds its inputs in their order, so it depends neither on the size of tiles nor on the other rows.
+// A sum adds its inputs in their order, so it depends neither on the size of tiles nor on the other
+// rows.
 #include "common.cuh"
 #ifdef W_MXFP4
 #include "mxfp4.cuh"
@@ -29,8 +31,8 @@ __device__ __forceinline__ void load_left(u32 (&a)[W_LEFT][4], const unsigned ch
 }
 #endif
 
-/// With -DROWS_FP8, rows are values of FP8 numbers, and `x_scales` their scales (numbers.cuh): `[rows]` if
-/// `x_scale_stride` is 0, else `[inputs / 128, x_scale_stride]`.
+/// With -DROWS_FP8, rows are values of FP8 numbers, and `x_scales` their scales (numbers.cuh):
+/// `[rows]` if `x_scale_stride` is 0, else `[inputs / 128, x_scale_stride]`.
 #ifdef ROWS_FP8
 #define X_PARAMETERS , const float *x_scales, int x_scale_stride
 #define X_ARGUMENTS , x_scales, x_scale_stride
@@ -43,7 +45,8 @@ __device__ __forceinline__ void load_left(u32 (&a)[W_LEFT][4], const unsigned ch
 /// Outputs of a block, gate and up counted separately.
 #define BLOCK_OUTPUTS 128
 
-/// Up to 16 pairs leave registers and shared memory for a third block on a multiprocessor, which hides how the others start and end.
+/// Up to 16 pairs leave registers and shared memory for a third block on a multiprocessor, which
+/// hides how the others start and end.
 template <int TILE>
 constexpr int stages_of() {
   return TILE == 16 || TILE == 128 || (TILE == 64 && sizeof(W) == 1) ? 3 : 4;
@@ -55,13 +58,14 @@ constexpr int stages_of() {
 #define EXPERTS_ARGUMENTS                                                                                              \
   y, x, x_stride, w, tiles, tile_count, rows, chosen, inputs, outputs W_ARGUMENTS X_ARGUMENTS BIAS_ARGUMENTS
 
-/// What a block writes of its sums: gate and up, joined (`silu(gate) · up`, or as clamped.cuh says), or the sums as T,
-/// `[pairs, outputs]`; or weighted float sums, `[chosen, rows, outputs]`, whose sum over the first axis, in its order, is the
-/// layer's output.
+/// What a block writes of its sums: gate and up, joined (`silu(gate) · up`, or as clamped.cuh
+/// says), or the sums as T, `[pairs, outputs]`; or weighted float sums, `[chosen, rows, outputs]`,
+/// whose sum over the first axis, in its order, is the layer's output.
 enum Output { GATED, PLAIN, WEIGHTED };
 
-/// One block: BLOCK_OUTPUTS sums of each of TILE pairs. A warp has 16 of the sums for few pairs and in FP8, where each weight is then
-/// converted once; else 32 sums of half of the pairs, which reads the pairs half as often.
+/// One block: BLOCK_OUTPUTS sums of each of TILE pairs. A warp has 16 of the sums for few pairs and
+/// in FP8, where each weight is then converted once; else 32 sums of half of the pairs, which reads
+/// the pairs half as often.
 template <int TILE, Output OUTPUT>
 __device__ __forceinline__ void of_tile(EXPERTS) {
   constexpr bool IS_GATED = OUTPUT == GATED;
@@ -70,7 +74,8 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
   constexpr int STAGE_BYTES = X_AT + TILE * X_ROW_BYTES, RING_STAGES = stages_of<TILE>();
   // Rows of weights that are copied together, and how many of each this many a thread copies.
   constexpr int W_ROWS = 256 / W_CHUNKS, W_COPIES = BLOCK_OUTPUTS / W_ROWS;
-  // Left factors of 16 outputs of a warp; parts into which warps divide the pairs; right factors of 8 pairs.
+  // Left factors of 16 outputs of a warp; parts into which warps divide the pairs; right factors of
+  // 8 pairs.
   constexpr int LEFTS = TILE <= 32 || (TILE == 64 && sizeof(W) == 1) ? 1 : 2, PARTS = LEFTS, COLUMNS = TILE / PARTS / 8;
   // Rows of x that are copied together, and how many of each this many a thread copies.
   constexpr int X_ROWS = 256 / CHUNKS, X_PAIRS = (TILE + X_ROWS - 1) / X_ROWS;
@@ -263,19 +268,22 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
   }
 }
 
-/// `y[pair] = silu(gate) · up` (or as clamped.cuh says) of the pair's row and expert: w `[experts, 2 · outputs, inputs]`, gate
-/// first, x `[rows, inputs]`, y `[pairs, outputs]`. `inputs`, `outputs` and `x_stride` are multiples of 8. Grid: (2 · outputs /
-/// BLOCK_OUTPUTS, maximum number of tiles), 256 threads. Dynamic shared memory: stages_of of BLOCK_OUTPUTS · ROW_BYTES +
-/// SCALE_BYTES + TILE · X_ROW_BYTES bytes. Tiles of FP8 have up to 64 pairs: sums that are not scaled yet take the registers of
-/// the other half. So do tiles of MXFP4, of which a warp has 16 rows, so that each number is expanded once.
+/// `y[pair] = silu(gate) · up` (or as clamped.cuh says) of the pair's row and expert: w
+/// `[experts, 2 · outputs, inputs]`, gate first, x `[rows, inputs]`, y `[pairs, outputs]`.
+/// `inputs`, `outputs` and `x_stride` are multiples of 8. Grid: (2 · outputs / BLOCK_OUTPUTS,
+/// maximum number of tiles), 256 threads. Dynamic shared memory: stages_of of BLOCK_OUTPUTS ·
+/// ROW_BYTES + SCALE_BYTES + TILE · X_ROW_BYTES bytes. Tiles of FP8 have up to 64 pairs: sums that
+/// are not scaled yet take the registers of the other half. So do tiles of MXFP4, of which a warp
+/// has 16 rows, so that each number is expanded once.
 extern "C" __global__ void __launch_bounds__(256, 3) experts_gated_8(EXPERTS) { of_tile<8, GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 3) experts_gated_16(EXPERTS) { of_tile<16, GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) experts_gated_32(EXPERTS) { of_tile<32, GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) experts_gated_64(EXPERTS) { of_tile<64, GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) experts_gated_128(EXPERTS) { of_tile<128, GATED>(EXPERTS_ARGUMENTS); }
 
-/// `y[place, row] = weight · (x[pair] · wᵀ)`: w `[experts, outputs, inputs]`, x `[pairs, inputs]`, y float `[chosen, rows, outputs]`.
-/// Grid: (outputs / BLOCK_OUTPUTS, maximum number of tiles). Otherwise as above.
+/// `y[place, row] = weight · (x[pair] · wᵀ)`: w `[experts, outputs, inputs]`, x `[pairs, inputs]`,
+/// y float `[chosen, rows, outputs]`. Grid: (outputs / BLOCK_OUTPUTS, maximum number of tiles).
+/// Otherwise as above.
 extern "C" __global__ void __launch_bounds__(256, 3) experts_down_8(EXPERTS) { of_tile<8, WEIGHTED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 3) experts_down_16(EXPERTS) { of_tile<16, WEIGHTED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) experts_down_32(EXPERTS) { of_tile<32, WEIGHTED>(EXPERTS_ARGUMENTS); }

@@ -35,7 +35,8 @@ __device__ __forceinline__ float weight_at(const W* w, int expert, int outputs, 
 }
 #endif
 
-/// The product of a row of x with an output's weights, in an order that depends on the number of inputs alone.
+/// The product of a row of x with an output's weights, in an order that depends on the number of
+/// inputs alone.
 __device__ __forceinline__ float product(const float* x, const W* w, int expert, int outputs, int row,
                                          int inputs SCALES_PARAMETERS) {
   float sum = 0.0f;

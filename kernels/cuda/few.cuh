@@ -1,18 +1,21 @@
-// The block of attention_few.cu and attention_alone.cu: attention over the paged cache on tensor cores for few (row,
-// head) pairs. See groups.cuh for what is read and when.
+// The block of attention_few.cu and attention_alone.cu: attention over the paged cache on tensor
+// cores for few (row, head) pairs. See groups.cuh for what is read and when.
 //
-// If all pairs of a group fit a block, it also does the work of rotate_and_write, and directly follows the qkv layer.
-// Each block of a group rotates the same queries: that costs less than a separate kernel or a wait between blocks.
+// If all pairs of a group fit a block, it also does the work of rotate_and_write, and directly
+// follows the qkv layer. Each block of a group rotates the same queries: that costs less than a
+// separate kernel or a wait between blocks.
 //
-// Latency and bytes in flight count here, so nothing passes through shared memory: a warp reads pieces of 16 keys by
-// itself (pieces.cuh). Keys and values are the left factors of its products, the pairs 8 columns per tile.
+// Latency and bytes in flight count here, so nothing passes through shared memory: a warp reads
+// pieces of 16 keys by itself (pieces.cuh). Keys and values are the left factors of its products,
+// the pairs 8 columns per tile.
 //
-// Dynamic shared memory: the staged rows (staged.cuh), later replaced by the warps' sums of 8 pairs and, with splits,
-// by records of the block's pairs (splits.cuh). Not for heads of 256: there are too few registers.
+// Dynamic shared memory: the staged rows (staged.cuh), later replaced by the warps' sums of 8 pairs
+// and, with splits, by records of the block's pairs (splits.cuh). Not for heads of 256: there are
+// too few registers.
 #pragma once
 
-/// A warp's sums for columns 2 (lane % 4) and 2 (lane % 4) + 1 of each tile of pairs. `most` is over the warp's keys,
-/// the others are over this lane's keys.
+/// A warp's sums for columns 2 (lane % 4) and 2 (lane % 4) + 1 of each tile of pairs. `most` is
+/// over the warp's keys, the others are over this lane's keys.
 template <int NT>
 struct Sums {
   float most[NT][2], total[NT][2];
@@ -45,8 +48,8 @@ __device__ __forceinline__ void clear(Sums<NT>& sums) {
 #define FIRST_ARGUMENTS
 #endif
 
-/// Computes the weights of a piece's keys, as right factors, from their scores (each the sum of two accumulators), and
-/// rescales the sums so far.
+/// Computes the weights of a piece's keys, as right factors, from their scores (each the sum of two
+/// accumulators), and rescales the sums so far.
 template <int NT>
 __device__ __forceinline__ void weigh(Sums<NT>& sums, u32 (&weight)[NT][2], const float (&score)[NT][4],
                                       const float (&second)[NT][4], const Split& split, int piece, const int (&prefix)[NT][2],
@@ -92,7 +95,8 @@ __device__ __forceinline__ void weigh(Sums<NT>& sums, u32 (&weight)[NT][2], cons
   }
 }
 
-/// Size of a warp's sums of a pair in shared memory, in float4. Those of 8 pairs of all warps come first, then records.
+/// Size of a warp's sums of a pair in shared memory, in float4. Those of 8 pairs of all warps come
+/// first, then records.
 #define STATE (HEAD_DIM / 4 + 1)
 template <int WARPS>
 __device__ __forceinline__ float* records_of() {
@@ -100,8 +104,8 @@ __device__ __forceinline__ float* records_of() {
   return (float*)shared + WARPS * 8 * STATE * 4;
 }
 
-/// Merges the warps' sums in order: into the result if there is one split, else into the split's record. Called by a
-/// whole block.
+/// Merges the warps' sums in order: into the result if there is one split, else into the split's
+/// record. Called by a whole block.
 template <int NT, int WARPS, bool ROTATES, bool SPLITS>
 __device__ __forceinline__ void merge_warps(Sums<NT>& sums, T* out, const Pairs& pairs, const Split& split, int heads,
                                             float* partial, int max_splits) {
@@ -168,14 +172,15 @@ __device__ __forceinline__ void merge_warps(Sums<NT>& sums, T* out, const Pairs&
   }
 }
 
-/// One block: 8 · NT pairs of a group and a key/value head over one split. Its warps take pieces in turn and are merged
-/// at the end. If ROTATES, the group has no more pairs than that, and the queries, and keys and values of its own rows,
-/// are rotated here. There is one split unless SPLITS.
+/// One block: 8 · NT pairs of a group and a key/value head over one split. Its warps take pieces in
+/// turn and are merged at the end. If ROTATES, the group has no more pairs than that, and the
+/// queries, and keys and values of its own rows, are rotated here. There is one split unless
+/// SPLITS.
 template <int NT, int WARPS, bool ROTATES, bool SPLITS>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   constexpr int PAIRS = 8 * NT;
-  // A group that rotates is one block: no other block reads its keys and values, and it holds those of its own rows
-  // itself.
+  // A group that rotates is one block: no other block reads its keys and values, and it holds those
+  // of its own rows itself.
   constexpr Source OLDER = ROTATES ? PASSING : STAYING, NEW = ROTATES ? ANYWHERE : STAYING;
   DYNAMIC_SHARED(shared);
   // Reused for the sums later.
@@ -252,8 +257,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     load_keys<OLDER>(some_keys, begin);
     load_values<OLDER>(some_values, begin);
   }
-  // A warp has registers for one piece: meanwhile the next is prefetched into the L2 cache. Without splits the groups
-  // are too many for that.
+  // A warp has registers for one piece: meanwhile the next is prefetched into the L2 cache. Without
+  // splits the groups are too many for that.
   auto ask_ahead = [&](int at, int found) {
     if (!SPLITS || at >= split.end) return;
     const C* line = (lane() < KEYS ? keys : values) + wide(cache_row(at, found), width) + pairs.kv_head * HEAD_DIM;

@@ -1,11 +1,11 @@
-// FP8 matrices in the order of the streaming kernels (weights.cuh): dequantised to T for other kernels, and random
-// matrices.
+// FP8 matrices in the order of the streaming kernels (weights.cuh): dequantised to T for other
+// kernels, and random matrices.
 #define W_FP8 1
 #include "common.cuh"
 #include "weights.cuh"
 
-/// `out[r, i] = w[r, i] · scale`, rounded once: w `[rows, inputs]` in the order of the streaming kernels, `inputs` a multiple of 16.
-/// Grid: any, 256 threads.
+/// `out[r, i] = w[r, i] · scale`, rounded once: w `[rows, inputs]` in the order of the streaming
+/// kernels, `inputs` a multiple of 16. Grid: any, 256 threads.
 extern "C" __global__ void __launch_bounds__(256)
 dequantise(T* out, const W* w, int rows, int inputs W_PARAMETERS) {
   wait_for_predecessor();

@@ -1,23 +1,25 @@
-// Shared by the attention kernels for tensor cores: the rows that a block works on, the cache rows of their keys, and
-// the share of a split.
+// Shared by the attention kernels for tensor cores: the rows that a block works on, the cache rows
+// of their keys, and the share of a split.
 //
-// A group is a run of rows of one slot: a chunk of a prompt, the nodes of a tree, the beams of a draft step. A row sees
-// positions 0 .. prefix − 1 of its slot, and those of the group's own rows that are set in its mask (see own_rows.cu).
-// Keys are read once for all rows of a group and all query heads of a key/value head: in pieces of KEYS, first the
-// positions, then the own rows. Splits take equal numbers of pieces.
+// A group is a run of rows of one slot: a chunk of a prompt, the nodes of a tree, the beams of a
+// draft step. A row sees positions 0 .. prefix − 1 of its slot, and those of the group's own rows
+// that are set in its mask (see own_rows.cu). Keys are read once for all rows of a group and all
+// query heads of a key/value head: in pieces of KEYS, first the positions, then the own rows.
+// Splits take equal numbers of pieces.
 //
-// Before their wait these kernels read what is older than the pass: prefixes, groups, pages, own rows and masks, and
-// the keys and values of `settled` positions. What this pass writes (own rows, or in a group without own rows the
-// positions from its first row's last on) is read after the wait, as are the queries. This is safe because the last
-// kernel that released its successor only after its own wait runs after all kernels that write these inputs. That
-// kernel is rotate_and_write, or the previous layer's attention if rotate_and_write releases early or the attention
-// kernels rotate themselves. In the first layer of a pass rotate_and_write always releases late, and kernels that
-// rotate themselves wait first.
+// Before their wait these kernels read what is older than the pass: prefixes, groups, pages, own
+// rows and masks, and the keys and values of `settled` positions. What this pass writes (own rows,
+// or in a group without own rows the positions from its first row's last on) is read after the
+// wait, as are the queries. This is safe because the last kernel that released its successor only
+// after its own wait runs after all kernels that write these inputs. That kernel is
+// rotate_and_write, or the previous layer's attention if rotate_and_write releases early or the
+// attention kernels rotate themselves. In the first layer of a pass rotate_and_write always
+// releases late, and kernels that rotate themselves wait first.
 //
-// -DSINKS adds a sink for each query head (one more score in its softmax, without a value; null for none), and a window
-// (0 for none): then a row sees the last `window` of its positions and own rows. These cover at least its own rows, so
-// that only positions are left out (row_own_count `[rows]`, null for none), and pieces before the window of all rows of
-// a block are not read.
+// -DSINKS adds a sink for each query head (one more score in its softmax, without a value; null for
+// none), and a window (0 for none): then a row sees the last `window` of its positions and own
+// rows. These cover at least its own rows, so that only positions are left out (row_own_count
+// `[rows]`, null for none), and pieces before the window of all rows of a block are not read.
 #pragma once
 
 #ifdef SINKS
@@ -72,7 +74,8 @@ struct Pairs {
 #define SET_SCALES(pairs)
 #endif
 
-/// The factor that turns a sum of weighted values into the result. A row that sees nothing is padding: zeros.
+/// The factor that turns a sum of weighted values into the result. A row that sees nothing is
+/// padding: zeros.
 __device__ __forceinline__ float inverse_weight(const Pairs& pairs, float weight) {
   float inverse = weight > 0.0f ? 1.0f / weight : 0.0f;
 #ifdef KV_FP8
@@ -90,8 +93,8 @@ struct Split {
   int count;
 };
 
-/// ⌊number / by⌋, with `inverse` about 1 / by: a division takes many more instructions, each dependent on the one
-/// before.
+/// ⌊number / by⌋, with `inverse` about 1 / by: a division takes many more instructions, each
+/// dependent on the one before.
 __device__ __forceinline__ int quotient(int number, int by, float inverse) {
   int about = (int)((float)number * inverse);
   about -= about * by > number;
@@ -114,8 +117,8 @@ __device__ __forceinline__ int first_seen(int row, int prefix, int window, const
 }
 #endif
 
-/// Finds the up to PAIRS pairs of block (y, z) of a grid; every warp computes it for itself. False if the block has no
-/// work.
+/// Finds the up to PAIRS pairs of block (y, z) of a grid; every warp computes it for itself. False
+/// if the block has no work.
 template <int PAIRS>
 __device__ __forceinline__ bool find_pairs(Pairs& pairs, const int* page_table, int table_width, int page_size,
                                            const int* row_slot, const int* row_prefix, const int* group_own,
@@ -167,9 +170,9 @@ __device__ __forceinline__ bool find_pairs(Pairs& pairs, const int* page_table, 
   return true;
 }
 
-/// The share of split `blockIdx.x` in pieces of KEYS; a block takes `together` pieces at a time. There are as many
-/// splits as such turns (at most `max_splits`), with the same number of pieces each, since the multiprocessor with the
-/// most bytes to read finishes last.
+/// The share of split `blockIdx.x` in pieces of KEYS; a block takes `together` pieces at a time.
+/// There are as many splits as such turns (at most `max_splits`), with the same number of pieces
+/// each, since the multiprocessor with the most bytes to read finishes last.
 template <int KEYS>
 __device__ __forceinline__ Split find_split(const Pairs& pairs, int together, int max_splits) {
   Split split;
@@ -195,8 +198,8 @@ __device__ __forceinline__ bool is_settled(const Pairs& pairs, const Split& spli
   return piece < split.positions && min((piece + 1) * KEYS, pairs.longest) <= pairs.settled;
 }
 
-/// Calls `load` for `count` pieces, every `step`-th from `first`. Settled pieces at the start are loaded before the
-/// wait. After the wait the successor is released.
+/// Calls `load` for `count` pieces, every `step`-th from `first`. Settled pieces at the start are
+/// loaded before the wait. After the wait the successor is released.
 template <int KEYS, class Load>
 __device__ __forceinline__ void load_ahead(int count, const Pairs& pairs, const Split& split, int first, int step, Load&& load) {
   bool waits = true;
@@ -213,9 +216,9 @@ __device__ __forceinline__ void load_ahead(int count, const Pairs& pairs, const 
   if (waits) wait();
 }
 
-/// The word that gives the cache row of a key of a piece: its page, or the row itself. Indices after the last key give
-/// the last key: no row sees it, but its values have to be finite. The loaded word is not touched before it is used,
-/// because the warp would wait for it.
+/// The word that gives the cache row of a key of a piece: its page, or the row itself. Indices
+/// after the last key give the last key: no row sees it, but its values have to be finite. The
+/// loaded word is not touched before it is used, because the warp would wait for it.
 template <int KEYS>
 __device__ __forceinline__ int look_up(const Pairs& pairs, const Split& split, int piece, int key, int page_size) {
   int own = (piece - split.positions) * KEYS + key, position = piece * KEYS + key;
@@ -233,7 +236,8 @@ __device__ __forceinline__ int cache_row_of(const Pairs& pairs, const Split& spl
   return (found - quotient(position, page_size, pairs.inverse_page)) * page_size + position;
 }
 
-/// The word of a row's mask for the keys of a piece from its key `from` on; 0 for pieces of positions.
+/// The word of a row's mask for the keys of a piece from its key `from` on; 0 for pieces of
+/// positions.
 template <int KEYS>
 __device__ __forceinline__ u32 look_at_mask(const Pairs& pairs, const Split& split, int piece, const u32* row_own_mask,
                                             int mask_words, int row, int from = 0) {
@@ -243,8 +247,8 @@ __device__ __forceinline__ u32 look_at_mask(const Pairs& pairs, const Split& spl
   if (from > 0 && own >= pairs.own) return 0;
   return (u32)load_fresh((const int*)row_own_mask + wide(row, mask_words) + (u32)(own / 32));
 }
-/// The keys of a piece that a row sees, as bits, from its key `from` on, a multiple of 32; KEYS is 16 or such a
-/// multiple.
+/// The keys of a piece that a row sees, as bits, from its key `from` on, a multiple of 32; KEYS is
+/// 16 or such a multiple.
 template <int KEYS>
 __device__ __forceinline__ u32 seen_keys(const Split& split, int piece, int prefix, u32 mask, int from = 0) {
   if (piece >= split.positions) return mask >> (piece - split.positions) * KEYS % 32;

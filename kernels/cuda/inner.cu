@@ -1,6 +1,6 @@
-// Verification in two passes. Whether a draft is accepted depends only on the target's token after its parent, so the
-// target first runs over the nodes that have children, and then, for each request, over the one node at which its walk
-// ends.
+// Verification in two passes. Whether a draft is accepted depends only on the target's token after
+// its parent, so the target first runs over the nodes that have children, and then, for each
+// request, over the one node at which its walk ends.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -8,8 +8,8 @@
 #define NODES_A_LANE (MOST_NODES / WARP)
 #define INNER_WARPS 32
 
-/// The nodes of a request's tree that have children: one bit per node (`lane + 32·i` in word i), in all lanes. None for
-/// padding.
+/// The nodes of a request's tree that have children: one bit per node (`lane + 32·i` in word i), in
+/// all lanes. None for padding.
 __device__ __forceinline__ void find_inner(u32 (&inner)[NODES_A_LANE], const int* parents, int nodes, bool runs) {
 #pragma unroll
   for (int word = 0; word < NODES_A_LANE; word++) inner[word] = 0;
@@ -28,7 +28,8 @@ __device__ __forceinline__ void find_inner(u32 (&inner)[NODES_A_LANE], const int
   }
 }
 
-/// The sort keys of a lane's nodes: larger if the draft considers a visit more likely; 0 for leaves.
+/// The sort keys of a lane's nodes: larger if the draft considers a visit more likely; 0 for
+/// leaves.
 __device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&inner)[NODES_A_LANE], const float* scores) {
 #pragma unroll
   for (int i = 0; i < NODES_A_LANE; i++) {
@@ -37,15 +38,16 @@ __device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&
   }
 }
 
-/// Lists the inner nodes of trees, those that have children: all of them, or if there are more than `capacity` the
-/// likeliest of the batch, ties to the first. Since no node is likelier than its parent, the path to a listed node is
-/// listed too.
+/// Lists the inner nodes of trees, those that have children: all of them, or if there are more than
+/// `capacity` the likeliest of the batch, ties to the first. Since no node is likelier than its
+/// parent, the path to a listed node is listed too.
 ///
-/// Reads node_parent and node_score `[batch, nodes]` (the draft's log-probability of the path to a node), batch_slot
-/// `[batch]`. Writes row `[capacity]`: request by request b·nodes + node of each listed node, in ascending order, and
-/// −1 after the last; place `[batch·nodes]`: the index of a node in the list, −1 for all others; group_first `[batch +
-/// 1]`: the index of the first node of each request, then the number of listed nodes. No node of padding is listed.
-/// Grid 1, 1024 threads; a warp takes one request at a time; nodes ≤ 128.
+/// Reads node_parent and node_score `[batch, nodes]` (the draft's log-probability of the path to a
+/// node), batch_slot `[batch]`. Writes row `[capacity]`: request by request b·nodes + node of each
+/// listed node, in ascending order, and −1 after the last; place `[batch·nodes]`: the index of a
+/// node in the list, −1 for all others; group_first `[batch + 1]`: the index of the first node of
+/// each request, then the number of listed nodes. No node of padding is listed. Grid 1, 1024
+/// threads; a warp takes one request at a time; nodes ≤ 128.
 extern "C" __global__ void __launch_bounds__(1024)
     inner_rows(int* place, int* row, int* group_first, int capacity, const int* node_parent, const float* node_score,
                const int* batch_slot, int batch, int nodes, int dummy_slot) {
@@ -59,8 +61,9 @@ extern "C" __global__ void __launch_bounds__(1024)
     find_keys(key, inner, node_score + begin);
   };
 
-  // Radix select: `bound` becomes the key of the last listed node and `ties` the number of listed nodes with this key,
-  // one byte of the key at a time from the top, each from a histogram of the keys that agree so far.
+  // Radix select: `bound` becomes the key of the last listed node and `ties` the number of listed
+  // nodes with this key, one byte of the key at a time from the top, each from a histogram of the
+  // keys that agree so far.
   u32 bound = 0;
   int ties = 0, left = capacity;
 #pragma unroll 1
@@ -143,10 +146,11 @@ extern "C" __global__ void __launch_bounds__(1024)
 
 /// Lays out a pass over some rows of another pass.
 ///
-/// Reads picked `[count]`, a row of the other pass each, or −1 for padding; known (null, or `[rows of the other]`): a
-/// row for which it is not NOT_ASKED is not needed, and padding replaces it; and the other pass's row descriptions (see
-/// attention.cu) and row_sample, the positions of the tokens after them. Writes the same for rows 0 to count − 1.
-/// Padding belongs to the dummy slot, sees nothing and writes nothing (−1); its token, position and sample are 0. Grid
+/// Reads picked `[count]`, a row of the other pass each, or −1 for padding; known (null, or
+/// `[rows of the other]`): a row for which it is not NOT_ASKED is not needed, and padding replaces
+/// it; and the other pass's row descriptions (see attention.cu) and row_sample, the positions of
+/// the tokens after them. Writes the same for rows 0 to count − 1. Padding belongs to the dummy
+/// slot, sees nothing and writes nothing (−1); its token, position and sample are 0. Grid
 /// ceil(count / 4), 128 threads: one warp per row.
 extern "C" __global__ void __launch_bounds__(PICKING_WARPS * WARP)
     pick_rows(const int* picked, const int* known, int count, int dummy_slot, int own_stride, const int* row_token,

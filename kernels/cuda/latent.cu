@@ -23,7 +23,8 @@ struct Source {
   }
 };
 
-/// Copies values of a row, normed unless `norm` is null. Called by a whole block; nothing is written if `to` is null.
+/// Copies values of a row, normed unless `norm` is null. Called by a whole block; nothing is
+/// written if `to` is null.
 __device__ __forceinline__ void norm_part(const Source& source, int begin, int count, const T* norm, float epsilon, T* to,
                                           float* scratch) {
   float scale = 1.0f;
@@ -43,12 +44,13 @@ __device__ __forceinline__ void norm_part(const Source& source, int begin, int c
   }
 }
 
-/// Splits rows of `first` values that lead to queries, `rank` of the latent vector, and `rotated` of the key that all
-/// heads share: `x`, rows `x_stride` apart, or in parts, float `[part_count, rows, first + rank + rotated]`. The first
-/// values go to `out` `[rows, first]`, normed unless `query_norm` is null. The latent vector, normed, and the key,
-/// rotated at the row's position, go to cache row `write[row]`, `rank + rotated` wide; below 0: nowhere. Pairs of the
-/// key are neighbours if `interleaved`, else half of it apart. table: cosine and sine, `[positions, rotated / 2]`.
-/// Sizes are even. Grid: rows; 256 threads.
+/// Splits rows of `first` values that lead to queries, `rank` of the latent vector, and `rotated`
+/// of the key that all heads share: `x`, rows `x_stride` apart, or in parts, float
+/// `[part_count, rows, first + rank + rotated]`. The first values go to `out` `[rows, first]`,
+/// normed unless `query_norm` is null. The latent vector, normed, and the key, rotated at the row's
+/// position, go to cache row `write[row]`, `rank + rotated` wide; below 0: nowhere. Pairs of the
+/// key are neighbours if `interleaved`, else half of it apart. table: cosine and sine,
+/// `[positions, rotated / 2]`. Sizes are even. Grid: rows; 256 threads.
 extern "C" __global__ void __launch_bounds__(256)
 latent_write(const T* x, int x_stride, const float* parts, int part_count, const float2* table, int positions,
              const int* position, const int* write, T* out, const T* query_norm, T* cache, const T* norm, float epsilon,

@@ -1,8 +1,10 @@
-// Shared by the kernels of latent attention: sizes, the splits of a row's keys, and their cache rows.
+// Shared by the kernels of latent attention: sizes, the splits of a row's keys, and their cache
+// rows.
 #pragma once
 
 #define WIDTH (RANK + ROTATED)
-/// Floats of a split's record: RANK sums, their largest score, their weight, and padding to 16 bytes.
+/// Floats of a split's record: RANK sums, their largest score, their weight, and padding to 16
+/// bytes.
 #define RECORD (RANK + 4)
 /// Keys of a split are a multiple of this, whatever the kernel's tile.
 #define UNIT 64
@@ -23,7 +25,8 @@ __device__ __forceinline__ Splits splits_of(int total, int max_splits) {
 struct Seen {
   const int *table, *own;
   int prefix, begin, end, page_size;
-  /// The word that gives the cache row of a key. It is not touched before use, because the warp would wait for it.
+  /// The word that gives the cache row of a key. It is not touched before use, because the warp
+  /// would wait for it.
   __device__ __forceinline__ int look_up(int key) const {
     key = min(key, end - 1);
     return load_fresh(key < prefix ? table + key / page_size : own + (key - prefix));

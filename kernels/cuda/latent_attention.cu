@@ -1,28 +1,29 @@
 // Attention of all heads over the latent plane of the paged cache, on tensor cores.
 //
-// A cache row is one latent vector followed by one rotated key, which all heads read: the whole row is the key, and its
-// latent part is the value. So the heads of a row are the rows of a product, and each row of the pass is computed
-// separately: with 128 heads it fills the tensor cores alone, and sharing keys between rows would gain nothing. What a
-// row sees is a list, as in attention.cu: positions 0 .. prefix − 1 of its slot through the page table, then its own
-// cache rows.
+// A cache row is one latent vector followed by one rotated key, which all heads read: the whole row
+// is the key, and its latent part is the value. So the heads of a row are the rows of a product,
+// and each row of the pass is computed separately: with 128 heads it fills the tensor cores alone,
+// and sharing keys between rows would gain nothing. What a row sees is a list, as in attention.cu:
+// positions 0 .. prefix − 1 of its slot through the page table, then its own cache rows.
 //
-// The order in which a row's keys are summed depends only on their number and on `max_splits`: not on the batch, the
-// other rows or the pass. So a position has the same bits whether it was prefilled, decoded or verified.
+// The order in which a row's keys are summed depends only on their number and on `max_splits`: not
+// on the batch, the other rows or the pass. So a position has the same bits whether it was
+// prefilled, decoded or verified.
 //
-// A block takes 16 · TILES heads of a row through one split. For each piece of KEYS keys, which are copied in advance,
-// some warps score their part of the keys for 16 heads; weights then go through shared memory, and each warp sums a
-// quarter of the columns of the values.
+// A block takes 16 · TILES heads of a row through one split. For each piece of KEYS keys, which are
+// copied in advance, some warps score their part of the keys for 16 heads; weights then go through
+// shared memory, and each warp sums a quarter of the columns of the values.
 //
-// -DRANK, a multiple of 64, and -DROTATED, of 16: sizes of a latent vector and of the rotated key. -DKEYS: 32 or 64.
-// Not for float.
+// -DRANK, a multiple of 64, and -DROTATED, of 16: sizes of a latent vector and of the rotated key.
+// -DKEYS: 32 or 64. Not for float.
 #include "common.cuh"
 
 #ifdef T_PAIRS
 #include "latent.cuh"
 
 #define STEPS (WIDTH / 16)
-/// 16-byte accesses per cache row, and bytes from one to the next in shared memory: whole lines, within which
-/// `place_of` swizzles.
+/// 16-byte accesses per cache row, and bytes from one to the next in shared memory: whole lines,
+/// within which `place_of` swizzles.
 #define CHUNKS (WIDTH / 8)
 #define ROW_BYTES ((WIDTH * 2 + 127) / 128 * 128)
 #define WEIGHT_BYTES 128
@@ -71,7 +72,8 @@ __device__ __forceinline__ void attend(T* out, const T* query, const T* latents,
     const T* from = query + ((u64)row * heads + first_head + min(pair, live - 1)) * WIDTH + chunk * 8;
     copy_async_16_or_zero(queries + place_of<ROW_BYTES>(pair, chunk), from, pair < live);
   }
-  // The word that gives the cache row of this lane's key in the next piece, whose copies this warp starts.
+  // The word that gives the cache row of this lane's key in the next piece, whose copies this warp
+  // starts.
   int found = 0;
   auto first_key = [&](int piece) { return seen.begin + piece * KEYS + warp() * S::COPIED; };
   auto look = [&](int piece) {
@@ -96,8 +98,8 @@ __device__ __forceinline__ void attend(T* out, const T* query, const T* latents,
   load(0);
   look(1);
 
-  // As a scoring warp: its tile, its part of the keys, and for the two rows of a lane the largest score and the sum of
-  // weights.
+  // As a scoring warp: its tile, its part of the keys, and for the two rows of a lane the largest
+  // score and the sum of weights.
   bool scores = warp() < TILES * S::KEY_WARPS;
   int tile = warp() / S::KEY_WARPS, part = warp() % S::KEY_WARPS;
   float most[2] = {-infinity(), -infinity()}, sum[2] = {0.0f, 0.0f};
@@ -250,12 +252,13 @@ __device__ __forceinline__ void attend(T* out, const T* query, const T* latents,
   }
 }
 
-/// out `[rows, heads, RANK]`: weighted means of latent vectors, for rows that have one split; query `[rows, heads,
-/// WIDTH]`; latents `[cache rows, WIDTH]`; page_table `[slots, table_width]`; row_slot, row_prefix, row_own_count
-/// `[rows]`, row_own `[rows, own_stride]`. `scale` includes log2(e). Rows with several splits leave records in partial,
-/// float `[rows, heads, max_splits, RECORD]`, for `latent_merge`. Grid (ceil(heads / n), rows, max_splits), 256 threads
-/// for 64 heads, else 128; n is the number in the name. Dynamic shared memory: n + 2 · KEYS rows of ROW_BYTES, n of
-/// WEIGHT_BYTES, and (2 · KEY_WARPS + 2) · n floats.
+/// out `[rows, heads, RANK]`: weighted means of latent vectors, for rows that have one split; query
+/// `[rows, heads, WIDTH]`; latents `[cache rows, WIDTH]`; page_table `[slots, table_width]`;
+/// row_slot, row_prefix, row_own_count `[rows]`, row_own `[rows, own_stride]`. `scale` includes
+/// log2(e). Rows with several splits leave records in partial, float
+/// `[rows, heads, max_splits, RECORD]`, for `latent_merge`. Grid (ceil(heads / n), rows,
+/// max_splits), 256 threads for 64 heads, else 128; n is the number in the name. Dynamic shared
+/// memory: n + 2 · KEYS rows of ROW_BYTES, n of WEIGHT_BYTES, and (2 · KEY_WARPS + 2) · n floats.
 extern "C" __global__ void __launch_bounds__(128, 1) latent_attention_16(PARAMETERS) { attend<1>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, 1) latent_attention_32(PARAMETERS) { attend<2>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 1) latent_attention_64(PARAMETERS) { attend<4>(ARGUMENTS); }

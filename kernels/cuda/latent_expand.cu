@@ -1,5 +1,6 @@
-// Preparation for attention over expanded keys and values (latent_prompt.cu): a linear layer expands contiguous latent
-// vectors by weights that are transposed back from the layout of absorbed attention; queries are rotated in place.
+// Preparation for attention over expanded keys and values (latent_prompt.cu): a linear layer
+// expands contiguous latent vectors by weights that are transposed back from the layout of absorbed
+// attention; queries are rotated in place.
 //
 // Not for float.
 #include "common.cuh"
@@ -9,8 +10,8 @@
 
 #define TILE 32
 
-/// Transposes `[heads, rank, nope]` of `from` to `[heads, nope, rank]` of `to`; both sizes are multiples of 32. Grid
-/// (rank / 32, nope / 32, heads), 256 threads.
+/// Transposes `[heads, rank, nope]` of `from` to `[heads, nope, rank]` of `to`; both sizes are
+/// multiples of 32. Grid (rank / 32, nope / 32, heads), 256 threads.
 extern "C" __global__ void __launch_bounds__(256) latent_turn_weights(T* to, const T* from, int rank, int nope) {
   __shared__ T tile[TILE][TILE + 2];
   wait_for_predecessor();
@@ -23,12 +24,13 @@ extern "C" __global__ void __launch_bounds__(256) latent_turn_weights(T* to, con
   for (int i = first; i < TILE; i += 256 / TILE) to[head + (u64)(n + i) * rank + r + column] = tile[column][i];
 }
 
-/// Gathers the first `count` positions of a slot: latent vectors to `latents` `[padded, rank]`, keys to `turned`
-/// `[padded, rotated]`; zeros from `count` on. `cache` has rows of rank + rotated values, both multiples of 8; `pages`
-/// is the slot's page list. Grid: padded · (rank + rotated) / 8 / 256; 256 threads.
+/// Gathers the first `count` positions of a slot: latent vectors to `latents` `[padded, rank]`,
+/// keys to `turned` `[padded, rotated]`; zeros from `count` on. `cache` has rows of rank + rotated
+/// values, both multiples of 8; `pages` is the slot's page list. Grid: padded · (rank + rotated) /
+/// 8 / 256; 256 threads.
 ///
-/// Releases its successor only after its own wait, so that the linear layers that follow may read the transposed
-/// weights before their wait.
+/// Releases its successor only after its own wait, so that the linear layers that follow may read
+/// the transposed weights before their wait.
 extern "C" __global__ void __launch_bounds__(256)
 latent_gather(T* latents, T* turned, const T* cache, const int* pages, int page_size, int count, int padded, int rank, int rotated) {
   await_predecessor();
@@ -44,7 +46,8 @@ latent_gather(T* latents, T* turned, const T* cache, const int* pages, int page_
   *(uint4*)to = values;
 }
 
-/// Rotates the rotary part of each head of rows `x` `[rows, heads, nope + rotated]` in place. Grid: rows; 256 threads.
+/// Rotates the rotary part of each head of rows `x` `[rows, heads, nope + rotated]` in place. Grid:
+/// rows; 256 threads.
 extern "C" __global__ void __launch_bounds__(256)
 latent_turn_queries(T* x, const float2* table, int positions, const int* position, int heads, int nope, int rotated, int interleaved) {
   wait_for_predecessor();

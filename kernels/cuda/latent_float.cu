@@ -1,5 +1,5 @@
-// Latent attention in float32: the products with a matrix per head, and attention over the latent plane. Written to be
-// correct, not fast.
+// Latent attention in float32: the products with a matrix per head, and attention over the latent
+// plane. Written to be correct, not fast.
 //
 // -DRANK, -DROTATED: sizes of a latent vector, and of the rotated key after it.
 #include "common.cuh"
@@ -44,8 +44,8 @@ latent_values(const T* x, const T* weight, T* y, int rows, int rank, int value) 
   multiply(x + of * rank, weight + head * value * rank, y + of * value, rank, value);
 }
 
-/// As in latent_attention.cu, without splits: a block takes a head of a row through all keys that it sees. `scale`
-/// includes log2(e). Grid (heads, rows), 128 threads.
+/// As in latent_attention.cu, without splits: a block takes a head of a row through all keys that
+/// it sees. `scale` includes log2(e). Grid (heads, rows), 128 threads.
 extern "C" __global__ void __launch_bounds__(128)
 latent_attention(T* out, const T* query, const T* latents, const int* page_table, int table_width, int page_size,
                  const int* row_slot, const int* row_prefix, const int* row_own_count, const int* row_own, int own_stride,

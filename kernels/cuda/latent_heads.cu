@@ -1,7 +1,8 @@
-// Products of latent attention with a matrix per head, on tensor cores: they absorb the projections of keys and values.
+// Products of latent attention with a matrix per head, on tensor cores: they absorb the projections
+// of keys and values.
 //
-// The weights of a head are read once for up to 64 rows. They are the left factors, so that few rows are few columns.
-// An element's sum runs over the inputs in one order, regardless of the rows.
+// The weights of a head are read once for up to 64 rows. They are the left factors, so that few
+// rows are few columns. An element's sum runs over the inputs in one order, regardless of the rows.
 //
 // Not for float.
 #include "common.cuh"
@@ -10,15 +11,16 @@
 #include "turned.cuh"
 
 #define WARPS 4
-/// Steps of 32 inputs whose weights are in flight together, the first of them before the wait: no kernel writes
-/// weights.
+/// Steps of 32 inputs whose weights are in flight together, the first of them before the wait: no
+/// kernel writes weights.
 #define AHEAD 4
 
-/// A warp takes 16 outputs of a head for up to 8 · EIGHTS rows. Inputs are a multiple of 32, outputs of 16. A lane
-/// reads 8 consecutive inputs of 32, in the left and right factors alike: the first four are its inputs of one product,
-/// the last four of the next.
+/// A warp takes 16 outputs of a head for up to 8 · EIGHTS rows. Inputs are a multiple of 32,
+/// outputs of 16. A lane reads 8 consecutive inputs of 32, in the left and right factors alike: the
+/// first four are its inputs of one product, the last four of the next.
 ///
-/// RELEASES_LATE: the next kernel is launched only when all kernels before this one have ended; see `latent_queries`.
+/// RELEASES_LATE: the next kernel is launched only when all kernels before this one have ended; see
+/// `latent_queries`.
 template <int EIGHTS, bool RELEASES_LATE>
 __device__ __forceinline__ void multiply(const T* x, int x_stride, const T* weight, T* y, int y_stride, int first, int rows,
                                          int inputs, int outputs) {
@@ -101,13 +103,14 @@ __device__ __forceinline__ void expand(const T* x, const T* weight, T* y, int ro
       int rank, int rotated, int interleaved
 #define ABSORB_ARGUMENTS x, weight, y, table, positions, position, rows, nope, rank, rotated, interleaved
 
-/// y `[rows, heads, rank + rotated]`: for each head `weight[head] · x`, then its rotary part, rotated. x `[rows, heads,
-/// nope + rotated]`, weight `[heads, rank, nope]`; table as in latent.cu. Grid (heads, ceil(rank / 64), ceil(rows / (8
-/// · n))), 128 threads; n is the number in the name.
+/// y `[rows, heads, rank + rotated]`: for each head `weight[head] · x`, then its rotary part,
+/// rotated. x `[rows, heads, nope + rotated]`, weight `[heads, rank, nope]`; table as in latent.cu.
+/// Grid (heads, ceil(rank / 64), ceil(rows / (8 · n))), 128 threads; n is the number in the name.
 ///
-/// Of the kernels of latent attention, this one releases its successor only after its own wait: the kernels that draft
-/// and accept read what is older than a pass before they wait, so every pass needs a kernel that does. Attention, which
-/// follows, has nothing to do before its wait, so this costs nothing.
+/// Of the kernels of latent attention, this one releases its successor only after its own wait: the
+/// kernels that draft and accept read what is older than a pass before they wait, so every pass
+/// needs a kernel that does. Attention, which follows, has nothing to do before its wait, so this
+/// costs nothing.
 extern "C" __global__ void __launch_bounds__(128) latent_queries_1(ABSORB) { absorb<1>(ABSORB_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128) latent_queries_2(ABSORB) { absorb<2>(ABSORB_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128) latent_queries_8(ABSORB) { absorb<8>(ABSORB_ARGUMENTS); }
@@ -115,8 +118,8 @@ extern "C" __global__ void __launch_bounds__(128) latent_queries_8(ABSORB) { abs
 #define EXPAND const T *x, const T *weight, T *y, int rows, int rank, int value
 #define EXPAND_ARGUMENTS x, weight, y, rows, rank, value
 
-/// y `[rows, heads, value]`: for each head `weight[head] · x`. x `[rows, heads, rank]`, weight `[heads, value, rank]`.
-/// Grid (heads, ceil(value / 64), ceil(rows / (8 · n))), 128 threads.
+/// y `[rows, heads, value]`: for each head `weight[head] · x`. x `[rows, heads, rank]`, weight
+/// `[heads, value, rank]`. Grid (heads, ceil(value / 64), ceil(rows / (8 · n))), 128 threads.
 extern "C" __global__ void __launch_bounds__(128) latent_values_1(EXPAND) { expand<1>(EXPAND_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128) latent_values_2(EXPAND) { expand<2>(EXPAND_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128) latent_values_8(EXPAND) { expand<8>(EXPAND_ARGUMENTS); }

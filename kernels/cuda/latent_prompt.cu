@@ -1,18 +1,18 @@
-// Attention of a chunk of a prompt over expanded keys and values of latent attention, with Hopper's warp-group products
-// (wgmma.cuh).
+// Attention of a chunk of a prompt over expanded keys and values of latent attention, with Hopper's
+// warp-group products (wgmma.cuh).
 //
-// Absorbed, a pair of row and key costs 2 · rank + rotated products per head; expanded, nope + rotated + value: with
-// DeepSeek-V3's sizes 320 instead of 1,088. The heads' keys and values are expanded for this kernel only
-// (latent_expand.cu), in the order of positions, so that no page is looked up. The key that all heads share is copied
-// after each head's own key.
+// Absorbed, a pair of row and key costs 2 · rank + rotated products per head; expanded, nope +
+// rotated + value: with DeepSeek-V3's sizes 320 instead of 1,088. The heads' keys and values are
+// expanded for this kernel only (latent_expand.cu), in the order of positions, so that no page is
+// looked up. The key that all heads share is copied after each head's own key.
 //
-// A block takes 128 rows of a head. Each of its two warp groups takes 64, whose queries stay in registers. Scores are
-// weighed while the values of the previous tile are summed; both groups read the same tiles, of which two are in shared
-// memory or in flight.
+// A block takes 128 rows of a head. Each of its two warp groups takes 64, whose queries stay in
+// registers. Scores are weighed while the values of the previous tile are summed; both groups read
+// the same tiles, of which two are in shared memory or in flight.
 //
-// -DNOPE, -DROTATED, -DVALUE: sizes of a head's own part of a key, of the shared part, and of a value: multiples of 8,
-// those of the key together of 16; VALUE is 64 or 128. -DKEYS: keys of a tile, a multiple of 32, at least 64. Not for
-// float.
+// -DNOPE, -DROTATED, -DVALUE: sizes of a head's own part of a key, of the shared part, and of a
+// value: multiples of 8, those of the key together of 16; VALUE is 64 or 128. -DKEYS: keys of a
+// tile, a multiple of 32, at least 64. Not for float.
 #include "common.cuh"
 
 #if defined(T_PAIRS) && (defined(EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL))
@@ -27,8 +27,8 @@
 #define OWN_CHUNKS (NOPE / 8)
 #define SHARED_CHUNKS (ROTATED / 8)
 #define VALUE_CHUNKS (VALUE / 8)
-/// Bytes of 64 columns of a tile's keys or values, of all columns of the keys, and of all columns of the values: column
-/// blocks are consecutive.
+/// Bytes of 64 columns of a tile's keys or values, of all columns of the keys, and of all columns
+/// of the values: column blocks are consecutive.
 #define COLUMN (KEYS * 128)
 #define ALL_KEYS ((WIDTH + 63) / 64 * COLUMN)
 #define ALL_VALUES (VALUE / 64 * COLUMN)
@@ -45,8 +45,8 @@ struct Copies {
   const T *keys, *values, *turned;
   /// Elements from one position to the next.
   int key_stride, value_stride;
-  /// The last position that any row sees. Copies of it fill the last tile: no row sees them, but their values have to
-  /// be finite.
+  /// The last position that any row sees. Copies of it fill the last tile: no row sees them, but
+  /// their values have to be finite.
   int last;
 
   __device__ __forceinline__ void load_keys(unsigned char* to, int tile) const {
@@ -142,10 +142,11 @@ __device__ __forceinline__ void pack_weights(u32 (&weight)[KEYS / 16][4], const 
   for (int i = 0; i < KEYS / 4; i++) weight[i / 4][i % 4] = pack(score[2 * i], score[2 * i + 1]);
 }
 
-/// Row `i` of `rows` sees positions 0 .. start + i. query: rows `query_stride` apart, WIDTH values per head, the last
-/// ROTATED of them rotated; keys `[positions, heads, NOPE]`, values `[positions, heads, VALUE]`, turned `[positions,
-/// ROTATED]`; out: rows `out_stride` apart, VALUE values per head. `scale` includes log2(e). Grid (heads, ceil(rows /
-/// 128)), 256 threads; dynamic shared memory: twice ALL_KEYS and ALL_VALUES.
+/// Row `i` of `rows` sees positions 0 .. start + i. query: rows `query_stride` apart, WIDTH values
+/// per head, the last ROTATED of them rotated; keys `[positions, heads, NOPE]`, values
+/// `[positions, heads, VALUE]`, turned `[positions, ROTATED]`; out: rows `out_stride` apart, VALUE
+/// values per head. `scale` includes log2(e). Grid (heads, ceil(rows / 128)), 256 threads; dynamic
+/// shared memory: twice ALL_KEYS and ALL_VALUES.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 latent_prompt(T* out, int out_stride, const T* query, int query_stride, const T* all_keys, const T* all_values, const T* turned, int start,
               int rows, float scale) {
@@ -158,8 +159,8 @@ latent_prompt(T* out, int out_stride, const T* query, int query_stride, const T*
   int last_row = min(first_row + ROWS, rows) - 1, count = (start + last_row) / KEYS + 1;
   Copies copies = {all_keys + head * NOPE, all_values + head * VALUE, turned, heads * NOPE, heads * VALUE, start + last_row};
 
-  // Queries are staged in the memory of the keys until they are in registers. After the last row, that row is repeated
-  // and not written.
+  // Queries are staged in the memory of the keys until they are in registers. After the last row,
+  // that row is repeated and not written.
 #pragma unroll 1
   for (int i = (int)threadIdx.x; i < ROWS * (WIDTH / 8); i += THREADS) {
     int row = i / (WIDTH / 8), chunk = i % (WIDTH / 8);
@@ -203,8 +204,8 @@ latent_prompt(T* out, int out_stride, const T* query, int query_stride, const T*
   for (int t = 0; t + 1 < count; t++) {
     copy_async_wait<0>();
     fence_for_products();
-    // Also: all warps are done with the keys of tile t and with the values of tile t − 1, whose places the next ones
-    // take.
+    // Also: all warps are done with the keys of tile t and with the values of tile t − 1, whose
+    // places the next ones take.
     block_sync();
     if (t + 2 < count) copies.load_keys(shared + t % 2 * ALL_KEYS, t + 2);
     copies.load_values(value_tiles + (t + 1) % 2 * ALL_VALUES, t + 1);

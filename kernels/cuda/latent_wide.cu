@@ -1,13 +1,14 @@
-// Attention of many heads over the latent plane with Hopper's warp-group products. As latent_attention.cu, whose order
-// of splits it keeps, but a product takes 64 heads, and reads queries and cache rows directly from shared memory
-// (wgmma.cuh).
+// Attention of many heads over the latent plane with Hopper's warp-group products. As
+// latent_attention.cu, whose order of splits it keeps, but a product takes 64 heads, and reads
+// queries and cache rows directly from shared memory (wgmma.cuh).
 //
-// A block is two warp groups, which take 64 heads of a row through one split. Each group scores one half of each piece
-// of 64 keys for all heads; weights go through shared memory, and each group sums one half of the columns of the
-// values. A warp has the same 16 heads in both steps, so it knows by itself by how much its sums shrink when the
-// largest score grows.
+// A block is two warp groups, which take 64 heads of a row through one split. Each group scores one
+// half of each piece of 64 keys for all heads; weights go through shared memory, and each group
+// sums one half of the columns of the values. A warp has the same 16 heads in both steps, so it
+// knows by itself by how much its sums shrink when the largest score grows.
 //
-// -DRANK, a multiple of 256, and -DROTATED, of 16: sizes of a latent vector and of the rotated key. Not for float.
+// -DRANK, a multiple of 256, and -DROTATED, of 16: sizes of a latent vector and of the rotated key.
+// Not for float.
 #include "common.cuh"
 
 #if defined(T_PAIRS) && (defined(EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL))
@@ -22,7 +23,8 @@
 #define COPIED (KEYS / (THREADS / WARP))
 /// 16-byte accesses per cache row.
 #define CHUNKS (WIDTH / 8)
-/// Bytes of 64 values of 64 rows, and of all values of 64 rows: rows of 128 bytes, squares one after the other.
+/// Bytes of 64 values of 64 rows, and of all values of 64 rows: rows of 128 bytes, squares one
+/// after the other.
 #define SQUARE (64 * 128)
 #define ALL_VALUES ((WIDTH + 63) / 64 * SQUARE)
 /// Columns of a product, and number of products per group.
@@ -32,8 +34,8 @@
 /// Offset of a chunk of a row.
 __device__ __forceinline__ u32 place_of_chunk(int row, int chunk) { return chunk / 8 * SQUARE + place_of<128>(row, chunk % 8); }
 
-/// As latent_attention.cu. Grid (ceil(heads / 64), rows, max_splits), 256 threads; dynamic shared memory: three times
-/// ALL_VALUES, one SQUARE, and 5 · 64 floats.
+/// As latent_attention.cu. Grid (ceil(heads / 64), rows, max_splits), 256 threads; dynamic shared
+/// memory: three times ALL_VALUES, one SQUARE, and 5 · 64 floats.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) latent_wide(PARAMETERS) {
   DYNAMIC_SHARED(shared);
   unsigned char *queries = shared, *keys = queries + ALL_VALUES, *weights = keys + 2 * ALL_VALUES;
@@ -53,7 +55,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) latent_wide(PARAMETERS)
     const T* from = query + ((u64)row * heads + first_head + min(pair, live - 1)) * WIDTH + chunk * 8;
     copy_async_16_or_zero(queries + place_of_chunk(pair, chunk), from, pair < live);
   }
-  // The word that gives the cache row of this lane's key in the next piece, whose copies this warp starts.
+  // The word that gives the cache row of this lane's key in the next piece, whose copies this warp
+  // starts.
   int found = 0;
   auto first_key = [&](int piece) { return seen.begin + piece * KEYS + warp() * COPIED; };
   auto look = [&](int piece) {

@@ -1,7 +1,8 @@
 // Shared by linear.cu and linear_pairs.cu: a block of a layer whose weights stream through a ring.
 #pragma once
 
-/// One block: M tiles of 16 outputs per warp (8 if GATED), ROWS rows, one part of the inputs, or if FOLD all of them.
+/// One block: M tiles of 16 outputs per warp (8 if GATED), ROWS rows, one part of the inputs, or if
+/// FOLD all of them.
 template <int ROWS, bool GATED, bool FOLD, int M = 1>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, int x_stride, const W* w, const T* bias, int rows,
                                          int inputs, int outputs, SCALE_PARAMETERS, int share, int pause W_PARAMETERS) {
@@ -15,10 +16,10 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
   int begin = FOLD ? 0 : part * share, end = FOLD ? inputs : min(begin + share, inputs);
   int steps = (end - begin + PIECE - 1) / PIECE;
 
-  // A thread copies one chunk of every fourth row of a warp's 16 · M, and its share of the rows of x. `inside` is the
-  // number of stages with data for it; after these it copies zeros. For outputs that the layer does not have it copies
-  // the first one's weights, and they are not written. All addresses are computed before the wait, after which all
-  // stages are requested at once.
+  // A thread copies one chunk of every fourth row of a warp's 16 · M, and its share of the rows of
+  // x. `inside` is the number of stages with data for it; after these it copies zeros. For outputs
+  // that the layer does not have it copies the first one's weights, and they are not written. All
+  // addresses are computed before the wait, after which all stages are requested at once.
   int chunk = thread % W_CHUNKS, own_row = thread / W_CHUNKS, apart = threads / W_CHUNKS;
   int inside = (end - begin - chunk * W_CHUNK + PIECE - 1) / PIECE;
   const W* from[4 * M];
@@ -53,7 +54,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
       }
     }
   };
-  // Rows of a tile of sums are outputs group and group + 8; columns are rows 2 · quarter and 2 · quarter + 1 of eight.
+  // Rows of a tile of sums are outputs group and group + 8; columns are rows 2 · quarter and 2 ·
+  // quarter + 1 of eight.
   int group = lane() / 4, quarter = lane() % 4;
   // For the first tile; the others follow.
   constexpr int APART = GATED ? 8 : 16;

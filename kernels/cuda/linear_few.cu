@@ -1,8 +1,10 @@
-// Linear layers of up to 4 rows: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T is a 2-byte type.
+// Linear layers of up to 4 rows: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T
+// is a 2-byte type.
 //
-// A block has few outputs and all their inputs, which its warps share, so that results are complete where linear.cu
-// would leave them in parts; each block reads all of x, which would be too much with more rows. Weights stream through
-// a ring as in linear.cu. Sums have a different order, which does not depend on the other rows.
+// A block has few outputs and all their inputs, which its warps share, so that results are complete
+// where linear.cu would leave them in parts; each block reads all of x, which would be too much
+// with more rows. Weights stream through a ring as in linear.cu. Sums have a different order, which
+// does not depend on the other rows.
 #include "common.cuh"
 #include "weights.cuh"
 #include "ring.cuh"
@@ -17,15 +19,17 @@
       SCALE_PARAMETERS, int pause W_PARAMETERS
 #define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, pause W_ARGUMENTS
 
-/// Extra arguments of the kernels that add to a residual stream. The stream is y, of T; it is also written to `keep`
-/// unless that is null, and multiplied by `norm` `[outputs]` to `normed` `[rows, outputs]`. Each block leaves the sums
-/// of squares of its outputs in `own_squares` (see ring.cuh), from which the next layer computes the norm's scale.
+/// Extra arguments of the kernels that add to a residual stream. The stream is y, of T; it is also
+/// written to `keep` unless that is null, and multiplied by `norm` `[outputs]` to `normed`
+/// `[rows, outputs]`. Each block leaves the sums of squares of its outputs in `own_squares` (see
+/// ring.cuh), from which the next layer computes the norm's scale.
 #define STREAM_PARAMETERS T *keep, int keep_stride, const T *norm, T *normed, float *own_squares
 #define STREAM_ARGUMENTS keep, keep_stride, norm, normed, own_squares
 #define NO_STREAM nullptr, 0, nullptr, nullptr, nullptr
 
-/// One block: 16 outputs, FEW_ROWS rows, and all inputs or, if HALVED, this block's half in a cluster of two. A warp
-/// takes PIECE inputs of a stage; sums are added in the order of the warps, then of the blocks.
+/// One block: 16 outputs, FEW_ROWS rows, and all inputs or, if HALVED, this block's half in a
+/// cluster of two. A warp takes PIECE inputs of a stage; sums are added in the order of the warps,
+/// then of the blocks.
 template <bool HALVED, bool ADDS>
 __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   constexpr int W_ROW = FEW_WARPS * ROW_BYTES, X_ROW = FEW_WARPS * X_ROW_BYTES;
@@ -43,9 +47,9 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   }
 #endif
   int steps = (end - begin + FEW_PIECE - 1) / FEW_PIECE;
-  // A thread copies one chunk of four of a stage's outputs, and of a row. `inside` is the number of stages with data
-  // for it; after these it copies zeros. For outputs that the layer does not have it copies the first one's weights,
-  // and they are not written.
+  // A thread copies one chunk of four of a stage's outputs, and of a row. `inside` is the number of
+  // stages with data for it; after these it copies zeros. For outputs that the layer does not have
+  // it copies the first one's weights, and they are not written.
   int inside = (end - begin - chunk * W_CHUNK + FEW_PIECE - 1) / FEW_PIECE;
   int x_chunk = thread % X_CHUNKS, x_row = thread / X_CHUNKS;
   int inside_row = x_row < rows ? (end - begin - x_chunk * 8 + FEW_PIECE - 1) / FEW_PIECE : 0;
@@ -125,7 +129,8 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   }
 #ifdef CLUSTERS
   if (HALVED) {
-    // The second block leaves its sums after its ring for the first to add, and ends when the first has ended.
+    // The second block leaves its sums after its ring for the first to add, and ends when the first
+    // has ended.
     bool is_first = cluster_rank() == 0;
     float* left = (float*)(shared + RING_STAGES * STAGE_BYTES) + thread;
     if (!is_first && row < FEW_ROWS) *left = value;
@@ -162,14 +167,15 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   normed[place] = from_float(value * by);
 }
 
-/// Up to FEW_ROWS rows. Grid: outputs / 16, 256 threads. `inputs` and `x_stride` are multiples of 8, `bias` may be
-/// null, y is float instead of T if `y_is_float`. Dynamic shared memory: as many stages as fit into RING, of 16 rows of
-/// weights and FEW_ROWS of x with FEW_PIECE inputs each, and 16 · FEW_ROWS floats for halved blocks.
+/// Up to FEW_ROWS rows. Grid: outputs / 16, 256 threads. `inputs` and `x_stride` are multiples of
+/// 8, `bias` may be null, y is float instead of T if `y_is_float`. Dynamic shared memory: as many
+/// stages as fit into RING, of 16 rows of weights and FEW_ROWS of x with FEW_PIECE inputs each, and
+/// 16 · FEW_ROWS floats for halved blocks.
 extern "C" __global__ void __launch_bounds__(256, W_BESIDE) linear_few(PARAMETERS) { block_of<false, false>(ARGUMENTS, NO_STREAM); }
 
 #ifdef CLUSTERS
-/// The same in clusters of two blocks, each with half of the inputs, for layers with so few outputs that blocks of all
-/// inputs would leave half of the device idle. Grid: 2 · outputs / 16.
+/// The same in clusters of two blocks, each with half of the inputs, for layers with so few outputs
+/// that blocks of all inputs would leave half of the device idle. Grid: 2 · outputs / 16.
 extern "C" __global__ void __launch_bounds__(256, W_BESIDE) linear_few_halved(PARAMETERS) {
   block_of<true, false>(ARGUMENTS, NO_STREAM);
 }

@@ -1,11 +1,11 @@
-// Linear layers in float, on CUDA cores; arguments as in linear.cu, up to `outputs`. For tests and for `--dtype
-// float32`.
+// Linear layers in float, on CUDA cores; arguments as in linear.cu, up to `outputs`. For tests and
+// for `--dtype float32`.
 #include "common.cuh"
 
 #define WARPS 8
 
-/// One warp per output, eight rows at a time; the order of each sum does not depend on the rows. Grid: (outputs / 8,
-/// rows / 8).
+/// One warp per output, eight rows at a time; the order of each sum does not depend on the rows.
+/// Grid: (outputs / 8, rows / 8).
 extern "C" __global__ void __launch_bounds__(256)
 linear_float(void* y, int y_is_float, const T* x, int x_stride, const T* w, const T* bias, int rows, int inputs,
              int outputs) {

@@ -1,20 +1,22 @@
-// Linear layers of up to 32 rows on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T is a
-// 2-byte type.
+// Linear layers of up to 32 rows on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w
+// `[outputs, inputs]`. T is a 2-byte type.
 //
-// As in linear.cu weights stream through a ring of stages in shared memory, with one or two blocks per multiprocessor,
-// and the ring is filled before the previous kernel has ended; for a narrow layer at a limited rate, one stage every
-// `pause` cycles (ring.cuh). But one thread makes the copy engine copy whole tiles (bulk.cuh), after the wait only the
-// tiles of rows; and warp groups multiply (wgmma.cuh): both factors are read from shared memory once, whereas warps
-// with operands in registers would each read all rows. A group has 64 outputs; if a block has fewer, it multiplies
-// whatever is in memory after them: outputs do not mix, and the excess results are not written. Rows are rounded up to
-// 8, 16, 24 or 32; linear_wide.cu always multiplies 64.
+// As in linear.cu weights stream through a ring of stages in shared memory, with one or two blocks
+// per multiprocessor, and the ring is filled before the previous kernel has ended; for a narrow
+// layer at a limited rate, one stage every `pause` cycles (ring.cuh). But one thread makes the copy
+// engine copy whole tiles (bulk.cuh), after the wait only the tiles of rows; and warp groups
+// multiply (wgmma.cuh): both factors are read from shared memory once, whereas warps with operands
+// in registers would each read all rows. A group has 64 outputs; if a block has fewer, it
+// multiplies whatever is in memory after them: outputs do not mix, and the excess results are not
+// written. Rows are rounded up to 8, 16, 24 or 32; linear_wide.cu always multiplies 64.
 //
-// A layer with few outputs is divided into parts of `share` inputs, whose float sums the next kernel adds. An output's
-// sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a row's
-// result depends on how a layer is divided, and not on the other rows.
+// A layer with few outputs is divided into parts of `share` inputs, whose float sums the next
+// kernel adds. An output's sum runs over the inputs of a part in the order of the instruction; the
+// bias belongs to the first part. So a row's result depends on how a layer is divided, and not on
+// the other rows.
 //
-// Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` with w `[2 · outputs, inputs]`, gate first: the 16 outputs of
-// a warp are eight of the gate and the corresponding eight of the up half.
+// Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` with w `[2 · outputs, inputs]`, gate
+// first: the 16 outputs of a warp are eight of the gate and the corresponding eight of the up half.
 #include "common.cuh"
 #include "weights.cuh"
 #include "ring.cuh"
@@ -34,7 +36,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   if (left_out(needed)) return;
   DYNAMIC_SHARED(shared);
   int stage_bytes = (tile + ROWS) * ROW_BYTES;
-  // The space after the last stage is what the groups multiply for outputs that the block does not have.
+  // The space after the last stage is what the groups multiply for outputs that the block does not
+  // have.
   TileRing ring(shared + stages * stage_bytes + max(GROUPS_OUTPUTS - tile - ROWS, 0) * ROW_BYTES, stages);
   int first_output = (int)blockIdx.x * (GATED ? tile / 2 : tile);
   int part = (int)blockIdx.y, begin = part * share, steps = (min(share, inputs - begin) + PIECE - 1) / PIECE;
@@ -69,7 +72,8 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     return;
   }
 
-  // A lane's sums are lane / 4 and lane / 4 + 8 of its warp's; of eight rows it has 2 · (lane % 4) and the next.
+  // A lane's sums are lane / 4 and lane / 4 + 8 of its warp's; of eight rows it has 2 · (lane % 4)
+  // and the next.
   int own_sum = warp() * 16 + lane() / 4;
   int output = first_output + (GATED ? own_sum / 16 * 8 + own_sum % 8 : own_sum);
   float low, high;
@@ -104,18 +108,20 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       int inputs, int outputs, SCALE_PARAMETERS, const int *needed, int share, int tile, int pause, int stages
 #define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, needed, share, tile, pause, stages
 
-/// `group_<r>`: up to r rows. Grid: (outputs / tile, parts); THREADS threads. `inputs` is a multiple of 8, `share` of
-/// PIECE, `tile` of 16 up to GROUPS_OUTPUTS. Tiles of x have r rows, those of w `tile`; `bias` may be null; y is
-/// `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`. If
-/// `needed`, which may be null, points at 0, nothing is read or written. Dynamic shared memory: stages · ((tile + r) ·
-/// ROW_BYTES + 16) + 8 + 4 r, plus ROW_BYTES for each row by which `tile` + r is less than GROUPS_OUTPUTS.
+/// `group_<r>`: up to r rows. Grid: (outputs / tile, parts); THREADS threads. `inputs` is a
+/// multiple of 8, `share` of PIECE, `tile` of 16 up to GROUPS_OUTPUTS. Tiles of x have r rows,
+/// those of w `tile`; `bias` may be null; y is `[rows, outputs]` of T, or of float if `y_is_float`,
+/// and with more than one part float `[parts, rows, outputs]`. If `needed`, which may be null,
+/// points at 0, nothing is read or written. Dynamic shared memory: stages · ((tile + r) ·
+/// ROW_BYTES + 16) + 8 + 4 r, plus ROW_BYTES for each row by which `tile` + r is less than
+/// GROUPS_OUTPUTS.
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_8(PARAMETERS) { block_of<8, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_16(PARAMETERS) { block_of<16, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_24(PARAMETERS) { block_of<24, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_32(PARAMETERS) { block_of<32, false>(ARGUMENTS); }
 
-/// Gated: one part; `outputs`, a multiple of 8, counts those of y, of which a block has tile / 2; w and bias have twice
-/// as many, and tiles of w are `Tile::OfHalves`. Otherwise as above.
+/// Gated: one part; `outputs`, a multiple of 8, counts those of y, of which a block has tile / 2; w
+/// and bias have twice as many, and tiles of w are `Tile::OfHalves`. Otherwise as above.
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_8_gated(PARAMETERS) { block_of<8, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_16_gated(PARAMETERS) { block_of<16, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_24_gated(PARAMETERS) { block_of<24, true>(ARGUMENTS); }

@@ -1,14 +1,16 @@
-// Linear layers of 5 and more rows whose weights and rows are both in FP8, on Hopper: `y = x · wᵀ + bias`, x `[rows,
-// inputs]` and w `[outputs, inputs]` numbers in the same order (numbers.cuh, weights.cuh). T is the type of bias and
-// result.
+// Linear layers of 5 and more rows whose weights and rows are both in FP8, on Hopper:
+// `y = x · wᵀ + bias`, x `[rows, inputs]` and w `[outputs, inputs]` numbers in the same order
+// (numbers.cuh, weights.cuh). T is the type of bias and result.
 //
-// As linear_wide.cu, with tiles of 128 numbers where those have 64 elements: the copy engine copies pairs of numbers.
-// The products' sums have fewer bits than floats, so they are added to separate sums every 128 inputs, PASS columns at a
-// time; the other warp group multiplies meanwhile. More than ROWS rows are further units, next to those that read the
-// same weights, which are then in the L2 cache.
+// As linear_wide.cu, with tiles of 128 numbers where those have 64 elements: the copy engine copies
+// pairs of numbers. The products' sums have fewer bits than floats, so they are added to separate
+// sums every 128 inputs, PASS columns at a time; the other warp group multiplies meanwhile. More
+// than ROWS rows are further units, next to those that read the same weights, which are then in the
+// L2 cache.
 //
-// With a scale per row and per output (BLOCKS false) the scales multiply whole sums at the end. Otherwise those of 128
-// inputs multiply their sum: three warps write them behind the stages, as each becomes empty.
+// With a scale per row and per output (BLOCKS false) the scales multiply whole sums at the end.
+// Otherwise those of 128 inputs multiply their sum: three warps write them behind the stages, as
+// each becomes empty.
 //
 // A row's result depends on how a layer is divided, and not on the other rows.
 #define W_FP8 1
@@ -21,7 +23,8 @@
 #include "tile_ring.cuh"
 #include "units.cuh"
 
-/// Threads of a block: its third warp group copies, writes scales, and gives up registers for the two that multiply.
+/// Threads of a block: its third warp group copies, writes scales, and gives up registers for the
+/// two that multiply.
 #define BLOCK_THREADS (MULTIPLIERS + 128)
 #define REGISTERS 232
 #define OTHER_REGISTERS 40
@@ -37,14 +40,15 @@ struct RowScales {
   __device__ __forceinline__ float of(int row, int input) const { return at[(u64)(input / W_BLOCK) * (u32)stride + (u32)row]; }
 };
 
-/// One block. It takes every n-th unit, and its ring continues from one to the next. A thread writes two neighbours of
-/// a row at once.
+/// One block. It takes every n-th unit, and its ring continues from one to the next. A thread
+/// writes two neighbours of a row at once.
 template <int ROWS, int COLUMNS, bool GATED, bool BLOCKS>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
                                          int inputs, int outputs, RowScales of_rows, const int* needed, int share, int parts,
                                          int stages W_PARAMETERS) {
   if (left_out(needed)) return;
-  // Columns of a warp group, the length of a run of neighbours among them, and columns of a product.
+  // Columns of a warp group, the length of a run of neighbours among them, and columns of a
+  // product.
   constexpr bool SHARE_ROWS = ROWS <= 64;
   constexpr int OWN = SHARE_ROWS ? COLUMNS / 2 : COLUMNS, RUN = GATED ? OWN / 2 : OWN, OUTPUTS = GATED ? COLUMNS / 2 : COLUMNS;
   constexpr int PASS = OWN > 128 ? OWN / 2 : OWN, PASSES = OWN / PASS, BYTES = STAGE_BYTES(ROWS, COLUMNS);
@@ -202,12 +206,13 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 #define ARGUMENTS                                                                                                       \
   y, y_is_float, &x, &w, bias, rows, inputs, outputs, RowScales{row_scales, row_scale_stride}, needed, share, parts, stages W_ARGUMENTS
 
-/// `products_<r>_<c>`: units of r rows and c columns; one scale per row, and per output. Grid: at most as many blocks as
-/// there are units, outputs / c · parts · rows / r; BLOCK_THREADS threads. Descriptors are of matrices of pairs of
-/// numbers; tiles of x have r rows, those of w as many as a warp group has columns. `inputs` is a multiple of 16,
-/// `outputs` of 8, `share` of PIECE; `bias` may be null; y is `[rows, outputs]` of T, or of float if `y_is_float`, and
-/// with more than one part float `[parts, rows, outputs]`. If `needed`, which may be null, points at 0, nothing is read
-/// or written. Dynamic shared memory: stages · (STAGE_BYTES(r, c) + 16) + 8.
+/// `products_<r>_<c>`: units of r rows and c columns; one scale per row, and per output. Grid: at
+/// most as many blocks as there are units, outputs / c · parts · rows / r; BLOCK_THREADS threads.
+/// Descriptors are of matrices of pairs of numbers; tiles of x have r rows, those of w as many as a
+/// warp group has columns. `inputs` is a multiple of 16, `outputs` of 8, `share` of PIECE; `bias`
+/// may be null; y is `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one
+/// part float `[parts, rows, outputs]`. If `needed`, which may be null, points at 0, nothing is
+/// read or written. Dynamic shared memory: stages · (STAGE_BYTES(r, c) + 16) + 8.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) products_32_64(PARAMETERS) { block_of<32, 64, false, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) products_32_128(PARAMETERS) { block_of<32, 128, false, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) products_32_192(PARAMETERS) { block_of<32, 192, false, false>(ARGUMENTS); }
@@ -220,8 +225,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) products_128_128(
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) products_128_192(PARAMETERS) { block_of<128, 192, false, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) products_128_224(PARAMETERS) { block_of<128, 224, false, false>(ARGUMENTS); }
 
-/// Gated: one part; `outputs` counts those of y, of which a unit has c / 2; tiles of w have half as many rows, and w,
-/// bias and scales twice as many. Otherwise as above.
+/// Gated: one part; `outputs` counts those of y, of which a unit has c / 2; tiles of w have half as
+/// many rows, and w, bias and scales twice as many. Otherwise as above.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) products_32_64_gated(PARAMETERS) { block_of<32, 64, true, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) products_32_128_gated(PARAMETERS) { block_of<32, 128, true, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) products_32_192_gated(PARAMETERS) { block_of<32, 192, true, false>(ARGUMENTS); }

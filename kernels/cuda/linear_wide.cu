@@ -1,26 +1,29 @@
-// Linear layers of 17 to 128 rows on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T is a
-// 2-byte type.
+// Linear layers of 17 to 128 rows on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w
+// `[outputs, inputs]`. T is a 2-byte type.
 //
-// As in linear.cu weights stream through a ring of stages in shared memory, which is filled before the previous kernel
-// has ended. But a multiprocessor has one block, whose ring takes all of its shared memory: rows are read once for up
-// to 224 columns of the result instead of 128. And one thread makes the copy engine copy whole tiles (bulk.cuh), while
-// two warp groups multiply (wgmma.cuh), each at its own pace.
+// As in linear.cu weights stream through a ring of stages in shared memory, which is filled before
+// the previous kernel has ended. But a multiprocessor has one block, whose ring takes all of its
+// shared memory: rows are read once for up to 224 columns of the result instead of 128. And one
+// thread makes the copy engine copy whole tiles (bulk.cuh), while two warp groups multiply
+// (wgmma.cuh), each at its own pace.
 //
-// A block computes COLUMNS columns over one part of the inputs at a time. Up to 64 rows the warp groups share the rows
-// and take half of the columns each; with more they take half of the rows each. A product always has 64 rows. If a
-// stage has fewer, the product reads whatever is in memory after them: rows do not mix, and the excess results are not
-// written.
+// A block computes COLUMNS columns over one part of the inputs at a time. Up to 64 rows the warp
+// groups share the rows and take half of the columns each; with more they take half of the rows
+// each. A product always has 64 rows. If a stage has fewer, the product reads whatever is in memory
+// after them: rows do not mix, and the excess results are not written.
 //
-// A layer with few columns is divided into parts of `share` inputs, whose float sums the next kernel adds. An output's
-// sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a row's
-// result depends on how a layer is divided, and not on the other rows.
+// A layer with few columns is divided into parts of `share` inputs, whose float sums the next
+// kernel adds. An output's sum runs over the inputs of a part in the order of the instruction; the
+// bias belongs to the first part. So a row's result depends on how a layer is divided, and not on
+// the other rows.
 //
-// Rows that a norm has left unscaled are multiplied as they are, and their sums are multiplied by the scale, which a
-// separate warp computes meanwhile. The first weights may be requested at a limited rate, one stage every `pause`
-// cycles (ring.cuh).
+// Rows that a norm has left unscaled are multiplied as they are, and their sums are multiplied by
+// the scale, which a separate warp computes meanwhile. The first weights may be requested at a
+// limited rate, one stage every `pause` cycles (ring.cuh).
 //
-// Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` with w `[2 · outputs, inputs]`, gate first: half of a warp
-// group's columns are of the gate, and the others are the corresponding columns of the up half.
+// Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` with w `[2 · outputs, inputs]`, gate
+// first: half of a warp group's columns are of the gate, and the others are the corresponding
+// columns of the up half.
 #include "common.cuh"
 #include "weights.cuh"
 #include "ring.cuh"
@@ -37,8 +40,8 @@ struct Unit {
   int first_output, part, begin, steps;
 };
 
-/// One block, up to ROWS rows. It takes every n-th unit, and its ring continues from one to the next. A thread writes
-/// two neighbours of a row at once.
+/// One block, up to ROWS rows. It takes every n-th unit, and its ring continues from one to the
+/// next. A thread writes two neighbours of a row at once.
 template <int ROWS, int COLUMNS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
                                          int inputs, int outputs, SCALE_PARAMETERS, const int* needed, int share, int parts,
@@ -133,11 +136,12 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       int inputs, int outputs, SCALE_PARAMETERS, const int *needed, int share, int parts, int pause, int stages
 #define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, needed, share, parts, pause, stages
 
-/// `wide_<r>_<c>`: up to r rows, c columns per unit. Grid: at most as many blocks as there are units, outputs / c ·
-/// parts; THREADS threads. Tiles of x have r rows, those of w as many as a warp group has columns. `inputs` and
-/// `outputs` are multiples of 8, `share` of PIECE; `bias` may be null; y is `[rows, outputs]` of T, or of float if
-/// `y_is_float`, and with more than one part float `[parts, rows, outputs]`. If `needed`, which may be null, points at
-/// 0, nothing is read or written. Dynamic shared memory: stages · (STAGE_BYTES(r, c) + 16) + 8 + 4 r.
+/// `wide_<r>_<c>`: up to r rows, c columns per unit. Grid: at most as many blocks as there are
+/// units, outputs / c · parts; THREADS threads. Tiles of x have r rows, those of w as many as a
+/// warp group has columns. `inputs` and `outputs` are multiples of 8, `share` of PIECE; `bias` may
+/// be null; y is `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one part
+/// float `[parts, rows, outputs]`. If `needed`, which may be null, points at 0, nothing is read or
+/// written. Dynamic shared memory: stages · (STAGE_BYTES(r, c) + 16) + 8 + 4 r.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_64(PARAMETERS) { block_of<32, 64, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_128(PARAMETERS) { block_of<32, 128, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_192(PARAMETERS) { block_of<32, 192, false>(ARGUMENTS); }
@@ -150,8 +154,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_128(PARAMETERS
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_192(PARAMETERS) { block_of<128, 192, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_128_224(PARAMETERS) { block_of<128, 224, false>(ARGUMENTS); }
 
-/// Gated: one part; `outputs` counts those of y, of which a unit has c / 2; tiles of w have half as many rows, and w
-/// and bias twice as many. Otherwise as above.
+/// Gated: one part; `outputs` counts those of y, of which a unit has c / 2; tiles of w have half as
+/// many rows, and w and bias twice as many. Otherwise as above.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_64_gated(PARAMETERS) { block_of<32, 64, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_128_gated(PARAMETERS) { block_of<32, 128, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_192_gated(PARAMETERS) { block_of<32, 192, true>(ARGUMENTS); }

@@ -1,23 +1,25 @@
-// Linear layers of 33 and more rows with FP8 weights on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs,
-// inputs]` in the order of weights.cuh. T is a 2-byte type.
+// Linear layers of 33 and more rows with FP8 weights on Hopper: `y = x · wᵀ + bias`, x
+// `[rows, inputs]`, w `[outputs, inputs]` in the order of weights.cuh. T is a 2-byte type.
 //
-// As in linear_wide.cu a block has a multiprocessor to itself, and its shared memory is one ring that the copy engine
-// fills (bulk.cuh) and two warp groups consume. But outputs are the 64 rows of a product's left factor, which a warp
-// converts to T in registers, and rows are its columns: only the left factor of a warp-group product can come from
-// registers, so converted weights need not be written to shared memory first. A group multiplies 64 inputs while it
-// converts the next 64.
+// As in linear_wide.cu a block has a multiprocessor to itself, and its shared memory is one ring
+// that the copy engine fills (bulk.cuh) and two warp groups consume. But outputs are the 64 rows of
+// a product's left factor, which a warp converts to T in registers, and rows are its columns: only
+// the left factor of a warp-group product can come from registers, so converted weights need not be
+// written to shared memory first. A group multiplies 64 inputs while it converts the next 64.
 //
-// A block computes COLUMNS outputs of ROWS rows over one part of the inputs at a time. More rows are further units,
-// next to those that read the same weights, which are then in the L2 cache.
+// A block computes COLUMNS outputs of ROWS rows over one part of the inputs at a time. More rows
+// are further units, next to those that read the same weights, which are then in the L2 cache.
 //
-// Scales multiply sums of 128 inputs, or if an output has a single scale, its whole sum at the end: sums of products
-// that are not scaled yet need separate registers, which leaves room for half as many outputs.
+// Scales multiply sums of 128 inputs, or if an output has a single scale, its whole sum at the end:
+// sums of products that are not scaled yet need separate registers, which leaves room for half as
+// many outputs.
 //
-// A layer with few columns is divided into parts of `share` inputs, whose float sums the next kernel adds. The bias
-// belongs to the first part. A row's result depends on how a layer is divided, and not on the other rows.
+// A layer with few columns is divided into parts of `share` inputs, whose float sums the next
+// kernel adds. The bias belongs to the first part. A row's result depends on how a layer is
+// divided, and not on the other rows.
 //
-// Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` with w `[2 · outputs, inputs]`, gate first: the 16 outputs of
-// a warp are eight of the gate and the corresponding eight of the up half.
+// Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` with w `[2 · outputs, inputs]`, gate
+// first: the 16 outputs of a warp are eight of the gate and the corresponding eight of the up half.
 #define W_FP8 1
 #include "common.cuh"
 #include "weights.cuh"
@@ -28,7 +30,8 @@
 #include "tile_ring.cuh"
 #include "units.cuh"
 
-/// Threads of a block: its third warp group copies, computes scales, and gives up registers for the two that multiply.
+/// Threads of a block: its third warp group copies, computes scales, and gives up registers for the
+/// two that multiply.
 #define BLOCK_THREADS (MULTIPLIERS + 128)
 #define REGISTERS 232
 #define OTHER_REGISTERS 40
@@ -36,11 +39,13 @@
 #define GROUPS_OUTPUTS 128
 /// Inputs that a group converts together.
 #define CONVERTED 64
-/// Bytes of a stage with this many rows and columns: two tiles of rows of 64 inputs each, and one of weights.
+/// Bytes of a stage with this many rows and columns: two tiles of rows of 64 inputs each, and one
+/// of weights.
 #define STAGE_BYTES(rows, columns) ((rows) * X_ROW_BYTES + (columns) * ROW_BYTES)
 
-/// Starts the products of 64 inputs of a tile of weights with all rows. A lane's row of the left factor begins at
-/// `weights`; its inputs start at chunk `chunk` of 16 each. `left` holds the left factor until the products are done.
+/// Starts the products of 64 inputs of a tile of weights with all rows. A lane's row of the left
+/// factor begins at `weights`; its inputs start at chunk `chunk` of 16 each. `left` holds the left
+/// factor until the products are done.
 template <int ROWS>
 __device__ __forceinline__ void multiply_converted(float (&sum)[ROWS / 2], u32 (&left)[CONVERTED / 16][4],
                                                    const unsigned char* weights, int chunk, Place rows) {
@@ -57,8 +62,9 @@ __device__ __forceinline__ void multiply_converted(float (&sum)[ROWS / 2], u32 (
   products_commit();
 }
 
-/// One block. It takes every n-th unit, and its ring continues from one to the next. A group has the outputs of TILES
-/// products; with one, sums are scaled every 128 inputs, and with two at the end, by the only scale of an output.
+/// One block. It takes every n-th unit, and its ring continues from one to the next. A group has
+/// the outputs of TILES products; with one, sums are scaled every 128 inputs, and with two at the
+/// end, by the only scale of an output.
 template <int ROWS, int TILES, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
                                          int inputs, int outputs, SCALE_PARAMETERS, const int* needed, int share, int parts,
@@ -192,18 +198,20 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 #define ARGUMENTS \
   y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, needed, share, parts, pause, stages W_ARGUMENTS
 
-/// `wide_fp8_<r>_<c>`: units of r rows and c columns; with 256, weights have one scale per output. Grid: at most as
-/// many blocks as there are units, outputs / c · parts · rows / r; BLOCK_THREADS threads. Tiles of x have r rows; the
-/// descriptor of w is a matrix of pairs of bytes, in tiles of c rows. `inputs` and `outputs` are multiples of 16 and 8,
-/// `share` of PIECE; `bias` may be null; there are at most r rows if they are unscaled; y is `[rows, outputs]` of T, or
-/// of float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`. If `needed`, which may be
-/// null, points at 0, nothing is read or written. Dynamic shared memory: stages · (STAGE_BYTES(r, c) + 16) + 8 + 4 r.
+/// `wide_fp8_<r>_<c>`: units of r rows and c columns; with 256, weights have one scale per output.
+/// Grid: at most as many blocks as there are units, outputs / c · parts · rows / r; BLOCK_THREADS
+/// threads. Tiles of x have r rows; the descriptor of w is a matrix of pairs of bytes, in tiles of
+/// c rows. `inputs` and `outputs` are multiples of 16 and 8, `share` of PIECE; `bias` may be null;
+/// there are at most r rows if they are unscaled; y is `[rows, outputs]` of T, or of float if
+/// `y_is_float`, and with more than one part float `[parts, rows, outputs]`. If `needed`, which may
+/// be null, points at 0, nothing is read or written. Dynamic shared memory: stages ·
+/// (STAGE_BYTES(r, c) + 16) + 8 + 4 r.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_64_128(PARAMETERS) { block_of<64, 1, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_128_128(PARAMETERS) { block_of<128, 1, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_128_256(PARAMETERS) { block_of<128, 2, false>(ARGUMENTS); }
 
-/// Gated: one part; `outputs` counts those of y, of which a unit has c / 2; tiles of w have half as many rows, and w
-/// and bias twice as many. Otherwise as above.
+/// Gated: one part; `outputs` counts those of y, of which a unit has c / 2; tiles of w have half as
+/// many rows, and w and bias twice as many. Otherwise as above.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_64_128_gated(PARAMETERS) { block_of<64, 1, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_128_128_gated(PARAMETERS) { block_of<128, 1, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_128_256_gated(PARAMETERS) { block_of<128, 2, true>(ARGUMENTS); }

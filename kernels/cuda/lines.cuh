@@ -1,6 +1,7 @@
-// Lines: how ranks pass values into each other's memory without a barrier. A line is 16 bytes: two pairs of 4 bytes of
-// values and a sequence number. A pair is stored and loaded as one access, so a reader that finds the number it waits
-// for has the values too. (NCCL's low-latency protocol works like this.)
+// Lines: how ranks pass values into each other's memory without a barrier. A line is 16 bytes: two
+// pairs of 4 bytes of values and a sequence number. A pair is stored and loaded as one access, so a
+// reader that finds the number it waits for has the values too. (NCCL's low-latency protocol works
+// like this.)
 
 #ifdef EMULATOR
 
@@ -25,8 +26,9 @@ inline u64 nanoseconds() {
 /// Threads of the emulator run one after the other: none may wait before all have sent.
 inline void all_have_sent() { block_sync(); }
 inline void between_looks() { std::this_thread::yield(); }
-/// The emulator runs blocks in a different order in each launch, and a waiting block keeps the others from running. So
-/// that all ranks wait in the same order, the block that runs first is block 0, and so on.
+/// The emulator runs blocks in a different order in each launch, and a waiting block keeps the
+/// others from running. So that all ranks wait in the same order, the block that runs first is
+/// block 0, and so on.
 inline int block_in_order(int* started) {
   static thread_local int place;
   if (threadIdx.x == 0) place = (*started)++;

@@ -1,4 +1,5 @@
-// Merges the partial sums of a row in attention.cu: first over the teams of a block, then over splits.
+// Merges the partial sums of a row in attention.cu: first over the teams of a block, then over
+// splits.
 #pragma once
 
 __device__ __forceinline__ float4 multiply_add(float share, float4 values, float4 sums) {
@@ -20,7 +21,8 @@ __device__ __forceinline__ void write_quotients(const Operands& given, u64 place
 #endif
 }
 
-/// Merges the teams in order: into the result of a row that has one split, else into that of the split.
+/// Merges the teams in order: into the result of a row that has one split, else into that of the
+/// split.
 template <int GROUP, int ROWS>
 __device__ __forceinline__ void merge_teams(Block<GROUP, ROWS>& block, const Lane<GROUP, ROWS>& lane,
                                             const Operands& given, const Piece& piece) {

@@ -1,12 +1,14 @@
-// Weights in MXFP4 for experts.cu: numbers of four bits (e2m1), each 32 inputs of a row with a power of two as scale.
+// Weights in MXFP4 for experts.cu: numbers of four bits (e2m1), each 32 inputs of a row with a
+// power of two as scale.
 //
-// They are expanded between shared memory and the products, times their scale, which is exact unless T is too narrow
-// for the result.
+// They are expanded between shared memory and the products, times their scale, which is exact
+// unless T is too narrow for the result.
 //
-// In memory each 32 numbers of a row are in the order in which lanes need them (`mxfp4_order` of the host): of four
-// words, word i is of the lanes with lane % 4 = i. Its nibbles j and j + 4 are a pair: of inputs 2i and 2i + 1 from
-// input 0, 8, 16 or 24 on (j = 0 to 3). Scales are exponents plus 127, four of a row in a word: for each step of PIECE
-// inputs a word per row, `[experts, steps, rows]`; those of inputs after the last are 0.
+// In memory each 32 numbers of a row are in the order in which lanes need them (`mxfp4_order` of
+// the host): of four words, word i is of the lanes with lane % 4 = i. Its nibbles j and j + 4 are a
+// pair: of inputs 2i and 2i + 1 from input 0, 8, 16 or 24 on (j = 0 to 3). Scales are exponents
+// plus 127, four of a row in a word: for each step of PIECE inputs a word per row,
+// `[experts, steps, rows]`; those of inputs after the last are 0.
 #pragma once
 
 typedef unsigned char W;
@@ -17,22 +19,22 @@ typedef unsigned char W;
 #define W_PACK 2
 #define W_PARAMETERS , const u32 *w_scales
 #define W_ARGUMENTS , w_scales
-/// Bytes of a row of weights in a stage (ROW_BYTES) and of a row of x (X_ROW_BYTES), and their numbers of 16-byte
-/// chunks; bytes of the scales of a stage's 128 rows.
+/// Bytes of a row of weights in a stage (ROW_BYTES) and of a row of x (X_ROW_BYTES), and their
+/// numbers of 16-byte chunks; bytes of the scales of a stage's 128 rows.
 #define ROW_BYTES (PIECE / W_PACK)
 #define W_CHUNKS (PIECE / W_CHUNK)
 #define X_ROW_BYTES (PIECE * 2)
 #define CHUNKS (PIECE / 8)
 #define SCALE_BYTES (128 * 4)
 
-/// Where a chunk of a row of weights is in a stage. Two rows are a line of 128 bytes; chunks of eight rows that are
-/// read together are in different banks.
+/// Where a chunk of a row of weights is in a stage. Two rows are a line of 128 bytes; chunks of
+/// eight rows that are read together are in different banks.
 __device__ __forceinline__ u32 place_of_weights(int row, int chunk) {
   return (u32)(row / 2 * 128 + ((row % 2 * 4 + chunk) ^ (row / 2 & 7)) * 16);
 }
 
-/// A pair of T by which `expand` multiplies: a scale, times the difference of the biases of e2m1 and T. The host lets no
-/// scale pass that is above 2.
+/// A pair of T by which `expand` multiplies: a scale, times the difference of the biases of e2m1
+/// and T. The host lets no scale pass that is above 2.
 __device__ __forceinline__ u32 factor_of(u32 exponent) {
 #if defined(T_BF16)
   // 2^(exponent − 127) · 2^126.
@@ -44,8 +46,9 @@ __device__ __forceinline__ u32 factor_of(u32 exponent) {
 #endif
 }
 
-/// Numbers j and j + 4 of a word as a pair of T, times `factor`. Exponent and mantissa are moved to the lowest exponent
-/// bits and highest mantissa bits of T, which is right for subnormal numbers too.
+/// Numbers j and j + 4 of a word as a pair of T, times `factor`. Exponent and mantissa are moved to
+/// the lowest exponent bits and highest mantissa bits of T, which is right for subnormal numbers
+/// too.
 __device__ __forceinline__ u32 expand(u32 word, int j, u32 factor) {
 #if defined(T_BF16)
   constexpr u32 SIZE = 0x01c001c0u;
@@ -69,8 +72,8 @@ struct RowScales {
   }
 };
 
-/// Left factors of 16 rows of weights for the 32 inputs from 16 · `inputs_16` on. The first row of `rows` is a multiple
-/// of 16.
+/// Left factors of 16 rows of weights for the 32 inputs from 16 · `inputs_16` on. The first row of
+/// `rows` is a multiple of 16.
 template <int BYTES>
 __device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned char* rows, int inputs_16,
                                                 const RowScales& scales) {

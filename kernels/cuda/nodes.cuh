@@ -1,24 +1,27 @@
-// The nodes of a draft tree: their scores, choosing the best of them, and the rows with which the target verifies them.
-// Shared by tree.cu and block.cu.
+// The nodes of a draft tree: their scores, choosing the best of them, and the rows with which the
+// target verifies them. Shared by tree.cu and block.cu.
 #pragma once
 
 #define TREE_THREADS 256
 #define MOST_NODES 128
 
-/// Log-probabilities are at most 0, NaN counts as impossible, and there is no −0: see `sane` of the CPU.
+/// Log-probabilities are at most 0, NaN counts as impossible, and there is no −0: see `sane` of the
+/// CPU.
 __device__ __forceinline__ float sane(float score) {
   if (score != score) return -infinity();
   return (score < 0.0f ? score : 0.0f) + 0.0f;
 }
-/// The place where `accept_drafts` writes its output for the host: places alternate, so that the host may read one
-/// while the next round writes another. The kernel that lays out the rows of a round advances it.
+/// The place where `accept_drafts` writes its output for the host: places alternate, so that the
+/// host may read one while the next round writes another. The kernel that lays out the rows of a
+/// round advances it.
 __device__ __forceinline__ void next_output(int* place, int places) {
   int next = *place + 1;
   *place = next < places ? next : 0;
 }
 __device__ __forceinline__ float absent() { return bits_float(0x7fc00000u); }
 
-/// The sum over the threads before this one in a block of TREE_THREADS, and the sum over all. `warps` is shared.
+/// The sum over the threads before this one in a block of TREE_THREADS, and the sum over all.
+/// `warps` is shared.
 __device__ __forceinline__ int sum_before(int value, int* warps, int& total) {
   int sum = value;
 #pragma unroll
@@ -39,14 +42,16 @@ __device__ __forceinline__ int sum_before(int value, int* warps, int& total) {
   return before;
 }
 
-/// The best of a pool: places with a key above `bound`, and the first `ties` of those with that key.
+/// The best of a pool: places with a key above `bound`, and the first `ties` of those with that
+/// key.
 struct Cut {
   u32 bound;
   int ties;
 };
 
-/// The cut that keeps the best `count` of the nonzero keys (all of them if there are fewer). Radix select: one byte of
-/// the key at a time, from the top, each from a histogram of the keys that agree so far.
+/// The cut that keeps the best `count` of the nonzero keys (all of them if there are fewer). Radix
+/// select: one byte of the key at a time, from the top, each from a histogram of the keys that
+/// agree so far.
 __device__ __forceinline__ Cut cut_pool(const u32* keys, int places, int count, int* histogram, int* warps, int* chosen) {
   int thread = (int)threadIdx.x;
   u32 agreed = 0;
@@ -76,8 +81,9 @@ __device__ __forceinline__ Cut cut_pool(const u32* keys, int places, int count, 
   return Cut{agreed, left};
 }
 
-/// Numbers the places that a cut keeps from 1 on, in order: writes the number to the key of each, and its place to
-/// `place_of`. Returns how many there are. Called by a block; the caller has to follow with a barrier.
+/// Numbers the places that a cut keeps from 1 on, in order: writes the number to the key of each,
+/// and its place to `place_of`. Returns how many there are. Called by a block; the caller has to
+/// follow with a barrier.
 __device__ __forceinline__ int number_kept(u32* keys, int places, Cut cut, int* place_of, int* warps) {
   int thread = (int)threadIdx.x;
   // Each thread numbers those of its own run.
@@ -123,8 +129,8 @@ struct Verified {
   bool runs;
 };
 
-/// Writes a node of a request's tree and its row of the verify pass. `parents` and `writes` are of all nodes of the
-/// request, in shared memory.
+/// Writes a node of a request's tree and its row of the verify pass. `parents` and `writes` are of
+/// all nodes of the request, in shared memory.
 __device__ __forceinline__ void lay_out_node(const Verified& tree, int node, int token, int parent, int depth, float score,
                                              const int* parents, const int* writes, VERIFY_PARAMETERS) {
   int request = (int)blockIdx.x, nodes = tree.nodes, start = tree.start;

@@ -1,9 +1,11 @@
-// Rows as FP8 numbers (e4m3) times float scales, for products in FP8. Included after weights.cuh with -DW_FP8.
+// Rows as FP8 numbers (e4m3) times float scales, for products in FP8. Included after weights.cuh
+// with -DW_FP8.
 //
-// A row has one scale, or one for each W_BLOCK numbers of it. Scales of blocks are `[blocks, stride]`, so that those of
-// neighbouring rows lie side by side; `row_stride` rows fit 16-byte accesses. Numbers are in the order of weights
-// (weights.cuh): products need no other order as long as both factors have the same. Kernels that multiply in T take
-// the numbers as T instead, which is exact, in their plain order.
+// A row has one scale, or one for each W_BLOCK numbers of it. Scales of blocks are
+// `[blocks, stride]`, so that those of neighbouring rows lie side by side; `row_stride` rows fit
+// 16-byte accesses. Numbers are in the order of weights (weights.cuh): products need no other order
+// as long as both factors have the same. Kernels that multiply in T take the numbers as T instead,
+// which is exact, in their plain order.
 #pragma once
 
 /// The largest number, and the least that the largest of some values counts as.
@@ -41,8 +43,8 @@ __device__ __forceinline__ u32 largest_of_block(u32 most, u32* scratch) {
   return most;
 }
 
-/// The scale for values up to such a magnitude: the given one, or that which maps it to the largest number. If it is
-/// not finite neither is the scale, and so are all results.
+/// The scale for values up to such a magnitude: the given one, or that which maps it to the largest
+/// number. If it is not finite neither is the scale, and so are all results.
 __device__ __forceinline__ float scale_for(u32 most, const float* fixed) {
   if (fixed && most < 0x7f800000u) return *fixed;
   float size = bits_float(most);

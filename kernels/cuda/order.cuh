@@ -1,13 +1,15 @@
-// An order on logits and scores that is the same for every kernel and for the CPU: larger first, ties to the lower
-// index, NaN after everything. Also helpers of the kernels of trees and sampling.
+// An order on logits and scores that is the same for every kernel and for the CPU: larger first,
+// ties to the lower index, NaN after everything. Also helpers of the kernels of trees and sampling.
 #pragma once
 
-/// Placeholders for the target's token after a row that has none: NOT_ASKED if it was not requested; NOT_FINITE if the
-/// row's largest logit is not finite. The latter is a known choice, which no draft equals.
+/// Placeholders for the target's token after a row that has none: NOT_ASKED if it was not
+/// requested; NOT_FINITE if the row's largest logit is not finite. The latter is a known choice,
+/// which no draft equals.
 #define NOT_ASKED -1
 #define NOT_FINITE -2
 
-/// Values as integers with the same order: −0 and +0 are equal, and NaN is 0, which no number maps to.
+/// Values as integers with the same order: −0 and +0 are equal, and NaN is 0, which no number maps
+/// to.
 __device__ __forceinline__ u32 ordered(float value) {
   if (value != value) return 0;
   u32 bits = float_bits(value + 0.0f);
@@ -48,8 +50,8 @@ __device__ __forceinline__ int sum_of(int value, int lanes) {
   return value;
 }
 
-/// Writes the keys that fewer than `count` others surpass at their ranks. Called by a block after a barrier. As many
-/// threads compare a key with the others as there are available for each.
+/// Writes the keys that fewer than `count` others surpass at their ranks. Called by a block after a
+/// barrier. As many threads compare a key with the others as there are available for each.
 __device__ __forceinline__ void rank_candidates(const u64* candidate, int candidates, u64* best, int count) {
   int threads = (int)blockDim.x, shift = 5;
   while (shift > 0 && candidates << shift > threads) shift--;
@@ -65,14 +67,17 @@ __device__ __forceinline__ void rank_candidates(const u64* candidate, int candid
   }
 }
 
-/// Writes the `count` largest of a block's keys to `best`, largest first, padded with 0. Keys are distinct except for
-/// 0. `keys(bound, take)` calls `take` with all of a thread's keys that reach the bound, and runs only in the few
-/// threads that have one; `largest` is the thread's largest key. `group` threads find their best key together: a power
-/// of two up to 32, with at least `count` and at most SELECT_GROUPS groups in a block; `candidate` has room for all
-/// keys of `count` groups. It may be called again at once.
+/// Writes the `count` largest of a block's keys to `best`, largest first, padded with 0. Keys are
+/// distinct except for
+/// 0. `keys(bound, take)` calls `take` with all of a thread's keys that reach the bound, and runs
+///    only in the few
+/// threads that have one; `largest` is the thread's largest key. `group` threads find their best
+/// key together: a power of two up to 32, with at least `count` and at most SELECT_GROUPS groups in
+/// a block; `candidate` has room for all keys of `count` groups. It may be called again at once.
 ///
-/// The count-th largest of the groups' maxima is a lower bound that few keys reach; these are ranked by counting. So
-/// there is neither a sort nor a loop over `count`, and four barriers in all.
+/// The count-th largest of the groups' maxima is a lower bound that few keys reach; these are
+/// ranked by counting. So there is neither a sort nor a loop over `count`, and four barriers in
+/// all.
 template <class Keys>
 __device__ __forceinline__ void select_best(Selection& selection, u64* candidate, u64* best, Keys keys, u64 largest, int count,
                                             int group) {
@@ -109,9 +114,10 @@ __device__ __forceinline__ void select_best(Selection& selection, u64* candidate
   block_sync();
 }
 
-/// The cache row of a position of a slot; −1 after its pages. A sequence that has ended may run past them for a round,
-/// until the host has seen its end: nothing is written, and what it reads no longer matters. The host writes page
-/// tables between rounds, so they may be read before the previous kernel has ended.
+/// The cache row of a position of a slot; −1 after its pages. A sequence that has ended may run
+/// past them for a round, until the host has seen its end: nothing is written, and what it reads no
+/// longer matters. The host writes page tables between rounds, so they may be read before the
+/// previous kernel has ended.
 __device__ __forceinline__ int cache_row(const int* page_table, int table_width, int page_size, int slot, int position) {
   int page = position / page_size;
   if (page >= table_width) return -1;

@@ -1,17 +1,18 @@
-// Lists each own row of a group once, for attention_few.cu and attention_tiles.cu, whose blocks then read cache rows
-// and masks instead of the rows' own lists. The lists are the same for all layers of a pass, so this runs once per
-// pass.
+// Lists each own row of a group once, for attention_few.cu and attention_tiles.cu, whose blocks
+// then read cache rows and masks instead of the rows' own lists. The lists are the same for all
+// layers of a pass, so this runs once per pass.
 #include "common.cuh"
 
 #define MOST_ROWS 128
 
-/// Finds each distinct (place in a row's list, cache row) of a group once, ordered by place and then by row.
+/// Finds each distinct (place in a row's list, cache row) of a group once, ordered by place and
+/// then by row.
 ///
-/// Reads row_own_count `[rows]`, row_own `[rows, own_stride]`, and the groups as in attention_few.cu. Writes for each
-/// group g: group_own_count `[groups]`; that many cache rows at group_own `[first row · own_stride]`; and for its rows
-/// row_own_mask `[rows, mask_words]`: bit i is set if the row sees own row i. Only the words that hold these bits are
-/// written. Grid: groups, 128 threads; a group has at most 128 rows, and 32 · mask_words ≥ rows of a group ·
-/// own_stride.
+/// Reads row_own_count `[rows]`, row_own `[rows, own_stride]`, and the groups as in
+/// attention_few.cu. Writes for each group g: group_own_count `[groups]`; that many cache rows at
+/// group_own `[first row · own_stride]`; and for its rows row_own_mask `[rows, mask_words]`: bit i
+/// is set if the row sees own row i. Only the words that hold these bits are written. Grid: groups,
+/// 128 threads; a group has at most 128 rows, and 32 · mask_words ≥ rows of a group · own_stride.
 extern "C" __global__ void __launch_bounds__(128)
     gather_own(int* group_own, int* group_own_count, u32* row_own_mask, int mask_words, const int* row_own_count,
                const int* row_own, int own_stride, const int* group_first, int group_rows, int rows) {

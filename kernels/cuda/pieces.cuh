@@ -1,6 +1,7 @@
-// A piece of 16 keys and their values, as a warp of few.cuh loads and multiplies it: in its memory layout, in whole
-// 16-byte accesses. A product sums over all dims of a head and over all keys of a piece, in any order that both factors
-// share; so a lane takes consecutive dims where the instruction's fragment layout has scattered ones.
+// A piece of 16 keys and their values, as a warp of few.cuh loads and multiplies it: in its memory
+// layout, in whole 16-byte accesses. A product sums over all dims of a head and over all keys of a
+// piece, in any order that both factors share; so a lane takes consecutive dims where the
+// instruction's fragment layout has scattered ones.
 #pragma once
 
 /// Keys of a piece.
@@ -18,11 +19,13 @@
 #define TILES (HEAD_DIM / 16)
 
 struct Keys {
-  /// For keys lane / 4 and lane / 4 + 8: KEY_LANE dims from KEY_LANE (4 j + lane % 4) on, WORD per word.
+  /// For keys lane / 4 and lane / 4 + 8: KEY_LANE dims from KEY_LANE (4 j + lane % 4) on, WORD per
+  /// word.
   u32 word[2][HEAD_DIM / 4 / WORD];
 };
 struct Values {
-  /// For keys 2 (lane % 4), the next, and these + 8: VALUE_PART dims from VALUE_PART (8 j + lane / 4) on, WORD per word.
+  /// For keys 2 (lane % 4), the next, and these + 8: VALUE_PART dims from VALUE_PART (8 j + lane
+  /// / 4) on, WORD per word.
   u32 word[4][HEAD_DIM / 8 / WORD];
 };
 
@@ -38,15 +41,15 @@ __device__ __forceinline__ uint4 part_of(const u32* word, int j) {
 #endif
 }
 
-/// Addresses of the head of a key and of its value, in the cache or in shared memory. Lane i holds those of key i % 16
-/// of a piece.
+/// Addresses of the head of a key and of its value, in the cache or in shared memory. Lane i holds
+/// those of key i % 16 of a piece.
 struct Begin {
   const C *key, *value;
 };
 __device__ __forceinline__ const C* shuffle(const C* at, int lane) { return (const C*)shuffle((u64)at, lane); }
 
-/// Where keys and values are loaded from: the cache, with L2 policy "evict normal" or "evict first", or either the
-/// cache or shared memory.
+/// Where keys and values are loaded from: the cache, with L2 policy "evict normal" or "evict
+/// first", or either the cache or shared memory.
 enum Source { STAYING, PASSING, ANYWHERE };
 template <Source SOURCE>
 __device__ __forceinline__ u32 load_4_of(const C* at) {

@@ -1,4 +1,5 @@
-// Rows quantised to FP8 (numbers.cuh): as they are, after the scale of a norm, after a gate, or after a whole norm.
+// Rows quantised to FP8 (numbers.cuh): as they are, after the scale of a norm, after a gate, or
+// after a whole norm.
 #define W_FP8 1
 #include "common.cuh"
 #include "weights.cuh"
@@ -23,8 +24,8 @@ __device__ __forceinline__ void read_numbers(const T* row, int at, int width, fl
 #define OUT_PARAMETERS void *out, int as_values, float *scales, const float *fixed
 #define OUT_ARGUMENTS out, as_values, scales, fixed
 
-/// Quantises a row, NUMBERS elements per thread at a time. `read` gives those from an element on, or zeros after the
-/// end, and is called twice for all but the first.
+/// Quantises a row, NUMBERS elements per thread at a time. `read` gives those from an element on,
+/// or zeros after the end, and is called twice for all but the first.
 template <bool BLOCKS, class Read>
 __device__ __forceinline__ void quantise_row(OUT_PARAMETERS, int row, int rows, int width, Read&& read) {
   __shared__ u32 scratch[32];
@@ -88,14 +89,15 @@ __device__ __forceinline__ void quantise(OUT_PARAMETERS, const T* x, int x_strid
 #define PARAMETERS OUT_PARAMETERS, const T *x, int x_stride, SCALE_PARAMETERS, int width
 #define ARGUMENTS OUT_ARGUMENTS, x, x_stride, SCALE_ARGUMENTS, width
 
-/// Quantises rows of x, `x_stride` apart and multiplied by the scale of a norm if they lack it (ring.cuh), to `out`,
-/// `[rows, width]` numbers, or T if `as_values`. `scales` is `[rows]`; `fixed` is the scale of all rows, or null. Width
-/// is a multiple of NUMBERS. Grid: rows; one thread per NUMBERS elements of a row, in whole warps, at most 1,024.
+/// Quantises rows of x, `x_stride` apart and multiplied by the scale of a norm if they lack it
+/// (ring.cuh), to `out`, `[rows, width]` numbers, or T if `as_values`. `scales` is `[rows]`;
+/// `fixed` is the scale of all rows, or null. Width is a multiple of NUMBERS. Grid: rows; one
+/// thread per NUMBERS elements of a row, in whole warps, at most 1,024.
 extern "C" __global__ void __launch_bounds__(1024) quantise_rows(PARAMETERS) { quantise<false, false>(ARGUMENTS); }
 /// The same with a scale for each W_BLOCK elements; `fixed` is not used.
 extern "C" __global__ void __launch_bounds__(1024) quantise_blocks(PARAMETERS) { quantise<true, false>(ARGUMENTS); }
-/// The same of `silu(gate) · up`, rounded to T; a row of x is gate and up, of `width` elements each. `squares` is not
-/// used.
+/// The same of `silu(gate) · up`, rounded to T; a row of x is gate and up, of `width` elements
+/// each. `squares` is not used.
 extern "C" __global__ void __launch_bounds__(1024) quantise_gated_rows(PARAMETERS) { quantise<false, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(1024) quantise_gated_blocks(PARAMETERS) { quantise<true, true>(ARGUMENTS); }
 
@@ -166,16 +168,17 @@ __device__ __forceinline__ void norm_and_quantise(OUT_PARAMETERS, T* stream, int
 #define NORM_ARGUMENTS                                                                                                  \
   OUT_ARGUMENTS, stream, stream_stride, add, add_stride, parts, part_count, weight, keep, keep_stride, source, width, epsilon
 
-/// `rms_norm` of elementwise.cu, quantised as above after its result is rounded to T; the addend is whole or in parts.
-/// Grid: rows; one thread per NUMBERS elements of a row, in whole warps, at most 512.
+/// `rms_norm` of elementwise.cu, quantised as above after its result is rounded to T; the addend is
+/// whole or in parts. Grid: rows; one thread per NUMBERS elements of a row, in whole warps, at
+/// most 512.
 extern "C" __global__ void __launch_bounds__(512) norm_rows(NORM) { norm_and_quantise<false, 0>(NORM_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(512, 1) norm_rows_parts(NORM) { norm_and_quantise<false, MOST_PARTS>(NORM_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(512) norm_blocks(NORM) { norm_and_quantise<true, 0>(NORM_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(512, 1) norm_blocks_parts(NORM) { norm_and_quantise<true, MOST_PARTS>(NORM_ARGUMENTS); }
 
 #ifdef CLUSTERS
-/// Blocks of a cluster, which share a row. Few rows by one block each would use few multiprocessors, and large blocks
-/// start only when others have left.
+/// Blocks of a cluster, which share a row. Few rows by one block each would use few
+/// multiprocessors, and large blocks start only when others have left.
 #define SHARERS 8
 
 template <bool BLOCKS>
@@ -209,13 +212,15 @@ __device__ __forceinline__ void quantise_in_cluster(OUT_PARAMETERS, const T* x, 
   if (!BLOCKS) cluster_wait();
 }
 
-/// What a block has met: the sum of squares, and the largest magnitude of elements times weights, as bits.
+/// What a block has met: the sum of squares, and the largest magnitude of elements times weights,
+/// as bits.
 struct Met {
   float squares;
   u32 most;
 };
 
-/// One exchange is enough: the largest value is that of the largest element times its weight, up to its rounding.
+/// One exchange is enough: the largest value is that of the largest element times its weight, up to
+/// its rounding.
 template <bool BLOCKS>
 __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int stream_stride, const T* add, int add_stride,
                                                 const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
@@ -270,8 +275,9 @@ __device__ __forceinline__ void norm_in_cluster(OUT_PARAMETERS, T* stream, int s
   cluster_wait();
 }
 
-/// `quantise_rows` and `quantise_blocks`, and the same norms, of few rows. Grid: SHARERS · rows in clusters of SHARERS;
-/// one thread per NUMBERS elements of a row, in whole warps, at most 128 in a block. Dynamic shared memory: 16 bytes.
+/// `quantise_rows` and `quantise_blocks`, and the same norms, of few rows. Grid: SHARERS · rows in
+/// clusters of SHARERS; one thread per NUMBERS elements of a row, in whole warps, at most 128 in a
+/// block. Dynamic shared memory: 16 bytes.
 extern "C" __global__ void __launch_bounds__(128) quantise_rows_cluster(PARAMETERS) { quantise_in_cluster<false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128) quantise_blocks_cluster(PARAMETERS) { quantise_in_cluster<true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128) norm_rows_cluster(NORM) { norm_in_cluster<false>(NORM_ARGUMENTS); }

@@ -1,10 +1,11 @@
-// Exchanges between the ranks of a tensor-parallel group within a pass: sums of partial results, and logits of which
-// each rank has some tokens.
+// Exchanges between the ranks of a tensor-parallel group within a pass: sums of partial results,
+// and logits of which each rank has some tokens.
 //
-// Every rank has a mailbox: two turns, each with an array of lines (lines.cuh) per sending rank. An exchange sends
-// lines to all mailboxes and waits for those in its own. Exchanges are numbered, identically on all ranks, and
-// alternate between the turns. Two are enough because of stream order: a rank sends number n once its own n - 1 has
-// ended, so all others had started n - 1, hence ended n - 2 and read its lines.
+// Every rank has a mailbox: two turns, each with an array of lines (lines.cuh) per sending rank. An
+// exchange sends lines to all mailboxes and waits for those in its own. Exchanges are numbered,
+// identically on all ranks, and alternate between the turns. Two are enough because of stream
+// order: a rank sends number n once its own n - 1 has ended, so all others had started n - 1, hence
+// ended n - 2 and read its lines.
 #include "common.cuh"
 #include "lines.cuh"
 
@@ -18,10 +19,11 @@
 struct Group {
   /// Addresses of all mailboxes, in rank order.
   const u64* mailboxes;
-  /// The number of the last exchange, the numbers of blocks of this one that have ended and that have started, and
-  /// whether to give up.
+  /// The number of the last exchange, the numbers of blocks of this one that have ended and that
+  /// have started, and whether to give up.
   int* state;
-  /// The host's words: whether to give up, and for each rank the rank whose line timed out, counted from 1.
+  /// The host's words: whether to give up, and for each rank the rank whose line timed out, counted
+  /// from 1.
   u32* words;
   int rank, ranks;
   /// Maximum number of lines that a rank sends in one exchange.
@@ -105,8 +107,8 @@ __device__ __forceinline__ float4 plus(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/// A rank's part of a sum: rows in T, or `part_count` parts of a linear layer, float `[part_count, all rows, width]`,
-/// `part` elements each, which are summed and rounded.
+/// A rank's part of a sum: rows in T, or `part_count` parts of a linear layer, float
+/// `[part_count, all rows, width]`, `part` elements each, which are summed and rounded.
 struct Own {
   const T* add;
   int add_stride;
@@ -174,8 +176,8 @@ __device__ __forceinline__ u64 read_mailboxes(const Group& group, u64 there[MOST
 #define GROUP const u64 *mailboxes, int *state, u32 *words, int rank, int ranks, int capacity, int patience
 #define GROUP_ARGUMENTS mailboxes, state, words, rank, ranks, capacity, patience
 
-/// The sum over all ranks of rows of which each has a part (`Own`); `out` may be `add`. Each thread has four
-/// consecutive elements. Grid: (pieces of all rows).
+/// The sum over all ranks of rows of which each has a part (`Own`); `out` may be `add`. Each thread
+/// has four consecutive elements. Grid: (pieces of all rows).
 extern "C" __global__ void __launch_bounds__(256, 4)
 sum_ranks(T* out, int out_stride, const T* add, int add_stride, const float* parts, int part_count, u64 part, int width,
           int rows, GROUP) {
@@ -204,9 +206,9 @@ sum_ranks(T* out, int out_stride, const T* add, int add_stride, const float* par
 /// Maximum number of groups of four elements of a row per thread.
 #define UNITS 2
 
-/// The same, followed by `rms_norm`: `stream = stream + sum`, rounded to T, also written to `keep` unless that is null,
-/// and `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. For few rows, where two kernels would wait for
-/// each other. Grid: rows.
+/// The same, followed by `rms_norm`: `stream = stream + sum`, rounded to T, also written to `keep`
+/// unless that is null, and `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. For
+/// few rows, where two kernels would wait for each other. Grid: rows.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 sum_ranks_norm(T* out, int out_stride, T* stream, int stream_stride, const T* weight, T* keep, int keep_stride, float epsilon,
                const T* add, int add_stride, const float* parts, int part_count, u64 part, int width, GROUP) {
@@ -258,9 +260,10 @@ sum_ranks_norm(T* out, int out_stride, T* stream, int stream_stride, const T* we
   end_exchange(group, number);
 }
 
-/// Whole rows of logits, float `[rows, vocabulary]`. Rank r has the logits of `part` tokens from min(r · part,
-/// vocabulary - part) on, `[rows, part]`; of tokens that two ranks have, those of the lower rank are used. Each thread
-/// has two consecutive elements. An exchange transfers as many as fit, from `first` on. Grid: (pieces).
+/// Whole rows of logits, float `[rows, vocabulary]`. Rank r has the logits of `part` tokens from
+/// min(r · part, vocabulary - part) on, `[rows, part]`; of tokens that two ranks have, those of the
+/// lower rank are used. Each thread has two consecutive elements. An exchange transfers as many as
+/// fit, from `first` on. Grid: (pieces).
 extern "C" __global__ void __launch_bounds__(256, 4)
 gather_ranks(float* out, const float* own_logits, int part, int vocabulary, int rows, u64 first, GROUP) {
   const Group group{GROUP_ARGUMENTS};

@@ -1,26 +1,28 @@
-// Shared by the linear layers that stream weights through shared memory: stages of a ring, scales of rows, and writing
-// of results.
+// Shared by the linear layers that stream weights through shared memory: stages of a ring, scales
+// of rows, and writing of results.
 //
-// Two of their blocks fill a multiprocessor's shared memory. Kernels that run next to attention are still limited to 48
-// or 64 registers, so that attention's blocks fit.
+// Two of their blocks fill a multiprocessor's shared memory. Kernels that run next to attention are
+// still limited to 48 or 64 registers, so that attention's blocks fit.
 #pragma once
 
-/// The scale of rows, which multiplies a layer's sums; `squares` is null for rows that need none. Of rows that are
-/// normed except for it, if `count` is above 0: `squares` `[rows, count]`, rows a multiple of 4 apart, are sums of
-/// squares of pieces of a row's `inputs` elements. If `count` is 0, `squares` are the scales of the rows, and below 0
-/// the scales of each 128 inputs, `[inputs / 128, -count]`: of rows in FP8 (numbers.cuh).
+/// The scale of rows, which multiplies a layer's sums; `squares` is null for rows that need none.
+/// Of rows that are normed except for it, if `count` is above 0: `squares` `[rows, count]`, rows a
+/// multiple of 4 apart, are sums of squares of pieces of a row's `inputs` elements. If `count` is
+/// 0, `squares` are the scales of the rows, and below 0 the scales of each 128 inputs,
+/// `[inputs / 128, -count]`: of rows in FP8 (numbers.cuh).
 #define SCALE_PARAMETERS const float *squares, int count, float epsilon
 #define SCALE_ARGUMENTS squares, count, epsilon
 
-/// -DRING: bytes of the ring of each of two blocks. STAGES is the number of stages that fit for 128 outputs and `rows`
-/// rows.
+/// -DRING: bytes of the ring of each of two blocks. STAGES is the number of stages that fit for 128
+/// outputs and `rows` rows.
 #define STAGES(rows) (RING / (8 * 16 * ROW_BYTES + (rows) * X_ROW_BYTES) < 6 ? RING / (8 * 16 * ROW_BYTES + (rows) * X_ROW_BYTES) : 6)
 
-/// Fills all but one stage of a ring: weights, which do not depend on the previous kernel, are loaded while that ends;
-/// rows are loaded after it. For steps past the end both load zeros.
+/// Fills all but one stage of a ring: weights, which do not depend on the previous kernel, are
+/// loaded while that ends; rows are loaded after it. For steps past the end both load zeros.
 ///
-/// The filling may be paced, one stage of weights every `pause` cycles. Otherwise all loads of a narrow layer are
-/// issued within a microsecond, and the remaining loads of the previous kernel queue behind them.
+/// The filling may be paced, one stage of weights every `pause` cycles. Otherwise all loads of a
+/// narrow layer are issued within a microsecond, and the remaining loads of the previous kernel
+/// queue behind them.
 template <int COUNT, class Weights, class Rows>
 __device__ __forceinline__ void fill_ring(unsigned char* ring, int stage_bytes, int steps, int pause, Weights&& load_weights,
                                           Rows&& load_rows) {
@@ -37,8 +39,8 @@ __device__ __forceinline__ void fill_ring(unsigned char* ring, int stage_bytes, 
   }
 }
 
-/// Runs the steps of a ring filled this way: calls `multiply` with a step and its stage, while the previous stage is
-/// refilled.
+/// Runs the steps of a ring filled this way: calls `multiply` with a step and its stage, while the
+/// previous stage is refilled.
 template <int COUNT, class Weights, class Rows, class Multiply>
 __device__ __forceinline__ void go_round(unsigned char* ring, int stage_bytes, int steps, Weights&& load_weights,
                                          Rows&& load_rows, Multiply&& multiply) {
@@ -62,15 +64,17 @@ __device__ __forceinline__ void go_round(unsigned char* ring, int stage_bytes, i
   copy_async_wait<0>();
 }
 
-/// Adds to a sum up to four sums of squares of a row, the first of which is at index `at` of `pieces`.
+/// Adds to a sum up to four sums of squares of a row, the first of which is at index `at` of
+/// `pieces`.
 __device__ __forceinline__ void add_squares(float& sum, uint4 four, int at, int pieces) {
   const u32 words[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
   for (int k = 0; k < 4; k++) sum += at + k < pieces ? bits_float(words[k]) : 0.0f;
 }
 
-/// The sums of squares of a block's ROWS rows from `first_row` on. A row has `sharers` threads, each of which loads
-/// every `sharers`-th group of four; the first AT_HAND groups arrive while products run.
+/// The sums of squares of a block's ROWS rows from `first_row` on. A row has `sharers` threads,
+/// each of which loads every `sharers`-th group of four; the first AT_HAND groups arrive while
+/// products run.
 template <int ROWS, int AT_HAND>
 struct Scales {
   uint4 at_hand[AT_HAND];
@@ -126,7 +130,8 @@ __device__ __forceinline__ const float* scales_of_blocks(const float* squares, i
   return squares && count < 0 ? squares + (u64)(input / 128) * (u32)-count : nullptr;
 }
 
-/// The bias for two sums of a thread, in the first part: of an output and the one 8 after, or if GATED of gate and up.
+/// The bias for two sums of a thread, in the first part: of an output and the one 8 after, or if
+/// GATED of gate and up.
 template <bool GATED>
 __device__ __forceinline__ void find_bias(float& low, float& high, const T* bias, int part, int output, int outputs) {
   low = high = 0.0f;

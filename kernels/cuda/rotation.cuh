@@ -1,4 +1,5 @@
-// Rotation of the heads of a qkv layer: for rotate_and_write, and for the attention kernels that rotate themselves.
+// Rotation of the heads of a qkv layer: for rotate_and_write, and for the attention kernels that
+// rotate themselves.
 #pragma once
 
 /// Two consecutive elements as floats; the index of the first is even.
@@ -28,9 +29,9 @@ __device__ __forceinline__ float2 rounded(float2 x) {
   return make_float2(to_float(from_float(x.x)), to_float(from_float(x.y)));
 }
 
-/// Sums, rounded to T, of pairs of elements that a linear layer has left in parts: one pair at each of PLACES addresses
-/// in the first part; the next parts follow `part` elements apart. The loads of TOGETHER parts at all addresses are in
-/// flight together.
+/// Sums, rounded to T, of pairs of elements that a linear layer has left in parts: one pair at each
+/// of PLACES addresses in the first part; the next parts follow `part` elements apart. The loads of
+/// TOGETHER parts at all addresses are in flight together.
 template <int PLACES, int TOGETHER>
 __device__ __forceinline__ void read_pairs_of_parts(float2 (&sum)[PLACES], const float* const (&at)[PLACES], int count,
                                                     u64 part) {
@@ -63,8 +64,8 @@ __device__ __forceinline__ void read_pairs_of_parts(float2 (&sum)[PLACES], const
 __device__ __forceinline__ float2 normed(float2 x, float scale, float2 weight) {
   return rounded(make_float2(x.x * scale * weight.x, x.y * scale * weight.y));
 }
-/// Rotates two consecutive elements with the two half a head later. `turns` are cosine and sine of the first, then of
-/// the second.
+/// Rotates two consecutive elements with the two half a head later. `turns` are cosine and sine of
+/// the first, then of the second.
 __device__ __forceinline__ void turn(float2& low, float2& high, float4 turns) {
   float2 turned = make_float2(low.x * turns.x - high.x * turns.y, low.y * turns.z - high.y * turns.w);
   high = make_float2(high.x * turns.x + low.x * turns.y, high.y * turns.z + low.y * turns.w);

@@ -1,12 +1,13 @@
-// The router of an expert layer: from rows to the experts of each, and from these to tiles of rows for each expert.
+// The router of an expert layer: from rows to the experts of each, and from these to tiles of rows
+// for each expert.
 //
-// A pair is a row and one of its `chosen` experts: pair = row · chosen + place, with places in ascending order of
-// experts. Shared experts, which every row passes, follow the routed ones, with weight 1: they are the last places of a
-// row.
+// A pair is a row and one of its `chosen` experts: pair = row · chosen + place, with places in
+// ascending order of experts. Shared experts, which every row passes, follow the routed ones, with
+// weight 1: they are the last places of a row.
 //
-// A tile is an expert with up to TILE of its pairs, in ascending order of rows. Tiles are ordered by expert, as records
-// of integers: the expert, the number of its pairs, two unused, TILE pairs, and the bits of their TILE weights. Neither
-// order depends on the order in which blocks run.
+// A tile is an expert with up to TILE of its pairs, in ascending order of rows. Tiles are ordered
+// by expert, as records of integers: the expert, the number of its pairs, two unused, TILE pairs,
+// and the bits of their TILE weights. Neither order depends on the order in which blocks run.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -20,9 +21,10 @@
 
 __device__ __forceinline__ int record_size(int tile) { return RECORD_HEAD + 2 * tile; }
 
-/// How experts are chosen; see reference/route.rs. `bias` `[routed experts]`, null for none, is added to logits. `experts` and
-/// `chosen` include shared experts. If `gated`, one more logit follows those of the routed experts: its sigmoid, instead of 1, is
-/// the weight of the shared ones. If `uniform`, experts are chosen by pseudo-random logits, a hash of a row's own.
+/// How experts are chosen; see reference/route.rs. `bias` `[routed experts]`, null for none, is
+/// added to logits. `experts` and `chosen` include shared experts. If `gated`, one more logit
+/// follows those of the routed experts: its sigmoid, instead of 1, is the weight of the shared
+/// ones. If `uniform`, experts are chosen by pseudo-random logits, a hash of a row's own.
 #define ROUTER_PARAMETERS                                                                                              \
   const T *bias, const float *correction, int experts, int chosen, int shared, int is_sigmoid, int groups,             \
       int groups_kept, int renormalises, float added, float factor, int gated, int uniform
@@ -50,8 +52,8 @@ __device__ __forceinline__ u32 mixed(u32 bits) {
 }
 __device__ __forceinline__ u32 of_expert(int expert) { return ((u32)expert + 1) * 0x9e3779b9u; }
 
-/// Replaces the logits of a row by pseudo-random ones in [0, 1), a hash of their bits. Called by a whole block, of which
-/// each thread has read the logits that it replaces.
+/// Replaces the logits of a row by pseudo-random ones in [0, 1), a hash of their bits. Called by a
+/// whole block, of which each thread has read the logits that it replaces.
 __device__ __forceinline__ void make_uniform(Choice& choice, int routed) {
   u32 row = 0;
   for (int e = (int)threadIdx.x; e < routed; e += (int)blockDim.x) row ^= mixed(float_bits(choice.score[e]) + of_expert(e));
@@ -67,7 +69,8 @@ __device__ __forceinline__ void make_uniform(Choice& choice, int routed) {
   block_sync();
 }
 
-/// Clears the keys of experts in groups that are not kept. Groups are ranked by the sum of their two best.
+/// Clears the keys of experts in groups that are not kept. Groups are ranked by the sum of their
+/// two best.
 __device__ __forceinline__ void keep_groups(Choice& choice, int routed, int groups, int groups_kept) {
   int size = routed / groups;
   for (int g = (int)threadIdx.x; g < groups; g += (int)blockDim.x) {
@@ -143,7 +146,8 @@ __device__ __forceinline__ void choose(Choice& choice, const float* logits, int*
   block_sync();
 }
 
-/// Logits of ROWS rows for a block's experts; the last block of these rows chooses. See route_rows_….
+/// Logits of ROWS rows for a block's experts; the last block of these rows chooses. See
+/// route_rows_….
 template <int ROWS>
 __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int rows, int inputs, int rounds, float* logits,
                                       int* counters, int* expert, float* weight, int* tiles, int* tile_count, int tile,
@@ -242,10 +246,11 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
 #define ROUTE_ARGUMENTS                                                                                                \
   x, x_stride, w, rows, inputs, rounds, logits, counters, expert, weight, tiles, tile_count, tile, ROUTER_ARGUMENTS
 
-/// The experts and weights of rows, `[rows, chosen]` each. `w` is `[logits, inputs]`, `logits` float `[rows, logits]`, one
-/// for each routed expert and then the gate's, rounded to T if `rounds`; `counters` `[rows / 1, 4 or 16]` are zero before and after. For a single
-/// row also writes its tiles. Every logit is summed in an order that depends on `inputs` alone. Grid: (logits /
-/// ROUTE_EXPERTS, rows / 1, 4 or 16), 256 threads; `inputs` is a multiple of VECTOR.
+/// The experts and weights of rows, `[rows, chosen]` each. `w` is `[logits, inputs]`, `logits`
+/// float `[rows, logits]`, one for each routed expert and then the gate's, rounded to T if
+/// `rounds`; `counters` `[rows / 1, 4 or 16]` are zero before and after. For a single row also
+/// writes its tiles. Every logit is summed in an order that depends on `inputs` alone. Grid:
+/// (logits / ROUTE_EXPERTS, rows / 1, 4 or 16), 256 threads; `inputs` is a multiple of VECTOR.
 extern "C" __global__ void __launch_bounds__(256, 1) route_rows_1(ROUTE) { route<1>(ROUTE_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 1) route_rows_4(ROUTE) { route<4>(ROUTE_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 1) route_rows_16(ROUTE) { route<16>(ROUTE_ARGUMENTS); }
@@ -266,9 +271,9 @@ __device__ __forceinline__ int sum_before(int value, int* scratch) {
   return before + sum - value;
 }
 
-/// The tiles of the pairs of some rows. A block writes those of its expert: it counts the pairs of all experts to find
-/// where its own begin, and waits for no other block. A thread has a run of consecutive pairs. Grid: experts, 256
-/// threads.
+/// The tiles of the pairs of some rows. A block writes those of its expert: it counts the pairs of
+/// all experts to find where its own begin, and waits for no other block. A thread has a run of
+/// consecutive pairs. Grid: experts, 256 threads.
 extern "C" __global__ void __launch_bounds__(256)
 group_pairs(const int* expert, const float* weight, int pairs, int experts, int tile, int* tiles, int* tile_count) {
   __shared__ int counts[MOST_EXPERTS], scratch[32], first_tile;
@@ -323,9 +328,9 @@ __device__ __forceinline__ float4 read_four(const T* at) {
 #endif
 }
 
-/// The sum over a row's experts, in order, rounded to T. If `parts` is not null, it holds the weighted summands
-/// `[chosen, rows, width]`; else `y` holds them without weights, `[pairs, width]`. Width is a multiple of 4. Grid:
-/// (width / 1024, rows), 256 threads.
+/// The sum over a row's experts, in order, rounded to T. If `parts` is not null, it holds the
+/// weighted summands `[chosen, rows, width]`; else `y` holds them without weights,
+/// `[pairs, width]`. Width is a multiple of 4. Grid: (width / 1024, rows), 256 threads.
 extern "C" __global__ void __launch_bounds__(256)
 sum_experts(T* out, int out_stride, const float* parts, const T* y, const float* weight, int chosen, int width) {
   wait_for_predecessor();

@@ -16,7 +16,8 @@ constexpr int TEAMS = WARPS * WARP / LANES;
 constexpr int OWN = PIECES * VECTOR;
 /// Keys that all teams together have in flight.
 constexpr int SPAN = TOGETHER * TEAMS;
-/// Floats of a split's partial result: HEAD_DIM sums, their largest score, their weight, and padding to 16 bytes.
+/// Floats of a split's partial result: HEAD_DIM sums, their largest score, their weight, and
+/// padding to 16 bytes.
 constexpr int PARTIAL = HEAD_DIM + 4;
 
 __device__ __forceinline__ void unpack_piece(uint4 raw, float* values) {

@@ -1,9 +1,10 @@
-// From logits to a token: temperature, then top-k, top-p and min-p, each applied to the result of the previous one. The
-// rules are those of the CPU's `sampling::distribution`.
+// From logits to a token: temperature, then top-k, top-p and min-p, each applied to the result of
+// the previous one. The rules are those of the CPU's `sampling::distribution`.
 //
-// Weights are integers, 2⁴⁴ for the best token, so that sums do not depend on the order of the terms: the same logits,
-// seed and position give the same token in any batch. Nothing is sorted: a filter is a cut in one order of all tokens
-// (by weight, then by lower id), which is found with histograms.
+// Weights are integers, 2⁴⁴ for the best token, so that sums do not depend on the order of the
+// terms: the same logits, seed and position give the same token in any batch. Nothing is sorted: a
+// filter is a cut in one order of all tokens (by weight, then by lower id), which is found with
+// histograms.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -52,7 +53,8 @@ __device__ __forceinline__ bool is_left(const Row& row, float distance, int inde
 /// Loads in flight per lane.
 #define LOADS 4
 
-/// Calls `visit(index, distance)` for all remaining tokens from `begin` to `end`, which a warp shares.
+/// Calls `visit(index, distance)` for all remaining tokens from `begin` to `end`, which a warp
+/// shares.
 template <class Visit>
 __device__ __forceinline__ void visit_tokens(const Row& row, int begin, int end, Visit visit) {
   bool aligned = ((u64)(row.logits + begin) & 15) == 0;
@@ -117,13 +119,15 @@ __device__ __forceinline__ u64 sum_before(u64 value, u64* warps, u64& total) {
   return sum - value + shuffle(through - own, warp());
 }
 
-/// The key of the last token that stays: tokens stay, in order, as long as those before them measure less than an
-/// amount. By count (top-k) the amount is given and each token measures 1; by weight (top-p) it is `share` of the sum,
-/// at least 1 so that the best token stays. Returns the old cut if all stay.
+/// The key of the last token that stays: tokens stay, in order, as long as those before them
+/// measure less than an amount. By count (top-k) the amount is given and each token measures 1; by
+/// weight (top-p) it is `share` of the sum, at least 1 so that the best token stays. Returns the
+/// old cut if all stay.
 ///
-/// A histogram gives the bin in which the amount is reached; if it has few tokens, they are listed and ranked by
-/// counting. If it has many, the bin is divided again: first by distance from the best token, which spreads typical
-/// rows evenly, then by the digits of the key, which are distinct in the end.
+/// A histogram gives the bin in which the amount is reached; if it has few tokens, they are listed
+/// and ranked by counting. If it has many, the bin is divided again: first by distance from the
+/// best token, which spreads typical rows evenly, then by the digits of the key, which are distinct
+/// in the end.
 template <bool BY_WEIGHT>
 __device__ __forceinline__ u64 find_cut(Sampling& shared, const Row& row, u64 amount, float share) {
   int thread = (int)threadIdx.x;
@@ -214,13 +218,14 @@ __device__ __forceinline__ u64 multiply_high(u64 a, u64 b) {
 
 /// Draws the token of each row whose slot does not choose greedily (temperature 0).
 ///
-/// logits `[rows, row_stride]`, of which `vocabulary` count; row_slot and row_sample_position (the number of tokens
-/// before the one to be drawn) `[rows]`; temperature, top_p (≥ 1: off), top_k (0: off), min_p (≤ 0: off) and seed
-/// `[slots]`. `chosen` `[rows]` holds the index of the largest logit (argmax_rows) at the start, and the draw at the
-/// end: the token at which the sum of weights by id exceeds a random share of the total. Greedy rows keep theirs, as do
-/// rows whose largest scaled logit is not finite (the limit of a vanishing temperature), and rows without a token
-/// (NOT_FINITE). Grid rows, 512 threads: one block per row, which reads the row from the L2 cache a few times; once
-/// without filters.
+/// logits `[rows, row_stride]`, of which `vocabulary` count; row_slot and row_sample_position (the
+/// number of tokens before the one to be drawn) `[rows]`; temperature, top_p (≥ 1: off), top_k (0:
+/// off), min_p (≤ 0: off) and seed `[slots]`. `chosen` `[rows]` holds the index of the largest
+/// logit (argmax_rows) at the start, and the draw at the end: the token at which the sum of weights
+/// by id exceeds a random share of the total. Greedy rows keep theirs, as do rows whose largest
+/// scaled logit is not finite (the limit of a vanishing temperature), and rows without a token
+/// (NOT_FINITE). Grid rows, 512 threads: one block per row, which reads the row from the L2 cache a
+/// few times; once without filters.
 extern "C" __global__ void __launch_bounds__(512)
     sample_rows(int* chosen, const float* logits, int row_stride, int vocabulary, const int* row_slot,
                 const int* row_sample_position, const float* temperature, const float* top_p, const int* top_k,

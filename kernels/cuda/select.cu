@@ -1,11 +1,12 @@
-// The best logits of a row: a cluster of blocks reads the row, each block its share, and the first block merges the
-// results that the others leave in their shared memory. So a row costs one round trip to memory.
+// The best logits of a row: a cluster of blocks reads the row, each block its share, and the first
+// block merges the results that the others leave in their shared memory. So a row costs one round
+// trip to memory.
 #include "common.cuh"
 #include "order.cuh"
 
-// Instructions come from memory like data, and after a large layer none of them are in any cache: a few thousand would
-// take longer than everything else here. So loops are short and only unrolled where loads have to be in flight
-// together.
+// Instructions come from memory like data, and after a large layer none of them are in any cache: a
+// few thousand would take longer than everything else here. So loops are short and only unrolled
+// where loads have to be in flight together.
 
 #define THREADS 512
 #define WARPS (THREADS / WARP)
@@ -13,12 +14,13 @@
 #define ITEMS 8
 /// Maximum number of reads before the block selects.
 #define TURN 2
-/// Threads that find their best value together: a group's is found by shuffles, and compared with those of all others.
-/// For small counts a few large groups suffice.
+/// Threads that find their best value together: a group's is found by shuffles, and compared with
+/// those of all others. For small counts a few large groups suffice.
 #define LARGE_GROUP 16
 #define SMALL_GROUP 4
 
-/// A part of a row with a separate sum of exponentials: what a block reads, or one of several shares of it.
+/// A part of a row with a separate sum of exponentials: what a block reads, or one of several
+/// shares of it.
 struct Share {
   const float* row;
   int begin, end;
@@ -30,13 +32,13 @@ __device__ __forceinline__ Share share_of(const float* row, int vocabulary, int 
   return Share{row, begin, min(begin + length, vocabulary)};
 }
 
-/// The index of a thread's item: four consecutive values per load, loads of neighbouring threads adjacent, from `first`
-/// on.
+/// The index of a thread's item: four consecutive values per load, loads of neighbouring threads
+/// adjacent, from `first` on.
 __device__ __forceinline__ int index_of(int first, int item) {
   return first + item / 4 * (4 * THREADS) + 4 * (int)threadIdx.x + item % 4;
 }
-/// A thread's items from `first` on, all loads in flight together. NaN after the end; `index < end` distinguishes it
-/// from NaN in the row.
+/// A thread's items from `first` on, all loads in flight together. NaN after the end; `index < end`
+/// distinguishes it from NaN in the row.
 template <int ITEMS_AT_ONCE>
 __device__ __forceinline__ void load_items(float (&values)[ITEMS_AT_ONCE], const Share& share, int first) {
   bool aligned = ((u64)share.row & 15) == 0;
@@ -83,16 +85,16 @@ __device__ __forceinline__ u64 best_of(const u64* keys, int count) {
   return warp_best(best);
 }
 
-/// Copies `count` values at `own` of block `block` of the cluster to their place in `all`, ordered by block. Called by
-/// a warp.
+/// Copies `count` values at `own` of block `block` of the cluster to their place in `all`, ordered
+/// by block. Called by a warp.
 template <class Value>
 __device__ __forceinline__ void gather(Value* all, const Value* own, int count, int block) {
 #pragma unroll 1
   for (int at = lane(); at < count; at += WARP) all[block * count + at] = load_from_block(own + at, block);
 }
 
-/// The largest of some values, and the sum of exponentials relative to it. NaN counts as −∞; if the largest value is
-/// infinite, the logarithm of the sum is that value, so the sum is not used.
+/// The largest of some values, and the sum of exponentials relative to it. NaN counts as −∞; if the
+/// largest value is infinite, the logarithm of the sum is that value, so the sum is not used.
 struct Mass {
   float largest, sum;
 };
@@ -122,8 +124,8 @@ __device__ __forceinline__ Mass warp_mass(Mass mass) {
   float largest = warp_max(mass.largest);
   return Mass{largest, warp_sum(sum_under(mass, largest))};
 }
-/// Over all shares of a row, computed by one warp: `masses` are those of each share's warps. The order is that of the
-/// shares, regardless of the number of blocks.
+/// Over all shares of a row, computed by one warp: `masses` are those of each share's warps. The
+/// order is that of the shares, regardless of the number of blocks.
 __device__ __forceinline__ Mass mass_of_shares(const Mass* masses, int count) {
   Mass mass = {-infinity(), 0.0f};
 #pragma unroll 1
@@ -155,8 +157,8 @@ struct Handed {
   float* kept;
   /// Of the warps of each share of this block; and in the first block of all blocks.
   Mass *own_masses, *masses;
-  /// The best `count` keys of the block, largest first, or if count is 1 the best of each warp; and in the first block
-  /// the keys of all blocks.
+  /// The best `count` keys of the block, largest first, or if count is 1 the best of each warp; and
+  /// in the first block the keys of all blocks.
   u64 *best, *keys;
   /// Candidates of `select_best`.
   u64* candidate;
@@ -167,9 +169,9 @@ __device__ __forceinline__ int group_for(int count) { return 2 * LARGE_GROUP * c
 /// Keys that each block leaves.
 __device__ __forceinline__ int own_keys_of(int count) { return count == 1 ? WARPS : count; }
 
-/// The common part of `top_k_rows` and `logprob_rows`: the best `count` of a row, or as many as it has, in
-/// `handed.best`, and the mass of the row, in the first block of its cluster, for which it returns true after a block
-/// barrier.
+/// The common part of `top_k_rows` and `logprob_rows`: the best `count` of a row, or as many as it
+/// has, in `handed.best`, and the mass of the row, in the first block of its cluster, for which it
+/// returns true after a block barrier.
 __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Deal& deal, int count) {
   __shared__ Selection selection;
   // For each turn its first index and the end of its share.
@@ -278,17 +280,19 @@ __device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int length, 
   return Handed{kept, masses, masses + own_masses, keys, keys + own_keys, keys + (blocks + 1) * own_keys};
 }
 
-/// The best of each row with their log-probabilities (log-softmax over the row), best first, ties to the lower index.
+/// The best of each row with their log-probabilities (log-softmax over the row), best first, ties
+/// to the lower index.
 ///
-/// logits `[rows, row_stride]`, of which `vocabulary` count; ids and logprobs `[rows, count]`, count ≤ 64.
-/// `token_map[index]` is the token of an index (null: the index itself). NaN counts as −∞, after it in the order. If
-/// the row has fewer than `count` values, the rest is id 0 with −∞.
+/// logits `[rows, row_stride]`, of which `vocabulary` count; ids and logprobs `[rows, count]`,
+/// count ≤ 64. `token_map[index]` is the token of an index (null: the index itself). NaN counts as
+/// −∞, after it in the order. If the row has fewer than `count` values, the rest is id 0 with −∞.
 ///
-/// Grid (blocks, rows) in clusters of all `blocks` of a row, at most 8, 512 threads: block b takes `shares` shares from
-/// b · shares on, share s indices s · length to (s + 1) · length − 1, `length` a multiple of 4. Length and number of
-/// shares depend on the vocabulary alone, and so does the order of the result's sums: a row depends neither on the
-/// other rows nor on the number of blocks. Dynamic shared memory: `handed_in`, and if `count` > 1, group · (8 · n + 1)
-/// candidates for each of `count`, n being the number of reads before a block selects.
+/// Grid (blocks, rows) in clusters of all `blocks` of a row, at most 8, 512 threads: block b takes
+/// `shares` shares from b · shares on, share s indices s · length to (s + 1) · length − 1, `length`
+/// a multiple of 4. Length and number of shares depend on the vocabulary alone, and so does the
+/// order of the result's sums: a row depends neither on the other rows nor on the number of blocks.
+/// Dynamic shared memory: `handed_in`, and if `count` > 1, group · (8 · n + 1) candidates for each
+/// of `count`, n being the number of reads before a block selects.
 extern "C" __global__ void __launch_bounds__(THREADS)
     top_k_rows(int* ids, float* logprobs, const float* logits, int row_stride, int vocabulary, int length, int shares,
                int count, const int* token_map) {
@@ -307,11 +311,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-/// The index of the largest logit of each row, ties to the lower index; NaN loses against everything. NOT_FINITE if the
-/// largest is not finite.
+/// The index of the largest logit of each row, ties to the lower index; NaN loses against
+/// everything. NOT_FINITE if the largest is not finite.
 ///
-/// logits `[rows, row_stride]`, of which `vocabulary` count; chosen `[rows]`. Grid and clusters as in `top_k_rows`, one
-/// share per block; dynamic shared memory: 8 bytes per warp, for this block and for all blocks.
+/// logits `[rows, row_stride]`, of which `vocabulary` count; chosen `[rows]`. Grid and clusters as
+/// in `top_k_rows`, one share per block; dynamic shared memory: 8 bytes per warp, for this block
+/// and for all blocks.
 extern "C" __global__ void __launch_bounds__(THREADS)
     argmax_rows(int* chosen, const float* logits, int row_stride, int vocabulary, int length) {
   wait_for_predecessor();
@@ -345,12 +350,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (lane() == 0) chosen[row] = is_finite_key(key) ? (int)composite_index(key) : NOT_FINITE;
 }
 
-/// For requests that want log-probabilities: that of a token, and the best tokens with theirs, before temperature and
-/// filters.
+/// For requests that want log-probabilities: that of a token, and the best tokens with theirs,
+/// before temperature and filters.
 ///
-/// Row r is about token[r] after logits row row_source[r] (null: r), for slot row_slot[r]; rows whose
-/// logprob_count[slot] is negative are skipped. Writes logprobs `[rows]`, top_ids and top_logprobs `[rows, count]`, 1 ≤
-/// count ≤ 64, of which a request uses as many as it requested. All else as in `top_k_rows`.
+/// Row r is about token[r] after logits row row_source[r] (null: r), for slot row_slot[r]; rows
+/// whose logprob_count[slot] is negative are skipped. Writes logprobs `[rows]`, top_ids and
+/// top_logprobs `[rows, count]`, 1 ≤ count ≤ 64, of which a request uses as many as it requested.
+/// All else as in `top_k_rows`.
 extern "C" __global__ void __launch_bounds__(THREADS)
     logprob_rows(float* logprobs, int* top_ids, float* top_logprobs, const int* token, const float* logits, int row_stride,
                  int vocabulary, int length, int shares, int count, const int* row_slot, const int* logprob_count,

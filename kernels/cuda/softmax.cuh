@@ -1,8 +1,10 @@
-// Shared by the attention kernels in which a lane has the scores of two rows, in the accumulator layout of products of
-// 16 (row, head) pairs: rows lane / 4 and lane / 4 + 8, and of every eight columns 2 (lane % 4) and the next.
+// Shared by the attention kernels in which a lane has the scores of two rows, in the accumulator
+// layout of products of 16 (row, head) pairs: rows lane / 4 and lane / 4 + 8, and of every eight
+// columns 2 (lane % 4) and the next.
 #pragma once
 
-/// What a lane's two rows see of tiles of 32 · WORDS keys. Indices after the last pair repeat it, and are not written.
+/// What a lane's two rows see of tiles of 32 · WORDS keys. Indices after the last pair repeat it,
+/// and are not written.
 template <int WORDS>
 struct Sight {
   int row[2], prefix[2];
@@ -65,7 +67,8 @@ __device__ __forceinline__ void begin(Softmax& s) {
 }
 
 #ifdef SINKS
-/// Begins with the sinks of 16 pairs, the first of which is `first_pair`: in one warp of the first split.
+/// Begins with the sinks of 16 pairs, the first of which is `first_pair`: in one warp of the first
+/// split.
 __device__ __forceinline__ void begin_with_sinks(Softmax& s, const Pairs& pairs, int first_pair, const T* sinks, float scale) {
   if (!sinks || (int)blockIdx.x > 0) return;
 #pragma unroll
@@ -76,7 +79,8 @@ __device__ __forceinline__ void begin_with_sinks(Softmax& s, const Pairs& pairs,
 }
 #endif
 
-/// Raises the largest score of a row to `larger` and rescales its sums; all lanes of a warp together.
+/// Raises the largest score of a row to `larger` and rescales its sums; all lanes of a warp
+/// together.
 __device__ __forceinline__ void raise(Softmax& s, int half, float larger, float scale) {
   float keep = exp2_fast((s.most[half] - reference_of(larger)) * scale);
   bool changes = s.most[half] != larger;
@@ -91,9 +95,9 @@ __device__ __forceinline__ void raise(Softmax& s, int half, float larger, float 
   }
 }
 
-/// Adds the scores of COUNT · 2 keys to the online softmax, and returns the weights of their values as the left factor
-/// of products of 16 keys each. The rows see the keys whose bit is set, the first key at bit `first`. A lane sums its
-/// own columns.
+/// Adds the scores of COUNT · 2 keys to the online softmax, and returns the weights of their values
+/// as the left factor of products of 16 keys each. The rows see the keys whose bit is set, the
+/// first key at bit `first`. A lane sums its own columns.
 template <int COUNT, int WORDS>
 __device__ __forceinline__ void weigh(Softmax& s, float (&score)[COUNT], u32 (&weight)[COUNT / 8][4],
                                       const u32 (&seen)[2][WORDS], int first, float scale) {
@@ -174,8 +178,8 @@ __device__ __forceinline__ void take_in(Softmax& s, const float* from, int apart
 }
 
 #ifdef KV_FP8
-/// Calls `use` with each four consecutive dims of a lane, and the first of them: of every 16 columns, the first eight
-/// are the even dims, and the others the odd ones (attention_tiles.cu).
+/// Calls `use` with each four consecutive dims of a lane, and the first of them: of every 16
+/// columns, the first eight are the even dims, and the others the odd ones (attention_tiles.cu).
 template <class Use>
 __device__ __forceinline__ void each_four(const Softmax& s, int half, Use&& use) {
 #pragma unroll
@@ -186,8 +190,8 @@ __device__ __forceinline__ void each_four(const Softmax& s, int half, Use&& use)
 }
 #endif
 
-/// Writes a warp's 16 pairs, the first of which is the block's `first`: the result, or with several splits this split's
-/// record.
+/// Writes a warp's 16 pairs, the first of which is the block's `first`: the result, or with several
+/// splits this split's record.
 __device__ __forceinline__ void write_pairs(const Softmax& s, T* out, const Pairs& pairs, const Split& split, int first, int heads,
                                             float scale, float* records, float* partial, int max_splits) {
 #pragma unroll

@@ -1,16 +1,16 @@
 // Merging of the splits of the attention kernels for tensor cores.
 #pragma once
 
-/// Floats of a split's record of a pair: HEAD_DIM sums, the largest score, the sum of weights, and padding to whole
-/// accesses.
+/// Floats of a split's record of a pair: HEAD_DIM sums, the largest score, the sum of weights, and
+/// padding to whole accesses.
 #define RECORD (HEAD_DIM + 4)
 
-// With clusters, the splits of a pair are the blocks of a cluster: each keeps its records in shared memory, and merges
-// an equal share of all columns, which it reads from the others. Without, records go through device memory, and the
-// last block merges all.
+// With clusters, the splits of a pair are the blocks of a cluster: each keeps its records in shared
+// memory, and merges an equal share of all columns, which it reads from the others. Without,
+// records go through device memory, and the last block merges all.
 
-/// Writes some columns of this split's record of a pair. `records` are those in shared memory, one per pair of the
-/// block; `own` is the pair's index among these, `place` its index among all pairs.
+/// Writes some columns of this split's record of a pair. `records` are those in shared memory, one
+/// per pair of the block; `own` is the pair's index among these, `place` its index among all pairs.
 template <class Columns>
 __device__ __forceinline__ void leave_record(float* records, float* partial, int own, int place, int max_splits, int column,
                                              Columns columns) {
@@ -21,8 +21,8 @@ __device__ __forceinline__ void leave_record(float* records, float* partial, int
 #endif
 }
 
-/// Four floats of a split's record. `own` points into this block's record, or without clusters into that of the first
-/// split.
+/// Four floats of a split's record. `own` points into this block's record, or without clusters into
+/// that of the first split.
 __device__ __forceinline__ float4 load_of_split(const float* own, int split) {
 #ifdef CLUSTERS
   return load_from_block((const float4*)own, split);
@@ -97,7 +97,8 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Sh
   }
 }
 
-/// Ends a split, after its records are written: merges all splits of these pairs, in order. Called by a whole block.
+/// Ends a split, after its records are written: merges all splits of these pairs, in order. Called
+/// by a whole block.
 template <int PAIRS, int THREADS>
 __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int splits, int heads, const float* records,
                                              float* partial, int* counters, int max_splits) {

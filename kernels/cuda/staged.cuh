@@ -1,8 +1,10 @@
-// Shared memory of the attention kernels that rotate themselves: queries, and keys and values of their own pass.
+// Shared memory of the attention kernels that rotate themselves: queries, and keys and values of
+// their own pass.
 #pragma once
 
-/// Elements from one staged row to the next: HEAD_DIM and padding against bank conflicts. A rotating block stages its
-/// queries, by their index among the block's pairs, followed by the keys and then the values of the group's rows.
+/// Elements from one staged row to the next: HEAD_DIM and padding against bank conflicts. A
+/// rotating block stages its queries, by their index among the block's pairs, followed by the keys
+/// and then the values of the group's rows.
 #define STAGED (HEAD_DIM + 8)
 
 /// From one staged key or value to the next, in the cache's type: a multiple of 16 bytes.
@@ -17,9 +19,9 @@ __device__ __forceinline__ C* staged_key(T* staged, int row) { return (C*)(stage
 template <int PAIRS>
 __device__ __forceinline__ C* staged_value(T* staged, int row) { return staged_key<PAIRS>(staged, PAIRS + row); }
 
-/// Extra arguments of a rotating kernel: `query` are the rows of the qkv layer, or if part_count is not 0, `parts` are
-/// float sums `[part_count, rows, all heads]`; the rest as in rotate_and_write. `reads_ahead`: the inputs named in
-/// groups.cuh may be read before the wait.
+/// Extra arguments of a rotating kernel: `query` are the rows of the qkv layer, or if part_count is
+/// not 0, `parts` are float sums `[part_count, rows, all heads]`; the rest as in rotate_and_write.
+/// `reads_ahead`: the inputs named in groups.cuh may be read before the wait.
 #define ROTATION_PARAMETERS                                                                                             \
   const float *parts, int part_count, const float2 *table, int positions, const int *position, const int *write,        \
       const T *query_norm, const T *key_norm, float epsilon, int reads_ahead
@@ -27,9 +29,10 @@ __device__ __forceinline__ C* staged_value(T* staged, int row) { return staged_k
   parts, part_count, table, positions, position, write, query_norm, key_norm, epsilon, reads_ahead
 #define NO_ROTATION nullptr, 0, nullptr, 0, nullptr, nullptr, nullptr, nullptr, 0.0f, 1
 
-/// Rotates the block's queries to `staged`, and if `with_new` the keys and values of the group's rows after them, PAIRS
-/// rows each; if `writes`, to the cache too. Lane i has position and cache row of row i of the group. Called by a whole
-/// block; it waits for the qkv layer itself, once a warp has computed its first heads and loaded their angles.
+/// Rotates the block's queries to `staged`, and if `with_new` the keys and values of the group's
+/// rows after them, PAIRS rows each; if `writes`, to the cache too. Lane i has position and cache
+/// row of row i of the group. Called by a whole block; it waits for the qkv layer itself, once a
+/// warp has computed its first heads and loaded their angles.
 template <int PAIRS, int WARPS>
 __device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool with_new, bool writes, C* keys, C* values,
                                              const T* qkv, int stride, int rows, int heads, int kv_heads, const float* parts,
@@ -38,7 +41,8 @@ __device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool
 #ifndef KV_FP8
   constexpr float key_scale = 1.0f, value_scale = 1.0f;
 #endif
-  // Heads of a warp whose loads are in flight together. With more, fetching the code costs more than is gained.
+  // Heads of a warp whose loads are in flight together. With more, fetching the code costs more
+  // than is gained.
   constexpr int HEADS = PAIRS / WARPS, HALF = HEAD_DIM / 2;
   int queries = min(PAIRS, pairs.end_pair - pairs.first_pair), all = queries + (with_new ? 2 * pairs.rows : 0);
   int width = (heads + 2 * kv_heads) * HEAD_DIM, i = min(lane() * 2, HALF - 2);

@@ -1,15 +1,16 @@
-// Shared by linear_group.cu, linear_wide.cu and linear_wide_fp8.cu: a ring that the copy engine fills with tiles
-// (bulk.cuh) and whose tiles warp groups multiply (wgmma.cuh), each at its own pace, while another warp computes the
-// scales of the rows (ring.cuh).
+// Shared by linear_group.cu, linear_wide.cu and linear_wide_fp8.cu: a ring that the copy engine
+// fills with tiles (bulk.cuh) and whose tiles warp groups multiply (wgmma.cuh), each at its own
+// pace, while another warp computes the scales of the rows (ring.cuh).
 #pragma once
 
-/// Threads of a block that multiply, and all threads: one more warp copies, and one computes the rows' scales.
+/// Threads of a block that multiply, and all threads: one more warp copies, and one computes the
+/// rows' scales.
 #define MULTIPLIERS 256
 #define THREADS 320
 
-/// Whether the result of a kernel is not needed, as decided by an earlier kernel: `needed` is not null and points at 0.
-/// All threads of a block call this first, and end if it is true; it waits for the previous kernel if `needed` is not
-/// null.
+/// Whether the result of a kernel is not needed, as decided by an earlier kernel: `needed` is not
+/// null and points at 0. All threads of a block call this first, and end if it is true; it waits
+/// for the previous kernel if `needed` is not null.
 __device__ __forceinline__ bool left_out(const int* needed) {
   if (!needed) return false;
   wait_for_predecessor();
@@ -18,7 +19,8 @@ __device__ __forceinline__ bool left_out(const int* needed) {
 
 /// What follows the stages of a ring in shared memory.
 struct TileRing {
-  /// A stage is full when its bytes have arrived, and empty when all warps that multiply are done with it.
+  /// A stage is full when its bytes have arrived, and empty when all warps that multiply are done
+  /// with it.
   u64 *full, *empty;
   /// Signals that `scales` are written.
   u64* scaled;
@@ -46,8 +48,8 @@ struct TileRing {
   __device__ __forceinline__ void leave(int at) const {
     if (lane() == 0) barrier_arrive(empty + at);
   }
-  /// Computes the scales of `rows` rows after the wait, if they are unscaled, and signals them. Called by a warp. With
-  /// few rows, several lanes share a row's sums of squares.
+  /// Computes the scales of `rows` rows after the wait, if they are unscaled, and signals them.
+  /// Called by a warp. With few rows, several lanes share a row's sums of squares.
   __device__ __forceinline__ void find_scales(int rows, int inputs, SCALE_PARAMETERS) const {
     if (!squares) return;
     wait_for_predecessor();
@@ -75,8 +77,8 @@ __device__ __forceinline__ void advance(Slot& slot, int stages) {
   if (++slot.at == stages) slot = {0, slot.turn ^ 1};
 }
 
-/// Starts the copies of the first `ahead` steps of a ring, as `fill_ring` of ring.cuh does: weights before the wait,
-/// one stage every `pause` cycles, and rows after it.
+/// Starts the copies of the first `ahead` steps of a ring, as `fill_ring` of ring.cuh does: weights
+/// before the wait, one stage every `pause` cycles, and rows after it.
 template <class Weights, class Rows>
 __device__ __forceinline__ void fill_tiles(int ahead, int pause, const Tiles* x, Weights&& load_weights, Rows&& load_rows) {
   for (int step = 0; step < ahead; step++) {
@@ -88,8 +90,8 @@ __device__ __forceinline__ void fill_tiles(int ahead, int pause, const Tiles* x,
   for (int step = 0; step < ahead; step++) load_rows(step, step);
 }
 
-/// The copying thread of a block that takes every n-th unit: starts the copies of all steps as stages become empty.
-/// `unit_of` returns a unit with its number of steps.
+/// The copying thread of a block that takes every n-th unit: starts the copies of all steps as
+/// stages become empty. `unit_of` returns a unit with its number of steps.
 template <class UnitOf, class Weights, class Rows>
 __device__ __forceinline__ void feed_units(const TileRing& ring, int units, int stages, int pause, const Tiles* x, UnitOf&& unit_of,
                                            Weights&& load_weights, Rows&& load_rows) {
@@ -112,8 +114,9 @@ __device__ __forceinline__ void feed_units(const TileRing& ring, int units, int 
   }
 }
 
-/// Adds the products of `steps` steps of a ring, from `slot` on: `left` and `right` are a warp group's tiles in the
-/// first stage; stages are `stage_bytes` apart. Releases all stages but the last, which it returns.
+/// Adds the products of `steps` steps of a ring, from `slot` on: `left` and `right` are a warp
+/// group's tiles in the first stage; stages are `stage_bytes` apart. Releases all stages but the
+/// last, which it returns.
 template <int COLUMNS>
 __device__ __forceinline__ int multiply_tiles(float (&sum)[COLUMNS / 2], const TileRing& ring, Slot& slot, int steps, int stages,
                                               int stage_bytes, Place left, Place right) {

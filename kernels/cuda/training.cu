@@ -1,8 +1,9 @@
-// Memory-bound steps of training: softmax over rows of scores and logits, norms, the optimiser. Each reads its tensors
-// once or twice, where a chain of elementwise operations would six to ten times. Matrix products are the library's.
+// Memory-bound steps of training: softmax over rows of scores and logits, norms, the optimiser.
+// Each reads its tensors once or twice, where a chain of elementwise operations would six to ten
+// times. Matrix products are the library's.
 //
-// A block takes a row. Sums are in float, in one order: the same batch gives the same bits. T is the type of
-// activations.
+// A block takes a row. Sums are in float, in one order: the same batch gives the same bits. T is
+// the type of activations.
 #include "common.cuh"
 
 #define THREADS 256
@@ -27,8 +28,8 @@ __device__ __forceinline__ Weights weigh_row(const T* row, int count, float* scr
   return Weights{most, block_sum(sum, scratch)};
 }
 
-/// Softmax of scores `[groups, rows, keys]`: row i sees the keys up to i, and all from `rows` on; 0 for the others.
-/// Grid: groups · rows; 256 threads.
+/// Softmax of scores `[groups, rows, keys]`: row i sees the keys up to i, and all from `rows` on; 0
+/// for the others. Grid: groups · rows; 256 threads.
 extern "C" __global__ void __launch_bounds__(THREADS) train_causal_softmax(T* out, const T* scores, int rows, int keys) {
   __shared__ float scratch[WARP];
   wait_for_predecessor();
@@ -43,7 +44,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) train_causal_softmax(T* ou
   }
 }
 
-/// The gradient of scores from weights and their gradient, `[rows, keys]`: w · (g − Σ w g). Grid: rows; 256 threads.
+/// The gradient of scores from weights and their gradient, `[rows, keys]`: w · (g − Σ w g). Grid:
+/// rows; 256 threads.
 extern "C" __global__ void __launch_bounds__(THREADS) train_softmax_gradient(T* out, const T* weights, const T* gradient, int keys) {
   __shared__ float scratch[WARP];
   wait_for_predecessor();
@@ -56,7 +58,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) train_softmax_gradient(T* 
   }
 }
 
-/// Softmax of logits `[rows, columns]` as float, and Σ p log p of each row. Grid: rows; 256 threads.
+/// Softmax of logits `[rows, columns]` as float, and Σ p log p of each row. Grid: rows; 256
+/// threads.
 extern "C" __global__ void __launch_bounds__(THREADS)
 train_softmax(float* out, float* negative_entropy, const T* logits, int columns) {
   __shared__ float scratch[WARP];
@@ -74,8 +77,8 @@ train_softmax(float* out, float* negative_entropy, const T* logits, int columns)
   if (threadIdx.x == 0) negative_entropy[blockIdx.x] = sum;
 }
 
-/// log Σ e^logit of each row, and Σ p (log p − log q) with q the softmax of the logits, p float `[rows, columns]`.
-/// Grid: rows; 256 threads.
+/// log Σ e^logit of each row, and Σ p (log p − log q) with q the softmax of the logits, p float
+/// `[rows, columns]`. Grid: rows; 256 threads.
 extern "C" __global__ void __launch_bounds__(THREADS)
 train_divergence(float* out, float* log_sums, const T* logits, const float* p, const float* negative_entropy, int columns) {
   __shared__ float scratch[WARP];
@@ -131,7 +134,8 @@ __device__ __forceinline__ float scale_of(const T* row, int width, float epsilon
   return inverse_root(block_sum(squares, scratch) / (float)width + epsilon);
 }
 
-/// y = x · scale · weight, rounded to T in between. x `[rows, width]`, weight float `[width]`. Grid: rows; 256 threads.
+/// y = x · scale · weight, rounded to T in between. x `[rows, width]`, weight float `[width]`.
+/// Grid: rows; 256 threads.
 extern "C" __global__ void __launch_bounds__(THREADS) train_norm(T* y, const T* x, const float* weight, int width, float epsilon) {
   __shared__ float scratch[WARP];
   wait_for_predecessor();
@@ -143,8 +147,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) train_norm(T* y, const T* 
   }
 }
 
-/// Gradients of a norm: of x, and of the weight per block, float `[blocks, width]`, which the caller sums. Grid:
-/// blocks; 256 threads, dynamic shared memory for `width` floats.
+/// Gradients of a norm: of x, and of the weight per block, float `[blocks, width]`, which the
+/// caller sums. Grid: blocks; 256 threads, dynamic shared memory for `width` floats.
 extern "C" __global__ void __launch_bounds__(THREADS)
 train_norm_gradient(T* of_x, float* of_weight, const T* x, const float* weight, const T* gradient, int rows, int width, float epsilon) {
   __shared__ float scratch[WARP];
@@ -169,8 +173,9 @@ train_norm_gradient(T* of_x, float* of_weight, const T* x, const float* weight, 
   for (int i = (int)threadIdx.x; i < width; i += THREADS) of_weight[(u64)blockIdx.x * width + i] = sums[i];
 }
 
-/// A step of AdamW over `count` floats: the moments are updated with `gradient` · `scale`; values become value · `kept`
-/// − `rate` · first / (sqrt(second) · `root` + epsilon). Grid: any, about count / 1,024; 256 threads.
+/// A step of AdamW over `count` floats: the moments are updated with `gradient` · `scale`; values
+/// become value · `kept` − `rate` · first / (sqrt(second) · `root` + epsilon). Grid: any, about
+/// count / 1,024; 256 threads.
 extern "C" __global__ void __launch_bounds__(THREADS)
 train_adam(float* value, float* first, float* second, const float* gradient, u64 count, float scale, float beta1, float beta2, float rate,
            float root, float epsilon, float kept) {

@@ -1,31 +1,36 @@
-// Growing the draft tree on the device: beams, the pool of proposals, the best of the pool as a tree, and the rows of
-// the passes that run it. The rules are those of the CPU's `tree::Expansion`; ties go to the lower index in the pool.
+// Growing the draft tree on the device: beams, the pool of proposals, the best of the pool as a
+// tree, and the rows of the passes that run it. The rules are those of the CPU's `tree::Expansion`;
+// ties go to the lower index in the pool.
 //
 // A round of `steps` ≥ 1:
-//   top_k_rows over the requests' logits
-//   draft_begin, then for step = 1 .. steps − 1: a draft pass over batch · topk rows, top_k_rows over them, and
+//   top_k_rows over the requests' logits draft_begin, then for step = 1 .. steps − 1: a draft pass
+//   over batch · topk rows, top_k_rows over them, and
 //     draft_expand(step) unless step is the last
-//   draft_finish, which processes the last top_k_rows itself (with steps = 1 there is neither draft_begin nor draft_expand)
+//   draft_finish, which processes the last top_k_rows itself (with steps = 1 there is neither
+//   draft_begin nor draft_expand)
 // Without speculation decode_begin replaces all of them.
 //
-// Layout of a request's pool: first `topk` places for the tokens after the root, then topk² per step, beam by beam. If
-// the draft's vocabulary has fewer than topk tokens (`width` = the smaller of the two), places stay empty: their score
-// is NaN, and a beam that does not exist has the place −1. It runs as padding.
+// Layout of a request's pool: first `topk` places for the tokens after the root, then topk² per
+// step, beam by beam. If the draft's vocabulary has fewer than topk tokens (`width` = the smaller
+// of the two), places stay empty: their score is NaN, and a beam that does not exist has the place
+// −1. It runs as padding.
 //
-// Positions after a slot's pages have no cache row: rows there write nothing (−1), and row 0 replaces them in lists of
-// own rows (see `cache_row`).
+// Positions after a slot's pages have no cache row: rows there write nothing (−1), and row 0
+// replaces them in lists of own rows (see `cache_row`).
 //
-// A request whose slot is `dummy_slot` is padding: all its rows see nothing and write nothing (write = −1). So do the
-// rows of beams that do not exist. Of the dummy slot only root is read, as a valid placeholder token.
+// A request whose slot is `dummy_slot` is padding: all its rows see nothing and write nothing
+// (write = −1). So do the rows of beams that do not exist. Of the dummy slot only root is read, as
+// a valid placeholder token.
 //
-// Every kernel but decode_begin has one block per request. `row_*` describe the rows of the next pass (see
-// attention.cu). If `group_own` is given, they also list the own rows of a request once each, as own_rows.cu does (see
-// there for the layout).
+// Every kernel but decode_begin has one block per request. `row_*` describe the rows of the next
+// pass (see attention.cu). If `group_own` is given, they also list the own rows of a request once
+// each, as own_rows.cu does (see there for the layout).
 //
-// Only the output of `top_k_rows` is recent: everything else that these kernels read is older than the last draft pass,
-// or than the round, and is read before the previous kernel has ended (see `await_predecessor`: in a pass rotation or
-// attention releases late, and a round is a graph or follows a copy). Instructions are read like data, and none are in
-// any cache at that point: loops that mostly run once are not unrolled.
+// Only the output of `top_k_rows` is recent: everything else that these kernels read is older than
+// the last draft pass, or than the round, and is read before the previous kernel has ended (see
+// `await_predecessor`: in a pass rotation or attention releases late, and a round is a graph or
+// follows a copy). Instructions are read like data, and none are in any cache at that point: loops
+// that mostly run once are not unrolled.
 #include "common.cuh"
 #include "order.cuh"
 #include "nodes.cuh"
@@ -36,12 +41,13 @@
 
 /// Starts the trees of a batch from the best tokens after each root.
 ///
-/// Reads ids and logprobs `[batch, topk]` (best first, `width` of each row count), batch_slot `[batch]`, length
-/// `[slots]`. Writes pool_token, pool_score and pool_parent `[batch, topk + (steps − 1)·topk²]`, beam_place `[batch,
-/// topk]`, and the rows r = b·topk + beam of the first draft pass: token; position = length; write = scratch_base +
-/// b·scratch_rows + beam, where scratch_rows = (steps − 1)·topk; slot; prefix = length; own = the write row alone
-/// (`own_stride` ≥ steps − 1); row_source = b, the row whose state it continues. Own rows of a request: those of its
-/// beams, in order. Grid batch, 64 threads; steps ≥ 2, topk ≤ 64.
+/// Reads ids and logprobs `[batch, topk]` (best first, `width` of each row count), batch_slot
+/// `[batch]`, length `[slots]`. Writes pool_token, pool_score and pool_parent
+/// `[batch, topk + (steps − 1)·topk²]`, beam_place `[batch, topk]`, and the rows r = b·topk + beam
+/// of the first draft pass: token; position = length; write = scratch_base + b·scratch_rows + beam,
+/// where scratch_rows = (steps − 1)·topk; slot; prefix = length; own = the write row alone
+/// (`own_stride` ≥ steps − 1); row_source = b, the row whose state it continues. Own rows of a
+/// request: those of its beams, in order. Grid batch, 64 threads; steps ≥ 2, topk ≤ 64.
 extern "C" __global__ void __launch_bounds__(64)
     draft_begin(int* pool_token, float* pool_score, int* pool_parent, int* beam_place, const int* ids,
                 const float* logprobs, const int* batch_slot, const int* length, int steps, int topk, int width,
@@ -81,7 +87,8 @@ extern "C" __global__ void __launch_bounds__(64)
   if (beam == 0) group_own_count[request] = beams;
 }
 
-/// The beams from which a step's proposals come, in shared memory: their places in the pool (−1 for none) and scores.
+/// The beams from which a step's proposals come, in shared memory: their places in the pool (−1 for
+/// none) and scores.
 struct Beams {
   int place[MOST_BEAMS];
   float score[MOST_BEAMS];
@@ -95,8 +102,8 @@ __device__ __forceinline__ void read_beams(Beams& beams, const int* beam_place, 
   beams.score[beam] = place >= 0 ? bits_float((u32)load_fresh((const int*)pool_score + place)) : absent();
 }
 
-/// Writes a proposal of a step to the pool, whose part for this step begins at `pool_*`. Returns its key for choosing
-/// the best: 0 if it does not exist.
+/// Writes a proposal of a step to the pool, whose part for this step begins at `pool_*`. Returns
+/// its key for choosing the best: 0 if it does not exist.
 __device__ __forceinline__ u64 take_proposal(int at, int* pool_token, float* pool_score, int* pool_parent,
                                              const Beams& beams, const int* ids, const float* logprobs, int topk,
                                              int width, int& token) {
@@ -110,15 +117,18 @@ __device__ __forceinline__ u64 take_proposal(int at, int* pool_token, float* poo
   return exists ? composite(score, (u32)at) : 0;
 }
 
-/// Processes the proposals of draft pass `step` (1 ≤ step ≤ steps − 2) and chooses the beams of the next.
+/// Processes the proposals of draft pass `step` (1 ≤ step ≤ steps − 2) and chooses the beams of the
+/// next.
 ///
-/// Reads ids and logprobs `[batch·topk, topk]`, batch_slot, length, and the pool, beam_place and row_own as
-/// `draft_begin` or the previous step left them. Writes all of these, and the rows of draft pass step + 1: as
-/// `draft_begin`, but position = length + step, write = scratch_base + b·scratch_rows + step·topk + beam, own = the
-/// write rows of the beam's path, its own last, row_source = b·topk + the beam of this pass that it continues. Own rows
-/// of a request: those on the path of any beam, in ascending order. Grid batch, 256 threads; topk ≤ 64. Dynamic shared
-/// memory: 8 bytes per proposal; if there are more than 256, also Selection and 8 bytes for each of topk · (1 + 4 ·
-/// turns), turns being ceil(proposals / 256); then 4 bytes for each of 3 · (step + 1) · topk.
+/// Reads ids and logprobs `[batch·topk, topk]`, batch_slot, length, and the pool, beam_place and
+/// row_own as `draft_begin` or the previous step left them. Writes all of these, and the rows of
+/// draft pass step + 1: as `draft_begin`, but position = length + step, write = scratch_base +
+/// b·scratch_rows + step·topk + beam, own = the write rows of the beam's path, its own last,
+/// row_source = b·topk + the beam of this pass that it continues. Own rows of a request: those on
+/// the path of any beam, in ascending order. Grid batch, 256 threads; topk ≤ 64. Dynamic shared
+/// memory: 8 bytes per proposal; if there are more than 256, also Selection and 8 bytes for each of
+/// topk · (1 + 4 · turns), turns being ceil(proposals / 256); then 4 bytes for each of 3 ·
+/// (step + 1) · topk.
 extern "C" __global__ void __launch_bounds__(256)
     draft_expand(int* pool_token, float* pool_score, int* pool_parent, int* beam_place, const int* ids,
                  const float* logprobs, const int* batch_slot, const int* length, int step, int steps, int topk,
@@ -134,8 +144,8 @@ extern "C" __global__ void __launch_bounds__(256)
   u64* keys = (u64*)dynamic;
   Selection* selection = (Selection*)(keys + proposals);
   u64 *best = (u64*)(selection + 1), *candidate = best + topk;
-  // Scratch rows of the old beams' paths, [topk, step]; whether a scratch row is on a new beam's path, and its index
-  // there.
+  // Scratch rows of the old beams' paths, [topk, step]; whether a scratch row is on a new beam's
+  // path, and its index there.
   int* ways = (int*)(turns > 1 ? candidate + SELECT_GROUP * turns * topk : keys + proposals);
   int *on_way = ways + seen, *place = on_way + seen;
   u64 pool = (u64)request * (topk + (steps - 1) * proposals);
@@ -246,19 +256,21 @@ extern "C" __global__ void __launch_bounds__(256)
   for (; word < (found + 31) / 32; word++, bits = 0) mask[word] = bits;
 }
 
-/// Processes the proposals of the last draft step, keeps the best of the pool as a tree, and lays out the rows that the
-/// target verifies.
+/// Processes the proposals of the last draft step, keeps the best of the pool as a tree, and lays
+/// out the rows that the target verifies.
 ///
-/// Reads ids and logprobs `[batch·topk, topk]` of the last step (`[batch, topk]` if steps = 1), the pool and beam_place
-/// (if steps > 1), batch_slot, length and root `[slots]`, page_table `[slots, table_width]`. Writes node_token,
-/// node_parent (−1 for the root), node_depth, node_score (0 for the root) `[batch, nodes]`, and the rows r = b·nodes +
-/// n: token; position = length + depth; write = the cache row of position length + n; slot; prefix = length; own = the
-/// write rows of the path from the root to n, its own last (`own_stride` ≥ steps + 1), own_count = depth + 1;
-/// row_sample_position = length + depth + 1, the position of the token that follows. Own rows of a request: those of
-/// its nodes, in order. group_prefix `[batch]` is each request's length (null: not written). output_place advances, see
-/// `next_output`. If there are fewer candidates than nodes − 1, the rest are copies of the root (parent −1, depth 0,
-/// score −∞) that see themselves alone after the prefix, and that no walk reaches. Padding requests: prefix and
-/// own_count 0. Grid batch, 256 threads, 4 bytes of shared memory per place of the pool; 2 ≤ nodes ≤ 128, any depth.
+/// Reads ids and logprobs `[batch·topk, topk]` of the last step (`[batch, topk]` if steps = 1), the
+/// pool and beam_place (if steps > 1), batch_slot, length and root `[slots]`, page_table
+/// `[slots, table_width]`. Writes node_token, node_parent (−1 for the root), node_depth, node_score
+/// (0 for the root) `[batch, nodes]`, and the rows r = b·nodes + n: token; position = length +
+/// depth; write = the cache row of position length + n; slot; prefix = length; own = the write rows
+/// of the path from the root to n, its own last (`own_stride` ≥ steps + 1), own_count = depth + 1;
+/// row_sample_position = length + depth + 1, the position of the token that follows. Own rows of a
+/// request: those of its nodes, in order. group_prefix `[batch]` is each request's length (null:
+/// not written). output_place advances, see `next_output`. If there are fewer candidates than nodes
+/// − 1, the rest are copies of the root (parent −1, depth 0, score −∞) that see themselves alone
+/// after the prefix, and that no walk reaches. Padding requests: prefix and own_count 0. Grid
+/// batch, 256 threads, 4 bytes of shared memory per place of the pool; 2 ≤ nodes ≤ 128, any depth.
 extern "C" __global__ void __launch_bounds__(256)
     draft_finish(int* pool_token, float* pool_score, int* pool_parent, const int* beam_place, const int* ids,
                  const float* logprobs, const int* batch_slot, const int* length, const int* root, const int* page_table,
@@ -279,7 +291,8 @@ extern "C" __global__ void __launch_bounds__(256)
   bool runs = slot != dummy_slot;
   int start = runs ? load_fresh(length + slot) : 0, node = thread, token = load_fresh(root + slot);
   if (node < nodes) writes[node] = runs ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
-  // The proposals of the last step continue its beams: with one step the root, whose place is not used.
+  // The proposals of the last step continue its beams: with one step the root, whose place is not
+  // used.
   int width_of_step = steps == 1 ? topk : topk * topk, first = places - width_of_step;
   if (steps > 1) {
     read_beams(beams, beam_place + request * topk, pool_score, topk);
@@ -328,10 +341,11 @@ extern "C" __global__ void __launch_bounds__(256)
 
 /// The rows of a round without speculation: r = b, a tree of the root alone, as a causal row.
 ///
-/// Reads batch_slot, length, root and page_table; writes the nodes as `draft_finish` with nodes = 1, and the rows:
-/// token = root; position = length; write = the cache row of that position; slot; prefix = length + 1; own_count 0;
-/// row_sample_position = length + 1; group_prefix = length (null: not written); output_place as there. Padding
-/// requests: prefix 0. Grid ceil(batch / 64), 64 threads.
+/// Reads batch_slot, length, root and page_table; writes the nodes as `draft_finish` with nodes =
+/// 1, and the rows: token = root; position = length; write = the cache row of that position; slot;
+/// prefix = length + 1; own_count 0; row_sample_position = length + 1; group_prefix = length (null:
+/// not written); output_place as there. Padding requests: prefix 0. Grid ceil(batch / 64), 64
+/// threads.
 extern "C" __global__ void __launch_bounds__(64)
     decode_begin(const int* batch_slot, const int* length, const int* root, const int* page_table, int table_width,
                  int page_size, int batch, int dummy_slot, int* node_token, int* node_parent, int* node_depth,
@@ -359,11 +373,12 @@ extern "C" __global__ void __launch_bounds__(64)
 
 /// Lays out the rows with which the target verifies trees that the host has drafted.
 ///
-/// Reads given_token and given_parent `[batch, nodes]`, parents before their children; those of node 0, the root, are
-/// not used. A node whose parent does not come before it, or that is deeper than `steps`, does not exist, and neither do
-/// the nodes below it. Reads batch_slot, length, root and page_table; writes the nodes and the rows as draft_finish does:
-/// see there. Nodes that do not exist are copies of the root, as there. The score of a node is −depth. Padding requests
-/// have a root only. Grid batch, 128 threads; 2 ≤ nodes ≤ 128.
+/// Reads given_token and given_parent `[batch, nodes]`, parents before their children; those of
+/// node 0, the root, are not used. A node whose parent does not come before it, or that is deeper
+/// than `steps`, does not exist, and neither do the nodes below it. Reads batch_slot, length, root
+/// and page_table; writes the nodes and the rows as draft_finish does: see there. Nodes that do not
+/// exist are copies of the root, as there. The score of a node is −depth. Padding requests have a
+/// root only. Grid batch, 128 threads; 2 ≤ nodes ≤ 128.
 extern "C" __global__ void __launch_bounds__(MOST_NODES)
     host_trees(const int* given_token, const int* given_parent, const int* batch_slot, const int* length,
                const int* root, const int* page_table, int table_width, int page_size, int steps, int nodes,

@@ -9,7 +9,8 @@ struct Turns {
   int rotated, interleaved;
 };
 
-/// Rotates a pair of the rotary part of a head, at the position of a row: from `from` to `to`, which may be the same.
+/// Rotates a pair of the rotary part of a head, at the position of a row: from `from` to `to`,
+/// which may be the same.
 __device__ __forceinline__ void turn_pair(const T* from, T* to, int pair, int row, const Turns& turns) {
   int half = turns.rotated / 2, at = min(max(turns.position[row], 0), turns.positions - 1);
   int low = turns.interleaved ? 2 * pair : pair, high = turns.interleaved ? 2 * pair + 1 : pair + half;
@@ -20,8 +21,9 @@ __device__ __forceinline__ void turn_pair(const T* from, T* to, int pair, int ro
   to[high] = from_float(multiply_add(b, turn.x, a * turn.y));
 }
 
-/// Rotates the rotary part of a head of some rows, in block (·, 0, ·): from after its first `inputs` values, in rows
-/// `x_stride` apart, to after its first `outputs`, in rows `y_stride` apart. `x` and `y` point to the head.
+/// Rotates the rotary part of a head of some rows, in block (·, 0, ·): from after its first
+/// `inputs` values, in rows `x_stride` apart, to after its first `outputs`, in rows `y_stride`
+/// apart. `x` and `y` point to the head.
 __device__ __forceinline__ void turn_rows(const T* x, int x_stride, int inputs, T* y, int y_stride, int outputs,
                                           const Turns& turns, int first, int behind) {
   int half = turns.rotated / 2;

@@ -1,4 +1,5 @@
-// Division of layers of many rows among blocks (linear_wide_fp8.cu, linear_products.cu). Included after weights.cuh.
+// Division of layers of many rows among blocks (linear_wide_fp8.cu, linear_products.cu). Included
+// after weights.cuh.
 #pragma once
 
 /// A unit of work: outputs of some rows, over a part of the inputs.

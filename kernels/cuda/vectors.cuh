@@ -4,8 +4,8 @@
 // Elements per 16-byte access.
 #define VECTOR (16 / (int)sizeof(T))
 
-/// 16 bytes of T as floats. Separate from the load where something else is loaded too: the compiler waits for a load at
-/// a branch if it unpacks it before that.
+/// 16 bytes of T as floats. Separate from the load where something else is loaded too: the compiler
+/// waits for a load at a branch if it unpacks it before that.
 __device__ __forceinline__ void unpack_vector(uint4 raw, float values[VECTOR]) {
   const u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
 #ifdef T_PAIRS
@@ -66,8 +66,9 @@ __device__ __forceinline__ float4 operator+(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/// The sum of four consecutive elements of a row that a linear layer has left in at most MOST parts, float `[count,
-/// rows, width]`. `at` points to them in the first part; `part` is the number of elements of a part.
+/// The sum of four consecutive elements of a row that a linear layer has left in at most MOST
+/// parts, float `[count, rows, width]`. `at` points to them in the first part; `part` is the number
+/// of elements of a part.
 template <int MOST = MOST_PARTS>
 __device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part) {
   // All loads are in flight before the first is added.
@@ -76,8 +77,8 @@ __device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part
   for (int p = 0; p < MOST; p++) four[p] = load_if(p < count, (const float4*)(at + p * part));
 #pragma unroll
   for (int p = 0; p < MOST; p++) {
-    // Adding the zeros after the last would be equally correct, but GCC 12 vectorizes that to a wrong sum in the
-    // emulator.
+    // Adding the zeros after the last would be equally correct, but GCC 12 vectorizes that to a
+    // wrong sum in the emulator.
     if (p < count) sum = sum + four[p];
   }
   return sum;

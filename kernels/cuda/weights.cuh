@@ -1,23 +1,26 @@
-// The type of the weights that streaming kernels read: T, or with -DW_FP8 FP8 (e4m3) times float scales.
+// The type of the weights that streaming kernels read: T, or with -DW_FP8 FP8 (e4m3) times float
+// scales.
 //
-// FP8 is converted exactly between shared memory and the products: each number is representable in T. Scales multiply
-// sums of 128 inputs, which share a scale; if a row has one scale for all of its inputs, it is the same every time.
+// FP8 is converted exactly between shared memory and the products: each number is representable in
+// T. Scales multiply sums of 128 inputs, which share a scale; if a row has one scale for all of its
+// inputs, it is the same every time.
 //
-// In memory each 16 numbers of a row are in the order in which a lane needs them (`fp8_order` of the host): word i of
-// four has inputs 2i + 8, 2i, 2i + 9 and 2i + 1, so that its odd bytes are one word of a left factor, and its even
-// bytes another.
+// In memory each 16 numbers of a row are in the order in which a lane needs them (`fp8_order` of
+// the host): word i of four has inputs 2i + 8, 2i, 2i + 9 and 2i + 1, so that its odd bytes are one
+// word of a left factor, and its even bytes another.
 #pragma once
 #include "e4m3.cuh"
 
 #ifdef W_FP8
 typedef unsigned char W;
-/// Blocks per multiprocessor for which kernels of few rows leave registers: conversions need some more.
+/// Blocks per multiprocessor for which kernels of few rows leave registers: conversions need some
+/// more.
 #define W_BESIDE 3
 /// Inputs of a stage of a ring, and of 16 bytes of weights.
 #define PIECE 128
 #define W_CHUNK 16
-/// `w_scales` has `w_columns` scales per group of rows of weights: row r has those of group r >> w_shift, one for each
-/// 128 inputs, or a single one.
+/// `w_scales` has `w_columns` scales per group of rows of weights: row r has those of group r >>
+/// w_shift, one for each 128 inputs, or a single one.
 #define W_PARAMETERS , const float *w_scales, int w_shift, int w_columns
 #define W_ARGUMENTS , w_scales, w_shift, w_columns
 /// Inputs that share a scale.
@@ -29,13 +32,15 @@ __device__ __forceinline__ void decode(u32& odd, u32& even, u32 four) {
   even = even_bytes(four);
 }
 
-/// A left factor of 16 rows and 16 inputs, from a lane's four numbers of a low row and of a high one in memory order.
+/// A left factor of 16 rows and 16 inputs, from a lane's four numbers of a low row and of a high
+/// one in memory order.
 __device__ __forceinline__ void convert(u32 (&a)[4], u32 low_row, u32 high_row) {
   decode(a[0], a[2], low_row);
   decode(a[1], a[3], high_row);
 }
 
-/// Left factors of 16 rows of weights, rows of BYTES bytes, for the 32 inputs from 16 · `inputs_16` on.
+/// Left factors of 16 rows of weights, rows of BYTES bytes, for the 32 inputs from 16 · `inputs_16`
+/// on.
 template <int BYTES>
 __device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned char* rows, int inputs_16) {
   u32 raw[4];
@@ -51,15 +56,16 @@ __device__ __forceinline__ void load_left(u32 (&a)[2][4], const unsigned char* r
   load_weights_32<BYTES>(a, rows, inputs_16);
 }
 
-/// Sums of products of 16 rows of weights, of which a lane has rows lane / 4 and lane / 4 + 8, scaled every 128 inputs.
+/// Sums of products of 16 rows of weights, of which a lane has rows lane / 4 and lane / 4 + 8,
+/// scaled every 128 inputs.
 template <int TILES>
 struct Scaled {
   float piece[TILES][4], low, high, next_low, next_high;
   const float *low_from, *high_from;
   int step;
 
-  /// `low_row` and `high_row` are indices into all rows of weights; the sums start at input `begin`, and advance by
-  /// `stride` scale blocks each step.
+  /// `low_row` and `high_row` are indices into all rows of weights; the sums start at input
+  /// `begin`, and advance by `stride` scale blocks each step.
   __device__ __forceinline__ void start(const float* w_scales, int w_shift, int w_columns, int low_row, int high_row, int begin,
                                         int stride) {
     int first = w_columns > 1 ? begin / W_BLOCK : 0;
@@ -91,8 +97,8 @@ struct Scaled {
   }
   /// The accumulators of products that are not scaled yet.
   __device__ __forceinline__ float (&of(float (&)[TILES][4], int t))[4] { return piece[t]; }
-  /// Scales them, and adds them to the sums. `of_rows` are the scales of rows for these inputs, or null; a lane has
-  /// rows `first` and the next of each eight, and none after `last` count.
+  /// Scales them, and adds them to the sums. `of_rows` are the scales of rows for these inputs, or
+  /// null; a lane has rows `first` and the next of each eight, and none after `last` count.
   __device__ __forceinline__ void add(float (&sum)[TILES][4], const float* of_rows = nullptr, int first = 0, int last = 0) {
     if (of_rows) {
 #pragma unroll
@@ -114,8 +120,8 @@ struct Scaled {
     low = next_low;
     high = next_high;
   }
-  /// The same with scales of rows that do not lie side by side: `rows` has those of a lane's sums, and of each eight
-  /// rows a lane has the first two.
+  /// The same with scales of rows that do not lie side by side: `rows` has those of a lane's sums,
+  /// and of each eight rows a lane has the first two.
   __device__ __forceinline__ void add_gathered(float (&sum)[TILES][4], const float* of_rows, const int* rows) {
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
@@ -158,8 +164,8 @@ struct Scaled {
 };
 #endif
 
-/// Bytes of a row of weights in a stage (ROW_BYTES) and of a row of x (X_ROW_BYTES), and their numbers of 16-byte
-/// chunks.
+/// Bytes of a row of weights in a stage (ROW_BYTES) and of a row of x (X_ROW_BYTES), and their
+/// numbers of 16-byte chunks.
 #define ROW_BYTES (PIECE * (int)sizeof(W))
 #define W_CHUNKS (PIECE / W_CHUNK)
 #define X_ROW_BYTES (PIECE * 2)

@@ -1,29 +1,31 @@
-// Products of matrices in shared memory by a warp group of 128 threads (Hopper's `wgmma`; no other architecture has
-// it).
+// Products of matrices in shared memory by a warp group of 128 threads (Hopper's `wgmma`; no other
+// architecture has it).
 //
-// A tile in shared memory is rows of 64 elements of T (128 bytes) without gaps, aligned to 1,024 bytes, with the
-// 16-byte chunks of a row swizzled by it (`chunk ^ row % 8`). Four products of 16 inputs each cover such a tile. The
-// threads that wrote it have fenced (`fence_for_products`) before the barrier that precedes the products.
+// A tile in shared memory is rows of 64 elements of T (128 bytes) without gaps, aligned to 1,024
+// bytes, with the 16-byte chunks of a row swizzled by it (`chunk ^ row % 8`). Four products of 16
+// inputs each cover such a tile. The threads that wrote it have fenced (`fence_for_products`)
+// before the barrier that precedes the products.
 #pragma once
 
 #ifndef EMULATOR
 
-/// Changes the number of registers per thread of a warp group: some groups give up registers for others. All threads of
-/// the group call it, once.
+/// Changes the number of registers per thread of a warp group: some groups give up registers for
+/// others. All threads of the group call it, once.
 template <int COUNT>
 __device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 template <int COUNT>
 __device__ __forceinline__ void give_up_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
-/// Makes visible to products what this thread has written to shared memory, and what `copy_async_wait` has waited for.
+/// Makes visible to products what this thread has written to shared memory, and what
+/// `copy_async_wait` has waited for.
 __device__ __forceinline__ void fence_for_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// Called before the first product of a group.
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-/// The address of a tile as products take it, in units of 16 bytes. Only the offset within the block counts: in a
-/// cluster the bits above it hold the block's rank. A fixed offset is then a single addition, where converting an
-/// address takes four instructions per product.
+/// The address of a tile as products take it, in units of 16 bytes. Only the offset within the
+/// block counts: in a cluster the bits above it hold the block's rank. A fixed offset is then a
+/// single addition, where converting an address takes four instructions per product.
 struct Place {
   u32 piece;
   __device__ __forceinline__ Place(u32 piece) : piece(piece) {}
@@ -31,8 +33,8 @@ struct Place {
   __device__ __forceinline__ Place operator+(u32 bytes) const { return Place(piece + (bytes >> 4)); }
 };
 
-/// Descriptor of a tile with 1,024 bytes between groups of eight rows, and if it is read transposed, `apart` bytes
-/// between groups of 64 columns.
+/// Descriptor of a tile with 1,024 bytes between groups of eight rows, and if it is read
+/// transposed, `apart` bytes between groups of 64 columns.
 __device__ __forceinline__ u64 tile_descriptor(Place tile, int apart = 16) {
   return (u64)(tile.piece + ((u32)apart >> 4 << 16)) | (u64)(1024 >> 4 | 1 << 30) << 32;
 }
@@ -100,16 +102,18 @@ __device__ __forceinline__ u64 tile_descriptor(Place tile, int apart = 16) {
 #define NAMES_208 NAMES_200 ", %100, %101, %102, %103"
 #define NAMES_216 NAMES_208 ", %104, %105, %106, %107"
 #define NAMES_224 NAMES_216 ", %108, %109, %110, %111"
-/// The instruction for a number of columns; `first` and `second` are the operand numbers of its tiles, after the sums.
+/// The instruction for a number of columns; `first` and `second` are the operand numbers of its
+/// tiles, after the sums.
 #define PRODUCT(columns, first, second)                                                                                 \
   asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
                "k16" PRODUCT_TYPES "{" NAMES_##columns "}, %" #first ", %" #second ", adds, 1, 1, 0, 0;\n}"             \
                : SUMS_##columns                                                                                         \
                : "l"(tile_descriptor(left)), "l"(tile_descriptor(right)))
 
-/// Starts sum += left · rightᵀ: left is 64 rows and right COLUMNS rows of a tile, both with 16 inputs from the address
-/// on. Lane l of warp w of the group holds, for every 8 columns j, row 16 w + l / 4 (sum[4 j] and the next) and row 16
-/// w + l / 4 + 8 (the two after), each at columns 8 j + 2 (l % 4) and the next.
+/// Starts sum += left · rightᵀ: left is 64 rows and right COLUMNS rows of a tile, both with 16
+/// inputs from the address on. Lane l of warp w of the group holds, for every 8 columns j, row 16
+/// w + l / 4 (sum[4 j] and the next) and row 16 w + l / 4 + 8 (the two after), each at columns 8
+/// j + 2 (l % 4) and the next.
 template <int COLUMNS>
 __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], Place left, Place right) {
   static_assert(COLUMNS == 8 || COLUMNS == 16 || COLUMNS == 24 || COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 ||
@@ -127,15 +131,17 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], Place l
   if constexpr (COLUMNS == 224) PRODUCT(224, 112, 113);
 }
 
-/// The instruction for FP8 numbers, with 32 inputs; `third` is the operand number of `adds`, after those of the tiles.
+/// The instruction for FP8 numbers, with 32 inputs; `third` is the operand number of `adds`, after
+/// those of the tiles.
 #define PRODUCT_OF_NUMBERS(columns, first, second, third)                                                               \
   asm volatile("{\n.reg .pred adds;\nsetp.ne.b32 adds, %" #third ", 0;\nwgmma.mma_async.sync.aligned.m64n" #columns     \
                "k32.f32.e4m3.e4m3 {" NAMES_##columns "}, %" #first ", %" #second ", adds, 1, 1;\n}"                     \
                : SUMS_##columns                                                                                         \
                : "l"(tile_descriptor(left)), "l"(tile_descriptor(right)), "r"(adds))
 
-/// As `product_start` for tiles of rows of 128 FP8 numbers (e4m3): 32 inputs from the addresses on. If `adds` is 0 the
-/// sum starts at 0. These sums have fewer bits than floats: they are to be short.
+/// As `product_start` for tiles of rows of 128 FP8 numbers (e4m3): 32 inputs from the addresses on.
+/// If `adds` is 0 the sum starts at 0. These sums have fewer bits than floats: they are to be
+/// short.
 template <int COLUMNS>
 __device__ __forceinline__ void product_of_numbers_start(float (&sum)[COLUMNS / 2], Place left, Place right, int adds) {
   static_assert(COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 112 || COLUMNS == 128, "others are not needed");
@@ -146,8 +152,8 @@ __device__ __forceinline__ void product_of_numbers_start(float (&sum)[COLUMNS / 
   if constexpr (COLUMNS == 128) PRODUCT_OF_NUMBERS(128, 64, 65, 66);
 }
 
-/// The instruction with a left factor from registers; `a` to `d` are its operand numbers, `tile` that of the right
-/// factor, given by `descriptor`, and `turned` is 1 if that is transposed.
+/// The instruction with a left factor from registers; `a` to `d` are its operand numbers, `tile`
+/// that of the right factor, given by `descriptor`, and `turned` is 1 if that is transposed.
 #define PRODUCT_OF_REGISTERS(columns, a, b, c, d, tile, turned, descriptor)                                                                 \
   asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
                "k16" PRODUCT_TYPES "{" NAMES_##columns "}, {%" #a ", %" #b ", %" #c ", %" #d "}, %" #tile               \
@@ -155,9 +161,9 @@ __device__ __forceinline__ void product_of_numbers_start(float (&sum)[COLUMNS / 
                : SUMS_##columns                                                                                         \
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(descriptor))
 
-/// Starts sum += left · right: left is 64 rows of 16 inputs, laid out in lanes as an operand of `mma_16816`; right is
-/// 16 rows of a tile, one per input, with 64 columns of the result each; further columns are in tiles `apart` bytes
-/// later. Sums as in `product_start`.
+/// Starts sum += left · right: left is 64 rows of 16 inputs, laid out in lanes as an operand of
+/// `mma_16816`; right is 16 rows of a tile, one per input, with 64 columns of the result each;
+/// further columns are in tiles `apart` bytes later. Sums as in `product_start`.
 template <int COLUMNS>
 __device__ __forceinline__ void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right,
                                                            int apart) {
@@ -176,7 +182,8 @@ __device__ __forceinline__ void product_with_registers_start(float (&sum)[COLUMN
 }
 __device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-/// Waits for all products except those of the last PENDING committed groups; the sums of these must not be used yet.
+/// Waits for all products except those of the last PENDING committed groups; the sums of these must
+/// not be used yet.
 template <int PENDING>
 __device__ __forceinline__ void products_wait_but() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");

@@ -1,11 +1,12 @@
 //! Times rotation and attention in the layers of a pass that verifies trees.
 //!
-//! `attention_time cuda:0` runs on a GPU, `attention_time emulator` checks with tiny sizes that it runs at all; numbers
-//! after the device select cases, `context=700` sets the number of positions (default: 570), `head_dim=64` the head
-//! size, `kv=fp8_e4m3` a cache in FP8. Shapes are those of Llama-3.1-8B, or with `head_dim=64` those of Llama-3.2-1B. Each layer has a separate
-//! cache, and the L2 cache is overwritten before each measurement, so that keys come from memory. There is no linear
-//! layer in between, so attention may read early while that of the previous layer still runs: a lower bound of what it
-//! adds to a pass.
+//! `attention_time cuda:0` runs on a GPU, `attention_time emulator` checks with tiny sizes that it
+//! runs at all; numbers after the device select cases, `context=700` sets the number of positions
+//! (default: 570), `head_dim=64` the head size, `kv=fp8_e4m3` a cache in FP8. Shapes are those of
+//! Llama-3.1-8B, or with `head_dim=64` those of Llama-3.2-1B. Each layer has a separate cache, and
+//! the L2 cache is overwritten before each measurement, so that keys come from memory. There is no
+//! linear layer in between, so attention may read early while that of the previous layer still
+//! runs: a lower bound of what it adds to a pass.
 
 use std::{env, error::Error, process::ExitCode};
 
@@ -317,8 +318,8 @@ impl Scene {
     }
 }
 
-/// The path from the root to each node of a tree, the node itself last: a chain, or nodes below random ones of the best
-/// `topk` of the previous depth.
+/// The path from the root to each node of a tree, the node itself last: a chain, or nodes below
+/// random ones of the best `topk` of the previous depth.
 fn ways(numbers: &mut Numbers, nodes: usize, steps: usize, topk: usize) -> Vec<Vec<usize>> {
     let mut ways: Vec<Vec<usize>> = vec![vec![0]];
     for node in 1..nodes {

@@ -1,9 +1,10 @@
-//! How long the experts of a layer take for several numbers of rows, by each of the kernels that compute them: the figures of
-//! `docs/notes/performance/experts.md`.
+//! How long the experts of a layer take for several numbers of rows, by each of the kernels that
+//! compute them: the figures of `docs/notes/performance/experts.md`.
 //!
-//! `cargo run --release -p kernels --example experts_time [cuda:0 | emulator] [ROWS,…] [SHAPE,…]`, with shapes such as `qwen3-30b-a3b`,
-//! `qwen3-235b-a22b/4` (a quarter of each expert, as one of four GPUs has it) and with `:fp8` after the name for blocks in FP8. Each row
-//! chooses among the experts at random and evenly. The emulator runs one small shape.
+//! `cargo run --release -p kernels --example experts_time [cuda:0 | emulator] [ROWS,…] [SHAPE,…]`,
+//! with shapes such as `qwen3-30b-a3b`, `qwen3-235b-a22b/4` (a quarter of each expert, as one of
+//! four GPUs has it) and with `:fp8` after the name for blocks in FP8. Each row chooses among the
+//! experts at random and evenly. The emulator runs one small shape.
 
 mod timing;
 
@@ -21,7 +22,8 @@ use kernels::{
 const ELEMENT: Element = Element::BF16;
 /// Runs of a graph of [`LAYERS`]; the median is printed.
 const RUNS: usize = 9;
-/// Layers of a graph, each with its own weights where they fit, so that none are left in the second-level cache.
+/// Layers of a graph, each with its own weights where they fit, so that none are left in the
+/// second-level cache.
 const LAYERS: usize = 12;
 
 /// Weights of a layer.

@@ -1,11 +1,12 @@
-//! Times latent attention in the layers of a pass, with DeepSeek-V3's sizes: attention over the latent plane alone, and
-//! with the per-head products around it.
+//! Times latent attention in the layers of a pass, with DeepSeek-V3's sizes: attention over the
+//! latent plane alone, and with the per-head products around it.
 //!
-//! `latent_time cuda:0` runs on a GPU, `latent_time emulator` checks with tiny sizes that it runs at all; `context=700`
-//! sets the number of positions (default: 4,096), `splits=16` uses the number of splits of batch-invariant mode. Each
-//! layer has a separate cache, and the L2 cache is overwritten before each measurement. Next to the times are the bytes
-//! of the cache that attention reads, counted once, and its operations. Then follow chunks of prompts over expanded
-//! keys and values, if there is a kernel for that.
+//! `latent_time cuda:0` runs on a GPU, `latent_time emulator` checks with tiny sizes that it runs
+//! at all; `context=700` sets the number of positions (default: 4,096), `splits=16` uses the number
+//! of splits of batch-invariant mode. Each layer has a separate cache, and the L2 cache is
+//! overwritten before each measurement. Next to the times are the bytes of the cache that attention
+//! reads, counted once, and its operations. Then follow chunks of prompts over expanded keys and
+//! values, if there is a kernel for that.
 
 use std::{env, error::Error, process::ExitCode};
 
@@ -121,7 +122,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Median microseconds of a chunk of a prompt over the expanded keys and values of all heads, which already exist.
+/// Median microseconds of a chunk of a prompt over the expanded keys and values of all heads, which
+/// already exist.
 fn prompt_time(kernels: &Kernels, sizes: Sizes, start: usize, rows: usize) -> Result<f64, DeviceError> {
     let (device, dims, element) = (kernels.device(), sizes.dims, kernels.element().bytes());
     let random = |values: usize, seed| {

@@ -1,12 +1,15 @@
-//! Times the linear layers and norms of a model of a published shape as one captured graph: with the streaming kernels,
-//! with warp groups and with the device's library, for several numbers of rows. Source of the figures in
-//! `docs/notes/performance.md`, and of those of FP8 in `docs/notes/performance/fp8.md`.
+//! Times the linear layers and norms of a model of a published shape as one captured graph: with
+//! the streaming kernels, with warp groups and with the device's library, for several numbers of
+//! rows. Source of the figures in `docs/notes/performance.md`, and of those of FP8 in
+//! `docs/notes/performance/fp8.md`.
 //!
-//! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…] [llama-3.1-8b | llama-3.2-1b,…]
-//! [SECONDS]`; the emulator runs one small layer. `llama-3.1-8b/head` is the product with the vocabulary alone; with
-//! `/fp8` layers have FP8 weights with a scale per output, with `/fp8-blocks` per block, which are dequantised for the
-//! library. With `/fp8-products` and `/fp8-blocks-products` rows are in FP8 too, and the relative differences of one
-//! layer's result from that of the streaming kernels are printed. With SECONDS each variant runs for that time and prints when it starts and ends, for
+//! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…]
+//! [llama-3.1-8b | llama-3.2-1b,…] [SECONDS]`; the emulator runs one small layer.
+//! `llama-3.1-8b/head` is the product with the vocabulary alone; with `/fp8` layers have FP8
+//! weights with a scale per output, with `/fp8-blocks` per block, which are dequantised for the
+//! library. With `/fp8-products` and `/fp8-blocks-products` rows are in FP8 too, and the relative
+//! differences of one layer's result from that of the streaming kernels are printed. With SECONDS
+//! each variant runs for that time and prints when it starts and ends, for
 //! `docs/notes/performance/energy_of.py`, which reports the energy that the GPU used meanwhile.
 
 #[path = "linear_time/products.rs"]
@@ -450,7 +453,8 @@ impl Model {
         run(head, logits, x, [hidden, vocabulary], &self.head)
     }
 
-    /// The norm after a layer; returns the pending scale of its rows, if that is left to the next layer.
+    /// The norm after a layer; returns the pending scale of its rows, if that is left to the next
+    /// layer.
     fn norm<'a>(&self, work: &'a Work, add: Added<'_>, by_wide: bool) -> Result<Option<Unscaled<'a>>, DeviceError> {
         let norm = self.norm_of(work, add);
         match self.kernels.suits_unscaled(work.rows, self.shape.hidden, by_wide) {

@@ -1,8 +1,8 @@
 //! Times sums over the GPUs of a group: our own kernel in a graph and outside of one, and NCCL.
 //!
-//! `ranks_time cuda:0 2` uses two GPUs starting from cuda:0, `ranks_time emulator 2` checks that it runs at all. A
-//! figure is the time per sum of many consecutive ones: a few rows as in a decode round, hundreds as in a prompt.
-//! Elements are bfloat16.
+//! `ranks_time cuda:0 2` uses two GPUs starting from cuda:0, `ranks_time emulator 2` checks that it
+//! runs at all. A figure is the time per sum of many consecutive ones: a few rows as in a decode
+//! round, hundreds as in a prompt. Elements are bfloat16.
 
 use std::{env, error::Error, process::ExitCode, sync::Barrier};
 

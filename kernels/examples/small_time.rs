@@ -1,9 +1,9 @@
 //! Times the small kernels between the large ones: norms, choices, trees.
 //!
-//! `small_time cuda:0` runs on a GPU, `small_time emulator` checks that it runs at all; words after the device select
-//! cases by the start of their names. Each kernel runs many times in one graph, each run after the previous one, so
-//! that a figure is what the kernel adds to a pass when nothing else runs. Shapes are those of Llama-3.1-8B with its
-//! EAGLE-3 head.
+//! `small_time cuda:0` runs on a GPU, `small_time emulator` checks that it runs at all; words after
+//! the device select cases by the start of their names. Each kernel runs many times in one graph,
+//! each run after the previous one, so that a figure is what the kernel adds to a pass when nothing
+//! else runs. Shapes are those of Llama-3.1-8B with its EAGLE-3 head.
 
 use std::{env, error::Error, process::ExitCode};
 

@@ -1,5 +1,5 @@
-//! Compares each kernel with its CPU reference, for `spectune selftest` and for the tests that run the kernels in the
-//! emulator.
+//! Compares each kernel with its CPU reference, for `spectune selftest` and for the tests that run
+//! the kernels in the emulator.
 
 mod accept;
 mod ahead;

@@ -1,10 +1,11 @@
 //! A device that runs kernels: memory, compiled kernels, launches, graphs and events on one stream.
 //!
-//! There are two kinds: a CUDA GPU, and an emulator that compiles the same kernels with the host's C++ compiler and
-//! runs every CUDA thread as a fiber. The emulator is for tests, so that kernels can be checked on any machine.
+//! There are two kinds: a CUDA GPU, and an emulator that compiles the same kernels with the host's
+//! C++ compiler and runs every CUDA thread as a fiber. The emulator is for tests, so that kernels
+//! can be checked on any machine.
 //!
-//! Addresses are plain numbers, and a launch trusts its arguments as CUDA does. So only the functions in
-//! [`crate::launch`], which check the lengths of their operands, launch kernels.
+//! Addresses are plain numbers, and a launch trusts its arguments as CUDA does. So only the
+//! functions in [`crate::launch`], which check the lengths of their operands, launch kernels.
 
 mod buffer;
 mod cache;
@@ -120,8 +121,8 @@ pub struct Matrix<'a> {
 pub enum Tile {
     /// This number of consecutive rows.
     Rows(usize),
-    /// This number, a multiple of 16: eight rows of the upper half of the matrix, the corresponding eight of the lower
-    /// half, the next eight of the upper half, and so on.
+    /// This number, a multiple of 16: eight rows of the upper half of the matrix, the corresponding
+    /// eight of the lower half, the next eight of the upper half, and so on.
     OfHalves(usize),
 }
 
@@ -182,8 +183,8 @@ impl Device {
         Self(Arc::new(Inner { driver, properties, kernels: Mutex::default(), captures, waits }))
     }
 
-    /// Clocks, power, throttling and other processes, as the driver's management library reports them now. `None`
-    /// without that library, and for the emulator.
+    /// Clocks, power, throttling and other processes, as the driver's management library reports
+    /// them now. `None` without that library, and for the emulator.
     pub fn state(&self) -> Option<GpuState> {
         self.0.driver.state()
     }
@@ -290,19 +291,21 @@ impl Device {
         unsafe { self.0.driver.copy(to.address(), from.address(), from.bytes()) }
     }
 
-    /// Starts a copy from a range (in bytes) of page-locked memory, in order with the stream, and returns at once. The
-    /// range must not change until the stream has passed the copy.
+    /// Starts a copy from a range (in bytes) of page-locked memory, in order with the stream, and
+    /// returns at once. The range must not change until the stream has passed the copy.
     ///
     /// # Errors
     /// When the ranges do not fit, or the device fails.
     pub fn write_async(&self, to: Slice<'_>, from: &HostBuffer, range: Range<usize>) -> Result<(), DeviceError> {
         to.check(range.len())?;
         from.check(range.end)?;
-        // SAFETY: both are live and long enough; host buffers outlive the device's work since dropping one waits for it.
+        // SAFETY: both are live and long enough; host buffers outlive the device's work since
+        // dropping one waits for it.
         unsafe { self.0.driver.write_async(to.address(), from.address().add(range.start), range.len()) }
     }
 
-    /// Starts a copy to page-locked memory, at offset `start` in bytes, in order with the stream, and returns at once.
+    /// Starts a copy to page-locked memory, at offset `start` in bytes, in order with the stream,
+    /// and returns at once.
     ///
     /// # Errors
     /// As [`write_async`](Self::write_async).
@@ -341,18 +344,20 @@ impl Device {
     /// When the device rejects the geometry, or has failed.
     ///
     /// # Safety
-    /// The arguments must have the types of the kernel's parameters, and point to memory as large as the kernel
-    /// accesses.
+    /// The arguments must have the types of the kernel's parameters, and point to memory as large
+    /// as the kernel accesses.
     pub unsafe fn launch(&self, kernel: &Kernel, geometry: Geometry, arguments: &[Arg]) -> Result<(), DeviceError> {
         // SAFETY: the caller's promise.
         unsafe { self.0.driver.launch(kernel.0.as_ref(), geometry, arguments) }
     }
 
-    /// Cuts a matrix into tiles of 64 columns, for kernels that copy them with the copy engine (`bulk.cuh`).
+    /// Cuts a matrix into tiles of 64 columns, for kernels that copy them with the copy engine
+    /// (`bulk.cuh`).
     ///
     /// # Errors
-    /// When the buffer is too short, the matrix is not in whole 16-byte accesses, a tile has more than 256 rows or rows
-    /// that the matrix does not have in both halves, or the device has no copy engine.
+    /// When the buffer is too short, the matrix is not in whole 16-byte accesses, a tile has more
+    /// than 256 rows or rows that the matrix does not have in both halves, or the device has no
+    /// copy engine.
     pub fn tiles(&self, matrix: Matrix<'_>, tile: Tile) -> Result<Tiles, DeviceError> {
         let Matrix { at, rows, columns, stride } = matrix;
         let whole = at.address().is_multiple_of(16) && stride.is_multiple_of(8);
@@ -378,9 +383,9 @@ impl Device {
         }
     }
 
-    /// Number of clusters of such a launch that run at the same time: fewer than the total capacity allows, since the
-    /// multiprocessors of a cluster are in the same group (GPC), and not every group has a multiple of the cluster
-    /// size.
+    /// Number of clusters of such a launch that run at the same time: fewer than the total capacity
+    /// allows, since the multiprocessors of a cluster are in the same group (GPC), and not every
+    /// group has a multiple of the cluster size.
     ///
     /// # Errors
     /// When the device rejects the geometry.
@@ -440,7 +445,8 @@ impl Device {
         self.0.driver.synchronize()
     }
 
-    /// How often the host has waited until the device had nothing left to do. Waiting for an [`Event`] does not count.
+    /// How often the host has waited until the device had nothing left to do. Waiting for an
+    /// [`Event`] does not count.
     pub fn waits(&self) -> u64 {
         self.0.waits.load(Ordering::Relaxed)
     }

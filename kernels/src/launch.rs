@@ -1,30 +1,36 @@
-//! Safe launchers of the CUDA kernels, one file for each source in `kernels/cuda`. They check lengths and choose the grid.
+//! Safe launchers of the CUDA kernels, one file for each source in `kernels/cuda`. They check
+//! lengths and choose the grid.
 //!
 //! The comments in a kernel's source define what it computes.
 //!
 //! # Reading before the predecessor has finished
 //!
-//! A kernel may be launched before its predecessor has finished (programmatic dependent launch). By default every kernel calls
-//! `wait_for_predecessor` before it touches memory. A kernel may read earlier only what no kernel writes, counting from the last
-//! kernel that released its successor *after* its own wait (`await_predecessor`, then `release_successor`). Kernels finish in
-//! order, so everything older than that kernel has been written.
+//! A kernel may be launched before its predecessor has finished (programmatic dependent launch). By
+//! default every kernel calls `wait_for_predecessor` before it touches memory. A kernel may read
+//! earlier only what no kernel writes, counting from the last kernel that released its successor
+//! *after* its own wait (`await_predecessor`, then `release_successor`). Kernels finish in order,
+//! so everything older than that kernel has been written.
 //!
-//! - Grouped attention reads ahead: prefixes, pages, own-row lists, and keys and values older than the pass ([`Sees`]).
-//! - Most attention kernels release late, so the next layer's attention may read ahead starting at its qkv layer. This holds
-//!   whether it applies the rotation itself or follows `rotate_and_write`, which then releases at once.
-//! - In the first layer of a pass ([`Ahead`]), and before attention that releases at once (`attention_alone`, `attention_few`),
-//!   `rotate_and_write` releases late instead. Attention that applies the rotation itself does not read ahead there.
-//! - Early reads bypass the L1 cache (`load_fresh`, `copy_async_16`), which may hold older contents. Queries, and what the pass
-//!   itself writes to the cache, are read after the wait.
-//! - The kernels that draft and accept (`tree.cu`, `accept.cu`) read the pool, beams and trees before the wait (older than the
-//!   last pass), and slots, lengths and pages (older than the round). A round is a graph or starts with a copy, and either waits
-//!   for all earlier kernels.
+//! - Grouped attention reads ahead: prefixes, pages, own-row lists, and keys and values older than
+//!   the pass ([`Sees`]).
+//! - Most attention kernels release late, so the next layer's attention may read ahead starting at
+//!   its qkv layer. This holds whether it applies the rotation itself or follows
+//!   `rotate_and_write`, which then releases at once.
+//! - In the first layer of a pass ([`Ahead`]), and before attention that releases at once
+//!   (`attention_alone`, `attention_few`), `rotate_and_write` releases late instead. Attention that
+//!   applies the rotation itself does not read ahead there.
+//! - Early reads bypass the L1 cache (`load_fresh`, `copy_async_16`), which may hold older
+//!   contents. Queries, and what the pass itself writes to the cache, are read after the wait.
+//! - The kernels that draft and accept (`tree.cu`, `accept.cu`) read the pool, beams and trees
+//!   before the wait (older than the last pass), and slots, lengths and pages (older than the
+//!   round). A round is a graph or starts with a copy, and either waits for all earlier kernels.
 //!
 //! # Small kernels
 //!
-//! For a small kernel, instruction fetch dominates: after a large layer its code comes from memory. Small kernels therefore
-//! unroll only loads that must be in flight together, and declare in `__launch_bounds__` how many blocks should fit on a
-//! multiprocessor. Otherwise the compiler saves registers for more blocks and serialises the loads.
+//! For a small kernel, instruction fetch dominates: after a large layer its code comes from memory.
+//! Small kernels therefore unroll only loads that must be in flight together, and declare in
+//! `__launch_bounds__` how many blocks should fit on a multiprocessor. Otherwise the compiler saves
+//! registers for more blocks and serialises the loads.
 
 mod accept;
 mod ahead;
@@ -102,7 +108,8 @@ use std::{
 
 use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelFile, Properties, Slice};
 
-/// All kernel files for an element type and some head sizes on a device, each with its compiler options.
+/// All kernel files for an element type and some head sizes on a device, each with its compiler
+/// options.
 pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
     let linear = if element == Element::F32 { linear::FLOAT_FILE } else { linear::FILE };
     let mut files = vec![(elementwise::FILE, vec![element.option()]), (linear, linear::options(element, properties))];
@@ -216,7 +223,8 @@ pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) 
     linear.into_iter().chain(experts).map(of_fp8).chain(others).chain(wide).collect()
 }
 
-/// Additional files for products in FP8, beyond [`fp8_files`]: of linear layers, and of experts if `with_experts`.
+/// Additional files for products in FP8, beyond [`fp8_files`]: of linear layers, and of experts if
+/// `with_experts`.
 pub fn product_files(element: Element, properties: &Properties, with_experts: bool) -> Vec<(KernelFile, Vec<String>)> {
     if element == Element::F32 {
         return Vec::new();
@@ -282,7 +290,8 @@ impl Kernels {
         Self { device, element, options: vec![element.option()], clusters: Arc::default() }
     }
 
-    /// The same on another device of the same kind; both share measured cluster counts, so that they launch the same.
+    /// The same on another device of the same kind; both share measured cluster counts, so that
+    /// they launch the same.
     pub fn on(&self, device: Device) -> Self {
         Self { device, ..self.clone() }
     }
@@ -297,7 +306,8 @@ impl Kernels {
         self.element
     }
 
-    /// Number of clusters of `blocks` blocks that run at the same time, with one block per multiprocessor.
+    /// Number of clusters of `blocks` blocks that run at the same time, with one block per
+    /// multiprocessor.
     fn clusters_at_once(&self, blocks: usize) -> Result<usize, DeviceError> {
         let Properties { multiprocessors, shared_bytes, .. } = *self.device.properties();
         if blocks == 1 {

@@ -15,11 +15,11 @@ impl MappedFile {
     /// When the file cannot be opened or mapped (an empty file cannot).
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        // SAFETY: the map is read-only and its lifetime is that of `Mmap`. What remains is that another process may
-        // shrink the file while it is mapped, which ends this process with SIGBUS, as it does every other loader of
-        // safetensors; checkpoints are not changed in place. Bytes that change under us are plain numbers: no value
-        // of them is invalid, and everything that is trusted (offsets, shapes) is copied out of the map and checked
-        // once.
+        // SAFETY: the map is read-only and its lifetime is that of `Mmap`. What remains is that
+        // another process may shrink the file while it is mapped, which ends this process with
+        // SIGBUS, as it does every other loader of safetensors; checkpoints are not changed in
+        // place. Bytes that change under us are plain numbers: no value of them is invalid, and
+        // everything that is trusted (offsets, shapes) is copied out of the map and checked once.
         unsafe { Mmap::map(&file) }.map(Self)
     }
 }

@@ -1,7 +1,7 @@
 //! The definition of each kernel, in f32 on the CPU.
 //!
-//! Matrices are row-major slices. Every function panics on lengths that do not fit its stated shapes: callers validate
-//! external data when they load it.
+//! Matrices are row-major slices. Every function panics on lengths that do not fit its stated
+//! shapes: callers validate external data when they load it.
 
 mod activation;
 mod attention;

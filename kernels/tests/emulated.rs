@@ -1,6 +1,8 @@
-//! Every kernel against its CPU reference, in the emulator: what a GPU would compute, on a machine without one.
+//! Every kernel against its CPU reference, in the emulator: what a GPU would compute, on a machine
+//! without one.
 //!
-//! One test per check and element type. The emulator needs a C++ compiler; without one these tests fail.
+//! One test per check and element type. The emulator needs a C++ compiler; without one these tests
+//! fail.
 
 use kernels::{
     checks::{self, CHECKS, UNTYPED_CHECKS},

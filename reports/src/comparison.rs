@@ -58,8 +58,8 @@ pub struct ComparisonSummary {
     pub counts: [usize; 4],
 }
 
-/// Compares two sweeps if requested, or if they differ in exactly one respect. `None` unless there are exactly two
-/// sweeps with trials.
+/// Compares two sweeps if requested, or if they differ in exactly one respect. `None` unless there
+/// are exactly two sweeps with trials.
 pub fn compute(sweeps: &[Sweep], asked: bool) -> Option<RunComparison<'_>> {
     let [first, second] = sweeps else { return None };
     let differing = print(first)?.differences(print(second)?);

@@ -44,7 +44,8 @@ pub use terminal::{across_workloads, table as terminal_table};
 /// are not touched.
 ///
 /// # Errors
-/// When the folder cannot be created, a file cannot be written, or a table or chart cannot be built.
+/// When the folder cannot be created, a file cannot be written, or a table or chart cannot be
+/// built.
 pub fn write(input: &ReportInput, out_dir: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let sections = section::sections(&input.sweeps);
     let comparison = page::drafts::comparison(input, &sections);

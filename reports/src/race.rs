@@ -63,7 +63,8 @@ pub struct RaceEntry {
     /// Mean time between a request's output tokens after its first one, in ms: median over
     /// requests, then over repeats.
     pub inter_token_ms: Option<f64>,
-    /// Output tokens per joule of the GPU: median over repeats; `None` if its driver does not tell the energy.
+    /// Output tokens per joule of the GPU: median over repeats; `None` if its driver does not tell
+    /// the energy.
     pub tokens_per_joule: Option<f64>,
     /// Parts of a round in ms, if they were measured.
     pub split: Option<RaceSplit>,

@@ -69,8 +69,8 @@ impl<'a> Section<'a> {
         let mut places: Vec<usize> = records.iter().map(|(place, _)| *place).collect();
         places.sort_unstable();
         places.dedup();
-        // A single journal is already ordered, and keeps its order among trials of the same second, as it does when several
-        // are merged.
+        // A single journal is already ordered, and keeps its order among trials of the same second,
+        // as it does when several are merged.
         if places.len() > 1 {
             let shard = |place: usize| input[place].header.as_ref().and_then(|header| header.shard);
             let shard = |place: usize| shard(place).map(|shard| (shard.count, shard.index));

@@ -66,7 +66,8 @@ pub fn table(input: &ReportInput, width: usize) -> String {
     text
 }
 
-/// Which draft for which workload, for a terminal of `width` columns; empty if there is no such choice.
+/// Which draft for which workload, for a terminal of `width` columns; empty if there is no such
+/// choice.
 pub fn across_workloads(input: &ReportInput, width: usize) -> String {
     let mut text = String::new();
     let lines = drafts::lines_across(&section::sections(&input.sweeps));

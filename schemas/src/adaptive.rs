@@ -1,14 +1,16 @@
-//! The file of SGLang's `--speculative-adaptive-config`, if it is a fixed table of draft steps by running batch.
+//! The file of SGLang's `--speculative-adaptive-config`, if it is a fixed table of draft steps by
+//! running batch.
 //!
-//! Its keys are the smallest running batch to which each slot applies. SGLang moves between the `candidate_steps` of a
-//! slot depending on acceptance. With one candidate per slot nothing moves, and the file is a table (SGLang 0.5.23
-//! `speculative/adaptive_spec_params.py`).
+//! Its keys are the smallest running batch to which each slot applies. SGLang moves between the
+//! `candidate_steps` of a slot depending on acceptance. With one candidate per slot nothing moves,
+//! and the file is a table (SGLang 0.5.23 `speculative/adaptive_spec_params.py`).
 
 use serde_json::{Map, Value, json};
 
 use crate::tree::TreeShape;
 
-/// Keys of the file other than slots: how SGLang moves between candidates. No effect with one candidate per slot.
+/// Keys of the file other than slots: how SGLang moves between candidates. No effect with one
+/// candidate per slot.
 const MOVES: [&str; 6] =
     ["ema_alpha", "update_interval", "warmup_batches", "down_hysteresis", "up_hysteresis", "ceiling_coeff"];
 /// Maximum number of draft steps; larger numbers are assumed to be mistakes.
@@ -51,8 +53,8 @@ pub fn write(slots: impl IntoIterator<Item = (usize, usize)>) -> String {
     serde_json::to_string_pretty(&Value::Object(slots)).unwrap_or_default() + "\n"
 }
 
-/// Reads a table of (largest running batch, chain), ascending and never empty. The last row also applies to all larger
-/// batches, and batches below the first slot use its chain, as in SGLang.
+/// Reads a table of (largest running batch, chain), ascending and never empty. The last row also
+/// applies to all larger batches, and batches below the first slot use its chain, as in SGLang.
 ///
 /// # Errors
 /// If the file is not a fixed table.

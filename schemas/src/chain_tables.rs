@@ -1,8 +1,9 @@
-//! Which versions of other engines run a different chain at each batch size, and in which form they read the table.
+//! Which versions of other engines run a different chain at each batch size, and in which form they
+//! read the table.
 //!
-//! Both what is exported and what the tuner starts follow this module. Read from the wheels of SGLang 0.5.11 to 0.5.23
-//! (`speculative/adaptive_spec_params.py`) and of vLLM 0.24.0, 0.26.0, 0.30.0, 0.32.0 and 0.33.0
-//! (`v1/spec_decode/dynamic/utils.py`, `config/vllm.py`).
+//! Both what is exported and what the tuner starts follow this module. Read from the wheels of
+//! SGLang 0.5.11 to 0.5.23 (`speculative/adaptive_spec_params.py`) and of vLLM 0.24.0, 0.26.0,
+//! 0.30.0, 0.32.0 and 0.33.0 (`v1/spec_decode/dynamic/utils.py`, `config/vllm.py`).
 
 use serde_json::{Value, json};
 
@@ -11,17 +12,19 @@ use crate::version::EngineVersion;
 /// vLLM's key for the schedule in the JSON of `--speculative-config`.
 pub const VLLM_SCHEDULE: &str = "num_speculative_tokens_per_batch_size";
 
-/// The first version of SGLang with `--speculative-adaptive-config`. Its file is one list of steps for all batches.
+/// The first version of SGLang with `--speculative-adaptive-config`. Its file is one list of steps
+/// for all batches.
 const SGLANG_ONE_LIST: EngineVersion = EngineVersion::new(0, 5, 11);
-/// The first version whose file has a slot for each smallest batch. Slots may have one candidate, of at least one step.
+/// The first version whose file has a slot for each smallest batch. Slots may have one candidate,
+/// of at least one step.
 const SGLANG_SLOTS: EngineVersion = EngineVersion::new(0, 5, 13);
 /// The first version in which a slot may have 0 steps (no speculation).
 const SGLANG_ZERO_STEPS: EngineVersion = EngineVersion::new(0, 5, 14);
 /// The first version of vLLM with the schedule; its form and its checks are the same up to 0.33.
 const VLLM_RANGES: EngineVersion = EngineVersion::new(0, 24, 0);
-/// The first version in which the schedule runs in full CUDA graphs for every length (read in 0.33.0, which computes
-/// capture sizes for each length). Earlier ones may fall back to piecewise graphs, so their rounds are not those of a
-/// start with one chain.
+/// The first version in which the schedule runs in full CUDA graphs for every length (read in
+/// 0.33.0, which computes capture sizes for each length). Earlier ones may fall back to piecewise
+/// graphs, so their rounds are not those of a start with one chain.
 const VLLM_GRAPHS: EngineVersion = EngineVersion::new(0, 33, 0);
 
 /// Why a version of an engine does not run a table.
@@ -73,7 +76,8 @@ pub fn vllm_follows(version: EngineVersion) -> Result<(), NoTable> {
     if version < VLLM_RANGES { Err(NoTable::Vllm(version)) } else { Ok(()) }
 }
 
-/// Whether the rounds of a schedule are those of a start with one chain, so that one start measures several.
+/// Whether the rounds of a schedule are those of a start with one chain, so that one start measures
+/// several.
 ///
 /// # Errors
 /// The reason, if they may not be.
@@ -87,9 +91,9 @@ pub fn vllm_schedule(ranges: impl IntoIterator<Item = (usize, usize, usize)>) ->
     ranges.into_iter().map(|(first, last, tokens)| json!([first, last, tokens])).collect()
 }
 
-/// vLLM's capture sizes, which count tokens: each request of a round has the verified tokens of its chain and one more.
-/// `sizes` are batch sizes, `ranges` as in [`vllm_schedule`]. Every range gets the sizes within it and its last batch, if
-/// there is more than one range.
+/// vLLM's capture sizes, which count tokens: each request of a round has the verified tokens of its
+/// chain and one more. `sizes` are batch sizes, `ranges` as in [`vllm_schedule`]. Every range gets
+/// the sizes within it and its last batch, if there is more than one range.
 pub fn vllm_capture_sizes(sizes: &[usize], ranges: &[(usize, usize, usize)]) -> Vec<usize> {
     let of_range = |(first, last, tokens): &(usize, usize, usize)| {
         let (first, last, tokens) = (*first, *last, *tokens);

@@ -1,4 +1,5 @@
-//! What SGLang chooses if a launch does not say: the tree shape, and the batch sizes of CUDA graphs.
+//! What SGLang chooses if a launch does not say: the tree shape, and the batch sizes of CUDA
+//! graphs.
 
 use std::ops::RangeInclusive;
 
@@ -8,8 +9,8 @@ const V0_5_2: EngineVersion = EngineVersion::new(0, 5, 2);
 const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
 const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
 
-/// Values that SGLang takes if a launch does not say: the flag or variable, the first version that was read with it, and
-/// the value. What a finding says of a default is looked up here.
+/// Values that SGLang takes if a launch does not say: the flag or variable, the first version that
+/// was read with it, and the value. What a finding says of a default is looked up here.
 const STATED: &[(&str, EngineVersion, &str)] = &[
     ("SGLANG_RAGGED_VERIFY_MODE", EngineVersion::new(0, 5, 23), "static"),
     // With speculation, except where an algorithm or a family of models sets its own.
@@ -20,7 +21,8 @@ const STATED: &[(&str, EngineVersion, &str)] = &[
     ("speculative-ngram-min-bfs-breadth", EngineVersion::new(0, 5, 12), "1"),
 ];
 
-/// The default of a flag or variable of SGLang in a version, if it is one that findings state and was read in it.
+/// The default of a flag or variable of SGLang in a version, if it is one that findings state and
+/// was read in it.
 pub fn stated(name: &str, version: EngineVersion) -> Option<&'static str> {
     let row = STATED.iter().find(|(own, since, _)| *own == name && *since <= version);
     row.map(|(_, _, value)| *value)
@@ -40,7 +42,8 @@ pub type Triple = (usize, usize, usize);
 const TREE: Triple = (5, 4, 8);
 const CHAIN: Triple = (3, 1, 4);
 
-/// Architectures for which a chain is chosen, each with the first version that does so, among the wheels that were read.
+/// Architectures for which a chain is chosen, each with the first version that does so, among the
+/// wheels that were read.
 const CHAINS: &[(&str, EngineVersion)] = &[
     ("BailingMoeForCausalLM", V0_5_6),
     ("BailingMoeV2ForCausalLM", V0_5_6),
@@ -53,8 +56,8 @@ const CHAINS: &[(&str, EngineVersion)] = &[
 /// Architectures for which the tree is chosen; from 0.5.9 on all others get the chain.
 const TREES: &[&str] = &["Grok1ForCausalLM", "Grok1VForCausalLM", "LlamaForCausalLM"];
 
-/// The tree shape that the engine chooses if the user gives no part of it. `None` if the choice depends on the
-/// architecture, which is not known.
+/// The tree shape that the engine chooses if the user gives no part of it. `None` if the choice
+/// depends on the architecture, which is not known.
 pub fn auto_triple(standalone: bool, architecture: Option<&str>, version: EngineVersion) -> Option<Triple> {
     if standalone && version >= V0_5_2 {
         return Some(CHAIN);
@@ -67,8 +70,8 @@ pub fn auto_triple(standalone: bool, architecture: Option<&str>, version: Engine
     Some(if listed || version >= V0_5_9 { CHAIN } else { TREE })
 }
 
-/// The shape that the newest known SGLang chooses for an algorithm, empty if it is not given, and a target of this
-/// architecture.
+/// The shape that the newest known SGLang chooses for an algorithm, empty if it is not given, and a
+/// target of this architecture.
 pub fn default_shape(algorithm: &str, architecture: &str) -> TreeShape {
     let standalone = algorithm.eq_ignore_ascii_case("STANDALONE");
     let (num_steps, topk, num_draft_tokens) =
@@ -76,8 +79,8 @@ pub fn default_shape(algorithm: &str, architecture: &str) -> TreeShape {
     TreeShape { num_steps, topk, num_draft_tokens }
 }
 
-/// The batch sizes up to `largest` that the newest SGLang captures by default with speculation; `largest` is always one
-/// of them.
+/// The batch sizes up to `largest` that the newest SGLang captures by default with speculation;
+/// `largest` is always one of them.
 pub fn default_capture_sizes(largest: usize) -> Vec<usize> {
     let largest = largest.min(MOST_SIZES);
     let mut sizes = speculative(largest);

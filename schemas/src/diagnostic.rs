@@ -37,7 +37,8 @@ pub struct Findings<'a> {
     pub diagnostics: &'a [Diagnostic],
 }
 
-/// Renders the findings of all texts; SARIF without the pages of rules. `colour` adds terminal colours to [`Format::Full`] and affects nothing else.
+/// Renders the findings of all texts; SARIF without the pages of rules. `colour` adds terminal
+/// colours to [`Format::Full`] and affects nothing else.
 pub fn render(findings: &[Findings<'_>], format: Format, colour: bool) -> String {
     match format {
         Format::Full => full::render(findings, colour),
@@ -51,9 +52,9 @@ pub fn render(findings: &[Findings<'_>], format: Format, colour: bool) -> String
 /// Maximum number of findings per code and text; no one reads a longer list.
 const MOST_OF_A_CODE: usize = 64;
 
-/// Sorts findings by position, the most severe first at the same position, and removes duplicates (two launches that
-/// share an array have the same findings in it). Of many findings with one code only the first ones remain, and a note
-/// on the last of these gives the number of the others.
+/// Sorts findings by position, the most severe first at the same position, and removes duplicates
+/// (two launches that share an array have the same findings in it). Of many findings with one code
+/// only the first ones remain, and a note on the last of these gives the number of the others.
 pub fn tidy(diagnostics: &mut Vec<Diagnostic>) {
     diagnostics.sort_by(|one, other| {
         let key =
@@ -134,7 +135,8 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// One sentence, lower case, without a full stop: what will happen.
     pub message: String,
-    /// The place of the finding. There is always one: a finding about an absent flag points at the launch.
+    /// The place of the finding. There is always one: a finding about an absent flag points at the
+    /// launch.
     pub span: Span,
     /// A few words that are printed under the marked place.
     pub label: String,

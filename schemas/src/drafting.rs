@@ -1,8 +1,10 @@
-//! How SGLang and vLLM are told to draft: the flags of an algorithm with a shape, and what a shape is called there.
+//! How SGLang and vLLM are told to draft: the flags of an algorithm with a shape, and what a shape
+//! is called there.
 //!
-//! The triple of a shape has its meaning for beams alone. SGLang overwrites steps and topk of a block, whose size is the
-//! number of verified rows, and of its trie, whose breadth has a flag of its own (`ServerArgs`,
-//! `_handle_speculative_decoding`); vLLM takes the number of drafts of a chain for every method (`config/speculative.py`).
+//! The triple of a shape has its meaning for beams alone. SGLang overwrites steps and topk of a
+//! block, whose size is the number of verified rows, and of its trie, whose breadth has a flag of
+//! its own (`ServerArgs`, `_handle_speculative_decoding`); vLLM takes the number of drafts of a
+//! chain for every method (`config/speculative.py`).
 
 use crate::{
     flags::Key,
@@ -37,8 +39,8 @@ pub fn vllm_method(algorithm: &str) -> Option<VllmMethod> {
     METHODS.iter().find(|(name, _)| name.eq_ignore_ascii_case(algorithm)).map(|(_, method)| *method)
 }
 
-/// The algorithm that drafts as a method of vLLM does; `None` if SGLang and spectune have none. The methods of single
-/// models (`deepseek_mtp`) are that of all MTP layers.
+/// The algorithm that drafts as a method of vLLM does; `None` if SGLang and spectune have none. The
+/// methods of single models (`deepseek_mtp`) are that of all MTP layers.
 pub fn algorithm_of_vllm(method: &str) -> Option<&'static str> {
     let is_mtp = method.ends_with("_mtp");
     METHODS.iter().find(|(_, one)| one.name == method || is_mtp && one.name == "mtp").map(|(name, _)| *name)
@@ -98,8 +100,8 @@ pub fn algorithms() -> impl Iterator<Item = &'static str> {
     METHODS.iter().map(|(name, _)| *name).chain(["NGRAM"])
 }
 
-/// SGLang's flags for a shape of an algorithm; `None` if SGLang does not draft so: a tree over a block, or a look-up that
-/// only vLLM has.
+/// SGLang's flags for a shape of an algorithm; `None` if SGLang does not draft so: a tree over a
+/// block, or a look-up that only vLLM has.
 pub fn sglang_flags(algorithm: &str, shape: TreeShape) -> Option<Vec<(Key, usize)>> {
     let TreeShape { num_steps, topk, num_draft_tokens } = shape;
     let rows = (Key::SpeculativeNumDraftTokens, num_draft_tokens);
@@ -115,8 +117,8 @@ pub fn sglang_flags(algorithm: &str, shape: TreeShape) -> Option<Vec<(Key, usize
     }
 }
 
-/// Whether what SGLang reports of itself is the requested shape: of blocks and look-ups it reports steps and topk that it
-/// has overwritten.
+/// Whether what SGLang reports of itself is the requested shape: of blocks and look-ups it reports
+/// steps and topk that it has overwritten.
 pub fn runs_as_requested(algorithm: &str, runs: TreeShape, requested: TreeShape) -> bool {
     match NodeSource::named(algorithm) {
         NodeSource::Beams => runs == requested,

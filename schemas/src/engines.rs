@@ -58,7 +58,8 @@ impl FromStr for Engine {
 }
 
 impl Engine {
-    /// The engine whose code and versions count: SGLang for slime, which starts it, and for spectune, which has its flags.
+    /// The engine whose code and versions count: SGLang for slime, which starts it, and for
+    /// spectune, which has its flags.
     pub fn reference(self) -> Self {
         if self == Self::Vllm { Self::Vllm } else { Self::Sglang }
     }

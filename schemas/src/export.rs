@@ -1,7 +1,8 @@
 //! Turns a tuned configuration into the launch of another engine.
 //!
-//! A tuned configuration is a launch without a tree shape and a table of shapes by running batch. What an engine cannot
-//! express is omitted with a note, or is an error if omitting it would run something other than what was tuned.
+//! A tuned configuration is a launch without a tree shape and a table of shapes by running batch.
+//! What an engine cannot express is omitted with a note, or is an error if omitting it would run
+//! something other than what was tuned.
 
 mod adaptive;
 mod adaptive_table;
@@ -51,10 +52,11 @@ pub struct Tuning {
     pub launch: LaunchFile,
     /// `(largest running batch, shape)`, ascending; the last row also applies to larger batches.
     pub table: Vec<(usize, TreeShape)>,
-    /// Whether speculation pays, by the largest running batch of a row; rows without one are not commented on.
+    /// Whether speculation pays, by the largest running batch of a row; rows without one are not
+    /// commented on.
     pub verdicts: Vec<(usize, TunedVerdict)>,
-    /// Stored dtype of the target's weights, if known. A launch with dtype auto must state it, so that the draft is cast to
-    /// it.
+    /// Stored dtype of the target's weights, if known. A launch with dtype auto must state it, so
+    /// that the draft is cast to it.
     pub target_dtype: Option<String>,
     /// Maximum sequence length of the draft, if known: a launch must not exceed it.
     pub draft_context_length: Option<usize>,
@@ -78,12 +80,13 @@ pub struct Measured {
 pub struct Exported {
     /// The command, or the file that the engine reads; ends with a line end.
     pub text: String,
-    /// The command that starts the engine with the file; `None` if the text is a command or an array of flags.
+    /// The command that starts the engine with the file; `None` if the text is a command or an
+    /// array of flags.
     pub command: Option<String>,
     /// Remarks on this row, one sentence each.
     pub notes: Vec<String>,
-    /// Remarks that are the same for every row of the tuned file, one sentence each: who shows several rows shows these
-    /// once.
+    /// Remarks that are the same for every row of the tuned file, one sentence each: who shows
+    /// several rows shows these once.
     pub general: Vec<String>,
     /// The version for which it is written.
     pub version: EngineVersion,
@@ -91,15 +94,16 @@ pub struct Exported {
 
 /// Writes a tuned configuration as a launch of another engine.
 ///
-/// A launch runs one tree shape: the row for `batch_size`, which also limits the running requests, so that the shape
-/// runs at the batch sizes for which it is best. Without a `batch_size`, a table of chains is written whole into SGLang's
-/// adaptive file and the schedules of vLLM and TensorRT-LLM; for other forms and versions its rows must agree. The
-/// adaptive file with a `batch_size` omits the rows for larger batches. `version` is the engine's; see
+/// A launch runs one tree shape: the row for `batch_size`, which also limits the running requests,
+/// so that the shape runs at the batch sizes for which it is best. Without a `batch_size`, a table
+/// of chains is written whole into SGLang's adaptive file and the schedules of vLLM and
+/// TensorRT-LLM; for other forms and versions its rows must agree. The adaptive file with a
+/// `batch_size` omits the rows for larger batches. `version` is the engine's; see
 /// [`Tuning::version`] for the default.
 ///
 /// # Errors
-/// If the engine cannot run the shape, the rows of the table differ, or the tuned file lacks a model: see
-/// [`ExportError`].
+/// If the engine cannot run the shape, the rows of the table differ, or the tuned file lacks a
+/// model: see [`ExportError`].
 pub fn export(
     tuning: &Tuning,
     form: Form,
@@ -160,8 +164,8 @@ impl Remarks {
 }
 
 impl Tuning {
-    /// The version that a form is written for: the given one, else that of the measured engine, else the newest known.
-    /// slime pins its own version of SGLang.
+    /// The version that a form is written for: the given one, else that of the measured engine,
+    /// else the newest known. slime pins its own version of SGLang.
     pub fn version(&self, form: Form, given: Option<EngineVersion>) -> EngineVersion {
         let newest = match form {
             Form::Sglang | Form::SglangAdaptive => NEWEST_SGLANG,

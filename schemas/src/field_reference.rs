@@ -1,4 +1,5 @@
-//! The pages of the book that list every field of spectune's TOML files, generated from their JSON Schemas.
+//! The pages of the book that list every field of spectune's TOML files, generated from their JSON
+//! Schemas.
 
 use std::collections::BTreeSet;
 

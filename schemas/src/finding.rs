@@ -1,8 +1,8 @@
 //! Findings before their severity is settled.
 //!
-//! A reader or a rule states the *harm* of a case: the severity if everything that was read and assumed is true. What may
-//! not be true is recorded as data: the [`Doubt`]s of a finding, and what it depends on ([`Depends`]). [`settle`] is the
-//! only code that turns them into a severity.
+//! A reader or a rule states the *harm* of a case: the severity if everything that was read and
+//! assumed is true. What may not be true is recorded as data: the [`Doubt`]s of a finding, and what
+//! it depends on ([`Depends`]). [`settle`] is the only code that turns them into a severity.
 
 mod settle;
 
@@ -51,11 +51,13 @@ pub struct Finding {
 pub struct Depends {
     /// The engine's version: if none is stated, a note says which one was assumed.
     pub version: bool,
-    /// An abbreviation that stands for several flags: a version older than the known ones may have only one of them.
+    /// An abbreviation that stands for several flags: a version older than the known ones may have
+    /// only one of them.
     pub abbreviation: bool,
     /// The flags and values that the engine has: a fork may have others.
     pub engine: bool,
-    /// That no program in front of the engine has a flag of this name: no known flag is close to it.
+    /// That no program in front of the engine has a flag of this name: no known flag is close to
+    /// it.
     pub unknown_name: bool,
     /// How lines and blanks are split into words, whatever program takes them.
     pub lines: bool,
@@ -72,7 +74,8 @@ pub struct Depends {
 pub enum Doubt {
     /// The launch is for spectune's engine; the finding is about another one.
     OtherEngine,
-    /// The engine may be a fork: the text describes a modified engine, or its image is of no known project.
+    /// The engine may be a fork: the text describes a modified engine, or its image is of no known
+    /// project.
     Fork,
     /// The text names a plugin or a fork that may have this flag.
     FlagOfFork,
@@ -88,7 +91,8 @@ pub enum Doubt {
     OtherQuoting,
     /// The program before the engine may have flags of its own.
     OwnFlags,
-    /// Something other than the known container runtimes may start the image, and add to its command.
+    /// Something other than the known container runtimes may start the image, and add to its
+    /// command.
     OtherRuntime,
     /// The image is known as it is today; older ones may differ.
     OtherImage,
@@ -190,8 +194,8 @@ impl Finding {
         self
     }
 
-    /// Marks the finding as based on facts of a model (`who` is `target` or `draft`), and notes their source if the
-    /// checkpoint itself was not read.
+    /// Marks the finding as based on facts of a model (`who` is `target` or `draft`), and notes
+    /// their source if the checkpoint itself was not read.
     pub fn on_facts(self, who: &str, facts: Option<&ModelFacts>) -> Self {
         let partial = facts.filter(|facts| facts.partial);
         self.maybe_note(partial.map(|facts| format!("facts of the {who} {}: {}", facts.name, facts.origin)))
@@ -227,7 +231,8 @@ impl Finding {
         self
     }
 
-    /// Marks the finding as one about a name that a plugin could register, and that is no slip of a known name.
+    /// Marks the finding as one about a name that a plugin could register, and that is no slip of a
+    /// known name.
     pub fn by_plugin(mut self) -> Self {
         self.depends.plugin = true;
         self

@@ -1,4 +1,5 @@
-//! The table of flags, one row per flag, which the launch parser, `--help`, the docs and the rules all use.
+//! The table of flags, one row per flag, which the launch parser, `--help`, the docs and the rules
+//! all use.
 
 mod accepted;
 mod key;
@@ -42,7 +43,8 @@ pub enum Takes {
     Texts,
 }
 
-/// Values of `--attention-backend` in SGLang 0.4.7 to 0.5.23. Other names belong to the engine that was tuned.
+/// Values of `--attention-backend` in SGLang 0.4.7 to 0.5.23. Other names belong to the engine that
+/// was tuned.
 pub const SGLANG_ATTENTION_BACKENDS: &[&str] = &[
     "aiter",
     "ascend",
@@ -79,7 +81,8 @@ pub struct Flag {
     pub takes: Takes,
     /// Whether spectune's own engine also accepts it.
     pub ours: bool,
-    /// Whether it is one of slime's own flags, which have no `--sglang-` prefix and which no engine has.
+    /// Whether it is one of slime's own flags, which have no `--sglang-` prefix and which no engine
+    /// has.
     pub of_slime: bool,
     /// One line for `--help` and the docs.
     pub help: &'static str,
@@ -91,8 +94,8 @@ impl Key {
         FLAGS.iter().find(|flag| flag.key == self).unwrap_or(&FLAGS[0])
     }
 
-    /// The spelling, without dashes, that the version's parser accepts: the row's name, or else the first alias that exists
-    /// in that version.
+    /// The spelling, without dashes, that the version's parser accepts: the row's name, or else the
+    /// first alias that exists in that version.
     pub fn name_in(self, version: EngineVersion) -> &'static str {
         let flag = self.flag();
         let alive = |name: &&str| spelling(name).is_none_or(|spelling| spelling.exists_in(version));
@@ -100,8 +103,8 @@ impl Key {
     }
 }
 
-/// Names of flags with the ones that replaced them, or that only slime has. The tables of the parsers do not say that these
-/// mean the same.
+/// Names of flags with the ones that replaced them, or that only slime has. The tables of the
+/// parsers do not say that these mean the same.
 const RENAMED: [(&str, &str); 5] = [
     ("cuda-graph-bs", "cuda-graph-bs-decode"),
     ("cuda-graph-max-bs", "cuda-graph-max-bs-decode"),

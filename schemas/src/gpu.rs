@@ -34,7 +34,8 @@ impl TryFrom<SizeOrName> for GpuMemory {
     }
 }
 
-/// The architecture that decides which kernels a GPU runs: NVIDIA's compute capability, or AMD's generation.
+/// The architecture that decides which kernels a GPU runs: NVIDIA's compute capability, or AMD's
+/// generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Architecture {
     /// NVIDIA's, as major and minor.

@@ -1,5 +1,6 @@
-//! The published JSON Schemas of spectune's TOML files, generated from the Rust types that read them, so that editors
-//! complete and check exactly what spectune reads. They are draft-07, the version that TOML editors support.
+//! The published JSON Schemas of spectune's TOML files, generated from the Rust types that read
+//! them, so that editors complete and check exactly what spectune reads. They are draft-07, the
+//! version that TOML editors support.
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value as Json;
@@ -15,7 +16,8 @@ pub struct PublishedSchema {
     make: fn() -> Json,
 }
 
-/// Every published schema. A new kind of file is a new line here; the test below then requires its schema file.
+/// Every published schema. A new kind of file is a new line here; the test below then requires its
+/// schema file.
 pub const SCHEMAS: &[PublishedSchema] = &[
     PublishedSchema { name: "launch", make: of::<LaunchFile> },
     PublishedSchema { name: "settings", make: of::<SettingsFile> },

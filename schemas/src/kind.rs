@@ -10,8 +10,8 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind of a TOML text by the names of its tables, so that a file with an error is recognised too; `None` for a
-    /// launch and anything else.
+    /// The kind of a TOML text by the names of its tables, so that a file with an error is
+    /// recognised too; `None` for a launch and anything else.
     pub fn from_text(text: &str) -> Option<Self> {
         let has = |names: &[&str]| text.lines().any(|line| header(line).is_some_and(|header| names.contains(&header)));
         if has(&["policy"]) && has(&["measured", "models", "engine"]) {

@@ -33,7 +33,8 @@ macro_rules! value {
 /// Makes the struct, with a field for each flag that launch files have.
 macro_rules! launch_file {
     (@ [$($fields:tt)*]) => {
-        /// A launch of an engine: its flags under SGLang's own names, in snake case. A switch is on where it is `true`.
+        /// A launch of an engine: its flags under SGLang's own names, in snake case. A switch is on
+        /// where it is `true`.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields, default)]
         pub struct LaunchFile {

@@ -2,8 +2,8 @@
 //!
 //! The crates below it read launches (`launch`) and check them (`lint`).
 //!
-//! Everything here is pure: text and values in, values and diagnostics out. Nothing reads a file, opens a socket or
-//! panics on any input. The caller does the I/O and passes the text in.
+//! Everything here is pure: text and values in, values and diagnostics out. Nothing reads a file,
+//! opens a socket or panics on any input. The caller does the I/O and passes the text in.
 #![forbid(unsafe_code)]
 // The list of flags is longer than the default.
 #![recursion_limit = "256"]

@@ -29,15 +29,15 @@ pub struct ModelFacts {
     pub origin: String,
     /// The config.json.
     pub config: ModelConfig,
-    /// Whether only some fields of the config are known, so that an absent field may still be in the file. False if the
-    /// file itself was read.
+    /// Whether only some fields of the config are known, so that an absent field may still be in
+    /// the file. False if the file itself was read.
     pub partial: bool,
     /// Names, shapes and dtypes of all tensors, if every header could be read.
     pub tensors: Option<TensorHeaders>,
     /// Names and total size of all tensors, if the checkpoint has an index.
     pub index: Option<TensorIndex>,
-    /// Whether there is an `mtp.safetensors` that the index does not name. With few exceptions, engines load only the
-    /// files that the index names.
+    /// Whether there is an `mtp.safetensors` that the index does not name. With few exceptions,
+    /// engines load only the files that the index names.
     pub loose_mtp: bool,
     /// The generation_config.json, if there is one.
     pub generation: Option<GenerationConfig>,

@@ -26,8 +26,8 @@ pub fn folder_of(path: &Path) -> PathBuf {
     }
 }
 
-/// The path with the home folder in place of a leading `~`, as a shell would read it; `None` if it has none. The folders
-/// of other users (`~name`) are left to the shell.
+/// The path with the home folder in place of a leading `~`, as a shell would read it; `None` if it
+/// has none. The folders of other users (`~name`) are left to the shell.
 ///
 /// # Errors
 /// A message, if it needs the home folder and that is unknown.

@@ -1,6 +1,7 @@
 //! Quoting of words for a shell.
 
-/// A word quoted for a shell: in single quotes if it contains anything that a shell would interpret.
+/// A word quoted for a shell: in single quotes if it contains anything that a shell would
+/// interpret.
 pub fn quoted(word: &str) -> String {
     if is_plain(word) {
         return word.to_owned();

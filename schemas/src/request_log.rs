@@ -1,5 +1,5 @@
-//! The request log that a server writes with `--log-requests`, one JSON object per line. It contains the tokens that
-//! clients sent and received, which are private data.
+//! The request log that a server writes with `--log-requests`, one JSON object per line. It
+//! contains the tokens that clients sent and received, which are private data.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +30,8 @@ pub struct LoggedRequest {
     pub rounds: usize,
     /// Entry k counts the rounds in which k drafts were accepted.
     pub accept_histogram: Vec<u64>,
-    /// Whether the logits were changed before tokens were chosen (penalties, biases, a grammar). The target alone would
-    /// then not generate this answer.
+    /// Whether the logits were changed before tokens were chosen (penalties, biases, a grammar).
+    /// The target alone would then not generate this answer.
     #[serde(default)]
     pub adjusted: bool,
     /// Whether acceptance was simulated.

@@ -1,9 +1,10 @@
-//! Secret values of commands and environments: what counts as one, and how they are hidden wherever a command, an
-//! environment or a server's answer is shown or stored.
+//! Secret values of commands and environments: what counts as one, and how they are hidden wherever
+//! a command, an environment or a server's answer is shown or stored.
 //!
-//! Names decide: environment variables whose name contains KEY, TOKEN, SECRET or PASSWORD, or the word PASS, PAT or CRED,
-//! and flags such as `--api-key` and `--hf-token`; also passwords in URLs. Where a text comes from elsewhere, such as a server's log, the [`Secrets`] of its
-//! command are searched for by value.
+//! Names decide: environment variables whose name contains KEY, TOKEN, SECRET or PASSWORD, or the
+//! word PASS, PAT or CRED, and flags such as `--api-key` and `--hf-token`; also passwords in URLs.
+//! Where a text comes from elsewhere, such as a server's log, the [`Secrets`] of its command are
+//! searched for by value.
 
 use serde_json::Value;
 
@@ -34,7 +35,8 @@ pub fn is_secret_variable(name: &str, value: &str) -> bool {
         || without_password(value, &mut Vec::new()) != value
 }
 
-/// Whether the value of a flag, or of the key of a JSON object, is a secret. Leading dashes do not matter.
+/// Whether the value of a flag, or of the key of a JSON object, is a secret. Leading dashes do not
+/// matter.
 pub fn is_secret_flag(name: &str) -> bool {
     let name = name.trim_start_matches('-').to_lowercase().replace('_', "-");
     let last = name.rsplit(['-', '.']).next().unwrap_or_default();
@@ -52,13 +54,15 @@ pub fn masked_words(words: &[String]) -> Vec<String> {
     scan(words, &mut found)
 }
 
-/// A shell text as it may be shown: assignments, flags and `Bearer` headers are recognised by their names.
+/// A shell text as it may be shown: assignments, flags and `Bearer` headers are recognised by their
+/// names.
 pub fn masked_text(text: &str) -> String {
     let mut found = Vec::new();
     scan_text(text, &mut found)
 }
 
-/// Lines of a file as they may be shown, each byte of a secret replaced by a star: places in the text stay what they are.
+/// Lines of a file as they may be shown, each byte of a secret replaced by a star: places in the
+/// text stay what they are.
 pub fn starred(text: &str) -> String {
     let lines = text.split_inclusive('\n').map(|line| {
         let mut found = Vec::new();
@@ -70,7 +74,8 @@ pub fn starred(text: &str) -> String {
     lines.collect()
 }
 
-/// A JSON value as it may be shown: values of secret keys are hidden, and texts are read as commands.
+/// A JSON value as it may be shown: values of secret keys are hidden, and texts are read as
+/// commands.
 pub fn masked_json(value: &Value) -> Value {
     let mut found = Vec::new();
     scan_json(value, &mut found)
@@ -132,7 +137,8 @@ fn scan(words: &[String], found: &mut Vec<String>) -> Vec<String> {
     masked
 }
 
-/// Masks a single word: `--flag=value`, `NAME=value`, `--env=NAME=value`, a JSON object, a URL with a password.
+/// Masks a single word: `--flag=value`, `NAME=value`, `--env=NAME=value`, a JSON object, a URL with
+/// a password.
 fn scan_word(word: &str, found: &mut Vec<String>) -> String {
     if word.starts_with('{')
         && let Ok(value @ Value::Object(_)) = serde_json::from_str::<Value>(word)

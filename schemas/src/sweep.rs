@@ -26,14 +26,16 @@ pub use self::{
     workload::{Batch, RandomPrompts, SweepArrivals, UserTurn, Workload},
 };
 
-/// A sweep: models, workload, space, search, objective. Paths are relative to the file's own folder.
+/// A sweep: models, workload, space, search, objective. Paths are relative to the file's own
+/// folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SweepFile {
     /// The models.
     pub models: Models,
-    /// Several drafts that race against one another, in place of `models.draft` and `models.algorithm`. The engine is
-    /// loaded, or a server started, for one draft after the other.
+    /// Several drafts that race against one another, in place of `models.draft` and
+    /// `models.algorithm`. The engine is loaded, or a server started, for one draft after the
+    /// other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drafts: Vec<SweepDraft>,
     /// Which engine is measured, and how it is started.
@@ -76,7 +78,8 @@ impl SweepFile {
     /// Reads a sweep file.
     ///
     /// # Errors
-    /// If it is not valid TOML, or has an unknown key or an invalid value; the finding points at the place.
+    /// If it is not valid TOML, or has an unknown key or an invalid value; the finding points at
+    /// the place.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
         Self::read_all(source).map_err(toml_file::first)
     }
@@ -92,7 +95,8 @@ impl SweepFile {
         Ok(if file.workload.prompt_files.len() == 1 { file.each_workload().swap_remove(0).file } else { file })
     }
 
-    /// The text of a sweep file with these values, secrets hidden; what has its default is left out.
+    /// The text of a sweep file with these values, secrets hidden; what has its default is left
+    /// out.
     ///
     /// # Errors
     /// When a number is too large for TOML.
@@ -206,7 +210,8 @@ impl SweepFile {
 
     /// Rejects a search that predicts rounds whose number of rows depends on the text.
     ///
-    /// Beside a draft whose rounds can be predicted, those of a text source are measured without a prediction.
+    /// Beside a draft whose rounds can be predicted, those of a text source are measured without a
+    /// prediction.
     fn check_predictable(&self) -> Result<(), FieldError> {
         let looks_up = self.each_draft().iter().all(|one| matches!(one.file.nodes(), NodeSource::Text(_)));
         let algorithm = self.each_draft().first().map_or_else(String::new, |one| one.file.models.algorithm.clone());
@@ -247,7 +252,8 @@ impl SweepFile {
         Self { system: self.system.masked(), ..self.clone() }
     }
 
-    /// Rejects batches larger than `max_running_requests`: with requests waiting, the measured batch would be smaller.
+    /// Rejects batches larger than `max_running_requests`: with requests waiting, the measured
+    /// batch would be smaller.
     fn check_all_run(&self) -> Result<(), FieldError> {
         let Some((most, sizes)) = self.engine.max_running_requests.zip(self.batch.sizes.as_ref()) else {
             return Ok(());

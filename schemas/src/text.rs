@@ -59,7 +59,8 @@ pub struct Source {
     name: String,
     text: String,
     line_starts: Vec<usize>,
-    /// Number of characters before each block of bytes, so that columns in long lines are found without counting from 0.
+    /// Number of characters before each block of bytes, so that columns in long lines are found
+    /// without counting from 0.
     characters: Vec<usize>,
 }
 
@@ -102,7 +103,8 @@ impl Source {
         self.text.get(span.range()).unwrap_or_default()
     }
 
-    /// Moves the ends of a span into the text and onto character boundaries; a valid span stays unchanged.
+    /// Moves the ends of a span into the text and onto character boundaries; a valid span stays
+    /// unchanged.
     pub fn clamp(&self, span: Span) -> Span {
         let floor = |offset: usize| {
             let offset = offset.min(self.text.len());
@@ -111,8 +113,8 @@ impl Source {
         Span::new(floor(span.start), floor(span.end))
     }
 
-    /// The lines that `span` touches and `around` more lines on both sides: the number of the first line, and the span of
-    /// all of them without the last line end.
+    /// The lines that `span` touches and `around` more lines on both sides: the number of the first
+    /// line, and the span of all of them without the last line end.
     pub fn lines_around(&self, span: Span, around: usize) -> (usize, Span) {
         let first = self.position(span.start).line.saturating_sub(around).max(1);
         let last = self.position(span.end).line.saturating_add(around);
@@ -160,15 +162,16 @@ pub fn is_variable_name(text: &str) -> bool {
     text.bytes().all(in_name) && text.starts_with(|first: char| !first.is_ascii_digit())
 }
 
-/// The start of a value of the user's, for a message: the first 60 characters, and a sign that more follow.
+/// The start of a value of the user's, for a message: the first 60 characters, and a sign that more
+/// follow.
 pub fn shortened(value: &str) -> String {
     const MOST: usize = 60;
     let start: String = value.chars().take(MOST).collect();
     if start.len() == value.len() { start } else { format!("{start}…") }
 }
 
-/// Edit distance of two names: insertions, removals and replacements of characters, and swaps of neighbours. Only the
-/// first 80 characters count.
+/// Edit distance of two names: insertions, removals and replacements of characters, and swaps of
+/// neighbours. Only the first 80 characters count.
 pub fn distance(one: &str, other: &str) -> usize {
     let start = |name: &str| name.chars().take(80).collect::<String>();
     strsim::osa_distance(&start(one), &start(other))

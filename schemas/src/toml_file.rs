@@ -25,8 +25,8 @@ pub struct FieldError {
 /// Reads a file into its type and checks its values.
 ///
 /// # Errors
-/// If it is not TOML, a key or value does not fit the type, or a value is invalid: as many errors as can be told, in the
-/// order of the file, at least one.
+/// If it is not TOML, a key or value does not fit the type, or a value is invalid: as many errors
+/// as can be told, in the order of the file, at least one.
 pub fn read_checked<T: DeserializeOwned>(
     source: &Source,
     check: impl FnOnce(&T) -> Vec<FieldError>,
@@ -90,7 +90,8 @@ impl FieldError {
         Self { help: Some(help.into()), ..self }
     }
 
-    /// Converts it into a finding at the value, or at the innermost table of its path that the file has.
+    /// Converts it into a finding at the value, or at the innermost table of its path that the file
+    /// has.
     pub fn locate(self, source: &Source) -> Diagnostic {
         let document = Document::parse(source.text()).ok();
         let mut span = Span::default();

@@ -20,7 +20,8 @@ use crate::{
     tree::TreeShape,
 };
 
-/// A training run: models, tree, prompts, answers, objective, stop. Paths are relative to the file's own folder.
+/// A training run: models, tree, prompts, answers, objective, stop. Paths are relative to the
+/// file's own folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrainFile {
@@ -51,20 +52,22 @@ pub struct TrainFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Models")]
 pub struct TrainModels {
-    /// Folder of the target, as published on Hugging Face, or the id of one in the local Hugging Face cache.
+    /// Folder of the target, as published on Hugging Face, or the id of one in the local Hugging
+    /// Face cache.
     pub target: String,
-    /// Folder of the head to start from, or its id. Omit it for the MTP layer of the target's own checkpoint (NEXTN),
-    /// and with start = "random".
+    /// Folder of the head to start from, or its id. Omit it for the MTP layer of the target's own
+    /// checkpoint (NEXTN), and with start = "random".
     #[serde(default)]
     pub draft: String,
     /// EAGLE, EAGLE3 or NEXTN; checked against the head's tensors.
     pub algorithm: String,
-    /// What training starts from: the head ("draft"), or random values ("random", EAGLE3 only) with a layer like the
-    /// target's. A random head needs far more text than an adapted one: published heads are trained on hundreds of
-    /// thousands of conversations.
+    /// What training starts from: the head ("draft"), or random values ("random", EAGLE3 only) with
+    /// a layer like the target's. A random head needs far more text than an adapted one: published
+    /// heads are trained on hundreds of thousands of conversations.
     #[serde(default)]
     pub start: TrainStart,
-    /// Number of tokens that a random head can propose: the most frequent ones of the answers (default: all).
+    /// Number of tokens that a random head can propose: the most frequent ones of the answers
+    /// (default: all).
     pub draft_vocabulary: Option<usize>,
 }
 
@@ -87,8 +90,8 @@ pub enum TrainStart {
 pub struct TrainTree {
     /// Written as "num_steps,topk,num_draft_tokens", such as "3,1,4" or "5,4,8".
     pub shape: String,
-    /// Expected batch size: rounds of this batch are timed once, to convert accept lengths into predicted tokens per
-    /// second. 0 skips the timing.
+    /// Expected batch size: rounds of this batch are timed once, to convert accept lengths into
+    /// predicted tokens per second. 0 skips the timing.
     #[serde(default = "one")]
     pub batch: usize,
 }
@@ -103,18 +106,21 @@ pub struct PromptSet {
     pub file: Option<String>,
     /// A JSON file with a list of token-id lists.
     pub input_ids: Option<String>,
-    /// A log of requests, written by `spectune serve --log-requests`. Its answers are reused if they came from this
-    /// same target.
+    /// A log of requests, written by `spectune serve --log-requests`. Its answers are reused if
+    /// they came from this same target.
     pub log: Option<String>,
     /// Maximum number of prompts, from the start of the file.
     #[serde(default = "PromptSet::default_requests")]
     pub requests: usize,
-    /// The message of the user with which a conversation ends: "first", "last" or "each", as in sweep files.
+    /// The message of the user with which a conversation ends: "first", "last" or "each", as in
+    /// sweep files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<UserTurn>,
-    /// Skip prompts with more tokens than this. By default, a prompt that does not fit the context is an error.
+    /// Skip prompts with more tokens than this. By default, a prompt that does not fit the context
+    /// is an error.
     pub max_prompt_tokens: Option<usize>,
-    /// Whether prompts are wrapped in the model's chat template (default: conversations are, plain prompts are not).
+    /// Whether prompts are wrapped in the model's chat template (default: conversations are, plain
+    /// prompts are not).
     pub chat: Option<bool>,
 }
 
@@ -159,7 +165,8 @@ impl TrainFile {
     /// Reads a training file.
     ///
     /// # Errors
-    /// If it is not valid TOML, or has an unknown key or an invalid value; the finding points at the place.
+    /// If it is not valid TOML, or has an unknown key or an invalid value; the finding points at
+    /// the place.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
         Self::read_all(source).map_err(toml_file::first)
     }

@@ -1,5 +1,5 @@
-//! The record of a training run (`training.json` next to the head). `report` shows it, and `drift` compares it with a
-//! request log.
+//! The record of a training run (`training.json` next to the head). `report` shows it, and `drift`
+//! compares it with a request log.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +39,8 @@ pub struct TrainingRecord {
     pub general: Option<HeadComparison>,
     /// Time and tokens that the run took.
     pub cost: TrainingCost,
-    /// Output tokens and rounds of each judging request, with the head that was written or kept. `drift` compares a log
-    /// with them.
+    /// Output tokens and rounds of each judging request, with the head that was written or kept.
+    /// `drift` compares a log with them.
     pub baseline: Vec<(u64, u64)>,
 }
 
@@ -87,7 +87,8 @@ pub struct CurvePoint {
     pub step: usize,
     /// Token loss by unrolled draft step, in nats.
     pub loss: Vec<f64>,
-    /// Fraction of rows in which draft and target agree on the most likely token, by unrolled draft step.
+    /// Fraction of rows in which draft and target agree on the most likely token, by unrolled draft
+    /// step.
     pub agreement: Vec<f64>,
     /// The learning rate.
     pub learning_rate: f64,
@@ -119,7 +120,8 @@ pub struct Evaluation {
 pub struct HeadVerdict {
     /// Whether the trained head is written.
     pub better: bool,
-    /// The step of the chosen checkpoint; 0 if none had a longer accept length than the previous head.
+    /// The step of the chosen checkpoint; 0 if none had a longer accept length than the previous
+    /// head.
     pub step: usize,
     /// The reason, as a sentence.
     pub because: String,
@@ -149,7 +151,8 @@ pub struct AcceptFigures {
     pub rounds: u64,
     /// Entry k counts the rounds in which k drafts are accepted.
     pub histogram: Vec<u64>,
-    /// Predicted tokens per second of the batch, from the accept length and the measured time of a round.
+    /// Predicted tokens per second of the batch, from the accept length and the measured time of a
+    /// round.
     pub predicted_tokens_per_s: Option<f64>,
 }
 

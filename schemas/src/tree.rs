@@ -11,8 +11,9 @@ pub use self::source::{Block, NodeSource, TextNodes};
 
 /// How a round drafts: depth, branching and size of the tree that the target verifies.
 ///
-/// `num_draft_tokens` counts the root (the token that the target has already produced), as SGLang does, so a chain has
-/// `num_draft_tokens = num_steps + 1`. Speculation off is the shape `(0, 1, 1)` of the same machinery.
+/// `num_draft_tokens` counts the root (the token that the target has already produced), as SGLang
+/// does, so a chain has `num_draft_tokens = num_steps + 1`. Speculation off is the shape
+/// `(0, 1, 1)` of the same machinery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TreeShape {
@@ -100,10 +101,12 @@ impl TreeShape {
 
     /// Largest number in a shape, twenty times what any engine uses.
     pub const LARGEST: usize = 1024;
-    /// Largest [pool](Self::pool_size): each of its candidates needs memory and is ranked in every round.
+    /// Largest [pool](Self::pool_size): each of its candidates needs memory and is ranked in every
+    /// round.
     pub const LARGEST_POOL: usize = 1 << 18;
 
-    /// A checked shape of a draft that proposes by beams; for other drafts see [`NodeSource::shape`].
+    /// A checked shape of a draft that proposes by beams; for other drafts see
+    /// [`NodeSource::shape`].
     ///
     /// # Errors
     /// If the triple is not a valid tree, or is too large: see [`ShapeError`].
@@ -135,13 +138,14 @@ impl TreeShape {
         self.pool_size().saturating_add(1)
     }
 
-    /// The cheapest shape that drafts the same tree as this one, whatever the draft's scores are. Two shapes draft the
-    /// same trees exactly if this agrees.
+    /// The cheapest shape that drafts the same tree as this one, whatever the draft's scores are.
+    /// Two shapes draft the same trees exactly if this agrees.
     ///
-    /// A tree has `d = num_draft_tokens − 1` drafts, the best of the pool, and each comes after its ancestors and after
-    /// all better proposals of its step. So no draft is deeper than d, none of its ancestors is worse than the d-th beam,
-    /// and none of them is worse than the d-th proposal of its beam: steps and branches beyond d only add proposals that
-    /// are never kept. Up to d, each step and each branch changes some tree.
+    /// A tree has `d = num_draft_tokens − 1` drafts, the best of the pool, and each comes after its
+    /// ancestors and after all better proposals of its step. So no draft is deeper than d, none of
+    /// its ancestors is worse than the d-th beam, and none of them is worse than the d-th proposal
+    /// of its beam: steps and branches beyond d only add proposals that are never kept. Up to d,
+    /// each step and each branch changes some tree.
     pub fn smallest_with_same_tree(self) -> Self {
         let drafts = self.num_draft_tokens.saturating_sub(1);
         if self.is_off() || drafts == 0 {

@@ -96,14 +96,16 @@ pub struct TunedEngine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyRow {
-    /// Largest running batch to which the row applies; the last row also applies to all larger ones.
+    /// Largest running batch to which the row applies; the last row also applies to all larger
+    /// ones.
     pub max_running_batch: usize,
-    /// Largest mean context of the running requests, in tokens, to which the row applies; omitted for any context. Rows of
-    /// one batch are in ascending order of it, and the last one also applies to longer contexts.
+    /// Largest mean context of the running requests, in tokens, to which the row applies; omitted
+    /// for any context. Rows of one batch are in ascending order of it, and the last one also
+    /// applies to longer contexts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_context: Option<usize>,
-    /// The batch at which the figures of this row were measured. If it is outside the row's range, the choice of this
-    /// tree for the row is predicted from measurements at other batches.
+    /// The batch at which the figures of this row were measured. If it is outside the row's range,
+    /// the choice of this tree for the row is predicted from measurements at other batches.
     #[serde(default)]
     pub measured_batch: usize,
     /// Draft steps; 0 for no speculation.
@@ -117,7 +119,8 @@ pub struct PolicyRow {
     /// Number of measured repeats; unknown in files of format 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeats: Option<usize>,
-    /// The objective relative to no speculation, median over repeats; omitted if no speculation was not measured.
+    /// The objective relative to no speculation, median over repeats; omitted if no speculation was
+    /// not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speedup: Option<f64>,
     /// Bounds of the speed-up's interval or range; omitted with one repeat.
@@ -126,7 +129,8 @@ pub struct PolicyRow {
     /// The kind of these bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_kind: Option<IntervalKind>,
-    /// The probability that such an interval holds the true median, such as 0.75 for the range of three repeats.
+    /// The probability that such an interval holds the true median, such as 0.75 for the range of
+    /// three repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_level: Option<f64>,
     /// Output tokens / rounds, first and bonus tokens included.
@@ -220,7 +224,8 @@ impl TunedFile {
         Ok(format!("# Written by {writer}. Run it: spectune serve tuned.toml\n{}", toml::to_string(self)?))
     }
 
-    /// Caveats for every use of this file: its own warnings, and remarks on rows whose figures support little.
+    /// Caveats for every use of this file: its own warnings, and remarks on rows whose figures
+    /// support little.
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = self.warnings.clone();
         if self.format < FORMAT {

@@ -1,7 +1,8 @@
 //! The environment variables that the engines read, by version.
 //!
-//! The tables were read from wheels on PyPI by `schemas/scripts/read_variables.py`; the first line of each names the
-//! versions. They have every name that a version's Python files contain: other languages, plugins and forks have more.
+//! The tables were read from wheels on PyPI by `schemas/scripts/read_variables.py`; the first line
+//! of each names the versions. They have every name that a version's Python files contain: other
+//! languages, plugins and forks have more.
 
 use std::sync::OnceLock;
 
@@ -23,10 +24,12 @@ pub struct Variable {
 /// Maximum edit distance at which a name counts as a typo of a variable.
 const SLIP: usize = 2;
 
-/// The fewest characters that a name has for each edit, so that short names of the user's own do not count as typos.
+/// The fewest characters that a name has for each edit, so that short names of the user's own do
+/// not count as typos.
 const PER_EDIT: usize = 10;
 
-/// The variables that an engine reads, sorted by name. slime starts SGLang, and spectune's engine reads none of these.
+/// The variables that an engine reads, sorted by name. slime starts SGLang, and spectune's engine
+/// reads none of these.
 pub fn variables(engine: Engine) -> &'static [Variable] {
     static SGLANG: OnceLock<Vec<Variable>> = OnceLock::new();
     static VLLM: OnceLock<Vec<Variable>> = OnceLock::new();

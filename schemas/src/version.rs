@@ -6,8 +6,9 @@ use crate::text::shortened;
 
 /// A version such as `0.5.9`, `0.5.12.post1`, `0.5.0rc2`.
 ///
-/// Order follows PEP 440 as far as published SGLang and vLLM versions use it: `0.5.0rc2 < 0.5.0 < 0.5.0.post1`. A fourth
-/// number, as in vLLM's `0.9.0.1`, counts as a post-release; local version labels after a `+` are ignored.
+/// Order follows PEP 440 as far as published SGLang and vLLM versions use it:
+/// `0.5.0rc2 < 0.5.0 < 0.5.0.post1`. A fourth number, as in vLLM's `0.9.0.1`, counts as a
+/// post-release; local version labels after a `+` are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EngineVersion {
     /// Major, minor and patch.

@@ -1,4 +1,5 @@
-//! Rewrites error messages of the TOML and JSON parsers for authors of such files, without Rust types.
+//! Rewrites error messages of the TOML and JSON parsers for authors of such files, without Rust
+//! types.
 
 use crate::text::{nearest, shortened};
 
@@ -51,7 +52,8 @@ const TYPES: &[(&[&str], &str)] = &[
     (&["a sequence"], "a list in brackets, such as [1, 2]"),
 ];
 
-/// Rewrites the first line of an error of `toml` or `serde_json` (without its position); `text` is the marked text.
+/// Rewrites the first line of an error of `toml` or `serde_json` (without its position); `text` is
+/// the marked text.
 pub fn of(line: &str, text: &str, syntax: Syntax) -> QuotedWords {
     unknown(line)
         .or_else(|| wrong_type(line, syntax))

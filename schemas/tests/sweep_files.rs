@@ -1,10 +1,12 @@
-//! Every sweep file and training file that ships is accepted by the reader and by the published schema.
+//! Every sweep file and training file that ships is accepted by the reader and by the published
+//! schema.
 
 use std::{fs, path::PathBuf};
 
 use schemas::{diagnostic::Diagnostic, json_schema::PublishedSchema, sweep::SweepFile, text::Source, train::TrainFile};
 
-/// Checks the files of a folder. Their first line names the schema by its path relative to the folder.
+/// Checks the files of a folder. Their first line names the schema by its path relative to the
+/// folder.
 fn check(folder: &str, name: &str, schema_path: &str, read: fn(&Source) -> Result<(), Box<Diagnostic>>) {
     let schema = PublishedSchema::find(name).expect("a schema").text();
     let schema = serde_json::from_str(&schema).expect("JSON");

@@ -2,9 +2,10 @@
 //!
 //! It has four parts, each of which uses only those above it in this list:
 //! - `http`: connections, memory limits, request bodies and errors.
-//! - `worker`: the thread that owns the engine and loops. Handlers talk to it over channels, and never wait for it while
-//!   holding anything that it needs.
-//! - `output`: reads reasoning, function calls and structured output in generated text, and streams it.
+//! - `worker`: the thread that owns the engine and loops. Handlers talk to it over channels, and
+//!   never wait for it while holding anything that it needs.
+//! - `output`: reads reasoning, function calls and structured output in generated text, and streams
+//!   it.
 //! - `api`: the endpoints, by the API that defines them.
 //!
 //! `metrics` are the counters of `worker` under the names that dashboards read. `state` is what all

@@ -1,4 +1,5 @@
-//! From generated tokens to the parts of a response: reasoning, function calls, structured output, and streams of them.
+//! From generated tokens to the parts of a response: reasoning, function calls, structured output,
+//! and streams of them.
 
 pub mod grammar;
 pub mod harmony;

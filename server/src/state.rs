@@ -114,7 +114,8 @@ impl State {
     /// Submits the requests of one body, all or none of them.
     ///
     /// # Errors
-    /// When there are too many, they would need too much memory, one can never run, or the engine has failed or ended.
+    /// When there are too many, they would need too much memory, one can never run, or the engine
+    /// has failed or ended.
     pub async fn submit(&self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<RunningRequest>, ApiError> {
         let held = Arc::new(self.hold(&requests)?);
         let mut running = self.worker.submit(requests, arrived).await?;

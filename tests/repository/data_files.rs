@@ -1,4 +1,5 @@
-//! YAML and TOML files of the repository parse, and those that other programs load have the keys that these read.
+//! YAML and TOML files of the repository parse, and those that other programs load have the keys
+//! that these read.
 
 use saphyr_parser::{Event, Parser};
 

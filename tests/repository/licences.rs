@@ -1,5 +1,5 @@
-//! Licences, sources and forbidden crates according to `deny.toml`: the checks of `cargo deny`, for machines without
-//! it. Advisories need its database and are not checked here.
+//! Licences, sources and forbidden crates according to `deny.toml`: the checks of `cargo deny`, for
+//! machines without it. Advisories need its database and are not checked here.
 
 use std::fs;
 
@@ -23,7 +23,8 @@ fn dependencies_have_licences_and_sources_that_are_allowed() {
     let forbidden: Vec<&str> =
         lists["bans"]["deny"].as_array().expect("a list").iter().filter_map(|one| one["name"].as_str()).collect();
     let metadata = metadata();
-    // The list also contains packages of other platforms, which are not part of this platform's graph.
+    // The list also contains packages of other platforms, which are not part of this platform's
+    // graph.
     let resolved: Vec<&str> = list(&metadata["resolve"], "nodes").iter().map(|node| text(node, "id")).collect();
     let mut wrong = Vec::new();
     let mut seen = 0;
@@ -47,7 +48,8 @@ fn dependencies_have_licences_and_sources_that_are_allowed() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Whether an SPDX expression is satisfied by allowed licences only. `A/B` is an old form of `A OR B`.
+/// Whether an SPDX expression is satisfied by allowed licences only. `A/B` is an old form of
+/// `A OR B`.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

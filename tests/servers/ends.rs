@@ -1,4 +1,5 @@
-//! However a sweep ends, nothing that it started is left, and what did not start is not started again.
+//! However a sweep ends, nothing that it started is left, and what did not start is not started
+//! again.
 
 use std::{os::unix::fs::PermissionsExt, process::Child};
 
@@ -141,7 +142,8 @@ fn a_rejected_configuration_is_started_once_and_once_more_by_resume() {
     assert_eq!(sweep.servers_left(), 0);
 }
 
-/// A stand-in for docker: runs a container's command unmarked and in a session of its own, as the daemon would.
+/// A stand-in for docker: runs a container's command unmarked and in a session of its own, as the
+/// daemon would.
 const DOCKER: &str = r#"#!/bin/sh
 state=$(dirname "$0")/containers; mkdir -p "$state"
 case "$1 $2" in

@@ -1,4 +1,5 @@
-//! `spectune tune FILE` with real servers: what the file starts is measured, and nothing else in it is run.
+//! `spectune tune FILE` with real servers: what the file starts is measured, and nothing else in it
+//! is run.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! `spectune tune FILE` from start to end in the forms in which launches are written: the changed launch starts, or the
-//! page says that nothing was better.
+//! `spectune tune FILE` from start to end in the forms in which launches are written: the changed
+//! launch starts, or the page says that nothing was better.
 
 use std::{
     fs,

@@ -1,5 +1,6 @@
-//! A `python3` on the path for which `-m sglang.launch_server` is `spectune serve`, and a `docker` that runs commands here:
-//! so the commands that users write for SGLang start real servers in tests.
+//! A `python3` on the path for which `-m sglang.launch_server` is `spectune serve`, and a `docker`
+//! that runs commands here: so the commands that users write for SGLang start real servers in
+//! tests.
 
 use std::{env, path::Path, process::Command};
 

@@ -28,7 +28,8 @@ impl StepsOn {
     /// Opens the device.
     ///
     /// # Errors
-    /// When it does not exist, this build does not support it, or it does not support the precision.
+    /// When it does not exist, this build does not support it, or it does not support the
+    /// precision.
     pub fn open(self, precision: Precision) -> Result<Compute, TrainingError> {
         let dtype = match (self, precision) {
             (_, Precision::Float32) | (Self::Processor, Precision::Auto) => DType::F32,

@@ -94,7 +94,8 @@ impl Head {
     /// A head with these values, which computes in this type.
     ///
     /// # Errors
-    /// When the spec contains what cannot be trained yet, or values are missing or have the wrong shape.
+    /// When the spec contains what cannot be trained yet, or values are missing or have the wrong
+    /// shape.
     pub fn new(
         spec: &RecurrentSpec,
         values: &Values<'_>,

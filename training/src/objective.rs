@@ -1,4 +1,5 @@
-//! The training objective: the loss of an unrolled draft (EAGLE-3's training-time test, arXiv 2503.01840).
+//! The training objective: the loss of an unrolled draft (EAGLE-3's training-time test, arXiv
+//! 2503.01840).
 //!
 //! A round runs the draft on its own output. So does training: step 0 reads the target's features,
 //! each later step the state of the previous one, with the tokens of the text. Step k has the

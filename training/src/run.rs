@@ -109,8 +109,8 @@ pub type TrainWatch<'a> = dyn FnMut(TrainProgress<'_>) + 'a;
 /// Starts or continues a run.
 ///
 /// # Errors
-/// When the folder contains another run or one that should not be continued, settings do not fit, or the engine, a file
-/// or tensors fail. Completed work is kept.
+/// When the folder contains another run or one that should not be continued, settings do not fit,
+/// or the engine, a file or tensors fail. Completed work is kept.
 pub fn run(
     mut request: TrainRequest<'_>,
     engine: Engine,

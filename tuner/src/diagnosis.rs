@@ -2,9 +2,10 @@
 //! into parts that can each be changed.
 //!
 //! A speed-up is the accept length divided by how much longer a round of speculation takes, and by
-//! what else takes time. So with the log of a run without speculation (or a promise) the gap between
-//! the promised and the measured speed-up is a product of factors, all of them from the logs. What
-//! no log shows (the draft's share of a round, the time of the host) is named as not known.
+//! what else takes time. So with the log of a run without speculation (or a promise) the gap
+//! between the promised and the measured speed-up is a product of factors, all of them from the
+//! logs. What no log shows (the draft's share of a round, the time of the host) is named as not
+//! known.
 
 mod advice;
 mod loads;
@@ -28,10 +29,12 @@ pub struct Promise {
 pub struct Diagnosis {
     /// Figures by number of running requests, ascending.
     pub loads: Vec<LoadFigures>,
-    /// Comparisons with the run without speculation, for numbers of running requests that both have.
+    /// Comparisons with the run without speculation, for numbers of running requests that both
+    /// have.
     pub against: Vec<Against>,
-    /// Factors by which the speed-up is below what was promised. With a whole promise their product is the gap; without a
-    /// promised speed-up it is what an accept length is divided by to give the speed-up.
+    /// Factors by which the speed-up is below what was promised. With a whole promise their product
+    /// is the gap; without a promised speed-up it is what an accept length is divided by to give
+    /// the speed-up.
     pub factors: Vec<Factor>,
     /// What costs time, and what to change, the most important first.
     pub findings: Vec<DiagnosisFinding>,
@@ -50,8 +53,8 @@ pub struct Against {
     pub accept_length: f64,
     /// Duration of a round relative to one without speculation, in reports without prompts.
     pub round_ratio: Option<f64>,
-    /// What else slows it down, relative to the run without speculation: prompts, waiting, idle time, and what the two
-    /// loads differ in.
+    /// What else slows it down, relative to the run without speculation: prompts, waiting, idle
+    /// time, and what the two loads differ in.
     pub rest: Option<f64>,
 }
 

@@ -1,12 +1,14 @@
-//! Forecasts the duration of a workload from the rounds that its requests need and the time of a round.
+//! Forecasts the duration of a workload from the rounds that its requests need and the time of a
+//! round.
 //!
-//! The scheduler of an engine runs step by step: which requests are admitted, which chunks of prompts are prefilled,
-//! which batch runs. How requests proceed in rounds has two forms:
-//! - [`simulate`]: one tree for all rounds. The rounds of each request are known from a replay, the time of a round from
-//!   a model of [`latency`](crate::prediction::latency).
-//! - [`simulate_policy`]: a [`policy`] chooses what each round runs. The acceptance at every position is known from
-//!   [`drafts`], and the time of a round comes from [`times`]. [`rollout`] draws the requests of a rollout, and [`study`]
-//!   chooses a policy on some draws and judges it on others.
+//! The scheduler of an engine runs step by step: which requests are admitted, which chunks of
+//! prompts are prefilled, which batch runs. How requests proceed in rounds has two forms:
+//! - [`simulate`]: one tree for all rounds. The rounds of each request are known from a replay, the
+//!   time of a round from a model of [`latency`](crate::prediction::latency).
+//! - [`simulate_policy`]: a [`policy`] chooses what each round runs. The acceptance at every
+//!   position is known from [`drafts`], and the time of a round comes from [`times`]. [`rollout`]
+//!   draws the requests of a rollout, and [`study`] chooses a policy on some draws and judges it on
+//!   others.
 //!
 //! All figures are predicted.
 
@@ -66,7 +68,8 @@ pub enum Arrivals {
 /// How the engine is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Batch sizes with graphs, ascending: a batch is padded to the next one. Larger batches run as they are.
+    /// Batch sizes with graphs, ascending: a batch is padded to the next one. Larger batches run as
+    /// they are.
     pub capture_sizes: Vec<usize>,
     /// Maximum number of running requests.
     pub max_running_requests: usize,
@@ -74,17 +77,19 @@ pub struct Setup {
     pub memory: Option<Memory>,
     /// Maximum number of prompt tokens in a step: `--chunked-prefill-size`.
     pub prefill_budget: usize,
-    /// Maximum number of tokens in one chunk of a prompt: [`engine::backend::Capacity::prefill_chunk`].
+    /// Maximum number of tokens in one chunk of a prompt:
+    /// [`engine::backend::Capacity::prefill_chunk`].
     pub prefill_chunk: usize,
-    /// Rounds that are launched before the host knows that a request has ended: for this many rounds its slot still
-    /// runs, and the next request waits. See [`rounds_behind`].
+    /// Rounds that are launched before the host knows that a request has ended: for this many
+    /// rounds its slot still runs, and the next request waits. See [`rounds_behind`].
     pub rounds_behind: usize,
-    /// Whether prompts are prefilled in the steps of running requests, as vLLM does, and not in steps of their own
-    /// before the rounds.
+    /// Whether prompts are prefilled in the steps of running requests, as vLLM does, and not in
+    /// steps of their own before the rounds.
     pub mixed_prefill: bool,
 }
 
-/// The KV cache, as the rule of admission sees it ([`engine::new_token_ratio`]). Pages count as single tokens.
+/// The KV cache, as the rule of admission sees it ([`engine::new_token_ratio`]). Pages count as
+/// single tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     /// Tokens that it holds.
@@ -96,8 +101,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Tokens that a request needs beyond its sequence with any of these trees: the largest tree, and the tokens of one more
-    /// round in flight.
+    /// Tokens that a request needs beyond its sequence with any of these trees: the largest tree,
+    /// and the tokens of one more round in flight.
     pub fn slack(shapes: impl Iterator<Item = TreeShape>) -> usize {
         shapes.map(|shape| shape.num_draft_tokens + shape.most_tokens_a_round()).max().unwrap_or(2)
     }
@@ -114,8 +119,8 @@ pub struct Forecast {
     pub output_tokens: u64,
     /// Output tokens / elapsed, all requests together.
     pub output_tokens_per_s: f64,
-    /// Output tokens per second as one request sees it, after its first token: median over requests; `None` if no
-    /// request has a second token.
+    /// Output tokens per second as one request sees it, after its first token: median over
+    /// requests; `None` if no request has a second token.
     pub tokens_per_s_per_user: Option<f64>,
     /// Output tokens / rounds of requests, first and bonus tokens included; `None` without rounds.
     pub accept_length: Option<f64>,
@@ -125,9 +130,11 @@ pub struct Forecast {
     pub latency_ms: TrialSpread,
     /// From sending a request to its first token.
     pub time_to_first_token_ms: TrialSpread,
-    /// Entry b is the number of rounds with b requests (slots of ended requests included), before padding.
+    /// Entry b is the number of rounds with b requests (slots of ended requests included), before
+    /// padding.
     pub batches: Vec<u64>,
-    /// Number of times that a running request was put back into the queue because the KV cache was full.
+    /// Number of times that a running request was put back into the queue because the KV cache was
+    /// full.
     #[serde(default)]
     pub retractions: u64,
     /// When each request ended, in s since the start, ascending.
@@ -155,19 +162,19 @@ pub struct Stretch {
     pub ms: f64,
 }
 
-/// The value of [`Setup::rounds_behind`]: without speculation the host knows in advance which round is a request's
-/// last.
+/// The value of [`Setup::rounds_behind`]: without speculation the host knows in advance which round
+/// is a request's last.
 pub fn rounds_behind(rounds_in_flight: usize, speculates: bool) -> usize {
     if speculates { rounds_in_flight.saturating_sub(1) } else { 0 }
 }
 
-/// Simulates a workload. `round_ms(batch, context)` is the time in ms of a round of a padded batch at a mean context,
-/// `prefill_ms(tokens)` the time in ms of a step that prefills this many prompt tokens. Prompts are assumed to share no
-/// prefixes.
+/// Simulates a workload. `round_ms(batch, context)` is the time in ms of a round of a padded batch
+/// at a mean context, `prefill_ms(tokens)` the time in ms of a step that prefills this many prompt
+/// tokens. Prompts are assumed to share no prefixes.
 ///
 /// # Errors
-/// When the workload is empty or cannot run, a time is not a number of at least 0, or `round_ms` returns an error, for
-/// example because it would have to extrapolate.
+/// When the workload is empty or cannot run, a time is not a number of at least 0, or `round_ms`
+/// returns an error, for example because it would have to extrapolate.
 pub fn simulate(
     needs: &[Need],
     arrivals: &Arrivals,

@@ -1,8 +1,9 @@
-//! The sweep that a launch stands for: what the user starts, with its own speculation, with none, and with others.
+//! The sweep that a launch stands for: what the user starts, with its own speculation, with none,
+//! and with others.
 //!
-//! The launch's file is never run. The sweep starts the command that the reader found in it, with the environment that
-//! it exports; what the sweep sets itself is taken out of the command first. [`Treated`] says of each flag what became of
-//! it.
+//! The launch's file is never run. The sweep starts the command that the reader found in it, with
+//! the environment that it exports; what the sweep sets itself is taken out of the command first.
+//! [`Treated`] says of each flag what became of it.
 
 mod arguments;
 mod choose;
@@ -36,8 +37,8 @@ pub use start::LaunchStart;
 
 /// Seconds that a server may take to start: large models load for a quarter of an hour.
 const LONGEST_START_S: f64 = 1_800.0;
-/// Draft steps of chains and trees, and branches and verified nodes of trees, that are tried in addition to the launch's
-/// own shape.
+/// Draft steps of chains and trees, and branches and verified nodes of trees, that are tried in
+/// addition to the launch's own shape.
 const STEPS: [usize; 5] = [1, 2, 3, 5, 7];
 const BRANCHES: [usize; 1] = [4];
 const NODES: [usize; 2] = [8, 16];
@@ -221,7 +222,8 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &LaunchOverrides) -> R
     Ok(LaunchSweep { file, treated, own: speculation.own, draft: speculation.draft })
 }
 
-/// Adds the variable that simulates acceptance if the servers would inherit it, so that it is known what they do.
+/// Adds the variable that simulates acceptance if the servers would inherit it, so that it is known
+/// what they do.
 fn with_inherited(mut env: BTreeMap<String, String>, wanted: &LaunchOverrides) -> BTreeMap<String, String> {
     let inherited = wanted.variables.as_ref().and_then(|variables| variables.environment.get(SIMULATED_LENGTH));
     if let Some(length) = inherited {

@@ -1,5 +1,5 @@
-//! Computes what guides a search: acceptance by tree shape, and round times. They predict the whole space, so only a
-//! small part of it is measured.
+//! Computes what guides a search: acceptance by tree shape, and round times. They predict the whole
+//! space, so only a small part of it is measured.
 
 mod by_batch;
 mod captures;
@@ -43,8 +43,8 @@ pub struct Replayed {
     pub texts: Vec<ReplayText>,
 }
 
-/// The guide of a sweep: the one in its folder, if it was made for the same sweep, else a new one. `None` if the user
-/// stopped the sweep.
+/// The guide of a sweep: the one in its folder, if it was made for the same sweep, else a new one.
+/// `None` if the user stopped the sweep.
 ///
 /// # Errors
 /// When the engine fails, or the guide cannot be written.
@@ -81,7 +81,8 @@ fn serves(guide: &Guide, ready: &Ready) -> bool {
         })
 }
 
-/// The guide of each draft, one loaded after the other. Nothing is predicted of a draft that looks texts up.
+/// The guide of each draft, one loaded after the other. Nothing is predicted of a draft that looks
+/// texts up.
 fn make_each(
     request: &SweepRequest<'_>,
     ready: &mut Ready,
@@ -142,8 +143,8 @@ fn make(
     }))
 }
 
-/// The acceptance of every tree of the space, replayed by spectune's own engine unless a table is imported. `None` if
-/// the user stopped the sweep.
+/// The acceptance of every tree of the space, replayed by spectune's own engine unless a table is
+/// imported. `None` if the user stopped the sweep.
 ///
 /// # Errors
 /// When the engine is not loaded, or a replay fails.

@@ -16,8 +16,9 @@
 //! | [`guidance`], [`system`] | the predictions of a guided search; the engines that trials run on |
 //! | [`sweep`] | the whole: from a sweep file to a ranking, also in parts on several machines |
 //!
-//! Next to sweeps, [`running`] measures servers that are already running, as they are, [`regression`] compares a run with
-//! earlier ones, [`from_launch`] turns a launch into a sweep, and [`diagnosis`] says from a server's log why it is slow.
+//! Next to sweeps, [`running`] measures servers that are already running, as they are,
+//! [`regression`] compares a run with earlier ones, [`from_launch`] turns a launch into a sweep,
+//! and [`diagnosis`] says from a server's log why it is slow.
 #![forbid(unsafe_code)]
 
 pub mod diagnosis;

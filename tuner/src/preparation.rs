@@ -49,7 +49,8 @@ pub struct Ready {
     pub fingerprint: Fingerprint,
     /// Imported accept lengths, if acceptance is simulated.
     pub imported: Option<AcceptanceTable>,
-    /// The sweep file's maximum number of running requests, in the words of the fingerprint; empty if not set.
+    /// The sweep file's maximum number of running requests, in the words of the fingerprint; empty
+    /// if not set.
     limit: String,
 }
 
@@ -86,7 +87,8 @@ pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
     })
 }
 
-/// Loads the engine with the first of the drafts that it can load. Those before it are left out of the space.
+/// Loads the engine with the first of the drafts that it can load. Those before it are left out of
+/// the space.
 ///
 /// # Errors
 /// The error of the last draft, if none can be loaded.
@@ -149,8 +151,9 @@ pub fn model_hash(folder: &Path, name: &str) -> String {
     hash.unwrap_or_else(|_| name.to_owned())
 }
 
-/// The hashes of the drafts of a sweep, with their names if there are several. A draft that cannot be loaded is one of
-/// them: whether it can may change while a sweep is interrupted, and what its name means may not.
+/// The hashes of the drafts of a sweep, with their names if there are several. A draft that cannot
+/// be loaded is one of them: whether it can may change while a sweep is interrupted, and what its
+/// name means may not.
 pub fn draft_hashes(file: &SweepFile, folder: &Path) -> String {
     let each = file.each_draft();
     let hash = |one: &OneDraft| model_hash(folder, &one.file.models.draft);
@@ -177,8 +180,8 @@ pub fn imported(request: &SweepRequest<'_>) -> Result<Option<AcceptanceTable>, T
     request.file.models.acceptance.as_ref().map(|from| acceptance::import(&request.folder, from)).transpose()
 }
 
-/// The configurations of the whole sweep, regardless of the shard; with imported acceptance, only the ones that it
-/// covers.
+/// The configurations of the whole sweep, regardless of the shard; with imported acceptance, only
+/// the ones that it covers.
 ///
 /// # Errors
 /// When a table cannot be read, or the target's configuration cannot.
@@ -202,8 +205,8 @@ pub fn space(request: &SweepRequest<'_>, imported: Option<&AcceptanceTable>) -> 
     Ok(together(parts, left_out))
 }
 
-/// Why spectune's own engine does not load a draft, as far as its headers tell; `None` for a server, which may load it
-/// from elsewhere.
+/// Why spectune's own engine does not load a draft, as far as its headers tell; `None` for a
+/// server, which may load it from elsewhere.
 fn unfit(request: &SweepRequest<'_>, file: &SweepFile) -> Result<Option<String>, TunerError> {
     if !file.system.is_in_process() {
         return Ok(None);
@@ -234,7 +237,8 @@ fn space_of_one(
     Ok(space)
 }
 
-/// Keeps what vLLM can run: it drafts only chains, and has a default number of tokens for some methods only.
+/// Keeps what vLLM can run: it drafts only chains, and has a default number of tokens for some
+/// methods only.
 fn only_chains(space: &mut Expanded, algorithm: &str) {
     space.entrants.retain(|one| one.configuration.shape.topk <= 1);
     if vllm_method(algorithm).is_none_or(|method| !method.has_default) {
@@ -264,8 +268,9 @@ pub fn experiment(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Ex
     Ok(experiment)
 }
 
-/// Refuses batches that can never run together: they would only be measured as failures after minutes, one for each
-/// configuration. The check uses the minimum that a batch needs: prompts and generated tokens, without the tree.
+/// Refuses batches that can never run together: they would only be measured as failures after
+/// minutes, one for each configuration. The check uses the minimum that a batch needs: prompts and
+/// generated tokens, without the tree.
 fn refuse_impossible_batches(
     experiment: &Experiment,
     workload: &LoadedWorkload,
@@ -330,7 +335,8 @@ impl Ready {
         self.drafts.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether a draft looks texts up: the rows of its rounds depend on the text, so they are not predicted.
+    /// Whether a draft looks texts up: the rows of its rounds depend on the text, so they are not
+    /// predicted.
     pub fn looks_texts_up(&self, name: &str) -> bool {
         self.drafts.iter().any(|(draft, options)| draft == name && options.text_draft().is_some())
     }
@@ -342,7 +348,8 @@ impl Ready {
         }
     }
 
-    /// Loads the engine with this draft, if another one is chosen. If it does not load, the engine is loaded as before.
+    /// Loads the engine with this draft, if another one is chosen. If it does not load, the engine
+    /// is loaded as before.
     ///
     /// # Errors
     /// When it does not load.
@@ -446,7 +453,8 @@ fn default(request: &SweepRequest<'_>, file: &SweepFile, nodes: NodeSource) -> R
         return Ok(rule.default_shape());
     }
     if file.system.kind == SystemKind::Vllm {
-        // One token per MTP layer. For a head there is no default; three is the number in vLLM's documentation.
+        // One token per MTP layer. For a head there is no default; three is the number in vLLM's
+        // documentation.
         return Ok(TreeShape::chain(if models.algorithm.eq_ignore_ascii_case("NEXTN") { 1 } else { 3 }));
     }
     Ok(match &models.model_shape {
@@ -492,7 +500,8 @@ fn options_of(
     space: &Expanded,
 ) -> Result<EngineOptions, TunerError> {
     let SweepFile { models, engine, .. } = file;
-    // Pages are reserved for the largest tree of the draft's space, so that the cache has the same size for every shape.
+    // Pages are reserved for the largest tree of the draft's space, so that the cache has the same
+    // size for every shape.
     let own = space.entrants.iter().filter(|one| one.configuration.is_off() || one.configuration.draft == name);
     let largest = own.flat_map(|one| one.configuration.shapes());
     let largest = largest.max_by_key(|shape| shape.num_draft_tokens);

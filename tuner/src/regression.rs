@@ -1,7 +1,8 @@
-//! Whether a newer run of the chosen configuration is worse than older runs: the check of `report --fail-if`.
+//! Whether a newer run of the chosen configuration is worse than older runs: the check of
+//! `report --fail-if`.
 //!
-//! Two runs at different hours differ by more than the repeats of each do, so the scatter comes from several older runs of
-//! the same thing; or from two servers that were measured in turns.
+//! Two runs at different hours differ by more than the repeats of each do, so the scatter comes
+//! from several older runs of the same thing; or from two servers that were measured in turns.
 
 use std::str::FromStr;
 
@@ -143,8 +144,8 @@ impl FromStr for FailCondition {
     }
 }
 
-/// Checks the newer run against the older ones, the first of which says what is checked: the configuration that it chose
-/// under each load, or under the given one.
+/// Checks the newer run against the older ones, the first of which says what is checked: the
+/// configuration that it chose under each load, or under the given one.
 pub fn check(
     older: &[RunSummary<'_>],
     newer: RunSummary<'_>,
@@ -213,7 +214,8 @@ fn difference(first: &RunSummary<'_>, other: &RunSummary<'_>) -> Option<String> 
     (!differences.is_empty()).then(|| format!("{} and {} differ: {differences}", first.name, other.name))
 }
 
-/// The figure in the newer run relative to the mean of the older ones, with the interval that their scatter gives.
+/// The figure in the newer run relative to the mean of the older ones, with the interval that their
+/// scatter gives.
 fn ratio(
     older: &[RunSummary<'_>],
     newer: RunSummary<'_>,

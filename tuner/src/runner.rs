@@ -1,4 +1,5 @@
-//! Runs one trial on the engine: a closed loop with a constant batch, or an open loop with given arrival times.
+//! Runs one trial on the engine: a closed loop with a constant batch, or an open loop with given
+//! arrival times.
 
 mod drive;
 pub mod estimate;
@@ -31,8 +32,8 @@ pub struct TrialOptions<'a> {
     pub workload: &'a LoadedWorkload,
     /// The objective, whose limits define goodput.
     pub objective: Objective,
-    /// Simulated accept length, in tokens per round: the imported value of the trial's shape; `None` for the engine's
-    /// setting.
+    /// Simulated accept length, in tokens per round: the imported value of the trial's shape;
+    /// `None` for the engine's setting.
     pub simulate_accept_length: Option<f32>,
     /// Set by another thread when the user requests a stop.
     pub interrupted: &'a AtomicBool,
@@ -47,12 +48,14 @@ pub enum Ended {
     Interrupted,
 }
 
-/// Runs a trial. The warm-up before it is not counted. An open loop ends when all its requests are served, however long
-/// that takes after the last arrival: if the engine cannot keep up, the latencies show it.
+/// Runs a trial. The warm-up before it is not counted. An open loop ends when all its requests are
+/// served, however long that takes after the last arrival: if the engine cannot keep up, the
+/// latencies show it.
 ///
 /// # Errors
-/// When the engine cannot run the shape, has no room for the batch of a closed loop, or fails; or when the trial needs
-/// recorded arrival times and the workload has none. The engine is left idle, unless the device failed.
+/// When the engine cannot run the shape, has no room for the batch of a closed loop, or fails; or
+/// when the trial needs recorded arrival times and the workload has none. The engine is left idle,
+/// unless the device failed.
 pub fn run(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, EngineError> {
     engine.set_policy(policy(&trial.configuration))?;
     let before = engine.options().simulated.clone();

@@ -1,8 +1,9 @@
-//! Measures servers that are already running, as they are: one configuration each, under the loads asked for. Nothing
-//! is varied and nothing is ranked. Two servers are measured in turns, with the same prompts in each block, and
-//! compared by paired ratios.
+//! Measures servers that are already running, as they are: one configuration each, under the loads
+//! asked for. Nothing is varied and nothing is ranked. Two servers are measured in turns, with the
+//! same prompts in each block, and compared by paired ratios.
 //!
-//! [`connect`] finds out what a server is, [`run`] measures, [`result`] summarises, and [`journal`] keeps every trial.
+//! [`connect`] finds out what a server is, [`run`] measures, [`result`] summarises, and [`journal`]
+//! keeps every trial.
 
 mod describe;
 pub mod journal;
@@ -108,7 +109,8 @@ pub trait RunningProgress {
 /// Connects to a running server. A key is sent with every request.
 ///
 /// # Errors
-/// When the URL is wrong, nothing answers, the server is not ready, or the launch file has no launch.
+/// When the URL is wrong, nothing answers, the server is not ready, or the launch file has no
+/// launch.
 pub fn connect(url: &str, key: Option<ApiKey>, launch: Option<&DescribedFile<'_>>) -> Result<Connected, TunerError> {
     let base = base(url)?;
     let failed = |error: ServerError| TunerError::System(SystemError::Server(help(error, &base)));
@@ -129,8 +131,8 @@ pub fn connect(url: &str, key: Option<ApiKey>, launch: Option<&DescribedFile<'_>
     Ok(Connected { api, info, server })
 }
 
-/// Whether two URLs are names of one server: this host has several names, hosts are written in any case, and a port may
-/// be left out.
+/// Whether two URLs are names of one server: this host has several names, hosts are written in any
+/// case, and a port may be left out.
 pub fn is_same_server(one: &str, other: &str) -> bool {
     match (base(one), base(other)) {
         (Ok(one), Ok(other)) => place_of(&one) == place_of(&other),
@@ -220,7 +222,8 @@ fn help(error: ServerError, base: &str) -> ServerError {
 /// Measures servers; the records include those of an earlier start.
 ///
 /// # Errors
-/// When a load is above a server's limit, the prompts or the journal cannot be used, or a server fails.
+/// When a load is above a server's limit, the prompts or the journal cannot be used, or a server
+/// fails.
 pub fn run(
     request: &RunningMeasurement<'_>,
     servers: &[Connected],

@@ -32,14 +32,16 @@ pub struct Candidate {
 /// The configurations of a sweep file's space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expanded {
-    /// No speculation first, then the engine's default, then the rest, without duplicates. Settings that need a restart
-    /// vary slowest.
+    /// No speculation first, then the engine's default, then the rest, without duplicates. Settings
+    /// that need a restart vary slowest.
     pub entrants: Vec<Candidate>,
     /// Combinations of the lists that are not valid trees, and why.
     pub dropped: Vec<Dropped>,
-    /// Shapes that draft the same tree as another one for every text, which is in the race and costs no more.
+    /// Shapes that draft the same tree as another one for every text, which is in the race and
+    /// costs no more.
     pub same_tree: Vec<SameTree>,
-    /// Configurations that an imported acceptance table does not cover: no accept length can be simulated for them.
+    /// Configurations that an imported acceptance table does not cover: no accept length can be
+    /// simulated for them.
     pub uncovered: Vec<Configuration>,
     /// Drafts of a sweep of several that take no part, since they cannot be loaded.
     pub left_out: Vec<LeftOut>,
@@ -63,7 +65,8 @@ pub struct Dropped {
 pub struct SameTree {
     /// The shape that is not measured.
     pub shape: TreeShape,
-    /// The shape that is measured instead: no more draft steps, and no more branches with the same number of steps.
+    /// The shape that is measured instead: no more draft steps, and no more branches with the same
+    /// number of steps.
     pub measured: TreeShape,
 }
 
@@ -98,7 +101,8 @@ impl Expanded {
         drafts.chain(dropped).chain(self.same_trees()).chain(uncovered).collect()
     }
 
-    /// The shapes that are not measured because of an equal tree, with the shape that is measured instead.
+    /// The shapes that are not measured because of an equal tree, with the shape that is measured
+    /// instead.
     fn same_trees(&self) -> Option<String> {
         let mut instead: BTreeMap<TreeShape, Vec<String>> = BTreeMap::new();
         for one in &self.same_tree {
@@ -127,9 +131,10 @@ impl Expanded {
     }
 }
 
-/// All configurations of a space, with no speculation, the engine's default and what runs now. Combinations that are not
-/// valid trees for the draft are dropped and counted; with topk 1 the number of draft tokens follows from the steps. Each combination of settings
-/// is combined with every shape.
+/// All configurations of a space, with no speculation, the engine's default and what runs now.
+/// Combinations that are not valid trees for the draft are dropped and counted; with topk 1 the
+/// number of draft tokens follows from the steps. Each combination of settings is combined with
+/// every shape.
 pub fn expand(
     space: &Space,
     knobs: &KnobLists,
@@ -188,8 +193,8 @@ pub fn expand(
     Expanded { entrants, dropped, same_tree, ..Expanded::default() }
 }
 
-/// Keeps the cheapest of the sorted shapes that draft the same tree, and returns the others. The engine's default is
-/// measured in any case, so it replaces shapes that are not cheaper.
+/// Keeps the cheapest of the sorted shapes that draft the same tree, and returns the others. The
+/// engine's default is measured in any case, so it replaces shapes that are not cheaper.
 fn without_equal_trees(shapes: &mut Vec<TreeShape>, nodes: NodeSource, default: TreeShape) -> Vec<SameTree> {
     // Draft steps are passes of the draft one after the other; branches are rows of these passes.
     let cost = |shape: &TreeShape| (shape.num_steps, shape.topk);

@@ -51,10 +51,11 @@ pub(crate) fn middle(sorted: &[f64]) -> Option<f64> {
 /// Minimum coverage of the true median. Fewer than six values cannot reach it.
 const LEVEL: f64 = 0.95;
 
-/// The median with its exact interval between two order statistics (Thompson 1936): the narrowest that covers the true
-/// median of any distribution in at least 95% of cases, or the range if the values are too few for that. The exact
-/// coverage is returned too: the range of three values covers 75%, of five 94%; of seven values, the second to the
-/// sixth cover 87.5% and the first to the seventh 98.4%.
+/// The median with its exact interval between two order statistics (Thompson 1936): the narrowest
+/// that covers the true median of any distribution in at least 95% of cases, or the range if the
+/// values are too few for that. The exact coverage is returned too: the range of three values
+/// covers 75%, of five 94%; of seven values, the second to the sixth cover 87.5% and the first to
+/// the seventh 98.4%.
 pub fn interval(values: &[f64]) -> Option<Interval> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -74,8 +75,8 @@ pub fn interval(values: &[f64]) -> Option<Interval> {
     })
 }
 
-/// Probability that the true median is between the value with `below` smaller ones and the value with as many larger
-/// ones.
+/// Probability that the true median is between the value with `below` smaller ones and the value
+/// with as many larger ones.
 fn coverage(count: usize, below: usize) -> f64 {
     // The number of values below the median is binomial; this is 1 − 2 · P(at most `below`).
     let mut chance = 0.5_f64.powi(count as i32);
@@ -116,7 +117,8 @@ mod tests {
             assert_eq!(told.kind == RangeKind::Confidence, count >= 6, "{count}");
             assert_eq!(told.coverage >= 0.95, count >= 6, "{count}: {}", told.coverage);
             let skewed = |random: &mut StdRng| -(1.0 - random.random::<f64>()).ln();
-            // A third of the trials take 10 to 300% longer. The true median of such times comes from a million draws.
+            // A third of the trials take 10 to 300% longer. The true median of such times comes
+            // from a million draws.
             let stalled = |random: &mut StdRng| {
                 let stall = if random.random::<f64>() < 1.0 / 3.0 { 0.1 + 2.9 * random.random::<f64>() } else { 0.0 };
                 (1.0 + 0.02 * normal(random)) * (1.0 + stall)

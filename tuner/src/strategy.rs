@@ -42,7 +42,8 @@ pub struct Experiment {
     pub metric: Metric,
     /// How often results are looked at before measuring ends.
     pub looks: Looks,
-    /// Whether every configuration needs a start of the system, so that all its trials run one after the other.
+    /// Whether every configuration needs a start of the system, so that all its trials run one
+    /// after the other.
     pub restarts: bool,
 }
 
@@ -57,7 +58,8 @@ pub trait TrialRunner {
     /// All records of the journal.
     fn history(&self) -> &[Record];
 
-    /// The search asks for this many trials in addition to its plan; some of them may be measured already.
+    /// The search asks for this many trials in addition to its plan; some of them may be measured
+    /// already.
     fn more(&mut self, _trials: usize) {}
 }
 
@@ -85,8 +87,8 @@ pub enum StopReason {
     Interrupted,
     /// The annealing schedule has ended.
     Cooled,
-    /// Under every load, no unmeasured configuration is predicted to be within reach of the best. The verdict says how
-    /// certain the choice itself is.
+    /// Under every load, no unmeasured configuration is predicted to be within reach of the best.
+    /// The verdict says how certain the choice itself is.
     Settled,
     /// Every open comparison is decided.
     Decided,

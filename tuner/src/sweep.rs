@@ -38,8 +38,8 @@ use crate::{
 pub struct SweepPlan {
     /// Number of trials.
     pub planned: Planned,
-    /// Trials in their order, if the strategy knows them in advance; else the baselines under every load, which are
-    /// always measured.
+    /// Trials in their order, if the strategy knows them in advance; else the baselines under every
+    /// load, which are always measured.
     pub trials: Vec<Trial>,
     /// Number of trials that the folder's journal already contains, if the sweep is resumed.
     pub done: usize,
@@ -109,7 +109,8 @@ pub struct Outline {
 /// Lists what a sweep would measure. Loads no weights and is quick.
 ///
 /// # Errors
-/// When the target's configuration cannot be read, a table cannot be read, or the search cannot cover the space.
+/// When the target's configuration cannot be read, a table cannot be read, or the search cannot
+/// cover the space.
 pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
     let imported = preparation::imported(request)?;
     let mut space = preparation::space(request, imported.as_ref())?;
@@ -133,7 +134,8 @@ pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
     Ok(Outline { planned, trials, space, loads, starts, most_starts, confirms, lookups, not_replayed })
 }
 
-/// Reports what a sweep would do, with a duration estimated from short measurements. Writes nothing.
+/// Reports what a sweep would do, with a duration estimated from short measurements. Writes
+/// nothing.
 ///
 /// # Errors
 /// When the models or the workload cannot be loaded, or the folder's journal cannot be continued.
@@ -179,7 +181,8 @@ pub fn plan(request: &SweepRequest<'_>) -> Result<SweepPlan, TunerError> {
 /// Runs a sweep.
 ///
 /// # Errors
-/// When the models, the workload or the journal cannot be used, or the engine fails beyond one trial.
+/// When the models, the workload or the journal cannot be used, or the engine fails beyond one
+/// trial.
 pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<SweepSummary, TunerError> {
     // Checked first, so that the error does not come after a minute of loading.
     if !request.resume && journal::exists(&request.out) {
@@ -260,7 +263,8 @@ fn header(request: &SweepRequest<'_>, ready: &Ready, planned: Planned) -> Journa
     }
 }
 
-/// Refuses a folder whose journal cannot be continued with this header, before anything is written into it.
+/// Refuses a folder whose journal cannot be continued with this header, before anything is written
+/// into it.
 fn check_continues(request: &SweepRequest<'_>, header: &JournalHeader) -> Result<(), TunerError> {
     if !(request.resume && journal::exists(&request.out)) {
         return Ok(());

@@ -1,4 +1,5 @@
-//! Systems that the tuner can drive: spectune's engine in this process, or servers of other engines.
+//! Systems that the tuner can drive: spectune's engine in this process, or servers of other
+//! engines.
 //!
 //! Strategies, journal, selection and reports see only this interface.
 
@@ -39,7 +40,8 @@ pub trait System {
     /// When it has no room for the load, or fails.
     fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, SystemError>;
 
-    /// Times the parts of a trial's rounds, separately from the trial; `None` if the system does not report them.
+    /// Times the parts of a trial's rounds, separately from the trial; `None` if the system does
+    /// not report them.
     ///
     /// # Errors
     /// When it fails.

@@ -25,7 +25,8 @@ use crate::{TunerError, error::tidy, trials::configuration::TrialLoad};
 /// Maximum number of prompt tokens of a trial, over all requests: one GiB of them.
 const MOST_TOKENS: usize = 1 << 28;
 
-/// The requests of a trial. They are the same in every trial, so that shapes are compared on the same texts.
+/// The requests of a trial. They are the same in every trial, so that shapes are compared on the
+/// same texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedWorkload {
     /// In the order in which they are sent.
@@ -61,8 +62,8 @@ impl LoadedWorkload {
     /// Reads the prompts of a sweep. Relative paths refer to `folder`.
     ///
     /// # Errors
-    /// When a file cannot be read or is malformed, or a prompt does not fit the model's context. This is checked before
-    /// any trial runs, since it would fail every one of them.
+    /// When a file cannot be read or is malformed, or a prompt does not fit the model's context.
+    /// This is checked before any trial runs, since it would fail every one of them.
     pub fn load(workload: &sweep::Workload, folder: &Path, model: &ModelText) -> Result<Self, TunerError> {
         let room = Room::from_workload(workload, model);
         let mut numbers = StdRng::seed_from_u64(workload.seed);
@@ -107,9 +108,9 @@ impl LoadedWorkload {
         self.requests.iter().cycle().take(self.requests_under(load)).map(tokens).sum()
     }
 
-    /// Arrival times of the requests, relative to the first one: the same for every configuration, but different in
-    /// every repeat, so that no single draw decides; recorded times are always the same. `None` for a closed loop, and
-    /// for recorded times if the workload has none.
+    /// Arrival times of the requests, relative to the first one: the same for every configuration,
+    /// but different in every repeat, so that no single draw decides; recorded times are always the
+    /// same. `None` for a closed loop, and for recorded times if the workload has none.
     pub fn arrivals(&self, load: TrialLoad, repeat: usize) -> Option<Vec<Duration>> {
         match load {
             TrialLoad::BatchSize(_) => None,
@@ -119,7 +120,8 @@ impl LoadedWorkload {
     }
 }
 
-/// The prompts of a file as tokens, at most as many as the workload has requests, and the number of skipped ones.
+/// The prompts of a file as tokens, at most as many as the workload has requests, and the number of
+/// skipped ones.
 ///
 /// # Errors
 /// When the file cannot be read or is malformed, or a prompt does not fit the model's context.
@@ -133,8 +135,8 @@ pub fn read_prompts(
     Ok((prompts.tokens, prompts.left_out))
 }
 
-/// A warning if the prompts of a sweep, or some of them, are random tokens whose acceptance was measured. A trace that
-/// is not on this machine has none.
+/// A warning if the prompts of a sweep, or some of them, are random tokens whose acceptance was
+/// measured. A trace that is not on this machine has none.
 pub fn warning(file: &SweepFile, folder: &Path) -> Option<String> {
     // Imported acceptance does not depend on the prompts.
     if file.models.acceptance.is_some() {
@@ -250,8 +252,8 @@ fn hash(workload: &sweep::Workload, requests: &[Request], recorded: &[Duration])
     recorded.iter().for_each(|arrival| {
         hasher.update(&arrival.as_nanos().to_le_bytes());
     });
-    // Identifies what a trial measures: changed when the method changes, so that trials of both kinds are not ranked
-    // together.
+    // Identifies what a trial measures: changed when the method changes, so that trials of both
+    // kinds are not ranked together.
     hasher.update(b"arrivals at the very rate, figures without stalls");
     let sweep::Workload { ignore_eos, temperature, top_p, top_k, seed, warm_up_tokens, .. } = workload;
     hasher.update(format!("{ignore_eos} {temperature} {top_p} {top_k} {seed} {warm_up_tokens}").as_bytes());

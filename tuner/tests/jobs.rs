@@ -1,7 +1,7 @@
 //! Checks that job files do what they say: the scripts are run, and the manifest is parsed.
 //!
-//! In a separate process, because a child process that is just starting holds the locks of the journals that its parent
-//! writes.
+//! In a separate process, because a child process that is just starting holds the locks of the
+//! journals that its parent writes.
 #![cfg(unix)]
 
 use std::{
@@ -60,8 +60,8 @@ fn program(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it may run");
 }
 
-/// A program that records its call in a separate file in `calls`, next to itself; two shards running at once would
-/// interleave their lines in a common file.
+/// A program that records its call in a separate file in `calls`, next to itself; two shards
+/// running at once would interleave their lines in a common file.
 fn recorder(folder: &Path) {
     fs::create_dir_all(folder.join("calls")).expect("a folder");
     let text =
@@ -69,8 +69,8 @@ fn recorder(folder: &Path) {
     program(&folder.join("program"), text);
 }
 
-/// Checks the syntax of a script, runs it with bash, and returns the calls that it made, sorted. The recorded calls are
-/// then removed.
+/// Checks the syntax of a script, runs it with bash, and returns the calls that it made, sorted.
+/// The recorded calls are then removed.
 fn calls(folder: &Path, script: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (Output, Vec<String>) {
     recorder(folder);
     let path = folder.join("job.sh");

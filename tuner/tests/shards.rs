@@ -94,8 +94,9 @@ fn header(shard: Option<Shard>) -> JournalHeader {
     }
 }
 
-/// The measurement is a function of the trial and a seed, so that every machine measures the same. One trial in eleven
-/// fails. Trials end a second apart in the order of the whole sweep, whichever shard runs them.
+/// The measurement is a function of the trial and a seed, so that every machine measures the same.
+/// One trial in eleven fails. Trials end a second apart in the order of the whole sweep, whichever
+/// shard runs them.
 fn record((trial, role): &(Trial, Role), seed: u64) -> Record {
     let id = trial.id(&fingerprint());
     let draw =
@@ -108,8 +109,8 @@ fn record((trial, role): &(Trial, Role), seed: u64) -> Record {
     Record { id, fingerprint: fingerprint(), finished_at: place as u64, outcome, ..made_up }
 }
 
-/// A run that is killed at some bytes of its journal, and resumed after each kill, until every trial of its plan is
-/// measured.
+/// A run that is killed at some bytes of its journal, and resumed after each kill, until every
+/// trial of its plan is measured.
 fn run(folder: &Path, shard: Option<Shard>, seed: u64, cuts: &[prop::sample::Index]) {
     let header = header(shard);
     drop(Journal::create(folder, &header).expect("a journal"));
@@ -171,12 +172,14 @@ proptest! {
         prop_assert_eq!(&summary.ranking, &expected);
         prop_assert!(summary.missing.is_empty());
         let merged = journal::read(&out).expect("a journal");
-        // The merged sweep is an ordinary one: complete, and nothing is left to do when it is resumed.
+        // The merged sweep is an ordinary one: complete, and nothing is left to do when it is
+        // resumed.
         prop_assert_eq!((merged.header.planned, merged.header.shard, merged.records.len()), (plan(None).len(), None, plan(None).len()));
         let (_, resumed) = Journal::resume(&out, &header(None)).expect("it resumes");
         prop_assert!(plan(None).iter().all(|(trial, _)| resumed.records.iter().any(|done| done.trial == *trial)));
 
-        // The bytes do not change with the order of the folders, when merging again, or when merging the merged one.
+        // The bytes do not change with the order of the folders, when merging again, or when
+        // merging the merged one.
         let first = bytes(&out);
         merge::run(&folders, &out).expect("again");
         prop_assert!(bytes(&out) == first);
@@ -291,7 +294,8 @@ fn a_kill_at_any_byte_leaves_the_target_whole_or_absent_and_the_next_merge_mends
     let whole = bytes(&done);
     let out = base.path().join("out");
     for cut in (0..whole.len()).step_by(2999) {
-        // What a kill leaves while the temporary file is being written: first without, then with an older journal.
+        // What a kill leaves while the temporary file is being written: first without, then with an
+        // older journal.
         fs::create_dir_all(&out).expect("a folder");
         fs::write(out.join(format!(".{FILE_NAME}.new")), &whole[..cut]).expect("a torn file");
         assert!(!journal::exists(&out));

@@ -1,5 +1,5 @@
-//! `spectune bench`: benchmarks the engine on random prompts, and compares it with the floor of memory bandwidth and
-//! products.
+//! `spectune bench`: benchmarks the engine on random prompts, and compares it with the floor of
+//! memory bandwidth and products.
 
 mod loads;
 mod times;
@@ -77,8 +77,8 @@ pub struct Arguments {
     simulate_acceptance: Option<PathBuf>,
     #[command(flatten)]
     load: LoadFlags,
-    /// Run a closed loop at each batch size: as many users, each of whom sends this many requests one
-    /// after the other, with outputs as long as those of a rollout
+    /// Run a closed loop at each batch size: as many users, each of whom sends this many requests
+    /// one after the other, with outputs as long as those of a rollout
     #[arg(long, value_name = "N", requires = "simulate_acceptance", conflicts_with = "rollout")]
     requests_per_user: Option<usize>,
     /// Policies to measure on a rollout or closed loop, from `spectune simulate --policies-out`;
@@ -98,15 +98,16 @@ pub struct Arguments {
     /// Maximum number of points that --times-out times
     #[arg(long, value_name = "N", default_value_t = 40, requires = "times_out")]
     points: usize,
-    /// Repeats of each measurement, after one warm-up run and half a second; figures are medians. Of
-    /// a rollout or closed loop, without warm-up, the repeat of median time is shown
+    /// Repeats of each measurement, after one warm-up run and half a second; figures are medians.
+    /// Of a rollout or closed loop, without warm-up, the repeat of median time is shown
     #[arg(long, value_name = "N", default_value_t = 3)]
     repeats: usize,
     /// Seed of the prompts
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Replace the routers of random weights by ones that choose all experts equally often, by a hash of the logits,
-    /// for comparisons with other engines: routers of random weights choose nearly the same few experts for all rows
+    /// Replace the routers of random weights by ones that choose all experts equally often, by a
+    /// hash of the logits, for comparisons with other engines: routers of random weights choose
+    /// nearly the same few experts for all rows
     #[arg(long)]
     uniform_router: bool,
     /// Print one JSON object per shape and batch size

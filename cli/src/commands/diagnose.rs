@@ -1,4 +1,5 @@
-//! `spectune diagnose`: says from a server's log, or from its metrics, why speculation is slower than was promised.
+//! `spectune diagnose`: says from a server's log, or from its metrics, why speculation is slower
+//! than was promised.
 
 use std::{
     fs::File,
@@ -40,7 +41,8 @@ const LARGEST_LOG: u64 = 1 << 30;
 /// Time to wait for an answer of a server.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Say from a server's log or metrics why speculation is slower than was promised, and what to change.
+/// Say from a server's log or metrics why speculation is slower than was promised, and what to
+/// change.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {

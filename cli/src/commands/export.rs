@@ -33,8 +33,8 @@ written unless --force is given.";
 pub struct Arguments {
     /// The tuned file
     tuned: PathBuf,
-    /// What to write: sglang, slime, vllm, sglang-adaptive (the file of --speculative-adaptive-config) or tensorrt-llm (the
-    /// speculative part of its --config file)
+    /// What to write: sglang, slime, vllm, sglang-adaptive (the file of
+    /// --speculative-adaptive-config) or tensorrt-llm (the speculative part of its --config file)
     #[arg(long, value_name = "ENGINE")]
     to: Form,
     /// Running batch whose row is exported. Default: the whole table, if the engine supports one or

@@ -18,7 +18,8 @@ merged: `spectune report` shows them side by side.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Folders of shards, or of the same sweep; those of several prompt files are merged file by file
+    /// Folders of shards, or of the same sweep; those of several prompt files are merged file by
+    /// file
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
     /// Folder for the merged journal and its tuned file

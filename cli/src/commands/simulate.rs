@@ -110,8 +110,8 @@ pub struct Arguments {
     /// Maximum number of running requests
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_running_requests: usize,
-    /// Tokens that the KV cache holds; requests that do not fit wait, or are retracted and prefilled
-    /// again. Default: as many as may run
+    /// Tokens that the KV cache holds; requests that do not fit wait, or are retracted and
+    /// prefilled again. Default: as many as may run
     #[arg(long, value_name = "N")]
     max_total_tokens: Option<usize>,
     /// Limit of new tokens that each request states, which admission reckons with; default:

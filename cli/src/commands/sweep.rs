@@ -69,33 +69,39 @@ pub struct Arguments {
     /// Continue the sweep that was started in the folder
     #[arg(long)]
     resume: bool,
-    /// When repeats end: repeats (after search.repeats) or decided (when it is decided whether speculation pays and what to
-    /// run, within search.seconds and search.trials); overrides the sweep file
+    /// When repeats end: repeats (after search.repeats) or decided (when it is decided whether
+    /// speculation pays and what to run, within search.seconds and search.trials); overrides the
+    /// sweep file
     #[arg(long, value_name = "WHEN")]
     until: Option<Until>,
-    /// Print the plan and the number of trials, and estimate the duration from a few short batches, without sweeping
+    /// Print the plan and the number of trials, and estimate the duration from a few short batches,
+    /// without sweeping
     #[arg(long)]
     dry_run: bool,
-    /// Measure one of several parts of the space; 1/1 measures all of it and ignores the scheduler's variables
+    /// Measure one of several parts of the space; 1/1 measures all of it and ignores the
+    /// scheduler's variables
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
-    /// Print a job file that sweeps in shards and merges them, without measuring: slurm, k8s or bash
+    /// Print a job file that sweeps in shards and merges them, without measuring: slurm, k8s or
+    /// bash
     #[arg(long, value_name = "SCHEDULER", conflicts_with_all = ["resume", "dry_run", "shard"])]
     emit: Option<JobScheduler>,
     /// Stop servers that a killed sweep of the folder left running, without measuring
     #[arg(long, conflicts_with_all = ["resume", "dry_run", "emit"])]
     end_servers: bool,
-    /// Number of shards in the job file (default: the number of configurations, at most 8; for bash, the number of GPUs)
+    /// Number of shards in the job file (default: the number of configurations, at most 8; for
+    /// bash, the number of GPUs)
     #[arg(long, value_name = "N", requires = "emit")]
     shards: Option<usize>,
     /// Device to run on: auto, cpu, cuda or cuda:N; overrides the sweep file
     #[arg(long)]
     device: Option<engine::DeviceChoice>,
-    /// Number of GPUs over which the models are split, starting at the device; overrides the sweep file
+    /// Number of GPUs over which the models are split, starting at the device; overrides the sweep
+    /// file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), conflicts_with = "emit")]
     tp_size: Option<u8>,
-    /// Guided search: maximum disk space in GiB for the target's hidden states (states.bin next to the journal), from
-    /// which acceptance can be recomputed without the target; 0 keeps none
+    /// Guided search: maximum disk space in GiB for the target's hidden states (states.bin next to
+    /// the journal), from which acceptance can be recomputed without the target; 0 keeps none
     #[arg(long, value_name = "GIB", default_value_t = 4)]
     keep_states: u64,
 }

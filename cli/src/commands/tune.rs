@@ -1,4 +1,5 @@
-//! `spectune tune`: finds the fastest speculation for a launch, or measures running servers as they are.
+//! `spectune tune`: finds the fastest speculation for a launch, or measures running servers as they
+//! are.
 
 mod launch;
 mod request_log;
@@ -60,14 +61,15 @@ Ctrl-C keeps every finished trial and exits with code 130; --resume continues fr
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The launch file to tune: a shell script, a unit, a compose file or anything else that `lint` reads
+    /// The launch file to tune: a shell script, a unit, a compose file or anything else that `lint`
+    /// reads
     #[arg(value_name = "FILE", required_unless_present = "url", conflicts_with = "url")]
     file: Option<PathBuf>,
     /// URL of a running SGLang, vLLM or spectune server; given twice, two servers are compared
     #[arg(long, value_name = "URL")]
     url: Vec<String>,
-    /// Of a FILE with several launches, the number of the one to tune; with --url, the file that the server was launched
-    /// with, for what it does not tell (it is also checked by the linter)
+    /// Of a FILE with several launches, the number of the one to tune; with --url, the file that
+    /// the server was launched with, for what it does not tell (it is also checked by the linter)
     #[arg(long, value_name = "N|FILE")]
     launch: Option<PathBuf>,
     /// Value of a variable that FILE uses and does not set; may be given several times
@@ -79,26 +81,31 @@ pub struct Arguments {
     /// Run the command of a container here, without the container
     #[arg(long, conflicts_with_all = ["url", "command"])]
     local: bool,
-    /// Shell command that starts the servers, for what is not one process here (srun, Ray, a router with its workers): it
-    /// gets the flags of each configuration in place of {flags}, or at its end
+    /// Shell command that starts the servers, for what is not one process here (srun, Ray, a router
+    /// with its workers): it gets the flags of each configuration in place of {flags}, or at its
+    /// end
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["url", "command", "local"])]
     start: Option<String>,
     /// Shell command that ends what --start started
     #[arg(long, value_name = "COMMAND", requires = "start")]
     stop: Option<String>,
-    /// Where the servers of --start answer (default: the --host and --port among the flags that --start gets)
+    /// Where the servers of --start answer (default: the --host and --port among the flags that
+    /// --start gets)
     #[arg(long, value_name = "URL", requires = "start")]
     address: Option<String>,
-    /// Measure with the prefix cache of the launch, flushed before every trial; by default it is off
+    /// Measure with the prefix cache of the launch, flushed before every trial; by default it is
+    /// off
     #[arg(long, conflicts_with = "url")]
     keep_prefix_cache: bool,
     /// Measure one of several parts of the space
     #[arg(long, value_name = "I/N", conflicts_with = "url")]
     shard: Option<Shard>,
-    /// Draft to try, in place of the launch's or where it has none: a folder, or an id in the Hugging Face cache
+    /// Draft to try, in place of the launch's or where it has none: a folder, or an id in the
+    /// Hugging Face cache
     #[arg(long, value_name = "DIR", conflicts_with = "url")]
     draft: Option<String>,
-    /// How the draft drafts: EAGLE3, EAGLE or NEXTN (default: the launch's, or what the tensors of --draft say)
+    /// How the draft drafts: EAGLE3, EAGLE or NEXTN (default: the launch's, or what the tensors of
+    /// --draft say)
     #[arg(long, value_name = "NAME", conflicts_with = "url")]
     algorithm: Option<String>,
     /// Write the faster shape into FILE
@@ -113,11 +120,12 @@ pub struct Arguments {
     /// Environment variable that holds the server's API key
     #[arg(long, value_name = "NAME")]
     api_key_env: Option<String>,
-    /// Prompts: a file in one of the forms that a sweep file takes, or the id of a data set in the local Hugging Face cache
+    /// Prompts: a file in one of the forms that a sweep file takes, or the id of a data set in the
+    /// local Hugging Face cache
     #[arg(long, value_name = "FILE", conflicts_with = "input_len")]
     prompts: Option<PathBuf>,
-    /// Prompts from the log of a server (`spectune serve --log-requests`); number of new tokens and temperature are the
-    /// log's medians, if not given
+    /// Prompts from the log of a server (`spectune serve --log-requests`); number of new tokens and
+    /// temperature are the log's medians, if not given
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompts", "input_len"])]
     request_log: Option<PathBuf>,
     /// Random prompts of this many tokens; accept lengths on them say nothing about text
@@ -132,18 +140,20 @@ pub struct Arguments {
     /// Requests of a trial; at least as many as run together
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     requests: u32,
-    /// Trials of each configuration and load (default: 3; with --url 6, the fewest for a confidence interval)
+    /// Trials of each configuration and load (default: 3; with --url 6, the fewest for a confidence
+    /// interval)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: Option<u32>,
-    /// When repeats end: repeats (after --repeats) or decided (when it is decided whether speculation pays and what to run, within
-    /// --max-time)
+    /// When repeats end: repeats (after --repeats) or decided (when it is decided whether
+    /// speculation pays and what to run, within --max-time)
     #[arg(long, value_name = "WHEN", conflicts_with = "url")]
     until: Option<Until>,
-    /// Time from the first server that is ready on, such as 90s, 20m or 2h: no trial starts after it, and a start or a trial that
-    /// has not ended by then is cut off; finished trials are kept
+    /// Time from the first server that is ready on, such as 90s, 20m or 2h: no trial starts after
+    /// it, and a start or a trial that has not ended by then is cut off; finished trials are kept
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     max_time: Option<f64>,
-    /// Flush the server's prefix cache before every trial; it then also forgets the prompts of others
+    /// Flush the server's prefix cache before every trial; it then also forgets the prompts of
+    /// others
     #[arg(long, requires = "url")]
     flush: bool,
     /// End requests at the model's end-of-text token instead of generating all new tokens
@@ -155,10 +165,12 @@ pub struct Arguments {
     /// Seed of random prompts and sampling
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Folder with the tokenizer and config.json of the server's model, if the one that it names is not on this machine
+    /// Folder with the tokenizer and config.json of the server's model, if the one that it names is
+    /// not on this machine
     #[arg(long, value_name = "DIR")]
     model_path: Option<PathBuf>,
-    /// Folder for journal and report (default: results/tune-NAME of the FILE; with --url results/tune)
+    /// Folder for journal and report (default: results/tune-NAME of the FILE; with --url
+    /// results/tune)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Continue the measurement that was started in the folder
@@ -311,7 +323,8 @@ impl Again {
     }
 }
 
-/// The command that continues, without the program; without a folder, also without it and `--resume`.
+/// The command that continues, without the program; without a folder, also without it and
+/// `--resume`.
 fn again(arguments: &Arguments, out: Option<&Path>) -> Again {
     let mut words = vec!["tune".to_owned()];
     let mut add = |flag: &str, value: Option<String>| add_to(&mut words, flag, value);

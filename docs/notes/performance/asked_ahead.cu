@@ -1,5 +1,5 @@
-// How much of prefetched weights the L2 cache holds, for each kind of prefetch: the time to read gate and up of Llama-3.1-8B's
-// shape (235 MB) after the first few MB were prefetched.
+// How much of prefetched weights the L2 cache holds, for each kind of prefetch: the time to read
+// gate and up of Llama-3.1-8B's shape (235 MB) after the first few MB were prefetched.
 //
 //   nvcc -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 asked_ahead.cu -o asked_ahead
 #include <cuda_runtime.h>

@@ -1,7 +1,9 @@
-// Speed at which blocks that do nothing else load tiles of weights and of rows by the copy engine, as gate and up of Llama-3.1-8B's
-// shape would for 256 rows: 28,672 columns of 4,096 inputs, on 128 multiprocessors.
+// Speed at which blocks that do nothing else load tiles of weights and of rows by the copy engine,
+// as gate and up of Llama-3.1-8B's shape would for 256 rows: 28,672 columns of 4,096 inputs, on 128
+// multiprocessors.
 //
-//   nvcc -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 -DT_BF16 -I ../../../kernels/cuda copies.cu -o copies -lcuda
+//   nvcc -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 -DT_BF16 -I ../../../kernels/cuda
+//   copies.cu -o copies -lcuda
 #include <cuda.h>
 #include <cuda_runtime.h>
 

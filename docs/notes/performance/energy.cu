@@ -1,10 +1,10 @@
-// Energy of the components of a round, each run alone for more than a second: nothing, blocks that wait, memory read by loads, by
-// cp.async and by the copy engine, the L2 cache, and products. Where power is the limit, a round takes at least its energy divided
-// by that limit.
+// Energy of the components of a round, each run alone for more than a second: nothing, blocks that
+// wait, memory read by loads, by cp.async and by the copy engine, the L2 cache, and products. Where
+// power is the limit, a round takes at least its energy divided by that limit.
 //
 //   nvcc -O3 -std=c++17 -arch=native energy.cu -o energy -lcublasLt -lnvidia-ml -lcuda && ./energy
-// Prints one line per load: runs per second, mean watts, MHz at the end, millijoules per run (for reads, per 2^30 bytes), and
-// the rate of reading (GB/s) or multiplying (TFLOP/s).
+// Prints one line per load: runs per second, mean watts, MHz at the end, millijoules per run (for
+// reads, per 2^30 bytes), and the rate of reading (GB/s) or multiplying (TFLOP/s).
 #include <cublasLt.h>
 #include <cuda.h>
 #include <nvml.h>
@@ -76,7 +76,8 @@ static void measure(const char* name, double each, double bytes, double operatio
   fflush(stdout);
 }
 
-/// A product of `rows` with consecutive copies of weights in memory, by the offered algorithm that is the fastest when sustained.
+/// A product of `rows` with consecutive copies of weights in memory, by the offered algorithm that
+/// is the fastest when sustained.
 struct Product {
   cublasLtMatmulDesc_t description;
   cublasLtMatrixLayout_t w, x, y;
@@ -138,20 +139,24 @@ static const int STAGE = 16 << 10, STAGES = 12;
 /// Layout of tiles of 16 KB in memory, and the order in which they are requested.
 struct Order {
   const char* name;
-  /// Bytes of a row of weights, and of the piece of it in a tile: if a tile has whole rows, tiles are contiguous.
+  /// Bytes of a row of weights, and of the piece of it in a tile: if a tile has whole rows, tiles
+  /// are contiguous.
   int row, piece;
-  /// A block reads the tiles of its rows, or of a megabyte, from left to right; otherwise consecutive tiles go to different blocks.
+  /// A block reads the tiles of its rows, or of a megabyte, from left to right; otherwise
+  /// consecutive tiles go to different blocks.
   bool apart;
   CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
 };
 
-/// Where tiles start, in elements and rows: the distance of a step from the previous one, and of a tile from the one above.
+/// Where tiles start, in elements and rows: the distance of a step from the previous one, and of a
+/// tile from the one above.
 struct Steps {
   int steps, count, step_column, step_row, tile_row;
   bool apart;
 };
 
-/// Blocks that copy stages of 16 rows of 1 KB by `cp.async`, UNDER_WAY stages in flight; a block reads its rows from left to right.
+/// Blocks that copy stages of 16 rows of 1 KB by `cp.async`, UNDER_WAY stages in flight; a block
+/// reads its rows from left to right.
 __global__ void __launch_bounds__(256) copies_of_threads(const unsigned char* from, int count, int row) {
   constexpr int UNDER_WAY = 3, PIECE = 1024, HEIGHT = STAGE / PIECE;
   extern __shared__ __align__(1024) unsigned char shared[];

@@ -1,6 +1,6 @@
-// Speed of reading keys and values of 768 positions per request from a paged cache, by blocks that do nothing else, one or two for
-// each key/value head of a request: by cache layout, page order and kind of copy. Llama-3.1-8B's shape, 8 heads of 128 two-byte
-// elements, pages of 16 positions.
+// Speed of reading keys and values of 768 positions per request from a paged cache, by blocks that
+// do nothing else, one or two for each key/value head of a request: by cache layout, page order and
+// kind of copy. Llama-3.1-8B's shape, 8 heads of 128 two-byte elements, pages of 16 positions.
 //
 //   nvcc -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 pages.cu -o pages
 #include <cuda_runtime.h>
@@ -33,7 +33,8 @@ static void check(cudaError_t error) {
 
 __device__ u32 address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 
-/// Offset of a row in a page, which has rows of all heads, or, if `by_head`, all rows of a head contiguous.
+/// Offset of a row in a page, which has rows of all heads, or, if `by_head`, all rows of a head
+/// contiguous.
 __device__ const char* row_of(const char* cache, int page, int row, int head, bool by_head) {
   return cache + (by_head ? ((u64)page * HEADS + head) * PAGE + row : ((u64)page * PAGE + row) * HEADS + head) * HEAD_BYTES;
 }
@@ -63,7 +64,8 @@ load(const char* keys, const char* values, const int* table, bool by_head, u32* 
   if (mixed == 0x12345) *out = mixed;
 }
 
-/// The same by the copy engine, all at once: one row per copy, or a page's rows of a head if these are contiguous.
+/// The same by the copy engine, all at once: one row per copy, or a page's rows of a head if these
+/// are contiguous.
 __global__ void __launch_bounds__(THREADS)
 copy(const char* keys, const char* values, const int* table, bool by_head, u32* out) {
   extern __shared__ __align__(128) unsigned char shared[];

@@ -1,10 +1,12 @@
-// Time of cuBLASLt's algorithms for one product, cold and sustained (a GPU at its power limit slows down), and for the same product
-// in parts of its inputs, whose sums stay in float. Includes the algorithms that the library offers, and all other tiles and
-// clusters of the first of them.
-//   nvcc -O3 -arch=native products.cu -o products -lcublasLt -lnvidia-ml && ./products [MILLISECONDS]
-// Prints one line per algorithm, for the three best offered and the six best others: rows, inputs, outputs, parts, the library's
-// numbers for tile, stages, cluster, split-K and inner order, microseconds alone (minimum of 4, weights not in the L2 cache) and
-// sustained (mean), MHz and watts at the end.
+// Time of cuBLASLt's algorithms for one product, cold and sustained (a GPU at its power limit slows
+// down), and for the same product in parts of its inputs, whose sums stay in float. Includes the
+// algorithms that the library offers, and all other tiles and clusters of the first of them.
+//   nvcc -O3 -arch=native products.cu -o products -lcublasLt -lnvidia-ml && ./products
+//   [MILLISECONDS]
+// Prints one line per algorithm, for the three best offered and the six best others: rows, inputs,
+// outputs, parts, the library's numbers for tile, stages, cluster, split-K and inner order,
+// microseconds alone (minimum of 4, weights not in the L2 cache) and sustained (mean), MHz and
+// watts at the end.
 #include <cublasLt.h>
 #include <nvml.h>
 

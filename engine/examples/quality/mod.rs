@@ -1,4 +1,5 @@
-//! What the examples that compare a changed target with the original one share: their arguments, and accept lengths.
+//! What the examples that compare a changed target with the original one share: their arguments,
+//! and accept lengths.
 
 use std::{env, fs, path::PathBuf};
 
@@ -53,7 +54,8 @@ impl Comparison {
         Ok(Self { folder, prompts, new_tokens, draft })
     }
 
-    /// Output tokens / rounds of the prompts, bonus tokens included, with these options; `None` without a draft.
+    /// Output tokens / rounds of the prompts, bonus tokens included, with these options; `None`
+    /// without a draft.
     ///
     /// # Errors
     /// When the models cannot be loaded or run.

@@ -4,8 +4,8 @@ use kernels::reference::finite_argmax;
 
 use crate::{adjust::Adjuster, request::SamplingParams, sampling};
 
-/// The token at a position. An `adjuster` changes a copy of the logits and chooses from it. `None` if the largest logit
-/// is not finite: any token chosen then would pass for valid text.
+/// The token at a position. An `adjuster` changes a copy of the logits and chooses from it. `None`
+/// if the largest logit is not finite: any token chosen then would pass for valid text.
 pub(super) fn choose(
     logits: &[f32],
     parameters: &SamplingParams,

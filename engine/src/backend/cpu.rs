@@ -1,5 +1,5 @@
-//! The CPU backend: the reference for all others. Clarity comes before speed; `kernels::reference` defines its
-//! arithmetic.
+//! The CPU backend: the reference for all others. Clarity comes before speed; `kernels::reference`
+//! defines its arithmetic.
 
 mod attention;
 mod bandwidth;
@@ -62,8 +62,8 @@ pub struct CpuBackend {
     target: Target,
     draft: Option<Box<dyn Source>>,
     capacity: Capacity,
-    /// One per target layer, with a row for each position of each page; or the states of a layer, for each slot and then
-    /// for each snapshot.
+    /// One per target layer, with a row for each position of each page; or the states of a layer,
+    /// for each slot and then for each snapshot.
     caches: Vec<Cache>,
     /// One per draft layer: the same rows, then scratch rows for the draft's rows of a round.
     draft_caches: Vec<Cache>,
@@ -123,7 +123,8 @@ impl CpuBackend {
         Ok(())
     }
 
-    /// The cost of passes. Weights and caches are held as float32, whatever their dtype in the checkpoint.
+    /// The cost of passes. Weights and caches are held as float32, whatever their dtype in the
+    /// checkpoint.
     fn cost_of(target: &Target, draft: Option<&dyn Source>) -> ModelCost {
         let target = target.spec().in_plain();
         let target = target.with_cache(CacheFormat::Plain).unwrap_or(target);
@@ -266,7 +267,8 @@ impl Backend for CpuBackend {
         first: &mut dyn FnMut(usize, Yield),
     ) -> Result<bool, EngineError> {
         let begin = Instant::now();
-        // Each half runs on a thread of the pool from the start, so that no operation has to be handed over to it.
+        // Each half runs on a thread of the pool from the start, so that no operation has to be
+        // handed over to it.
         let read = rayon::scope(|_| self.prefill_target(chunks, None))?;
         for (at, token) in read.first().iter().enumerate() {
             token.iter().for_each(|token| first(at, token.clone()));

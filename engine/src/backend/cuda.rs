@@ -1,6 +1,7 @@
-//! The CUDA backend: all state of a round is on the device, and a round is one graph. The host writes the slots of a
-//! round (a few bytes) and launches its graph, which writes its output to page-locked host memory. Two rounds may be in
-//! flight, so the host's scheduling overlaps with the device's work.
+//! The CUDA backend: all state of a round is on the device, and a round is one graph. The host
+//! writes the slots of a round (a few bytes) and launches its graph, which writes its output to
+//! page-locked host memory. Two rounds may be in flight, so the host's scheduling overlaps with the
+//! device's work.
 
 mod adjusted;
 mod autotune;
@@ -144,7 +145,8 @@ struct OpenSlot {
     opened_at: usize,
     /// Number of prompt tokens in the cache.
     read: usize,
-    /// Number of alternatives whose log-probabilities are requested; `None` for no log-probabilities.
+    /// Number of alternatives whose log-probabilities are requested; `None` for no
+    /// log-probabilities.
     logprobs: Option<usize>,
     /// How its tokens are chosen.
     sampling: SamplingParams,
@@ -206,8 +208,9 @@ impl CudaBackend {
         }
     }
 
-    /// Captures a round or a part of it. The first run is eager: kernels are loaded, and GEMMs planned and timed,
-    /// outside of the capture; kernels that are equally fast alone are then compared within the round.
+    /// Captures a round or a part of it. The first run is eager: kernels are loaded, and GEMMs
+    /// planned and timed, outside of the capture; kernels that are equally fast alone are then
+    /// compared within the round.
     fn capture(&mut self, key: GraphKey) -> Result<(), EngineError> {
         if self.graphs.contains_key(&key) {
             return Ok(());
@@ -219,7 +222,8 @@ impl CudaBackend {
             // What the host has drafted for a batch of another size are no trees of this one.
             self.device.fill(self.round.given.slice(), 0)?;
         }
-        // A whole round even if only a part is captured, since a part works on the results of the parts before it.
+        // A whole round even if only a part is captured, since a part works on the results of the
+        // parts before it.
         self.machine.gemm.searching(|| self.run_eagerly(GraphKey { part: None, ..key }))?;
         let graph = self.recorded(key)?;
         let graph = self.tune_in_graph(key, graph)?;
@@ -236,8 +240,8 @@ impl CudaBackend {
         Ok(self.device.capture(|| self.machine.round(key.parts(), memory, key.shape, key.batch, options))?)
     }
 
-    /// Resets the output place on the device, so that the next round advances to its own, regardless of what ran since
-    /// the last.
+    /// Resets the output place on the device, so that the next round advances to its own,
+    /// regardless of what ran since the last.
     fn step_back(&self) -> Result<(), EngineError> {
         Ok(self.device.write(self.round.output_place.slice(), &[place_before(self.launched) as i32])?)
     }
@@ -304,8 +308,8 @@ impl Backend for CudaBackend {
     }
 
     fn product_rate(&self) -> Option<f64> {
-        // Large products in 2-byte types sustain this on 132 multiprocessors of a Hopper GPU, at the clock that its power
-        // allows; for other devices nothing was measured.
+        // Large products in 2-byte types sustain this on 132 multiprocessors of a Hopper GPU, at
+        // the clock that its power allows; for other devices nothing was measured.
         const HOPPER: f64 = 0.66e15;
         let properties = self.device.properties();
         let known = properties.capability == (9, 0) && !properties.emulated && self.machine.cost.element == 2;
@@ -340,7 +344,8 @@ impl Backend for CudaBackend {
     ) -> Result<(), EngineError> {
         let slots = self.machine.capacity.slots;
         let mut sizes: Vec<usize> = capture_sizes.iter().copied().filter(|size| (1..=slots).contains(size)).collect();
-        // Batches above the last capture size run in graphs of exactly their size, captured on first use.
+        // Batches above the last capture size run in graphs of exactly their size, captured on
+        // first use.
         sizes.sort_unstable();
         sizes.dedup();
         let largest = slots;
@@ -355,7 +360,8 @@ impl Backend for CudaBackend {
         }
         let begin = Instant::now();
         let simulation = self.simulation_key();
-        // The largest first, so that the library memory that it needs is already allocated for the others.
+        // The largest first, so that the library memory that it needs is already allocated for the
+        // others.
         let key = |batch: usize, shape: TreeShape| GraphKey {
             shape,
             batch,

@@ -1,14 +1,15 @@
 //! Counts of the experts that rounds read.
 //!
-//! Rows of a request choose similar experts, and those of random weights nearly the same ones, so how many a round reads does
-//! not follow from its number of rows.
+//! Rows of a request choose similar experts, and those of random weights nearly the same ones, so
+//! how many a round reads does not follow from its number of rows.
 
 use std::{
     collections::BTreeSet,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The experts that rounds have read, summed over rounds and layers. Experts that every row passes do not count.
+/// The experts that rounds have read, summed over rounds and layers. Experts that every row passes
+/// do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpertReads {
     /// Number of rounds.
@@ -31,7 +32,8 @@ pub struct LayerReads {
 }
 
 impl LayerReads {
-    /// The share of a layer's experts that a reading reads on average; `None` if no layer of experts was read.
+    /// The share of a layer's experts that a reading reads on average; `None` if no layer of
+    /// experts was read.
     pub fn share(&self) -> Option<f64> {
         (self.of > 0).then(|| self.read as f64 / self.of as f64)
     }
@@ -81,7 +83,8 @@ impl ExpertTally {
         self.chosen().is_some()
     }
 
-    /// Adds the experts that the rows of a pass have chosen, of `experts` routed ones; others are shared ones.
+    /// Adds the experts that the rows of a pass have chosen, of `experts` routed ones; others are
+    /// shared ones.
     pub fn add(&self, chosen: impl IntoIterator<Item = u32>, experts: usize) {
         if let Some(counted) = &mut *self.chosen() {
             let of_pass: BTreeSet<u32> = chosen.into_iter().filter(|expert| (*expert as usize) < experts).collect();

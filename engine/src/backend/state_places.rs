@@ -33,9 +33,9 @@ impl StateOptions {
 }
 
 impl StatePlaces {
-    /// Divides the memory for caches and states, `share` (`None`: unknown, so without limit): states of `each` bytes get the
-    /// options' ratio of what pages get. Running requests come first; the rest keeps states for later requests, at most one
-    /// per page.
+    /// Divides the memory for caches and states, `share` (`None`: unknown, so without limit):
+    /// states of `each` bytes get the options' ratio of what pages get. Running requests come
+    /// first; the rest keeps states for later requests, at most one per page.
     ///
     /// # Errors
     /// When there is no memory for the state of one request.

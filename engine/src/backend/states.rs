@@ -6,23 +6,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
 
-/// Layout of the target's state that is kept after each position of a text, so that the draft can process the text
-/// without running the target. Caches are not kept: the draft's cache is filled from these states, and probabilities
-/// are computed from them.
+/// Layout of the target's state that is kept after each position of a text, so that the draft can
+/// process the text without running the target. Caches are not kept: the draft's cache is filled
+/// from these states, and probabilities are computed from them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateRow {
     /// The type of the elements, as in `--dtype`.
     pub element: String,
-    /// The layers before which the residual stream is captured for the draft; empty if the draft reads the final state.
+    /// The layers before which the residual stream is captured for the draft; empty if the draft
+    /// reads the final state.
     pub captured: Vec<usize>,
     /// Bytes of the features for the draft.
     pub features: usize,
-    /// Bytes of the final state, if probabilities will be needed; 0 if the draft's features are the final state.
+    /// Bytes of the final state, if probabilities will be needed; 0 if the draft's features are the
+    /// final state.
     pub last: usize,
 }
 
-/// States of a target for pieces of texts, piece by piece: first the features of each position, then the final states
-/// at the positions at which they are [traced](super::Backend::trace).
+/// States of a target for pieces of texts, piece by piece: first the features of each position,
+/// then the final states at the positions at which they are [traced](super::Backend::trace).
 #[derive(Debug)]
 pub enum TargetStates<'a> {
     /// The target runs, and its states are appended here.

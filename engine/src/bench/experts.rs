@@ -10,8 +10,8 @@ use crate::{
     spec::{CountedShares, ExpertCost},
 };
 
-/// The routed experts that rounds read, counted on the device in a run that is not timed, and what rows would read that
-/// choose uniformly and independently.
+/// The routed experts that rounds read, counted on the device in a run that is not timed, and what
+/// rows would read that choose uniformly and independently.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ExpertsRead {
     /// Number of routed experts of a layer.
@@ -23,7 +23,8 @@ pub struct ExpertsRead {
     /// Distinct experts that the draft reads per layer and pass, on average.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draft: Option<f64>,
-    /// [`Bench::memory_floor_ms`](super::Bench::memory_floor_ms) if rows chose uniformly and independently.
+    /// [`Bench::memory_floor_ms`](super::Bench::memory_floor_ms) if rows chose uniformly and
+    /// independently.
     pub even_memory_floor_ms: f64,
     /// Whether the router was replaced by one that chooses all experts equally often.
     pub uniform_router: bool,
@@ -101,11 +102,13 @@ mod tests {
             let [cpu, gpu] = [DeviceChoice::Cpu, DeviceChoice::Emulator]
                 .map(|device| figures(&models, pair, shape, device).experts.expect("layers of experts"));
             let what = format!("{pair:?}, {shape}: {cpu:?}, {gpu:?}");
-            // Whether requests that have ended run along in further rounds depends on the rounds in flight.
+            // Whether requests that have ended run along in further rounds depends on the rounds in
+            // flight.
             let close =
                 |one: Option<f64>, other: Option<f64>| (one.unwrap_or(-1.0) - other.unwrap_or(-1.0)).abs() < 0.35;
             assert!(close(cpu.target, gpu.target), "{what}");
-            // A GPU's extension has as many rows for every round, of which the CPU's has those of accepted tokens.
+            // A GPU's extension has as many rows for every round, of which the CPU's has those of
+            // accepted tokens.
             assert!(cpu.draft.is_none_or(|count| gpu.draft.is_some_and(|other| count <= other + 0.35)), "{what}");
             assert_eq!(cpu.draft.is_some(), gpu.draft.is_some(), "{what}");
             assert_eq!((cpu.target_even, cpu.experts), (gpu.target_even, gpu.experts), "{what}");

@@ -75,7 +75,8 @@ impl Folder {
         if path.exists() || path.is_symlink() { read_text(&path).map(Some) } else { Ok(None) }
     }
 
-    /// A hash of configuration and tensors: equal for copies of a checkpoint, different after any retraining.
+    /// A hash of configuration and tensors: equal for copies of a checkpoint, different after any
+    /// retraining.
     ///
     /// # Errors
     /// When a file cannot be read.

@@ -1,8 +1,9 @@
-//! Matrices stored in FP8, with their published scales: per block (`weight_scale_inv`), per row or per whole matrix
-//! (`weight_scale`).
+//! Matrices stored in FP8, with their published scales: per block (`weight_scale_inv`), per row or
+//! per whole matrix (`weight_scale`).
 //!
-//! The dtype of a tensor decides whether a matrix is quantised, not the lists in config.json. Likewise a tensor decides
-//! whether scales of activations are static (`input_scale`, [`fp8_inputs`](super::fp8_inputs)), not `activation_scheme`.
+//! The dtype of a tensor decides whether a matrix is quantised, not the lists in config.json.
+//! Likewise a tensor decides whether scales of activations are static (`input_scale`,
+//! [`fp8_inputs`](super::fp8_inputs)), not `activation_scheme`.
 
 use std::ops::RangeInclusive;
 
@@ -17,8 +18,9 @@ use crate::error::EngineError;
 /// Suffixes of the names of scales, the more common one first.
 const SCALES: [&str; 2] = ["_scale_inv", "_scale"];
 
-/// Suffixes of the names of scales that do not belong to a matrix: those of activations, which only 8-bit products read
-/// ([`fp8_inputs`](super::fp8_inputs)), and of caches, which are read if the cache is in FP8.
+/// Suffixes of the names of scales that do not belong to a matrix: those of activations, which only
+/// 8-bit products read ([`fp8_inputs`](super::fp8_inputs)), and of caches, which are read if the
+/// cache is in FP8.
 const UNUSED: [&str; 8] = [
     ".input_scale",
     ".activation_scale",
@@ -57,7 +59,8 @@ impl Weights {
         self.names().any(|name| self.dtype(name) == Some(E4M3))
     }
 
-    /// The layout of a matrix's scales if it is stored in FP8; `None` if it has another format or does not exist.
+    /// The layout of a matrix's scales if it is stored in FP8; `None` if it has another format or
+    /// does not exist.
     ///
     /// # Errors
     /// As [`fp8`](Self::fp8).
@@ -70,11 +73,13 @@ impl Weights {
         }
     }
 
-    /// A matrix stored in FP8; `None` if it has another format. Its numbers stay in the mapped file.
+    /// A matrix stored in FP8; `None` if it has another format. Its numbers stay in the mapped
+    /// file.
     ///
     /// # Errors
-    /// When the matrix is missing or has another shape, or when its scales are missing, have a shape that matches
-    /// neither blocks, rows nor the whole matrix, have a dtype that is not floating-point, or are not finite.
+    /// When the matrix is missing or has another shape, or when its scales are missing, have a
+    /// shape that matches neither blocks, rows nor the whole matrix, have a dtype that is not
+    /// floating-point, or are not finite.
     pub fn fp8(&self, name: &str, outputs: usize, inputs: usize) -> Result<Option<Fp8Matrix<'_>>, EngineError> {
         self.expect(name, &[outputs, inputs])?;
         if self.dtype(name) != Some(E4M3) {

@@ -5,8 +5,8 @@ use kernels::reference::Fp8Rows;
 use super::{Tensors, Weights};
 use crate::{error::EngineError, spec::TensorSpec};
 
-/// Suffixes of a static scale's name after the module's, the more common one first. Compressed-tensors and modelopt write
-/// the first one, transformers the second.
+/// Suffixes of a static scale's name after the module's, the more common one first.
+/// Compressed-tensors and modelopt write the first one, transformers the second.
 const STATIC: [&str; 2] = [".input_scale", ".activation_scale"];
 
 /// How linear layers that read the same rows quantise them.
@@ -29,8 +29,9 @@ impl Tensors<'_> {
         self.input_scale_name(matrix).is_some()
     }
 
-    /// How linear layers with these matrices quantise the rows that they all read; `None` if they do not. Their static scale
-    /// is the largest of theirs, as in SGLang and vLLM, which multiply such layers as one.
+    /// How linear layers with these matrices quantise the rows that they all read; `None` if they
+    /// do not. Their static scale is the largest of theirs, as in SGLang and vLLM, which multiply
+    /// such layers as one.
     ///
     /// # Errors
     /// When a static scale is missing, has more than one value, or is not a finite number above 0.

@@ -13,9 +13,10 @@ const SAMPLE: u64 = 1 << 20;
 /// Number of samples per file.
 const SAMPLES: u64 = 16;
 
-/// blake3 over config.json and, for each safetensors file in order, its size and its contents: all of it up to 16 MiB,
-/// and above that 16 samples of 1 MiB, evenly spaced from the header to the end. Retraining changes every weight, so
-/// samples distinguish checkpoints without reading hundreds of gigabytes.
+/// blake3 over config.json and, for each safetensors file in order, its size and its contents: all
+/// of it up to 16 MiB, and above that 16 samples of 1 MiB, evenly spaced from the header to the
+/// end. Retraining changes every weight, so samples distinguish checkpoints without reading
+/// hundreds of gigabytes.
 pub(super) fn of(folder: &Path) -> Result<String, EngineError> {
     let mut hasher = blake3::Hasher::new();
     let mut files = vec![folder.join("config.json")];

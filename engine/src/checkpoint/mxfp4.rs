@@ -1,5 +1,6 @@
-//! Matrices stored in MXFP4: bytes of two numbers each, and for every 32 numbers of a row a byte with the exponent of
-//! their scale (`weight_scale`; see [`packed`](super::packed) for the published names).
+//! Matrices stored in MXFP4: bytes of two numbers each, and for every 32 numbers of a row a byte
+//! with the exponent of their scale (`weight_scale`; see [`packed`](super::packed) for the
+//! published names).
 
 use kernels::reference::{MXFP4_BLOCK, Mxfp4Matrix};
 
@@ -15,8 +16,8 @@ impl Weights {
     /// A matrix stored in MXFP4; `None` if it has another format.
     ///
     /// # Errors
-    /// When the matrix is missing or has another shape, or its scales are missing, have another shape or dtype, or
-    /// contain one that is not a number (255).
+    /// When the matrix is missing or has another shape, or its scales are missing, have another
+    /// shape or dtype, or contain one that is not a number (255).
     pub fn mxfp4(&self, name: &str, outputs: usize, inputs: usize) -> Result<Option<Mxfp4Matrix<'_>>, EngineError> {
         self.expect(name, &[outputs, inputs])?;
         if self.dtype(name) != Some(MXFP4) {

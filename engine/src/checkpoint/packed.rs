@@ -1,6 +1,8 @@
-//! Experts of gpt-oss, which share tensors: `mlp.experts.gate_up_proj_blocks` `[experts, 2 · intermediate, hidden / 32,
-//! 16]` and `_scales` `[experts, 2 · intermediate, hidden / 32]` in bytes, `gate_up_proj_bias` `[experts, 2 ·
-//! intermediate]`, whose rows belong to gate and up in turn, and the same of `down_proj`.
+//! Experts of gpt-oss, which share tensors: `mlp.experts.gate_up_proj_blocks`
+//! `[experts, 2 · intermediate, hidden / 32, 16]` and `_scales`
+//! `[experts, 2 · intermediate, hidden / 32]` in bytes, `gate_up_proj_bias`
+//! `[experts, 2 · intermediate]`, whose rows belong to gate and up in turn, and the same of
+//! `down_proj`.
 
 use kernels::reference::MXFP4_BLOCK;
 

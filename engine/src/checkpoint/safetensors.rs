@@ -20,12 +20,13 @@ const MOST_SHARDS: usize = 4096;
 pub(super) struct Header {
     /// Dtypes and shapes.
     pub headers: TensorHeaders,
-    /// Byte range of each tensor's data: within the file, and of the length that dtype and shape imply.
+    /// Byte range of each tensor's data: within the file, and of the length that dtype and shape
+    /// imply.
     pub bytes: BTreeMap<String, Range<usize>>,
 }
 
-/// The safetensors files of a folder: the single file, else the shards that the index names, else whatever
-/// safetensors files exist (some heads are published under other names).
+/// The safetensors files of a folder: the single file, else the shards that the index names, else
+/// whatever safetensors files exist (some heads are published under other names).
 ///
 /// # Errors
 /// When there are none, or the index is invalid.

@@ -1,4 +1,5 @@
-//! Looks up tensors by their published names, checks them against the model's spec, and reads their values.
+//! Looks up tensors by their published names, checks them against the model's spec, and reads their
+//! values.
 
 use std::borrow::Cow;
 
@@ -18,8 +19,8 @@ use crate::{
     spec::{CacheScaleNames, LinearTensors, Role, TensorSpec},
 };
 
-/// The tensors of a checkpoint. A name that does not exist is looked up with a leading `model.` added or removed, as
-/// exporters differ in this.
+/// The tensors of a checkpoint. A name that does not exist is looked up with a leading `model.`
+/// added or removed, as exporters differ in this.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensors<'a>(&'a Weights);
 
@@ -61,12 +62,12 @@ impl<'a> Tensors<'a> {
         self.0.names().map(|name| name.strip_prefix("model.").unwrap_or(name))
     }
 
-    /// A matrix in float32. A matrix stored in FP8 or MXFP4 is dequantised; a matrix that is quantised to FP8 at load time has
-    /// its quantised values, though the CPU keeps it in float32.
+    /// A matrix in float32. A matrix stored in FP8 or MXFP4 is dequantised; a matrix that is
+    /// quantised to FP8 at load time has its quantised values, though the CPU keeps it in float32.
     ///
     /// # Errors
-    /// When it (or, if it is stored in FP8, its scales) is missing, has another shape, or a dtype that is not
-    /// floating-point. The error uses the published name.
+    /// When it (or, if it is stored in FP8, its scales) is missing, has another shape, or a dtype
+    /// that is not floating-point. The error uses the published name.
     pub fn matrix(&self, tensor: &TensorSpec) -> Result<Matrix, EngineError> {
         if tensor.format.fp8().is_some() {
             return self.fp8(tensor).map(|matrix| matrix.matrix());
@@ -106,8 +107,8 @@ impl<'a> Tensors<'a> {
         self.0.fp8_scales(&self.full(name))
     }
 
-    /// The scales of a layer's cache in FP8: those of keys and values, or one for both; 1 for each that the checkpoint
-    /// does not have, as in SGLang.
+    /// The scales of a layer's cache in FP8: those of keys and values, or one for both; 1 for each
+    /// that the checkpoint does not have, as in SGLang.
     ///
     /// # Errors
     /// When a scale is not one positive, finite number.
@@ -138,7 +139,8 @@ impl<'a> Tensors<'a> {
         self.0.has_mxfp4()
     }
 
-    /// A vector: norm weights (with the one added that a checkpoint may leave out), a bias, or correction biases.
+    /// A vector: norm weights (with the one added that a checkpoint may leave out), a bias, or
+    /// correction biases.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).

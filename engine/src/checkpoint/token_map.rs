@@ -1,7 +1,9 @@
-//! FR-Spec's hot tokens (arXiv 2502.14856): the ids of the target's tokens that a draft may propose.
+//! FR-Spec's hot tokens (arXiv 2502.14856): the ids of the target's tokens that a draft may
+//! propose.
 //!
-//! Published as `freq_<n>.pt`, which is `torch.save` of a list of numbers: a zip archive whose `data.pkl` is the
-//! pickled list. A plain JSON list is accepted too. Pickle is parsed as data: nothing in it is executed.
+//! Published as `freq_<n>.pt`, which is `torch.save` of a list of numbers: a zip archive whose
+//! `data.pkl` is the pickled list. A plain JSON list is accepted too. Pickle is parsed as data:
+//! nothing in it is executed.
 
 use std::{
     io::{Cursor, Read},
@@ -11,13 +13,15 @@ use std::{
 use super::read::open;
 use crate::error::EngineError;
 
-/// Maximum file size in bytes: a map of a whole vocabulary of 262,144 tokens is under 2 MiB in either form.
+/// Maximum file size in bytes: a map of a whole vocabulary of 262,144 tokens is under 2 MiB in
+/// either form.
 const LARGEST: u64 = 16 << 20;
 
 /// Reads a map and checks that its tokens are distinct and within a vocabulary.
 ///
 /// # Errors
-/// When the file cannot be read, has neither format, or contains a token outside the vocabulary or twice.
+/// When the file cannot be read, has neither format, or contains a token outside the vocabulary or
+/// twice.
 pub fn read_token_map(path: &Path, vocabulary: usize) -> Result<Vec<u32>, EngineError> {
     let read = |source| EngineError::Read { path: path.to_owned(), source };
     let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };

@@ -24,7 +24,8 @@ const MTP_FILE: &str = "mtp.safetensors";
 /// Maximum number of experts into which a tensor is split.
 const MOST_EXPERTS: usize = 1 << 14;
 
-/// Parts of names that have changed since some checkpoints were published: the norms of EAGLE-3.1's captured layers.
+/// Parts of names that have changed since some checkpoints were published: the norms of EAGLE-3.1's
+/// captured layers.
 const RENAMED: [(&str, &str); 3] =
     [("aux_norm_low.", "fc_norm.0."), ("aux_norm_mid.", "fc_norm.1."), ("aux_norm_high.", "fc_norm.2.")];
 
@@ -101,7 +102,8 @@ impl Weights {
     /// A matrix of a known shape, as f32; a matrix in FP8 or MXFP4 is multiplied by its scales.
     ///
     /// # Errors
-    /// When it or its scales are missing, have another shape, or have a dtype that is not floating-point.
+    /// When it or its scales are missing, have another shape, or have a dtype that is not
+    /// floating-point.
     pub fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Matrix, EngineError> {
         if let Some(matrix) = self.mxfp4(name, outputs, inputs)? {
             return Ok(matrix.matrix());
@@ -166,8 +168,8 @@ impl Weights {
         Ok(())
     }
 
-    /// The bytes of a floating-point tensor of a known shape, and their type. A matrix in FP8 or MXFP4 is dequantised to
-    /// float32.
+    /// The bytes of a floating-point tensor of a known shape, and their type. A matrix in FP8 or
+    /// MXFP4 is dequantised to float32.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
@@ -272,9 +274,10 @@ fn renamed(name: String) -> String {
     new.unwrap_or(name)
 }
 
-/// The tensor itself, or, if it holds all experts of a layer as transformers 5 stores them (`gate_up_proj` `[experts, 2
-/// · intermediate, hidden]` with the rows of gate first, `down_proj` `[experts, hidden, intermediate]`), one tensor per
-/// expert and projection under its published name. Nothing is copied, since experts are contiguous.
+/// The tensor itself, or, if it holds all experts of a layer as transformers 5 stores them
+/// (`gate_up_proj` `[experts, 2 · intermediate, hidden]` with the rows of gate first, `down_proj`
+/// `[experts, hidden, intermediate]`), one tensor per expert and projection under its published
+/// name. Nothing is copied, since experts are contiguous.
 ///
 /// So it is with experts in MXFP4 ([`packed`]), of which rows are gathered when they are read.
 fn experts_apart(name: String, tensor: Tensor) -> Vec<(String, Tensor)> {

@@ -1,7 +1,8 @@
 //! Block heads: DFLASH and DSPARK.
 //!
-//! Layout and defaults are those of SGLang's `models/dflash.py`, `models/dspark.py` and `speculative/dflash_utils.py`, and
-//! of vLLM's `qwen3_dflash.py`; where these differ, a head for which it matters is refused.
+//! Layout and defaults are those of SGLang's `models/dflash.py`, `models/dspark.py` and
+//! `speculative/dflash_utils.py`, and of vLLM's `qwen3_dflash.py`; where these differ, a head for
+//! which it matters is refused.
 
 mod layers;
 mod settings;
@@ -25,7 +26,8 @@ use crate::{
     },
 };
 
-/// Reads a block head for a target: a DSPARK head, or a DFLASH head. `given` is the number of rows that the user asks for.
+/// Reads a block head for a target: a DSPARK head, or a DFLASH head. `given` is the number of rows
+/// that the user asks for.
 ///
 /// # Errors
 /// When a setting or a tensor is missing, not supported, or does not fit the target.
@@ -98,7 +100,8 @@ fn vocabulary(config: &Config<'_>, settings: Settings<'_>, tokens: usize) -> Res
     Ok(vocabulary)
 }
 
-/// The features that it reads: ids count the target's layers from 0 and mean the stream after the layer.
+/// The features that it reads: ids count the target's layers from 0 and mean the stream after the
+/// layer.
 fn features(
     config: &Config<'_>,
     settings: Settings<'_>,

@@ -42,7 +42,8 @@ pub enum Kind {
     },
 }
 
-/// The kind of a draft that was recognised by its tensors. Kinds that this engine does not run are errors with their names.
+/// The kind of a draft that was recognised by its tensors. Kinds that this engine does not run are
+/// errors with their names.
 pub fn kind(config: &Config<'_>, target: DraftTarget<'_>, head: Option<&DraftHead>) -> Result<Kind, EngineError> {
     let without_layer = || config.unsupported("a draft without midlayer.* or layers.0.* tensors", SUPPORTED);
     match head {
@@ -69,8 +70,8 @@ pub fn kind(config: &Config<'_>, target: DraftTarget<'_>, head: Option<&DraftHea
 const SUPPORTED: &str = "supported: EAGLE-1/2, EAGLE-3, DFLASH and DSPARK heads, the MTP layers of DeepSeek-V3, GLM-4.5, \
                          MiMo and Qwen3.5 in their published layouts, and whole models (STANDALONE)";
 
-/// If the algorithm is STANDALONE, a checkpoint of a whole model is that model, even if it also contains an MTP layer or
-/// has other attention than heads have.
+/// If the algorithm is STANDALONE, a checkpoint of a whole model is that model, even if it also
+/// contains an MTP layer or has other attention than heads have.
 pub fn as_asked(config: &Config<'_>, head: Option<DraftHead>, algorithm: Option<&str>) -> Option<DraftHead> {
     let standalone = algorithm.is_some_and(|name| name.eq_ignore_ascii_case("STANDALONE"));
     const WHOLE: [&str; 3] =

@@ -11,7 +11,8 @@ use crate::{
     },
 };
 
-/// EAGLE-1/2: embedding and head are the target's, as in SGLang, even if the checkpoint contains copies.
+/// EAGLE-1/2: embedding and head are the target's, as in SGLang, even if the checkpoint contains
+/// copies.
 pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Result<RecurrentSpec, EngineError> {
     families::check_activation(config)?;
     check_one_layer(config)?;
@@ -92,8 +93,8 @@ pub fn eagle3(
     })
 }
 
-/// The head's one layer, whose attention reads `input` values. It is a Llama layer for any target; the tensors decide
-/// about biases, since `attention_bias` is often copied from the target.
+/// The head's one layer, whose attention reads `input` values. It is a Llama layer for any target;
+/// the tensors decide about biases, since `attention_bias` is often copied from the target.
 fn decoder_layer(config: &Config<'_>, prefix: &str, input: usize) -> Result<LayerSpec, EngineError> {
     Ok(LayerSpec {
         hidden: config.hidden()?,
@@ -147,14 +148,15 @@ fn features(config: &Config<'_>, hidden: usize, target: DraftTarget<'_>) -> Resu
     Ok(Features::Captured(CapturedFeatures { at, width, norms, fc: (!alone).then_some(LinearSpec { bias }) }))
 }
 
-/// The captured layers, as the layers before which the residual stream is captured. The meaning of ids in
-/// `eagle_config` depends on the target's family; vLLM's speculators name the layers before which it is captured; the
-/// default is {2, L/2, L − 3}.
+/// The captured layers, as the layers before which the residual stream is captured. The meaning of
+/// ids in `eagle_config` depends on the target's family; vLLM's speculators name the layers before
+/// which it is captured; the default is {2, L/2, L − 3}.
 fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, EngineError> {
     const NAME: &str = "eagle_aux_hidden_state_layer_ids";
     let fields = config.fields();
     let layers = target.spec.layers.len();
-    // Unlike other malformed fields, a malformed field that selects the captured layers is an error.
+    // Unlike other malformed fields, a malformed field that selects the captured layers is an
+    // error.
     if let Some(name) = fields.unread.iter().find(|name| name.starts_with("eagle_")) {
         return Err(config.malformed(format!("{name} cannot be read (expected a list of layer ids, counted from 0)")));
     }

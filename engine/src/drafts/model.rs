@@ -9,10 +9,12 @@ use crate::{
     text,
 };
 
-/// Reads the model in a folder, which has to have its target's tokens: a draft is verified as the token of the same number.
+/// Reads the model in a folder, which has to have its target's tokens: a draft is verified as the
+/// token of the same number.
 ///
 /// # Errors
-/// When it is not a supported model, keeps states beside its cache, or has other tokens than its target.
+/// When it is not a supported model, keeps states beside its cache, or has other tokens than its
+/// target.
 pub fn read(folder: &Folder, weights: &Weights, target: DraftTarget<'_>) -> Result<TargetSpec, EngineError> {
     let spec = read_target(folder, weights)?;
     let refused = |reason: String| {

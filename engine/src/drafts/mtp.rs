@@ -1,8 +1,9 @@
-//! MTP layers: one decoder layer after a projection of an embedding and the target's final state, used for every draft
-//! step.
+//! MTP layers: one decoder layer after a projection of an embedding and the target's final state,
+//! used for every draft step.
 //!
-//! Embedding and head are the target's, as in SGLang, even if the checkpoint has copies. The input of the next step is
-//! the state after the layer's final norm: SGLang's choice for all of these families, and vLLM's for all but GLM.
+//! Embedding and head are the target's, as in SGLang, even if the checkpoint has copies. The input
+//! of the next step is the state after the layer's final norm: SGLang's choice for all of these
+//! families, and vLLM's for all but GLM.
 
 use super::DraftTarget;
 use crate::{

@@ -14,16 +14,17 @@ use crate::{
 pub struct TextStates {
     /// Number of positions.
     pub positions: usize,
-    /// The captured layers that the draft reads, `[positions, captured layers · hidden]`; empty if it reads the final
-    /// state.
+    /// The captured layers that the draft reads, `[positions, captured layers · hidden]`; empty if
+    /// it reads the final state.
     pub captured: Vec<f32>,
     /// The final state after the target's final norm, `[positions, hidden]`.
     pub last: Vec<f32>,
 }
 
 impl Engine {
-    /// Runs the target over a text of at least two tokens and returns its states. They are the values that rounds pass
-    /// to the draft, rounded as on the device. Only while idle; clears the prefix cache.
+    /// Runs the target over a text of at least two tokens and returns its states. They are the
+    /// values that rounds pass to the draft, rounded as on the device. Only while idle; clears the
+    /// prefix cache.
     ///
     /// # Errors
     /// When a request is running, no draft is loaded, the text does not fit, or the device fails.

@@ -1,5 +1,6 @@
-//! Everything that works with EAGLE heads works with each source of drafts: penalties, biases, grammars, log-probabilities,
-//! prompts in chunks, prefix hits and cancellation, together in one batch.
+//! Everything that works with EAGLE heads works with each source of drafts: penalties, biases,
+//! grammars, log-probabilities, prompts in chunks, prefix hits and cancellation, together in one
+//! batch.
 
 mod played;
 

@@ -1,11 +1,12 @@
 //! Times rounds, as data for fitting a model of the round time.
 //!
-//! The time of a round depends on its shape, its batch and its context, not on the text. So acceptance is simulated
-//! (one token per round, so that the context stays the same), and prompts are random. Requests do not share pages: the
-//! device's cache would serve all of them from one copy, and rounds would look faster than they are. The prompts of a
-//! batch are prefilled once and then stay in the prefix cache for all shapes that are timed on them. Other prompts of
-//! the same lengths are prefilled first, so that one-time work for a new size (loading kernels, planning by the
-//! library) does not count as prefill time.
+//! The time of a round depends on its shape, its batch and its context, not on the text. So
+//! acceptance is simulated (one token per round, so that the context stays the same), and prompts
+//! are random. Requests do not share pages: the device's cache would serve all of them from one
+//! copy, and rounds would look faster than they are. The prompts of a batch are prefilled once and
+//! then stay in the prefix cache for all shapes that are timed on them. Other prompts of the same
+//! lengths are prefilled first, so that one-time work for a new size (loading kernels, planning by
+//! the library) does not count as prefill time.
 
 mod settled;
 #[cfg(test)]
@@ -26,8 +27,8 @@ use crate::{
     scheduler::{Reuse, Statistics},
 };
 
-/// Rounds before the first one that counts, in addition to those in flight: the first round captures its graph and has
-/// cold caches.
+/// Rounds before the first one that counts, in addition to those in flight: the first round
+/// captures its graph and has cold caches.
 const WARM_UP: usize = 3;
 
 /// Prompts of a batch, of equal length and with different tokens.
@@ -42,15 +43,18 @@ enum Prompts {
 /// A configuration of rounds to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimingPoint {
-    /// Approximate tokens per request in the middle of the timed rounds; a prompt has at least one token.
+    /// Approximate tokens per request in the middle of the timed rounds; a prompt has at least one
+    /// token.
     pub context: usize,
-    /// Number of requests. Whole rounds on a GPU run in a graph of exactly this batch, as if it were a capture size.
+    /// Number of requests. Whole rounds on a GPU run in a graph of exactly this batch, as if it
+    /// were a capture size.
     pub batch: usize,
     /// The tree shape.
     pub shape: TreeShape,
 }
 
-/// The times of a point's rounds: at least half of the requested number. Both lists are about the same rounds.
+/// The times of a point's rounds: at least half of the requested number. Both lists are about the
+/// same rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundTimes {
     /// The point that was timed.
@@ -61,8 +65,9 @@ pub struct RoundTimes {
     pub device: Vec<RoundTiming>,
     /// Time from one collected round to the next, as a user sees it: includes the host's work.
     pub wall: Vec<Duration>,
-    /// Time of prefilling the prompts of the batch, warm. Set for the first point of each batch and context that
-    /// speculates, and for the first that does not (whole rounds only); the other points find the prompts in the cache.
+    /// Time of prefilling the prompts of the batch, warm. Set for the first point of each batch and
+    /// context that speculates, and for the first that does not (whole rounds only); the other
+    /// points find the prompts in the cache.
     pub prefill: Option<PrefillTime>,
 }
 
@@ -73,7 +78,8 @@ pub struct PrefillTime {
     pub tokens: usize,
     /// Whether the draft processed them too, as in an engine that may speculate.
     pub draft: bool,
-    /// Number of scheduler steps with prefill; each prefills at most `--chunked-prefill-size` tokens.
+    /// Number of scheduler steps with prefill; each prefills at most `--chunked-prefill-size`
+    /// tokens.
     pub steps: usize,
     /// Their total time.
     pub elapsed: Duration,
@@ -87,13 +93,13 @@ enum Run {
 }
 
 impl Engine {
-    /// Times `rounds` rounds of each point; results are in the order of the points. Rounds that run before the device
-    /// has settled are excluded; if these are more than half, further rounds are timed. Afterwards shapes and
-    /// acceptance are as before, and the prefix cache works as before but is empty. The
-    /// [`statistics`](Self::statistics) include these rounds.
+    /// Times `rounds` rounds of each point; results are in the order of the points. Rounds that run
+    /// before the device has settled are excluded; if these are more than half, further rounds are
+    /// timed. Afterwards shapes and acceptance are as before, and the prefix cache works as before
+    /// but is empty. The [`statistics`](Self::statistics) include these rounds.
     ///
-    /// Points of one batch and context cost two prefills of their prompts, in whatever order they are given, and a
-    /// third if only some of them speculate.
+    /// Points of one batch and context cost two prefills of their prompts, in whatever order they
+    /// are given, and a third if only some of them speculate.
     ///
     /// # Errors
     /// When requests are running, a point does not fit the engine, or the device fails.
@@ -101,9 +107,10 @@ impl Engine {
         self.time_runs(points, rounds, Run::Whole)
     }
 
-    /// The same with the parts of each round, for devices that do not measure them in normal operation: rounds run part
-    /// by part, so their total is slightly longer than with [`time_rounds`](Self::time_rounds). Graphs are those of the
-    /// engine's capture sizes, as in normal operation.
+    /// The same with the parts of each round, for devices that do not measure them in normal
+    /// operation: rounds run part by part, so their total is slightly longer than with
+    /// [`time_rounds`](Self::time_rounds). Graphs are those of the engine's capture sizes, as in
+    /// normal operation.
     ///
     /// # Errors
     /// As [`time_rounds`](Self::time_rounds).
@@ -132,8 +139,9 @@ impl Engine {
         self.scheduler.set_reuse(Reuse::Prompts)?;
         self.scheduler.simulate_acceptance(Some(Simulated::Length(1.0)))?;
         let mut order: Vec<usize> = (0..points.len()).collect();
-        // The largest trees first, so that buffers grow once. No speculation last: a change to speculation clears the
-        // prefix cache, since rounds without speculation leave no rows in the draft's cache.
+        // The largest trees first, so that buffers grow once. No speculation last: a change to
+        // speculation clears the prefix cache, since rounds without speculation leave no rows in
+        // the draft's cache.
         order.sort_by_key(|at| {
             let TimingPoint { context, batch, shape } = points[*at];
             (context, batch, std::cmp::Reverse((!shape.is_off(), shape.num_draft_tokens)), shape)
@@ -157,8 +165,8 @@ impl Engine {
                 Run::Whole if before == Some((batch, speculates)) => None,
                 Run::Whole => {
                     if there {
-                        // Prompts of the same sizes were prefilled without the draft, so kernels are warm: prefill in
-                        // full again.
+                        // Prompts of the same sizes were prefilled without the draft, so kernels
+                        // are warm: prefill in full again.
                         self.scheduler.set_reuse(Reuse::Prompts)?;
                     } else {
                         self.read(&self.prompts(Prompts::WarmUp, point, rounds), speculates)?;
@@ -241,8 +249,8 @@ impl Engine {
         context.saturating_sub(before).max(1)
     }
 
-    /// Enough tokens that no request ends while rounds are timed. The first requests already run while the others
-    /// prefill the ends of their prompts, which fill no page.
+    /// Enough tokens that no request ends while rounds are timed. The first requests already run
+    /// while the others prefill the ends of their prompts, which fill no page.
     fn new_tokens(&self, batch: usize, rounds: usize) -> usize {
         let capacity = self.capacity();
         let chunk = self.options.chunked_prefill_size.min(capacity.prefill_chunk).max(1);

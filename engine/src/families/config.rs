@@ -1,5 +1,5 @@
-//! Reads a config.json for families: validated sizes, attention from settings and tensors, and errors that name the
-//! file.
+//! Reads a config.json for families: validated sizes, attention from settings and tensors, and
+//! errors that name the file.
 
 use schemas::model::ModelConfig;
 
@@ -60,7 +60,8 @@ impl<'a> Config<'a> {
 
     /// A size that the file must contain.
     pub fn size(&self, value: Option<usize>, name: &str) -> Result<usize, EngineError> {
-        // An upper bound, far above any published model, that keeps products of sizes from overflowing.
+        // An upper bound, far above any published model, that keeps products of sizes from
+        // overflowing.
         const LARGEST: usize = 1 << 24;
         match value {
             Some(value) if (1..=LARGEST).contains(&value) => Ok(value),
@@ -91,7 +92,8 @@ impl<'a> Config<'a> {
         let hidden = self.hidden()?;
         let layer = |at| {
             let prefix = TargetSpec::layer_prefix(at);
-            // Check that a layer's tensors exist before describing it: the number of layers in the file is not trusted.
+            // Check that a layer's tensors exist before describing it: the number of layers in the
+            // file is not trusted.
             self.tensors.expect(&format!("{prefix}.input_layernorm.weight"), &[hidden])?;
             layer(at, &prefix)
         };
@@ -110,7 +112,8 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// Experts of a layer. The number in the file is trusted only if the router has this number of rows.
+    /// Experts of a layer. The number in the file is trusted only if the router has this number of
+    /// rows.
     pub fn experts(&self, prefix: &str, spec: &ExpertsSpec) -> Result<FfnSpec, EngineError> {
         let (router, hidden) = (format!("{prefix}.mlp.gate.weight"), self.hidden()?);
         self.tensors.expect(&router, &[spec.experts, hidden])?;
@@ -204,7 +207,8 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// A dense feed-forward block under a prefix, with biases if the tensors or the configuration have them.
+    /// A dense feed-forward block under a prefix, with biases if the tensors or the configuration
+    /// have them.
     pub fn dense(&self, prefix: &str) -> Result<FfnSpec, EngineError> {
         let intermediate = self.size(self.fields().intermediate_size, "intermediate_size")?;
         let names = ["gate_proj", "up_proj", "down_proj"];

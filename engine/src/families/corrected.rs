@@ -1,5 +1,5 @@
-//! Experts that a sigmoid router chooses with a correction bias (`noaux_tc`), from groups if there are several: GLM-4.5
-//! and DeepSeek-V3.
+//! Experts that a sigmoid router chooses with a correction bias (`noaux_tc`), from groups if there
+//! are several: GLM-4.5 and DeepSeek-V3.
 
 use kernels::reference::GateActivation;
 

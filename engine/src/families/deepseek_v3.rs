@@ -1,6 +1,6 @@
-//! DeepSeek-V3 and R1, and models with the same architecture (Kimi-K2, Moonlight): latent attention, dense first
-//! layers, a sigmoid router with a correction bias that chooses from groups, a shared expert, and an MTP layer after
-//! the last layer, which always has experts.
+//! DeepSeek-V3 and R1, and models with the same architecture (Kimi-K2, Moonlight): latent
+//! attention, dense first layers, a sigmoid router with a correction bias that chooses from groups,
+//! a shared expert, and an MTP layer after the last layer, which always has experts.
 
 use super::{
     CapturedIds, Config, Family, MtpFamily,

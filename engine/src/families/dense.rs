@@ -1,5 +1,5 @@
-//! Dense families: Llama, Mistral, Qwen2 (and 2.5), Qwen3. They differ in biases, in norms of queries and keys, and in
-//! the meaning of a sliding window (see [`settings`](super::settings)).
+//! Dense families: Llama, Mistral, Qwen2 (and 2.5), Qwen3. They differ in biases, in norms of
+//! queries and keys, and in the meaning of a sliding window (see [`settings`](super::settings)).
 
 use super::{CapturedIds, Config, Family, config::Attention};
 use crate::{error::EngineError, spec::TargetSpec};

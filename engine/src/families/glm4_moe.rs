@@ -1,5 +1,6 @@
-//! GLM-4.5, 4.5-Air, 4.6 and 4.7: half of each head is rotated, a sigmoid router with a correction bias, a shared
-//! expert, dense first layers, and an MTP layer after the last layer, which always has experts.
+//! GLM-4.5, 4.5-Air, 4.6 and 4.7: half of each head is rotated, a sigmoid router with a correction
+//! bias, a shared expert, dense first layers, and an MTP layer after the last layer, which always
+//! has experts.
 
 use super::{
     CapturedIds, Config, Family, MtpFamily,

@@ -1,5 +1,5 @@
-//! gpt-oss: attention with sinks and biases, a window in every second layer, and a router with a bias over experts in
-//! MXFP4 with a clamped activation.
+//! gpt-oss: attention with sinks and biases, a window in every second layer, and a router with a
+//! bias over experts in MXFP4 with a clamped activation.
 
 use kernels::reference::GateActivation;
 
@@ -26,7 +26,8 @@ const ALPHA: f32 = 1.702;
 /// `swiglu_limit` if it is absent.
 const LIMIT: f64 = 7.0;
 
-/// The router: softmax over the best K logits, which equals a softmax over all experts, renormalised.
+/// The router: softmax over the best K logits, which equals a softmax over all experts,
+/// renormalised.
 const ROUTER: RouterSpec = RouterSpec {
     score: RouterScore::Softmax,
     logits: RouterPrecision::Model,
@@ -67,8 +68,8 @@ fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
     })
 }
 
-/// The window of each layer, from `layer_types`; if they are absent, every second layer has one, starting with the
-/// first.
+/// The window of each layer, from `layer_types`; if they are absent, every second layer has one,
+/// starting with the first.
 fn windows(config: &Config<'_>) -> Result<Vec<Option<usize>>, EngineError> {
     let fields = config.fields();
     let layers = config.size(fields.num_hidden_layers, "num_hidden_layers")?;
@@ -115,7 +116,8 @@ fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
     Ok(spec)
 }
 
-/// Refuses experts that are not in MXFP4, such as those of converted releases, whose matrices are transposed.
+/// Refuses experts that are not in MXFP4, such as those of converted releases, whose matrices are
+/// transposed.
 fn check_packed(config: &Config<'_>, prefix: &str) -> Result<(), EngineError> {
     let stored = |name: &str| config.tensors.has(&format!("{prefix}.mlp.experts.0.{name}.weight"));
     let packed = |name: &str| config.tensors.is_mxfp4(&format!("{prefix}.mlp.experts.0.{name}.weight"));

@@ -1,7 +1,9 @@
-//! The quantisation settings in config.json: supported methods, and unsupported ones, which are rejected by name.
+//! The quantisation settings in config.json: supported methods, and unsupported ones, which are
+//! rejected by name.
 //!
-//! The methods' names and fields are those of transformers' and SGLang's loaders. The tensors show which matrices are
-//! quantised, so lists of excluded modules (`modules_to_not_convert`, `ignore`) are not needed.
+//! The methods' names and fields are those of transformers' and SGLang's loaders. The tensors show
+//! which matrices are quantised, so lists of excluded modules (`modules_to_not_convert`, `ignore`)
+//! are not needed.
 
 use serde_json::Value as Json;
 
@@ -16,7 +18,8 @@ const BLOCK: u64 = 128;
 
 const READ: &str = "the supported quantised format is FP8 (e4m3) with scales per block of 128 × 128, per row or per tensor, and for the experts of gpt-oss MXFP4: use such a release, or the 16-bit release (--quantization fp8 quantises it at load time)";
 
-/// Refuses unsupported quantised weights, and a config.json that declares quantisation which the tensors do not have.
+/// Refuses unsupported quantised weights, and a config.json that declares quantisation which the
+/// tensors do not have.
 ///
 /// # Errors
 /// An error with the method, its file and its key.
@@ -25,8 +28,8 @@ pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
     check_stored(config)
 }
 
-/// Refuses unsupported quantised weights. For draft heads this is the only check, since their config.json is often
-/// copied from a target's.
+/// Refuses unsupported quantised weights. For draft heads this is the only check, since their
+/// config.json is often copied from a target's.
 ///
 /// # Errors
 /// An error with the method, its file and its key.

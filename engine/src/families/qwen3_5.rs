@@ -1,9 +1,11 @@
-//! Qwen3.5, 3.6 and 3.8, the language model of their multimodal releases: gated delta nets, and in every fourth layer
-//! full attention with gated outputs of which a quarter of each head is rotated; norms stored less one; dense, or with
-//! experts and a gated shared expert; and an MTP layer with full attention.
+//! Qwen3.5, 3.6 and 3.8, the language model of their multimodal releases: gated delta nets, and in
+//! every fourth layer full attention with gated outputs of which a quarter of each head is rotated;
+//! norms stored less one; dense, or with experts and a gated shared expert; and an MTP layer with
+//! full attention.
 //!
-//! The sections of the rotation (`mrope_section`) divide it between the time, height and width of an image. In text all
-//! three are the position, so they change nothing. The vision tower is not read, and images are refused.
+//! The sections of the rotation (`mrope_section`) divide it between the time, height and width of
+//! an image. In text all three are the position, so they change nothing. The vision tower is not
+//! read, and images are refused.
 
 use serde_json::Value as Json;
 
@@ -73,7 +75,8 @@ fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
     })
 }
 
-/// Which layers are linear attention: as listed, or else all but every `full_attention_interval`-th.
+/// Which layers are linear attention: as listed, or else all but every
+/// `full_attention_interval`-th.
 fn linear_layers(config: &Config<'_>) -> Result<Vec<bool>, EngineError> {
     let layers = config.size(config.fields().num_hidden_layers, "num_hidden_layers")?;
     let Some(kinds) = &config.fields().layer_types else {

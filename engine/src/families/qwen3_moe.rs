@@ -41,7 +41,8 @@ fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
         router: RouterSpec {
             score: RouterScore::Softmax,
             logits: RouterPrecision::Model,
-            // In the published code an absent value means false, though every published file says true.
+            // In the published code an absent value means false, though every published file says
+            // true.
             renormalise: (fields.norm_topk_prob == Some(true)).then_some(0.0),
             correction_bias: false,
             groups: 1,

@@ -7,11 +7,12 @@ use serde_json::Value as Json;
 use super::Config;
 use crate::{error::EngineError, spec::RopeSpec};
 
-/// Reads `rope_theta` and `rope_scaling`, or `rope_parameters` of transformers 5, in the same way as the linter.
-/// `share` is the rotated share of a head if no `partial_rotary_factor` is given.
+/// Reads `rope_theta` and `rope_scaling`, or `rope_parameters` of transformers 5, in the same way
+/// as the linter. `share` is the rotated share of a head if no `partial_rotary_factor` is given.
 ///
 /// # Errors
-/// When the kind is not default, linear, llama3 or yarn, or one of its numbers is missing or invalid.
+/// When the kind is not default, linear, llama3 or yarn, or one of its numbers is missing or
+/// invalid.
 pub fn read(config: &Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec, EngineError> {
     let fields = config.fields();
     let (theta, parameters) = fields.effective_rope();
@@ -30,8 +31,8 @@ pub fn read(config: &Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec
     Ok(RopeSpec { dims, pairing: Pairing::Halves, theta: theta as f32, scaling })
 }
 
-/// The factor by which yarn scales the scores of latent attention, in addition to the rotation: the square of the scale
-/// from `mscale_all_dim`.
+/// The factor by which yarn scales the scores of latent attention, in addition to the rotation: the
+/// square of the scale from `mscale_all_dim`.
 ///
 /// # Errors
 /// When it is not defined for the kind of scaling, or a number is missing.

@@ -1,14 +1,16 @@
-//! Settings that no family reads and that would change what the tensors mean. They are refused unless their value has no
-//! effect.
+//! Settings that no family reads and that would change what the tensors mean. They are refused
+//! unless their value has no effect.
 //!
-//! Families read, in addition to the sizes: `architectures`, `hidden_act`, `rms_norm_eps`, `tie_word_embeddings`,
-//! `attention_bias`, `mlp_bias`, `head_dim`, `rope_theta`, `rope_scaling`, `rope_parameters`, `partial_rotary_factor`,
-//! `sliding_window` with its switches, and for experts `norm_topk_prob`, `routed_scaling_factor`, `scoring_func`,
-//! `topk_method`, `n_group`, `topk_group`, `first_k_dense_replace`, `decoder_sparse_step`, `mlp_only_layers`,
-//! `n_shared_experts`, `use_qk_norm`, for latent attention `q_lora_rank`, `kv_lora_rank`, `qk_nope_head_dim`,
-//! `qk_rope_head_dim`, `v_head_dim`, `rope_interleave`, and the number of MTP layers. Any other setting is assumed to be
-//! about training or serving, unless it is listed here. A new setting that no list contains usually comes with tensors that
-//! nothing reads, which [`unread`](super::unread) refuses.
+//! Families read, in addition to the sizes: `architectures`, `hidden_act`, `rms_norm_eps`,
+//! `tie_word_embeddings`, `attention_bias`, `mlp_bias`, `head_dim`, `rope_theta`, `rope_scaling`,
+//! `rope_parameters`, `partial_rotary_factor`, `sliding_window` with its switches, and for experts
+//! `norm_topk_prob`, `routed_scaling_factor`, `scoring_func`, `topk_method`, `n_group`,
+//! `topk_group`, `first_k_dense_replace`, `decoder_sparse_step`, `mlp_only_layers`,
+//! `n_shared_experts`, `use_qk_norm`, for latent attention `q_lora_rank`, `kv_lora_rank`,
+//! `qk_nope_head_dim`, `qk_rope_head_dim`, `v_head_dim`, `rope_interleave`, and the number of MTP
+//! layers. Any other setting is assumed to be about training or serving, unless it is listed here.
+//! A new setting that no list contains usually comes with tensors that nothing reads, which
+//! [`unread`](super::unread) refuses.
 
 use serde_json::Value as Json;
 
@@ -78,7 +80,8 @@ const SETTINGS: &[(&str, Neutral)] = &[
 /// Settings of rotary embeddings that are not read.
 const ROPE_SETTINGS: &[&str] = &["mrope_section", "mrope_interleaved", "interleaved", "short_factor", "long_factor"];
 
-/// Fields that a family reads: if one has the wrong type it is an error, since it would otherwise count as absent.
+/// Fields that a family reads: if one has the wrong type it is an error, since it would otherwise
+/// count as absent.
 const READ: &[&str] = &[
     "architectures",
     "hidden_size",
@@ -125,7 +128,8 @@ const READ: &[&str] = &[
     "rope_interleave",
 ];
 
-/// Refuses settings that change the model and are not implemented, except those that the family `reads`.
+/// Refuses settings that change the model and are not implemented, except those that the family
+/// `reads`.
 ///
 /// # Errors
 /// An error with the setting and its value.
@@ -184,8 +188,8 @@ fn check_readable(config: &Config<'_>) -> Result<(), EngineError> {
     }
 }
 
-/// Qwen's files contain a window that is used only if a switch is on; Mistral has no switch. A window at least as long
-/// as the longest sequence has no effect.
+/// Qwen's files contain a window that is used only if a switch is on; Mistral has no switch. A
+/// window at least as long as the longest sequence has no effect.
 fn check_windows(config: &Config<'_>) -> Result<(), EngineError> {
     let fields = config.fields();
     let mistral = fields.architecture() == Some("MistralForCausalLM");

@@ -12,8 +12,8 @@ use crate::{
 /// Tensors of layers in some exports that contain no information.
 const IGNORED: [&str; 2] = ["rotary_emb.inv_freq", "self_attn.masked_bias"];
 
-/// Refuses tensors of decoder layers, of the final norm, of embedding or head that the spec does not contain. MTP
-/// layers belong to the draft, or are unused.
+/// Refuses tensors of decoder layers, of the final norm, of embedding or head that the spec does
+/// not contain. MTP layers belong to the draft, or are unused.
 ///
 /// # Errors
 /// An error with the tensor, and what config.json would have to contain.
@@ -22,7 +22,8 @@ pub fn check(config: &Config<'_>, family: &Family, spec: &TargetSpec) -> Result<
     let plain = |name: &str| name.strip_prefix("model.").unwrap_or(name).to_owned();
     let read: BTreeSet<String> = tensors.all().into_iter().map(|tensor| plain(&tensor.name)).collect();
     let layers = spec.layers.len();
-    // Scales are read with their matrix. Scales of a matrix in 16 or 32 bits are a sign of an error.
+    // Scales are read with their matrix. Scales of a matrix in 16 or 32 bits are a sign of an
+    // error.
     let is_read = |matrix: &str| read.contains(matrix) && !config.tensors.is_plain(matrix);
     let is_scale = |name: &str| is_unused_scale(name) || scaled_matrix(name).is_some_and(is_read);
     for name in config.tensors.all().filter(|name| !read.contains(*name) && !is_scale(name)) {
@@ -47,8 +48,8 @@ pub fn check(config: &Config<'_>, family: &Family, spec: &TargetSpec) -> Result<
     Ok(())
 }
 
-/// Whether a layer after the last one is an MTP layer: the family stores them there, and config.json announces this
-/// many.
+/// Whether a layer after the last one is an MTP layer: the family stores them there, and
+/// config.json announces this many.
 fn is_mtp(config: &Config<'_>, family: &Family, layers: usize, number: usize) -> bool {
     let announced = config.fields().mtp_layers().unwrap_or_default();
     let prefix = |mtp: &MtpFamily| (mtp.layout)(number).layer_prefix();

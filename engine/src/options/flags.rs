@@ -25,7 +25,8 @@ const LARGEST_ADAPTIVE: u64 = 1 << 20;
 /// Options, overridden by the given engine flags.
 ///
 /// # Errors
-/// When no model is given, a value is invalid, or a flag is given that this engine does not support.
+/// When no model is given, a value is invalid, or a flag is given that this engine does not
+/// support.
 pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<EngineOptions, EngineError> {
     let text = |key: Key| launch.text(key).map(|word| word.value.to_owned());
     if let Some(path) = text(Key::ModelPath) {
@@ -242,7 +243,8 @@ fn load_format(name: &str) -> Result<LoadFormat, EngineError> {
     }
 }
 
-/// SGLang's names are accepted, so that its launch lines work unchanged; they mean this engine's choice.
+/// SGLang's names are accepted, so that its launch lines work unchanged; they mean this engine's
+/// choice.
 fn attention_backend(name: &str) -> Result<Option<String>, EngineError> {
     if name == "auto" {
         return Ok(None);

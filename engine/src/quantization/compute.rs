@@ -8,15 +8,17 @@ use crate::{
     spec::{LayerSpec, TensorSpec, WeightFormat},
 };
 
-/// How linear layers whose weights are in FP8 multiply: one mode per process, prompts included. The number of rows chooses
-/// a kernel, never the numbers, since otherwise a tree and no speculation would be different models.
+/// How linear layers whose weights are in FP8 multiply: one mode per process, prompts included. The
+/// number of rows chooses a kernel, never the numbers, since otherwise a tree and no speculation
+/// would be different models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fp8Compute {
-    /// Weights are dequantised on the way to 16-bit products (float32 on the CPU); activations keep the compute type.
+    /// Weights are dequantised on the way to 16-bit products (float32 on the CPU); activations keep
+    /// the compute type.
     #[default]
     Weights,
-    /// Both factors are in FP8: the inputs of these layers are rounded to e4m3 first, with the scales that
-    /// [`Fp8Rows`] describes.
+    /// Both factors are in FP8: the inputs of these layers are rounded to e4m3 first, with the
+    /// scales that [`Fp8Rows`] describes.
     Products,
 }
 
@@ -47,8 +49,8 @@ impl Fp8Compute {
 
 /// How the linear layers of a part of a layer quantise their inputs; `None` if they do not.
 ///
-/// Static scales are used if the checkpoint has them. Others are dynamic: per row and 128 columns if the weights' scales are
-/// per block, and per row if not.
+/// Static scales are used if the checkpoint has them. Others are dynamic: per row and 128 columns
+/// if the weights' scales are per block, and per row if not.
 ///
 /// # Errors
 /// When not all of them have a static scale, or some are stored in FP8 but dequantised.

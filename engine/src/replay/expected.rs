@@ -1,7 +1,9 @@
-//! The expected number of accepted drafts, from the target's probabilities of the tokens that a tree offers along the text.
+//! The expected number of accepted drafts, from the target's probabilities of the tokens that a
+//! tree offers along the text.
 //!
-//! Given the text up to a node, the target's next token is one of the node's children with the sum of their probabilities.
-//! Summed over the nodes that the text visits, this is the expected number of accepted drafts.
+//! Given the text up to a node, the target's next token is one of the node's children with the sum
+//! of their probabilities. Summed over the nodes that the text visits, this is the expected number
+//! of accepted drafts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,8 +17,8 @@ use crate::{
 pub struct Chances(HashMap<(Slot, usize), HashMap<u32, f64>>);
 
 impl Chances {
-    /// Computes the missing target probabilities of everything that shapes offer at some positions. `offers` lists, for
-    /// each shape, the tokens after each position of its path.
+    /// Computes the missing target probabilities of everything that shapes offer at some positions.
+    /// `offers` lists, for each shape, the tokens after each position of its path.
     ///
     /// # Errors
     /// When the device fails.

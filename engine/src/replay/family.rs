@@ -10,7 +10,8 @@ use crate::{
     tree::{accepted, offered},
 };
 
-/// Shapes whose trees are read off the same pools ([`NodeSource::family`]), and the known outcomes of their rounds.
+/// Shapes whose trees are read off the same pools ([`NodeSource::family`]), and the known outcomes
+/// of their rounds.
 pub struct Family {
     /// Without duplicates.
     shapes: Vec<TreeShape>,
@@ -48,7 +49,8 @@ impl Family {
         self.known.get(&place)?.get(at).copied()
     }
 
-    /// The tokens that each shape offers after the root of a position, and after each accepted token of the text.
+    /// The tokens that each shape offers after the root of a position, and after each accepted
+    /// token of the text.
     pub fn offers(&self, place: &ReplayPlace<'_>, pool: &Pool) -> Vec<Vec<Vec<u32>>> {
         self.shapes.iter().map(|shape| offered(pool, *shape, place.text)).collect()
     }

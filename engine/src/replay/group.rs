@@ -36,7 +36,8 @@ struct Walk {
     counted: Acceptance,
 }
 
-/// Number of pages for the positions of a text. The last token is in no cache but that of a draft that is ahead.
+/// Number of pages for the positions of a text. The last token is in no cache but that of a draft
+/// that is ahead.
 pub fn pages(text: &ReplayText, capacity: Capacity) -> usize {
     let positions = text.tokens.len().saturating_sub(1) + capacity.draft_ahead;
     positions.div_ceil(capacity.page_size.max(1))
@@ -177,8 +178,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Like [`read`](Self::read), for the first `known` texts and without the target: in the passes in which the target
-    /// ran.
+    /// Like [`read`](Self::read), for the first `known` texts and without the target: in the passes
+    /// in which the target ran.
     fn read_known(
         &mut self,
         kept: &mut Kept<'_>,
@@ -211,8 +212,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Advances every walk as far as possible, and returns for each family the (text, position) pairs that are still
-    /// unknown.
+    /// Advances every walk as far as possible, and returns for each family the (text, position)
+    /// pairs that are still unknown.
     fn advance(&mut self) -> HashMap<usize, BTreeSet<(usize, usize)>> {
         let mut needed: HashMap<usize, BTreeSet<(usize, usize)>> = HashMap::new();
         for walk in &mut self.walks {

@@ -1,8 +1,8 @@
 //! A file with the target's states of texts, from which later replays run the draft alone.
 //!
-//! The states do not depend on the shapes, and on the draft only through the features that it reads. The file is a
-//! cache: it is append-only and written in the background. An incomplete end, left by a kill or a full disk, is
-//! detected when the file is opened, truncated, and recomputed.
+//! The states do not depend on the shapes, and on the draft only through the features that it
+//! reads. The file is a cache: it is append-only and written in the background. An incomplete end,
+//! left by a kill or a full disk, is detected when the file is opened, truncated, and recomputed.
 
 mod format;
 
@@ -26,7 +26,8 @@ pub struct KeepStates<'a> {
     pub path: &'a Path,
     /// Maximum size of the file in bytes. If the states of all texts need more, none are written.
     pub most_bytes: u64,
-    /// Receives a message on whether the states are used, and if not, why: without them the target processes the texts.
+    /// Receives a message on whether the states are used, and if not, why: without them the target
+    /// processes the texts.
     pub note: &'a mut dyn FnMut(&str),
 }
 
@@ -64,8 +65,8 @@ pub struct Keeping<'a, 'b> {
 }
 
 impl<'a> Kept<'a> {
-    /// Opens or creates the file for these texts. Contents for other texts or another target are discarded. `None`
-    /// without a draft.
+    /// Opens or creates the file for these texts. Contents for other texts or another target are
+    /// discarded. `None` without a draft.
     pub fn open(keeping: Keeping<'a, '_>, backend: &dyn Backend, texts: &[ReplayText]) -> Option<Self> {
         let Keeping { keep, identity, options } = keeping;
         let device = backend.device();
@@ -128,8 +129,8 @@ impl<'a> Kept<'a> {
         read.map_err(|source| EngineError::Read { path: self.keep.path.to_owned(), source })
     }
 
-    /// Appends the first states, which belong to a piece of a text, to the file, and returns the rest. If that fails,
-    /// the file is deleted, which frees the space on a full disk.
+    /// Appends the first states, which belong to a piece of a text, to the file, and returns the
+    /// rest. If that fails, the file is deleted, which frees the space on a full disk.
     pub fn add<'b>(&mut self, text: usize, positions: &Range<usize>, states: &'b [u8]) -> &'b [u8] {
         let count = self.extents.get(text).map_or(0, |text| self.header.row.bytes(positions, &text.wanted));
         let (states, rest) = states.split_at(count.min(states.len()));
@@ -214,8 +215,8 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Maximum size of the pieces in bytes: the end of a text, or of a group of texts, may fall into the middle of a
-    /// pass.
+    /// Maximum size of the pieces in bytes: the end of a text, or of a group of texts, may fall
+    /// into the middle of a pass.
     fn most_needed(&self) -> u64 {
         let text = |text: &Extent| {
             let pieces = text.positions / self.header.together + 2;
@@ -229,8 +230,8 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// The processed part of a text: all tokens except the last. Probabilities are needed after the prompt of a sampled
-/// text.
+/// The processed part of a text: all tokens except the last. Probabilities are needed after the
+/// prompt of a sampled text.
 fn extent(text: &ReplayText) -> Extent {
     let positions = text.tokens.len().saturating_sub(1);
     let wanted = if text.sampling.is_greedy() { 0..0 } else { text.prompt_tokens.saturating_sub(1)..positions };

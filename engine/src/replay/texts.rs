@@ -12,8 +12,8 @@ use crate::{error::EngineError, spec::TextSpec, text_drafts::TextDrafts, tree::D
 pub enum TextHistory {
     /// Nothing.
     OwnRequest,
-    /// The outputs of the texts before it, in the given order: requests that run one after the other on an engine that
-    /// has just started.
+    /// The outputs of the texts before it, in the given order: requests that run one after the
+    /// other on an engine that has just started.
     Cold,
     /// The outputs of all texts, which have all run once before in the given order.
     Warm,
@@ -24,8 +24,8 @@ pub enum TextHistory {
 pub struct TextAcceptance {
     /// As of any draft. The proposed drafts are those that were found.
     pub acceptance: Acceptance,
-    /// Number of rounds by the rows that the target verified (the root included) and the drafts that were accepted and
-    /// kept.
+    /// Number of rounds by the rows that the target verified (the root included) and the drafts
+    /// that were accepted and kept.
     pub rounds: BTreeMap<(usize, usize), u64>,
 }
 
@@ -36,8 +36,9 @@ pub struct KnownText<'a> {
     pub prompt: &'a [u32],
     /// The output.
     pub output: &'a [u32],
-    /// What the target would have continued with, as far as it is known. In a last round the target may accept drafts
-    /// beyond the end of the output; suffix decoding keeps them for other requests.
+    /// What the target would have continued with, as far as it is known. In a last round the target
+    /// may accept drafts beyond the end of the output; suffix decoding keeps them for other
+    /// requests.
     pub after: &'a [u32],
 }
 
@@ -48,7 +49,8 @@ impl<'a> From<&'a ReplayText> for KnownText<'a> {
     }
 }
 
-/// What a rule accepts along texts, in their order, as rounds of these requests one after the other would.
+/// What a rule accepts along texts, in their order, as rounds of these requests one after the other
+/// would.
 ///
 /// # Errors
 /// When the rule or the shape is invalid, or a text has no prompt or no output.

@@ -1,11 +1,12 @@
-//! Traces by position: what a draft would propose at every position of known texts, with the target's probability of
-//! each node.
+//! Traces by position: what a draft would propose at every position of known texts, with the
+//! target's probability of each node.
 //!
-//! A [replay](super) visits the positions at which rounds of given shapes start. A policy that changes the shape, or
-//! verifies a different number of rows in each round, starts its rounds elsewhere, so a simulation of policies needs all
-//! positions. A trace is one record for each source of nodes and topk (or block size), with a limit: it contains the tree
-//! of every shape within the limit, at every position. Drafts that are looked up in texts have no trace: what they find
-//! depends on the requests before.
+//! A [replay](super) visits the positions at which rounds of given shapes start. A policy that
+//! changes the shape, or verifies a different number of rows in each round, starts its rounds
+//! elsewhere, so a simulation of policies needs all positions. A trace is one record for each
+//! source of nodes and topk (or block size), with a limit: it contains the tree of every shape
+//! within the limit, at every position. Drafts that are looked up in texts have no trace: what they
+//! find depends on the requests before.
 
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
@@ -28,7 +29,8 @@ pub struct PositionTrace {
     pub source: String,
     /// The limit: the deepest, widest and largest tree.
     pub limit: TreeShape,
-    /// The largest tree of each depth (and topk) that the trace contains; smaller ones of that depth are in it, too.
+    /// The largest tree of each depth (and topk) that the trace contains; smaller ones of that
+    /// depth are in it, too.
     pub largest: Vec<TreeShape>,
     /// The texts, in the order in which they were given.
     pub texts: Vec<TextTrace>,
@@ -43,7 +45,8 @@ pub struct TextTrace {
     pub output_tokens: usize,
     /// Whether the output was sampled; a greedy target takes the text's tokens for certain.
     pub sampled: bool,
-    /// Entry i: a round whose root is token i of the output. The last token of the output has no entry.
+    /// Entry i: a round whose root is token i of the output. The last token of the output has no
+    /// entry.
     pub positions: Vec<Nodes>,
 }
 
@@ -58,8 +61,8 @@ pub struct Nodes {
     pub rank: Vec<u16>,
     /// Depth: 1 for a child of the root.
     pub depth: Vec<u16>,
-    /// The target's probability of the node's token after its parent, if the path to the parent is the text. For other
-    /// nodes it is unknown: the target has not processed their path.
+    /// The target's probability of the node's token after its parent, if the path to the parent is
+    /// the text. For other nodes it is unknown: the target has not processed their path.
     pub chance: Vec<Option<f32>>,
     /// Places of the nodes on the text, one per depth, as far as there are any.
     pub on_text: Vec<u16>,
@@ -75,7 +78,8 @@ impl PositionTrace {
         shape.is_off() || self.largest.iter().any(within)
     }
 
-    /// What rounds of a shape accept along each text; `None` if the trace does not [contain](Self::contains) the shape.
+    /// What rounds of a shape accept along each text; `None` if the trace does not
+    /// [contain](Self::contains) the shape.
     pub fn acceptance(&self, shape: TreeShape) -> Option<Vec<Acceptance>> {
         self.contains(shape).then(|| self.texts.iter().map(|text| text.acceptance(shape)).collect())
     }
@@ -138,7 +142,8 @@ impl Nodes {
         kept
     }
 
-    /// Number of drafts that the target accepts of the kept nodes, which are ascending and contain their parents.
+    /// Number of drafts that the target accepts of the kept nodes, which are ascending and contain
+    /// their parents.
     pub fn accepted(&self, kept: &[usize]) -> usize {
         self.on_text.iter().take_while(|at| kept.binary_search(&usize::from(**at)).is_ok()).count()
     }
@@ -185,7 +190,8 @@ impl<'a> Marked<'a> {
         Self { pool, kept, trail }
     }
 
-    /// The tokens after the root and after each node on the text, without duplicates, at most this many times.
+    /// The tokens after the root and after each node on the text, without duplicates, at most this
+    /// many times.
     pub fn offered(&self, most: usize) -> Vec<Vec<u32>> {
         let parents = std::iter::once(None).chain(self.trail.iter().copied().map(Some)).take(most);
         let children = |parent: Option<usize>| {
@@ -198,8 +204,8 @@ impl<'a> Marked<'a> {
         parents.map(children).collect()
     }
 
-    /// The nodes. `chance(depth of the parent, token)` is the target's probability after a node on the text, `None` if
-    /// the text is greedy.
+    /// The nodes. `chance(depth of the parent, token)` is the target's probability after a node on
+    /// the text, `None` if the text is greedy.
     pub fn nodes(&self, text: &[u32], chance: impl Fn(usize, u32) -> Option<f64>) -> Nodes {
         let mut nodes = Nodes::default();
         let place = |at: usize| self.kept.binary_search(&at).map_or(ROOT, |at| at as u16);

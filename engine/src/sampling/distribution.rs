@@ -1,15 +1,17 @@
-//! From logits to a token: temperature, then top-k, top-p and min-p, each applied to the result of the previous one.
+//! From logits to a token: temperature, then top-k, top-p and min-p, each applied to the result of
+//! the previous one.
 //!
-//! This is the order of SGLang's sampler. Top-p uses probabilities renormalised after top-k, as in SGLang's
-//! verification of drafts. Min-p compares with the most probable token's probability, and no filter removes that token,
-//! so the place of min-p in the order matters only to top-p (vLLM applies min-p first).
+//! This is the order of SGLang's sampler. Top-p uses probabilities renormalised after top-k, as in
+//! SGLang's verification of drafts. Min-p compares with the most probable token's probability, and
+//! no filter removes that token, so the place of min-p in the order matters only to top-p (vLLM
+//! applies min-p first).
 
 use kernels::reference::{argmax, log_softmax, softmax, top_k};
 
 use crate::{random::uniform, request::SamplingParams, token::TokenLogprobs};
 
-/// The token at a position. Greedy takes the largest logit (ties go to the lower id); otherwise the position's random
-/// number picks from the filtered distribution, in the order of ids.
+/// The token at a position. Greedy takes the largest logit (ties go to the lower id); otherwise the
+/// position's random number picks from the filtered distribution, in the order of ids.
 pub fn choose(logits: &[f32], sampling: &SamplingParams, position: usize) -> u32 {
     if sampling.is_greedy() {
         return argmax(logits) as u32;
@@ -36,7 +38,8 @@ pub fn logprobs(logits: &[f32], token: u32, alternatives: usize) -> TokenLogprob
     TokenLogprobs { logprob: logarithms.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY), top }
 }
 
-/// Possible tokens with their probabilities, by ascending id; never empty for a non-empty vocabulary.
+/// Possible tokens with their probabilities, by ascending id; never empty for a non-empty
+/// vocabulary.
 fn distribution(logits: &[f32], sampling: &SamplingParams) -> Vec<(u32, f64)> {
     let scaled: Vec<f32> = logits
         .iter()
@@ -59,8 +62,8 @@ fn distribution(logits: &[f32], sampling: &SamplingParams) -> Vec<(u32, f64)> {
     if sampling.top_p < 1.0 {
         let total: f64 = kept.iter().map(|(_, probability)| probability).sum();
         let mut before = 0.0;
-        // A token is kept while the probabilities before it have not reached the share, so the one that crosses it is
-        // kept.
+        // A token is kept while the probabilities before it have not reached the share, so the one
+        // that crosses it is kept.
         let enough = kept.iter().position(|(_, probability)| {
             let reached = before >= f64::from(sampling.top_p) * total;
             before += probability;

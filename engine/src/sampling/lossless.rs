@@ -1,5 +1,6 @@
-//! Tests that sampled speculative output has the target's distribution: a chi-square test on a small vocabulary, for
-//! any acceptance rule. The test proves its own power: rules with deliberate faults must fail it.
+//! Tests that sampled speculative output has the target's distribution: a chi-square test on a
+//! small vocabulary, for any acceptance rule. The test proves its own power: rules with deliberate
+//! faults must fail it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -24,8 +25,8 @@ const OUTPUTS: u64 = 20_000;
 /// Standard normal quantile of the test's significance level, one in a hundred thousand.
 const QUANTILE: f64 = 4.26;
 
-/// An acceptance rule: from a tree, the target's logits at each of its nodes, and the tokens up to the root, to the
-/// tokens of a round: accepted drafts, then the bonus token.
+/// An acceptance rule: from a tree, the target's logits at each of its nodes, and the tokens up to
+/// the root, to the tokens of a round: accepted drafts, then the bonus token.
 type Rule = fn(&DraftTree, &[Vec<f32>], &SamplingParams, &[u32]) -> Vec<u32>;
 
 /// The engine's rule.
@@ -84,12 +85,13 @@ struct Faults {
     no_subtraction: bool,
     /// One random number serves a whole round.
     one_coin: bool,
-    /// A child that is likely enough is accepted without a draw (SGLang's `threshold_single` below 1).
+    /// A child that is likely enough is accepted without a draw (SGLang's `threshold_single` below
+    /// 1).
     threshold: Option<f64>,
 }
 
-/// SGLang's TreeSpeculativeSamplingTargetOnly: children are tried in order, each with its share of the remaining
-/// probability; a rejected token cannot be the bonus token.
+/// SGLang's TreeSpeculativeSamplingTargetOnly: children are tried in order, each with its share of
+/// the remaining probability; a rejected token cannot be the bonus token.
 fn one_after_the_other(
     tree: &DraftTree,
     logits: &[Vec<f32>],
@@ -171,8 +173,8 @@ fn filtered(logits: &[f32], sampling: &SamplingParams) -> Vec<f64> {
 
 /// Logits of a synthetic target after these tokens.
 fn target(context: &[u32]) -> Vec<f32> {
-    // They depend on two tokens, so that a wrong joint distribution shows even if each token's own distribution is
-    // right.
+    // They depend on two tokens, so that a wrong joint distribution shows even if each token's own
+    // distribution is right.
     let recent = context.iter().rev().take(2).fold(1, |state, token| state * 31 + u64::from(*token));
     (0..VOCABULARY).map(|token| 4.0 * uniform(recent, token) as f32).collect()
 }
@@ -253,8 +255,8 @@ fn draw(grow: &dyn Fn(&[u32]) -> DraftTree, sampling: &SamplingParams, rule: Rul
     drawn
 }
 
-/// Chi-square statistic against the target's joint distribution, as a standard normal quantile (Wilson and Hilferty
-/// 1931); infinite if an impossible output occurred.
+/// Chi-square statistic against the target's joint distribution, as a standard normal quantile
+/// (Wilson and Hilferty 1931); infinite if an impossible output occurred.
 fn distance(drawn: &Drawn, sampling: &SamplingParams) -> f64 {
     let mut expected = vec![(PROMPT.to_vec(), 1.0)];
     for _ in 0..LENGTH {

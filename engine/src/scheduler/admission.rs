@@ -10,7 +10,8 @@ use crate::{
 pub struct Limits {
     /// The device's capacity.
     pub capacity: Capacity,
-    /// Number of positions that a round can fill: the nodes of the largest tree, and those at which the draft is ahead.
+    /// Number of positions that a round can fill: the nodes of the largest tree, and those at which
+    /// the draft is ahead.
     pub tree: usize,
     /// Maximum number of tokens per round.
     pub tokens_a_round: usize,
@@ -19,8 +20,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Checks a request, resolves its maximum number of output tokens, and returns the number of positions that it can
-    /// fill: prompt, output, the tree of its last round, and the rounds in flight when it ends.
+    /// Checks a request, resolves its maximum number of output tokens, and returns the number of
+    /// positions that it can fill: prompt, output, the tree of its last round, and the rounds in
+    /// flight when it ends.
     ///
     /// # Errors
     /// When the request can never run.
@@ -63,12 +65,14 @@ impl Limits {
         Ok(positions)
     }
 
-    /// Number of positions that a request can fill, once its maximum number of output tokens is resolved.
+    /// Number of positions that a request can fill, once its maximum number of output tokens is
+    /// resolved.
     pub fn positions(&self, request: &Request) -> usize {
         request.input_ids.len() + request.stop.max_new_tokens.unwrap_or_default() + self.slack()
     }
 
-    /// Number of positions after a sequence that rounds can fill: the tree of the last one, and those in flight.
+    /// Number of positions after a sequence that rounds can fill: the tree of the last one, and
+    /// those in flight.
     pub fn slack(&self) -> usize {
         self.tree + self.capacity.rounds_in_flight.saturating_sub(1) * self.tokens_a_round
     }

@@ -1,4 +1,5 @@
-//! A scripted backend without a model, which checks that the scheduler keeps the rules of the interface.
+//! A scripted backend without a model, which checks that the scheduler keeps the rules of the
+//! interface.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -24,12 +25,14 @@ use crate::{
 /// Used in place of a token: the target's logits are not finite there.
 pub const NOT_FINITE: u32 = u32::MAX - 1;
 
-/// The device's output: a function of the prompt and the position in the output, independent of other requests.
+/// The device's output: a function of the prompt and the position in the output, independent of
+/// other requests.
 #[derive(Clone, Copy)]
 pub struct Script {
     /// The token at a place of the output; after [`NOT_FINITE`] there is none.
     pub token: fn(prompt: &[u32], at: usize) -> u32,
-    /// Number of accepted drafts, at most `most`, in the round that starts at a place of the output.
+    /// Number of accepted drafts, at most `most`, in the round that starts at a place of the
+    /// output.
     pub accepted: fn(prompt: &[u32], at: usize, most: usize) -> usize,
 }
 
@@ -49,8 +52,8 @@ pub struct World {
     pub prefills: Vec<usize>,
     /// Whether a prepared shape speculates.
     follows: bool,
-    /// The contents of each row of each page: the target's row, which depends on a token, and the draft's, which also
-    /// depends on the next token.
+    /// The contents of each row of each page: the target's row, which depends on a token, and the
+    /// draft's, which also depends on the next token.
     rows: BTreeMap<(PageId, usize), (u32, Option<u32>)>,
     /// Kept states.
     kept: BTreeMap<Snapshot, Vec<u32>>,

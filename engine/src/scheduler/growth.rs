@@ -1,8 +1,10 @@
-//! Memory as it is used: pages are taken as sequences grow, and when they run out, the youngest requests are retracted.
+//! Memory as it is used: pages are taken as sequences grow, and when they run out, the youngest
+//! requests are retracted.
 //!
-//! A request is admitted if the cache can be expected to hold it and the running ones ([`NewTokenRatio`]). The oldest
-//! request is never retracted for others and fits alone, since it was refused otherwise: so it always runs to its end,
-//! and every request becomes the oldest in time.
+//! A request is admitted if the cache can be expected to hold it and the running ones
+//! ([`NewTokenRatio`]). The oldest request is never retracted for others and fits alone, since it
+//! was refused otherwise: so it always runs to its end, and every request becomes the oldest in
+//! time.
 
 use std::time::Instant;
 
@@ -13,8 +15,8 @@ use crate::{
     request::{Event, Request},
 };
 
-/// A growing sequence gets room for up to this many further tokens as well, as far as it is expected to need it and there are
-/// free pages, so that its page table is not written every round.
+/// A growing sequence gets room for up to this many further tokens as well, as far as it is
+/// expected to need it and there are free pages, so that its page table is not written every round.
 const GROWTH: usize = 128;
 
 /// What the queue's first request needs, in pages.
@@ -48,8 +50,8 @@ impl Scheduler {
         pages.sum()
     }
 
-    /// Gives the requests of the next round the pages that they may fill, and retracts the youngest ones as long as pages
-    /// are missing.
+    /// Gives the requests of the next round the pages that they may fill, and retracts the youngest
+    /// ones as long as pages are missing.
     ///
     /// # Errors
     /// When the device fails.
@@ -84,8 +86,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Gives each request of the next round, the oldest first, the pages for all that it may fill by its end. Returns
-    /// whether there were enough.
+    /// Gives each request of the next round, the oldest first, the pages for all that it may fill
+    /// by its end. Returns whether there were enough.
     fn grow(&mut self) -> Result<bool, EngineError> {
         let limits = self.limits();
         let page_size = limits.capacity.page_size;
@@ -109,8 +111,8 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Puts running requests back into the queue, before all others. They keep their output; prompt and output are
-    /// prefilled again when they continue, with the weights of that time.
+    /// Puts running requests back into the queue, before all others. They keep their output; prompt
+    /// and output are prefilled again when they continue, with the weights of that time.
     ///
     /// # Errors
     /// When the device fails.

@@ -1,4 +1,5 @@
-//! Ownership of the pages of the KV cache. A page is free, held by a request, or kept in the prefix cache.
+//! Ownership of the pages of the KV cache. A page is free, held by a request, or kept in the prefix
+//! cache.
 
 use super::prefix::{PageKey, PrefixCache};
 use crate::backend::PageId;
@@ -10,8 +11,9 @@ pub struct PagePool {
     cache: PrefixCache,
 }
 
-/// The pages of one sequence, in the order of its positions: first the ones that it shares through the prefix cache,
-/// then its own. It is not `Clone`, so released pages cannot be used or released again.
+/// The pages of one sequence, in the order of its positions: first the ones that it shares through
+/// the prefix cache, then its own. It is not `Clone`, so released pages cannot be used or released
+/// again.
 #[derive(Debug)]
 pub struct PageTable {
     ids: Vec<PageId>,
@@ -46,7 +48,8 @@ impl PagePool {
         self.cache.find(keys)
     }
 
-    /// `count` pages for a sequence, all or none, and how many of them already hold the contents of `keys`.
+    /// `count` pages for a sequence, all or none, and how many of them already hold the contents of
+    /// `keys`.
     pub fn open(&mut self, keys: &[PageKey], count: usize) -> Option<(PageTable, usize)> {
         // Held before others are evicted, so that these are not.
         let mut ids = self.cache.hold(keys);
@@ -82,8 +85,9 @@ impl PagePool {
         Some(self.free.split_off(self.free.len() - count))
     }
 
-    /// Shares the leading pages of a sequence, which hold the contents of `keys`. It stops at a page whose contents
-    /// another sequence has already added: this sequence keeps its own copy unshared.
+    /// Shares the leading pages of a sequence, which hold the contents of `keys`. It stops at a
+    /// page whose contents another sequence has already added: this sequence keeps its own copy
+    /// unshared.
     pub fn share(&mut self, table: &mut PageTable, keys: &[PageKey]) {
         while let (Some(key), Some(page)) = (keys.get(table.shared), table.ids.get(table.shared)) {
             if self.cache.page(key).is_some() {
@@ -95,7 +99,8 @@ impl PagePool {
         }
     }
 
-    /// Releases the pages of a sequence. Its leading ones, which hold the contents of `keys`, stay in the cache.
+    /// Releases the pages of a sequence. Its leading ones, which hold the contents of `keys`, stay
+    /// in the cache.
     pub fn close(&mut self, table: PageTable, keys: &[PageKey]) {
         let (shared, own) = table.ids.split_at(table.shared);
         let mut parent = shared.last().copied();

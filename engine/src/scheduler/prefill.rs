@@ -1,9 +1,10 @@
 //! Prefill of prompts, and their first tokens.
 //!
-//! A backend that runs ahead of the host gets the next round before the host knows the first tokens of a prefill, so that
-//! it has work while the host waits for them and hands them out. A request whose first token ends it is then part of that
-//! round, which yields nothing for it. Where the backend has waited for the first tokens anyway, they are handed out from
-//! within its prefill, and a request that has ended is not part of the round.
+//! A backend that runs ahead of the host gets the next round before the host knows the first tokens
+//! of a prefill, so that it has work while the host waits for them and hands them out. A request
+//! whose first token ends it is then part of that round, which yields nothing for it. Where the
+//! backend has waited for the first tokens anyway, they are handed out from within its prefill, and
+//! a request that has ended is not part of the round.
 
 use std::collections::HashSet;
 

@@ -1,9 +1,10 @@
 //! The prefix cache: pages that a later prompt with the same prefix can reuse.
 //!
-//! A page is identified by a hash of all tokens up to its end and of the next one. The next token is included because
-//! the draft's row i depends on token i + 1 (SGLang's radix cache has bigram keys under EAGLE for the same reason).
-//! Since the hash of a page includes the hash of the previous page, the pages of all sequences form a tree. A page is
-//! kept at least as long as the pages after it, so the longest cached prefix of a prompt is found by bisection.
+//! A page is identified by a hash of all tokens up to its end and of the next one. The next token
+//! is included because the draft's row i depends on token i + 1 (SGLang's radix cache has bigram
+//! keys under EAGLE for the same reason). Since the hash of a page includes the hash of the
+//! previous page, the pages of all sequences form a tree. A page is kept at least as long as the
+//! pages after it, so the longest cached prefix of a prompt is found by bisection.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -25,7 +26,8 @@ pub struct PageKeys {
 pub enum Reuse {
     /// None: every prompt is prefilled from its start.
     Off,
-    /// Only those of prompts, because the outputs' cache rows do not belong to their tokens (simulated acceptance).
+    /// Only those of prompts, because the outputs' cache rows do not belong to their tokens
+    /// (simulated acceptance).
     Prompts,
     /// Those of prompts and outputs.
     All,
@@ -194,7 +196,8 @@ impl PrefixCache {
         Some(page)
     }
 
-    /// All pages; panics unless their records are consistent with the given uses and with each other.
+    /// All pages; panics unless their records are consistent with the given uses and with each
+    /// other.
     #[cfg(test)]
     pub fn audit(&self, uses: &[&[PageId]]) -> Vec<PageId> {
         let users = |page: &PageId| uses.iter().filter(|pages| pages.contains(page)).count();

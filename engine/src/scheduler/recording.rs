@@ -1,4 +1,5 @@
-//! A backend that records what the scheduler does with it, in one list with the events that the scheduler hands out.
+//! A backend that records what the scheduler does with it, in one list with the events that the
+//! scheduler hands out.
 
 use std::{
     ops::Range,

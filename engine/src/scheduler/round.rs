@@ -1,6 +1,7 @@
 //! Rounds: launched for all requests that can use one, and collected in order.
 //!
-//! If drafts are looked up in texts, that happens here, between the end of one round and the launch of the next.
+//! If drafts are looked up in texts, that happens here, between the end of one round and the launch
+//! of the next.
 
 use std::time::{Duration, Instant};
 
@@ -35,8 +36,8 @@ struct NextShape {
 }
 
 impl Scheduler {
-    /// Launches a round for the requests that can use one, of those with the same limit of drafts; returns whether there
-    /// were any.
+    /// Launches a round for the requests that can use one, of those with the same limit of drafts;
+    /// returns whether there were any.
     pub(super) fn launch(&mut self) -> Result<bool, EngineError> {
         let begin = Instant::now();
         let Some(shape) = self.next_shape() else { return Ok(false) };
@@ -74,8 +75,8 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Launches a round for looked up trees; returns the number of drafts of each, and what runs. If nothing was found for any request,
-    /// it is a round without speculation.
+    /// Launches a round for looked up trees; returns the number of drafts of each, and what runs.
+    /// If nothing was found for any request, it is a round without speculation.
     fn launch_drafted(
         &mut self,
         shape: TreeShape,
@@ -90,9 +91,10 @@ impl Scheduler {
         Ok((self.backend.launch_drafted(Round { shape, slots }, trees)?, drafts, shape))
     }
 
-    /// What the next round runs; `None` if no request can use one. Requests that limit their drafts cannot be in the same
-    /// round as the others, since a round has one shape: the shapes take turns. Trees that are looked up can be smaller than
-    /// their round's shape, so such requests take part in every round.
+    /// What the next round runs; `None` if no request can use one. Requests that limit their drafts
+    /// cannot be in the same round as the others, since a round has one shape: the shapes take
+    /// turns. Trees that are looked up can be smaller than their round's shape, so such requests
+    /// take part in every round.
     fn next_shape(&mut self) -> Option<NextShape> {
         let ready: Vec<&Running> = self.running.iter().filter(|running| running.wants_round()).collect();
         let length = |running: &&Running| running.request().input_ids.len() + running.output().len();
@@ -106,7 +108,8 @@ impl Scheduler {
         Some(NextShape { whole, runs })
     }
 
-    /// The trees after the tokens of requests, each with at most its number of drafts; `None` if drafts are not looked up.
+    /// The trees after the tokens of requests, each with at most its number of drafts; `None` if
+    /// drafts are not looked up.
     fn look_up(&mut self, members: &[(RequestId, Option<usize>)], shape: TreeShape) -> Option<Vec<DraftTree>> {
         let texts = self.texts.as_mut()?;
         let within = |most: Option<usize>| match most {

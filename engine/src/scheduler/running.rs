@@ -100,8 +100,8 @@ impl Running {
         self.id
     }
 
-    /// Resets it with its output so far: prompt and output are prefilled when it [resumes](Self::resume). Its place has
-    /// already been released.
+    /// Resets it with its output so far: prompt and output are prefilled when it
+    /// [resumes](Self::resume). Its place has already been released.
     pub fn retract(&mut self) {
         self.retractions += 1;
         if !self.output.is_empty() {
@@ -143,7 +143,8 @@ impl Running {
         self.finished.as_ref()
     }
 
-    /// The position at which the next piece of its prompt must end, if its state is to be kept there.
+    /// The position at which the next piece of its prompt must end, if its state is to be kept
+    /// there.
     pub fn stops_at(&self) -> Option<usize> {
         let place = self.place.as_ref()?;
         let mut positions = place.keeps.iter().map(|pages| pages * place.keys.page_size());
@@ -174,7 +175,8 @@ impl Running {
         self.place.as_ref().map_or(0, |place| place.pages.ids().len())
     }
 
-    /// Maximum length of its sequence after the work in flight, in which a round yields at most this many tokens.
+    /// Maximum length of its sequence after the work in flight, in which a round yields at most
+    /// this many tokens.
     pub fn length_at_most(&self, tokens_a_round: usize) -> usize {
         let told = self.request.input_ids.len() + self.output.len();
         told + usize::from(self.awaits_first) + self.in_flight * tokens_a_round
@@ -193,11 +195,13 @@ impl Running {
         keys.is_some_and(|(filled, all)| page >= filled.len() && all.get(page) == Some(key))
     }
 
-    /// Takes slot and pages for release, with the keys of the pages that may be reused: not of those with the last
-    /// `unread` positions, which the draft has not processed. Not while a round in flight includes the slot.
+    /// Takes slot and pages for release, with the keys of the pages that may be reused: not of
+    /// those with the last `unread` positions, which the draft has not processed. Not while a round
+    /// in flight includes the slot.
     pub fn leave_place(&mut self, reuse: Reuse, unread: usize) -> Option<Place> {
         let mut place = self.place.take()?;
-        // The last token is not in any cache yet; rows after it may belong to tokens that were cut off.
+        // The last token is not in any cache yet; rows after it may belong to tokens that were cut
+        // off.
         let mut filled = self.prompt_read;
         let sequence = self.sequence();
         let produced = sequence.len() - self.to_read().len();
@@ -214,8 +218,8 @@ impl Running {
         [self.request.input_ids.as_slice(), &self.output].concat()
     }
 
-    /// Whether a further round can yield a token: there is a token to continue from, and the rounds in flight, each of
-    /// which yields at least one token, do not exhaust the output.
+    /// Whether a further round can yield a token: there is a token to continue from, and the rounds
+    /// in flight, each of which yields at least one token, do not exhaust the output.
     pub fn wants_round(&self) -> bool {
         let ends = self.request.stop.max_new_tokens.unwrap_or(usize::MAX);
         let has_read = self.prompt_read >= self.to_read().len() && (self.awaits_first || !self.output.is_empty());
@@ -261,14 +265,15 @@ impl Running {
         self.request.stop.max_new_tokens == Some(0)
     }
 
-    /// Adds the token that follows the prompt. If it ends the request, [`complete`](Self::complete) reports the end.
+    /// Adds the token that follows the prompt. If it ends the request, [`complete`](Self::complete)
+    /// reports the end.
     pub fn take_first(&mut self, token: ProducedToken) {
         self.awaits_first = false;
         self.append(vec![token]);
     }
 
-    /// Adds the tokens of a round in which `proposed` drafts were verified: accepted drafts, then the bonus token.
-    /// `None` if the request had already ended.
+    /// Adds the tokens of a round in which `proposed` drafts were verified: accepted drafts, then
+    /// the bonus token. `None` if the request had already ended.
     pub fn take_round(&mut self, tokens: Vec<ProducedToken>, proposed: usize) -> Option<Kept> {
         self.in_flight -= 1;
         if self.finished.is_some() {

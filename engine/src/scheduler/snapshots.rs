@@ -1,8 +1,10 @@
-//! Where later sequences with the same beginning can continue, for models whose sequences have a state beside their pages.
+//! Where later sequences with the same beginning can continue, for models whose sequences have a
+//! state beside their pages.
 //!
-//! A prefix of pages is reused only up to a position at which the state was kept. It is kept at the last page boundary of
-//! each prompt, and where a prompt leaves the pages of earlier ones ahead of any kept state, so that the next prompt with
-//! this beginning finds one there. A full store forgets the state that was used least recently.
+//! A prefix of pages is reused only up to a position at which the state was kept. It is kept at the
+//! last page boundary of each prompt, and where a prompt leaves the pages of earlier ones ahead of
+//! any kept state, so that the next prompt with this beginning finds one there. A full store
+//! forgets the state that was used least recently.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -48,7 +50,8 @@ impl Snapshots {
         Some(place)
     }
 
-    /// A place for the state after a page; `None` if it is kept already (which counts as a use), or there are no places.
+    /// A place for the state after a page; `None` if it is kept already (which counts as a use), or
+    /// there are no places.
     pub fn place(&mut self, key: &PageKey) -> Option<Snapshot> {
         if self.take(key).is_some() {
             return None;

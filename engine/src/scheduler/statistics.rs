@@ -12,7 +12,8 @@ use crate::{backend::RoundTiming, request::FinishReason};
 pub struct Statistics {
     /// Number of queued requests.
     pub waiting: usize,
-    /// Number of these that were put back into the queue ([`Scheduler::retract`](super::Scheduler::retract)).
+    /// Number of these that were put back into the queue
+    /// ([`Scheduler::retract`](super::Scheduler::retract)).
     pub waiting_retracted: usize,
     /// Number of requests that hold a slot.
     pub running: usize,
@@ -34,7 +35,8 @@ pub struct Statistics {
     pub generated_tokens: u64,
     /// Rounds of the whole batch.
     pub rounds: u64,
-    /// Entry k counts the rounds that the device ran for k + 1 requests, including requests that ended in the meantime.
+    /// Entry k counts the rounds that the device ran for k + 1 requests, including requests that
+    /// ended in the meantime.
     pub rounds_by_batch: Vec<u64>,
     /// Rounds, counted once per request in them.
     pub request_rounds: u64,
@@ -69,7 +71,8 @@ pub struct Statistics {
     pub verify_time: Duration,
     /// The part of it for extending the draft.
     pub extend_time: Duration,
-    /// Time before rounds in which the device waited for drafts of the host; not part of the time of rounds.
+    /// Time before rounds in which the device waited for drafts of the host; not part of the time
+    /// of rounds.
     pub stall_time: Duration,
     /// The timing of the last round.
     pub last_round: Option<RoundTiming>,

@@ -37,8 +37,9 @@ const CAPACITY: Capacity = Capacity {
     rounds_in_flight: 1,
 };
 
-/// Random tokens, an end token about once in thirty, and random numbers of accepted drafts: functions of the first token and
-/// the position, so that a prompt with its output so far goes on like the prompt.
+/// Random tokens, an end token about once in thirty, and random numbers of accepted drafts:
+/// functions of the first token and the position, so that a prompt with its output so far goes on
+/// like the prompt.
 const RANDOM: Script = Script {
     token: |prompt, at| {
         let number = scramble(&prompt[..1], prompt.len() + at);
@@ -101,7 +102,8 @@ fn streamed(events: &[Event], id: RequestId) -> Vec<u32> {
     tokens.flatten().collect()
 }
 
-/// The expected result of a request: output, rounds, and histogram of accepted drafts, with the last round cut.
+/// The expected result of a request: output, rounds, and histogram of accepted drafts, with the
+/// last round cut.
 fn expected(prompt: &[u32], new: usize, most: usize) -> (Vec<u32>, usize, Vec<u64>) {
     let mut output = vec![(RANDOM.token)(prompt, 0)];
     let (mut rounds, mut histogram) = (0, Vec::new());
@@ -382,8 +384,8 @@ fn what_is_in_the_cache_is_not_read_again() {
     let turn: Vec<u32> = prompt.iter().chain(&answer.output_ids).copied().chain([7, 8, 9]).collect();
     let next = scheduler.submit(request(turn, 9)).expect("it fits");
     assert_eq!(completion(&drain(&mut scheduler), next).cached_tokens, 36);
-    // Another continuation: the last shared page ends before the first different token, since the draft's row before
-    // that token depends on it.
+    // Another continuation: the last shared page ends before the first different token, since the
+    // draft's row before that token depends on it.
     let other: Vec<u32> = prompt[..20].iter().copied().chain([500; 12]).collect();
     let other = scheduler.submit(request(other, 9)).expect("it fits");
     assert_eq!(completion(&drain(&mut scheduler), other).cached_tokens, 16);
@@ -418,8 +420,8 @@ fn rows_without_a_draft_are_not_used_once_it_speculates() {
 fn rows_that_the_draft_has_left_unread_are_not_used_again() {
     let table = ShapePolicy::table(vec![(1, TreeShape::OFF), (4, TreeShape::chain(2))]).expect("two shapes");
     let (mut scheduler, _world) = scheduler(CAPACITY, COUNTING, table);
-    // 30 tokens of the prompt and 8 or 44 of the answer are in the cache; of the answer the draft has processed none,
-    // or all but the 32 that it may leave pending.
+    // 30 tokens of the prompt and 8 or 44 of the answer are in the cache; of the answer the draft
+    // has processed none, or all but the 32 that it may leave pending.
     for (new, cached) in [(9, 28), (45, 60)] {
         let prompt: Vec<u32> = (new as u32..new as u32 + 30).collect();
         let id = scheduler.submit(request(prompt.clone(), new)).expect("it fits");

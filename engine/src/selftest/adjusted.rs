@@ -1,4 +1,5 @@
-//! Compares requests with adjusted logits, and log-probabilities of prompts, between a device and the CPU, in float32.
+//! Compares requests with adjusted logits, and log-probabilities of prompts, between a device and
+//! the CPU, in float32.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::{
 /// Number of tokens that a [`Rising`] grammar allows after each token.
 const REACH: u32 = 40;
 
-/// A grammar: each token is among the next [`REACH`] above the previous one; after some tokens it fails.
+/// A grammar: each token is among the next [`REACH`] above the previous one; after some tokens it
+/// fails.
 #[derive(Debug)]
 struct Rising {
     /// Number of tokens after which it fails.

@@ -1,12 +1,14 @@
-//! A running batch whose size changes continually, across the capture sizes: the kind of load under which SGLang's CUDA
-//! graphs read leftovers of an earlier, larger batch (issues #9521, #9888 and #9481).
+//! A running batch whose size changes continually, across the capture sizes: the kind of load under
+//! which SGLang's CUDA graphs read leftovers of an earlier, larger batch (issues #9521, #9888 and
+//! #9481).
 
 use std::collections::HashMap;
 
 use super::{Plan, alone, request, sampled, shapes};
 use crate::{Engine, EngineError, Event, Request, RequestId, SamplingParams, ShapePolicy, random::uniform};
 
-/// Every request gets the output that it would get alone, regardless of what else joins and leaves the batch.
+/// Every request gets the output that it would get alone, regardless of what else joins and leaves
+/// the batch.
 pub fn shrinking_and_growing(engine: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
     let largest = plan.batches.iter().copied().max().unwrap_or(1);
     let requests: Vec<Request> = (0..3 * largest)

@@ -1,5 +1,6 @@
-//! Compares the default mode, whose sums depend on the batch and the tree, with batch-invariant mode in the same type:
-//! different kernels (attention on tensor cores that prefetches, linear layers by the library) over the same texts.
+//! Compares the default mode, whose sums depend on the batch and the tree, with batch-invariant
+//! mode in the same type: different kernels (attention on tensor cores that prefetches, linear
+//! layers by the library) over the same texts.
 
 use super::{Plan, Setting, logprobs::tokens, request, shapes};
 use crate::{Engine, EngineError, Request, SamplingParams, ShapePolicy, backend::ProducedToken, options::Fp8Compute};
@@ -7,8 +8,8 @@ use crate::{Engine, EngineError, Request, SamplingParams, ShapePolicy, backend::
 /// Number of alternatives that are compared where two texts diverge.
 const ALTERNATIVES: usize = 8;
 
-/// The default mode gives each token the log-probabilities of batch-invariant mode, up to rounding; texts diverge only
-/// where two tokens are about equally likely.
+/// The default mode gives each token the log-probabilities of batch-invariant mode, up to rounding;
+/// texts diverge only where two tokens are about equally likely.
 pub fn near_batch_invariant(
     default: &mut Engine,
     invariant: &mut Engine,

@@ -83,8 +83,8 @@ const DRAFT_VOCABULARY: usize = 16;
 const EPSILON: f32 = 1e-5;
 const EXPERTS: usize = 6;
 const EXPERTS_PER_TOKEN: usize = 2;
-/// So large that half of it, the part of one of two ranks, is read in whole accesses; layers in FP8 have at least
-/// sixteen inputs.
+/// So large that half of it, the part of one of two ranks, is read in whole accesses; layers in FP8
+/// have at least sixteen inputs.
 const EXPERT_INTERMEDIATE: usize = 32;
 const QUERY_RANK: usize = 40;
 const LATENT_RANK: usize = 64;
@@ -380,7 +380,8 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
     layer
 }
 
-/// DeepSeek's attention, in the smallest sizes for which the GPU has kernels, including those for expanded prompts.
+/// DeepSeek's attention, in the smallest sizes for which the GPU has kernels, including those for
+/// expanded prompts.
 fn latent() -> MultiHeadLatent {
     let pairing = Pairing::Interleaved;
     MultiHeadLatent {

@@ -10,8 +10,8 @@ use crate::{Acceptance, Engine, EngineError, KeepStates, ReplayText, Request, Sa
 /// Maximum size of the kept states in bytes, for some short texts of a small model.
 const MOST_KEPT: u64 = 1 << 30;
 
-/// For each request, a replay counts the same as rounds of each shape, and so does a replay that reads the target's
-/// states from a file.
+/// For each request, a replay counts the same as rounds of each shape, and so does a replay that
+/// reads the target's states from a file.
 pub fn same_as_rounds(engine: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
     let batch = plan.batches.iter().copied().find(|batch| *batch > 1).unwrap_or(1);
     let requests: Vec<Request> = (0..batch)

@@ -1,5 +1,5 @@
-//! Drafts that are looked up in texts: whatever the host drafts, the device verifies it without changing the output, and in
-//! float32 as the CPU does.
+//! Drafts that are looked up in texts: whatever the host drafts, the device verifies it without
+//! changing the output, and in float32 as the CPU does.
 
 use super::{Check, Plan, alone, difference, models::Pair, models::RandomModels, options, request, sampled};
 use super::{Setting, adjusted::penalised};

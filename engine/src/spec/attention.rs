@@ -7,7 +7,8 @@ use super::{CacheFormat, RopeSpec};
 /// Attention of a layer, by its kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttentionSpec {
-    /// Heads share keys and values in groups; with one key/value head per query head this is multi-head attention.
+    /// Heads share keys and values in groups; with one key/value head per query head this is
+    /// multi-head attention.
     Grouped(GroupedQuery),
     /// Keys and values are projected from one latent vector per token (DeepSeek).
     Latent(MultiHeadLatent),
@@ -34,8 +35,9 @@ pub struct GroupedQuery {
     pub output_bias: bool,
     /// Whether query and key heads are normed individually, before the rotation.
     pub head_norms: bool,
-    /// Whether the query projection also gives a gate for each output: each head's queries, then its gates. The sigmoid of
-    /// the gates multiplies the heads' outputs before the output projection (Qwen3.5).
+    /// Whether the query projection also gives a gate for each output: each head's queries, then
+    /// its gates. The sigmoid of the gates multiplies the heads' outputs before the output
+    /// projection (Qwen3.5).
     pub output_gate: bool,
     /// Position embedding of queries and keys.
     pub rope: RopeSpec,
@@ -81,12 +83,13 @@ pub struct DeltaNet {
     pub sizes: DeltaSizes,
 }
 
-/// What a layer keeps of a running request beside the pages of its cache: a state whose size does not depend on the
-/// length of the sequence. It is what a slot of the device holds, what a snapshot for prefix reuse copies, and what memory
-/// and cost count.
+/// What a layer keeps of a running request beside the pages of its cache: a state whose size does
+/// not depend on the length of the sequence. It is what a slot of the device holds, what a snapshot
+/// for prefix reuse copies, and what memory and cost count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateLayout {
-    /// Values that are kept in the type that the engine computes in: the last rows before the convolution.
+    /// Values that are kept in the type that the engine computes in: the last rows before the
+    /// convolution.
     pub history: usize,
     /// Values that are kept in float32: the matrices of the recurrence.
     pub recurrent: usize,
@@ -95,7 +98,8 @@ pub struct StateLayout {
 /// Layout of a token's entry in the cache of one layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvLayout {
-    /// Number of planes: two for keys and values, one for a latent cache, none for a layer without a cache.
+    /// Number of planes: two for keys and values, one for a latent cache, none for a layer without
+    /// a cache.
     pub planes: usize,
     /// Values per token in a plane.
     pub width: usize,
@@ -140,7 +144,8 @@ impl AttentionSpec {
         }
     }
 
-    /// The rotation of its heads; for latent attention, of their rotated part; for a delta net, none.
+    /// The rotation of its heads; for latent attention, of their rotated part; for a delta net,
+    /// none.
     pub fn rotation(&self) -> Option<Rope> {
         match self {
             Self::Grouped(grouped) => Some(grouped.rope.rotation(grouped.head_dim)),
@@ -213,8 +218,8 @@ impl MultiHeadLatent {
         self.heads * self.query_dim()
     }
 
-    /// Outputs of all projections that read the input: the compressed query, or else the queries; the latent vector and
-    /// the key.
+    /// Outputs of all projections that read the input: the compressed query, or else the queries;
+    /// the latent vector and the key.
     pub fn entry_width(&self) -> usize {
         self.query_rank.unwrap_or_else(|| self.query_width()) + self.cache_width()
     }
@@ -229,9 +234,10 @@ impl MultiHeadLatent {
         self.heads * self.value_dim
     }
 
-    /// Splits the published projection from the latent vector to keys and values, `[heads, nope + value, rank]`, into
-    /// the factor of queries before attention, `[heads, rank, nope]`, and the factor of means of latent vectors after
-    /// it, `[heads, value, rank]`.
+    /// Splits the published projection from the latent vector to keys and values,
+    /// `[heads, nope + value, rank]`, into the factor of queries before attention,
+    /// `[heads, rank, nope]`, and the factor of means of latent vectors after it,
+    /// `[heads, value, rank]`.
     ///
     /// # Panics
     /// When `expand` has a different number of values.

@@ -1,9 +1,10 @@
 //! A block head: it drafts all positions of a block in one pass (DFLASH, DSPARK).
 //!
-//! Of every token of the sequence, keys and values of each of its layers are kept, projected from features of the target
-//! alone. A block is the last token, which has no features yet, followed by copies of a mask token; its rows attend to the
-//! kept tokens and to each other. Row j of a DFLASH block proposes the token at its own position, j after the last
-//! token's; of a DSPARK block the one after.
+//! Of every token of the sequence, keys and values of each of its layers are kept, projected from
+//! features of the target alone. A block is the last token, which has no features yet, followed by
+//! copies of a mask token; its rows attend to the kept tokens and to each other. Row j of a DFLASH
+//! block proposes the token at its own position, j after the last token's; of a DSPARK block the
+//! one after.
 
 use schemas::tree::Block;
 
@@ -26,8 +27,8 @@ pub struct BlockSpec {
     pub value_scale: f32,
     /// DSPARK: what corrects a row by the token before it.
     pub markov: Option<MarkovSpec>,
-    /// DSPARK: whether it estimates the acceptance of each draft, and if so, whether from the token before it too. The
-    /// estimates do not enter drafts.
+    /// DSPARK: whether it estimates the acceptance of each draft, and if so, whether from the token
+    /// before it too. The estimates do not enter drafts.
     pub confidence: Option<ConfidenceSpec>,
     /// The embedding in which it looks up the tokens of a block.
     pub embedding: EmbeddingSource,
@@ -55,7 +56,8 @@ pub struct BlockLayer {
 /// The published layouts of tensor names of block heads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockTensorLayout {
-    /// Prefix of the layers' names before their number; for a single layer, of all its names (`midlayer`).
+    /// Prefix of the layers' names before their number; for a single layer, of all its names
+    /// (`midlayer`).
     pub single: Option<String>,
     /// The projection of the features: `fc` or `encoder.fc`.
     pub reduce: &'static str,
@@ -63,7 +65,8 @@ pub struct BlockTensorLayout {
     pub context_norm: &'static str,
 }
 
-/// Corrects the logits of a row by the token before its position: `logits + W2 · latent(W1[token])`.
+/// Corrects the logits of a row by the token before its position:
+/// `logits + W2 · latent(W1[token])`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkovSpec {
     /// Width of the latent vector.
@@ -72,16 +75,16 @@ pub struct MarkovSpec {
     pub kind: MarkovKind,
 }
 
-/// The published kinds of Markov heads, by the value of `markov_head_type`. `e` is W1's row of the token, `h` the hidden
-/// row.
+/// The published kinds of Markov heads, by the value of `markov_head_type`. `e` is W1's row of the
+/// token, `h` the hidden row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkovKind {
     /// `e` itself.
     Vanilla,
     /// `sigmoid(gate · [h, e]) ⊙ e`.
     Gated,
-    /// A recurrent cell over the path from the root: `[g, c, o] = joint · [s, e, h]`, the next `s` is
-    /// `sigmoid(g) ⊙ s + (1 − sigmoid(g)) ⊙ tanh(c)`, and the latent vector is `tanh(o)`.
+    /// A recurrent cell over the path from the root: `[g, c, o] = joint · [s, e, h]`, the next `s`
+    /// is `sigmoid(g) ⊙ s + (1 − sigmoid(g)) ⊙ tanh(c)`, and the latent vector is `tanh(o)`.
     Recurrent,
 }
 
@@ -123,8 +126,8 @@ impl BlockSpec {
     }
 }
 
-/// The layers of a target whose output a head of some layers reads by default, counted from 0: evenly spaced from 1 to the
-/// fourth last, halves rounded to even as Python does.
+/// The layers of a target whose output a head of some layers reads by default, counted from 0:
+/// evenly spaced from 1 to the fourth last, halves rounded to even as Python does.
 pub fn default_layers(layers: usize, target: usize) -> Option<Vec<usize>> {
     if layers == 1 {
         return Some(vec![target / 2]);

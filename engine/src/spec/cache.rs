@@ -8,9 +8,10 @@ pub enum CacheFormat {
     /// The type that the engine computes in.
     #[default]
     Plain,
-    /// FP8 (e4m3), one byte per value, with one scale for the keys of a layer and one for its values, which belong to the
-    /// weights. A row is rounded when it is written, and every pass reads the rounded row, also the pass that writes it.
-    /// The CPU keeps the same values in float32.
+    /// FP8 (e4m3), one byte per value, with one scale for the keys of a layer and one for its
+    /// values, which belong to the weights. A row is rounded when it is written, and every pass
+    /// reads the rounded row, also the pass that writes it. The CPU keeps the same values in
+    /// float32.
     Fp8,
 }
 
@@ -36,7 +37,8 @@ impl CacheFormat {
 }
 
 impl LayerSpec {
-    /// The same with a cache in a format; a layer that keeps a state instead of a cache is unchanged.
+    /// The same with a cache in a format; a layer that keeps a state instead of a cache is
+    /// unchanged.
     ///
     /// # Errors
     /// Which kind of attention has no cache in this format.
@@ -68,8 +70,8 @@ impl TargetSpec {
 }
 
 impl DraftSpec {
-    /// The same with caches in a format. A block head keeps its cache in the type that the engine computes in: it is
-    /// read by one pass of a round, and what it holds affects no output.
+    /// The same with caches in a format. A block head keeps its cache in the type that the engine
+    /// computes in: it is read by one pass of a round, and what it holds affects no output.
     ///
     /// # Errors
     /// Which kind of attention has no cache in this format.

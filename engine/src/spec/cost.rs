@@ -1,8 +1,8 @@
 //! Bytes that a pass reads and operations that it computes, as a function of its number of rows.
 //!
-//! Dense weights are read once, for any number of rows. Of the routed experts, only those are read that at least one
-//! row chooses, so a pass over more rows reads more. Embeddings are looked up, not read, unless they are also the
-//! vocabulary head.
+//! Dense weights are read once, for any number of rows. Of the routed experts, only those are read
+//! that at least one row chooses, so a pass over more rows reads more. Embeddings are looked up,
+//! not read, unless they are also the vocabulary head.
 
 use std::ops::Add;
 
@@ -52,18 +52,18 @@ pub struct ModelCost {
     pub target: PassCost,
     /// Bytes of the target's vocabulary head, included in `target`.
     pub target_vocabulary: u64,
-    /// Cost of a second pass of the target in addition to reading weights, in bytes that could be read in that time;
-    /// `None` if the target never runs twice in a round.
+    /// Cost of a second pass of the target in addition to reading weights, in bytes that could be
+    /// read in that time; `None` if the target never runs twice in a round.
     #[serde(default)]
     pub second_pass: Option<u64>,
     /// Bytes per token of the context in the target's caches.
     pub target_cache_row: u64,
-    /// The part of these that belongs to layers with a window, of which a pass reads no more than the window; `None` if
-    /// no layer has one.
+    /// The part of these that belongs to layers with a window, of which a pass reads no more than
+    /// the window; `None` if no layer has one.
     #[serde(default)]
     pub target_windowed: Option<WindowedCache>,
-    /// Bytes of the target's state per running request, which a round reads and writes once each; zero if caches are all
-    /// that it keeps.
+    /// Bytes of the target's state per running request, which a round reads and writes once each;
+    /// zero if caches are all that it keeps.
     #[serde(default)]
     pub target_state: u64,
     /// What fills the pool of the draft's trees: how many passes of how many rows a shape takes.
@@ -71,10 +71,11 @@ pub struct ModelCost {
     pub nodes: NodeSource,
     /// A pass of the draft, including its vocabulary head; zero without a draft.
     pub draft: PassCost,
-    /// The draft's work on accepted tokens: for beams in addition to a pass over them (reducing captured layers), for a
-    /// block all of it (keys and values).
+    /// The draft's work on accepted tokens: for beams in addition to a pass over them (reducing
+    /// captured layers), for a block all of it (keys and values).
     pub draft_extension: PassCost,
-    /// Additional cost of each depth of a block, with the nodes of that depth as rows: correcting their logits.
+    /// Additional cost of each depth of a block, with the nodes of that depth as rows: correcting
+    /// their logits.
     #[serde(default)]
     pub draft_level: PassCost,
     /// Bytes per token of the context in the draft's cache.
@@ -113,8 +114,8 @@ impl Add for Cost {
 }
 
 impl PassCost {
-    /// The cost of tensors, each of which either is read by every pass or belongs to a routed expert. `chosen` is the
-    /// share of experts that a row chooses.
+    /// The cost of tensors, each of which either is read by every pass or belongs to a routed
+    /// expert. `chosen` is the share of experts that a row chooses.
     fn of<'a>(tensors: impl IntoIterator<Item = &'a TensorSpec>, element: usize, chosen: f64) -> Self {
         let mut cost = Self::default();
         let mut experts = ExpertCost { bytes: 0, weights: 0, chosen };
@@ -150,7 +151,8 @@ impl PassCost {
         Self { bytes: weights * element as u64, weights, experts: None }
     }
 
-    /// Bytes that a pass over this many rows reads, if rows choose experts uniformly and independently.
+    /// Bytes that a pass over this many rows reads, if rows choose experts uniformly and
+    /// independently.
     pub fn bytes(&self, rows: usize) -> f64 {
         self.bytes as f64 + self.experts.map_or(0.0, |experts| experts.bytes as f64 * experts.touched(rows))
     }
@@ -176,7 +178,8 @@ impl PassCost {
         self.reading(rows, None)
     }
 
-    /// The same if the pass reads this share of the routed experts; `None` if rows choose uniformly and independently.
+    /// The same if the pass reads this share of the routed experts; `None` if rows choose uniformly
+    /// and independently.
     pub fn reading(&self, rows: usize, share: Option<f64>) -> Cost {
         let bytes = match (self.experts, share) {
             (Some(experts), Some(share)) => self.bytes as f64 + experts.bytes as f64 * share,
@@ -204,7 +207,8 @@ impl ExpertCost {
         share_touched(self.chosen, rows)
     }
 
-    /// Adds further layers. In every published model they choose the same share; otherwise the mean is taken.
+    /// Adds further layers. In every published model they choose the same share; otherwise the mean
+    /// is taken.
     fn and(self, other: Self) -> Self {
         let weights = self.weights + other.weights;
         let chosen = if self.chosen == other.chosen {
@@ -217,7 +221,8 @@ impl ExpertCost {
 }
 
 impl TargetSpec {
-    /// The cost of its passes with elements of this many bytes: all layers, the final norm and the vocabulary head.
+    /// The cost of its passes with elements of this many bytes: all layers, the final norm and the
+    /// vocabulary head.
     pub fn cost(&self, element: usize) -> PassCost {
         let layers = self.layers.iter().map(|layer| PassCost::of_layer(layer, element));
         let norm = PassCost { bytes: (self.hidden * element) as u64, ..PassCost::default() };
@@ -341,7 +346,8 @@ impl RecurrentSpec {
             + PassCost::of_matrix(rows, hidden, element)
     }
 
-    /// The cost of reducing the target's features, in the passes that do so: over prompts and accepted tokens.
+    /// The cost of reducing the target's features, in the passes that do so: over prompts and
+    /// accepted tokens.
     fn extension_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
         let tensors = self.tensors(target.vocabulary);
         let norms = tensors.joined_norm.iter().chain(&tensors.capture_norms);
@@ -383,7 +389,8 @@ impl ModelCost {
     }
 
     /// Bytes that a pass of the target reads per token of a context of this many tokens: less than
-    /// [`target_cache_row`](Self::target_cache_row) where layers with a window do not see all of it.
+    /// [`target_cache_row`](Self::target_cache_row) where layers with a window do not see all of
+    /// it.
     pub fn target_row_read(&self, context: f64) -> f64 {
         row_read(self.target_cache_row, self.target_windowed, context)
     }
@@ -399,9 +406,10 @@ impl ModelCost {
             as u64
     }
 
-    /// The passes of such a round, each with the weights and caches that it reads and the products with weights that it
-    /// computes. Products of attention are left out: at the contexts of rounds they are few beside those. Where experts were
-    /// not `counted`, rows choose them uniformly and independently.
+    /// The passes of such a round, each with the weights and caches that it reads and the products
+    /// with weights that it computes. Products of attention are left out: at the contexts of rounds
+    /// they are few beside those. Where experts were not `counted`, rows choose them uniformly and
+    /// independently.
     pub fn passes(&self, shape: TreeShape, batch: usize, context: usize, counted: CountedShares) -> Vec<Cost> {
         let reading = |pass: Cost, bytes: f64| Cost { bytes: pass.bytes + bytes, ..pass };
         let cached = (batch * context) as f64;
@@ -418,7 +426,8 @@ impl ModelCost {
         let context = cached * self.draft_row_read(context as f64);
         all.extend(vec![reading(draft(batch * rows), context); passes]);
         match self.nodes {
-            // The extension over the accepted tokens is a pass, which replaces that of the first step.
+            // The extension over the accepted tokens is a pass, which replaces that of the first
+            // step.
             NodeSource::Beams => all.push(reading(draft(accepted) + self.draft_extension.at(accepted), context)),
             NodeSource::Text(_) => {}
             NodeSource::Block(_) => {
@@ -430,7 +439,8 @@ impl ModelCost {
     }
 }
 
-/// Bytes that a pass reads per token of a context, of caches with this many bytes per token of which some have a window.
+/// Bytes that a pass reads per token of a context, of caches with this many bytes per token of
+/// which some have a window.
 fn row_read(row: u64, windowed: Option<WindowedCache>, context: f64) -> f64 {
     match windowed {
         Some(WindowedCache { row: part, window }) if context > window as f64 => {

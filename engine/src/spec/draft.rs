@@ -1,4 +1,5 @@
-//! A draft: what proposes tokens. It describes itself as a source of nodes; what is built on it knows nothing else.
+//! A draft: what proposes tokens. It describes itself as a source of nodes; what is built on it
+//! knows nothing else.
 
 use schemas::tree::NodeSource;
 
@@ -12,7 +13,8 @@ pub enum DraftSpec {
     Recurrent(RecurrentSpec),
     /// A pass over all positions of a block at once: DFLASH and DSPARK heads.
     Block(BlockSpec),
-    /// A whole small model with a cache of its own, which reads nothing of the target: SGLang's STANDALONE.
+    /// A whole small model with a cache of its own, which reads nothing of the target: SGLang's
+    /// STANDALONE.
     Model(TargetSpec),
     /// Look-ups in texts, without weights: n-gram, suffix, SGLang's trie.
     Text(TextSpec),
@@ -38,7 +40,8 @@ impl DraftSpec {
         }
     }
 
-    /// The target's layers before which the stream is captured; empty if the draft reads the final state, or nothing.
+    /// The target's layers before which the stream is captured; empty if the draft reads the final
+    /// state, or nothing.
     pub fn captured(&self) -> &[usize] {
         match self {
             Self::Recurrent(recurrent) => recurrent.captured(),
@@ -66,8 +69,9 @@ impl DraftSpec {
         }
     }
 
-    /// Number of positions by which the place of a token in its cache is ahead of a head's: a head keeps what it makes of
-    /// a token and of the state before it at the position of that state, a whole model at the token's own position.
+    /// Number of positions by which the place of a token in its cache is ahead of a head's: a head
+    /// keeps what it makes of a token and of the state before it at the position of that state, a
+    /// whole model at the token's own position.
     pub fn ahead(&self) -> usize {
         usize::from(matches!(self, Self::Model(_)))
     }
@@ -86,8 +90,8 @@ impl DraftSpec {
         matches!(self, Self::Recurrent(recurrent) if recurrent.sees_final())
     }
 
-    /// The matrix that proposes tokens; the number of tokens that it proposes; and the number of its rows. Look-ups have
-    /// none, of no rows.
+    /// The matrix that proposes tokens; the number of tokens that it proposes; and the number of
+    /// its rows. Look-ups have none, of no rows.
     pub fn head(&self) -> (VocabularySource, usize, usize) {
         match self {
             Self::Recurrent(RecurrentSpec { head, vocabulary, head_rows, .. })
@@ -150,8 +154,8 @@ impl DraftSpec {
         }
     }
 
-    /// Whether weights of the other draft can replace its own while requests run: what is kept of a sequence has the
-    /// same layout and meaning.
+    /// Whether weights of the other draft can replace its own while requests run: what is kept of a
+    /// sequence has the same layout and meaning.
     pub fn keeps_the_same(&self, other: &Self) -> bool {
         match (self.in_plain(), other.in_plain()) {
             (Self::Recurrent(one), Self::Recurrent(other)) => {

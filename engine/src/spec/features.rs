@@ -41,14 +41,15 @@ pub enum VocabularySource {
 /// Features of several layers, concatenated, and reduced by `fc` to the draft's width.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapturedFeatures {
-    /// The target's layers before which the stream is captured, ascending; the number of layers means the stream after
-    /// the last one.
+    /// The target's layers before which the stream is captured, ascending; the number of layers
+    /// means the stream after the last one.
     pub at: Vec<usize>,
     /// Width of each: the target's hidden size.
     pub width: usize,
     /// EAGLE-3.1: norms before `fc`.
     pub norms: CaptureNorms,
-    /// The projection to the draft's width; `None` if there is a single feature that already has this width.
+    /// The projection to the draft's width; `None` if there is a single feature that already has
+    /// this width.
     pub fc: Option<LinearSpec>,
 }
 

@@ -31,16 +31,18 @@ pub struct ExpertsSpec {
     pub per_token: usize,
     /// Number of outputs of gate and of up of one expert.
     pub intermediate: usize,
-    /// Number of outputs of gate and of up of the shared expert, which processes every row and is added with weight 1,
-    /// or that of its gate (several shared experts count as one of their total width).
+    /// Number of outputs of gate and of up of the shared expert, which processes every row and is
+    /// added with weight 1, or that of its gate (several shared experts count as one of their total
+    /// width).
     pub shared: Option<usize>,
-    /// Whether the shared expert has a gate: the sigmoid of a product of the row with one vector multiplies its output. Such
-    /// releases (Qwen) name it `shared_expert`, others `shared_experts`.
+    /// Whether the shared expert has a gate: the sigmoid of a product of the row with one vector
+    /// multiplies its output. Such releases (Qwen) name it `shared_expert`, others
+    /// `shared_experts`.
     pub shared_gate: bool,
     /// How an expert joins gate and up.
     pub activation: GateActivation,
-    /// Whether the router and each projection of an expert have a bias. Logits with their bias are what the router
-    /// compares and weights.
+    /// Whether the router and each projection of an expert have a bias. Logits with their bias are
+    /// what the router compares and weights.
     pub bias: bool,
     /// How checkpoints name and store them.
     pub layout: ExpertsLayout,
@@ -49,15 +51,17 @@ pub struct ExpertsSpec {
 /// How a checkpoint stores experts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExpertsLayout {
-    /// The router is `gate`, and each expert has tensors of its own (or all share one, with the rows of gate before
-    /// those of up).
+    /// The router is `gate`, and each expert has tensors of its own (or all share one, with the
+    /// rows of gate before those of up).
     #[default]
     Separate,
-    /// gpt-oss: the router is `router`, and all experts share tensors in which rows of gate and up alternate.
+    /// gpt-oss: the router is `router`, and all experts share tensors in which rows of gate and up
+    /// alternate.
     Alternating,
 }
 
-/// How experts are chosen for a row and weighted. Ties go to the lowest expert and the lowest group.
+/// How experts are chosen for a row and weighted. Ties go to the lowest expert and the lowest
+/// group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RouterSpec {
     /// The function that turns logits into scores.
@@ -66,11 +70,13 @@ pub struct RouterSpec {
     pub logits: RouterPrecision,
     /// Chosen scores are divided by their sum plus this value; `None` if they are not divided.
     pub renormalise: Option<f32>,
-    /// Whether a float32 bias is added to the scores for choosing experts; the weights are the scores without it.
+    /// Whether a float32 bias is added to the scores for choosing experts; the weights are the
+    /// scores without it.
     pub correction_bias: bool,
     /// Number of groups of experts, all of the same size; 1 means no groups.
     pub groups: usize,
-    /// Number of groups from which experts are chosen: the ones with the largest sum of their two best (biased) scores.
+    /// Number of groups from which experts are chosen: the ones with the largest sum of their two
+    /// best (biased) scores.
     pub groups_kept: usize,
     /// Factor of the weights, after renormalising.
     pub scaling: f32,
@@ -132,14 +138,15 @@ impl ExpertsSpec {
         }
     }
 
-    /// The expected number of distinct experts that `rows` rows choose together, if each chooses uniformly and
-    /// independently: `E · (1 − (1 − k/E)^rows)`.
+    /// The expected number of distinct experts that `rows` rows choose together, if each chooses
+    /// uniformly and independently: `E · (1 − (1 − k/E)^rows)`.
     pub fn expected_distinct(&self, rows: usize) -> f64 {
         self.experts as f64 * share_touched(self.per_token as f64 / self.experts.max(1) as f64, rows)
     }
 }
 
-/// The share of experts that at least one of `rows` rows chooses, if each row chooses the share `chosen`.
+/// The share of experts that at least one of `rows` rows chooses, if each row chooses the share
+/// `chosen`.
 pub(super) fn share_touched(chosen: f64, rows: usize) -> f64 {
     1.0 - (1.0 - chosen.clamp(0.0, 1.0)).powf(rows as f64)
 }

@@ -10,20 +10,23 @@ pub enum WeightFormat {
     Plain,
     /// Float32, regardless of the type that the engine computes in.
     Float32,
-    /// FP8 (e4m3), one byte per value, with float32 scales. The CPU computes with the same values in float32.
+    /// FP8 (e4m3), one byte per value, with float32 scales. The CPU computes with the same values
+    /// in float32.
     Fp8(Fp8Scales),
-    /// MXFP4: four bits per value, and a power of two per 32 values of a row. The CPU computes with the same values in
-    /// float32.
+    /// MXFP4: four bits per value, and a power of two per 32 values of a row. The CPU computes with
+    /// the same values in float32.
     Mxfp4,
 }
 
-/// Formats of the matrices of a layer's linear layers. Norms, biases and routers are always [`WeightFormat::Plain`], as
-/// are embeddings, vocabulary heads and the projections that join a draft's inputs.
+/// Formats of the matrices of a layer's linear layers. Norms, biases and routers are always
+/// [`WeightFormat::Plain`], as are embeddings, vocabulary heads and the projections that join a
+/// draft's inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerFormats {
     /// Format of attention's matrices.
     pub attention: WeightFormat,
-    /// Format of the feed-forward block's matrices: of one block, or of all experts, including shared ones.
+    /// Format of the feed-forward block's matrices: of one block, or of all experts, including
+    /// shared ones.
     pub ffn: WeightFormat,
     /// How attention's linear layers quantise their inputs, if they multiply in FP8.
     pub attention_rows: Option<Fp8Rows>,
@@ -32,7 +35,8 @@ pub struct LayerFormats {
 }
 
 impl WeightFormat {
-    /// Bytes of a tensor of a shape, including scales, if the engine computes in elements of this many bytes.
+    /// Bytes of a tensor of a shape, including scales, if the engine computes in elements of this
+    /// many bytes.
     pub fn bytes(self, shape: &[usize], element: usize) -> u64 {
         let values: u64 = shape.iter().map(|size| *size as u64).product();
         match (self, shape) {

@@ -8,7 +8,8 @@ pub enum NormWeights {
     /// As they are.
     #[default]
     Whole,
-    /// Less one: a row is multiplied by 1 + w (Qwen3.5). The norm of a delta net's outputs is stored as it is.
+    /// Less one: a row is multiplied by 1 + w (Qwen3.5). The norm of a delta net's outputs is
+    /// stored as it is.
     LessOne,
 }
 
@@ -19,8 +20,8 @@ pub struct LayerSpec {
     pub hidden: usize,
     /// Added to mean squares in its norms.
     pub epsilon: f32,
-    /// Whether the stream is normed before attention. EAGLE-1/2 heads have no such norm; EAGLE-3 heads norm the inputs
-    /// that they join instead ([`Join::NormedIntoAttention`](super::Join)).
+    /// Whether the stream is normed before attention. EAGLE-1/2 heads have no such norm; EAGLE-3
+    /// heads norm the inputs that they join instead ([`Join::NormedIntoAttention`](super::Join)).
     pub input_norm: bool,
     /// How checkpoints store the weights of its norms.
     pub norms: NormWeights,

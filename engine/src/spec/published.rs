@@ -45,14 +45,16 @@ enum Heads {
         qkv_bias: bool,
         norms: bool,
     },
-    /// gpt-oss: grouped, with biases and sinks, and a window in every second layer, starting with the first.
+    /// gpt-oss: grouped, with biases and sinks, and a window in every second layer, starting with
+    /// the first.
     Sinks {
         queries: usize,
         keys: usize,
         dim: usize,
         window: usize,
     },
-    /// A gated delta net in all but every `interval`-th layer, which has attention with gated outputs and normed heads.
+    /// A gated delta net in all but every `interval`-th layer, which has attention with gated
+    /// outputs and normed heads.
     Delta {
         queries: usize,
         keys: usize,
@@ -130,7 +132,8 @@ pub fn published(name: &str) -> Result<&'static PublishedModel, EngineError> {
 }
 
 impl PublishedModel {
-    /// The target's spec, or one with fewer layers, in which the share of dense layers is kept, rounded up.
+    /// The target's spec, or one with fewer layers, in which the share of dense layers is kept,
+    /// rounded up.
     ///
     /// # Errors
     /// When `num_layers` is 0 or more than the model has.
@@ -254,7 +257,8 @@ impl PublishedModel {
         {
             grouped.window = None;
         }
-        // As released: gpt-oss has its experts in MXFP4, and DeepSeek-V3 all matrices of its layers in FP8.
+        // As released: gpt-oss has its experts in MXFP4, and DeepSeek-V3 all matrices of its layers
+        // in FP8.
         let formats = match (&self.ffn, self.heads) {
             (Ffn::Mxfp4Experts { .. }, _) => LayerFormats { ffn: WeightFormat::Mxfp4, ..LayerFormats::default() },
             (_, Heads::Latent { .. }) => {
@@ -449,7 +453,8 @@ mod tests {
     #[test]
     fn deepseek_is_in_fp8_as_released() {
         let target = published("deepseek-v3").expect("it is known").target(None).expect("all layers");
-        // 688.6 GB of the release's safetensors files, less the MTP layer with its copies of embedding and head.
+        // 688.6 GB of the release's safetensors files, less the MTP layer with its copies of
+        // embedding and head.
         let bytes = target.weight_bytes(2) as f64 / 1e9;
         assert!((bytes / 673.3 - 1.0).abs() < 0.01, "{bytes}");
     }

@@ -1,6 +1,8 @@
-//! A recurrent draft: one decoder layer that reads features of the target and its own state, step by step.
+//! A recurrent draft: one decoder layer that reads features of the target and its own state, step
+//! by step.
 //!
-//! Row i consumes token i + 1 and the feature of position i, is rotated at position i, and predicts token i + 2.
+//! Row i consumes token i + 1 and the feature of position i, is rotated at position i, and predicts
+//! token i + 2.
 
 use super::{DraftSource, EmbeddingSource, Features, LayerSpec, VocabularySource};
 
@@ -39,25 +41,26 @@ pub enum RecurrentTensorLayout {
         /// Without a trailing dot.
         layer: String,
     },
-    /// EAGLE-3: `fc`, one layer under this prefix (`midlayer` or `layers.0`), `norm`, `lm_head`, `d2t`.
+    /// EAGLE-3: `fc`, one layer under this prefix (`midlayer` or `layers.0`), `norm`, `lm_head`,
+    /// `d2t`.
     Eagle3 {
         /// Without a trailing dot.
         layer: String,
     },
-    /// MiMo: `input_proj`, `hidden_layernorm`, `token_layernorm`, `final_layernorm` next to the layer's own tensors under
-    /// one prefix (`model.mtp_layers.0`).
+    /// MiMo: `input_proj`, `hidden_layernorm`, `token_layernorm`, `final_layernorm` next to the
+    /// layer's own tensors under one prefix (`model.mtp_layers.0`).
     Mimo {
         /// Without a trailing dot.
         prefix: String,
     },
-    /// DeepSeek-V3 and GLM-4.5: `eh_proj`, `enorm`, `hnorm`, `shared_head.norm` next to the layer's own tensors under one
-    /// prefix (`model.layers.61`).
+    /// DeepSeek-V3 and GLM-4.5: `eh_proj`, `enorm`, `hnorm`, `shared_head.norm` next to the layer's
+    /// own tensors under one prefix (`model.layers.61`).
     NextN {
         /// Without a trailing dot.
         prefix: String,
     },
-    /// Qwen3-MoE and Qwen3-Next: `mtp.fc`, `mtp.pre_fc_norm_embedding`, `mtp.pre_fc_norm_hidden`, `mtp.layers.0`,
-    /// `mtp.norm`.
+    /// Qwen3-MoE and Qwen3-Next: `mtp.fc`, `mtp.pre_fc_norm_embedding`, `mtp.pre_fc_norm_hidden`,
+    /// `mtp.layers.0`, `mtp.norm`.
     QwenMtp,
 }
 
@@ -88,7 +91,8 @@ pub enum Join {
 pub enum Feedback {
     /// The layer's output is used for both, without a norm (EAGLE-1/2).
     Output,
-    /// The normed output proposes tokens; the output before the norm enters the next step (EAGLE-3).
+    /// The normed output proposes tokens; the output before the norm enters the next step
+    /// (EAGLE-3).
     NormedForTokens,
     /// The normed output is used for both (MTP, EAGLE-3.1's `norm_output`).
     Normed,
@@ -100,7 +104,8 @@ impl RecurrentSpec {
         self.layer.hidden
     }
 
-    /// The target's layers before which the stream is captured; empty if the draft reads the final state.
+    /// The target's layers before which the stream is captured; empty if the draft reads the final
+    /// state.
     pub fn captured(&self) -> &[usize] {
         match &self.features {
             Features::Final => &[],

@@ -1,8 +1,9 @@
 //! The part of a model that one rank of a tensor-parallel group holds.
 //!
-//! Tensor parallelism splits heads, intermediate values and rows of vocabulary heads. A rank's model is described like
-//! any other, with smaller layers, so memory, cost and kernels need not know about ranks. If there are fewer key/value
-//! heads than ranks, they are replicated. Embeddings, norms, routers and latent caches are whole on each rank.
+//! Tensor parallelism splits heads, intermediate values and rows of vocabulary heads. A rank's
+//! model is described like any other, with smaller layers, so memory, cost and kernels need not
+//! know about ranks. If there are fewer key/value heads than ranks, they are replicated.
+//! Embeddings, norms, routers and latent caches are whole on each rank.
 
 use std::ops::Range;
 
@@ -34,16 +35,16 @@ impl Share {
         self.ranks > 1
     }
 
-    /// The rank's part of `whole` items if each rank has `part` of them; if that is more than all together,
-    /// neighbouring ranks have the same ones.
+    /// The rank's part of `whole` items if each rank has `part` of them; if that is more than all
+    /// together, neighbouring ranks have the same ones.
     pub fn range(self, whole: usize, part: usize) -> Range<usize> {
         let copies = (part * self.ranks / whole.max(1)).max(1);
         let start = (self.rank / copies * part).min(whole.saturating_sub(part));
         start..start + part
     }
 
-    /// The rank's rows of a vocabulary head if each rank has `part` of them; if these do not divide the vocabulary, the
-    /// last ranks overlap.
+    /// The rank's rows of a vocabulary head if each rank has `part` of them; if these do not divide
+    /// the vocabulary, the last ranks overlap.
     pub fn head_range(self, vocabulary: usize, part: usize) -> Range<usize> {
         let start = (self.rank * part).min(vocabulary.saturating_sub(part));
         start..start + part
@@ -73,7 +74,8 @@ impl RecurrentSpec {
     /// The spec of each rank's part: its head is split, and with `splits_layer` its layer too.
     ///
     /// # Errors
-    /// A message about what cannot be split. SGLang runs drafts on the same ranks as targets, and refuses the same.
+    /// A message about what cannot be split. SGLang runs drafts on the same ranks as targets, and
+    /// refuses the same.
     pub fn of_rank(&self, ranks: usize, splits_layer: bool) -> Result<Self, String> {
         let layer = self.layer.of_rank(ranks)?;
         let layer = if splits_layer { layer } else { self.layer.clone() };
@@ -82,7 +84,8 @@ impl RecurrentSpec {
 }
 
 impl BlockSpec {
-    /// The spec of each rank's part, as of a [`RecurrentSpec`]. Its Markov head is whole on each rank.
+    /// The spec of each rank's part, as of a [`RecurrentSpec`]. Its Markov head is whole on each
+    /// rank.
     ///
     /// # Errors
     /// As there.

@@ -11,7 +11,8 @@ pub struct TargetSpec {
     pub vocabulary: usize,
     /// Whether the embedding is also the vocabulary head.
     pub tied: bool,
-    /// Rows of its vocabulary head on this rank: all tokens, or one rank's part ([`Share`](super::Share)).
+    /// Rows of its vocabulary head on this rank: all tokens, or one rank's part
+    /// ([`Share`](super::Share)).
     pub head_rows: usize,
     /// Added to mean squares in the final norm.
     pub epsilon: f32,
@@ -54,8 +55,9 @@ impl TargetSpec {
         })
     }
 
-    /// The layer that differs from the others in a property that all must share (width, cache, rotation), if one does:
-    /// backends keep one kind of cache and one rotation table for all layers.
+    /// The layer that differs from the others in a property that all must share (width, cache,
+    /// rotation), if one does: backends keep one kind of cache and one rotation table for all
+    /// layers.
     pub fn odd_layer(&self) -> Option<usize> {
         let same = |layer: &LayerSpec| {
             let kept = layer.attention.rope().is_none()

@@ -1,7 +1,7 @@
 //! The tensors of a model: published names, shapes, roles. No other module spells them.
 //!
-//! Names are those of the Hugging Face releases. Exporters differ in a leading `model.`: a reader accepts a tensor
-//! under its name here, or with that prefix added or removed.
+//! Names are those of the Hugging Face releases. Exporters differ in a leading `model.`: a reader
+//! accepts a tensor under its name here, or with that prefix added or removed.
 
 mod block;
 mod layer;

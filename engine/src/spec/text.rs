@@ -1,7 +1,9 @@
-//! A text source: a draft without weights, which looks up what followed the last tokens in texts that it has kept.
+//! A text source: a draft without weights, which looks up what followed the last tokens in texts
+//! that it has kept.
 //!
-//! It reads nothing of the target, keeps tokens only, and its look-ups cost no pass. Three rules are known, each with
-//! its engine's defaults: vLLM's prompt lookup and suffix decoding, and SGLang's trie.
+//! It reads nothing of the target, keeps tokens only, and its look-ups cost no pass. Three rules
+//! are known, each with its engine's defaults: vLLM's prompt lookup and suffix decoding, and
+//! SGLang's trie.
 
 use schemas::tree::{NodeSource, TextNodes, TreeShape};
 use serde::{Deserialize, Serialize};
@@ -12,12 +14,14 @@ use crate::error::EngineError;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TextSpec {
-    /// The tokens after an earlier occurrence of the last n, in the request's own tokens (vLLM's `ngram`).
+    /// The tokens after an earlier occurrence of the last n, in the request's own tokens (vLLM's
+    /// `ngram`).
     PromptLookup(PromptLookup),
-    /// The most frequent continuation, in the request's own tokens or in earlier outputs (vLLM's `suffix`, from
-    /// arctic-inference).
+    /// The most frequent continuation, in the request's own tokens or in earlier outputs (vLLM's
+    /// `suffix`, from arctic-inference).
     Suffix(SuffixRule),
-    /// A tree of continuations of all suffixes, in recent outputs of all requests (SGLang's `NGRAM`).
+    /// A tree of continuations of all suffixes, in recent outputs of all requests (SGLang's
+    /// `NGRAM`).
     Trie(TrieRule),
 }
 
@@ -40,8 +44,8 @@ pub enum Occurrence {
     Earliest,
     /// The latest one.
     Latest,
-    /// The latest one, and missing drafts are copies of the last token, which are verified like others: vLLM's model
-    /// runner V2.
+    /// The latest one, and missing drafts are copies of the last token, which are verified like
+    /// others: vLLM's model runner V2.
     LatestFilled,
 }
 
@@ -50,7 +54,8 @@ pub enum Occurrence {
 pub struct SuffixRule {
     /// Depth of the suffix trees, the looked up tokens included.
     pub max_tree_depth: usize,
-    /// Number of requests whose outputs are kept, the oldest being dropped first; 0 looks up own tokens only.
+    /// Number of requests whose outputs are kept, the oldest being dropped first; 0 looks up own
+    /// tokens only.
     pub max_cached_requests: usize,
     /// Maximum number of drafts per looked up token.
     pub max_spec_factor: f32,
@@ -116,8 +121,8 @@ impl TextSpec {
     /// Largest number of nodes of a trie.
     const MOST_NODES: usize = 1 << 26;
 
-    /// The rule of this name with its default values, in any case. `NGRAM` is SGLang's trie: vLLM's `ngram` has another
-    /// rule, and is called `PROMPT_LOOKUP`.
+    /// The rule of this name with its default values, in any case. `NGRAM` is SGLang's trie: vLLM's
+    /// `ngram` has another rule, and is called `PROMPT_LOOKUP`.
     pub fn named(algorithm: &str) -> Option<Self> {
         NAMES.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(algorithm)).map(|(_, spec)| spec)
     }

@@ -1,5 +1,5 @@
-//! Models whose routers choose all experts equally often, to measure: those of random weights choose nearly the same few for all
-//! rows.
+//! Models whose routers choose all experts equally often, to measure: those of random weights
+//! choose nearly the same few for all rows.
 
 use super::{DraftSpec, FfnSpec, LayerSpec, TargetSpec};
 

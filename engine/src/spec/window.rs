@@ -20,8 +20,8 @@ impl LayerSpec {
 }
 
 impl DraftSpec {
-    /// The same, but a row of its layers sees at most this many positions, its own included; layers that see fewer stay as
-    /// they are.
+    /// The same, but a row of its layers sees at most this many positions, its own included; layers
+    /// that see fewer stay as they are.
     ///
     /// # Errors
     /// What it has that cannot have a window.
@@ -44,7 +44,8 @@ impl DraftSpec {
         Ok(draft)
     }
 
-    /// The part of its caches that belongs to layers with a window, with elements of this many bytes.
+    /// The part of its caches that belongs to layers with a window, with elements of this many
+    /// bytes.
     pub fn windowed_cache(&self, element: usize) -> Option<WindowedCache> {
         let of_layer = |layer: &LayerSpec, window: Option<usize>| Some((layer.attention.kv().bytes(element), window?));
         let windowed: Vec<(usize, usize)> = match self {

@@ -5,7 +5,8 @@ use tokenizers::Tokenizer;
 use super::Text;
 use crate::error::EngineError;
 
-/// Maximum number of tokens at the end of a piece of a text that may be different in the whole text.
+/// Maximum number of tokens at the end of a piece of a text that may be different in the whole
+/// text.
 const UNCERTAIN: usize = 64;
 
 /// Number of bytes that are always encoded in one go.
@@ -26,10 +27,11 @@ pub enum Encoded {
 }
 
 impl Text {
-    /// Tokens of a text if there are at most `most`, including the tokenizer's special tokens around it if `special`. A
-    /// text that must have more is recognised by its length in bytes, and one that turns out to have more by the tokens
-    /// of its beginning, so time and memory are bounded by `most` instead of the text's length. `go_on` is called
-    /// between steps, and cancels by returning false.
+    /// Tokens of a text if there are at most `most`, including the tokenizer's special tokens
+    /// around it if `special`. A text that must have more is recognised by its length in bytes, and
+    /// one that turns out to have more by the tokens of its beginning, so time and memory are
+    /// bounded by `most` instead of the text's length. `go_on` is called between steps, and cancels
+    /// by returning false.
     ///
     /// # Errors
     /// When the tokenizer cannot encode it.
@@ -44,7 +46,8 @@ impl Text {
         if least > most.saturating_add(UNCERTAIN) {
             return Ok(Encoded::TooMany { least });
         }
-        // Most texts have three to four bytes per token, so a text of twice as many may still be within the limit.
+        // Most texts have three to four bytes per token, so a text of twice as many may still be
+        // within the limit.
         let mut piece = most.saturating_mul(4).max(SHORT);
         while piece < text.len() {
             if !go_on() {
@@ -69,8 +72,8 @@ impl Text {
     }
 }
 
-/// Length of the longest token in bytes, at least 1. A piece of a byte-level vocabulary has at least as many bytes as
-/// its text.
+/// Length of the longest token in bytes, at least 1. A piece of a byte-level vocabulary has at
+/// least as many bytes as its text.
 pub(super) fn longest_token(tokenizer: &Tokenizer) -> usize {
     tokenizer.get_vocab(true).keys().map(String::len).max().unwrap_or_default().max(1)
 }

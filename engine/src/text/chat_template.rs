@@ -20,8 +20,8 @@ pub struct ChatMessage {
     pub content: String,
 }
 
-/// Further variables of a template, by name, such as Qwen3's `enable_thinking`. They take precedence over the special
-/// tokens.
+/// Further variables of a template, by name, such as Qwen3's `enable_thinking`. They take
+/// precedence over the special tokens.
 pub type TemplateVariables = serde_json::Map<String, serde_json::Value>;
 
 /// Options for rendering a conversation.
@@ -57,9 +57,9 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads chat_template.jinja, or the template in the tokenizer's configuration; `None` if neither contains one. The
-    /// inner error is the compiler's message if the template does not compile: a model whose template needs more than
-    /// this Jinja supports can still complete text.
+    /// Reads chat_template.jinja, or the template in the tokenizer's configuration; `None` if
+    /// neither contains one. The inner error is the compiler's message if the template does not
+    /// compile: a model whose template needs more than this Jinja supports can still complete text.
     ///
     /// # Errors
     /// When the file exists but cannot be read.
@@ -78,7 +78,8 @@ impl ChatTemplate {
     /// Renders a conversation.
     ///
     /// # Errors
-    /// When the template rejects it, or its output lacks the last message, which the answer should continue.
+    /// When the template rejects it, or its output lacks the last message, which the answer should
+    /// continue.
     pub fn render(&self, messages: &[impl Serialize], options: &ChatOptions) -> Result<String, EngineError> {
         let ChatOptions { variables, tools, add_generation_prompt, continue_final_message } = options;
         let mut values: BTreeMap<&str, Value> = ["bos_token", "eos_token"].map(|name| (name, Value::from(""))).into();
@@ -87,7 +88,8 @@ impl ChatTemplate {
         values.extend([
             ("messages", Value::from_serialize(messages)),
             ("add_generation_prompt", (*add_generation_prompt).into()),
-            // Omitted values are none, as in transformers, instead of undefined: templates test for either.
+            // Omitted values are none, as in transformers, instead of undefined: templates test for
+            // either.
             ("tools", if tools.is_empty() { ().into() } else { Value::from_serialize(tools) }),
             ("documents", ().into()),
         ]);
@@ -118,8 +120,8 @@ impl ChatTemplate {
     }
 }
 
-/// A rendered conversation, cut after the content of its last message. As in transformers, the content may have been
-/// trimmed by the template.
+/// A rendered conversation, cut after the content of its last message. As in transformers, the
+/// content may have been trimmed by the template.
 fn up_to_content(mut rendered: String, message: &Value) -> Result<String, EngineError> {
     let content = message.get_attr("content").ok().and_then(|content| content.as_str().map(ToOwned::to_owned));
     let content = content.unwrap_or_default();
@@ -134,8 +136,8 @@ fn up_to_content(mut rendered: String, message: &Value) -> Result<String, Engine
     Ok(rendered)
 }
 
-/// The block `{% generation %} … {% endgeneration %}` of transformers marks the assistant's replies, for training; here
-/// it has no effect.
+/// The block `{% generation %} … {% endgeneration %}` of transformers marks the assistant's
+/// replies, for training; here it has no effect.
 fn without_generation_tags(source: &str) -> String {
     let mut result = String::new();
     let mut rest = source;

@@ -4,8 +4,9 @@ use tokenizers::Tokenizer;
 
 use crate::{checkpoint::Folder, error::EngineError};
 
-/// The first token, by its number in the first tokenizer, that the second numbers differently or does not have, or a token
-/// that only the second has; in words. `None` if the two agree, or if a folder has no tokenizer.json.
+/// The first token, by its number in the first tokenizer, that the second numbers differently or
+/// does not have, or a token that only the second has; in words. `None` if the two agree, or if a
+/// folder has no tokenizer.json.
 ///
 /// # Errors
 /// When an existing file is invalid.

@@ -1,5 +1,5 @@
-//! Additions of transformers to Jinja in chat templates: `tojson` and `strftime_now` behave as in Python (transformers
-//! `utils/chat_template_utils.py`).
+//! Additions of transformers to Jinja in chat templates: `tojson` and `strftime_now` behave as in
+//! Python (transformers `utils/chat_template_utils.py`).
 
 use std::{
     io::{self, Write},
@@ -37,7 +37,8 @@ pub fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
     Ok(if ensure_ascii == Some(true) { ascii(&json) } else { json })
 }
 
-/// `datetime.now().strftime(format)`, but in UTC: a server's answer should not depend on its time zone.
+/// `datetime.now().strftime(format)`, but in UTC: a server's answer should not depend on its time
+/// zone.
 pub fn strftime_now(format: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     strftime(format, now.as_secs())
@@ -147,7 +148,8 @@ struct Date {
     day: u64,
 }
 
-/// The Gregorian date of a day since 1970-01-01. Years are counted from March, so that the leap day comes last.
+/// The Gregorian date of a day since 1970-01-01. Years are counted from March, so that the leap day
+/// comes last.
 fn date(days: u64) -> Date {
     // Days since 0000-03-01, in eras of 400 years.
     let days = days + 719_468;

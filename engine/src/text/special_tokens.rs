@@ -19,8 +19,8 @@ pub struct TokenizerConfig {
 }
 
 impl TokenizerConfig {
-    /// Reads tokenizer_config.json, and special_tokens_map.json for what older checkpoints keep there. A field of the
-    /// wrong type counts as absent.
+    /// Reads tokenizer_config.json, and special_tokens_map.json for what older checkpoints keep
+    /// there. A field of the wrong type counts as absent.
     ///
     /// # Errors
     /// When a file exists but is not a JSON object.

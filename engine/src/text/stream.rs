@@ -60,8 +60,9 @@ impl TextStream {
         let Some(text) = &self.text else { return Grown::default() };
         self.tokens.push(token);
         let new = self.unread(text);
-        // A replacement character at the end means that bytes of a character are still missing. Waiting is limited: no
-        // character has more bytes than this, and waiting longer would decode ever more tokens again and again.
+        // A replacement character at the end means that bytes of a character are still missing.
+        // Waiting is limited: no character has more bytes than this, and waiting longer would
+        // decode ever more tokens again and again.
         if new.ends_with('\u{FFFD}') && self.tokens.len() - self.read < LONGEST_CHARACTER {
             return Grown::default();
         }
@@ -83,8 +84,8 @@ impl TextStream {
         rest
     }
 
-    /// The text of the tokens that have not been decoded, decoded with the tokens before them as context: without it a
-    /// space could be missing.
+    /// The text of the tokens that have not been decoded, decoded with the tokens before them as
+    /// context: without it a space could be missing.
     fn unread(&self, text: &Text) -> String {
         let decode = |tokens: &[u32]| text.decode_with(tokens, self.special);
         let known = decode(&self.tokens[self.context..self.read]);

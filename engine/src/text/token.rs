@@ -2,11 +2,12 @@
 
 use tokenizers::{DecoderWrapper, Tokenizer};
 
-/// The contents of a token. A token may be only a part of a character, so it always has bytes, but not always text.
+/// The contents of a token. A token may be only a part of a character, so it always has bytes, but
+/// not always text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenText {
-    /// Its text; bytes that are not valid text are written as OpenAI does, `bytes:\xe6\x97`, so that no two tokens look
-    /// alike.
+    /// Its text; bytes that are not valid text are written as OpenAI does, `bytes:\xe6\x97`, so
+    /// that no two tokens look alike.
     pub text: String,
     /// Its bytes in the text.
     pub bytes: Vec<u8>,
@@ -38,8 +39,9 @@ fn is_byte_level(decoder: &DecoderWrapper) -> bool {
     }
 }
 
-/// Bytes of a piece of a byte-level vocabulary (GPT-2's): a printable byte represents itself, the others are numbered
-/// from U+0100 on. A piece that does not follow this scheme represents its own text.
+/// Bytes of a piece of a byte-level vocabulary (GPT-2's): a printable byte represents itself, the
+/// others are numbered from U+0100 on. A piece that does not follow this scheme represents its own
+/// text.
 fn byte_level(piece: &str) -> Vec<u8> {
     let prints = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     let byte = |character: char| match u8::try_from(character) {

@@ -1,4 +1,5 @@
-//! vLLM's prompt lookup: the tokens after an earlier occurrence of the last n tokens, n as large as possible.
+//! vLLM's prompt lookup: the tokens after an earlier occurrence of the last n tokens, n as large as
+//! possible.
 
 use crate::spec::{Occurrence, PromptLookup};
 

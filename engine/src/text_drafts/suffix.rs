@@ -1,13 +1,13 @@
-//! Suffix decoding, as vLLM uses arctic-inference: the most frequent continuation of the last tokens, in a tree of the
-//! request's own tokens or in one of outputs of all requests.
+//! Suffix decoding, as vLLM uses arctic-inference: the most frequent continuation of the last
+//! tokens, in a tree of the request's own tokens or in one of outputs of all requests.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::suffix_tree::{SequenceId, SuffixTree};
 use crate::spec::SuffixRule;
 
-/// Limit of the size of the common tree in nodes, about 700 MB. The oldest outputs are dropped beyond it, even if they
-/// are fewer than the rule allows.
+/// Limit of the size of the common tree in nodes, about 700 MB. The oldest outputs are dropped
+/// beyond it, even if they are fewer than the rule allows.
 const MOST_NODES: usize = 1 << 23;
 
 /// The trees of all requests.
@@ -65,7 +65,8 @@ impl Suffix {
         }
     }
 
-    /// The drafts after all tokens of a request: the likelier of what its own tokens and those of all outputs suggest.
+    /// The drafts after all tokens of a request: the likelier of what its own tokens and those of
+    /// all outputs suggest.
     pub fn drafts(&self, request: u64, tokens: &[u32], most: usize) -> Vec<u32> {
         let Some(running) = self.running.get(&request) else { return Vec::new() };
         let last = &tokens[tokens.len().saturating_sub(self.rule.max_tree_depth)..];

@@ -1,10 +1,13 @@
-//! A tree of all runs of tokens of some sequences, up to a depth, with the number of occurrences of each.
+//! A tree of all runs of tokens of some sequences, up to a depth, with the number of occurrences of
+//! each.
 //!
-//! The children of a node are ordered by their counts. The order of equal counts, which decides what is drafted, is that
-//! of arctic-inference's tree: a new child comes last; a child whose count grows comes after those of its new
-//! count if it had equals before it, and before them if it was the first of its count.
+//! The children of a node are ordered by their counts. The order of equal counts, which decides
+//! what is drafted, is that of arctic-inference's tree: a new child comes last; a child whose count
+//! grows comes after those of its new count if it had equals before it, and before them if it was
+//! the first of its count.
 //!
-//! A run that occurs once is not spelled out: its first node knows the sequence and place that it continues in.
+//! A run that occurs once is not spelled out: its first node knows the sequence and place that it
+//! continues in.
 
 mod siblings;
 #[cfg(test)]
@@ -76,7 +79,8 @@ pub struct Speculation {
     pub score: f32,
 }
 
-/// A place in the tree: a node, and the number of tokens of the path to it, of which some may not be spelled out.
+/// A place in the tree: a node, and the number of tokens of the path to it, of which some may not
+/// be spelled out.
 #[derive(Clone, Copy)]
 struct Place {
     node: u32,
@@ -166,7 +170,8 @@ impl SuffixTree {
         place
     }
 
-    /// Makes a node for the token after a run of `depth` tokens that has occurred once and is about to occur again.
+    /// Makes a node for the token after a run of `depth` tokens that has occurred once and is about
+    /// to occur again.
     fn spell_out(&mut self, node: u32, depth: usize) {
         let Some(only) = self.nodes[node as usize].only.take() else { return };
         if let Some(token) = self.continuation(only, depth) {
@@ -234,8 +239,8 @@ impl SuffixTree {
         }
     }
 
-    /// The best chain after some tokens: of each number of last tokens that occur, the most frequent continuation. The
-    /// longest of equally good ones is taken.
+    /// The best chain after some tokens: of each number of last tokens that occur, the most
+    /// frequent continuation. The longest of equally good ones is taken.
     pub fn speculate(&self, last: &[u32], rule: &SuffixRule, most: usize) -> Speculation {
         let mut best = Speculation::default();
         for matched in 1..last.len() {

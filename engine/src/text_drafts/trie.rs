@@ -1,7 +1,7 @@
 //! SGLang's trie of recent outputs, common to all requests.
 //!
-//! Every suffix of the last tokens of a request is a path of the trie. A draft starts from all suffixes that are found
-//! there, the longest first, and joins what follows them in one tree.
+//! Every suffix of the last tokens of a request is a path of the trie. A draft starts from all
+//! suffixes that are found there, the longest first, and joins what follows them in one tree.
 
 mod lru;
 mod matching;

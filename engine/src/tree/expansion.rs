@@ -1,8 +1,9 @@
-//! Beam expansion and rerank (EAGLE-2, arXiv 2406.16858; SGLang `speculative/spec_utils.py`, `select_top_k_tokens`).
+//! Beam expansion and rerank (EAGLE-2, arXiv 2406.16858; SGLang `speculative/spec_utils.py`,
+//! `select_top_k_tokens`).
 //!
-//! Each step runs `topk` beams, each of which proposes `topk` tokens. All topk² proposals go into a pool; the best
-//! `topk` of them, by the sum of log-probabilities from the root, are the next beams. At the end, the best
-//! `num_draft_tokens − 1` proposals of the whole pool form the tree.
+//! Each step runs `topk` beams, each of which proposes `topk` tokens. All topk² proposals go into a
+//! pool; the best `topk` of them, by the sum of log-probabilities from the root, are the next
+//! beams. At the end, the best `num_draft_tokens − 1` proposals of the whole pool form the tree.
 //!
 //! Ties always go to the lower place in the pool.
 
@@ -17,7 +18,8 @@ pub struct Beam {
     pub token: u32,
     /// The row of the previous step whose state it continues; in the first step the only one, 0.
     pub source: usize,
-    /// Numbers of the beams on its path from the root, itself last; beams are numbered consecutively over all steps.
+    /// Numbers of the beams on its path from the root, itself last; beams are numbered
+    /// consecutively over all steps.
     pub path: Vec<usize>,
     /// Its place in the pool.
     pub place: usize,
@@ -136,7 +138,8 @@ pub(super) mod tests {
         expansion.pool().tree(shape, 99)
     }
 
-    /// The definition, without the bookkeeping of beams: the path of every proposal in the order of the pool.
+    /// The definition, without the bookkeeping of beams: the path of every proposal in the order of
+    /// the pool.
     fn brute_force(shape: TreeShape, seed: u64, coarse: bool) -> Vec<Vec<u32>> {
         let mut pool: Vec<(f32, Vec<u32>)> = Vec::new();
         let mut beams: Vec<(f32, Vec<u32>)> = vec![(0.0, Vec::new())];
@@ -180,7 +183,8 @@ pub(super) mod tests {
         }
     }
 
-    /// The tokens of all paths, which is what the target verifies; the order of nodes is not part of it.
+    /// The tokens of all paths, which is what the target verifies; the order of nodes is not part
+    /// of it.
     fn paths(tree: &DraftTree) -> BTreeSet<Vec<u32>> {
         let tokens = |node| tree.path(node).into_iter().map(|at| tree.nodes()[at].token).collect();
         (0..tree.nodes().len()).map(tokens).collect()

@@ -1,4 +1,5 @@
-//! Grows several trees together, one step at a time, so that a draft pass contains rows of all of them.
+//! Grows several trees together, one step at a time, so that a draft pass contains rows of all of
+//! them.
 
 use schemas::tree::TreeShape;
 
@@ -11,12 +12,13 @@ pub struct BeamRow<'a> {
     pub tree: usize,
     /// The beam that it runs.
     pub beam: &'a Beam,
-    /// The row of the previous pass whose state it continues; in the first pass the index of its tree.
+    /// The row of the previous pass whose state it continues; in the first pass the index of its
+    /// tree.
     pub source: usize,
 }
 
-/// The shape whose expansion serves all of some shapes with the same `topk`: as deep as the deepest and as large as the
-/// largest.
+/// The shape whose expansion serves all of some shapes with the same `topk`: as deep as the deepest
+/// and as large as the largest.
 pub fn largest(shapes: &[TreeShape]) -> TreeShape {
     let most = |of: fn(&TreeShape) -> usize| shapes.iter().map(of).max().unwrap_or_default();
     TreeShape {
@@ -26,8 +28,9 @@ pub fn largest(shapes: &[TreeShape]) -> TreeShape {
     }
 }
 
-/// Grows a tree from each set of first proposals. `prune` may drop beams of a tree before they run. `run` receives the
-/// number of the step, starting at 1, and its rows, tree by tree; it returns the proposals of each row, best first.
+/// Grows a tree from each set of first proposals. `prune` may drop beams of a tree before they run.
+/// `run` receives the number of the step, starting at 1, and its rows, tree by tree; it returns the
+/// proposals of each row, best first.
 ///
 /// # Errors
 /// The errors of `run`.

@@ -1,8 +1,8 @@
 //! Grows the pool of a block, depth by depth.
 //!
-//! The ranking of every depth is known from the start, so each node could propose the best tokens of the next depth. Only
-//! those do that may still be in some tree: a proposal scores at most as high as its parent, so one that a tree would not
-//! keep now is not kept later.
+//! The ranking of every depth is known from the start, so each node could propose the best tokens
+//! of the next depth. Only those do that may still be in some tree: a proposal scores at most as
+//! high as its parent, so one that a tree would not keep now is not kept later.
 
 use schemas::tree::TreeShape;
 
@@ -16,8 +16,8 @@ pub struct Levels<'a> {
 }
 
 impl<'a> Levels<'a> {
-    /// Starts after the root, whose children are the best tokens of the first depth with their log-probabilities, best
-    /// first.
+    /// Starts after the root, whose children are the best tokens of the first depth with their
+    /// log-probabilities, best first.
     pub fn new(shapes: &'a [TreeShape], first: &[(u32, f32)]) -> Self {
         let mut levels = Self { shapes, pool: Pool::default() };
         levels.pool.push_step(Proposal::children(None, levels.widest(), first));
@@ -34,7 +34,8 @@ impl<'a> Levels<'a> {
         let (steps, last) = (self.pool.steps(), self.pool.last_step());
         let mut needed = vec![false; last.len()];
         for shape in self.shapes.iter().filter(|shape| shape.num_steps > steps) {
-            // A child of the least kept node could only tie with it, and loses, since it comes later.
+            // A child of the least kept node could only tie with it, and loses, since it comes
+            // later.
             let drafts = shape.num_draft_tokens.saturating_sub(1);
             for place in best(self.pool.all(), self.pool.of(*shape), drafts) {
                 if last.contains(&place) {
@@ -46,7 +47,8 @@ impl<'a> Levels<'a> {
         last.filter(|place| needed[place - start]).collect()
     }
 
-    /// Adds the proposals of some parents: their best next tokens with log-probabilities, best first.
+    /// Adds the proposals of some parents: their best next tokens with log-probabilities, best
+    /// first.
     pub fn push(&mut self, parents: &[usize], proposals: &[Vec<(u32, f32)>]) {
         let widest = self.widest();
         let mut step = Vec::new();
@@ -108,7 +110,8 @@ mod tests {
             for shape in &shapes {
                 let (tree, alone) = (pool.tree(*shape, 77), grow(&[*shape], seed, coarse, true).tree(*shape, 77));
                 prop_assert_eq!(alone.nodes().len(), shape.num_draft_tokens);
-                // Ties may be kept in another order of places, but the best of a pool have the same scores.
+                // Ties may be kept in another order of places, but the best of a pool have the same
+                // scores.
                 if !coarse {
                     prop_assert_eq!(tree.nodes(), alone.nodes(), "{}", shape);
                 } else {

@@ -1,8 +1,8 @@
 //! The draft's proposals after a root: the pool from which trees are chosen, whatever filled it.
 //!
-//! What a shape's expansion proposes is a part of the pool of a deeper or wider shape of the same family
-//! ([`NodeSource::family`](schemas::tree::NodeSource::family)), and does not depend on how many proposals a tree keeps. So
-//! one expansion yields every smaller tree.
+//! What a shape's expansion proposes is a part of the pool of a deeper or wider shape of the same
+//! family ([`NodeSource::family`](schemas::tree::NodeSource::family)), and does not depend on how
+//! many proposals a tree keeps. So one expansion yields every smaller tree.
 
 use schemas::tree::TreeShape;
 
@@ -30,7 +30,8 @@ pub struct Pool {
 }
 
 impl Proposal {
-    /// The `topk` best tokens after a proposal, or after the root, from their log-probabilities, best first.
+    /// The `topk` best tokens after a proposal, or after the root, from their log-probabilities,
+    /// best first.
     pub fn children(parent: Option<(usize, f32)>, topk: usize, best: &[(u32, f32)]) -> impl Iterator<Item = Self> {
         let (place, above) = parent.map_or((None, 0.0), |(place, score)| (Some(place), score));
         best.iter().take(topk).enumerate().map(move |(rank, (token, score))| Self {
@@ -42,8 +43,9 @@ impl Proposal {
     }
 }
 
-/// Log-probabilities are at most 0; NaN counts as impossible. Adding 0 turns −0 into +0: `total_cmp` distinguishes
-/// them, and a certain child (+0) would rank above its certain parent (−0).
+/// Log-probabilities are at most 0; NaN counts as impossible. Adding 0 turns −0 into +0:
+/// `total_cmp` distinguishes them, and a certain child (+0) would rank above its certain parent
+/// (−0).
 fn sane(score: f32) -> f32 {
     if score.is_nan() { f32::NEG_INFINITY } else { score.min(0.0) + 0.0 }
 }
@@ -83,16 +85,16 @@ impl Pool {
         (0..end).filter(|at| within[*at]).collect()
     }
 
-    /// Places of the drafts of a shape's tree, ascending. Since a proposal scores at most as high as its parent and comes
-    /// after it, its parent is always kept with it.
+    /// Places of the drafts of a shape's tree, ascending. Since a proposal scores at most as high
+    /// as its parent and comes after it, its parent is always kept with it.
     pub fn kept(&self, shape: TreeShape) -> Vec<usize> {
         let mut kept = best(&self.proposals, self.of(shape), shape.num_draft_tokens.saturating_sub(1));
         kept.sort_unstable();
         kept
     }
 
-    /// A shape's tree below `root`. It has fewer nodes than the shape's only if the draft's vocabulary is smaller than
-    /// `topk`.
+    /// A shape's tree below `root`. It has fewer nodes than the shape's only if the draft's
+    /// vocabulary is smaller than `topk`.
     pub fn tree(&self, shape: TreeShape, root: u32) -> DraftTree {
         let mut tree = DraftTree::root(root);
         let mut nodes = vec![None; self.proposals.len()];

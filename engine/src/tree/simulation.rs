@@ -1,5 +1,5 @@
-//! Simulated acceptance, to time rounds without a trained draft (SGLang's SGLANG_SIMULATE_ACC_LEN). The output is then
-//! meaningless.
+//! Simulated acceptance, to time rounds without a trained draft (SGLang's SGLANG_SIMULATE_ACC_LEN).
+//! The output is then meaningless.
 
 use super::draft_tree::DraftTree;
 use crate::random::uniform;
@@ -7,17 +7,17 @@ use crate::random::uniform;
 /// Separates these random numbers from those for tokens.
 const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;
 
-/// Number of tokens that a round of a sequence yields, `expected` on average: a function of the request's seed and of
-/// the sequence's length, the same on every device.
+/// Number of tokens that a round of a sequence yields, `expected` on average: a function of the
+/// request's seed and of the sequence's length, the same on every device.
 pub fn simulated_count(expected: f32, seed: u64, length: usize) -> usize {
     let whole = expected.floor().max(1.0);
     let more = uniform(seed ^ SIMULATION, length) < f64::from(expected - whole);
     whole as usize + usize::from(more)
 }
 
-/// Walks to the first node of the depth at which `count` tokens are produced; if the tree is not deep enough, over its
-/// first `count` nodes, as SGLang does. It never visits more than `most` nodes. Returns the path from the root;
-/// `choose` is called for each node on it.
+/// Walks to the first node of the depth at which `count` tokens are produced; if the tree is not
+/// deep enough, over its first `count` nodes, as SGLang does. It never visits more than `most`
+/// nodes. Returns the path from the root; `choose` is called for each node on it.
 pub fn simulated_walk(tree: &DraftTree, count: usize, most: usize, mut choose: impl FnMut(usize) -> u32) -> Vec<usize> {
     let count = count.clamp(1, most.min(tree.nodes().len()).max(1));
     let node = tree.nodes().iter().position(|node| node.depth == count - 1);

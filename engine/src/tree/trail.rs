@@ -1,5 +1,5 @@
-//! A known text in a pool: the tokens of the text that a tree accepts, the other tokens that the tree offers, and the
-//! beams that can still change these.
+//! A known text in a pool: the tokens of the text that a tree accepts, the other tokens that the
+//! tree offers, and the beams that can still change these.
 
 use schemas::tree::TreeShape;
 
@@ -26,8 +26,8 @@ pub fn accepted(pool: &Pool, shape: TreeShape, text: &[u32]) -> usize {
     trail(pool, &places, text).into_iter().take_while(|place| rank(pool, &places, *place) < drafts).count()
 }
 
-/// The tokens that the tree of a shape offers after the root and after each accepted token of `text`, as long as the
-/// text has a next token there.
+/// The tokens that the tree of a shape offers after the root and after each accepted token of
+/// `text`, as long as the text has a next token there.
 pub fn offered(pool: &Pool, shape: TreeShape, text: &[u32]) -> Vec<Vec<u32>> {
     let kept = pool.kept(shape);
     let pool = pool.all();
@@ -44,8 +44,8 @@ pub fn offered(pool: &Pool, shape: TreeShape, text: &[u32]) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// Those of some ascending places that hold the text's tokens, one per step, as far as there are any. If several siblings
-/// have the same token, the first one is taken, since it ranks highest.
+/// Those of some ascending places that hold the text's tokens, one per step, as far as there are
+/// any. If several siblings have the same token, the first one is taken, since it ranks highest.
 fn trail(pool: &[Proposal], among: &[usize], text: &[u32]) -> Vec<usize> {
     let mut places: Vec<usize> = Vec::new();
     for token in text {
@@ -65,11 +65,12 @@ fn rank(pool: &[Proposal], among: &[usize], place: usize) -> usize {
 }
 
 impl Expansion {
-    /// Drops the beams whose proposals cannot change the result for `text` of any tree of this expansion's shape, or of
-    /// a smaller one with the same `topk`. A proposal scores at most as high as its beam and comes after it, so:
+    /// Drops the beams whose proposals cannot change the result for `text` of any tree of this
+    /// expansion's shape, or of a smaller one with the same `topk`. A proposal scores at most as
+    /// high as its beam and comes after it, so:
     /// - a beam that the largest tree would not keep now proposes nothing that it will keep;
-    /// - once the text has left the tree, a beam that scores no better than the worst proposal that matters cannot
-    ///   displace any of these.
+    /// - once the text has left the tree, a beam that scores no better than the worst proposal that
+    ///   matters cannot displace any of these.
     pub fn prune(&mut self, text: &[u32], wanted: Wanted) {
         let (pool, steps) = (self.pool().all(), self.pool().steps());
         let places = self.pool().kept(self.shape());
@@ -122,7 +123,8 @@ mod tests {
         (grown.expect("it cannot fail").remove(0), rows)
     }
 
-    /// A text that the draft may propose: at each place one of its best tokens, or one that it never proposes.
+    /// A text that the draft may propose: at each place one of its best tokens, or one that it
+    /// never proposes.
     fn text(seed: u64, topk: usize, coarse: bool, choices: &[usize]) -> Vec<u32> {
         let mut way = Vec::new();
         for choice in choices {

@@ -1,15 +1,17 @@
 //! Acceptance: the target chooses a token at the root, then at each child that holds its choice.
 //!
-//! The tree is fixed before the target verifies it, so this is the whole rule, greedy or sampled: whatever distribution
-//! the choices are drawn from, the output has exactly that distribution, because it *is* the choices. Children of a
-//! node are accepted with the sum of their probabilities, which no rule for a fixed tree can exceed; SGLang's
-//! `TreeSpeculativeSamplingTargetOnly` with thresholds of 1 accepts with the same probability, by drawing against one
-//! child after the other. Since choices are a function of (seed, position), sampled output does not depend on the tree.
+//! The tree is fixed before the target verifies it, so this is the whole rule, greedy or sampled:
+//! whatever distribution the choices are drawn from, the output has exactly that distribution,
+//! because it *is* the choices. Children of a node are accepted with the sum of their
+//! probabilities, which no rule for a fixed tree can exceed; SGLang's
+//! `TreeSpeculativeSamplingTargetOnly` with thresholds of 1 accepts with the same probability, by
+//! drawing against one child after the other. Since choices are a function of (seed, position),
+//! sampled output does not depend on the tree.
 
 use super::draft_tree::DraftTree;
 
-/// Walks down from the root and returns the accepted nodes in order, root first. `choose` is called once for each of
-/// them, in this order: its answers are the accepted drafts, then the bonus token.
+/// Walks down from the root and returns the accepted nodes in order, root first. `choose` is called
+/// once for each of them, in this order: its answers are the accepted drafts, then the bonus token.
 pub fn walk(tree: &DraftTree, mut choose: impl FnMut(usize) -> u32) -> Vec<usize> {
     let mut path = vec![0];
     let mut choice = choose(0);

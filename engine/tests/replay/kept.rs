@@ -1,5 +1,5 @@
-//! States of the target that are kept in a file: replays with the file give the same results as without it, whatever
-//! happened to the file.
+//! States of the target that are kept in a file: replays with the file give the same results as
+//! without it, whatever happened to the file.
 
 use std::{fs, ops::ControlFlow, path::Path};
 
@@ -103,7 +103,8 @@ fn what_is_torn_or_damaged_is_said_and_made_again() {
         let (found, said) = keep(&mut engine, &texts, &shapes, &path, ROOMY);
         assert_eq!(found, expected, "{said}");
         assert!(words.iter().all(|word| said.contains(word)), "{words:?} in {said}");
-        // Known texts are not in the same passes as the new ones, so the new texts' last pieces may be different.
+        // Known texts are not in the same passes as the new ones, so the new texts' last pieces may
+        // be different.
         let (found, said) = keep(&mut engine, &texts, &shapes, &path, ROOMY);
         assert!(found == expected && said.contains("9 of 9") && said.matches('\n').count() == 1, "{said}");
     };
@@ -139,7 +140,8 @@ fn states_of_other_texts_and_for_other_drafts_are_said_and_made_again() {
     let texts = some_texts(&mut engine);
     let shapes = [shape("3,3,9")];
     keep(&mut engine, &texts, &shapes, &path, ROOMY);
-    // One text fewer; then a draft that reads other features of the target; then passes of another size.
+    // One text fewer; then a draft that reads other features of the target; then passes of another
+    // size.
     let fewer = &texts[1..];
     let expected = replay(&mut engine, fewer, &shapes);
     let (found, said) = keep(&mut engine, fewer, &shapes, &path, ROOMY);

@@ -21,7 +21,8 @@ impl Metrics {
         Some(self.0.get(name)?.iter().map(|(_, value)| value).sum())
     }
 
-    /// The sum of a metric's series in which a label has this value; `None` if there is no such series.
+    /// The sum of a metric's series in which a label has this value; `None` if there is no such
+    /// series.
     pub fn with_label(&self, name: &str, label: &str, value: &str) -> Option<f64> {
         let series = self.0.get(name)?.iter().filter(|(labels, _)| label_of(labels, label).as_deref() == Some(value));
         let values: Vec<f64> = series.map(|(_, value)| *value).collect();

@@ -1,4 +1,5 @@
-//! The same layers with rows in FP8: each layer's input is quantised, by the norm before it or by a kernel between.
+//! The same layers with rows in FP8: each layer's input is quantised, by the norm before it or by a
+//! kernel between.
 
 use kernels::{
     device::{
@@ -145,7 +146,8 @@ impl<'a> Products<'a> {
         plan.run(Operands { y, onto: None, parts: Slice::NONE, x, w, scales, workspace }).map(|_| ())
     }
 
-    /// Gate and up with their activation, or as the library leaves them; returns the number of halves in a row.
+    /// Gate and up with their activation, or as the library leaves them; returns the number of
+    /// halves in a row.
     fn gate_up(&self, route: Route<'_>, linear: Linear<'_>) -> Result<usize, DeviceError> {
         let (kernels, Linear { rows, inputs, outputs, .. }) = (&self.model.kernels, linear);
         match route {
@@ -208,8 +210,8 @@ impl<'a> Products<'a> {
         }
     }
 
-    /// Plans of the library for qkv, output, gate and up, and down, each searched once; `None` if it has no such
-    /// products.
+    /// Plans of the library for qkv, output, gate and up, and down, each searched once; `None` if
+    /// it has no such products.
     pub fn library(&self) -> Result<Option<[MatmulHandle; 4]>, DeviceError> {
         let (hidden, qkv, intermediate) =
             (self.model.shape.hidden, self.model.shape.qkv, self.model.shape.intermediate);
@@ -254,8 +256,9 @@ impl<'a> Products<'a> {
         Ok(Some(plan))
     }
 
-    /// The relative difference (Euclidean) of queries, keys and values of the first layer from those of the streaming
-    /// kernels, by warp groups and by the library; and of those of 16-bit rows, which shows the error of quantisation.
+    /// The relative difference (Euclidean) of queries, keys and values of the first layer from
+    /// those of the streaming kernels, by warp groups and by the library; and of those of 16-bit
+    /// rows, which shows the error of quantisation.
     pub fn differences(&self, plans: Option<&[MatmulHandle; 4]>) -> Result<[Option<f64>; 3], DeviceError> {
         let Some(own) = self.model.layers.first() else { return Ok([None; 3]) };
         let (hidden, qkv) = (self.model.shape.hidden, self.model.shape.qkv);

@@ -2,7 +2,8 @@
 
 use kernels::device::{Device, DeviceError};
 
-/// The median of the seconds that `runs` runs of one graph of this work take, after a first run outside a graph.
+/// The median of the seconds that `runs` runs of one graph of this work take, after a first run
+/// outside a graph.
 pub fn median(device: &Device, runs: usize, work: impl Fn() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
     work()?;
     let graph = device.capture(work)?;

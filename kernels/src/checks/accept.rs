@@ -39,8 +39,8 @@ pub(super) struct Trees {
 }
 
 impl Trees {
-    /// Random trees, at most `steps` deep and sorted by depth as drafts are; some siblings have equal tokens, some
-    /// nodes are only padding.
+    /// Random trees, at most `steps` deep and sorted by depth as drafts are; some siblings have
+    /// equal tokens, some nodes are only padding.
     fn new(numbers: &mut Numbers, batch: usize, nodes: usize, steps: usize) -> Self {
         let mut trees = Self {
             nodes,
@@ -257,7 +257,8 @@ fn check_one(
     let most = steps + 1;
     let ahead = if numbers.below(6) == 0 { 0 } else { nodes.max(most) };
     let mut scene = Scene::new(device, numbers, shape, simulation, ahead)?;
-    // In two passes the target has left the rows of listed nodes after those of the batch, and some tokens are unknown.
+    // In two passes the target has left the rows of listed nodes after those of the batch, and some
+    // tokens are unknown.
     let in_two_passes = numbers.below(3) == 0;
     let places: Vec<i32> = (0..batch * nodes).map(|at| if numbers.below(2) == 0 { -1 } else { at as i32 }).collect();
     if in_two_passes {
@@ -385,7 +386,8 @@ fn any_case(numbers: &mut Numbers) -> ((usize, usize, usize), Simulation) {
     (shape, simulation)
 }
 
-/// Random trees up to the largest, siblings with equal tokens, padding, rounds without speculation, simulated lengths, played texts.
+/// Random trees up to the largest, siblings with equal tokens, padding, rounds without speculation,
+/// simulated lengths, played texts.
 pub fn check_accept(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(40);
     for shape in [(1, 1, 0), (40, 1, 0), (3, 128, 10), (2, 128, 127), (1, 4, 3), (5, 4, 5), (40, 32, 5)] {
@@ -397,12 +399,14 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
         let (shape, simulation) = any_case(&mut numbers);
         check_one(device, &mut numbers, shape, simulation)?;
     }
-    // Almost all of these trees are deep enough for every draw, so the mean must be near the requested one.
+    // Almost all of these trees are deep enough for every draw, so the mean must be near the
+    // requested one.
     let rounds: Result<Vec<f64>, String> =
         (0..30).map(|_| check_one(device, &mut numbers, (40, 64, 1), Simulation::Length(1.3))).collect();
     let rounds = rounds?;
     let mean = rounds.iter().sum::<f64>() / rounds.len() as f64;
-    // 1000 draws: the standard error is 0.015; some trees have no draft at all, which only lowers the mean.
+    // 1000 draws: the standard error is 0.015; some trees have no draft at all, which only lowers
+    // the mean.
     if (mean - 1.3).abs() > 0.08 { Err(format!("simulated acceptance of 1.3 has a mean of {mean}")) } else { Ok(()) }
 }
 
@@ -412,8 +416,9 @@ fn stand_buffers(device: &Device, nodes: usize) -> Result<[Buffer; 4], String> {
     Ok([buffer()?, buffer()?, buffer()?, buffer()?])
 }
 
-/// One walk, step by step; the host answers at its current node as the target would. A third of the choices requested
-/// in advance are unknown, and where no walk needs an answer the host gives an arbitrary one.
+/// One walk, step by step; the host answers at its current node as the target would. A third of the
+/// choices requested in advance are unknown, and where no walk needs an answer the host gives an
+/// arbitrary one.
 fn check_walk(
     device: &Device,
     numbers: &mut Numbers,
@@ -485,8 +490,8 @@ fn check_walk(
         let mut expected = [0, 0];
         expected[step % 2] = i32::from(is_awaited);
         same(&format!("{what}, needed at step {step}"), &ints(device, &needed)?, &expected)?;
-        // Rows that are not needed may yield any token; it is still stored after the root of padding, about which
-        // nothing is known.
+        // Rows that are not needed may yield any token; it is still stored after the root of
+        // padding, about which nothing is known.
         let answers: Vec<i32> =
             if is_awaited { of(&trees.chosen) } else { rows.iter().map(|row| *row as i32 % 7).collect() };
         for (row, answer) in rows.iter().zip(&answers) {
@@ -504,8 +509,8 @@ fn check_walk(
     }
 }
 
-/// Walks step by step over the same trees, with padding, and with some nodes computed in advance: compares their
-/// current nodes, the choices that they store, and whether more are needed.
+/// Walks step by step over the same trees, with padding, and with some nodes computed in advance:
+/// compares their current nodes, the choices that they store, and whether more are needed.
 pub fn check_advance_accept(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(42);
     for shape in [(3, 128, 10), (2, 128, 127), (1, 4, 3), (40, 32, 5)] {

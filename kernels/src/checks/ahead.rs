@@ -10,7 +10,8 @@ use crate::{
     launch::Kernels,
 };
 
-/// Moves rows of sequences, with and without their writes; some are padding and some are at the end of their pages.
+/// Moves rows of sequences, with and without their writes; some are padding and some are at the end
+/// of their pages.
 pub fn check_next_positions(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(53);
     for (batch, ahead) in [(1, 0), (7, 0), (64, 3), (70, 0), (129, 1)] {

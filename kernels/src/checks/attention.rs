@@ -23,16 +23,17 @@ const SCALES: CacheScales = CacheScales { keys: 0.4, values: 0.002 };
 /// Cache rows after the pages, for own rows.
 const SCRATCH: usize = 2000;
 
-/// Every head size and several group sizes; rows with prefixes through shuffled pages, with own rows, with neither; one
-/// split and several; and that a row has the same bits in a batch and alone.
+/// Every head size and several group sizes; rows with prefixes through shuffled pages, with own
+/// rows, with neither; one split and several; and that a row has the same bits in a batch and
+/// alone.
 pub fn check_attention(device: &Device, element: Element) -> Result<(), String> {
     for_all_shapes(|heads, head_dim, page_size| {
         check_rows_apart(&Scene::new(device, element, heads, head_dim, page_size, &APART)?, [1, 5])
     })
 }
 
-/// The same with sinks, and with windows that are longer than what a row sees, shorter, and shorter than its own rows;
-/// and that rows that a block takes together have the same bits as separately.
+/// The same with sinks, and with windows that are longer than what a row sees, shorter, and shorter
+/// than its own rows; and that rows that a block takes together have the same bits as separately.
 pub fn check_attention_sinks(device: &Device, element: Element) -> Result<(), String> {
     let together = together_rows(device);
     for (at, (heads, head_dim, page_size)) in SOME_SHAPES.into_iter().enumerate() {
@@ -48,8 +49,8 @@ pub fn check_attention_sinks(device: &Device, element: Element) -> Result<(), St
     Ok(())
 }
 
-/// Over a cache in FP8: heads of each size, with a sink and a window for one of them; and the same bits in a batch and
-/// alone, and together and separately.
+/// Over a cache in FP8: heads of each size, with a sink and a window for one of them; and the same
+/// bits in a batch and alone, and together and separately.
 pub fn check_attention_fp8(device: &Device, element: Element) -> Result<(), String> {
     let together = together_rows(device);
     for (at, (heads, head_dim, page_size)) in FP8_SHAPES.into_iter().enumerate() {
@@ -85,8 +86,9 @@ fn check_rows_apart(scene: &Scene<'_>, splits: [usize; 2]) -> Result<(), String>
     Ok(())
 }
 
-/// Rows that a block takes together have the same bits as separately: trees, chains and prompts; of one slot and of
-/// several; with and without positions and own rows; with equal and different lengths and numbers of splits.
+/// Rows that a block takes together have the same bits as separately: trees, chains and prompts; of
+/// one slot and of several; with and without positions and own rows; with equal and different
+/// lengths and numbers of splits.
 pub fn check_attention_together(device: &Device, element: Element) -> Result<(), String> {
     let rows = together_rows(device);
     for_all_shapes(|heads, head_dim, page_size| {
@@ -162,8 +164,8 @@ pub(super) struct Scene<'a> {
     window: Option<usize>,
 }
 
-/// The buffers of attention over rows: the rows' slots, prefixes and own counts, the result, and the workspace for
-/// merging splits.
+/// The buffers of attention over rows: the rows' slots, prefixes and own counts, the result, and
+/// the workspace for merging splits.
 pub(super) struct Work {
     rows: usize,
     max_splits: usize,
@@ -196,8 +198,8 @@ impl<'a> Scene<'a> {
         let (keys, cached) = (numbers.floats(cache_rows * width, element), numbers.floats(cache_rows * width, element));
         let qkv = numbers.floats(rows.len() * (heads + 2 * kv_heads) * head_dim, element);
         let scratch_row = |numbers: &mut Numbers| (pages * page_size + numbers.below(SCRATCH)) as i32;
-        // Rows of a slot share what they see, as on the paths of a tree, except those of slot 0, which have separate
-        // rows.
+        // Rows of a slot share what they see, as on the paths of a tree, except those of slot 0,
+        // which have separate rows.
         let shared: Vec<i32> = (0..slots * OWN_STRIDE * OWN_STRIDE * 3).map(|_| scratch_row(&mut numbers)).collect();
         let own = rows.iter().enumerate().flat_map(|(row, (slot, ..))| {
             (0..OWN_STRIDE).map(move |depth| (row, *slot as usize * OWN_STRIDE + depth, 1 + depth * 3, *slot == 0))
@@ -372,7 +374,8 @@ impl<'a> Scene<'a> {
         ((0..prefix as usize).map(|at| self.cache_row(slot, at)).collect(), own.iter().map(|row| *row as u32).collect())
     }
 
-    /// Compares the results of all rows with the reference over these rows of the qkv layer and this cache.
+    /// Compares the results of all rows with the reference over these rows of the qkv layer and
+    /// this cache.
     pub fn compare(
         &self,
         found: &[f32],

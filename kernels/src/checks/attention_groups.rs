@@ -39,16 +39,18 @@ struct Expected {
     cache: KeyValues,
 }
 
-/// Groups of rows on tensor cores: trees of several sizes whose rows share their paths or do not, padding, single rows;
-/// given as ranges and as even groups; more own rows than a tile, none, and no prefix. And rows that see positions
-/// alone: chunks of prompts, and single rows. Rows write to the cache what they and their group see.
+/// Groups of rows on tensor cores: trees of several sizes whose rows share their paths or do not,
+/// padding, single rows; given as ranges and as even groups; more own rows than a tile, none, and
+/// no prefix. And rows that see positions alone: chunks of prompts, and single rows. Rows write to
+/// the cache what they and their group see.
 pub fn check_rotate_and_attend(device: &Device, element: Element) -> Result<(), String> {
     for_all_shapes(|heads, head_dim, page_size| {
         check_cases(device, element, (heads, head_dim, page_size), |scene| Ok(scene))
     })
 }
 
-/// The same with sinks, and with windows that are longer than what rows see, shorter, and hardly longer than a path.
+/// The same with sinks, and with windows that are longer than what rows see, shorter, and hardly
+/// longer than a path.
 pub fn check_rotate_and_attend_sinks(device: &Device, element: Element) -> Result<(), String> {
     for (at, shape) in SOME_SHAPES.into_iter().enumerate() {
         for window in [[None, Some(OWN_STRIDE)], [Some(100), Some(1000)]][at % 2] {
@@ -196,8 +198,8 @@ impl Scene<'_> {
         let attention = self.attention(&work, &qkv, &keys, &cached);
         let ahead = if in_parts { Ahead::Layer } else { Ahead::Layout };
         if ahead == Ahead::Layer {
-            // In a pass another layer comes between; here the description of what rows see might still be being
-            // written.
+            // In a pass another layer comes between; here the description of what rows see might
+            // still be being written.
             device.synchronize().map_err(text)?;
         }
         self.kernels.rotate_and_attend(rotation, attention, groups, sees, ahead).map_err(text)?;
@@ -212,7 +214,8 @@ impl Scene<'_> {
                 compare(&name, found, expected, tolerance(element))?;
                 continue;
             }
-            // Where the reference rounds to the element type first, a number may be the next one: an eighth of it.
+            // Where the reference rounds to the element type first, a number may be the next one:
+            // an eighth of it.
             compare(&name, found, expected, 0.13)?;
             let others = found.iter().zip(expected).filter(|(found, expected)| found != expected).count();
             if others * 50 > expected.len() {
@@ -222,9 +225,9 @@ impl Scene<'_> {
         self.compare(&found, &what, element, &expected.qkv, &cache)
     }
 
-    /// The expected state after a run over rows at these positions. Rows write where they see themselves: at their last
-    /// position, or their last own row; but not where another group reads too (no two requests do that), nor where an
-    /// earlier row has written.
+    /// The expected state after a run over rows at these positions. Rows write where they see
+    /// themselves: at their last position, or their last own row; but not where another group reads
+    /// too (no two requests do that), nor where an earlier row has written.
     fn expect(&self, first: &[i32], own: bool, rope: &Rope, at: &[usize], norms: Option<&[Vec<f32>; 2]>) -> Expected {
         let (element, kv_width) = (self.kernels.element(), self.kv_heads * self.head_dim);
         let groups = first.windows(2).map(|pair| pair[0] as usize..pair[1] as usize);

@@ -1,5 +1,5 @@
-//! Blocks and the trees that grow from their rankings, compared with the plain definitions: what a row sees, position by
-//! position, and a pool in which every node has children.
+//! Blocks and the trees that grow from their rankings, compared with the plain definitions: what a
+//! row sees, position by position, and a pool in which every node has children.
 
 use super::{
     Numbers,
@@ -132,7 +132,8 @@ fn check_view(
     own.check(device, &what, |request| {
         let of_rows = &found.own[request * rows..(request + 1) * rows];
         let mut union: Vec<i32> = of_rows.iter().flatten().copied().collect();
-        // Older rows in the order of their positions, which is that of the first row that sees them.
+        // Older rows in the order of their positions, which is that of the first row that sees
+        // them.
         let position = |row: &i32| {
             let slot = situation.slot(request).unwrap_or_default();
             (0..start(request)).position(|at| situation.cache_row(slot, at).max(0) == *row)
@@ -340,7 +341,8 @@ fn check_tree(
     own.check(device, &what, |request| verified_own(&situation, &expected_tree[1], nodes, request))
 }
 
-/// The nodes of the next level: tokens, the rows of their parents, and base rows; padding has valid values.
+/// The nodes of the next level: tokens, the rows of their parents, and base rows; padding has valid
+/// values.
 fn check_level(
     what: &str,
     pools: &[Vec<Proposal>],

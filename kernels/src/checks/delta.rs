@@ -283,7 +283,8 @@ fn check_commit(
     compare("states after paths", &committed, &expected, 1e-4)?;
     compare("histories after paths", &histories, &moved, 0.0)?;
 
-    // The rows of the first path as a sequence, from the states before: outputs and state have the same bits.
+    // The rows of the first path as a sequence, from the states before: outputs and state have the
+    // same bits.
     let (path, width, bytes) = (&paths[0], sizes.value_width(), element.bytes());
     world.reset()?;
     let along: Vec<f32> = path

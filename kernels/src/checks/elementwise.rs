@@ -136,8 +136,8 @@ fn check_unscaled(kernels: &Kernels, norm: RmsNorm<'_>, [x, sum, weight]: [&[f32
     compare("what a norm without scale keeps", &kept, sum, tolerance(element) / 4.0)
 }
 
-/// Embeddings and features with separate norms, gathered or not; the values in the stream; tokens outside the
-/// vocabulary.
+/// Embeddings and features with separate norms, gathered or not; the values in the stream; tokens
+/// outside the vocabulary.
 pub fn check_join_normed(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(5);

@@ -200,7 +200,8 @@ impl Layer {
         }
     }
 
-    /// The reference's results for the first rows: logits, routes with shared experts, and the layer's output.
+    /// The reference's results for the first rows: logits, routes with shared experts, and the
+    /// layer's output.
     fn expected(&self, rows: usize, element: Element, of_rows: Option<Fp8Rows>) -> (Vec<f32>, Routes, Vec<f32>) {
         let ExpertsShape { routed, hidden, shared, .. } = self.shape;
         let x: Vec<f32> = self.x.chunks(hidden + APART).take(rows).flat_map(|row| &row[..hidden]).copied().collect();
@@ -247,10 +248,10 @@ impl Layer {
     }
 }
 
-/// Routers of every kind (softmax and sigmoid, with and without correction, groups, shared experts and their gate), with
-/// widths
-/// that fill no stage, from one row to many, with every kernel: compares experts, their order, weights and sums with
-/// the reference. Where sums must have one order, a row has the same bits regardless of the other rows.
+/// Routers of every kind (softmax and sigmoid, with and without correction, groups, shared experts
+/// and their gate), with widths that fill no stage, from one row to many, with every kernel:
+/// compares experts, their order, weights and sums with the reference. Where sums must have one
+/// order, a row has the same bits regardless of the other rows.
 pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(31);
@@ -303,7 +304,8 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
     Ok(())
 }
 
-/// Experts in FP8 whose rows are in FP8 too, with every layout of scales of rows, as [`check_experts`] checks others.
+/// Experts in FP8 whose rows are in FP8 too, with every layout of scales of rows, as
+/// [`check_experts`] checks others.
 pub fn check_expert_products(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -403,7 +405,8 @@ fn check_layer(kernels: &Kernels, layer: &Layer, of_rows: Option<Fp8Rows>) -> Re
     Ok(())
 }
 
-/// Compares experts and weights. Where rounding differs, an expert may be replaced by one of nearly the same rank.
+/// Compares experts and weights. Where rounding differs, an expert may be replaced by one of nearly
+/// the same rank.
 fn check_routes(
     device: &Device,
     work: &[Buffer; 7],
@@ -427,8 +430,8 @@ fn check_routes(
     compare(&format!("weights of {what}"), &found[..count], &routes.weights, 1e-3)
 }
 
-/// A uniform router: the experts and weights that the reference chooses from the device's own logits, since other bits of
-/// them are another choice.
+/// A uniform router: the experts and weights that the reference chooses from the device's own
+/// logits, since other bits of them are another choice.
 pub fn check_uniform_router(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(41);

@@ -1,4 +1,5 @@
-//! Trees that the host has drafted, compared with their definition: the nodes that exist, and the rows that verify them.
+//! Trees that the host has drafted, compared with their definition: the nodes that exist, and the
+//! rows that verify them.
 
 use super::{
     Numbers,
@@ -11,7 +12,8 @@ use crate::{
     launch::{HostTrees, Kernels, VerifyRows},
 };
 
-/// (token, parent, depth, bits of the score) of the nodes of a request, from the given tokens and parents.
+/// (token, parent, depth, bits of the score) of the nodes of a request, from the given tokens and
+/// parents.
 fn plain(root: i32, runs: bool, steps: usize, given: &[(i32, i32)]) -> Vec<[i32; 4]> {
     let mut nodes = vec![[root, -1, 0, 0]];
     for (at, (token, parent)) in given.iter().enumerate().skip(1) {

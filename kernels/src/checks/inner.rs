@@ -53,8 +53,8 @@ fn check_list(device: &Device, numbers: &mut Numbers, shape: (usize, usize, usiz
     orphan.map_or(Ok(()), |node| Err(format!("{what}: node {node} is listed without its parent")))
 }
 
-/// Trees of all sizes, with padding, more than a block takes at a time; lists that are too short, exactly long enough,
-/// and longer.
+/// Trees of all sizes, with padding, more than a block takes at a time; lists that are too short,
+/// exactly long enough, and longer.
 pub fn check_inner_rows(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(43);
     for shape in [(1, 1, 0), (1, 4, 3), (31, 128, 10), (33, 33, 5), (40, 32, 5), (70, 60, 8), (2, 128, 127)] {

@@ -47,7 +47,8 @@ fn same_bits(some: &[f32], others: &[f32]) -> bool {
     some.len() == others.len() && some.iter().zip(others).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
-/// Compressed queries and copied ones; whole rows and parts; both pairings; rows that write nothing.
+/// Compressed queries and copied ones; whole rows and parts; both pairings; rows that write
+/// nothing.
 pub fn check_latent_write(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(31);
@@ -167,8 +168,9 @@ pub fn check_latent_heads(device: &Device, element: Element) -> Result<(), Strin
     Ok(())
 }
 
-/// Rows with positions through shuffled pages, with own rows, with neither; one split, several, and as many as suit the
-/// device; that a row has the same bits alone, and whether it sees positions or own rows.
+/// Rows with positions through shuffled pages, with own rows, with neither; one split, several, and
+/// as many as suit the device; that a row has the same bits alone, and whether it sees positions or
+/// own rows.
 pub fn check_latent_attention(device: &Device, element: Element) -> Result<(), String> {
     let rows =
         [(0, 1, 0), (1, 399, 0), (2, 0, 3), (0, 130, 9), (1, 64, 1), (2, 0, 0), (2, 257, 4), (1, 390, 9), (0, 127, 1)];
@@ -207,7 +209,8 @@ const OWN_STRIDE: usize = 9;
 const PAGE_SIZE: usize = 8;
 const LONGEST: usize = 400;
 
-/// A cache with shuffled pages, and rows that attend to it. Their own rows are the positions after their prefix.
+/// A cache with shuffled pages, and rows that attend to it. Their own rows are the positions after
+/// their prefix.
 struct Scene {
     name: String,
     kernels: Kernels,

@@ -45,8 +45,8 @@ pub(super) struct RowValues {
 }
 
 impl Situation {
-    /// `batch` requests, some of them padding, with room for `ahead` further positions each. With `ahead` 0 some have
-    /// reached the end of their pages.
+    /// `batch` requests, some of them padding, with room for `ahead` further positions each. With
+    /// `ahead` 0 some have reached the end of their pages.
     pub fn new(numbers: &mut Numbers, batch: usize, ahead: usize) -> Self {
         let slots = batch + numbers.below(4) + 1;
         let page_size = [1, 2, 16, 64][numbers.below(4)];
@@ -201,8 +201,8 @@ pub(super) fn push_padding(rows: &mut RowValues, situation: &Situation, token: i
     rows.own.push(Vec::new());
 }
 
-/// Adds the rows that verify a tree of a request: `nodes` are (token, parent, depth, bits of the score), parents before
-/// their children.
+/// Adds the rows that verify a tree of a request: `nodes` are (token, parent, depth, bits of the
+/// score), parents before their children.
 pub(super) fn push_tree(rows: &mut RowValues, situation: &Situation, request: usize, nodes: &[[i32; 4]]) {
     for (node, [token, _, depth, _]) in nodes.iter().enumerate() {
         let Some(slot) = situation.slot(request) else {

@@ -247,9 +247,10 @@ pub fn check_dequantise(device: &Device, element: Element) -> Result<(), String>
 /// Maximum number of rows of a layer.
 const MOST_ROWS: usize = 70;
 
-/// Shapes with ragged ends, in one part and in several, rows from 1 to more than a block, bias, float results, gaps
-/// between rows, and blocks of 4, 5, 7 and 8 warps in the emulator; and that each row has the same bits regardless of
-/// the number of rows, and of whether its parts are added in the kernel or later.
+/// Shapes with ragged ends, in one part and in several, rows from 1 to more than a block, bias,
+/// float results, gaps between rows, and blocks of 4, 5, 7 and 8 warps in the emulator; and that
+/// each row has the same bits regardless of the number of rows, and of whether its parts are added
+/// in the kernel or later.
 pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(11);
@@ -308,8 +309,8 @@ fn check_layer(kernels: &Kernels, numbers: &mut Numbers, layer: &Layer, all_rows
     Ok(())
 }
 
-/// Gated layers for every number of rows per block, with ragged ends and bias: the same bits as layer and activation
-/// separately.
+/// Gated layers for every number of rows per block, with ragged ends and bias: the same bits as
+/// layer and activation separately.
 pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());

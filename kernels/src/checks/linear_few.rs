@@ -10,8 +10,9 @@ use crate::{
     launch::{Kernels, Linear, Rows, Stream},
 };
 
-/// Ragged ends, layers with and without halved blocks, bias, float results, gaps between rows, unscaled rows, layers
-/// that add to a residual stream; and that each row has the same bits regardless of the number of rows.
+/// Ragged ends, layers with and without halved blocks, bias, float results, gaps between rows,
+/// unscaled rows, layers that add to a residual stream; and that each row has the same bits
+/// regardless of the number of rows.
 pub fn check_linear_few(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());

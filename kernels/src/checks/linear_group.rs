@@ -11,9 +11,9 @@ use crate::{
     launch::{Kernels, Linear},
 };
 
-/// Layers with ragged ends, in one part and in several, for 1 to 32 rows, with and without bias and float results,
-/// unscaled rows, needed and not; gated layers have the same bits as layer and activation separately. Does nothing if
-/// there is no such kernel.
+/// Layers with ragged ends, in one part and in several, for 1 to 32 rows, with and without bias and
+/// float results, unscaled rows, needed and not; gated layers have the same bits as layer and
+/// activation separately. Does nothing if there is no such kernel.
 pub fn check_linear_group(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     if !kernels.has_group(8, 8, 16) {

@@ -12,9 +12,9 @@ use crate::{
     reference::Fp8Scales,
 };
 
-/// All divisions of layers with ragged ends, in one part and in several, for rows from 17 to 128, scaled and not, with
-/// and without bias and float results, needed and not; gated layers have the same bits as layer and activation
-/// separately. Does nothing if there is no such kernel.
+/// All divisions of layers with ragged ends, in one part and in several, for rows from 17 to 128,
+/// scaled and not, with and without bias and float results, needed and not; gated layers have the
+/// same bits as layer and activation separately. Does nothing if there is no such kernel.
 pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(13);
@@ -80,7 +80,8 @@ fn check_deals(
     Ok(())
 }
 
-/// A layer that a warp-group kernel computes in this many parts; in one, also rounded, and gated with the same weights.
+/// A layer that a warp-group kernel computes in this many parts; in one, also rounded, and gated
+/// with the same weights.
 pub(super) fn check_dealt(
     (kernels, linear, parts): (&Kernels, Linear<'_>, usize),
     (what, expected, allowed): (&str, &[f32], f32),
@@ -117,7 +118,8 @@ pub(super) fn check_dealt(
     check_awaited(device, (&what, gated.slice()), |needed| run_gated(Linear { needed, ..operands }))
 }
 
-/// A layer writes nothing if its result is not needed; if it is needed, the flag does not change its bits.
+/// A layer writes nothing if its result is not needed; if it is needed, the flag does not change
+/// its bits.
 fn check_awaited(
     device: &Device,
     (what, y): (&str, Slice<'_>),

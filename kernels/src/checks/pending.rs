@@ -27,8 +27,8 @@ fn check_one(device: &Device, numbers: &mut Numbers, batch: usize, depth: usize)
     let ring = poisoned(device, situation.slots * depth)?;
     let pending = PendingTokens { tokens: ring.slice(), depth };
     let upload = |values: &[i32]| device.upload(values).map_err(text);
-    // Rounds of changing batches, each of which leaves a token per request; the token is a function of slot and
-    // position.
+    // Rounds of changing batches, each of which leaves a token per request; the token is a function
+    // of slot and position.
     let token = |slot: usize, position: i32| slot as i32 * 1000 + position;
     for _ in 0..2 * depth {
         let members: Vec<usize> =

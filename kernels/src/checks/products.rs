@@ -21,8 +21,8 @@ const PAIRS: [(Fp8Scales, Fp8Rows); 4] = [
     (Fp8Scales::RowBlocks, Fp8Rows::RowBlocks),
 ];
 
-/// The largest error of sums by warp groups, relative to the largest sum: Hopper adds up 128 products of FP8 numbers with
-/// about 14 bits. Measured: 1.4e-4.
+/// The largest error of sums by warp groups, relative to the largest sum: Hopper adds up 128
+/// products of FP8 numbers with about 14 bits. Measured: 1.4e-4.
 const ACCURACY: f32 = 1e-3;
 
 /// A layer's quantised rows, and its results with them.
@@ -62,8 +62,9 @@ impl<'a> Products<'a> {
     }
 }
 
-/// Streaming kernels with values of FP8 numbers: every kernel by the number of its rows, in one part and in several, with
-/// the same bits for a row among others and alone; and kernels without such rows refuse them.
+/// Streaming kernels with values of FP8 numbers: every kernel by the number of its rows, in one
+/// part and in several, with the same bits for a row among others and alone; and kernels without
+/// such rows refuse them.
 pub fn check_products(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -175,8 +176,9 @@ fn check_gated(products: &Products<'_>, all_rows: &[usize], [inputs, outputs]: [
     Ok(())
 }
 
-/// Warp-group kernels with FP8 numbers: units of every size, in one part and in two, with ragged ends and more rows than
-/// a unit; gated layers have the bits of layer and activation. Does nothing if there is no such kernel.
+/// Warp-group kernels with FP8 numbers: units of every size, in one part and in two, with ragged
+/// ends and more rows than a unit; gated layers have the bits of layer and activation. Does nothing
+/// if there is no such kernel.
 pub fn check_linear_products(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -184,7 +186,8 @@ pub fn check_linear_products(device: &Device, element: Element) -> Result<(), St
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(67);
     for (at, (weights, layout)) in PAIRS.into_iter().enumerate() {
-        // A ring that wraps around, in parts; few inputs and several blocks; more rows than one unit has.
+        // A ring that wraps around, in parts; few inputs and several blocks; more rows than one
+        // unit has.
         for (sizes, rows) in [([1168, 48], 6), ([144, 240], 70), ([400, 160], 130)].into_iter().skip(at / 2) {
             let layer = Layer::random_fp8(&kernels, &mut numbers, sizes, weights, rows)?;
             check_deals(&Products::new(&kernels, &layer, layout), sizes, (rows, weights))?;

@@ -66,8 +66,8 @@ impl Quantised {
     }
 }
 
-/// Rows of all magnitudes, among them zeros and a row of zeros, with every layout and form: as they are, unscaled, gated,
-/// and as a norm leaves them, whole and in parts.
+/// Rows of all magnitudes, among them zeros and a row of zeros, with every layout and form: as they
+/// are, unscaled, gated, and as a norm leaves them, whole and in parts.
 pub fn check_quantise(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -159,7 +159,8 @@ fn contiguous(at: Slice<'_>, stride: usize) -> Rows<'_> {
     Rows { at, stride }
 }
 
-/// A norm of rows with a residual, whole or in parts, has the numbers of `rms_norm` quantised, and the same stream.
+/// A norm of rows with a residual, whole or in parts, has the numbers of `rms_norm` quantised, and
+/// the same stream.
 fn check_normed(kernels: &Kernels, numbers: &mut Numbers, [rows, width]: [usize; 2]) -> Result<(), String> {
     let (device, element, count) = (kernels.device(), kernels.element(), rows * width);
     let floats = |numbers: &mut Numbers, count: usize| -> Result<Buffer, String> {

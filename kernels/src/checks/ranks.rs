@@ -12,7 +12,8 @@ const SUMS: [(usize, usize, usize); 7] =
 /// Rows and tokens.
 const LOGITS: [(usize, usize); 4] = [(1, 24), (3, 1000), (2, 4099), (40, 512)];
 
-/// Runs consecutive exchanges, so that a line that is written too early is detected, and compares bits among ranks.
+/// Runs consecutive exchanges, so that a line that is written too early is detected, and compares
+/// bits among ranks.
 ///
 /// # Errors
 /// A description of the difference.

@@ -1,4 +1,5 @@
-//! Drawn tokens, compared with the definition in double precision and with their expected distribution.
+//! Drawn tokens, compared with the definition in double precision and with their expected
+//! distribution.
 
 use super::{Numbers, select::chosen_of, text};
 use crate::{
@@ -69,7 +70,8 @@ fn pick(weights: &[(usize, f64)], uniform: f64) -> usize {
     found.or(weights.iter().rev().find(|(_, weight)| *weight > 0.0)).map_or(0, |(id, _)| *id)
 }
 
-/// Whether a token satisfies the definition, allowing for rounding of the random number and the bounds.
+/// Whether a token satisfies the definition, allowing for rounding of the random number and the
+/// bounds.
 fn is_right(logits: &[f32], settings: Settings, position: usize, found: i32) -> bool {
     let uniform = random_bits(settings.seed, position) as f64 / (1_u64 << 53) as f64;
     let near = [0.0, 1.0, -1.0];

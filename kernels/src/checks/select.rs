@@ -67,7 +67,8 @@ fn rows(numbers: &mut Numbers, count: usize, vocabulary: usize, stride: usize) -
     (0..count * stride).map(|at| value(numbers, at / stride, at % stride)).collect()
 }
 
-/// Vocabularies from one token to the maximum, aligned and unaligned accesses, maps, ties and broken values.
+/// Vocabularies from one token to the maximum, aligned and unaligned accesses, maps, ties and
+/// broken values.
 pub fn check_top_k_rows(device: &Device) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
     let mut numbers = Numbers::new(20);
@@ -146,7 +147,8 @@ pub(super) fn chosen_of(row: &[f32]) -> i32 {
     finite_argmax(row).map_or(NOT_FINITE, |index| index as i32)
 }
 
-/// The largest of many rows, twice; some have no finite one, and in some it is the largest or smallest finite float.
+/// The largest of many rows, twice; some have no finite one, and in some it is the largest or
+/// smallest finite float.
 pub fn check_argmax_rows(device: &Device) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
     let mut numbers = Numbers::new(21);

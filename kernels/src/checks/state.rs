@@ -23,7 +23,8 @@ fn check_one(device: &Device, numbers: &mut Numbers, pieces: usize, slots: usize
     let what = format!("{pieces} pieces of {slots} slots");
     let kernels = Kernels::new(device.clone(), Element::F32);
     let upload = |values: &[i32]| device.upload(values).map_err(text);
-    // Pieces of three rows; the tokens that follow some of them are chosen on the device, and one of these is missing.
+    // Pieces of three rows; the tokens that follow some of them are chosen on the device, and one
+    // of these is missing.
     let mut token: Vec<i32> = (0..3 * pieces as i32).map(|row| 1000 + row).collect();
     let mut update: Vec<i32> = Vec::new();
     for piece in 0..pieces {

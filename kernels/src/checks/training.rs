@@ -28,7 +28,8 @@ pub fn check_training_norm(device: &Device, element: Element) -> Result<(), Stri
     Ok(())
 }
 
-/// Optimiser steps over weights whose number is not a multiple of the block, and their sum of squares.
+/// Optimiser steps over weights whose number is not a multiple of the block, and their sum of
+/// squares.
 pub fn check_training_steps(device: &Device) -> Result<(), String> {
     let scene = Scene::new(device, Element::F32, 73);
     let count = 3 * 1024 + 7;

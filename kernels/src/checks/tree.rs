@@ -1,4 +1,5 @@
-//! Draft trees, compared with the plain algorithm: beams, pool, the best of the pool, and the rows of every pass.
+//! Draft trees, compared with the plain algorithm: beams, pool, the best of the pool, and the rows
+//! of every pass.
 
 use std::collections::BTreeSet;
 
@@ -311,7 +312,8 @@ pub(super) fn verified_own(situation: &Situation, parents: &[i32], nodes: usize,
     ((0..nodes as i32).map(row).collect(), (0..nodes as i32).map(way).collect())
 }
 
-/// The rows of the draft pass after `step`; if a beam does not run, its token and source may be any valid ones.
+/// The rows of the draft pass after `step`; if a beam does not run, its token and source may be any
+/// valid ones.
 fn expected_draft(
     situation: &Situation,
     plain: &[Plain],
@@ -370,7 +372,8 @@ fn expected_verify(situation: &Situation, plain: &[Plain], nodes: usize) -> ([Ve
     (tree, rows)
 }
 
-/// Shapes from the smallest to the largest, with random ties, broken scores, vocabularies smaller than topk, padding.
+/// Shapes from the smallest to the largest, with random ties, broken scores, vocabularies smaller
+/// than topk, padding.
 pub fn check_draft_trees(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(30);
     for ((steps, topk, nodes), vocabulary, batch) in [

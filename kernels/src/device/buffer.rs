@@ -117,7 +117,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: the address came from `allocate` and is freed once; freeing waits for the kernels that use it.
+        // SAFETY: the address came from `allocate` and is freed once; freeing waits for the kernels
+        // that use it.
         unsafe { self.driver.free(self.address) }
     }
 }
@@ -196,7 +197,8 @@ impl HostBuffer {
     /// When the buffer is shorter.
     pub fn word(&self, at: usize) -> &AtomicU32 {
         assert!((at + 1) * 4 <= self.bytes, "word {at} of a host buffer of {} bytes", self.bytes);
-        // SAFETY: within the allocation, which is aligned and lives as long as the borrow; all access to these words is atomic.
+        // SAFETY: within the allocation, which is aligned and lives as long as the borrow; all
+        // access to these words is atomic.
         unsafe { AtomicU32::from_ptr(self.address.cast::<u32>().add(at)) }
     }
 
@@ -207,18 +209,21 @@ impl HostBuffer {
         Err(DeviceError::Shape(format!("a host buffer holds {} bytes, {bytes} are needed", self.bytes)))
     }
 
-    /// Its values. Requires that no copy to or from it is in progress, and that no kernel writes to it.
+    /// Its values. Requires that no copy to or from it is in progress, and that no kernel writes to
+    /// it.
     ///
     /// # Panics
     /// When the buffer is shorter.
     pub fn values<N: Plain>(&self, start: usize, count: usize) -> &[N] {
         let end = (start + count) * size_of::<N>();
         assert!(end <= self.bytes, "{end} bytes of a host buffer of {}", self.bytes);
-        // SAFETY: within the allocation, which is aligned for every plain type; every bit pattern is a value.
+        // SAFETY: within the allocation, which is aligned for every plain type; every bit pattern
+        // is a value.
         unsafe { std::slice::from_raw_parts(self.address.cast::<N>().add(start), count) }
     }
 
-    /// Its values, mutable. Requires that no copy to or from it is in progress, and that no kernel writes to it.
+    /// Its values, mutable. Requires that no copy to or from it is in progress, and that no kernel
+    /// writes to it.
     ///
     /// # Panics
     /// When the buffer is shorter.
@@ -232,7 +237,8 @@ impl HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        // SAFETY: the address came from `allocate_host` and is freed once, after the copies and kernels that use it.
+        // SAFETY: the address came from `allocate_host` and is freed once, after the copies and
+        // kernels that use it.
         unsafe { self.driver.free_host(self.address, self.bytes) }
     }
 }

@@ -14,7 +14,8 @@ pub(super) fn folder() -> Option<PathBuf> {
     })
 }
 
-/// Reads a file that ends with the hash of its contents. `None` if it is missing, truncated or damaged.
+/// Reads a file that ends with the hash of its contents. `None` if it is missing, truncated or
+/// damaged.
 pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = fs::read(path).ok()?;
     let end = bytes.len().checked_sub(blake3::OUT_LEN)?;

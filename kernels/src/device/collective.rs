@@ -36,8 +36,8 @@ impl Collective {
         self.0.library()
     }
 
-    /// Sums elements over all ranks in place, in order with the device's stream. All ranks call it in the same order
-    /// with the same sizes.
+    /// Sums elements over all ranks in place, in order with the device's stream. All ranks call it
+    /// in the same order with the same sizes.
     ///
     /// # Errors
     /// When the slice is too short, or the library fails.
@@ -47,7 +47,8 @@ impl Collective {
         unsafe { self.0.sum(values.address(), count, element) }
     }
 
-    /// Releases all waits for other ranks, including those on devices; the group cannot be used afterwards.
+    /// Releases all waits for other ranks, including those on devices; the group cannot be used
+    /// afterwards.
     pub fn abort(&self) {
         self.0.abort();
     }

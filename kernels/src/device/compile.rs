@@ -20,12 +20,12 @@ pub struct KernelFile {
     pub split: Split,
 }
 
-/// How the memory of a multiprocessor is split between shared memory and L1 cache. A kernel with a different split can
-/// only start on a multiprocessor once the previous kernel has left it.
+/// How the memory of a multiprocessor is split between shared memory and L1 cache. A kernel with a
+/// different split can only start on a multiprocessor once the previous kernel has left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// As much shared memory as possible: streaming kernels keep their data in flight there, and benefit from more
-    /// concurrent blocks.
+    /// As much shared memory as possible: streaming kernels keep their data in flight there, and
+    /// benefit from more concurrent blocks.
     Shared,
     /// Little shared memory: kernels that load to registers keep their data in flight in the cache.
     Cache,
@@ -64,8 +64,8 @@ const HEADERS: [(&str, &str); 28] = [
 ];
 
 impl KernelFile {
-    /// The text with all includes expanded: NVRTC and the emulator get one file. A header is expanded where it is first
-    /// included.
+    /// The text with all includes expanded: NVRTC and the emulator get one file. A header is
+    /// expanded where it is first included.
     pub(crate) fn whole(self) -> String {
         let mut whole = String::new();
         expand(self.name, self.text, &mut Vec::new(), &mut whole);
@@ -106,7 +106,8 @@ fn expand(name: &str, text: &str, done: &mut Vec<&'static str>, whole: &mut Stri
     }
 }
 
-/// The binary of a file for an architecture such as `sm_90a`, from the cache or newly compiled and stored there.
+/// The binary of a file for an architecture such as `sm_90a`, from the cache or newly compiled and
+/// stored there.
 pub(super) fn cached(
     file: KernelFile,
     options: &[String],

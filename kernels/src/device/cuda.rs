@@ -1,7 +1,8 @@
 //! A CUDA GPU, through the driver library, which is loaded at run time.
 //!
-//! Uses one stream that does not synchronise with the legacy default stream, and the device's primary context, which
-//! other libraries in the process share. Memory is allocated with plain `cuMemAlloc`, never managed.
+//! Uses one stream that does not synchronise with the legacy default stream, and the device's
+//! primary context, which other libraries in the process share. Memory is allocated with plain
+//! `cuMemAlloc`, never managed.
 
 mod lt;
 mod nccl;
@@ -200,8 +201,8 @@ impl Cuda {
     fn attributes(&self, Geometry { cluster, .. }: Geometry) -> Vec<sys::CUlaunchAttribute> {
         let mut attributes = Vec::with_capacity(2);
         if self.overlaps {
-            // The kernel may start before its predecessor has ended; it waits for it itself (`wait_for_predecessor`).
-            // Hardware before Hopper lacks the instruction.
+            // The kernel may start before its predecessor has ended; it waits for it itself
+            // (`wait_for_predecessor`). Hardware before Hopper lacks the instruction.
             attributes.push(sys::CUlaunchAttribute {
                 id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                 pad: [0; 4],
@@ -332,7 +333,8 @@ impl Driver for Cuda {
 
     unsafe fn free(&self, address: u64) {
         if self.enter().is_ok() {
-            // SAFETY: the caller's promise. Freeing waits for the device; an error would be an earlier kernel's.
+            // SAFETY: the caller's promise. Freeing waits for the device; an error would be an
+            // earlier kernel's.
             let _ = unsafe { result::free_sync(address) };
         }
     }
@@ -355,7 +357,8 @@ impl Driver for Cuda {
 
     unsafe fn write(&self, to: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.enter()?;
-        // SAFETY: the caller's promise. Memory that is not page-locked is read before the call returns.
+        // SAFETY: the caller's promise. Memory that is not page-locked is read before the call
+        // returns.
         unsafe { result::memcpy_htod_async(to, bytes, self.stream) }.map_err(|error| failed("cuMemcpyHtoD", error))?;
         self.synchronize()
     }
@@ -441,7 +444,8 @@ impl Driver for Cuda {
         let mut pointers: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
         let mut attributes = self.attributes(geometry);
         let config = self.configuration(geometry, &mut attributes);
-        // SAFETY: the caller promises that the arguments are the kernel's; configuration and arguments outlive the call.
+        // SAFETY: the caller promises that the arguments are the kernel's; configuration and
+        // arguments outlive the call.
         let launched =
             unsafe { sys::cuLaunchKernelEx(&raw const config, *function, pointers.as_mut_ptr(), std::ptr::null_mut()) };
         launched.result().map_err(|error| failed(&format!("launching {name} {geometry:?}"), error))
@@ -456,7 +460,8 @@ impl Driver for Cuda {
         let tile: Vec<u32> = axes.iter().map(|axis| axis.tile as u32).collect();
         let every = vec![1; axes.len()];
         let mut map = sys::CUtensorMap { opaque: [0; 16] };
-        // SAFETY: the map is written by the call; it only describes memory, and copies stay within what it describes.
+        // SAFETY: the map is written by the call; it only describes memory, and copies stay within
+        // what it describes.
         let encoded = unsafe {
             sys::cuTensorMapEncodeTiled(
                 &raw mut map,
@@ -512,7 +517,8 @@ impl Driver for Cuda {
                 .map(|()| executable.assume_init())
         };
         let executable = executable.map_err(|error| failed("cuGraphInstantiate", error))?;
-        // SAFETY: both are live. Uploading in advance keeps the first launch as short as the others.
+        // SAFETY: both are live. Uploading in advance keeps the first launch as short as the
+        // others.
         unsafe { result::graph::upload(executable, self.stream) }.map_err(|error| failed("cuGraphUpload", error))?;
         Ok(Graph(Box::new(CapturedGraph { graph, executable })))
     }
@@ -579,7 +585,8 @@ impl KernelHandle for CudaKernel {
 
 impl Drop for CapturedGraph {
     fn drop(&mut self) {
-        // SAFETY: both were created together and are destroyed once; the driver keeps what is running.
+        // SAFETY: both were created together and are destroyed once; the driver keeps what is
+        // running.
         unsafe {
             let _ = result::graph::exec_destroy(self.executable);
             let _ = result::graph::destroy(self.graph);

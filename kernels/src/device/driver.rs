@@ -68,8 +68,8 @@ impl fmt::Display for Link {
     }
 }
 
-/// One device. All calls but `read`, `synchronize` and those of events return before the device has finished; work runs
-/// in the order of the calls.
+/// One device. All calls but `read`, `synchronize` and those of events return before the device has
+/// finished; work runs in the order of the calls.
 pub trait Driver: Send + Sync {
     /// For a driver to downcast another device to its own type.
     fn as_any(&self) -> &dyn Any;
@@ -116,8 +116,8 @@ pub trait Driver: Send + Sync {
         geometry: Geometry,
         arguments: &[Arg],
     ) -> Result<(), DeviceError>;
-    /// Describes 2-byte elements at an address, cut into tiles along 2 to 4 axes; elements of the first axis are
-    /// contiguous.
+    /// Describes 2-byte elements at an address, cut into tiles along 2 to 4 axes; elements of the
+    /// first axis are contiguous.
     fn tiles(&self, address: u64, axes: &[Axis]) -> Result<Tiles, DeviceError>;
     /// Number of clusters of such a launch that run at the same time.
     fn clusters_at_once(&self, kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError>;
@@ -129,7 +129,8 @@ pub trait Driver: Send + Sync {
     fn synchronize(&self) -> Result<(), DeviceError>;
     /// Joins a group of the device's collective library; returns when all ranks have joined.
     fn join(&self, id: &GroupId, rank: usize, ranks: usize) -> Result<Arc<dyn Collective>, DeviceError>;
-    /// A plan of the device's matrix library that computes `parts` partial sums; `None` without such a library.
+    /// A plan of the device's matrix library that computes `parts` partial sums; `None` without
+    /// such a library.
     fn matmul_plan(&self, matmul: Matmul, parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError>;
 }
 

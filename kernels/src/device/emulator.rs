@@ -1,7 +1,7 @@
 //! Runs kernels on the CPU, compiled by the host's C++ compiler; see `emulator/emulator.h`.
 //!
-//! Calls are synchronous, so their order is trivial. Allocations are filled with 0xFF bytes, which are NaN in every
-//! element type, so that reads of uninitialised memory are detected.
+//! Calls are synchronous, so their order is trivial. Allocations are filled with 0xFF bytes, which
+//! are NaN in every element type, so that reads of uninitialised memory are detected.
 
 use std::{
     alloc::{Layout, alloc, dealloc},
@@ -87,7 +87,8 @@ impl Emulator {
             return Ok(library.clone());
         }
         let path = self.compile(file, options)?;
-        // SAFETY: the library was compiled from the kernels of this crate; its initialisers do nothing.
+        // SAFETY: the library was compiled from the kernels of this crate; its initialisers do
+        // nothing.
         let library = unsafe { Library::new(&path) };
         let library = Arc::new(library.map_err(|error| failed("loading an emulated kernel", error))?);
         libraries.insert(key, library.clone());
@@ -98,8 +99,8 @@ impl Emulator {
     fn compile(&self, file: KernelFile, options: &[String]) -> Result<PathBuf, DeviceError> {
         let entries: String = file.kernels().iter().map(|name| format!("EMULATED_KERNEL({name})\n")).collect();
         let source = format!("{RUNTIME}\n#line 1 \"{}\"\n{}\n{entries}", file.name, file.whole());
-        // Hidden visibility: otherwise the loader merges symbols of the same name in two libraries, such as the shared
-        // memory of a kernel that is compiled for two head sizes.
+        // Hidden visibility: otherwise the loader merges symbols of the same name in two libraries,
+        // such as the shared memory of a kernel that is compiled for two head sizes.
         let mut all: Vec<String> = [
             "-std=c++17",
             "-O2",
@@ -161,8 +162,8 @@ impl Emulator {
     }
 }
 
-/// What the compiler may use of this processor: without F16C each conversion of a half-precision number is a call, and
-/// without FMA each fused multiplication.
+/// What the compiler may use of this processor: without F16C each conversion of a half-precision
+/// number is a call, and without FMA each fused multiplication.
 fn processor_options() -> impl Iterator<Item = &'static str> {
     #[cfg(target_arch = "x86_64")]
     let has = is_x86_feature_detected!("f16c") && is_x86_feature_detected!("fma");
@@ -180,7 +181,8 @@ impl Operation {
                 let mut values: Vec<Value> = arguments.iter().copied().map(Value::from).collect();
                 let mut pointers: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
                 let block = [geometry.block, 1, 1];
-                // SAFETY: the entry reads as many arguments as its kernel has; the caller promises that they fit.
+                // SAFETY: the entry reads as many arguments as its kernel has; the caller promises
+                // that they fit.
                 unsafe { entry(geometry.grid.as_ptr(), block.as_ptr(), geometry.cluster, pointers.as_mut_ptr()) }
             }
             // SAFETY: the caller's promise.
@@ -319,7 +321,8 @@ impl Driver for Emulator {
     }
 
     fn clusters_at_once(&self, _kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError> {
-        // At least one runs, however few multiprocessors are reported, so that clusters of all sizes are tested.
+        // At least one runs, however few multiprocessors are reported, so that clusters of all
+        // sizes are tested.
         Ok((MULTIPROCESSORS / geometry.cluster as usize).max(1))
     }
 

@@ -1,4 +1,5 @@
-//! Runs kernels together with those of another library that uses cudarc: on its stream, over its memory.
+//! Runs kernels together with those of another library that uses cudarc: on its stream, over its
+//! memory.
 
 use std::{fmt, sync::Arc};
 

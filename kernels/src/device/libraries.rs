@@ -1,5 +1,5 @@
-//! Whether CUDA's libraries are installed. If they are linked (a build without `dynamic-loading`), the program does not
-//! start without them.
+//! Whether CUDA's libraries are installed. If they are linked (a build without `dynamic-loading`),
+//! the program does not start without them.
 
 use super::DeviceError;
 
@@ -30,8 +30,9 @@ pub(super) fn has_cublaslt() -> bool {
     true
 }
 
-/// Makes the default memory pool of a device keep freed memory, for other libraries in the process that allocate from
-/// it: by default it is returned to the system at every synchronisation, and has to be mapped again.
+/// Makes the default memory pool of a device keep freed memory, for other libraries in the process
+/// that allocate from it: by default it is returned to the system at every synchronisation, and has
+/// to be mapped again.
 ///
 /// # Errors
 /// When the device does not exist.

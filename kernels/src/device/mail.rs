@@ -1,9 +1,10 @@
 //! Mailboxes in the memory of each device of a group, to which all its devices can write.
 //!
-//! Ranks pass values by plain peer access; NVLink multicast is never used. A value travels in one store together with the number
-//! of the exchange (`cuda/lines.cuh`), so a reader that finds the number has the value and needs no barrier. Two alternating halves of a
-//! mailbox are enough because a stream runs its kernels in order. A waiting kernel polls a word of host memory ([`Alarm`]) and the
-//! clock, and gives up when told to.
+//! Ranks pass values by plain peer access; NVLink multicast is never used. A value travels in one
+//! store together with the number of the exchange (`cuda/lines.cuh`), so a reader that finds the
+//! number has the value and needs no barrier. Two alternating halves of a mailbox are enough
+//! because a stream runs its kernels in order. A waiting kernel polls a word of host memory
+//! ([`Alarm`]) and the clock, and gives up when told to.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
@@ -20,7 +21,8 @@ const BYTES: usize = 64 << 20;
 const EMULATED_BYTES: usize = 256 << 10;
 /// Bytes of a line.
 const LINE: usize = 16;
-/// Time that a kernel waits for another rank before it gives up. The other may be compiling or timing kernels.
+/// Time that a kernel waits for another rank before it gives up. The other may be compiling or
+/// timing kernels.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A rank's view of a group: its own mailbox and those of the other ranks.
@@ -31,15 +33,16 @@ pub struct Mail {
     mailboxes: Vec<Arc<Buffer>>,
     /// Their addresses, u64.
     addresses: Buffer,
-    /// int32: the number of the last exchange, the numbers of blocks of this one that have ended and that have started,
-    /// and whether a kernel has given up.
+    /// int32: the number of the last exchange, the numbers of blocks of this one that have ended
+    /// and that have started, and whether a kernel has given up.
     state: Buffer,
     alarm: Alarm,
     /// Maximum number of lines that a rank sends in one exchange.
     capacity: usize,
 }
 
-/// Words of host memory that all ranks see: whether to give up, and for each rank the rank whose line timed out.
+/// Words of host memory that all ranks see: whether to give up, and for each rank the rank whose
+/// line timed out.
 #[derive(Clone, Debug)]
 pub struct Alarm {
     words: Arc<HostBuffer>,
@@ -48,8 +51,8 @@ pub struct Alarm {
 }
 
 impl Mail {
-    /// Enables peer access between devices. Returns the mail of ranks 0, 1, …, and the slowest link between two of
-    /// them.
+    /// Enables peer access between devices. Returns the mail of ranks 0, 1, …, and the slowest link
+    /// between two of them.
     ///
     /// # Errors
     /// When there are too many devices, they differ, or are not linked.
@@ -129,7 +132,8 @@ impl Alarm {
         Ok(Self { words: Arc::new(words), collectives: Arc::default() })
     }
 
-    /// Makes kernels that wait for another rank give up, now and from now on. Their results have no meaning.
+    /// Makes kernels that wait for another rank give up, now and from now on. Their results have no
+    /// meaning.
     pub fn ring(&self) {
         self.words.word(0).store(1, Ordering::SeqCst);
         let collectives = std::mem::take(&mut *self.collectives.lock().unwrap_or_else(PoisonError::into_inner));

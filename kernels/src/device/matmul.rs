@@ -22,12 +22,13 @@ pub struct Matmul {
     pub fp8: Option<Fp8Product>,
     /// Type of y.
     pub result: Element,
-    /// Maximum number of parts of the inputs whose sums may be left separate, in float, instead of y; 1 if y is needed.
+    /// Maximum number of parts of the inputs whose sums may be left separate, in float, instead of
+    /// y; 1 if y is needed.
     pub most_parts: usize,
 }
 
-/// Scales of a product of FP8 numbers (e4m3). Both factors have the same order within 128 inputs; which, does not
-/// matter.
+/// Scales of a product of FP8 numbers (e4m3). Both factors have the same order within 128 inputs;
+/// which, does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fp8Product {
     /// Which weights share a scale.
@@ -74,18 +75,20 @@ pub trait MatmulPlan: Send + Sync {
     /// When the library has none for these shapes.
     fn algorithms(&self, most: usize) -> Result<Vec<Algorithm>, DeviceError>;
 
-    /// The algorithm with every other setting that the library has on an axis, without split-k. The library may reject
-    /// many of them.
+    /// The algorithm with every other setting that the library has on an axis, without split-k. The
+    /// library may reject many of them.
     fn variants(&self, words: Words, axis: Axis) -> Vec<Words>;
 
-    /// Number of waves in which an algorithm fills the device, as the library counts it; `None` if it cannot run it.
+    /// Number of waves in which an algorithm fills the device, as the library counts it; `None` if
+    /// it cannot run it.
     fn waves(&self, words: Words) -> Option<f32>;
 
-    /// Chooses this algorithm for later runs. Returns false, without effect, if the library cannot run it.
+    /// Chooses this algorithm for later runs. Returns false, without effect, if the library cannot
+    /// run it.
     fn choose(&mut self, words: Words) -> bool;
 
-    /// Runs it, in order with the stream: writes y, or adds to it if `adds`. In parts, y is float `[parts, rows,
-    /// outputs]`.
+    /// Runs it, in order with the stream: writes y, or adds to it if `adds`. In parts, y is float
+    /// `[parts, rows, outputs]`.
     ///
     /// # Errors
     /// When the device fails.
@@ -150,8 +153,8 @@ pub struct SearchSetup<'a> {
     pub neighbour: KernelLaunch<'a>,
     /// Further work that turns the library's complete result into that of `own_kernels`.
     pub behind_library: Option<KernelLaunch<'a>>,
-    /// The consumer of a result in this number of parts, if it may be left in several. Not run for a result that the
-    /// library has added to `onto`.
+    /// The consumer of a result in this number of parts, if it may be left in several. Not run for
+    /// a result that the library has added to `onto`.
     pub user: Option<&'a dyn Fn(usize) -> Result<(), DeviceError>>,
 }
 
@@ -174,8 +177,8 @@ pub struct Operands<'a> {
     pub workspace: Slice<'a>,
 }
 
-/// Number of scales of rows in FP8: `[rows]`, or for blocks `[⌈inputs / 128⌉, stride]`, where the stride is the rows
-/// rounded up to a multiple of 4.
+/// Number of scales of rows in FP8: `[rows]`, or for blocks `[⌈inputs / 128⌉, stride]`, where the
+/// stride is the rows rounded up to a multiple of 4.
 pub(crate) fn row_scales(layout: Fp8Rows, rows: usize, inputs: usize) -> usize {
     match layout {
         Fp8Rows::Tensor | Fp8Rows::Row => rows,
@@ -184,9 +187,10 @@ pub(crate) fn row_scales(layout: Fp8Rows, rows: usize, inputs: usize) -> usize {
 }
 
 impl MatmulHandle {
-    /// Uses the choice of an earlier search, or else the algorithm that the library expects to be the fastest; `None`
-    /// if the device has no matrix library. `own_kernels` identifies the kernels that are timed against the library's,
-    /// and changes when they do; without it, no choice is stored on disk or loaded.
+    /// Uses the choice of an earlier search, or else the algorithm that the library expects to be
+    /// the fastest; `None` if the device has no matrix library. `own_kernels` identifies the
+    /// kernels that are timed against the library's, and changes when they do; without it, no
+    /// choice is stored on disk or loaded.
     ///
     /// # Errors
     /// When the library has none for these shapes.
@@ -214,9 +218,10 @@ impl MatmulHandle {
         self.fastest
     }
 
-    /// Times our kernels, the algorithms that the library offers, and for more than 64 rows others that it has, and
-    /// chooses the fastest. Waits for the device, for some milliseconds, or a second or two with many rows; overwrites
-    /// y, the parts and the workspace. The choice is stored on disk when it is [settled](Self::settle).
+    /// Times our kernels, the algorithms that the library offers, and for more than 64 rows others
+    /// that it has, and chooses the fastest. Waits for the device, for some milliseconds, or a
+    /// second or two with many rows; overwrites y, the parts and the workspace. The choice is
+    /// stored on disk when it is [settled](Self::settle).
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.
@@ -238,14 +243,15 @@ impl MatmulHandle {
         Ok(())
     }
 
-    /// Implementations that a search has found to be about as fast alone as [`fastest`](Self::fastest): in a pass, with
-    /// the kernels that overlap with them, one of them may be faster. Empty once the choice is settled.
+    /// Implementations that a search has found to be about as fast alone as
+    /// [`fastest`](Self::fastest): in a pass, with the kernels that overlap with them, one of them
+    /// may be faster. Empty once the choice is settled.
     pub fn others(&self) -> &[Fastest] {
         &self.others
     }
 
-    /// Chooses another implementation that a search has found. Returns false, without effect, if the library cannot run
-    /// it.
+    /// Chooses another implementation that a search has found. Returns false, without effect, if
+    /// the library cannot run it.
     pub fn choose(&mut self, fastest: Fastest) -> bool {
         let can = choose(&mut self.plans, fastest);
         if can {
@@ -275,8 +281,8 @@ impl MatmulHandle {
         }
     }
 
-    /// Runs the library's algorithm, in order with the stream. Returns the number of parts in which it leaves the
-    /// result.
+    /// Runs the library's algorithm, in order with the stream. Returns the number of parts in which
+    /// it leaves the result.
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.
@@ -337,8 +343,8 @@ impl Operands<'_> {
     }
 }
 
-/// Chooses an algorithm among the plans for one part, two parts, and so on. Returns false, without effect, if the
-/// library cannot run it.
+/// Chooses an algorithm among the plans for one part, two parts, and so on. Returns false, without
+/// effect, if the library cannot run it.
 fn choose(plans: &mut [Box<dyn MatmulPlan>], fastest: Fastest) -> bool {
     match fastest {
         Fastest::Library { parts, words } => {

@@ -13,7 +13,8 @@ pub struct GpuState {
     pub power_w: Option<f64>,
     /// Power limit in W.
     pub power_limit_w: Option<f64>,
-    /// Energy that it has used since the driver was loaded, in J. The counter advances in steps of up to 0.1 s.
+    /// Energy that it has used since the driver was loaded, in J. The counter advances in steps of
+    /// up to 0.1 s.
     pub energy_j: Option<f64>,
     /// Temperature in °C.
     pub temperature_c: Option<u32>,
@@ -28,8 +29,8 @@ pub struct GpuState {
 }
 
 impl GpuState {
-    /// Energy in J that the GPU has used since an earlier state; `None` if its driver does not tell, or its counter has not
-    /// advanced.
+    /// Energy in J that the GPU has used since an earlier state; `None` if its driver does not
+    /// tell, or its counter has not advanced.
     pub fn energy_since(&self, before: &Self) -> Option<f64> {
         let used = self.energy_j? - before.energy_j?;
         (used > 0.0).then_some(used)

@@ -6,7 +6,8 @@ use crate::device::{Arg, Buffer, DeviceError, KernelFile, Slice, Split};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "accept.cu", text: include_str!("../../cuda/accept.cu"), split: Split::Shared };
 
-/// Threads of a block of `accept_drafts`, and the maximum number of nodes of a tree and tokens of a round.
+/// Threads of a block of `accept_drafts`, and the maximum number of nodes of a tree and tokens of a
+/// round.
 const THREADS: usize = 128;
 
 /// The inputs of acceptance; `most` is steps + 1.
@@ -23,7 +24,8 @@ pub struct AcceptInputs<'a> {
     pub chosen: Slice<'a>,
     /// The trees.
     pub tree: TreeNodes<'a>,
-    /// Expected accepted tokens per round, simulated regardless of the target; `None` to use the target's choices.
+    /// Expected accepted tokens per round, simulated regardless of the target; `None` to use the
+    /// target's choices.
     pub simulate: Option<f32>,
     /// Seed of each slot, 64-bit `[slots]`: the fraction of `simulate` is drawn with it.
     pub seed: Slice<'a>,
@@ -31,14 +33,15 @@ pub struct AcceptInputs<'a> {
     pub played: Option<Played<'a>>,
 }
 
-/// What the drafts of one shape accept at each position of texts, and where each slot is in them. Places are trusted to
-/// be within `accepted`.
+/// What the drafts of one shape accept at each position of texts, and where each slot is in them.
+/// Places are trusted to be within `accepted`.
 #[derive(Clone, Copy, Debug)]
 pub struct Played<'a> {
     /// Accepted drafts at each position of all texts, int32.
     pub accepted: Slice<'a>,
-    /// int32 `[slots, 4]`: where the text of the slot begins in `accepted`, its number of positions (0: none, and the
-    /// target's choices decide), the position of the text at position 0 of the sequence, and an unused value.
+    /// int32 `[slots, 4]`: where the text of the slot begins in `accepted`, its number of positions
+    /// (0: none, and the target's choices decide), the position of the text at position 0 of the
+    /// sequence, and an unused value.
     pub places: Slice<'a>,
 }
 
@@ -53,7 +56,8 @@ pub struct Acceptance<'a> {
     pub moves: Moves<'a>,
     /// The draft's extend, `batch · most` causal rows.
     pub rows: PassRows<'a>,
-    /// For each of these rows, the row of the target whose features it reads, int32 `[batch · most]`.
+    /// For each of these rows, the row of the target whose features it reads, int32
+    /// `[batch · most]`.
     pub row_source: Slice<'a>,
     /// The last row of each request, int32 `[batch]`.
     pub last_row: Slice<'a>,
@@ -61,8 +65,9 @@ pub struct Acceptance<'a> {
     pub group_prefix: Option<Slice<'a>>,
     /// Rows of each request that are not padding, int32 `[batch]`.
     pub group_rows: Option<Slice<'a>>,
-    /// The nodes of the target's first pass, if it ran in two. The rows of the second pass, for the nodes at which the
-    /// walks ended, are then at the indices of their requests, followed by the rows of the first pass in list order.
+    /// The nodes of the target's first pass, if it ran in two. The rows of the second pass, for the
+    /// nodes at which the walks ended, are then at the indices of their requests, followed by the
+    /// rows of the first pass in list order.
     pub ahead: Option<InnerNodes<'a>>,
 }
 
@@ -77,8 +82,8 @@ pub struct AcceptWalk<'a> {
     pub stand: WalkState<'a>,
     /// The nodes whose choices were computed before the walks, if any.
     pub ahead: Option<InnerNodes<'a>>,
-    /// int32 `[2]`; the first is 0 when a round begins. After a step, element `step` mod 2 is 0 if no walk needs a
-    /// choice, so that the choices need not be computed.
+    /// int32 `[2]`; the first is 0 when a round begins. After a step, element `step` mod 2 is 0 if
+    /// no walk needs a choice, so that the choices need not be computed.
     pub needed: Slice<'a>,
 }
 
@@ -137,8 +142,8 @@ impl AcceptInputs<'_> {
         seed.check(sequences.slots * 8)
     }
 
-    /// The first arguments of both kernels: choices, trees and slots, then seeds, sizes, the simulated length and
-    /// played texts.
+    /// The first arguments of both kernels: choices, trees and slots, then seeds, sizes, the
+    /// simulated length and played texts.
     fn arguments(self, sequences: Sequences<'_>) -> Vec<Arg> {
         let Self { most, batch_slot, chosen, tree, simulate, seed, played, .. } = self;
         let mut arguments = vec![address(chosen)];
@@ -180,9 +185,10 @@ impl AcceptWalk<'_> {
 }
 
 impl Kernels {
-    /// Stores the choices after the current nodes of the walks, and advances to the next nodes without a known choice.
-    /// Step 0 goes to the first ones; the only choices known then are those computed in advance. A walk stays at the
-    /// end of its path. Steps run in order, `most` of them after the first. Slots of the batch are trusted to exist.
+    /// Stores the choices after the current nodes of the walks, and advances to the next nodes
+    /// without a known choice. Step 0 goes to the first ones; the only choices known then are those
+    /// computed in advance. A walk stays at the end of its path. Steps run in order, `most` of them
+    /// after the first. Slots of the batch are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
@@ -206,7 +212,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(ways.batch, THREADS as u32), &arguments) }
     }
 
-    /// Accepts, advances the sequences, and lays out the draft's extend. Slots of the batch are trusted to exist.
+    /// Accepts, advances the sequences, and lays out the draft's extend. Slots of the batch are
+    /// trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
@@ -281,7 +288,8 @@ impl Kernels {
             address(moves.to),
             int(most),
         ];
-        // SAFETY: lengths are checked above; the moves are of rows that `accept` took from the page table.
+        // SAFETY: lengths are checked above; the moves are of rows that `accept` took from the page
+        // table.
         unsafe { self.device.launch(&kernel, grid([planes, batch, 1], 128, 0), &arguments) }
     }
 }

@@ -53,8 +53,8 @@ pub struct Attention<'a> {
     pub own_stride: usize,
     /// Number of rows.
     pub rows: usize,
-    /// Length of the runs of rows, from the first on, that usually have one slot. Keys that several of them see can be
-    /// read once for all. Affects the speed only, not the results.
+    /// Length of the runs of rows, from the first on, that usually have one slot. Keys that several
+    /// of them see can be read once for all. Affects the speed only, not the results.
     pub together: usize,
     /// Query heads.
     pub heads: usize,
@@ -66,7 +66,8 @@ pub struct Attention<'a> {
     pub partial: Slice<'a>,
     /// int32 `[rows, heads]`, zero before and after.
     pub counters: Slice<'a>,
-    /// Maximum number of splits of a long list of keys, at most 512. The result's bits depend on it.
+    /// Maximum number of splits of a long list of keys, at most 512. The result's bits depend on
+    /// it.
     pub max_splits: usize,
     /// `[heads]`: one more score in the softmax of each query head, without a value.
     pub sinks: Option<Slice<'a>>,
@@ -152,8 +153,8 @@ impl Kernels {
         check_ints(attention.counters, rows * heads)?;
         attention.partial.check(Self::attention_workspace(rows, heads, head_dim, max_splits))?;
         let group = heads / kv_heads;
-        // Groups without a fitting kernel run in parts of the size that leaves the fewest heads idle. A block takes as
-        // many rows as registers can hold sums for.
+        // Groups without a fitting kernel run in parts of the size that leaves the fewest heads
+        // idle. A block takes as many rows as registers can hold sums for.
         let (part, alone, several, block_rows) = match group {
             1 => (1, "attention_rows_1", "attention_rows_1_of_4", 4),
             2 => (2, "attention_rows_2", "attention_rows_2_of_4", 4),
@@ -199,8 +200,8 @@ impl Kernels {
         arguments.extend(attention.fp8.map(|scales| Arg::Float(scales.values)));
         arguments.extend(attention.sink_arguments());
         let blocks = [parts, blocks, max_splits];
-        // SAFETY: lengths are checked above; cache rows from the page table and the layout kernels are within the
-        // cache.
+        // SAFETY: lengths are checked above; cache rows from the page table and the layout kernels
+        // are within the cache.
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! - `cuda/attention_few.cu`: few (row, head) pairs; also applies the rotation.
 //! - `cuda/attention_wide.cu`: many pairs, with warp-group products on Hopper.
-//! - `cuda/attention_tiles.cu`: many pairs, with warp products on other architectures and for other head sizes.
-//! - `cuda/attention_alone.cu`: small blocks, when there are more groups than blocks that run at once.
+//! - `cuda/attention_tiles.cu`: many pairs, with warp products on other architectures and for other
+//!   head sizes.
+//! - `cuda/attention_alone.cu`: small blocks, when there are more groups than blocks that run at
+//!   once.
 //!
-//! Splits of attention form a cluster of blocks, which merge through distributed shared memory. On architectures
-//! without clusters, the last block merges the records that the others have left in device memory.
+//! Splits of attention form a cluster of blocks, which merge through distributed shared memory. On
+//! architectures without clusters, the last block merges the records that the others have left in
+//! device memory.
 
 use super::{
     Attention, HEAD_DIMS, Kernels, OwnRows, Rotation, address, attention::cache_arguments, check_ints, grid, int,
@@ -34,7 +37,8 @@ const TWO_TEAMS_HEAD_DIM: usize = 64;
 
 /// Largest head size that fits the registers of `few.cuh`.
 const MOST_OF_FEW: usize = 128;
-/// Largest head size with which half of the registers are left to other blocks, which pays with few blocks.
+/// Largest head size with which half of the registers are left to other blocks, which pays with few
+/// blocks.
 const MOST_IN_HALF: usize = 64;
 /// Maximum number of splits that are merged through device memory, without clusters.
 const MOST_SPLITS: usize = 32;
@@ -55,23 +59,26 @@ pub enum Groups<'a> {
     },
 }
 
-/// What rows in groups see, and which part of it their pass writes: the rest may be read before the wait.
+/// What rows in groups see, and which part of it their pass writes: the rest may be read before the
+/// wait.
 #[derive(Clone, Copy, Debug)]
 pub enum Sees<'a> {
-    /// Positions alone. The rows of a group are consecutive positions in ascending order, each the last that its row
-    /// sees: the pass writes these, and all positions before a group's first are older.
+    /// Positions alone. The rows of a group are consecutive positions in ascending order, each the
+    /// last that its row sees: the pass writes these, and all positions before a group's first are
+    /// older.
     Positions,
     /// Positions that are all older than the pass, and own rows that the pass writes.
     Own(OwnRows<'a>),
 }
 
-/// The kernel that precedes an attention in the pass, which determines what may be read before it has ended.
+/// The kernel that precedes an attention in the pass, which determines what may be read before it
+/// has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
     /// Kernels that lay out the pass: nothing may be read early.
     Layout,
-    /// Attention over another layer, of the same rows: everything that describes what rows see may be read early, and
-    /// the keys and values that are older than the pass.
+    /// Attention over another layer, of the same rows: everything that describes what rows see may
+    /// be read early, and the keys and values that are older than the pass.
     Layer,
 }
 
@@ -94,11 +101,13 @@ struct Choice {
     /// (row, head) pairs of a block.
     pairs: usize,
     threads: u32,
-    /// Whether it releases the next kernel only after its own wait, so that a separate rotation kernel need not.
+    /// Whether it releases the next kernel only after its own wait, so that a separate rotation
+    /// kernel need not.
     releases_late: bool,
     /// Bytes of dynamic shared memory.
     shared: usize,
-    /// Blocks that run on a multiprocessor at the same time, which limits the useful number of splits; 0 for no splits.
+    /// Blocks that run on a multiprocessor at the same time, which limits the useful number of
+    /// splits; 0 for no splits.
     resident: usize,
 }
 
@@ -125,14 +134,16 @@ impl Groups<'_> {
 
 impl Kernels {
     /// [`rotate_and_write`](Self::rotate_and_write) followed by attention as in
-    /// [`attention_rows`](Self::attention_rows), on tensor cores, for rows in groups. For small groups one kernel does
-    /// both, and the rotated queries are not written. The number of splits is chosen here to keep the device busy: at
-    /// most that of the operands, and if splits go through memory, at most as many as the workspace holds. The rows'
-    /// own lists are not read: `sees` replaces them.
+    /// [`attention_rows`](Self::attention_rows), on tensor cores, for rows in groups. For small
+    /// groups one kernel does both, and the rotated queries are not written. The number of splits
+    /// is chosen here to keep the device busy: at most that of the operands, and if splits go
+    /// through memory, at most as many as the workspace holds. The rows' own lists are not read:
+    /// `sees` replaces them.
     ///
     /// # Errors
-    /// When a buffer is too short, the element type is float, the head size is not one of [`HEAD_DIMS`], the operands of
-    /// rotation and attention are not of one layer, or the device fails.
+    /// When a buffer is too short, the element type is float, the head size is not one of
+    /// [`HEAD_DIMS`], the operands of rotation and attention are not of one layer, or the device
+    /// fails.
     pub fn rotate_and_attend(
         &self,
         rotation: Rotation<'_>,
@@ -237,8 +248,8 @@ impl Kernels {
             arguments.extend(self.rotation_arguments(rotation)?);
             arguments.push(Arg::Int((ahead == Ahead::Layer).into()));
         }
-        // SAFETY: lengths are checked above; cache rows come from the page table and the layout kernels, which stay within,
-        // as do the first rows of groups.
+        // SAFETY: lengths are checked above; cache rows come from the page table and the layout
+        // kernels, which stay within, as do the first rows of groups.
         unsafe {
             let geometry =
                 grid([splits, parts, count], choice.threads, choice.shared).in_clusters(splits.min(most_cluster));
@@ -248,7 +259,8 @@ impl Kernels {
 }
 
 impl Kernels {
-    /// Checks that a window leaves out none of a row's own rows: masks do not say which of them are last.
+    /// Checks that a window leaves out none of a row's own rows: masks do not say which of them are
+    /// last.
     fn check_window(attention: &Attention<'_>, sees: Sees<'_>) -> Result<(), DeviceError> {
         let (Some(window), Sees::Own(own)) = (attention.window, sees) else { return Ok(()) };
         if own.own_stride > window {
@@ -260,8 +272,8 @@ impl Kernels {
         check_ints(attention.row_own_count, attention.rows)
     }
 
-    /// Number of splits for each of this many pieces of work, at most `most`: as many as run at once, since more would
-    /// make a second wave, and each has to be merged.
+    /// Number of splits for each of this many pieces of work, at most `most`: as many as run at
+    /// once, since more would make a second wave, and each has to be merged.
     fn splits(&self, pieces: usize, resident: usize, most: usize) -> Result<usize, DeviceError> {
         let Properties { multiprocessors, most_cluster, .. } = *self.device.properties();
         if most_cluster == 1 {
@@ -277,8 +289,9 @@ impl Kernels {
     }
 }
 
-/// The kernel for `together` groups of this many pairs: the widest that the pairs fill, or a narrower one if the blocks
-/// would leave multiprocessors idle; keys are then read several times, from the L2 cache.
+/// The kernel for `together` groups of this many pairs: the widest that the pairs fill, or a
+/// narrower one if the blocks would leave multiprocessors idle; keys are then read several times,
+/// from the L2 cache.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize, variant: Variant) -> Choice {
     let Variant { wide, fp8 } = variant;
     // Each warp's sums of 8 pairs, and with splits a record per pair.
@@ -326,14 +339,15 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
     match head_dim <= MOST_OF_FEW {
         true if pairs <= 8 && fits(8) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 8, 1),
         true if pairs <= 16 && fits(16) => {
-            // In clusters of 8, at most as many blocks as multiprocessors: one request. With small heads that selects
-            // the variant that runs next to other blocks, with large heads the other one.
+            // In clusters of 8, at most as many blocks as multiprocessors: one request. With small
+            // heads that selects the variant that runs next to other blocks, with large heads the
+            // other one.
             let few_blocks = 16 * together <= multiprocessors;
             let beside = few_blocks == (head_dim <= MOST_IN_HALF);
             few(FEW_FILE, if beside { "rotate_and_attend_16_beside" } else { "rotate_and_attend_16" }, true, 16, 8, 1)
         }
-        // A block of two teams leaves no room for blocks of the preceding rotation, which costs time with a single
-        // request: in clusters of 8, at most as many blocks as multiprocessors.
+        // A block of two teams leaves no room for blocks of the preceding rotation, which costs
+        // time with a single request: in clusters of 8, at most as many blocks as multiprocessors.
         _ if wide
             && pairs > 16
             && head_dim == TWO_TEAMS_HEAD_DIM
@@ -341,10 +355,11 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         {
             by_two
         }
-        // More groups than multiprocessors: as many blocks as run at once, with warp groups if available, which have
-        // more bytes in flight.
+        // More groups than multiprocessors: as many blocks as run at once, with warp groups if
+        // available, which have more bytes in flight.
         _ if wide && (pairs > 16 || fits_beside(by_group.pairs, by_group.resident)) => by_group,
-        // Or smaller blocks: independent ones, with more L1 cache for data in flight, or with separate tiles.
+        // Or smaller blocks: independent ones, with more L1 cache for data in flight, or with
+        // separate tiles.
         true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", false, 8, 3, 0),
         true if pairs <= 16 => tiles("attention_tiles_16", 16, 2, 4),
         true if fits(16) => few(FEW_FILE, "attention_few_16", false, 16, 8, 1),

@@ -1,4 +1,5 @@
-//! Drafting with a block head: the rows of its block, and the tree that grows from their rankings: `cuda/block.cu`.
+//! Drafting with a block head: the rows of its block, and the tree that grows from their rankings:
+//! `cuda/block.cu`.
 
 use super::{
     Kernels, Logits, MOST_TOPK, OwnRows, PassRows, Proposals, Sequences, TreeNodes, VerifyRows, address, check_ints,
@@ -47,7 +48,8 @@ pub struct BlockLayout<'a> {
     pub scratch_base: usize,
     /// int32 `[batch]`.
     pub batch_slot: Slice<'a>,
-    /// Positions and tokens of the first rows, int32 `[batch]` each, if they are not the slots' lengths and last tokens.
+    /// Positions and tokens of the first rows, int32 `[batch]` each, if they are not the slots'
+    /// lengths and last tokens.
     pub places: Option<[Slice<'a>; 2]>,
     /// Output: what rows with a window see of the older positions; needed for a view with one.
     pub pages: Option<ViewPages<'a>>,
@@ -81,7 +83,8 @@ pub struct LevelRows<'a> {
     pub token: Slice<'a>,
     /// The row, among those of the level before, of the node's parent.
     pub source: Slice<'a>,
-    /// The row of the block's logits from which the node's children are ranked: `request · steps + depth`.
+    /// The row of the block's logits from which the node's children are ranked:
+    /// `request · steps + depth`.
     pub base: Slice<'a>,
 }
 
@@ -123,8 +126,8 @@ pub enum RankedLevels<'a> {
 }
 
 impl BlockView {
-    /// Maximum number of own rows of a row: the block's, and with a window those older positions that not all rows see,
-    /// or that share a page with such.
+    /// Maximum number of own rows of a row: the block's, and with a window those older positions
+    /// that not all rows see, or that share a page with such.
     pub fn own_stride(&self, rows: usize, page_size: usize) -> usize {
         match self.window {
             None => rows,
@@ -138,8 +141,8 @@ impl BlockView {
     }
 }
 
-/// Maximum number of nodes at a depth that can have children in a tree: a node that stays has all its ancestors with
-/// it.
+/// Maximum number of nodes at a depth that can have children in a tree: a node that stays has all
+/// its ancestors with it.
 pub fn most_parents(depth: usize, topk: usize, nodes: usize) -> usize {
     let all = topk.checked_pow(u32::try_from(depth).unwrap_or(u32::MAX)).unwrap_or(usize::MAX);
     if depth == 0 { 1 } else { all.min(nodes.saturating_sub(depth)).max(1) }
@@ -152,8 +155,8 @@ impl LevelRows<'_> {
 }
 
 impl Kernels {
-    /// Lays out the rows of a block after each root, `batch · rows` of them. Slots of the batch, and given positions, are
-    /// trusted to exist.
+    /// Lays out the rows of a block after each root, `batch · rows` of them. Slots of the batch,
+    /// and given positions, are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the block is too large, or the device fails.
@@ -212,7 +215,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid([batch, 1, 1], MOST_BLOCK_ROWS as u32, 0), &arguments) }
     }
 
-    /// Adds levels to the trees of a batch, and with the last one lays out the verify pass, of `batch · nodes` rows.
+    /// Adds levels to the trees of a batch, and with the last one lays out the verify pass, of
+    /// `batch · nodes` rows.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
@@ -267,7 +271,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid([batch, 1, 1], 256, shared), &arguments) }
     }
 
-    /// Adds row `source[r]` of `base`, float rows of the same width without space between them, to row r of logits.
+    /// Adds row `source[r]` of `base`, float rows of the same width without space between them, to
+    /// row r of logits.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -279,7 +284,8 @@ impl Kernels {
         let kernel = self.device.kernel(FILE, &[], "add_base")?;
         let arguments = [address(at), int(stride), address(base), address(source), int(vocabulary)];
         let geometry = grid([vocabulary.div_ceil(BASE_PIECE), rows, 1], 256, 0);
-        // SAFETY: lengths are checked above; rows of `source` come from the caller's layout kernels and are within bounds.
+        // SAFETY: lengths are checked above; rows of `source` come from the caller's layout kernels
+        // and are within bounds.
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 }

@@ -104,12 +104,13 @@ impl Kernels {
             int(head_dim),
         ];
         let blocks = [(layers * 2 * kv_heads).div_ceil(4), rows, 1];
-        // SAFETY: lengths are checked above; cache rows are the caller's layout kernels', which stay within the cache.
+        // SAFETY: lengths are checked above; cache rows are the caller's layout kernels', which
+        // stay within the cache.
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
 
-    /// The inputs of a Markov head's cell, `[rows, inputs]`. The hidden row of row r is row `base[r]`, of `width`
-    /// elements.
+    /// The inputs of a Markov head's cell, `[rows, inputs]`. The hidden row of row r is row
+    /// `base[r]`, of `width` elements.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -149,8 +150,8 @@ impl Kernels {
             int(rank),
             int(width),
         ];
-        // SAFETY: lengths are checked above; the kernel clamps tokens to the vocabulary; rows of `base` and of the states come
-        // from the caller's layout kernels and are within bounds.
+        // SAFETY: lengths are checked above; the kernel clamps tokens to the vocabulary; rows of
+        // `base` and of the states come from the caller's layout kernels and are within bounds.
         unsafe { self.device.launch(&kernel, grid([rows, 1, 1], 256, 0), &arguments) }
     }
 
@@ -177,8 +178,9 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid([rank.div_ceil(256), rows, 1], 256, 0), &arguments) }
     }
 
-    /// The latent vectors of a recurrent Markov head and its states after rows, both `[rows, rank]`, from the output of its
-    /// cell, `[rows, 3 · rank]`, and the states before (zeros if there are none).
+    /// The latent vectors of a recurrent Markov head and its states after rows, both
+    /// `[rows, rank]`, from the output of its cell, `[rows, 3 · rank]`, and the states before
+    /// (zeros if there are none).
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -197,7 +199,8 @@ impl Kernels {
         let (states, source) = self.check_states(before, rank, rows)?;
         let kernel = self.kernel(FILE, "markov_cell")?;
         let arguments = [address(latent), address(state), address(joint), address(states), address(source), int(rank)];
-        // SAFETY: lengths are checked above; rows of the states come from the caller's layout kernels and are within bounds.
+        // SAFETY: lengths are checked above; rows of the states come from the caller's layout
+        // kernels and are within bounds.
         unsafe { self.device.launch(&kernel, grid([rank.div_ceil(256), rows, 1], 256, 0), &arguments) }
     }
 

@@ -1,7 +1,8 @@
 //! Gated delta nets: `cuda/delta.cu`.
 //!
-//! States belong to places: slots and snapshots. The rows of a pass are projected by a linear layer, whose output is kept until
-//! the accepted path is committed: a state is read once to verify a tree, and read and written once to commit.
+//! States belong to places: slots and snapshots. The rows of a pass are projected by a linear
+//! layer, whose output is kept until the accepted path is committed: a state is read once to verify
+//! a tree, and read and written once to commit.
 
 use super::{Groups, Kernels, Rows, address, check_ints, grid, int};
 use crate::{
@@ -49,8 +50,8 @@ pub struct DeltaWeights<'a> {
     pub offsets: Slice<'a>,
 }
 
-/// What a layer's projections yield for the rows of a pass, or those of several layers, each `layer` elements after the one
-/// before.
+/// What a layer's projections yield for the rows of a pass, or those of several layers, each
+/// `layer` elements after the one before.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaInputs<'a> {
     /// Queries, keys and values before the convolution: the first channels of each row.
@@ -72,7 +73,8 @@ pub struct DeltaSteps<'a> {
     pub at: Slice<'a>,
     /// As many as [`stride_of`](Self::stride_of) the trees.
     pub stride: usize,
-    /// The node before each node, int32 `[requests, nodes]`; −1 for roots and for nodes that do not exist.
+    /// The node before each node, int32 `[requests, nodes]`; −1 for roots and for nodes that do not
+    /// exist.
     pub parent: Slice<'a>,
     /// Nodes of a request.
     pub nodes: usize,
@@ -85,7 +87,8 @@ pub struct DeltaSteps<'a> {
 pub enum DeltaOrder<'a> {
     /// Each row follows the one before it in its group.
     Chain {
-        /// Whether they continue their sequences, so that the states become those after the last rows.
+        /// Whether they continue their sequences, so that the states become those after the last
+        /// rows.
         writes: bool,
     },
     /// Each group is a tree.
@@ -127,7 +130,8 @@ pub struct DeltaPaths<'a> {
 }
 
 impl DeltaSteps<'_> {
-    /// Number of integers for the steps over a tree of this many nodes, at most `depth` below its root.
+    /// Number of integers for the steps over a tree of this many nodes, at most `depth` below its
+    /// root.
     pub fn stride_of(nodes: usize, depth: usize) -> usize {
         1 + nodes * (depth + 1)
     }
@@ -178,7 +182,8 @@ fn options(element: Element, sizes: &DeltaSizes) -> Vec<String> {
 impl Kernels {
     /// Levels at which states are kept in shared memory while the rows of trees of this depth run.
     pub fn delta_levels(&self, sizes: &DeltaSizes, depth: usize) -> usize {
-        // The inputs of the rows take up to 40 KiB. With more levels fewer blocks would run on a multiprocessor.
+        // The inputs of the rows take up to 40 KiB. With more levels fewer blocks would run on a
+        // multiprocessor.
         let room = self.device.properties().shared_bytes.saturating_sub(48 << 10);
         (room / level_bytes(sizes)).min(depth).min(USEFUL_LEVELS)
     }
@@ -196,11 +201,13 @@ impl Kernels {
         check_ints(parent, batch * nodes)?;
         let arguments = [address(at), int(stride), address(parent), int(nodes), int(levels)];
         let kernel = self.delta_kernel(sizes, "delta_steps")?;
-        // SAFETY: lengths are checked above; parents are the caller's trees, in which they come before their nodes.
+        // SAFETY: lengths are checked above; parents are the caller's trees, in which they come
+        // before their nodes.
         unsafe { self.device.launch(&kernel, grid([batch, 1, 1], 32, 0), &arguments) }
     }
 
-    /// Runs the rows of a layer from the states of their slots; `out` is `[rows, value heads · value dim]`.
+    /// Runs the rows of a layer from the states of their slots; `out` is
+    /// `[rows, value heads · value dim]`.
     ///
     /// # Errors
     /// When a buffer is too short, there are no kernels for the sizes, or the device fails.
@@ -246,13 +253,13 @@ impl Kernels {
         let arguments = [&[address(out)][..], &shared, &own].concat();
         let kept = steps.map_or(0, |steps| steps.levels * level_bytes(&sizes));
         let kernel = self.delta_kernel(&sizes, "delta_rows")?;
-        // SAFETY: lengths are checked above; slots, groups and parents come from the caller's layout kernels and are within
-        // bounds.
+        // SAFETY: lengths are checked above; slots, groups and parents come from the caller's
+        // layout kernels and are within bounds.
         unsafe { self.device.launch(&kernel, heads(&sizes, count, 1, kept), &arguments) }
     }
 
-    /// Norms and gates the outputs of a layer in place: `rms(out) · norm · silu(gate)` for each value head. Gates are the
-    /// first `value heads · value dim` elements of rows.
+    /// Norms and gates the outputs of a layer in place: `rms(out) · norm · silu(gate)` for each
+    /// value head. Gates are the first `value heads · value dim` elements of rows.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -281,8 +288,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid([sizes.value_heads.div_ceil(4), rows, 1], THREADS, 0), &arguments) }
     }
 
-    /// Commits the accepted paths of trees in all layers: states become those after the last node. `inputs` are those of
-    /// all layers, as [`delta_rows`](Self::delta_rows) read them.
+    /// Commits the accepted paths of trees in all layers: states become those after the last node.
+    /// `inputs` are those of all layers, as [`delta_rows`](Self::delta_rows) read them.
     ///
     /// # Errors
     /// As there.
@@ -303,8 +310,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, heads(sizes, batch, states.layers, 0), &arguments) }
     }
 
-    /// Makes the last rows of the accepted paths the last rows of their sequences, in all layers. After everything that
-    /// reads the ones before.
+    /// Makes the last rows of the accepted paths the last rows of their sequences, in all layers.
+    /// After everything that reads the ones before.
     ///
     /// # Errors
     /// As [`delta_rows`](Self::delta_rows).

@@ -20,7 +20,8 @@ const UNSCALED_PIECE: usize = 512;
 /// Elements per block of `few_to_stream`, the smallest piece with a separate sum of squares.
 const LEAST_PIECE: usize = 16;
 
-/// Row width from which it pays to leave the scale to the next layer; measured with 2,048 and 4,096.
+/// Row width from which it pays to leave the scale to the next layer; measured with 2,048 and
+/// 4,096.
 const LEAST_UNSCALED: usize = 2048;
 
 /// Omitted rows.
@@ -81,7 +82,8 @@ pub struct JoinNormed<'a> {
     pub stream: Rows<'a>,
     /// Whether it receives them normed.
     pub stream_is_normed: bool,
-    /// Positions of the rows, int32 `[rows]`, if the embedding of the row at position 0 is zero (MiMo's MTP layer).
+    /// Positions of the rows, int32 `[rows]`, if the embedding of the row at position 0 is zero
+    /// (MiMo's MTP layer).
     pub zero_first: Option<Slice<'a>>,
     /// Rows.
     pub rows: usize,
@@ -96,7 +98,8 @@ pub struct JoinNormed<'a> {
 pub struct Rotation<'a> {
     /// `[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values.
     pub qkv: Slice<'a>,
-    /// The source if a linear layer has left `qkv` in parts: then only queries are written to `qkv`.
+    /// The source if a linear layer has left `qkv` in parts: then only queries are written to
+    /// `qkv`.
     pub parts: Option<Parts<'a>>,
     /// float2 `[positions, head_dim / 2]`: cosine and sine.
     pub table: Slice<'a>,
@@ -164,14 +167,15 @@ impl Kernels {
         let own = [address(source.unwrap_or(Slice::NONE)), int(width), Arg::Float(epsilon)];
         let arguments = [&shared[..], &own].concat();
         let threads = self.norm_threads(width);
-        // SAFETY: lengths are checked above; rows of `source` come from the caller's layout kernels and are within
-        // bounds.
+        // SAFETY: lengths are checked above; rows of `source` come from the caller's layout kernels
+        // and are within bounds.
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
     }
 
-    /// Whether these rows are better left unscaled by [`rms_norm_unscaled`](Self::rms_norm_unscaled), for a layer
-    /// computed by [`wide`](Self::wide) (`by_wide`) or another kernel: with fewer rows the norm takes no longer, and
-    /// more keep the device busy. Values without the scale may exceed the range of float16.
+    /// Whether these rows are better left unscaled by
+    /// [`rms_norm_unscaled`](Self::rms_norm_unscaled), for a layer computed by [`wide`](Self::wide)
+    /// (`by_wide`) or another kernel: with fewer rows the norm takes no longer, and more keep the
+    /// device busy. Values without the scale may exceed the range of float16.
     pub fn suits_unscaled(&self, rows: usize, width: usize, by_wide: bool) -> bool {
         let most = if by_wide { linear_wide::MOST_ROWS } else { MOST_ROWS_TO_SCALE };
         self.element == Element::BF16 && self.is_wide(width, LEAST_UNSCALED) && (5..=most).contains(&rows)
@@ -182,8 +186,9 @@ impl Kernels {
         rows.min(linear_wide::MOST_ROWS) * squares_stride(width.div_ceil(LEAST_PIECE)) * 4
     }
 
-    /// Residual and RMS norm of up to 128 consecutive rows, without the scale: the next linear layer computes that from
-    /// `squares`. The output is not bounded like normed rows, so not for float16.
+    /// Residual and RMS norm of up to 128 consecutive rows, without the scale: the next linear
+    /// layer computes that from `squares`. The output is not bounded like normed rows, so not for
+    /// float16.
     ///
     /// # Errors
     /// When a buffer is too short, there are more rows, `source` is given, or the device fails.
@@ -244,18 +249,19 @@ impl Kernels {
             Arg::Float(epsilon),
         ];
         let threads = self.norm_threads(width);
-        // SAFETY: lengths are checked above; the kernel clamps tokens to the vocabulary; rows of `source` are the caller's
-        // layout kernels', which stay within.
+        // SAFETY: lengths are checked above; the kernel clamps tokens to the vocabulary; rows of
+        // `source` are the caller's layout kernels', which stay within.
         unsafe { self.device.launch(&kernel, grid([rows, 2, 1], threads, 0), &arguments) }
     }
 
-    /// One thread per vector of a row, in whole warps, at most as many as leave enough registers for each.
+    /// One thread per vector of a row, in whole warps, at most as many as leave enough registers
+    /// for each.
     fn norm_threads(&self, width: usize) -> u32 {
         (width / self.vector()).next_multiple_of(32).clamp(32, 512) as u32
     }
 
-    /// Checks the operands of a norm. Returns the first arguments of its kernels, and the number of parts of the addend
-    /// (0: it is whole).
+    /// Checks the operands of a norm. Returns the first arguments of its kernels, and the number of
+    /// parts of the addend (0: it is whole).
     pub(super) fn norm_arguments(&self, norm: RmsNorm<'_>) -> Result<([Arg; 11], usize), DeviceError> {
         let RmsNorm { out, stream, add, weight, keep, source, rows, width, .. } = norm;
         self.check_rows(out, rows, width)?;
@@ -332,8 +338,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(rows, block(width / 4)), &arguments) }
     }
 
-    /// `out[target[r]] = from[source[r]]`; without `source` or `target`, row r itself. A negative source leaves the row
-    /// unchanged.
+    /// `out[target[r]] = from[source[r]]`; without `source` or `target`, row r itself. A negative
+    /// source leaves the row unchanged.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -362,7 +368,8 @@ impl Kernels {
             int(width),
         ];
         let pieces = (width / self.vector()).div_ceil(256);
-        // SAFETY: lengths are checked above; the maps come from the caller's layout kernels and are within bounds.
+        // SAFETY: lengths are checked above; the maps come from the caller's layout kernels and are
+        // within bounds.
         unsafe { self.device.launch(&kernel, grid([rows, pieces, 1], 256, 0), &arguments) }
     }
 
@@ -474,13 +481,13 @@ impl Kernels {
         ];
         arguments.extend(cache_arguments(fp8));
         let blocks = [(heads + 2 * kv_heads).div_ceil(4 * heads_a_warp), rows, 1];
-        // SAFETY: lengths are checked in `rotation_arguments`; cache rows are the caller's layout kernels', which stay within
-        // the cache.
+        // SAFETY: lengths are checked in `rotation_arguments`; cache rows are the caller's layout
+        // kernels', which stay within the cache.
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
 
-    /// The arguments of a kernel that rotates, between those for rows and cache: parts and their number, table and its
-    /// rows, positions, cache rows, norms and their epsilon.
+    /// The arguments of a kernel that rotates, between those for rows and cache: parts and their
+    /// number, table and its rows, positions, cache rows, norms and their epsilon.
     ///
     /// # Errors
     /// When a buffer is too short.
@@ -512,7 +519,8 @@ impl Kernels {
         ])
     }
 
-    /// Fills a buffer with values uniformly distributed in ±`bound`: weights of a shape without a checkpoint.
+    /// Fills a buffer with values uniformly distributed in ±`bound`: weights of a shape without a
+    /// checkpoint.
     ///
     /// # Errors
     /// When the device fails.

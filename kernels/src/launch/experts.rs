@@ -1,12 +1,13 @@
 //! Mixtures of experts: `cuda/route.cu`, `cuda/experts.cu` and `cuda/experts_float.cu`.
 //!
-//! Work is organised in pairs of a row and one of its experts. The router's blocks share a row's experts, and the last block
-//! chooses. Pairs are then grouped into tiles of one expert each. Only device memory holds the number of tiles, so grids are as
-//! large as the number of rows may require, and blocks without a tile exit.
+//! Work is organised in pairs of a row and one of its experts. The router's blocks share a row's
+//! experts, and the last block chooses. Pairs are then grouped into tiles of one expert each. Only
+//! device memory holds the number of tiles, so grids are as large as the number of rows may
+//! require, and blocks without a tile exit.
 //!
-//! A row's experts are summed in ascending order of expert, never in order of completion, and a product's summation order does
-//! not depend on its tile. Batch-invariant mode uses the kernels for few rows at every size. Shared experts are further experts
-//! of weight 1.
+//! A row's experts are summed in ascending order of expert, never in order of completion, and a
+//! product's summation order does not depend on its tile. Batch-invariant mode uses the kernels for
+//! few rows at every size. Shared experts are further experts of weight 1.
 
 use super::{
     Added, Kernels, Parts, QuantiseRows, QuantiseTo, RowForm, RowScales, Rows, WeightScales, Weights, address,
@@ -75,7 +76,8 @@ pub enum ExpertKernels {
     Float,
     /// Tiles of this many pairs (8, 16 or 32), of which each expert's output is added up in float.
     Few(usize),
-    /// Tiles of this many pairs (64 or 128), of which each expert's output is rounded to the element type.
+    /// Tiles of this many pairs (64 or 128), of which each expert's output is rounded to the
+    /// element type.
     Many(usize),
 }
 
@@ -94,7 +96,8 @@ pub struct ExpertsWork<'a> {
     pub tiles: Slice<'a>,
     /// `[pairs, intermediate]`.
     pub gated: Slice<'a>,
-    /// What experts yield: float `[chosen, rows, hidden]`, weighted; or `[pairs, hidden]`, yet to be.
+    /// What experts yield: float `[chosen, rows, hidden]`, weighted; or `[pairs, hidden]`, yet to
+    /// be.
     pub outputs: Slice<'a>,
 }
 
@@ -112,9 +115,11 @@ pub struct ExpertsWeights<'a> {
     pub gate_up: Slice<'a>,
     /// `[experts, hidden, intermediate]`.
     pub down: Slice<'a>,
-    /// Those of `gate_up` and of `down`, as of matrices with the rows of all experts, if these are in FP8.
+    /// Those of `gate_up` and of `down`, as of matrices with the rows of all experts, if these are
+    /// in FP8.
     pub scales: Option<[WeightScales<'a>; 2]>,
-    /// Those of each expert as [`mxfp4_scales`](super::mxfp4_scales) has them, if these are in MXFP4.
+    /// Those of each expert as [`mxfp4_scales`](super::mxfp4_scales) has them, if these are in
+    /// MXFP4.
     pub mxfp4_scales: Option<[Slice<'a>; 2]>,
     /// Biases, if the shape has any.
     pub biases: Option<ExpertBiases<'a>>,
@@ -131,8 +136,8 @@ pub struct ExpertBiases<'a> {
     pub down: Slice<'a>,
 }
 
-/// Rows of experts in FP8: normed rows as gate and up read them (the router reads them as they are), and joined ones of
-/// each pair as down reads them.
+/// Rows of experts in FP8: normed rows as gate and up read them (the router reads them as they
+/// are), and joined ones of each pair as down reads them.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertProducts<'a> {
     /// Receive values of the element type, `[rows, hidden]` and `[pairs, intermediate]`.
@@ -222,7 +227,8 @@ impl ExpertKernels {
         }
     }
 
-    /// Tiles of this many rows, at most: whole ones, and one that is not for each expert that has rows.
+    /// Tiles of this many rows, at most: whole ones, and one that is not for each expert that has
+    /// rows.
     fn most_tiles(self, shape: &ExpertsShape, rows: usize) -> usize {
         let pairs = rows * shape.chosen();
         pairs.min(shape.experts() + pairs / self.tile())
@@ -246,13 +252,14 @@ impl ExpertKernels {
 }
 
 impl Kernels {
-    /// The fastest kernels for the experts of this many rows; with `one_order`, the fastest whose summation order is the same for all
-    /// numbers of rows.
+    /// The fastest kernels for the experts of this many rows; with `one_order`, the fastest whose
+    /// summation order is the same for all numbers of rows.
     pub fn expert_kernels(&self, shape: &ExpertsShape, rows: usize, one_order: bool) -> ExpertKernels {
         if self.element == Element::F32 {
             return ExpertKernels::Float;
         }
-        // Pairs of an expert, on average: measured with `examples/experts_time.rs`, see docs/notes/performance/experts.md.
+        // Pairs of an expert, on average: measured with `examples/experts_time.rs`, see
+        // docs/notes/performance/experts.md.
         let mean = rows.min(MOST_FEW_ROWS) * shape.router.top_k / shape.routed;
         match mean {
             0..=3 => ExpertKernels::Few(8),
@@ -278,11 +285,12 @@ impl Kernels {
         all.fold([0; 7], |most, bytes| std::array::from_fn(|at| most[at].max(bytes[at])))
     }
 
-    /// Routes rows and computes their experts: what is to be added to the residual stream, in `out` or yet in parts.
+    /// Routes rows and computes their experts: what is to be added to the residual stream, in `out`
+    /// or yet in parts.
     ///
     /// # Errors
-    /// When a buffer is too short, there are more rows than these kernels take together, the shape is beyond their limits, or
-    /// the device fails.
+    /// When a buffer is too short, there are more rows than these kernels take together, the shape
+    /// is beyond their limits, or the device fails.
     pub fn experts<'a>(&self, experts: Experts<'a>, out: Rows<'a>) -> Result<Added<'a>, DeviceError> {
         self.route(experts)?;
         self.experts_gated(experts)?;
@@ -366,7 +374,8 @@ impl Kernels {
             address(records),
             address(count),
         ];
-        // SAFETY: lengths are checked above; experts are those that the router has written, all below their number.
+        // SAFETY: lengths are checked above; experts are those that the router has written, all
+        // below their number.
         unsafe { self.device.launch(&kernel, grid([shape.experts(), 1, 1], 256, 0), &arguments) }
     }
 
@@ -387,7 +396,8 @@ impl Kernels {
         self.launch_experts(experts, [work.outputs, weights.down], (x, scales), sizes, false)
     }
 
-    /// The input of a product, quantised if that is of FP8 numbers, with the scales of its rows and their stride.
+    /// The input of a product, quantised if that is of FP8 numbers, with the scales of its rows and
+    /// their stride.
     fn quantised<'a>(
         &self,
         experts: Experts<'a>,
@@ -464,7 +474,8 @@ impl Kernels {
                     (16 | 128, _) | (64, Weights::Fp8 | Weights::Mxfp4) => 3,
                     _ => 4,
                 };
-                // Of a stage: 128 rows of weights, in MXFP4 their scales, and rows of x of as many inputs.
+                // Of a stage: 128 rows of weights, in MXFP4 their scales, and rows of x of as many
+                // inputs.
                 let row = if shape.weights == Weights::Mxfp4 { 64 + 4 } else { 128 };
                 let shared = stages * (128 * row + tile * shape.weights.piece() * 2);
                 let pieces = outputs.div_ceil(if gated { 64 } else { 128 });
@@ -473,7 +484,8 @@ impl Kernels {
                 (kernel, grid([pieces, most_tiles, 1], 256, shared), arguments)
             }
         };
-        // SAFETY: lengths are checked by `check_experts`; tiles are those that `route` has written for as many pairs.
+        // SAFETY: lengths are checked by `check_experts`; tiles are those that `route` has written
+        // for as many pairs.
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 

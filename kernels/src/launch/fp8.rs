@@ -48,8 +48,8 @@ pub enum RowForm {
 /// The scales of quantised rows.
 #[derive(Clone, Copy, Debug)]
 pub struct RowScales<'a> {
-    /// Float: `[rows]`, or for blocks `[⌈inputs / 128⌉, stride]`, where the stride is the rows rounded up to a multiple
-    /// of 4.
+    /// Float: `[rows]`, or for blocks `[⌈inputs / 128⌉, stride]`, where the stride is the rows
+    /// rounded up to a multiple of 4.
     pub at: Slice<'a>,
     /// Which numbers share a scale.
     pub layout: Fp8Rows,
@@ -113,7 +113,8 @@ impl<'a> WeightScales<'a> {
 }
 
 impl RowScales<'_> {
-    /// Elements from the scales of a block of inputs to those of the next; 0 if a row has one scale.
+    /// Elements from the scales of a block of inputs to those of the next; 0 if a row has one
+    /// scale.
     pub(super) fn stride(self, rows: usize) -> usize {
         if has_blocks(self.layout) { rows.next_multiple_of(4) } else { 0 }
     }

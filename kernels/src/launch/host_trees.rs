@@ -17,15 +17,17 @@ pub struct HostTrees<'a> {
     pub batch_slot: Slice<'a>,
     /// The nodes' tokens, int32 `[batch, nodes]`. The token of the root, node 0, is not used.
     pub token: Slice<'a>,
-    /// The nodes' parents, int32 `[batch, nodes]`. A node whose parent does not come before it does not exist.
+    /// The nodes' parents, int32 `[batch, nodes]`. A node whose parent does not come before it does
+    /// not exist.
     pub parent: Slice<'a>,
-    /// Output: the own rows of the verify pass, listed once per request, as [`Kernels::gather_own`] does.
+    /// Output: the own rows of the verify pass, listed once per request, as [`Kernels::gather_own`]
+    /// does.
     pub own: Option<OwnRows<'a>>,
 }
 
 impl Kernels {
-    /// Writes the trees of a batch, and lays out the verify pass, of `batch · nodes` rows. Slots of the batch are trusted
-    /// to exist, and tokens to be in the vocabulary.
+    /// Writes the trees of a batch, and lays out the verify pass, of `batch · nodes` rows. Slots of
+    /// the batch are trusted to exist, and tokens to be in the vocabulary.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.

@@ -42,8 +42,8 @@ pub struct Picked<'a> {
     pub row: Slice<'a>,
     /// Number of rows.
     pub count: usize,
-    /// The token after each row of the pass if it is known, else −1, int32: rows with a known token are not picked.
-    /// `None`: all are.
+    /// The token after each row of the pass if it is known, else −1, int32: rows with a known token
+    /// are not picked. `None`: all are.
     pub known: Option<Slice<'a>>,
 }
 
@@ -70,8 +70,8 @@ impl ChosenRows<'_> {
 }
 
 impl Kernels {
-    /// Lists the inner nodes of all trees, or the likeliest of them if there are more than the capacity; the path to a
-    /// listed node is listed too. Slots of the batch are trusted to exist.
+    /// Lists the inner nodes of all trees, or the likeliest of them if there are more than the
+    /// capacity; the path to a listed node is listed too. Slots of the batch are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
@@ -97,7 +97,8 @@ impl Kernels {
     /// Lays out a pass over rows that are picked from another one of `rows` rows.
     ///
     /// # Errors
-    /// When a buffer is too short, the two passes have different capacities for a row's own list, or the device fails.
+    /// When a buffer is too short, the two passes have different capacities for a row's own list,
+    /// or the device fails.
     pub fn pick_rows(
         &self,
         to: ChosenRows<'_>,
@@ -125,8 +126,8 @@ impl Kernels {
             arguments.extend(rows.causal());
             arguments.extend([rows.own, sample_position].map(address));
         }
-        // SAFETY: lengths are checked above; that rows are within the pass, and their lists as long as stated, is
-        // guaranteed by the kernels that have written them.
+        // SAFETY: lengths are checked above; that rows are within the pass, and their lists as long
+        // as stated, is guaranteed by the kernels that have written them.
         unsafe { self.device.launch(&kernel, line(count.div_ceil(PICKED_ROWS), PICKED_ROWS as u32 * 32), &arguments) }
     }
 }

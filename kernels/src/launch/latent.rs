@@ -1,7 +1,8 @@
-//! Latent attention, projections: `cuda/latent.cu`, `cuda/latent_heads.cu`, and the products of `cuda/latent_float.cu`.
+//! Latent attention, projections: `cuda/latent.cu`, `cuda/latent_heads.cu`, and the products of
+//! `cuda/latent_float.cu`.
 //!
-//! Latent attention is absorbed (see [`reference::latent`](crate::reference)); prompts may also expand keys and values,
-//! with sums in a different order (`latent_prompt.rs`).
+//! Latent attention is absorbed (see [`reference::latent`](crate::reference)); prompts may also
+//! expand keys and values, with sums in a different order (`latent_prompt.rs`).
 
 use super::{Kernels, Parts, Rows, address, check_ints, elementwise::check_parts, grid, int, latent_attention, line};
 use crate::device::{Arg, DeviceError, Element, Kernel, KernelFile, Slice, Split};
@@ -138,8 +139,8 @@ impl Kernels {
         dims.refused().map_or(Ok(()), |reason| Err(DeviceError::Shape(reason)))
     }
 
-    /// Norms the compressed queries and the latent vectors of rows, rotates their keys, and writes latent vectors and
-    /// keys to the cache.
+    /// Norms the compressed queries and the latent vectors of rows, rotates their keys, and writes
+    /// latent vectors and keys to the cache.
     ///
     /// # Errors
     /// When a buffer is too short, no kernel supports the sizes, or the device fails.
@@ -179,11 +180,13 @@ impl Kernels {
             int(dims.rotated),
             int(dims.interleaved.into()),
         ];
-        // SAFETY: lengths are checked above; cache rows come from the layout kernels and are within the cache.
+        // SAFETY: lengths are checked above; cache rows come from the layout kernels and are within
+        // the cache.
         unsafe { self.device.launch(&kernel, line(rows, 256), &arguments) }
     }
 
-    /// The absorbed queries of rows: each head's first values times its matrix, followed by its rotary part, rotated.
+    /// The absorbed queries of rows: each head's first values times its matrix, followed by its
+    /// rotary part, rotated.
     ///
     /// # Errors
     /// As [`write_latents`](Self::write_latents).
@@ -220,7 +223,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
 
-    /// The outputs of heads from weighted means of latent vectors: each head's mean times its matrix.
+    /// The outputs of heads from weighted means of latent vectors: each head's mean times its
+    /// matrix.
     ///
     /// # Errors
     /// As [`write_latents`](Self::write_latents).
@@ -244,8 +248,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
 
-    /// The kernel for a product with this many outputs per head, by the number of rows that it takes at a time, and its
-    /// blocks.
+    /// The kernel for a product with this many outputs per head, by the number of rows that it
+    /// takes at a time, and its blocks.
     fn of_heads(
         &self,
         [few, some, many]: [&'static str; 3],

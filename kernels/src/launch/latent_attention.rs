@@ -1,7 +1,9 @@
-//! Latent attention: `cuda/latent_attention.cu`, `cuda/latent_wide.cu` (Hopper), and attention of `cuda/latent_float.cu`.
+//! Latent attention: `cuda/latent_attention.cu`, `cuda/latent_wide.cu` (Hopper), and attention of
+//! `cuda/latent_float.cu`.
 //!
-//! Each row of a pass is computed separately, because the heads of one row fill the tiles of the tensor cores. A row
-//! reads its list of cache rows, so the kernels serve both modes; only the number of splits differs.
+//! Each row of a pass is computed separately, because the heads of one row fill the tiles of the
+//! tensor cores. A row reads its list of cache rows, so the kernels serve both modes; only the
+//! number of splits differs.
 
 use super::{Kernels, LatentDims, address, check_ints, grid, int, linear_wide::has_warp_groups};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
@@ -47,12 +49,13 @@ pub struct LatentAttention<'a> {
     pub dims: LatentDims,
     /// Factor on the scores.
     pub scale: f32,
-    /// Float workspace of [`latent_workspace`](Kernels::latent_workspace) bytes for `max_splits` splits.
+    /// Float workspace of [`latent_workspace`](Kernels::latent_workspace) bytes for `max_splits`
+    /// splits.
     pub partial: Slice<'a>,
     /// Maximum number of splits of a long list of keys. The result's bits depend on it.
     pub max_splits: usize,
-    /// Whether bits may depend on the number of rows: then only as many splits, at most `max_splits`, as keep the
-    /// device busy.
+    /// Whether bits may depend on the number of rows: then only as many splits, at most
+    /// `max_splits`, as keep the device busy.
     pub by_rows: bool,
 }
 
@@ -111,7 +114,8 @@ fn suits_wide(element: Element, dims: &LatentDims, properties: &Properties) -> b
         && shared_by_groups(dims) <= properties.shared_bytes
 }
 
-/// The kernel with the largest blocks that the heads and shared memory allow. The smallest fits every supported device.
+/// The kernel with the largest blocks that the heads and shared memory allow. The smallest fits
+/// every supported device.
 fn choose(element: Element, dims: &LatentDims, properties: &Properties) -> Choice {
     if suits_wide(element, dims, properties) {
         let (options, shared) = (options(element, dims), shared_by_groups(dims));
@@ -169,8 +173,8 @@ impl Kernels {
         if self.element == Element::F32 {
             arguments.push(scale);
             let kernel = self.device.kernel(FLOAT_FILE, &options(self.element, &dims), "latent_attention")?;
-            // SAFETY: lengths are checked above; cache rows from the page table and the layout kernels are within the
-            // cache.
+            // SAFETY: lengths are checked above; cache rows from the page table and the layout
+            // kernels are within the cache.
             return unsafe { self.device.launch(&kernel, grid([heads, rows, 1], 128, 0), &arguments) };
         }
         let choice = choose(self.element, &dims, properties);

@@ -1,9 +1,9 @@
-//! Attention of prompts over expanded keys and values of latent attention: `cuda/latent_expand.cu` and
-//! `cuda/latent_prompt.cu` (Hopper).
+//! Attention of prompts over expanded keys and values of latent attention: `cuda/latent_expand.cu`
+//! and `cuda/latent_prompt.cu` (Hopper).
 //!
-//! Absorbed attention computes 3.4 times the products of expanded attention with DeepSeek-V3's sizes, which pays if few
-//! rows see the positions that would have to be expanded. The order of sums differs, so batch-invariant mode does not
-//! use expansion.
+//! Absorbed attention computes 3.4 times the products of expanded attention with DeepSeek-V3's
+//! sizes, which pays if few rows see the positions that would have to be expanded. The order of
+//! sums differs, so batch-invariant mode does not use expansion.
 
 use super::{Kernels, LatentDims, address, check_ints, grid, int, line, linear_wide::has_warp_groups};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
@@ -95,8 +95,8 @@ impl Kernels {
             && shared(dims) <= properties.shared_bytes
     }
 
-    /// Transposes the absorbed weights of keys, `[heads, rank, nope]`, to the layout of a linear layer, `[heads, nope,
-    /// rank]`.
+    /// Transposes the absorbed weights of keys, `[heads, rank, nope]`, to the layout of a linear
+    /// layer, `[heads, nope, rank]`.
     ///
     /// # Errors
     /// When a buffer is too short, no kernel supports the sizes, or the device fails.
@@ -136,12 +136,13 @@ impl Kernels {
             int(dims.rotated),
         ];
         let blocks = (padded * dims.width() / 8).div_ceil(256);
-        // SAFETY: lengths are checked above; cache rows come from the page table, whose pages are within the cache.
+        // SAFETY: lengths are checked above; cache rows come from the page table, whose pages are
+        // within the cache.
         unsafe { self.device.launch(&kernel, line(blocks, 256), &arguments) }
     }
 
-    /// Rotates the rotary parts of queries `[rows, heads, nope + rotated]` in place; `table` is float2 `[positions,
-    /// rotated / 2]`, `position` int32 `[rows]`.
+    /// Rotates the rotary parts of queries `[rows, heads, nope + rotated]` in place; `table` is
+    /// float2 `[positions, rotated / 2]`, `position` int32 `[rows]`.
     ///
     /// # Errors
     /// As [`turn_latent_weights`](Self::turn_latent_weights).

@@ -1,8 +1,9 @@
 //! Linear layers that stream their weights: `cuda/linear.cu`.
 //!
-//! This kernel has the one summation order of batch-invariant mode and runs on every device. The default mode times it
-//! against [`linear_few`](super::linear_few) (up to 4 rows), on Hopper [`linear_group`](super::linear_group) (5 to 32
-//! rows of wide layers) and [`linear_wide`](super::linear_wide) (up to 128 rows), and the device's library.
+//! This kernel has the one summation order of batch-invariant mode and runs on every device. The
+//! default mode times it against [`linear_few`](super::linear_few) (up to 4 rows), on Hopper
+//! [`linear_group`](super::linear_group) (5 to 32 rows of wide layers) and
+//! [`linear_wide`](super::linear_wide) (up to 128 rows), and the device's library.
 
 use super::{Kernels, RowForm, RowScales, Rows, WeightScales, Weights, address, check_ints, grid, int};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
@@ -24,13 +25,14 @@ const ROW: usize = 128;
 const MOST_STAGES: usize = 6;
 /// Maximum number of rows per block.
 const MOST_ROWS: usize = 64;
-/// Number of inputs and outputs of a layer from which optimisations pay that scale with its size, such as adding to the
-/// stream directly. For narrower layers, all early loads are paced. Measured with 4,096 and with 2,048.
+/// Number of inputs and outputs of a layer from which optimisations pay that scale with its size,
+/// such as adding to the stream directly. For narrower layers, all early loads are paced. Measured
+/// with 4,096 and with 2,048.
 pub(super) const WIDE_LAYER: usize = 4096;
 /// Maximum number of rows of blocks that can apply a norm's scale.
 pub(super) const MOST_ROWS_TO_SCALE: usize = 32;
-/// Cycles between early loads of two stages of a narrow layer, with more rows than `linear_few.cu` takes. Measured on
-/// an H200 with 8 rows and layers of 2,048, where a round gains 1.5%.
+/// Cycles between early loads of two stages of a narrow layer, with more rows than `linear_few.cu`
+/// takes. Measured on an H200 with 8 rows and layers of 2,048, where a round gains 1.5%.
 const PAUSE: usize = 300;
 /// Minimum number of inputs of a part: with fewer, a block ends almost before it starts.
 const LEAST_SHARE: usize = 512;
@@ -66,13 +68,14 @@ pub struct Linear<'a> {
     pub unscaled: Option<Unscaled<'a>>,
     /// The scales of rows in FP8, which are then `x`; the weight is in FP8 too.
     pub row_scales: Option<RowScales<'a>>,
-    /// int32 `[1]`: if it is 0 when the layer runs, the result is not needed and the warp-group kernels skip the layer:
-    /// `y` is unchanged. Other kernels compute it anyway. `None` if it is always needed.
+    /// int32 `[1]`: if it is 0 when the layer runs, the result is not needed and the warp-group
+    /// kernels skip the layer: `y` is unchanged. Other kernels compute it anyway. `None` if it is
+    /// always needed.
     pub needed: Option<Slice<'a>>,
 }
 
-/// Rows that are normed without the scale, as [`Kernels::rms_norm_unscaled`] leaves them: a linear layer multiplies its
-/// sums by the scale.
+/// Rows that are normed without the scale, as [`Kernels::rms_norm_unscaled`] leaves them: a linear
+/// layer multiplies its sums by the scale.
 #[derive(Clone, Copy, Debug)]
 pub struct Unscaled<'a> {
     /// Float `[rows, count]`, rows a multiple of 4 apart: sums of squares of pieces of each row.
@@ -173,7 +176,8 @@ impl Kernels {
     /// Maximum number of rows of [`linear_in_parts`](Self::linear_in_parts).
     pub const MOST_ROWS_IN_PARTS: usize = MOST_ROWS;
 
-    /// Number of parts in which [`linear_in_parts`](Self::linear_in_parts) leaves the sums of a layer.
+    /// Number of parts in which [`linear_in_parts`](Self::linear_in_parts) leaves the sums of a
+    /// layer.
     pub fn parts_of(&self, inputs: usize, outputs: usize, weights: Weights) -> usize {
         if self.element == Element::F32 {
             1
@@ -189,8 +193,8 @@ impl Kernels {
     /// `y = x · weightᵀ + bias`; the summation order of a row does not depend on the others.
     ///
     /// # Errors
-    /// When a buffer is too short, there are more than 32 rows and they are unscaled, or they are unscaled and the
-    /// element type is float or the layer has several parts, or the device fails.
+    /// When a buffer is too short, there are more than 32 rows and they are unscaled, or they are
+    /// unscaled and the element type is float or the layer has several parts, or the device fails.
     pub fn linear(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
         self.check_linear(linear, 1, linear.outputs)?;
         let Linear { rows, inputs, outputs, .. } = linear;
@@ -206,11 +210,13 @@ impl Kernels {
         self.launch_ring(name, tile, linear, deal, outputs)
     }
 
-    /// As [`linear`](Self::linear), with the same bits once `y`, here float `[parts, rows, outputs]`, is summed: in
-    /// [`parts_of`](Self::parts_of) parts, so that few outputs keep the whole device busy.
+    /// As [`linear`](Self::linear), with the same bits once `y`, here float
+    /// `[parts, rows, outputs]`, is summed: in [`parts_of`](Self::parts_of) parts, so that few
+    /// outputs keep the whole device busy.
     ///
     /// # Errors
-    /// When a buffer is too short, there are more than 64 rows, the element type is float, or the device fails.
+    /// When a buffer is too short, there are more than 64 rows, the element type is float, or the
+    /// device fails.
     pub fn linear_in_parts<'a>(&self, linear: Linear<'a>) -> Result<Parts<'a>, DeviceError> {
         let Linear { y, rows, inputs, outputs, .. } = linear;
         if self.element == Element::F32 || rows > MOST_ROWS {
@@ -225,9 +231,9 @@ impl Kernels {
         Ok(Parts { at: y.range(0..deal.parts * rows * outputs * 4), count: deal.parts })
     }
 
-    /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the bias likewise. The
-    /// bits are those of [`linear`](Self::linear) in one part and [`silu_gate`](Self::silu_gate), without the buffer
-    /// between them.
+    /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the
+    /// bias likewise. The bits are those of [`linear`](Self::linear) in one part and
+    /// [`silu_gate`](Self::silu_gate), without the buffer between them.
     ///
     /// # Errors
     /// When the element type is float, which has no such kernel; otherwise as `linear`.
@@ -246,8 +252,8 @@ impl Kernels {
         weights == Weights::Fp8 && self.element != Element::F32 && (9..=MOST_ROWS_TO_SCALE).contains(&rows)
     }
 
-    /// Number of parts in which [`linear_pairs`](Self::linear_pairs) leaves the sums of a layer, if it may leave
-    /// several.
+    /// Number of parts in which [`linear_pairs`](Self::linear_pairs) leaves the sums of a layer, if
+    /// it may leave several.
     pub fn parts_of_pairs(&self, inputs: usize, outputs: usize) -> usize {
         self.deal_of_pairs([inputs, outputs], Self::MOST_PARTS).parts
     }
@@ -262,9 +268,9 @@ impl Kernels {
         Deal { warps: PAIRS_OUTPUTS / 16, share, parts }
     }
 
-    /// `y = x · weightᵀ + bias` of 9 to 32 rows with an FP8 weight, in a separate summation order. In one part `y` is
-    /// the result; in several, at most `most_parts`, it is float `[parts, rows, outputs]`, and they are returned for
-    /// the next kernel to sum.
+    /// `y = x · weightᵀ + bias` of 9 to 32 rows with an FP8 weight, in a separate summation order.
+    /// In one part `y` is the result; in several, at most `most_parts`, it is float
+    /// `[parts, rows, outputs]`, and they are returned for the next kernel to sum.
     ///
     /// # Errors
     /// When a buffer is too short, no such kernel supports the layer, or the device fails.
@@ -277,7 +283,8 @@ impl Kernels {
         Ok((deal.parts > 1).then(parts))
     }
 
-    /// `y = silu(x · gateᵀ) · (x · upᵀ)` likewise: the weight is `[2 · outputs, inputs]`, gate first, the bias likewise.
+    /// `y = silu(x · gateᵀ) · (x · upᵀ)` likewise: the weight is `[2 · outputs, inputs]`, gate
+    /// first, the bias likewise.
     ///
     /// # Errors
     /// As [`linear_pairs`](Self::linear_pairs).
@@ -340,14 +347,14 @@ impl Kernels {
         y.check(parts * rows * outputs * if y_is_float { 4 } else { element })
     }
 
-    /// Whether a layer has at least this many inputs or outputs. In the emulator, which runs small models, all layers
-    /// do.
+    /// Whether a layer has at least this many inputs or outputs. In the emulator, which runs small
+    /// models, all layers do.
     pub(super) fn is_wide(&self, width: usize, least: usize) -> bool {
         self.device.properties().emulated || width >= least
     }
 
-    /// Cycles between early loads of two stages, if the layer is narrow enough to pace them and the device starts
-    /// kernels before their predecessors end; else nothing benefits from later loads.
+    /// Cycles between early loads of two stages, if the layer is narrow enough to pace them and the
+    /// device starts kernels before their predecessors end; else nothing benefits from later loads.
     pub(super) fn pause(&self, width: usize, cycles: usize) -> usize {
         let begins_ahead = self.device.properties().most_cluster > 1;
         if begins_ahead && width < WIDE_LAYER { cycles } else { 0 }
@@ -408,8 +415,9 @@ pub(super) fn options(element: Element, properties: &Properties) -> Vec<String> 
     }
 }
 
-/// Bytes of a block's ring, given the shared memory available to a block: two blocks per multiprocessor if their rings
-/// are then large enough to keep memory busy. More than 110 KiB gain nothing.
+/// Bytes of a block's ring, given the shared memory available to a block: two blocks per
+/// multiprocessor if their rings are then large enough to keep memory busy. More than 110 KiB gain
+/// nothing.
 pub(super) fn ring_bytes(shared_bytes: usize) -> usize {
     const OTHER: usize = 1 << 10;
     let half = shared_bytes / BLOCKS;
@@ -440,8 +448,8 @@ fn kernel_for(rows: usize, gated: bool) -> (&'static str, usize) {
     }
 }
 
-/// The possible divisions of a layer's inputs into at most this many parts: inputs of a part (whole stages of `piece`
-/// inputs) and number of parts.
+/// The possible divisions of a layer's inputs into at most this many parts: inputs of a part (whole
+/// stages of `piece` inputs) and number of parts.
 pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Iterator<Item = (usize, usize)> + Clone {
     (1..=most_parts.min(inputs / LEAST_SHARE).max(1)).map(move |parts| {
         let share = inputs.div_ceil(parts).next_multiple_of(piece);
@@ -449,9 +457,9 @@ pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Ite
     })
 }
 
-/// Divides a layer so that concurrent blocks, `beside` per multiprocessor, get the same amount of weights, with as
-/// little as possible above a fair share: on an H200, 256 blocks in 264 places are 4% faster than 224, which leave some
-/// multiprocessors with one block and some with two.
+/// Divides a layer so that concurrent blocks, `beside` per multiprocessor, get the same amount of
+/// weights, with as little as possible above a fair share: on an H200, 256 blocks in 264 places are
+/// 4% faster than 224, which leave some multiprocessors with one block and some with two.
 pub(super) fn deal(
     properties: &Properties,
     beside: usize,

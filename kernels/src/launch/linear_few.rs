@@ -14,8 +14,8 @@ pub(super) const FILE: KernelFile =
 /// Outputs of a block, and its warps.
 const OUTPUTS: usize = 16;
 const WARPS: usize = 8;
-/// Cycles between early loads of two stages of a narrow layer. Measured on an H200 with layers of 2,048, where it gains
-/// up to 5% of a round; with layers of 4,096 it gains nothing.
+/// Cycles between early loads of two stages of a narrow layer. Measured on an H200 with layers of
+/// 2,048, where it gains up to 5% of a round; with layers of 4,096 it gains nothing.
 const PAUSE: usize = 500;
 
 /// How a layer is divided.
@@ -43,31 +43,33 @@ pub struct Stream<'a> {
 }
 
 impl Kernels {
-    /// Whether [`linear_few`](Self::linear_few) supports a layer, and keeps the device busy with it where
-    /// [`linear`](Self::linear) would need several parts.
+    /// Whether [`linear_few`](Self::linear_few) supports a layer, and keeps the device busy with it
+    /// where [`linear`](Self::linear) would need several parts.
     pub fn suits_few(&self, rows: usize, inputs: usize, outputs: usize, weights: Weights) -> bool {
         let in_parts = self.element != Element::F32 && self.parts_of(inputs, outputs, weights) > 1;
         in_parts && rows <= FEW_ROWS && deal(self.device.properties(), inputs, outputs, weights).is_some()
     }
 
-    /// Whether [`few_to_stream`](Self::few_to_stream) is faster for adding a layer to the stream and norming the sum.
-    /// Its output is not bounded like normed rows, so not for float16.
+    /// Whether [`few_to_stream`](Self::few_to_stream) is faster for adding a layer to the stream
+    /// and norming the sum. Its output is not bounded like normed rows, so not for float16.
     pub fn suits_few_to_stream(&self, rows: usize, inputs: usize, outputs: usize, weights: Weights) -> bool {
         self.element == Element::BF16
             && self.is_wide(outputs, WIDE_LAYER)
             && self.suits_few(rows, inputs, outputs, weights)
     }
 
-    /// `y = x · weightᵀ + bias` of up to 4 rows, in a separate summation order: the result is complete where other
-    /// kernels would leave their sums in parts.
+    /// `y = x · weightᵀ + bias` of up to 4 rows, in a separate summation order: the result is
+    /// complete where other kernels would leave their sums in parts.
     ///
     /// # Errors
-    /// When a buffer is too short, there are more rows, the element type is float, or the device fails.
+    /// When a buffer is too short, there are more rows, the element type is float, or the device
+    /// fails.
     pub fn linear_few(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
         self.launch_few(linear, ["linear_few", "linear_few_halved"], &[])
     }
 
-    /// Adds such a layer to the residual stream `y`, of the element type, and norms the sum without the scale.
+    /// Adds such a layer to the residual stream `y`, of the element type, and norms the sum without
+    /// the scale.
     ///
     /// # Errors
     /// When the input's rows are unscaled; otherwise as [`linear_few`](Self::linear_few).
@@ -123,7 +125,8 @@ fn piece(weights: Weights) -> usize {
     WARPS * weights.piece()
 }
 
-/// Bytes of a stage: 16 rows of weights, whose bytes do not depend on the type, and rows of two-byte elements.
+/// Bytes of a stage: 16 rows of weights, whose bytes do not depend on the type, and rows of
+/// two-byte elements.
 fn stage_bytes(weights: Weights) -> usize {
     OUTPUTS * piece(Weights::Plain) * 2 + FEW_ROWS * piece(weights) * 2
 }

@@ -13,12 +13,13 @@ pub(super) const FILE: KernelFile =
 /// Minimum rows, and inputs and outputs of a layer, for which these kernels are faster.
 const LEAST_ROWS: usize = 5;
 const LEAST_WIDTH: usize = 2048;
-/// Number of rows from which blocks of a narrow layer have a multiprocessor each, with a ring in all its shared memory:
-/// two blocks would read rows twice for few outputs. Measured with 16 and with 32 rows.
+/// Number of rows from which blocks of a narrow layer have a multiprocessor each, with a ring in
+/// all its shared memory: two blocks would read rows twice for few outputs. Measured with 16 and
+/// with 32 rows.
 const LEAST_ROWS_ALONE: usize = 17;
-/// Cycles between early loads of two stages of a narrow layer, with two blocks on a multiprocessor and with one.
-/// Measured on an H200 with layers of 2,048: the shortest rounds among 0, 350, 500, 750 and 1,000, and among 350 and
-/// 600.
+/// Cycles between early loads of two stages of a narrow layer, with two blocks on a multiprocessor
+/// and with one. Measured on an H200 with layers of 2,048: the shortest rounds among 0, 350, 500,
+/// 750 and 1,000, and among 350 and 600.
 const PAUSE: usize = 500;
 const PAUSE_ALONE: usize = 600;
 /// Threads of a block, and outputs of the threads that multiply.
@@ -34,14 +35,15 @@ const NAMES: [(usize, [&str; 2]); 4] = [
 ];
 
 impl Kernels {
-    /// Whether [`linear_group`](Self::linear_group) supports a layer and is the fastest of our kernels: 5 to 32 rows on
-    /// Hopper, with two-byte types, if inputs and sums (two per output of gated layers) are at least 2,048.
+    /// Whether [`linear_group`](Self::linear_group) supports a layer and is the fastest of our
+    /// kernels: 5 to 32 rows on Hopper, with two-byte types, if inputs and sums (two per output of
+    /// gated layers) are at least 2,048.
     pub fn suits_group(&self, rows: usize, inputs: usize, sums: usize) -> bool {
         self.has_group(rows, inputs, sums) && rows >= LEAST_ROWS && self.is_wide(inputs.min(sums), LEAST_WIDTH)
     }
 
-    /// Number of parts in which [`linear_group`](Self::linear_group) leaves the sums of a layer, if it may leave
-    /// several.
+    /// Number of parts in which [`linear_group`](Self::linear_group) leaves the sums of a layer, if
+    /// it may leave several.
     pub fn parts_of_group(&self, rows: usize, inputs: usize, outputs: usize) -> usize {
         self.deal_of_group(rows, inputs, outputs, Self::MOST_PARTS).parts
     }
@@ -58,8 +60,9 @@ impl Kernels {
             && kernel_for(rows).is_some()
     }
 
-    /// `y = x · weightᵀ + bias` in a separate summation order. In one part `y` is the result; in several, at most
-    /// `most_parts`, it is float `[parts, rows, outputs]`, and they are returned for the next kernel to sum.
+    /// `y = x · weightᵀ + bias` in a separate summation order. In one part `y` is the result; in
+    /// several, at most `most_parts`, it is float `[parts, rows, outputs]`, and they are returned
+    /// for the next kernel to sum.
     ///
     /// # Errors
     /// When a buffer is too short, no such kernel supports the layer, or the device fails.
@@ -72,7 +75,8 @@ impl Kernels {
         Ok((deal.parts > 1).then(parts))
     }
 
-    /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the bias likewise.
+    /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the
+    /// bias likewise.
     ///
     /// # Errors
     /// As [`linear_group`](Self::linear_group).
@@ -100,7 +104,8 @@ impl Kernels {
         let arguments = self.tile_arguments(linear, most_rows, sums, weight_tile)?;
         let beside = beside(rows, inputs, sums);
         let pause = self.pause(inputs.min(sums), if beside == 1 { PAUSE_ALONE } else { PAUSE });
-        // No more stages than a block has steps: the rest of shared memory is left to blocks of attention.
+        // No more stages than a block has steps: the rest of shared memory is left to blocks of
+        // attention.
         let stages = stages(self.device.properties().shared_bytes, beside, most_rows, tile).min(share.div_ceil(PIECE));
         let arguments = [&arguments[..], &[int(share), int(tile), int(pause), int(stages)]].concat();
         let kernel = self.kernel(FILE, if gated { of_gated } else { plain })?;

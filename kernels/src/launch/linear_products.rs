@@ -1,4 +1,5 @@
-//! Linear layers of 5 and more rows with weights and rows in FP8 on Hopper: `cuda/linear_products.cu`.
+//! Linear layers of 5 and more rows with weights and rows in FP8 on Hopper:
+//! `cuda/linear_products.cu`.
 
 use super::{
     Kernels, Linear, RowForm, RowScales, WeightScales, Weights, Wide, address,
@@ -18,15 +19,16 @@ pub(super) const FILE: KernelFile = KernelFile {
     split: Split::Shared,
 };
 
-/// Minimum number of rows for which these kernels exist: with 17 to 32 they are faster than `linear_pairs.cu` by a
-/// fifth, while a product has 64 rows anyway.
+/// Minimum number of rows for which these kernels exist: with 17 to 32 they are faster than
+/// `linear_pairs.cu` by a fifth, while a product has 64 rows anyway.
 const LEAST_ROWS: usize = 5;
 /// Threads of a block.
 const THREADS: u32 = 384;
 /// Inputs of a stage, which are as many bytes of a row.
 const PIECE: usize = 128;
 
-/// Rows and columns of a unit, and the kernels with such units: plain and gated, and both with scales of blocks.
+/// Rows and columns of a unit, and the kernels with such units: plain and gated, and both with
+/// scales of blocks.
 const NAMES: [(usize, usize, [&str; 4]); 11] = [
     (32, 64, ["products_32_64", "products_32_64_gated", "products_32_64_blocks", "products_32_64_gated_blocks"]),
     (32, 128, ["products_32_128", "products_32_128_gated", "products_32_128_blocks", "products_32_128_gated_blocks"]),
@@ -54,8 +56,9 @@ const NAMES: [(usize, usize, [&str; 4]); 11] = [
 ];
 
 impl Kernels {
-    /// As [`wide`](Self::wide), for rows and weights in FP8 with scales of these layouts: from 5 rows on, with inputs
-    /// and columns that are multiples of 16. The rows are [`RowForm::Numbers`].
+    /// As [`wide`](Self::wide), for rows and weights in FP8 with scales of these layouts: from 5
+    /// rows on, with inputs and columns that are multiples of 16. The rows are
+    /// [`RowForm::Numbers`].
     pub fn wide_products(
         &self,
         rows: usize,
@@ -99,8 +102,8 @@ impl Kernels {
         let properties = self.device.properties();
         let bytes = stage_bytes(tile, columns, by_blocks);
         let units = all_columns.div_ceil(columns) * parts * rows.div_ceil(tile);
-        // A block of one unit needs no more stages than steps: the rest of shared memory is left to blocks of
-        // attention.
+        // A block of one unit needs no more stages than steps: the rest of shared memory is left to
+        // blocks of attention.
         let most = if units <= properties.multiprocessors { share.div_ceil(PIECE) } else { MOST_STAGES };
         let stages = stages(properties.shared_bytes, bytes).min(most);
         // Contiguous columns of a warp group: gate and up are separate.
@@ -162,7 +165,8 @@ fn stages(shared_bytes: usize, stage_bytes: usize) -> usize {
     ((shared_bytes - BEHIND_BYTES) / stage_bytes).min(MOST_STAGES)
 }
 
-/// The possible divisions of a layer among multiprocessors that run one block at a time, in order of cost.
+/// The possible divisions of a layer among multiprocessors that run one block at a time, in order
+/// of cost.
 fn deals(
     properties: &Properties,
     rows: usize,
@@ -170,8 +174,9 @@ fn deals(
     most_parts: usize,
     by_blocks: bool,
 ) -> Vec<Wide> {
-    // In twentieths of the time to load a byte of weights from memory, as counted for an H200: a byte from the L2
-    // cache, a product of 64 rows with a weight, with its addition, and the fixed cost of a unit.
+    // In twentieths of the time to load a byte of weights from memory, as counted for an H200: a
+    // byte from the L2 cache, a product of 64 rows with a weight, with its addition, and the fixed
+    // cost of a unit.
     const BYTE: usize = 20;
     const CACHED: usize = 13;
     const UNIT: usize = 16_384 * BYTE;

@@ -20,8 +20,9 @@ const LEAST_ROWS: usize = 17;
 pub(super) const MOST_ROWS: usize = 128;
 /// Threads of a block.
 const THREADS: u32 = 320;
-/// Cycles between early loads of two stages of gate and up, in a narrow layer. Measured on an H200 with layers of
-/// 2,048: 1 to 2% of a round. For other layers, and with layers of 4,096, it gains nothing.
+/// Cycles between early loads of two stages of gate and up, in a narrow layer. Measured on an H200
+/// with layers of 2,048: 1 to 2% of a round. For other layers, and with layers of 4,096, it gains
+/// nothing.
 const PAUSE: usize = 350;
 
 /// How [`linear_wide`](Kernels::linear_wide) divides a layer.
@@ -47,10 +48,11 @@ impl Kernels {
     /// Maximum number of rows of a layer that may be left in parts.
     pub const MOST_ROWS_LEFT_IN_PARTS: usize = MOST_ROWS;
 
-    /// How to divide a layer of this many rows, inputs and columns (gated: twice the outputs) into at most `most_parts`
-    /// parts, the best division first; `scales` is the layout of the scales if the weights are FP8. Empty if there is
-    /// no such kernel: for devices other than Hopper, float32, fewer rows than 17 (FP8: 33) or more than 128 (FP8:
-    /// 512), inputs that are not multiples of 8 (FP8: 16), and columns that are not multiples of 16.
+    /// How to divide a layer of this many rows, inputs and columns (gated: twice the outputs) into
+    /// at most `most_parts` parts, the best division first; `scales` is the layout of the scales if
+    /// the weights are FP8. Empty if there is no such kernel: for devices other than Hopper,
+    /// float32, fewer rows than 17 (FP8: 33) or more than 128 (FP8: 512), inputs that are not
+    /// multiples of 8 (FP8: 16), and columns that are not multiples of 16.
     pub fn wide(
         &self,
         rows: usize,
@@ -70,9 +72,9 @@ impl Kernels {
     }
 
     /// `y = x · weightᵀ + bias`, with a division that [`wide`](Self::wide) or, for rows in FP8,
-    /// [`wide_products`](Self::wide_products) returned for these rows, inputs and outputs.
-    /// In one part `y` is the result; in several it is float `[parts, rows, outputs]`, and they are returned for the
-    /// next kernel to sum.
+    /// [`wide_products`](Self::wide_products) returned for these rows, inputs and outputs. In one
+    /// part `y` is the result; in several it is float `[parts, rows, outputs]`, and they are
+    /// returned for the next kernel to sum.
     ///
     /// # Errors
     /// When a buffer is too short, no such kernel supports the layer, or the device fails.
@@ -84,8 +86,9 @@ impl Kernels {
         Ok((wide.parts > 1).then(parts))
     }
 
-    /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the bias likewise; with a
-    /// division that [`wide`](Self::wide) returned for twice the outputs in one part.
+    /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the
+    /// bias likewise; with a division that [`wide`](Self::wide) returned for twice the outputs in
+    /// one part.
     ///
     /// # Errors
     /// When the division has several parts; otherwise as [`linear_wide`](Self::linear_wide).
@@ -124,8 +127,8 @@ impl Kernels {
         let arguments = self.tile_arguments(linear, most_rows, all_columns, Tile::Rows(run))?;
         let properties = self.device.properties();
         let units = all_columns.div_ceil(columns) * parts;
-        // A block of one unit needs no more stages than steps: the rest of shared memory is left to blocks of
-        // attention.
+        // A block of one unit needs no more stages than steps: the rest of shared memory is left to
+        // blocks of attention.
         let most = if units <= properties.multiprocessors { share.div_ceil(PIECE) } else { MOST_STAGES };
         let stages = stages(properties.shared_bytes, stage_bytes(most_rows, columns)).min(most);
         let arguments = [&arguments[..], &[int(share), int(parts), int(pause), int(stages)]].concat();
@@ -136,8 +139,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 
-    /// The first arguments of kernels that copy tiles: tiles of x have `most_rows` rows; the weight has `weight_rows`
-    /// rows, cut as `weight_tile`.
+    /// The first arguments of kernels that copy tiles: tiles of x have `most_rows` rows; the weight
+    /// has `weight_rows` rows, cut as `weight_tile`.
     pub(super) fn tile_arguments(
         &self,
         linear: Linear<'_>,
@@ -212,10 +215,11 @@ pub(super) fn has_warp_groups(element: Element, properties: &Properties) -> bool
     element != Element::F32 && (properties.capability == (9, 0) || properties.emulated)
 }
 
-/// The possible divisions of a layer among multiprocessors that run one block at a time, in order of cost.
+/// The possible divisions of a layer among multiprocessors that run one block at a time, in order
+/// of cost.
 fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize, most_parts: usize) -> Vec<Wide> {
-    // In elements of weights, as measured on an H200: the fixed cost of a unit, and of an input regardless of the
-    // columns of a unit. In addition, an input costs one for every eight rows.
+    // In elements of weights, as measured on an H200: the fixed cost of a unit, and of an input
+    // regardless of the columns of a unit. In addition, an input costs one for every eight rows.
     const UNIT: usize = 16_384;
     const INPUT: usize = 24;
     let cost = |wide: &Wide| {
@@ -230,8 +234,8 @@ fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize,
     by_cost(tiles, shares(inputs, most_parts, PIECE), cost)
 }
 
-/// The divisions of a layer in order of cost: each tile, of rows and columns, with each division of the inputs. Ties go to
-/// the first tile.
+/// The divisions of a layer in order of cost: each tile, of rows and columns, with each division of
+/// the inputs. Ties go to the first tile.
 pub(super) fn by_cost(
     tiles: impl Iterator<Item = (usize, usize)>,
     shares: impl Iterator<Item = (usize, usize)> + Clone,

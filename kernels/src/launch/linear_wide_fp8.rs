@@ -16,11 +16,11 @@ pub(super) const FILE: KernelFile = KernelFile {
     split: Split::Shared,
 };
 
-/// Minimum number of rows for which these kernels are faster: with 17 `linear_pairs.cu` is faster by a tenth, with 32
-/// they are equal.
+/// Minimum number of rows for which these kernels are faster: with 17 `linear_pairs.cu` is faster
+/// by a tenth, with 32 they are equal.
 const LEAST_ROWS: usize = 33;
-/// Maximum number of rows for which they were measured to be faster than dequantisation followed by the device's
-/// library: by a quarter with 512.
+/// Maximum number of rows for which they were measured to be faster than dequantisation followed by
+/// the device's library: by a quarter with 512.
 const MOST_ROWS: usize = 512;
 /// Threads of a block.
 const THREADS: u32 = 384;
@@ -38,7 +38,8 @@ const NAMES: [(usize, usize, [&str; 2]); 3] = [
 ];
 
 impl Kernels {
-    /// As [`wide`](Self::wide), for FP8 weights: 33 to 512 rows, with inputs and columns that are multiples of 16.
+    /// As [`wide`](Self::wide), for FP8 weights: 33 to 512 rows, with inputs and columns that are
+    /// multiples of 16.
     pub(super) fn wide_fp8(
         &self,
         rows: usize,
@@ -84,8 +85,8 @@ impl Kernels {
         let arguments = self.tile_arguments(linear, most_rows, all_columns, Tile::Rows(run))?;
         let properties = self.device.properties();
         let units = all_columns.div_ceil(columns) * parts * rows.div_ceil(most_rows);
-        // A block of one unit needs no more stages than steps: the rest of shared memory is left to blocks of
-        // attention.
+        // A block of one unit needs no more stages than steps: the rest of shared memory is left to
+        // blocks of attention.
         let most = if units <= properties.multiprocessors { share.div_ceil(PIECE) } else { MOST_STAGES };
         let stages = stages(properties.shared_bytes, stage_bytes(most_rows, columns)).min(most);
         let dealt = [int(share), int(parts), int(0), int(stages)];
@@ -109,7 +110,8 @@ fn stage_bytes(rows: usize, columns: usize) -> usize {
     PIECE * (rows * 2 + columns)
 }
 
-/// The possible divisions of a layer among multiprocessors that run one block at a time, in order of cost.
+/// The possible divisions of a layer among multiprocessors that run one block at a time, in order
+/// of cost.
 fn deals(
     properties: &Properties,
     rows: usize,
@@ -117,8 +119,8 @@ fn deals(
     most_parts: usize,
     layout: Fp8Scales,
 ) -> Vec<Wide> {
-    // In twentieths of the time to load a byte of weights from memory, as counted for an H100: a byte from the L2
-    // cache, a product of 128 rows with a weight, and the fixed cost of a unit.
+    // In twentieths of the time to load a byte of weights from memory, as counted for an H100: a
+    // byte from the L2 cache, a product of 128 rows with a weight, and the fixed cost of a unit.
     const BYTE: usize = 20;
     const CACHED: usize = 11;
     const PRODUCT: usize = 17;
@@ -147,8 +149,8 @@ mod tests {
 
     #[test]
     fn layers_of_llama_keep_most_multiprocessors_of_an_h200_busy() {
-        // The last number is the minimum share in percent. Five parts of queries, keys and values would keep more
-        // multiprocessors busy than two, but parts are written and read again.
+        // The last number is the minimum share in percent. Five parts of queries, keys and values
+        // would keep more multiprocessors busy than two, but parts are written and read again.
         let layers = [(4096, 6144, 8, 72), (4096, 4096, 8, 96), (4096, 28672, 1, 84), (14336, 4096, 8, 96)];
         for rows in [64, 128] {
             for (inputs, columns, most_parts, least) in layers {

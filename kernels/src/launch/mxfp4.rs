@@ -30,8 +30,8 @@ pub fn mxfp4_order(numbers: &mut [u8]) {
     });
 }
 
-/// The exponents of a matrix, `[rows, inputs / 32]`, as words `[inputs / 128, rows]` of four each; 0 for inputs after
-/// the last.
+/// The exponents of a matrix, `[rows, inputs / 32]`, as words `[inputs / 128, rows]` of four each;
+/// 0 for inputs after the last.
 pub fn mxfp4_scales(exponents: &[u8], rows: usize) -> Vec<u32> {
     let columns = exponents.len() / rows.max(1);
     let word = |row: usize, step: usize| {

@@ -9,15 +9,16 @@ pub(super) const FILE: KernelFile =
 /// Maximum number of rows of a group that can have own rows: a block has one thread per row.
 const MOST_ROWS: usize = 128;
 
-/// The own rows of groups (in addition to their prefixes), each listed once, as written by [`Kernels::gather_own`] for
-/// [`Kernels::rotate_and_attend`]. All int32.
+/// The own rows of groups (in addition to their prefixes), each listed once, as written by
+/// [`Kernels::gather_own`] for [`Kernels::rotate_and_attend`]. All int32.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnRows<'a> {
     /// `[rows, own_stride]`: the cache rows of a group start at its first row.
     pub cache_rows: Slice<'a>,
     /// `[groups]`: number of own rows of a group.
     pub count: Slice<'a>,
-    /// `[rows, mask_words]`: the own rows that a row sees, one bit each; see [`Kernels::own_mask_words`].
+    /// `[rows, mask_words]`: the own rows that a row sees, one bit each; see
+    /// [`Kernels::own_mask_words`].
     pub mask: Slice<'a>,
     /// Capacity of a row's own list.
     pub own_stride: usize,
@@ -29,8 +30,9 @@ impl Kernels {
         (largest_group * own_stride).div_ceil(32)
     }
 
-    /// Lists the own rows of each group once each. `count` int32 `[rows]` and `list` int32 `[rows, own_stride]` are the
-    /// rows' own lists. Needed once per pass: all layers have the same lists.
+    /// Lists the own rows of each group once each. `count` int32 `[rows]` and `list` int32
+    /// `[rows, own_stride]` are the rows' own lists. Needed once per pass: all layers have the same
+    /// lists.
     ///
     /// # Errors
     /// When a buffer is too short, a group has more than 128 rows, or the device fails.
@@ -65,7 +67,8 @@ impl Kernels {
             int(largest),
             int(rows),
         ];
-        // SAFETY: lengths are checked above; the caller guarantees that the first rows of groups are within the rows.
+        // SAFETY: lengths are checked above; the caller guarantees that the first rows of groups
+        // are within the rows.
         unsafe { self.device.launch(&kernel, grid([group_count, 1, 1], MOST_ROWS as u32, 0), &arguments) }
     }
 
@@ -81,7 +84,8 @@ impl Kernels {
         check_ints(own.mask, rows * mask_words)
     }
 
-    /// Checks the capacity for the own rows of groups of `largest` rows, and returns them as arguments.
+    /// Checks the capacity for the own rows of groups of `largest` rows, and returns them as
+    /// arguments.
     pub(super) fn own_arguments(
         &self,
         own: Option<OwnRows<'_>>,

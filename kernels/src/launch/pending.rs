@@ -44,8 +44,8 @@ impl PendingTokens<'_> {
 }
 
 impl Kernels {
-    /// Keeps the tokens of `count` rows that [`accept`](Self::accept) laid out with at most one token per request, and
-    /// writes their places in the rings: int32 `[count]`.
+    /// Keeps the tokens of `count` rows that [`accept`](Self::accept) laid out with at most one
+    /// token per request, and writes their places in the rings: int32 `[count]`.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -63,14 +63,17 @@ impl Kernels {
         let kernel = self.device.kernel(FILE, &[], "keep_pending")?;
         let mut arguments = [pending.tokens, place, rows.token, rows.position, rows.slot].map(address).to_vec();
         arguments.extend([pending.depth, count].map(int));
-        // SAFETY: lengths are checked above; the rows' slots are those that `accept` wrote, below `slots`.
+        // SAFETY: lengths are checked above; the rows' slots are those that `accept` wrote, below
+        // `slots`.
         unsafe { self.device.launch(&kernel, line(count.div_ceil(64), 64), &arguments) }
     }
 
-    /// Lays out the rows with which the draft processes the pending tokens of slots. Slots and counts are trusted.
+    /// Lays out the rows with which the draft processes the pending tokens of slots. Slots and
+    /// counts are trusted.
     ///
     /// # Errors
-    /// When a buffer is too short, a request has more pending tokens than the rings hold, or the device fails.
+    /// When a buffer is too short, a request has more pending tokens than the rings hold, or the
+    /// device fails.
     pub fn pending_rows(
         &self,
         reading: Reading<'_>,
@@ -99,7 +102,8 @@ impl Kernels {
         arguments.extend([pending.depth, most].map(int));
         arguments.extend(rows.causal());
         arguments.extend([reading.row_source, reading.last_row].map(address));
-        // SAFETY: lengths are checked above; slots of the batch and their counts are the caller's promise.
+        // SAFETY: lengths are checked above; slots of the batch and their counts are the caller's
+        // promise.
         unsafe { self.device.launch(&kernel, line(batch, 32), &arguments) }
     }
 }

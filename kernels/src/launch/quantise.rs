@@ -17,8 +17,8 @@ const NUMBERS: usize = 16;
 /// Maximum number of threads of a block of the norms, and of the other kernels.
 const NORM_THREADS: usize = 512;
 const MOST_THREADS: usize = 1024;
-/// Blocks of a cluster that shares a row, their threads at most, and the maximum number of rows for which these are
-/// used: with more, there are enough rows for all multiprocessors.
+/// Blocks of a cluster that shares a row, their threads at most, and the maximum number of rows for
+/// which these are used: with more, there are enough rows for all multiprocessors.
 const SHARERS: usize = 8;
 const MOST_CLUSTER_THREADS: usize = 128;
 const MOST_CLUSTER_ROWS: usize = 64;
@@ -43,7 +43,8 @@ pub struct QuantiseRows<'a, 'b> {
     pub out: Slice<'a>,
     /// Their scales and form.
     pub to: QuantiseTo<'b>,
-    /// The rows; if `gated`, each is gate and up of a feed-forward block, of `inputs` elements each.
+    /// The rows; if `gated`, each is gate and up of a feed-forward block, of `inputs` elements
+    /// each.
     pub x: Rows<'a>,
     /// The pending scale of the rows, if they are not gated.
     pub unscaled: Option<Unscaled<'a>>,
@@ -59,8 +60,8 @@ impl Kernels {
     /// Quantises rows to FP8.
     ///
     /// # Errors
-    /// When a buffer is too short, the element type is float, the width is not a multiple of 16, gated rows are
-    /// unscaled, or the device fails.
+    /// When a buffer is too short, the element type is float, the width is not a multiple of 16,
+    /// gated rows are unscaled, or the device fails.
     pub fn quantise_rows<'b>(&self, operands: QuantiseRows<'_, 'b>) -> Result<RowScales<'b>, DeviceError> {
         let QuantiseRows { out, to, x, unscaled, gated, rows, inputs } = operands;
         self.check_rows(x, rows, if gated { 2 * inputs } else { inputs })?;
@@ -86,8 +87,8 @@ impl Kernels {
         self.launch_quantise((name, geometry), (out, to), &own, [rows, inputs])
     }
 
-    /// As [`rms_norm`](Self::rms_norm), with its result, rounded to the element type, quantised: the address of
-    /// `norm.out` receives the rows without gaps.
+    /// As [`rms_norm`](Self::rms_norm), with its result, rounded to the element type, quantised:
+    /// the address of `norm.out` receives the rows without gaps.
     ///
     /// # Errors
     /// As `rms_norm` and [`quantise_rows`](Self::quantise_rows).

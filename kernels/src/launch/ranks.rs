@@ -10,7 +10,8 @@ pub(super) const FILE: KernelFile =
 const THREADS: usize = 256;
 /// Consecutive elements per thread.
 const UNIT: usize = 4;
-/// Maximum number of rows that are summed and normed in one kernel: more keep the device busy in two.
+/// Maximum number of rows that are summed and normed in one kernel: more keep the device busy in
+/// two.
 const MOST_NORMED_ROWS: usize = 32;
 /// Maximum number of elements of such a row: two units for each of 1,024 threads.
 const MOST_NORMED_WIDTH: usize = 8192;
@@ -31,8 +32,9 @@ pub struct Gathered<'a> {
 }
 
 impl Kernels {
-    /// The sum of partial results over the ranks of a group, in rank order, rounded once per rank and once at the end:
-    /// `out` has the same bits on each rank. All ranks call it in the same order with the same sizes.
+    /// The sum of partial results over the ranks of a group, in rank order, rounded once per rank
+    /// and once at the end: `out` has the same bits on each rank. All ranks call it in the same
+    /// order with the same sizes.
     ///
     /// # Errors
     /// When a buffer is too short, rows are not in whole accesses, or the device fails.
@@ -68,26 +70,27 @@ impl Kernels {
                 int(count_here),
             ];
             let blocks = (count_here * width / UNIT).div_ceil(THREADS);
-            // SAFETY: lengths are checked above, rows from `first` on are within them; mailboxes hold `capacity` lines
-            // of each rank.
+            // SAFETY: lengths are checked above, rows from `first` on are within them; mailboxes
+            // hold `capacity` lines of each rank.
             unsafe { self.device.launch(&kernel, line(blocks, THREADS as u32), &[&own[..], &group(mail)].concat())? };
         }
         Ok(())
     }
 
-    /// Whether [`sum_ranks_norm`](Self::sum_ranks_norm) supports this many rows of a width, and is faster than two
-    /// kernels.
+    /// Whether [`sum_ranks_norm`](Self::sum_ranks_norm) supports this many rows of a width, and is
+    /// faster than two kernels.
     pub fn suits_sum_and_norm(&self, mail: &Mail, rows: usize, width: usize) -> bool {
         let lines = if self.element == Element::F32 { 2 } else { 1 };
         let fits = rows * width / UNIT * lines <= mail.capacity();
         fits && rows <= MOST_NORMED_ROWS && width <= MOST_NORMED_WIDTH && width.is_multiple_of(self.vector())
     }
 
-    /// [`sum_ranks`](Self::sum_ranks) and [`rms_norm`](Self::rms_norm) of the sum in one kernel: `add` of the norm is
-    /// this rank's part. Sums of squares have a separate order.
+    /// [`sum_ranks`](Self::sum_ranks) and [`rms_norm`](Self::rms_norm) of the sum in one kernel:
+    /// `add` of the norm is this rank's part. Sums of squares have a separate order.
     ///
     /// # Errors
-    /// When a buffer is too short, rows do not [suit](Self::suits_sum_and_norm), `add` is `None`, or the device fails.
+    /// When a buffer is too short, rows do not [suit](Self::suits_sum_and_norm), `add` is `None`,
+    /// or the device fails.
     pub fn sum_ranks_norm(&self, mail: &Mail, norm: RmsNorm<'_>) -> Result<(), DeviceError> {
         let RmsNorm { out, stream, add, weight, keep, source, rows, width, epsilon } = norm;
         let (Some(add), None, true) = (add, source, self.suits_sum_and_norm(mail, rows, width)) else {
@@ -142,8 +145,8 @@ impl Kernels {
         }
     }
 
-    /// Gathers whole rows of logits, of which each rank has some tokens. All ranks call it in the same order with the
-    /// same sizes.
+    /// Gathers whole rows of logits, of which each rank has some tokens. All ranks call it in the
+    /// same order with the same sizes.
     ///
     /// # Errors
     /// When a buffer is too short, parts do not cover the vocabulary, or the device fails.
@@ -161,7 +164,8 @@ impl Kernels {
             let count = mail.capacity().min(units - first);
             let own = [address(out), address(own), int(part), int(vocabulary), int(rows), Arg::Long(first as u64)];
             let geometry = line(count.div_ceil(THREADS), THREADS as u32);
-            // SAFETY: lengths are checked above; the kernel stays within rows, tokens and the lines of a mailbox.
+            // SAFETY: lengths are checked above; the kernel stays within rows, tokens and the lines
+            // of a mailbox.
             unsafe { self.device.launch(&kernel, geometry, &[&own[..], &group(mail)].concat())? };
         }
         Ok(())

@@ -24,9 +24,9 @@ pub struct SamplingState<'a> {
 }
 
 impl Kernels {
-    /// Draws the tokens of the rows whose slots do not choose greedily; `chosen`, int32 `[rows]`, holds the output of
-    /// [`argmax_rows`](Self::argmax_rows), and keeps it if that is not a token. `row_slot` and `row_sample_position`
-    /// are int32 `[rows]`; the slots are trusted to exist.
+    /// Draws the tokens of the rows whose slots do not choose greedily; `chosen`, int32 `[rows]`,
+    /// holds the output of [`argmax_rows`](Self::argmax_rows), and keeps it if that is not a token.
+    /// `row_slot` and `row_sample_position` are int32 `[rows]`; the slots are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.

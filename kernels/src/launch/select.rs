@@ -19,13 +19,14 @@ const SMALL_GROUP: usize = 4;
 const LEAST_SHARE: usize = 1024;
 /// Maximum number of shares of a row: the cluster size that every GPU with clusters supports.
 const MOST_SHARES: usize = 8;
-/// Maximum number of blocks that select at the same time: more would wait for one another, and each has work that does
-/// not depend on its share.
+/// Maximum number of blocks that select at the same time: more would wait for one another, and each
+/// has work that does not depend on its share.
 const MOST_BLOCKS: usize = 256;
 /// Maximum number of values that can be selected from a row.
 pub const MOST_SELECTED: usize = 64;
 
-/// Placeholder for the token after a row whose largest logit is not finite. No node of a tree has this token.
+/// Placeholder for the token after a row whose largest logit is not finite. No node of a tree has
+/// this token.
 pub const NOT_FINITE: i32 = -2;
 
 /// Logits, f32.
@@ -87,7 +88,8 @@ pub struct LogprobRows<'a> {
     pub token: Slice<'a>,
     /// `[rows]`, int32.
     pub row_slot: Slice<'a>,
-    /// Number of alternatives that each slot requests, int32 `[slots]`; negative for no log-probabilities.
+    /// Number of alternatives that each slot requests, int32 `[slots]`; negative for no
+    /// log-probabilities.
     pub logprob_count: Slice<'a>,
 }
 
@@ -112,7 +114,8 @@ impl Logits<'_> {
         Ok(())
     }
 
-    /// Divides a row among up to `most` blocks. Length and number of the shares depend on the vocabulary alone.
+    /// Divides a row among up to `most` blocks. Length and number of the shares depend on the
+    /// vocabulary alone.
     fn deal(&self, most: usize) -> Deal {
         let mut all = MOST_SHARES;
         while all > 1 && self.vocabulary < all * LEAST_SHARE {
@@ -131,8 +134,8 @@ impl Deal {
         grid([self.blocks, rows, 1], THREADS, shared).in_clusters(self.blocks)
     }
 
-    /// Bytes of shared memory for selecting `count` values: the values read, the results of a block's warps and its
-    /// best keys, the same of all blocks, and candidates.
+    /// Bytes of shared memory for selecting `count` values: the values read, the results of a
+    /// block's warps and its best keys, the same of all blocks, and candidates.
     fn handed(&self, count: usize) -> usize {
         let threads = THREADS as usize;
         let turns = (self.length.div_ceil(ITEMS * threads) * self.shares).min(MOST_TURNS);
@@ -175,8 +178,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, deal.handed(count)), &arguments) }
     }
 
-    /// The index of the largest value of each row, to `chosen`, int32 `[rows]`; [`NOT_FINITE`] if that value is not
-    /// finite.
+    /// The index of the largest value of each row, to `chosen`, int32 `[rows]`; [`NOT_FINITE`] if
+    /// that value is not finite.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -191,8 +194,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, (deal.blocks + 1) * WARPS * 8), &arguments) }
     }
 
-    /// Log-probabilities of tokens and of the best alternatives, for the slots that request them. Rows of the source
-    /// and slots of the rows are trusted to exist.
+    /// Log-probabilities of tokens and of the best alternatives, for the slots that request them.
+    /// Rows of the source and slots of the rows are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the request exceeds a limit, or the device fails.
@@ -226,7 +229,8 @@ impl Kernels {
             address(operands.logprob_count),
             address(row_source.unwrap_or(Slice::NONE)),
         ];
-        // SAFETY: lengths are checked above; rows of the source and slots come from the kernels that lay rows out.
+        // SAFETY: lengths are checked above; rows of the source and slots come from the kernels
+        // that lay rows out.
         unsafe { self.device.launch(&kernel, deal.geometry(rows, deal.handed(count)), &arguments) }
     }
 

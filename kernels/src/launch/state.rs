@@ -7,8 +7,8 @@ pub(super) const FILE: KernelFile =
     KernelFile { name: "state.cu", text: include_str!("../../cuda/state.cu"), split: Split::Shared };
 
 impl Kernels {
-    /// Sets length and last token of slots: `update` is int32 `[count, 3]` with slot, length and token; a negative
-    /// length leaves both unchanged.
+    /// Sets length and last token of slots: `update` is int32 `[count, 3]` with slot, length and
+    /// token; a negative length leaves both unchanged.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -25,8 +25,8 @@ impl Kernels {
         // SAFETY: lengths are checked above; slots are the caller's, who opened them.
         unsafe { self.device.launch(&kernel, line(count.div_ceil(64), 64), &arguments) }
     }
-    /// Puts chosen tokens where later kernels read them: `chosen[i]`, or 0 if it does not exist, goes to
-    /// `token[place[i, 0]]` and to `update[place[i, 1]]`. `place` is int32 `[count, 2]`.
+    /// Puts chosen tokens where later kernels read them: `chosen[i]`, or 0 if it does not exist,
+    /// goes to `token[place[i, 0]]` and to `update[place[i, 1]]`. `place` is int32 `[count, 2]`.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.

@@ -1,7 +1,7 @@
 //! Training steps on rows and weights: `cuda/training.cu`.
 //!
-//! Another library owns the tensors (candle in the crate `training`): these kernels run on its stream, in order with
-//! its own.
+//! Another library owns the tensors (candle in the crate `training`): these kernels run on its
+//! stream, in order with its own.
 
 use super::{Kernels, address, grid, int, line};
 use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
@@ -29,10 +29,12 @@ pub struct AdamStep {
 }
 
 impl Kernels {
-    /// Number of partial sums of [`norm_gradient`](Self::norm_gradient) and [`squares`](Self::squares), one per block.
+    /// Number of partial sums of [`norm_gradient`](Self::norm_gradient) and
+    /// [`squares`](Self::squares), one per block.
     pub const TRAINING_BLOCKS: usize = 264;
 
-    /// Softmax of scores `[groups, rows, keys]`: row i sees the keys up to i, and all from `rows` on.
+    /// Softmax of scores `[groups, rows, keys]`: row i sees the keys up to i, and all from `rows`
+    /// on.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -81,8 +83,8 @@ impl Kernels {
         self.train("train_softmax", rows, &arguments)
     }
 
-    /// `Σ p (log p − log q)` of each row, q being the softmax of its logits, and the log-sum-exp of the logits; float,
-    /// as is `p` `[rows, columns]`.
+    /// `Σ p (log p − log q)` of each row, q being the softmax of its logits, and the log-sum-exp of
+    /// the logits; float, as is `p` `[rows, columns]`.
     ///
     /// # Errors
     /// As [`causal_softmax`](Self::causal_softmax).
@@ -151,7 +153,8 @@ impl Kernels {
         self.train("train_norm", rows, &arguments)
     }
 
-    /// The gradients of x, and partial gradients of the weight that the caller sums: float `[TRAINING_BLOCKS, width]`.
+    /// The gradients of x, and partial gradients of the weight that the caller sums: float
+    /// `[TRAINING_BLOCKS, width]`.
     ///
     /// # Errors
     /// As [`causal_softmax`](Self::causal_softmax), and when the width exceeds shared memory.

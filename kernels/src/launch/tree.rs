@@ -62,7 +62,8 @@ pub struct Drafting<'a> {
     pub topk: usize,
     /// Number of tokens of the draft's vocabulary.
     pub vocabulary: usize,
-    /// The cache row of the first request's first beam; each request has [`scratch_rows`](Self::scratch_rows).
+    /// The cache row of the first request's first beam; each request has
+    /// [`scratch_rows`](Self::scratch_rows).
     pub scratch_base: usize,
     /// int32 `[batch]`.
     pub batch_slot: Slice<'a>,
@@ -99,8 +100,8 @@ pub struct TreeNodes<'a> {
     pub parent: Slice<'a>,
     /// Steps below the root.
     pub depth: Slice<'a>,
-    /// The draft's log-probability of the path to each node, float32, at most that of its parent. Not for trees of the
-    /// root alone.
+    /// The draft's log-probability of the path to each node, float32, at most that of its parent.
+    /// Not for trees of the root alone.
     pub score: Slice<'a>,
 }
 
@@ -115,12 +116,13 @@ pub struct VerifyRows<'a> {
     pub outputs: Outputs<'a>,
 }
 
-/// Output of rounds for the host, in its own memory: places alternate, so that the host may read one while the next
-/// round writes another.
+/// Output of rounds for the host, in its own memory: places alternate, so that the host may read
+/// one while the next round writes another.
 #[derive(Clone, Copy, Debug)]
 pub struct Outputs<'a> {
-    /// For each place, int32: the number of tokens of each request `[batch]`, then the tokens `[batch, most]`. A token
-    /// that does not exist (see [`NOT_FINITE`](super::NOT_FINITE)) is replaced by its position, negated.
+    /// For each place, int32: the number of tokens of each request `[batch]`, then the tokens
+    /// `[batch, most]`. A token that does not exist (see [`NOT_FINITE`](super::NOT_FINITE)) is
+    /// replaced by its position, negated.
     pub at: Slice<'a>,
     /// Number of places of equal length.
     pub places: usize,
@@ -257,8 +259,9 @@ fn expand_bytes(step: usize, topk: usize) -> usize {
 }
 
 impl Kernels {
-    /// Starts the trees of a batch from the tokens after the roots, and lays out the first draft pass (not called with
-    /// one step). `row_source` is int32 `[batch · topk]`. Slots of the batch are trusted to exist.
+    /// Starts the trees of a batch from the tokens after the roots, and lays out the first draft
+    /// pass (not called with one step). `row_source` is int32 `[batch · topk]`. Slots of the batch
+    /// are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
@@ -275,8 +278,8 @@ impl Kernels {
         self.draft(drafting, proposals, sequences, rows, row_source, None)
     }
 
-    /// Processes the proposals of draft pass `step`, at least 1 and not the last, and lays out the next. `drafting` and
-    /// `rows` are as the previous step left them.
+    /// Processes the proposals of draft pass `step`, at least 1 and not the last, and lays out the
+    /// next. `drafting` and `rows` are as the previous step left them.
     ///
     /// # Errors
     /// As [`draft_begin`](Self::draft_begin).
@@ -331,8 +334,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid([batch, 1, 1], threads, shared), &arguments) }
     }
 
-    /// Processes the proposals of the last draft step, and lays out the trees and the verify pass, of `batch · nodes`
-    /// rows.
+    /// Processes the proposals of the last draft step, and lays out the trees and the verify pass,
+    /// of `batch · nodes` rows.
     ///
     /// # Errors
     /// As [`draft_begin`](Self::draft_begin).
@@ -365,8 +368,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid([batch, 1, 1], 256, drafting.places() * 4), &arguments) }
     }
 
-    /// The outputs of a kernel that lays out drafted trees and the rows that verify them, checked: `VERIFY_PARAMETERS` of
-    /// `cuda/nodes.cuh`.
+    /// The outputs of a kernel that lays out drafted trees and the rows that verify them, checked:
+    /// `VERIFY_PARAMETERS` of `cuda/nodes.cuh`.
     pub(super) fn tree_arguments(
         &self,
         batch: usize,
@@ -390,7 +393,8 @@ impl Kernels {
         Ok(arguments)
     }
 
-    /// The rows of a round without speculation, one per request; `batch_slot` is int32 `[batch]`, `tree` has one node.
+    /// The rows of a round without speculation, one per request; `batch_slot` is int32 `[batch]`,
+    /// `tree` has one node.
     ///
     /// # Errors
     /// As [`draft_begin`](Self::draft_begin).

@@ -10,7 +10,8 @@ pub enum GateActivation {
     /// `silu(gate) · up`.
     #[default]
     Silu,
-    /// `(up + 1) · gate · sigmoid(alpha · gate)`, with gate clamped to at most `limit` and up to ±`limit` (gpt-oss).
+    /// `(up + 1) · gate · sigmoid(alpha · gate)`, with gate clamped to at most `limit` and up to
+    /// ±`limit` (gpt-oss).
     Clamped {
         /// Factor of gate within the sigmoid.
         alpha: f32,

@@ -1,4 +1,5 @@
-//! Attention over a paged cache, with any set of visible positions per row: prefill, decode, tree verify, draft beams.
+//! Attention over a paged cache, with any set of visible positions per row: prefill, decode, tree
+//! verify, draft beams.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -14,7 +15,8 @@ const WORTH_A_THREAD: usize = 1 << 12;
 /// Dimensions of a head whose sums are kept in registers together.
 const WIDE: usize = 32;
 
-/// The scales of a cache in FP8: a key or value is stored as the e4m3 number nearest to its quotient by the scale.
+/// The scales of a cache in FP8: a key or value is stored as the e4m3 number nearest to its
+/// quotient by the scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CacheScales {
     /// Scale of the keys.
@@ -28,7 +30,8 @@ impl CacheScales {
     pub const ONE: Self = Self { keys: 1.0, values: 1.0 };
 }
 
-/// The keys and values of one layer: `[rows, heads, head_dim]` each, one row for each position that the cache can hold.
+/// The keys and values of one layer: `[rows, heads, head_dim]` each, one row for each position that
+/// the cache can hold.
 #[derive(Clone, Debug)]
 pub struct KeyValues {
     /// Keys, already rotated.
@@ -39,8 +42,8 @@ pub struct KeyValues {
     pub heads: usize,
     /// Dimensions of a head.
     pub head_dim: usize,
-    /// The scales if the cache is in FP8. `keys` and `values` are the values that are read, so a row has the same bits
-    /// from the moment that it is written.
+    /// The scales if the cache is in FP8. `keys` and `values` are the values that are read, so a
+    /// row has the same bits from the moment that it is written.
     pub fp8: Option<CacheScales>,
 }
 
@@ -98,7 +101,8 @@ impl KeyValues {
         self.heads * self.head_dim
     }
 
-    /// Writes rows: `keys` and `values` are `[rows.len(), heads, head_dim]`. In FP8 they are rounded here.
+    /// Writes rows: `keys` and `values` are `[rows.len(), heads, head_dim]`. In FP8 they are
+    /// rounded here.
     pub fn write(&mut self, rows: &[u32], keys: &[f32], values: &[f32]) {
         let width = self.width();
         for (at, row) in rows.iter().map(|row| *row as usize).enumerate() {
@@ -113,8 +117,8 @@ impl KeyValues {
         }
     }
 
-    /// Moves rows: `from[i]` to `to[i]`, in ascending order. Correct for compaction, where no source precedes its
-    /// destination in the same list.
+    /// Moves rows: `from[i]` to `to[i]`, in ascending order. Correct for compaction, where no
+    /// source precedes its destination in the same list.
     pub fn compact(&mut self, from: &[u32], to: &[u32]) {
         let width = self.width();
         for (from, to) in from.iter().zip(to).filter(|(from, to)| from != to) {
@@ -130,14 +134,14 @@ fn in_fp8(value: f32, scale: f32) -> f32 {
     from_e4m3(to_e4m3(value / scale)) * scale
 }
 
-/// Softmax attention. `queries` is `[visible.len(), query_heads, head_dim]`; query head h reads key/value head
-/// `h / (query_heads / heads)`. The result has the shape of `queries`.
+/// Softmax attention. `queries` is `[visible.len(), query_heads, head_dim]`; query head h reads
+/// key/value head `h / (query_heads / heads)`. The result has the shape of `queries`.
 pub fn attention(queries: &[f32], query_heads: usize, visible: &[Visible<'_>], cache: &KeyValues) -> Vec<f32> {
     attention_with_sinks(queries, query_heads, visible, cache, None)
 }
 
-/// The same with a sink for each query head, if given: one more score in its softmax, without a value. Sinks are not
-/// scaled.
+/// The same with a sink for each query head, if given: one more score in its softmax, without a
+/// value. Sinks are not scaled.
 ///
 /// # Panics
 /// When the number of sinks is not that of query heads.
@@ -185,8 +189,8 @@ pub(super) struct Planes<'a> {
     pub sinks: Option<&'a [f32]>,
 }
 
-/// Attention over planes: `queries` is `[visible.len(), query_heads, key_dim]`, the result `[visible.len(),
-/// query_heads, value_dim]`.
+/// Attention over planes: `queries` is `[visible.len(), query_heads, key_dim]`, the result
+/// `[visible.len(), query_heads, value_dim]`.
 pub(super) fn attend(queries: &[f32], query_heads: usize, visible: &[Visible<'_>], planes: Planes<'_>) -> Vec<f32> {
     let (width, out) = (query_heads * planes.key_dim, query_heads * planes.value_dim);
     assert_eq!(queries.len(), visible.len() * width, "one row of queries for each set of visible rows");
@@ -243,7 +247,8 @@ impl WithSimd for Row<'_> {
     }
 }
 
-/// `scale · query · key` for the keys at each of `starts`. Several at a time, so that their sums overlap.
+/// `scale · query · key` for the keys at each of `starts`. Several at a time, so that their sums
+/// overlap.
 #[inline(always)]
 fn score<S: Simd>(simd: S, query: &[f32], keys: &[f32], starts: &[usize], scale: f32, scores: &mut [f32]) {
     const TOGETHER: usize = 4;
@@ -259,8 +264,8 @@ fn score<S: Simd>(simd: S, query: &[f32], keys: &[f32], starts: &[usize], scale:
     scores.iter_mut().for_each(|score| *score *= scale);
 }
 
-/// Turns scores into weights relative to the largest; returns their sum, taken in the order of the `dot` module, with
-/// the weight of a sink added last.
+/// Turns scores into weights relative to the largest; returns their sum, taken in the order of the
+/// `dot` module, with the weight of a sink added last.
 #[inline(always)]
 fn softmax_weights(weights: &mut [f32], sink: Option<f32>) -> f32 {
     let largest = weights.iter().copied().fold(sink.unwrap_or(f32::NEG_INFINITY), f32::max);

@@ -1,8 +1,9 @@
-//! The gated delta rule (arXiv 2412.06464) over rows of a sequence or of a tree: the recurrence in float32, with one read
-//! and one write of the state, and rows in path order. A row of a tree has the bits that it would have in a sequence.
+//! The gated delta rule (arXiv 2412.06464) over rows of a sequence or of a tree: the recurrence in
+//! float32, with one read and one write of the state, and rows in path order. A row of a tree has
+//! the bits that it would have in a sequence.
 //!
-//! Each value head keeps a matrix S, `[key_dim, value_dim]`. A row with key k, value v and query q changes it, then reads
-//! it: `S ← decay · S`, `d = β · (v − Sᵀk)`, `S ← S + k dᵀ`, `o = Sᵀq`.
+//! Each value head keeps a matrix S, `[key_dim, value_dim]`. A row with key k, value v and query q
+//! changes it, then reads it: `S ← decay · S`, `d = β · (v − Sᵀk)`, `S ← S + k dᵀ`, `o = Sᵀq`.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -74,10 +75,11 @@ impl DeltaSizes {
     }
 }
 
-/// The causal depthwise convolution of `mixed`, `[rows, channels]` with queries first, then keys, then values; followed by
-/// SiLU. `parents` holds for each row the row before it, which comes
-/// earlier in the list, or `None` if that is the last row of `history`, the sequence's rows before these, `[taps − 1,
-/// channels]`, oldest first. `weight` is `[channels, taps]`, the oldest tap first.
+/// The causal depthwise convolution of `mixed`, `[rows, channels]` with queries first, then keys,
+/// then values; followed by SiLU. `parents` holds for each row the row before it, which comes
+/// earlier in the list, or `None` if that is the last row of `history`, the sequence's rows before
+/// these, `[taps − 1, channels]`, oldest first. `weight` is `[channels, taps]`, the oldest tap
+/// first.
 ///
 /// # Panics
 /// When lengths do not fit.
@@ -107,7 +109,8 @@ pub fn delta_convolution(
     y
 }
 
-/// The history after a path of rows: their last rows, preceded by those of the old history if the path is shorter.
+/// The history after a path of rows: their last rows, preceded by those of the old history if the
+/// path is shorter.
 ///
 /// # Panics
 /// When lengths do not fit.
@@ -120,8 +123,9 @@ pub fn delta_history(sizes: &DeltaSizes, mixed: &[f32], path: &[usize], history:
     }
 }
 
-/// What the recurrence reads of rows after the convolution. `a` and `b` are the projections of the decay and of β,
-/// `[rows, value_heads]`; `rates` are the logarithms of the decay's rates and `offsets` are added to `a`.
+/// What the recurrence reads of rows after the convolution. `a` and `b` are the projections of the
+/// decay and of β, `[rows, value_heads]`; `rates` are the logarithms of the decay's rates and
+/// `offsets` are added to `a`.
 ///
 /// # Panics
 /// When lengths do not fit.
@@ -148,12 +152,12 @@ pub fn delta_rows(
     rows
 }
 
-/// Runs rows of one sequence from its state, `[value_heads, key_dim, value_dim]`. `parents` is as in
-/// [`delta_convolution`]. The result is `[rows, value_heads, value_dim]`. With `keeps` the rows must be a chain, and the
-/// state becomes that after the last one; otherwise it stays.
+/// Runs rows of one sequence from its state, `[value_heads, key_dim, value_dim]`. `parents` is as
+/// in [`delta_convolution`]. The result is `[rows, value_heads, value_dim]`. With `keeps` the rows
+/// must be a chain, and the state becomes that after the last one; otherwise it stays.
 ///
-/// A tree needs no state per node: the paths of each head are walked depth first, with a copy of the head's state only
-/// where they branch.
+/// A tree needs no state per node: the paths of each head are walked depth first, with a copy of
+/// the head's state only where they branch.
 pub fn delta_rule(
     sizes: &DeltaSizes,
     rows: &DeltaRows,
@@ -186,7 +190,8 @@ pub fn delta_rule(
     out
 }
 
-/// Commits a path of rows: the state becomes that after its last one, with the bits that [`delta_rule`] had there.
+/// Commits a path of rows: the state becomes that after its last one, with the bits that
+/// [`delta_rule`] had there.
 pub fn delta_commit(sizes: &DeltaSizes, rows: &DeltaRows, path: &[usize], state: &mut [f32]) {
     state.par_chunks_exact_mut(sizes.head_state()).enumerate().for_each(|(head, state)| {
         let run = HeadRun { sizes, rows, head };
@@ -245,7 +250,8 @@ impl Tree {
 }
 
 impl HeadRun<'_> {
-    /// Runs rows that follow the same state, and all rows after them. The last branch continues in place.
+    /// Runs rows that follow the same state, and all rows after them. The last branch continues in
+    /// place.
     fn walk(&self, tree: &Tree, rows: &[usize], state: &mut [f32], out: &mut [f32]) {
         let mut rows = rows;
         while let Some((last, others)) = rows.split_last() {

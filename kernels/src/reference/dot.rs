@@ -26,7 +26,8 @@ pub(super) fn dots<S: Simd, const A: usize, const B: usize>(simd: S, a: [&[f32];
         }
     }
     if whole < length {
-        // The last block is padded with zeros, so that the sums are only accessed as whole registers and stay in them.
+        // The last block is padded with zeros, so that the sums are only accessed as whole
+        // registers and stay in them.
         let padded = |values: &[f32]| {
             let mut block = [0.0; LANES];
             block[..length - whole].copy_from_slice(&values[whole..length]);

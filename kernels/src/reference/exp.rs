@@ -1,9 +1,10 @@
-//! The exponential, without branches or tables, so that a loop over it is vectorised, and with the same bits on every
-//! machine, which the platform's function does not guarantee.
+//! The exponential, without branches or tables, so that a loop over it is vectorised, and with the
+//! same bits on every machine, which the platform's function does not guarantee.
 
 /// `e^x` within two units in the last place; 0 below −104, infinite above 89, NaN for NaN.
 ///
-/// x = n·ln 2 + r with |r| ≤ ln 2 / 2: the power of two goes into the exponent, a polynomial gives e^r.
+/// x = n·ln 2 + r with |r| ≤ ln 2 / 2: the power of two goes into the exponent, a polynomial gives
+/// e^r.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
     // Adding and subtracting 1.5·2²³ rounds to an integer, which is then also in the lowest bits.

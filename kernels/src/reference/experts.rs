@@ -21,7 +21,8 @@ pub struct Expert {
     pub biases: Option<[Vec<f32>; 3]>,
     /// How gate and up are joined.
     pub activation: GateActivation,
-    /// How the inputs of the down layer are quantised, with their static scale, if it multiplies in FP8.
+    /// How the inputs of the down layer are quantised, with their static scale, if it multiplies in
+    /// FP8.
     pub middle: Option<(Fp8Rows, f32)>,
 }
 
@@ -47,8 +48,9 @@ impl Expert {
 
 /// The weighted sum of the outputs of each row's experts. `x` and the result are `[rows, hidden]`.
 ///
-/// The sum of a row starts at zero and runs in ascending order of expert ids: it depends neither on other rows nor on
-/// the order in which experts finish. A weight is applied to the expert's output, after its last product.
+/// The sum of a row starts at zero and runs in ascending order of expert ids: it depends neither on
+/// other rows nor on the order in which experts finish. A weight is applied to the expert's output,
+/// after its last product.
 ///
 /// # Panics
 /// When a route names a missing expert, or `x` has a different number of rows.

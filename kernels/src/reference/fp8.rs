@@ -1,8 +1,8 @@
-//! Matrices in FP8: one-byte e4m3 numbers (4 bits of exponent, 3 of mantissa, no infinities), each multiplied by a
-//! scale.
+//! Matrices in FP8: one-byte e4m3 numbers (4 bits of exponent, 3 of mantissa, no infinities), each
+//! multiplied by a scale.
 //!
-//! Source of the number format: "FP8 Formats for Deep Learning", arXiv 2209.05433; of block scales: DeepSeek-V3's
-//! report, arXiv 2412.19437, §3.3.
+//! Source of the number format: "FP8 Formats for Deep Learning", arXiv 2209.05433; of block scales:
+//! DeepSeek-V3's report, arXiv 2412.19437, §3.3.
 
 use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
@@ -20,11 +20,11 @@ pub const FP8_LARGEST: f32 = 448.0;
 pub enum Fp8Scales {
     /// One scale per row: `[outputs, 1]`.
     Channels,
-    /// One scale per block of 128 rows and 128 columns: `[⌈outputs / 128⌉, ⌈inputs / 128⌉]`; the last blocks may be
-    /// smaller.
+    /// One scale per block of 128 rows and 128 columns: `[⌈outputs / 128⌉, ⌈inputs / 128⌉]`; the
+    /// last blocks may be smaller.
     Blocks,
-    /// One scale per 128 columns of a row: `[outputs, ⌈inputs / 128⌉]`. Used for block scales when matrices are
-    /// concatenated whose rows do not start at a multiple of 128.
+    /// One scale per 128 columns of a row: `[outputs, ⌈inputs / 128⌉]`. Used for block scales when
+    /// matrices are concatenated whose rows do not start at a multiple of 128.
     RowBlocks,
 }
 
@@ -130,9 +130,9 @@ impl<'a> Fp8Matrix<'a> {
         Matrix::new(self.outputs, self.inputs, self.values())
     }
 
-    /// Quantises values `[outputs, inputs]`, each row with the scale that maps its largest number to the format's:
-    /// numbers are rounded to nearest, ties to even. The error of a number is at most 1/16 of it or, for small numbers,
-    /// 2⁻¹⁹ of the row's largest.
+    /// Quantises values `[outputs, inputs]`, each row with the scale that maps its largest number
+    /// to the format's: numbers are rounded to nearest, ties to even. The error of a number is at
+    /// most 1/16 of it or, for small numbers, 2⁻¹⁹ of the row's largest.
     ///
     /// # Panics
     /// When the number of values does not match.
@@ -236,7 +236,8 @@ fn decoded(bits: u8) -> f32 {
     if bits & 0x80 == 0 { size } else { -size }
 }
 
-/// The nearest number of the format; ties go to the even mantissa, and larger values become the largest number.
+/// The nearest number of the format; ties go to the even mantissa, and larger values become the
+/// largest number.
 pub fn to_e4m3(value: f32) -> u8 {
     let sign = if value.is_sign_negative() { 0x80 } else { 0 };
     let size = value.abs();

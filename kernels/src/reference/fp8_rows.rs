@@ -4,18 +4,20 @@
 //!
 //! > y = Σ over blocks of 128 inputs of (row's scale · weight's scale · Σ number(x) · number(w)) + bias
 //!
-//! with sums in float32. A number times its scale is rounded once to float32, which is far below the error of a number,
-//! so the definition multiplies [`QuantisedRows::values`] with the matrix's values by [`linear`](super::linear): in one
-//! fixed order of sums, whatever the number of rows. Kernels multiply the numbers, exactly, and apply scales to sums.
+//! with sums in float32. A number times its scale is rounded once to float32, which is far below
+//! the error of a number, so the definition multiplies [`QuantisedRows::values`] with the matrix's
+//! values by [`linear`](super::linear): in one fixed order of sums, whatever the number of rows.
+//! Kernels multiply the numbers, exactly, and apply scales to sums.
 //!
-//! Scales are those of the engines that serve such checkpoints. SGLang 0.5.16 and vLLM 0.26 round x / scale to nearest,
-//! ties to even, after clamping it to ±448, with
-//! - a scale of the checkpoint (`input_scale`), the largest of the layers that read the same rows: `static_quant_fp8`,
-//!   `static_scaled_fp8_quant`;
-//! - largest / 448 of a row: `sgl_per_token_quant_fp8` without a least value, `dynamic_per_token_scaled_fp8_quant` with
-//!   at least 1 / (448 · 512);
-//! - max(largest, 1e-10) / 448 of a row's 128 columns: `per_token_group_quant_fp8` of both. On GPUs whose library wants
-//!   powers of two (`scale_ue8m0`, Blackwell with DeepGEMM) both round these scales up to one; on Hopper they do not.
+//! Scales are those of the engines that serve such checkpoints. SGLang 0.5.16 and vLLM 0.26 round x
+//! / scale to nearest, ties to even, after clamping it to ±448, with
+//! - a scale of the checkpoint (`input_scale`), the largest of the layers that read the same rows:
+//!   `static_quant_fp8`, `static_scaled_fp8_quant`;
+//! - largest / 448 of a row: `sgl_per_token_quant_fp8` without a least value,
+//!   `dynamic_per_token_scaled_fp8_quant` with at least 1 / (448 · 512);
+//! - max(largest, 1e-10) / 448 of a row's 128 columns: `per_token_group_quant_fp8` of both. On GPUs
+//!   whose library wants powers of two (`scale_ue8m0`, Blackwell with DeepGEMM) both round these
+//!   scales up to one; on Hopper they do not.
 //!
 //! Here all dynamic scales are max(largest, 1e-10) / 448, and are not rounded to powers of two.
 
@@ -23,7 +25,8 @@ use rayon::prelude::*;
 
 use super::{FP8_BLOCK, FP8_LARGEST, from_e4m3, to_e4m3};
 
-/// The least size of the largest of the values that share a dynamic scale: a scale and its reciprocal are then finite.
+/// The least size of the largest of the values that share a dynamic scale: a scale and its
+/// reciprocal are then finite.
 pub const FP8_LEAST_AMAX: f32 = 1e-10;
 
 /// Which activations share a scale.
@@ -62,7 +65,8 @@ impl QuantisedRows {
         &self.numbers
     }
 
-    /// The scales, `[rows, columns]` with [`Fp8Rows::columns`]; a static scale is repeated for each row.
+    /// The scales, `[rows, columns]` with [`Fp8Rows::columns`]; a static scale is repeated for each
+    /// row.
     pub fn scales(&self) -> &[f32] {
         &self.scales
     }
@@ -84,7 +88,8 @@ impl QuantisedRows {
     }
 }
 
-/// Quantises rows `[rows, inputs]`. `fixed` is the scale of [`Fp8Rows::Tensor`] and is not read otherwise.
+/// Quantises rows `[rows, inputs]`. `fixed` is the scale of [`Fp8Rows::Tensor`] and is not read
+/// otherwise.
 ///
 /// A value that is not finite stays so: an infinity makes its whole row (or block) NaN.
 ///

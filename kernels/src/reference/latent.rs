@@ -1,7 +1,7 @@
-//! Latent attention, absorbed (arXiv 2405.04434): all heads read one latent vector per token, as key and as value. `q ·
-//! (W_UK c)` is `(W_UKᵀ q) · c`, and `Σ p (W_UV c)` is `W_UV Σ p c`: keys and values of heads are never materialised.
-//! All CPU passes use this one form, as do those of a GPU in batch-invariant mode, so that prompts, decoding and trees
-//! have the same bits.
+//! Latent attention, absorbed (arXiv 2405.04434): all heads read one latent vector per token, as
+//! key and as value. `q · (W_UK c)` is `(W_UKᵀ q) · c`, and `Σ p (W_UV c)` is `W_UV Σ p c`: keys
+//! and values of heads are never materialised. All CPU passes use this one form, as do those of a
+//! GPU in batch-invariant mode, so that prompts, decoding and trees have the same bits.
 
 use super::{
     Matrix, Visible,
@@ -9,8 +9,8 @@ use super::{
     linear,
 };
 
-/// The cache of one layer: for each position the normed latent vector, followed by the rotated key that all heads
-/// share.
+/// The cache of one layer: for each position the normed latent vector, followed by the rotated key
+/// that all heads share.
 #[derive(Clone, Debug)]
 pub struct Latents {
     /// `[rows, rank + rotated]`.
@@ -56,7 +56,8 @@ impl Latents {
         }
     }
 
-    /// Moves rows: `from[i]` to `to[i]`, in ascending order; no source may precede its destination in the same list.
+    /// Moves rows: `from[i]` to `to[i]`, in ascending order; no source may precede its destination
+    /// in the same list.
     pub fn compact(&mut self, from: &[u32], to: &[u32]) {
         let width = self.width();
         for (from, to) in from.iter().zip(to).filter(|(from, to)| from != to) {
@@ -66,9 +67,10 @@ impl Latents {
     }
 }
 
-/// Softmax attention of all heads over the latent rows. `queries` is `[visible.len(), heads, rank + rotated]`: the
-/// absorbed part of each head, followed by its rotated part. The result is `[visible.len(), heads, rank]`: the weighted
-/// means of latent vectors. `scale` is the factor on the scores.
+/// Softmax attention of all heads over the latent rows. `queries` is
+/// `[visible.len(), heads, rank + rotated]`: the absorbed part of each head, followed by its
+/// rotated part. The result is `[visible.len(), heads, rank]`: the weighted means of latent
+/// vectors. `scale` is the factor on the scores.
 pub fn latent_attention(
     queries: &[f32],
     heads: usize,
@@ -82,8 +84,8 @@ pub fn latent_attention(
     attend(queries, heads, visible, planes)
 }
 
-/// One product per head: `x` is `[rows, heads, inputs]`, with one matrix per head, all of the same shape; the result is
-/// `[rows, heads, outputs]`.
+/// One product per head: `x` is `[rows, heads, inputs]`, with one matrix per head, all of the same
+/// shape; the result is `[rows, heads, outputs]`.
 pub fn per_head(x: &[f32], heads: &[Matrix]) -> Vec<f32> {
     let Some(first) = heads.first() else { return Vec::new() };
     let (inputs, outputs, count) = (first.inputs(), first.outputs(), heads.len());

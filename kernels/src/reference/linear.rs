@@ -51,10 +51,11 @@ impl Matrix {
     }
 }
 
-/// `x` is `[rows, inputs]`; the result is `[rows, outputs]`, plus `bias` (of length `outputs`) if given.
+/// `x` is `[rows, inputs]`; the result is `[rows, outputs]`, plus `bias` (of length `outputs`) if
+/// given.
 ///
-/// The sum of an output element runs over the inputs in the order of the `dot` module, regardless of the number of
-/// rows: tiles only decide what is computed together.
+/// The sum of an output element runs over the inputs in the order of the `dot` module, regardless
+/// of the number of rows: tiles only decide what is computed together.
 pub fn linear(x: &[f32], weight: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
     let Matrix { outputs, inputs, .. } = *weight;
     assert_eq!(x.len() % inputs.max(1), 0, "rows of {inputs} activations");
@@ -77,7 +78,8 @@ pub fn linear(x: &[f32], weight: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
             arch.dispatch(Part { x, weight, first: at * share, rows, y, strides: (0, 1) });
         });
     } else {
-        // Each thread writes a run of outputs, so that weights are read once; rows are assembled afterwards.
+        // Each thread writes a run of outputs, so that weights are read once; rows are assembled
+        // afterwards.
         let share = share(outputs);
         let mut transposed = vec![0.0; y.len()];
         transposed.par_chunks_mut(share * rows).enumerate().for_each(|(at, y)| {
@@ -94,7 +96,8 @@ pub fn linear(x: &[f32], weight: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
     y
 }
 
-/// Outputs that a thread takes at a time: a few shares per thread, so that the wait for the last one is short.
+/// Outputs that a thread takes at a time: a few shares per thread, so that the wait for the last
+/// one is short.
 fn share(outputs: usize) -> usize {
     outputs.div_ceil(4 * rayon::current_num_threads()).next_multiple_of(OUTPUTS)
 }
@@ -135,7 +138,8 @@ impl WithSimd for Part<'_> {
 }
 
 impl Part<'_> {
-    /// All rows of [`OUTPUTS`] outputs. The compiler keeps four by two running sums in sixteen registers.
+    /// All rows of [`OUTPUTS`] outputs. The compiler keeps four by two running sums in sixteen
+    /// registers.
     #[inline(always)]
     fn outputs<S: Simd>(&mut self, simd: S, at: usize) {
         let mut row = 0;

@@ -1,4 +1,5 @@
-//! Matrices in MXFP4: numbers of four bits (e2m1), each block of 32 of a row with a power of two as scale.
+//! Matrices in MXFP4: numbers of four bits (e2m1), each block of 32 of a row with a power of two as
+//! scale.
 //!
 //! Source of the format: "OCP Microscaling Formats (MX) Specification", version 1.0, §5.
 
@@ -24,8 +25,8 @@ pub struct Mxfp4Matrix<'a> {
 }
 
 impl<'a> Mxfp4Matrix<'a> {
-    /// A matrix of numbers `[outputs, inputs / 2]`, two per byte with the even column in the low bits, and scales
-    /// `[outputs, inputs / 32]`, each an exponent of two plus 127.
+    /// A matrix of numbers `[outputs, inputs / 2]`, two per byte with the even column in the low
+    /// bits, and scales `[outputs, inputs / 32]`, each an exponent of two plus 127.
     ///
     /// # Panics
     /// When the number of inputs is not a multiple of 32, or the number of bytes does not match.
@@ -94,7 +95,8 @@ mod tests {
 
     #[test]
     fn the_even_column_is_in_the_low_bits_and_a_block_shares_its_scale() {
-        // Row 0: codes 0 to 15 twice, with scale 1; row 1: code 2 (1.0) everywhere, with scale 2^-3.
+        // Row 0: codes 0 to 15 twice, with scale 1; row 1: code 2 (1.0) everywhere, with scale
+        // 2^-3.
         let first = (0..16).map(|at: u8| (2 * at % 16) | (((2 * at + 1) % 16) << 4));
         let numbers: Vec<u8> = first.chain([0x22; 16]).collect();
         let values = Mxfp4Matrix::new([2, 32], numbers, vec![127, 124]).values();

@@ -1,4 +1,5 @@
-//! Rotary position embedding, computed for each position, without a table that would limit the sequence length.
+//! Rotary position embedding, computed for each position, without a table that would limit the
+//! sequence length.
 
 use std::f32::consts::PI;
 
@@ -35,7 +36,8 @@ pub enum RopeScaling {
         beta_slow: f32,
         /// Factor on cosine and sine.
         attention_factor: f32,
-        /// Whether the ends of the ramp are rounded outwards to whole dimensions, as is usual; gpt-oss does not.
+        /// Whether the ends of the ramp are rounded outwards to whole dimensions, as is usual;
+        /// gpt-oss does not.
         truncate: bool,
     },
 }
@@ -64,8 +66,8 @@ impl Rope {
         Self::partial(head_dim, head_dim, Pairing::Halves, theta, scaling)
     }
 
-    /// For heads of `head_dim` dimensions of which the first `dims` (even) are rotated and the others pass through. The
-    /// frequencies are spread over `dims`, not over the head.
+    /// For heads of `head_dim` dimensions of which the first `dims` (even) are rotated and the
+    /// others pass through. The frequencies are spread over `dims`, not over the head.
     ///
     /// # Panics
     /// When `dims` is odd or above `head_dim`.
@@ -249,7 +251,8 @@ mod tests {
 
     #[test]
     fn yarn_without_rounding_has_a_ramp_that_starts_within_a_dimension() {
-        // gpt-oss: 64 dimensions, theta 150000, 4096 positions. Rotations of 32 are at dimension 8.09, one at 17.40.
+        // gpt-oss: 64 dimensions, theta 150000, 4096 positions. Rotations of 32 are at dimension
+        // 8.09, one at 17.40.
         let of = |truncate| {
             let scaling = RopeScaling::Yarn {
                 factor: 32.0,

@@ -1,9 +1,9 @@
 //! The router of an expert layer: from logits to the experts of each row and their weights.
 //!
-//! Semantics as in the published models' own code: Qwen3-MoE (softmax over all experts, the weights optionally divided
-//! by their sum), GLM-4.5 and DeepSeek-V3 (sigmoid, a correction that affects the selection only, selection limited to
-//! groups of experts, weights divided by their sum and scaled). Everything is float32: a correction at an offset of 7
-//! keeps only 8 values in bfloat16.
+//! Semantics as in the published models' own code: Qwen3-MoE (softmax over all experts, the weights
+//! optionally divided by their sum), GLM-4.5 and DeepSeek-V3 (sigmoid, a correction that affects
+//! the selection only, selection limited to groups of experts, weights divided by their sum and
+//! scaled). Everything is float32: a correction at an offset of 7 keeps only 8 values in bfloat16.
 
 use super::{exp::exp, select::top_k};
 
@@ -23,7 +23,8 @@ pub struct Router {
     pub scoring: Scoring,
     /// Experts per row.
     pub top_k: usize,
-    /// Groups of equal size into which the experts are divided, in order of ids; 1 if all experts compete.
+    /// Groups of equal size into which the experts are divided, in order of ids; 1 if all experts
+    /// compete.
     pub groups: usize,
     /// Groups from which the experts of a row may come.
     pub top_k_groups: usize,
@@ -31,7 +32,8 @@ pub struct Router {
     pub renormalize: Option<f32>,
     /// Factor on the weights, after the division.
     pub scale: f32,
-    /// Measure only: experts are chosen by [`uniform_logits`] in place of the logits, without a correction.
+    /// Measure only: experts are chosen by [`uniform_logits`] in place of the logits, without a
+    /// correction.
     pub uniform: bool,
 }
 
@@ -47,12 +49,13 @@ pub struct Routes {
 }
 
 impl Router {
-    /// Routes rows of logits, `[rows, experts]`. `correction` (one value per expert) is added to the scores for the
-    /// selection and does not enter the weights.
+    /// Routes rows of logits, `[rows, experts]`. `correction` (one value per expert) is added to
+    /// the scores for the selection and does not enter the weights.
     ///
-    /// Ties go to the lowest id, for experts and groups. A group's rank is the sum of its two largest corrected scores,
-    /// where two equal scores both count (torch's `topk(2)`); experts of other groups are excluded, whatever their
-    /// score. The sum of the weights is in ascending order of ids. NaN loses against every number.
+    /// Ties go to the lowest id, for experts and groups. A group's rank is the sum of its two
+    /// largest corrected scores, where two equal scores both count (torch's `topk(2)`); experts of
+    /// other groups are excluded, whatever their score. The sum of the weights is in ascending
+    /// order of ids. NaN loses against every number.
     ///
     /// # Panics
     /// When the settings do not fit the number of experts: see [`fits`](Self::fits).
@@ -78,7 +81,8 @@ impl Router {
         routes
     }
 
-    /// Whether routing is possible: groups have equal sizes, and the kept groups contain enough experts.
+    /// Whether routing is possible: groups have equal sizes, and the kept groups contain enough
+    /// experts.
     pub fn fits(&self, experts: usize) -> bool {
         let Self { top_k, groups, top_k_groups, .. } = *self;
         (1..=experts).contains(&groups)
@@ -98,7 +102,8 @@ impl Router {
             let best_two = |group: &[f32]| top_k(group, 2).iter().fold(0.0, |sum, (_, rank)| sum + rank);
             let sums: Vec<f32> = ranks.chunks_exact(size).map(best_two).collect();
             let kept: Vec<usize> = top_k(&sums, self.top_k_groups).into_iter().map(|(group, _)| group).collect();
-            // Excluded experts must not be candidates: with rank −∞ they would tie with kept ones of rank −∞.
+            // Excluded experts must not be candidates: with rank −∞ they would tie with kept ones
+            // of rank −∞.
             let kept_experts = (0..scores.len()).filter(|expert| kept.contains(&(expert / size)));
             let (ids, ranks): (Vec<usize>, Vec<f32>) = kept_experts.map(|expert| (expert, ranks[expert])).unzip();
             return top_k(&ranks, self.top_k).into_iter().map(|(at, _)| ids[at]).collect();
@@ -107,9 +112,9 @@ impl Router {
     }
 }
 
-/// Pseudo-random logits of a row, uniform in `[0, 1)`: a hash of the bits of its logits. Rows whose logits differ choose
-/// independently, and all experts equally often, whatever their weights; the choice of a row does not depend on the other
-/// rows.
+/// Pseudo-random logits of a row, uniform in `[0, 1)`: a hash of the bits of its logits. Rows whose
+/// logits differ choose independently, and all experts equally often, whatever their weights; the
+/// choice of a row does not depend on the other rows.
 pub fn uniform_logits(logits: &[f32]) -> Vec<f32> {
     let of_expert = |at: usize| (at as u32 + 1).wrapping_mul(GOLDEN);
     let all = logits.iter().enumerate();
@@ -209,9 +214,11 @@ mod tests {
     #[test]
     fn experts_come_from_the_best_groups_alone() {
         let router = Router { groups: 3, top_k_groups: 1, ..SIGMOID };
-        // Expert 2 is the best of all, but the two of group 0 are better together; equal scores both count.
+        // Expert 2 is the best of all, but the two of group 0 are better together; equal scores
+        // both count.
         check(router, &[1.0, 1.0, 1.3, -9.0, 0.9, 0.9], None, &[0, 1]);
-        // Negative corrections: experts of other groups are excluded, even if kept ones rank below zero.
+        // Negative corrections: experts of other groups are excluded, even if kept ones rank below
+        // zero.
         check(router, &[0.0; 6], Some(&[-3.0, -3.0, -2.0, -2.5, -4.0, -0.6]), &[2, 3]);
         let two = Router { groups: 2, top_k_groups: 1, ..SIGMOID };
         check(two, &[0.0; 4], Some(&[f32::NEG_INFINITY; 4]), &[0, 1]);

@@ -20,8 +20,8 @@ pub fn argmax(values: &[f32]) -> usize {
     values.iter().position(|value| *value == largest).unwrap_or(0)
 }
 
-/// The same, or `None` if that value is not finite: only a broken model has logits whose largest is infinite, or NaN
-/// alone. Some may be −∞ or NaN, and are then never the largest.
+/// The same, or `None` if that value is not finite: only a broken model has logits whose largest is
+/// infinite, or NaN alone. Some may be −∞ or NaN, and are then never the largest.
 pub fn finite_argmax(values: &[f32]) -> Option<usize> {
     let at = argmax(values);
     values.get(at).is_some_and(|largest| largest.is_finite()).then_some(at)

@@ -12,14 +12,15 @@ use crate::{
     section::Section,
 };
 
-/// The comparison of the two sweeps of a report, if there is one. The workloads of a sweep of several drafts are compared
-/// by draft instead, unless the user asks for a comparison.
+/// The comparison of the two sweeps of a report, if there is one. The workloads of a sweep of
+/// several drafts are compared by draft instead, unless the user asks for a comparison.
 pub fn comparison<'a>(input: &'a ReportInput, sections: &[Section<'_>]) -> Option<RunComparison<'a>> {
     let by_draft = !input.compare && across_workloads(sections).is_some();
     comparison::compute(&input.sweeps, input.compare).filter(|_| !by_draft)
 }
 
-/// The best measured configuration of each draft, and no speculation, best first; empty for a single draft.
+/// The best measured configuration of each draft, and no speculation, best first; empty for a
+/// single draft.
 pub fn best_of_each(race: &Race) -> Vec<&RaceEntry> {
     let mut best: Vec<&RaceEntry> = Vec::new();
     for entry in race.measured() {
@@ -76,8 +77,9 @@ fn rows(race: &Race) -> Vec<Vec<Cell>> {
     best_of_each(race).iter().map(row).collect()
 }
 
-/// Which draft for which workload: one row for each workload and load, with the best of each draft. `None` unless several
-/// workloads were measured with the same models on the same machine, and several drafts raced.
+/// Which draft for which workload: one row for each workload and load, with the best of each draft.
+/// `None` unless several workloads were measured with the same models on the same machine, and
+/// several drafts raced.
 pub fn across_workloads(sections: &[Section<'_>]) -> Option<PartTable> {
     let first = sections.first()?;
     let same_but_workload = |section: &&Section<'_>| {

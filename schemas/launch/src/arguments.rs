@@ -1,4 +1,5 @@
-//! From command lines to launches: which engine, which words are its arguments, and what each flag takes.
+//! From command lines to launches: which engine, which words are its arguments, and what each flag
+//! takes.
 
 mod build;
 mod join;
@@ -50,7 +51,8 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
             others.push(command);
             continue;
         };
-        // A page mentions single flags, and what a sentence speaks of looks like flags of an unknown program.
+        // A page mentions single flags, and what a sentence speaks of looks like flags of an
+        // unknown program.
         let is_mention = detected.is_bare && context.is_page() && !detect::is_list_of_flags(&command.words);
         let is_prose = !context.is_run() && context.form != TextForm::OtherFile;
         if is_mention || (detected.launcher == Launcher::Wrapper && is_prose) {

@@ -36,7 +36,8 @@ impl CommandText<'_> {
 pub struct ShellCommand<'a> {
     /// Its words.
     pub words: Vec<Field<'a>>,
-    /// Words that may also be present: from branches that may or may not run together with this path.
+    /// Words that may also be present: from branches that may or may not run together with this
+    /// path.
     pub perhaps: Vec<Field<'a>>,
     /// Spans of the words that are present in one branch only.
     pub branches: Vec<Span>,
@@ -54,14 +55,15 @@ pub struct ShellCommand<'a> {
     pub surroundings: Surroundings,
     /// The engine's version, if an image or a requirement names it.
     pub version: Option<StatedVersion>,
-    /// If it is the script that a command passes to an image: the image, whose own entry point runs, and the first word
-    /// after it.
+    /// If it is the script that a command passes to an image: the image, whose own entry point
+    /// runs, and the first word after it.
     pub passed_to: Option<(String, Field<'a>)>,
 }
 
 impl ShellCommand<'_> {
-    /// Whether the words are only a part of a command that is assembled elsewhere: a text that no command here uses. An
-    /// array of flags counts as whole, since launches are published in this form.
+    /// Whether the words are only a part of a command that is assembled elsewhere: a text that no
+    /// command here uses. An array of flags counts as whole, since launches are published in this
+    /// form.
     pub fn is_part(&self, in_array: bool) -> bool {
         self.is_variable && !in_array && self.arrays.is_empty()
     }

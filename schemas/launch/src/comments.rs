@@ -92,8 +92,8 @@ fn toml(text: &str) -> Vec<Span> {
     comments
 }
 
-/// In YAML `#` starts a comment at the start of a line or after a blank, outside quotes. Quotes are tracked within a
-/// line only.
+/// In YAML `#` starts a comment at the start of a line or after a blank, outside quotes. Quotes are
+/// tracked within a line only.
 fn yaml(text: &str) -> Vec<Span> {
     let bytes = text.as_bytes();
     let mut comments = Vec::new();

@@ -36,7 +36,8 @@ impl Composed {
         self.pieces.push(MappedPart { text: Span::new(start, self.text.len()), place, whole, with: () });
     }
 
-    /// Adds text that replaces the text at `place`, even if both have the same length and would map byte for byte.
+    /// Adds text that replaces the text at `place`, even if both have the same length and would map
+    /// byte for byte.
     pub fn put_for(&mut self, text: &str, place: Span) {
         let is_as_long = place.end - place.start == text.len();
         self.copy(text, if is_as_long { Span::new(place.start, place.start) } else { place });
@@ -54,8 +55,8 @@ impl Composed {
         }
     }
 
-    /// Adds a word, quoted for the shell. A flag before `=` is outside the quotes, so that flag and value have separate
-    /// spans.
+    /// Adds a word, quoted for the shell. A flag before `=` is outside the quotes, so that flag and
+    /// value have separate spans.
     pub fn word(&mut self, text: &str, place: Span) {
         self.space();
         let is_verbatim = place.end - place.start == text.len();

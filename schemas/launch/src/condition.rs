@@ -1,5 +1,5 @@
-//! Conditions of programs: what a branch says of the values of variables. Readers translate what they understand of a
-//! condition; what it means for a value is decided here alone.
+//! Conditions of programs: what a branch says of the values of variables. Readers translate what
+//! they understand of a condition; what it means for a value is decided here alone.
 
 /// Maximum number of tests that are kept of one condition.
 const MOST_TESTS: usize = 32;
@@ -49,7 +49,8 @@ pub enum Relation {
     LessOrEqual,
 }
 
-/// What must be so of one variable in a branch: a condition about it alone, and whether that holds there.
+/// What must be so of one variable in a branch: a condition about it alone, and whether that holds
+/// there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
     pub variable: Tested,
@@ -103,7 +104,8 @@ impl Fact {
 }
 
 impl Condition {
-    /// A comparison of a variable with the text of a number, by a sign of C; `is_swapped` where the number is on the left.
+    /// A comparison of a variable with the text of a number, by a sign of C; `is_swapped` where the
+    /// number is on the left.
     pub fn comparison(variable: Tested, sign: &str, text: &str, is_swapped: bool) -> Self {
         let Ok(number) = text.parse::<i64>() else { return Self::Test(variable, Test::Other) };
         let sign = match (sign, is_swapped) {
@@ -217,7 +219,8 @@ impl Condition {
     }
 }
 
-/// Whether a text matches a pattern with `*` and `?`; `None` for a pattern with other signs of a shell.
+/// Whether a text matches a pattern with `*` and `?`; `None` for a pattern with other signs of a
+/// shell.
 fn matches(pattern: &[u8], text: &[u8]) -> Option<bool> {
     if pattern.iter().any(|byte| matches!(byte, b'[' | b'(' | b'\\' | b'|')) {
         return None;

@@ -1,5 +1,5 @@
-//! What is known of a text from where it is: its form, which decides the highest severity of findings in it, and what may
-//! not be as it is read.
+//! What is known of a text from where it is: its form, which decides the highest severity of
+//! findings in it, and what may not be as it is read.
 
 use schemas::{
     diagnostic::Severity,
@@ -13,8 +13,8 @@ use super::{
     kind::{TextKind, base_of, ending_of, has_fences, is_makefile, is_page_name, is_script_name},
 };
 
-/// The form of a text that contains launches. An error needs a text that someone runs as it is written; in all other forms a
-/// finding is a warning at most.
+/// The form of a text that contains launches. An error needs a text that someone runs as it is
+/// written; in all other forms a finding is a warning at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TextForm {
     /// Standard input, a file whose name has no ending, or one that starts with `#!`.
@@ -64,7 +64,8 @@ pub(super) struct TextContext {
     pub form: TextForm,
     /// What may not hold of each finding in the text.
     pub doubts: Doubts,
-    /// Whether something other than a shell fills in variables first, in single quotes too: compose, a template.
+    /// Whether something other than a shell fills in variables first, in single quotes too:
+    /// compose, a template.
     pub fills_in: bool,
     /// The plugins and forks that the whole text names.
     pub forks: Forks,
@@ -129,7 +130,8 @@ impl TextForm {
         }
     }
 
-    /// The form of a whole text. That of YAML, Python and Markdown depends on the part: it is at most this.
+    /// The form of a whole text. That of YAML, Python and Markdown depends on the part: it is at
+    /// most this.
     fn detect(source: &Source, kind: TextKind) -> Self {
         if is_of_test(source.name(), kind) {
             return Self::Test;
@@ -180,12 +182,14 @@ impl TextContext {
         self
     }
 
-    /// Whether the text is a page, or a block of one: flags by themselves may be those that it speaks of.
+    /// Whether the text is a page, or a block of one: flags by themselves may be those that it
+    /// speaks of.
     pub fn is_page(&self) -> bool {
         matches!(self.form, TextForm::ShellBlock | TextForm::Page)
     }
 
-    /// Whether lines of the text are one after the other in one script, not a collection of commands to choose from.
+    /// Whether lines of the text are one after the other in one script, not a collection of
+    /// commands to choose from.
     pub fn is_script(&self) -> bool {
         !self.is_page() && self.form != TextForm::OtherFile
     }
@@ -202,8 +206,8 @@ impl TextContext {
     }
 }
 
-/// Whether a text is a Python test or the input of one, by its name. Shell scripts in a folder of tests are not included:
-/// they may start a server.
+/// Whether a text is a Python test or the input of one, by its name. Shell scripts in a folder of
+/// tests are not included: they may start a server.
 fn is_of_test(name: &str, kind: TextKind) -> bool {
     const TESTS: [&str; 3] = ["test", "testing", "tests"];
     const INPUTS: [&str; 4] = ["fixtures", "snapshots", "testdata", "test_data"];

@@ -1,7 +1,8 @@
 //! Determines which engine a command line starts, and where its arguments start.
 //!
-//! The strongest evidence wins: the user's choice, the program, the prefix `--sglang-`, Hydra overrides, the image, and finally
-//! flags that only one engine has. Flags of an unknown program, or without a program, are a partial launch (`is_part`).
+//! The strongest evidence wins: the user's choice, the program, the prefix `--sglang-`, Hydra
+//! overrides, the image, and finally flags that only one engine has. Flags of an unknown program,
+//! or without a program, are a partial launch (`is_part`).
 
 mod flags_of;
 mod hydra;
@@ -40,7 +41,8 @@ pub(super) struct Detected {
     pub anchor: Span,
     /// The array that contains the flags, if there is one.
     pub array: Option<Span>,
-    /// Whether all the words belong to the engine: an unknown program may have its own flags, and may add others.
+    /// Whether all the words belong to the engine: an unknown program may have its own flags, and
+    /// may add others.
     pub is_sure: bool,
     /// Whether there are flags but no program.
     pub is_bare: bool,
@@ -56,7 +58,8 @@ struct EngineMatch {
     is_sure: bool,
 }
 
-/// The texts of words; one that is not known is empty, or the name of the program that it is a path to.
+/// The texts of words; one that is not known is empty, or the name of the program that it is a path
+/// to.
 fn texts<'l>(words: &'l [Field<'_>]) -> Vec<&'l str> {
     let text = |word: &'l Field<'_>| match word.value.known() {
         Some(text) => text,
@@ -93,7 +96,8 @@ pub(super) fn detect(line: &ShellCommand<'_>, stated: Option<Engine>) -> Option<
     })
 }
 
-/// Whether flags without a program belong to an engine: a single flag could belong to many programs.
+/// Whether flags without a program belong to an engine: a single flag could belong to many
+/// programs.
 pub(super) fn is_list_of_flags(words: &[Field<'_>]) -> bool {
     let texts = texts(words);
     flags_of::speaks_of_speculation(&texts) || flags_of::is_list(&texts)
@@ -126,7 +130,8 @@ fn find(
         if is_requested_for_help || programs::has_flag_of_diffusion(flags) {
             return None;
         }
-        // Words that start with a flag are a part of a command, so what the program belongs to is not known.
+        // Words that start with a flag are a part of a command, so what the program belongs to is
+        // not known.
         let is_sure = !texts.first().is_some_and(|first| first.starts_with("--"));
         return Some(EngineMatch { engine, launcher, first: last + 1, words: Some((from, last)), is_sure });
     }
@@ -178,8 +183,8 @@ fn in_image(texts: &[&str], image: &image::ImageRun, stated: Option<Engine>) -> 
     let engine = stated.or(image.engine).or_else(|| engine_of_flags(flags))?;
     let first = flags.first()?;
     let is_program = programs::has(first, ProgramRole::Tool) || programs::has(first, ProgramRole::Shell);
-    // The entry point of vLLM's images takes the model without a flag; what other publishers start is not known, and a word
-    // may be a program there.
+    // The entry point of vLLM's images takes the model without a flag; what other publishers start
+    // is not known, and a word may be a program there.
     let is_published = texts.get(image.at).is_some_and(|image| images::is_published(image));
     let is_name = is_published || first.is_empty() || first.contains('/') || *first == "serve";
     let is_model = (image.engine == Some(Engine::Vllm) && is_name) || (engine == Engine::Vllm && first.is_empty());
@@ -189,8 +194,8 @@ fn in_image(texts: &[&str], image: &image::ImageRun, stated: Option<Engine>) -> 
     found(engine, Launcher::Own, image.first + usize::from(*first == "serve"))
 }
 
-/// Flags alone are a launch. After an unknown program, or in a variable, they are one only if they cannot be anything
-/// else.
+/// Flags alone are a launch. After an unknown program, or in a variable, they are one only if they
+/// cannot be anything else.
 fn match_flags(line: &ShellCommand<'_>, texts: &[&str], stated: Option<Engine>) -> Option<EngineMatch> {
     let first = first_flag(texts);
     let served = program::variable_that_serves(&line.words).filter(|serve| *serve < first);

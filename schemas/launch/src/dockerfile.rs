@@ -150,7 +150,8 @@ fn command(source: &Source, place: Span) -> Composed {
     composed
 }
 
-/// An instruction with blanks in place of its comments and empty lines, which the builder takes out.
+/// An instruction with blanks in place of its comments and empty lines, which the builder takes
+/// out.
 fn without_comments(text: &str) -> String {
     let is_nothing = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
     let lines = text.split_inclusive('\n').enumerate();

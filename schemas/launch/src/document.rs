@@ -1,4 +1,5 @@
-//! A text inside another: a here-document, a block of Markdown, the script of a container, a command that Python assembles.
+//! A text inside another: a here-document, a block of Markdown, the script of a container, a
+//! command that Python assembles.
 
 use std::{fmt, rc::Rc, sync::Arc};
 
@@ -10,7 +11,8 @@ use schemas::{
 
 use super::{Environment, Launch, Parsed, Variables, context::TextContext, evidence::StatedVersion, kind::TextKind};
 
-/// Placeholder in a document for an unknown value that the enclosing script fills in; no script assigns this variable.
+/// Placeholder in a document for an unknown value that the enclosing script fills in; no script
+/// assigns this variable.
 pub const UNKNOWN: &str = "$__outer__";
 
 /// A text inside another, to be read by the reader of its kind.
@@ -22,7 +24,8 @@ pub struct Document {
     /// Maps its text back to the enclosing one.
     pub origin: Rc<dyn TextOrigin>,
     pub context: TextContext,
-    /// The environment, as far as the enclosing text sets it: its exports may or may not be present.
+    /// The environment, as far as the enclosing text sets it: its exports may or may not be
+    /// present.
     pub surroundings: Surroundings,
     /// The engine's version, if an image or a requirement names it.
     pub version: Option<StatedVersion>,
@@ -111,7 +114,8 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// The variables of a command: those of its environment whose value is known, and those around it.
+    /// The variables of a command: those of its environment whose value is known, and those around
+    /// it.
     pub fn variables(&self, outer: &Arc<Variables>) -> Arc<Variables> {
         let mut all = Arc::clone(outer);
         for (name, value) in self.environment.iter() {

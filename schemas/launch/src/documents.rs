@@ -1,5 +1,5 @@
-//! Texts inside texts: one loop reads the whole text and all that is in it, each by the reader of its kind, and a second
-//! one maps what was found back, from the innermost texts outwards.
+//! Texts inside texts: one loop reads the whole text and all that is in it, each by the reader of
+//! its kind, and a second one maps what was found back, from the innermost texts outwards.
 
 use schemas::{
     finding::Finding,
@@ -117,7 +117,8 @@ impl WorkItem {
         self.found.push(parsed);
     }
 
-    /// All that was found in the text and in the texts in it, and what the text is in the enclosing one.
+    /// All that was found in the text and in the texts in it, and what the text is in the enclosing
+    /// one.
     fn finish(self) -> (Option<(usize, Document)>, Parsed) {
         let ReadDocument { mut launches, mut findings, troubles, reason, .. } = self.read;
         for inner in self.found.into_iter().rev() {
@@ -138,7 +139,8 @@ impl WorkItem {
     }
 }
 
-/// A finding about a construct in the text of a launch, with the doubts of that launch; `None` if it is in no launch.
+/// A finding about a construct in the text of a launch, with the doubts of that launch; `None` if
+/// it is in no launch.
 fn in_launch(mut found: Finding, launches: &[Launch]) -> Option<Finding> {
     let at = found.span.start;
     let launch = launches.iter().find(|launch| launch.span.start <= at && at <= launch.span.end)?;

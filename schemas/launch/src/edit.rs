@@ -5,8 +5,8 @@ use schemas::{diagnostic::Edit, flags::Key, text::Span, version::EngineVersion};
 use super::{Engine, Launch, Syntax, writing::Writing};
 
 impl Launch {
-    /// The flag of a key as this launch's user writes it: `--dtype`, `--sglang-dtype`, or `dtype` in TOML. `version` is
-    /// the engine's, since flags were renamed.
+    /// The flag of a key as this launch's user writes it: `--dtype`, `--sglang-dtype`, or `dtype`
+    /// in TOML. `version` is the engine's, since flags were renamed.
     pub fn spelled(&self, key: Key, version: EngineVersion) -> String {
         let name = if self.engine == Engine::Spectune { key.flag().name } else { key.name_in(version) };
         match self.syntax {
@@ -30,8 +30,8 @@ impl Launch {
         }
     }
 
-    /// The edit that sets a key (`value` is blank-separated words; empty for a switch): replaces the current value, or
-    /// adds the flag.
+    /// The edit that sets a key (`value` is blank-separated words; empty for a switch): replaces
+    /// the current value, or adds the flag.
     pub fn set(&self, key: Key, version: EngineVersion, value: &str) -> Edit {
         match self.setting(key) {
             Some(setting) => match setting.value {
@@ -56,7 +56,8 @@ impl Launch {
         }
     }
 
-    /// A flag with its value as this launch's user writes them: `--sglang-dtype float16`, or `dtype = "float16"` in TOML.
+    /// A flag with its value as this launch's user writes them: `--sglang-dtype float16`, or
+    /// `dtype = "float16"` in TOML.
     pub fn line(&self, key: Key, version: EngineVersion, value: &str) -> String {
         let writing = match self.syntax {
             Syntax::Toml | Syntax::YamlConfig | Syntax::YamlOverrides => self.insertion.writing.clone(),

@@ -1,7 +1,7 @@
 //! What a container image starts by itself, and commands that it does not take.
 //!
-//! Words after an image are arguments of its entry point unless the launch replaces that: `--entrypoint` of `docker run`,
-//! `entrypoint` of compose, `command` of Kubernetes.
+//! Words after an image are arguments of its entry point unless the launch replaces that:
+//! `--entrypoint` of `docker run`, `entrypoint` of compose, `command` of Kubernetes.
 
 use schemas::{
     finding::{Doubt, Finding},
@@ -14,7 +14,8 @@ use super::{
     programs::{self, ProgramRole},
 };
 
-/// What runs an image, which decides how its entry point is replaced and how a command is split into words.
+/// What runs an image, which decides how its entry point is replaced and how a command is split
+/// into words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Runner {
     /// `docker run` and programs like it.

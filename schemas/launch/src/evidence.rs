@@ -1,8 +1,10 @@
-//! Infers the version of an engine from the text around a launch: image tags, requirements, variables and prose.
+//! Infers the version of an engine from the text around a launch: image tags, requirements,
+//! variables and prose.
 //!
-//! The launch's own image or requirement counts first, then tags and clones anywhere in the text, then prose, then the folder's
-//! name, then the title of a page. Contradicting statements count as none. Evidence that may belong to another launch (another
-//! section of a page, prose, a folder) counts only if that version has every flag that the launch uses.
+//! The launch's own image or requirement counts first, then tags and clones anywhere in the text,
+//! then prose, then the folder's name, then the title of a page. Contradicting statements count as
+//! none. Evidence that may belong to another launch (another section of a page, prose, a folder)
+//! counts only if that version has every flag that the launch uses.
 
 use schemas::{
     engines::releases::{Day, newest_on, published},
@@ -68,18 +70,20 @@ pub(super) fn version_in_requirement(requirement: &str, span: Span) -> Option<St
     Some(StatedVersion { engine, version: Located::new(plausible(version.trim().parse().ok()?)?, span) })
 }
 
-/// Whether a version is that of a commit so far from the tag that it is numbered by that it says nothing of the release:
-/// `0.3.2.dev9039+g90c446848`.
+/// Whether a version is that of a commit so far from the tag that it is numbered by that it says
+/// nothing of the release: `0.3.2.dev9039+g90c446848`.
 fn is_far_from_its_tag(version: &str) -> bool {
     let commits = version.split_once(".dev").map(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
     commits.is_some_and(|digits| digits >= 4)
 }
 
-/// Fills in the version of launches whose own words do not name one, from the surrounding text and its file name.
+/// Fills in the version of launches whose own words do not name one, from the surrounding text and
+/// its file name.
 ///
-/// If the launch's own image has no version (`latest`, a custom build), statements about other images do not count. A
-/// statement that is not certain to be about this launch is ignored if its version lacks something that the launch
-/// uses; otherwise the version is marked as inferred. If the user gives the version, nothing is inferred.
+/// If the launch's own image has no version (`latest`, a custom build), statements about other
+/// images do not count. A statement that is not certain to be about this launch is ignored if its
+/// version lacks something that the launch uses; otherwise the version is marked as inferred. If
+/// the user gives the version, nothing is inferred.
 pub(super) fn fill_in(source: &Source, options: &Options, forks: Forks, launches: &mut [Launch]) {
     if !launches.is_empty() {
         let is_changed = speaks_of_changes(source.text());
@@ -111,8 +115,8 @@ pub(super) fn fill_in(source: &Source, options: &Options, forks: Forks, launches
     }
 }
 
-/// The newest version of a text's day, if it has what the launch uses. Days in scripts are those of changes, which say
-/// little of the version that runs; pages and reports are of their day.
+/// The newest version of a text's day, if it has what the launch uses. Days in scripts are those of
+/// changes, which say little of the version that runs; pages and reports are of their day.
 fn of_day(source: &Source, day: Day, launch: &Launch) -> Option<EngineVersion> {
     let is_built = Day::latest_build_in(source.text()) == Some(day);
     let engine = base(launch.engine);
@@ -129,7 +133,8 @@ fn in_words(source: &Source, all: &[(StatedVersion, Strength)], launch: &Launch)
     (launch.has_flags_of(found.value) && launch.has_words_of(found.value)).then_some(found)
 }
 
-/// The version of a launch by the statements of the text and by its name, and whether it is certain to be this launch's.
+/// The version of a launch by the statements of the text and by its name, and whether it is certain
+/// to be this launch's.
 fn version(
     source: &Source,
     all: &[(StatedVersion, Strength)],
@@ -146,7 +151,8 @@ fn version(
     if let Some(stated) = near {
         return Some((stated.version, is_certain_for(source, stated.version.span, launch.anchor)));
     }
-    // In another section of a page, an image for one platform does not apply to launches for others.
+    // In another section of a page, an image for one platform does not apply to launches for
+    // others.
     let is_general =
         |stated: &&&StatedVersion| !(is_page_name(source.name()) && is_for_one_platform(source, stated.version.span));
     let elsewhere = match tags.is_empty() {
@@ -166,13 +172,14 @@ fn version(
     elsewhere.or_else(otherwise).map(|version| (version, false))
 }
 
-/// The version of vLLM that a version of its Ascend plugin is made for, which has the same numbers (its page on versions).
+/// The version of vLLM that a version of its Ascend plugin is made for, which has the same numbers
+/// (its page on versions).
 fn of_plugin(version: EngineVersion) -> EngineVersion {
     EngineVersion { candidate: None, post: None, ..version }
 }
 
-/// The only published version of an engine that a page names without the engine's name, in its title or as that of an
-/// image: `# Crash at start on 0.25.1`, `Official docker image 0.25.1`.
+/// The only published version of an engine that a page names without the engine's name, in its
+/// title or as that of an image: `# Crash at start on 0.25.1`, `Official docker image 0.25.1`.
 fn in_title(source: &Source, engine: Engine) -> Option<Located<EngineVersion>> {
     let text = source.text();
     let speaks = |at: usize, line: &str| (at == 0 && line.starts_with("# ")) || line.contains(" image ");
@@ -217,7 +224,8 @@ fn speaks_of_changes(text: &str) -> bool {
     WORDS.iter().any(|word| text.contains(word))
 }
 
-/// Whether a text installs an engine from the sources of someone else: `git clone https://github.com/me/sglang`.
+/// Whether a text installs an engine from the sources of someone else:
+/// `git clone https://github.com/me/sglang`.
 fn installs_copy(text: &str, engine: Engine) -> bool {
     let is_copy = |word: &str| {
         let address = word.trim_start_matches("git+").split(['@', '#']).next().unwrap_or_default();
@@ -244,7 +252,8 @@ fn agreed(stated: &[&StatedVersion]) -> Option<StatedVersion> {
     rest.iter().all(|other| other.version.value == first.version.value).then_some(**first)
 }
 
-/// The version stated before the launch in the same section of Markdown, if all statements there agree.
+/// The version stated before the launch in the same section of Markdown, if all statements there
+/// agree.
 fn nearest(source: &Source, stated: &[&StatedVersion], anchor: Span) -> Option<StatedVersion> {
     let before = source.text().get(..anchor.start)?;
     let section = before.rfind("\n#").unwrap_or(0);
@@ -252,8 +261,8 @@ fn nearest(source: &Source, stated: &[&StatedVersion], anchor: Span) -> Option<S
     agreed(&here.copied().collect::<Vec<_>>())
 }
 
-/// Whether a statement is about the launches after it beyond doubt: it is in the same script, or in the same code block of
-/// a page.
+/// Whether a statement is about the launches after it beyond doubt: it is in the same script, or in
+/// the same code block of a page.
 fn is_certain_for(source: &Source, version: Span, anchor: Span) -> bool {
     let between = source.text().get(version.end..anchor.start);
     !is_page_name(source.name()) || between.is_some_and(|between| !between.contains("```") && !between.contains("~~~"))
@@ -274,7 +283,8 @@ fn version_in_path(path: &str) -> Option<(Option<Engine>, EngineVersion)> {
     path.rsplit(['/', '\\']).find_map(of_part)
 }
 
-/// The versions of engines whose sources a text clones and checks out: `git clone -b v0.5.9 https://…/sglang.git`.
+/// The versions of engines whose sources a text clones and checks out:
+/// `git clone -b v0.5.9 https://…/sglang.git`.
 fn clones(text: &str) -> Vec<StatedVersion> {
     let mut found = Vec::new();
     let mut cloned = None;

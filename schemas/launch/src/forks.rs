@@ -1,5 +1,5 @@
-//! Plugins and forks of the engines that add flags, methods and values: how texts refer to them, and the flags that
-//! they add.
+//! Plugins and forks of the engines that add flags, methods and values: how texts refer to them,
+//! and the flags that they add.
 
 use std::sync::LazyLock;
 
@@ -65,8 +65,8 @@ impl Forks {
         self.rows(engine).next().is_some()
     }
 
-    /// Whether a flag that no version of the engine has belongs to a plugin or a fork: by its name, or because the text
-    /// names one and the flag is not a typo (`is_slip`).
+    /// Whether a flag that no version of the engine has belongs to a plugin or a fork: by its name,
+    /// or because the text names one and the flag is not a typo (`is_slip`).
     pub fn may_have(self, engine: Engine, name: &str, is_slip: bool) -> bool {
         let has = |fork: &Fork| fork.flags.iter().any(|flag| flag == name);
         has_prefix(engine, name) || self.rows(engine).any(|fork| !is_slip || has(fork))

@@ -49,11 +49,13 @@ fn name_of(image: &str) -> String {
     name.unwrap_or_default().to_ascii_lowercase()
 }
 
-/// Whether an image is published by the engines' projects or by GPU vendors, judging by its namespace and name.
+/// Whether an image is published by the engines' projects or by GPU vendors, judging by its
+/// namespace and name.
 pub(super) fn is_published(image: &str) -> bool {
     let name = image.trim_start_matches("docker://").replace(['+', '#'], "/");
     let mut parts = name.rsplit('/').skip(1);
-    // A published image may have been imported into a file; an image without a namespace is built locally.
+    // A published image may have been imported into a file; an image without a namespace is built
+    // locally.
     let is_file = name.starts_with(['/', '.', '~']) || name.ends_with(".sqsh");
     is_file || parts.next().is_some_and(|publisher| TABLE.publishers.contains(&publisher.to_ascii_lowercase()))
 }

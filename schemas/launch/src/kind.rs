@@ -30,7 +30,8 @@ const SCRIPTS: [&str; 10] = ["bash", "command", "job", "ksh", "lsf", "pbs", "sba
 const SAMPLES: [&str; 2] = [".example", ".in"];
 const TEMPLATES: [&str; 7] = [".erb", ".gotmpl", ".j2", ".jinja", ".jinja2", ".tmpl", ".tpl"];
 
-/// Languages of blocks of Markdown that are read as a shell reads them, and that someone pastes into one.
+/// Languages of blocks of Markdown that are read as a shell reads them, and that someone pastes
+/// into one.
 const SHELLS: [&str; 10] =
     ["bash", "console", "ksh", "sh", "shell", "shell-session", "shellscript", "shellsession", "terminal", "zsh"];
 
@@ -44,8 +45,8 @@ pub fn is_page_name(name: &str) -> bool {
     ending_of(name).is_some_and(|ending| matches!(ending.as_str(), "md" | "markdown" | "mdx" | "rst"))
 }
 
-/// The ending of a file's name, in lower case, without endings of samples and templates. `None` if the name has no ending:
-/// numbers (`run-v0.5.9`) are not one.
+/// The ending of a file's name, in lower case, without endings of samples and templates. `None` if
+/// the name has no ending: numbers (`run-v0.5.9`) are not one.
 pub fn ending_of(name: &str) -> Option<String> {
     let base = bare(name);
     let (stem, ending) = base.rsplit_once('.')?;
@@ -135,7 +136,8 @@ impl TextKind {
         }
     }
 
-    /// The kind of a block of Markdown, and whether its language is a shell. `info` is the text after its fence.
+    /// The kind of a block of Markdown, and whether its language is a shell. `info` is the text
+    /// after its fence.
     pub fn from_block(info: &str, text: &str) -> (Self, bool) {
         let mut words = info.split(|letter: char| letter.is_whitespace() || "{}.,:".contains(letter));
         let word = words.find(|word| !word.is_empty()).unwrap_or_default().to_ascii_lowercase();

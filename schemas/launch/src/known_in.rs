@@ -1,5 +1,5 @@
-//! Which versions of an engine support what a launch uses: its flags, and the keys and method of vLLM's speculative
-//! configuration. Anything that no version knows is not evidence for a version.
+//! Which versions of an engine support what a launch uses: its flags, and the keys and method of
+//! vLLM's speculative configuration. Anything that no version knows is not evidence for a version.
 
 use schemas::{
     algorithm::parse_algorithm,
@@ -21,8 +21,8 @@ impl Launch {
         self.arguments.iter().filter_map(|argument| name(self.engine, argument)).filter(is_flag).all(takes)
     }
 
-    /// Whether a version knows the method and every key of vLLM's speculative configuration, and the words of flags that
-    /// take one of a list, except those that no version knows.
+    /// Whether a version knows the method and every key of vLLM's speculative configuration, and
+    /// the words of flags that take one of a list, except those that no version knows.
     pub fn has_words_of(&self, version: EngineVersion) -> bool {
         self.has_configuration_of(version) && self.has_choices_of(version) && self.has_algorithm_of(version)
     }
@@ -61,16 +61,16 @@ impl Launch {
             && config.method.as_deref().is_none_or(|method| has(Speculative::Method, method))
     }
 
-    /// The version itself if its parser was read, otherwise the next one that was: what that one has and the one before
-    /// lacks may have come with any version between them.
+    /// The version itself if its parser was read, otherwise the next one that was: what that one
+    /// has and the one before lacks may have come with any version between them.
     fn read_from(&self, version: EngineVersion) -> EngineVersion {
         let read = self.engine.registered().versions();
         read.iter().find(|read| version <= **read).copied().unwrap_or(version)
     }
 }
 
-/// A flag's name for its engine's parser: without dashes and without a key after a dot. vLLM's parser accepts
-/// underscores in place of dashes.
+/// A flag's name for its engine's parser: without dashes and without a key after a dot. vLLM's
+/// parser accepts underscores in place of dashes.
 fn name(engine: Engine, argument: &Argument) -> Option<String> {
     let flag = argument.flag.value.as_str();
     let name = flag.strip_prefix("--sglang-").or_else(|| flag.strip_prefix("--"))?;

@@ -32,7 +32,8 @@ const MOST_GUESSES: usize = 64;
 /// A key with its value.
 type FileEntry<'a> = (&'a Spanned<DeString<'a>>, &'a Spanned<DeValue<'a>>);
 
-/// The text is parsed once: the tree that gives the places is the one that the file's type is read from.
+/// The text is parsed once: the tree that gives the places is the one that the file's type is read
+/// from.
 pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> ReadDocument {
     let document = match DeTable::parse(source.text()) {
         Ok(document) => document,

@@ -21,7 +21,8 @@ pub enum Launcher {
     SlimeOrMiles,
     /// A trainer with Hydra overrides: verl, NeMo-RL.
     Hydra,
-    /// An unknown program with flags like the engine's: it may pass them on, or have its own flags and values.
+    /// An unknown program with flags like the engine's: it may pass them on, or have its own flags
+    /// and values.
     Wrapper,
 }
 

@@ -1,7 +1,8 @@
-//! Launches: configurations as users write them for an engine, read from any kind of text, and what the engine makes of
-//! them.
+//! Launches: configurations as users write them for an engine, read from any kind of text, and what
+//! the engine makes of them.
 //!
-//! Everything here is pure, as in `schemas`: text in, launches and findings out, without a severity (`lint` settles it).
+//! Everything here is pure, as in `schemas`: text in, launches and findings out, without a severity
+//! (`lint` settles it).
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -73,7 +74,8 @@ use schemas::{
 use context::TextContext;
 use writing::Writing;
 
-/// Maximum length in bytes of a text that is read. Launches are kilobytes; a longer text is a file given by mistake.
+/// Maximum length in bytes of a text that is read. Launches are kilobytes; a longer text is a file
+/// given by mistake.
 pub const LONGEST_TEXT: usize = 16 << 20;
 
 /// What the caller knows about a text.
@@ -83,8 +85,9 @@ pub struct Options {
     pub engine: Option<Engine>,
     /// The engine's version, which decides how abbreviations are expanded.
     pub version: Option<EngineVersion>,
-    /// Values of variables that the text does not set, to read the words that are run where it is run. Words that come
-    /// from them have the place of the variable, so such a launch is not edited.
+    /// Values of variables that the text does not set, to read the words that are run where it is
+    /// run. Words that come from them have the place of the variable, so such a launch is not
+    /// edited.
     pub variables: Option<Arc<Variables>>,
 }
 
@@ -111,15 +114,16 @@ pub struct Parsed {
 /// The text is one of:
 /// - spectune's TOML;
 /// - a command line, or a shell script with command lines or slime's arrays in it;
-/// - YAML: Kubernetes manifests and compose files with containers that start an engine, the `--config` files of SGLang
-///   and vLLM, slime's `--sglang-config`, recipes of srt-slurm, and trainers' configurations. Text that could be YAML but
-///   contains no launch as such is read as shell;
+/// - YAML: Kubernetes manifests and compose files with containers that start an engine, the
+///   `--config` files of SGLang and vLLM, slime's `--sglang-config`, recipes of srt-slurm, and
+///   trainers' configurations. Text that could be YAML but contains no launch as such is read as
+///   shell;
 /// - Python that builds a command line or calls an engine;
 /// - a Dockerfile or a systemd unit;
 /// - Markdown with code blocks of any of these.
 ///
-/// Here-documents in a script are read too, if they are executed, or written to a file whose name says that it is one of
-/// these.
+/// Here-documents in a script are read too, if they are executed, or written to a file whose name
+/// says that it is one of these.
 pub fn parse(source: &Source, options: &Options) -> Parsed {
     if source.text().len() > LONGEST_TEXT {
         return problems::too_large(source);
@@ -134,8 +138,8 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     parsed
 }
 
-/// Reads the words of spectune's own command line. The returned source contains them as quoted for a shell, so that
-/// findings have a text to point into.
+/// Reads the words of spectune's own command line. The returned source contains them as quoted for
+/// a shell, so that findings have a text to point into.
 pub fn from_arguments(words: &[String]) -> (Source, Launch) {
     arguments::from_words(words)
 }
@@ -149,7 +153,8 @@ pub enum Syntax {
     ShellArray,
     /// spectune's TOML.
     Toml,
-    /// Words assembled in another language: a list or a call in Python, a command in a Dockerfile. It has no fixes.
+    /// Words assembled in another language: a list or a call in Python, a command in a Dockerfile.
+    /// It has no fixes.
     Composed,
     /// A list of words in YAML: `args` of a Kubernetes container, `command` of a compose service.
     YamlWords,
@@ -173,13 +178,16 @@ pub struct Launch {
     pub launcher: Launcher,
     /// How it is written.
     pub syntax: Syntax,
-    /// The whole launch in the source; findings about absent flags point at its [`anchor`](Self::anchor).
+    /// The whole launch in the source; findings about absent flags point at its
+    /// [`anchor`](Self::anchor).
     pub span: Span,
     /// The words that represent the launch in a diagnostic: the program's name, or the array's.
     pub anchor: Span,
-    /// The words before the first argument, expanded: what starts the engine. Empty if the text only gives flags.
+    /// The words before the first argument, expanded: what starts the engine. Empty if the text
+    /// only gives flags.
     pub program: Vec<Located<Value>>,
-    /// The flags that spectune knows. If a flag is given several times the last one counts, as in argparse.
+    /// The flags that spectune knows. If a flag is given several times the last one counts, as in
+    /// argparse.
     pub settings: BTreeMap<Key, Setting>,
     /// Every argument in order, known or not.
     pub arguments: Vec<Argument>,
@@ -191,22 +199,27 @@ pub struct Launch {
     pub environment: Arc<Environment>,
     /// Whether there may be more variables, set by a file that is not read.
     pub environment_is_open: bool,
-    /// The engine's version, if the text states it: in spectune's TOML, an image's tag, or a requirement that it installs.
+    /// The engine's version, if the text states it: in spectune's TOML, an image's tag, or a
+    /// requirement that it installs.
     pub engine_version: Option<Located<EngineVersion>>,
-    /// Whether that version was found in the surrounding text, so that it may be the one of another launch.
+    /// Whether that version was found in the surrounding text, so that it may be the one of another
+    /// launch.
     pub version_is_inferred: bool,
-    /// The latest day that the surrounding text names; it cannot run versions that were published later.
+    /// The latest day that the surrounding text names; it cannot run versions that were published
+    /// later.
     pub dated: Option<Day>,
-    /// The newest version of the day on which the text was written or the image was built, where no version is stated and
-    /// that version has what the launch uses.
+    /// The newest version of the day on which the text was written or the image was built, where no
+    /// version is stated and that version has what the launch uses.
     pub version_of_day: Option<EngineVersion>,
     /// The container image that runs it, if the text names one.
     pub image: Option<String>,
-    /// Whether the surrounding text describes a modified engine: patches, or a plugin with its own values.
+    /// Whether the surrounding text describes a modified engine: patches, or a plugin with its own
+    /// values.
     pub is_changed: bool,
     /// Whether the text shows, records or tests it, more likely than it runs it as it is written.
     pub is_shown: bool,
-    /// Whether a condition excludes it with the values that the text gives: it runs with others, set from outside.
+    /// Whether a condition excludes it with the values that the text gives: it runs with others,
+    /// set from outside.
     pub is_untaken: bool,
     /// The plugins and forks that the text names.
     pub forks: Forks,
@@ -233,8 +246,8 @@ pub(crate) struct Insertion {
 /// One flag with its values, as written.
 #[derive(Clone, Debug)]
 pub struct Argument {
-    /// The flag as written, with dashes, without `=value`. A word that belongs to no flag is stored here and also as the
-    /// only value (see [`is_positional`](Self::is_positional)).
+    /// The flag as written, with dashes, without `=value`. A word that belongs to no flag is stored
+    /// here and also as the only value (see [`is_positional`](Self::is_positional)).
     pub flag: Located<String>,
     /// The flag's meaning, if spectune knows it.
     pub key: Option<Key>,
@@ -259,7 +272,8 @@ pub struct Setting {
     pub value: Option<Span>,
     /// The flag as written, with dashes, so that old spellings can be recognised.
     pub spelling: String,
-    /// The span to delete when the flag is removed: flag and values, and the blanks or the line that would be left empty.
+    /// The span to delete when the flag is removed: flag and values, and the blanks or the line
+    /// that would be left empty.
     pub removal: Span,
     /// How a new value is written in place of the old one.
     pub(crate) writing: Writing,
@@ -270,7 +284,8 @@ pub struct Setting {
 pub enum Value<T = String> {
     /// A word whose text is known.
     Known(T),
-    /// A word, as written, that depends on something set elsewhere, such as `$MODEL_DIR`; rules that need it are skipped.
+    /// A word, as written, that depends on something set elsewhere, such as `$MODEL_DIR`; rules
+    /// that need it are skipped.
     Unknown(T),
 }
 
@@ -332,7 +347,8 @@ impl Launch {
         Some(Located::new(word.value.known()?, word.span))
     }
 
-    /// The value of a key as an integer, if it is one. Sizes may have a suffix (see [`Takes::Size`]).
+    /// The value of a key as an integer, if it is one. Sizes may have a suffix (see
+    /// [`Takes::Size`]).
     pub fn integer(&self, key: Key) -> Option<Located<i64>> {
         let word = self.text(key)?;
         let number = if key.flag().takes == Takes::Size { size(word.value) } else { word.value.trim().parse().ok() };
@@ -345,14 +361,16 @@ impl Launch {
         Some(Located::new(usize::try_from(number.value).ok()?, number.span))
     }
 
-    /// Whether all flags are in the text, so that an absent flag is certainly not given. False if the text is only a part of
-    /// the launch, names a config file, or has a word such as `$EXTRA_ARGS` that may contain more flags.
+    /// Whether all flags are in the text, so that an absent flag is certainly not given. False if
+    /// the text is only a part of the launch, names a config file, or has a word such as
+    /// `$EXTRA_ARGS` that may contain more flags.
     pub fn is_complete(&self) -> bool {
         let may_hold_flags = |argument: &Argument| match argument.values.first().map(|value| &value.value) {
             Some(Value::Unknown(text)) => {
                 let text = text.to_ascii_lowercase();
                 let says_so = ["sglang", "spec", "extra", "$@", "...", "…"].iter().any(|part| text.contains(part));
-                // In a slime script, `${MODEL_ARGS[@]}` and similar arrays contain Megatron's flags.
+                // In a slime script, `${MODEL_ARGS[@]}` and similar arrays contain Megatron's
+                // flags.
                 self.engine != Engine::Slime || says_so
             }
             _ => false,
@@ -372,8 +390,8 @@ impl Launch {
         }
     }
 
-    /// Whether the engine may be a fork with different flags and values: the text describes a modified engine, or names an
-    /// image that no project of the engine publishes.
+    /// Whether the engine may be a fork with different flags and values: the text describes a
+    /// modified engine, or names an image that no project of the engine publishes.
     pub fn may_be_fork(&self) -> bool {
         self.is_changed || self.image.as_deref().is_some_and(|image| !images::is_published(image))
     }
@@ -418,8 +436,8 @@ impl Launch {
     }
 }
 
-/// Parses an integer with a decimal (`k`, `M`, `G`, `T`) or binary (`Ki`, `Mi`, `Gi`, `Ti`) suffix; only decimal suffixes
-/// allow a fraction. SGLang `utils/common.py`, `human_readable_int`.
+/// Parses an integer with a decimal (`k`, `M`, `G`, `T`) or binary (`Ki`, `Mi`, `Gi`, `Ti`) suffix;
+/// only decimal suffixes allow a fraction. SGLang `utils/common.py`, `human_readable_int`.
 fn size(text: &str) -> Option<i64> {
     let text = text.trim();
     if let Ok(number) = text.parse() {

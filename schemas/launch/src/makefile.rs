@@ -1,7 +1,9 @@
-//! Makefiles and justfiles, rewritten as the script that their recipes are: variables and conditions are those of a shell.
+//! Makefiles and justfiles, rewritten as the script that their recipes are: variables and
+//! conditions are those of a shell.
 //!
-//! Both programs put the text of a variable into the command before a shell splits it. A value without quotes is the same as
-//! that of a shell's variable; one with quotes is written where it is used, if it has only one value.
+//! Both programs put the text of a variable into the command before a shell splits it. A value
+//! without quotes is the same as that of a shell's variable; one with quotes is written where it is
+//! used, if it has only one value.
 
 use std::collections::BTreeMap;
 

@@ -23,8 +23,8 @@ struct CodeBlock {
     pieces: SpanMap<()>,
 }
 
-/// The code blocks of a page, each as a document without the marks of quotations and lists around it. A page without blocks
-/// is one block.
+/// The code blocks of a page, each as a document without the marks of quotations and lists around
+/// it. A page without blocks is one block.
 pub(super) fn read(source: &Source, context: &TextContext) -> ReadDocument {
     let mut documents = Vec::new();
     let mut open: Option<CodeBlock> = None;

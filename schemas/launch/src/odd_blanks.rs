@@ -1,5 +1,5 @@
-//! Blanks that shells do not split words at, as copied from web pages: they look like a space but join the words around
-//! them.
+//! Blanks that shells do not split words at, as copied from web pages: they look like a space but
+//! join the words around them.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,8 @@ fn words(launch: &Launch) -> impl Iterator<Item = (&str, Span)> {
     })
 }
 
-/// The problem of a word: a flag is joined to its neighbours, or a value starts or ends with such a blank.
+/// The problem of a word: a flag is joined to its neighbours, or a value starts or ends with such a
+/// blank.
 fn look(source: &Source, text: &str, span: Span) -> Option<Finding> {
     let name = named(text)?;
     let trimmed = text.trim_matches(is_odd);

@@ -1,4 +1,5 @@
-//! Maps launches of an embedded text back to the enclosing text: spans, and how edits are written there.
+//! Maps launches of an embedded text back to the enclosing text: spans, and how edits are written
+//! there.
 
 use std::{rc::Rc, sync::Arc};
 

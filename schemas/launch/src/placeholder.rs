@@ -1,7 +1,8 @@
-//! Placeholders in place of values: for the reader to replace, or for a template or another program to fill in.
+//! Placeholders in place of values: for the reader to replace, or for a template or another program
+//! to fill in.
 
-/// Whether a word is certainly a placeholder, whatever flag it follows: an ellipsis, `<model>`, `[EAGLE|NGRAM]`. JSON has
-/// quotes or digits after its bracket.
+/// Whether a word is certainly a placeholder, whatever flag it follows: an ellipsis, `<model>`,
+/// `[EAGLE|NGRAM]`. JSON has quotes or digits after its bracket.
 pub fn is_placeholder(word: &str) -> bool {
     let is_inside = |open: char, close: char| {
         word.strip_prefix(open).and_then(|rest| rest.strip_suffix(close)).is_some_and(begins_as_name)
@@ -31,7 +32,8 @@ pub fn is_cut(text: &str) -> bool {
         || text.split('<').skip(1).any(|rest| rest.split_once('>').is_some_and(|(inside, _)| is_name(inside)))
 }
 
-/// Whether a value of several words names what the reader puts there: `your port`, `<your port>`, `http://your host`.
+/// Whether a value of several words names what the reader puts there: `your port`, `<your port>`,
+/// `http://your host`.
 pub fn is_readers_own(value: &str) -> bool {
     let is_own = |text: &str| ["your ", "Your ", "YOUR "].iter().any(|own| text.starts_with(own));
     // Most values have one word.
@@ -44,14 +46,16 @@ fn begins_as_name(inside: &str) -> bool {
     inside.starts_with(|first: char| first.is_ascii_alphabetic()) && !inside.contains(['"', '\'', ':'])
 }
 
-/// Whether a text contains non-ASCII characters and no digit: a word of a page in place of the reader's value.
+/// Whether a text contains non-ASCII characters and no digit: a word of a page in place of the
+/// reader's value.
 fn is_word_of_page(text: &str) -> bool {
     !text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a word is not the value itself: a shell's pattern (`{1..8}`), a placeholder (`N`, `[N]`, `0.xx`, a
-/// word of a page in another script), something that a program fills in (`%d`, `%PORT%`, `@port@`), several alternatives
-/// (`1/2/4`), or what is left of an escape that another program reads first.
+/// Whether a word is not the value itself: a shell's pattern (`{1..8}`), a placeholder (`N`, `[N]`,
+/// `0.xx`, a word of a page in another script), something that a program fills in (`%d`, `%PORT%`,
+/// `@port@`), several alternatives (`1/2/4`), or what is left of an escape that another program
+/// reads first.
 pub fn may_replace_value(text: &str) -> bool {
     is_word_of_page(text)
         || text.contains(['，', '；', '。', '：', '（', '、'])
@@ -66,8 +70,8 @@ pub fn may_replace_value(text: &str) -> bool {
         || is_choice(text)
 }
 
-/// Whether a word after a flag that takes a number is a placeholder: in addition a name of several words (`num_gpus`), and a part of
-/// the flag's name (`--max-model-len length`).
+/// Whether a word after a flag that takes a number is a placeholder: in addition a name of several
+/// words (`num_gpus`), and a part of the flag's name (`--max-model-len length`).
 pub fn may_replace_number(flag: &str, text: &str) -> bool {
     let is_name = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte));
     let mut words = flag.trim_start_matches('-').split(['-', '_']).filter(|word| word.len() > 2);
@@ -94,15 +98,17 @@ fn is_number(text: &str) -> bool {
     text.len() - digits.len() <= 2 && digits.parse::<f64>().is_ok()
 }
 
-/// Whether a text is a list of alternative numbers, or a range: `1/2/4`, `1|2`, `0.8-0.9`, `32k–128k`.
+/// Whether a text is a list of alternative numbers, or a range: `1/2/4`, `1|2`, `0.8-0.9`,
+/// `32k–128k`.
 fn is_choice(text: &str) -> bool {
     let is_several = |parts: Vec<&str>| parts.len() > 1 && parts.iter().all(|part| is_number(part.trim()));
     let signs = ["/", "|", "–", "—", "~", "-", ".."];
     text.parse::<f64>().is_err() && signs.iter().any(|sign| is_several(text.split(sign).collect()))
 }
 
-/// Whether JSON that cannot be parsed has a placeholder at the position of the error: a value that is a name in capitals, a single
-/// letter, or something that another program fills in. Python's `True` and quoted names are not placeholders.
+/// Whether JSON that cannot be parsed has a placeholder at the position of the error: a value that
+/// is a name in capitals, a single letter, or something that another program fills in. Python's
+/// `True` and quoted names are not placeholders.
 pub(super) fn is_in_json(text: &str, at: usize) -> bool {
     let (Some(before), Some(rest)) = (text.get(..at), text.get(at..)) else { return false };
     // The parser may stop within the word.
@@ -116,7 +122,8 @@ pub(super) fn is_in_json(text: &str, at: usize) -> bool {
     is_value && !word.is_empty() && (is_letter || word.starts_with('_') || may_replace_json(word))
 }
 
-/// As [`may_replace_value`], without what is JSON's own or a shell's that single quotes keep from being filled in.
+/// As [`may_replace_value`], without what is JSON's own or a shell's that single quotes keep from
+/// being filled in.
 fn may_replace_json(word: &str) -> bool {
     !word.starts_with(['{', '[', '$', '"', '\'']) && may_replace_value(word)
 }

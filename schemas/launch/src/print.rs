@@ -1,5 +1,5 @@
-//! Prints a launch as one command line: the form in which launches are compared, and which parses back to the same
-//! launch.
+//! Prints a launch as one command line: the form in which launches are compared, and which parses
+//! back to the same launch.
 
 use std::fmt;
 
@@ -31,8 +31,8 @@ impl fmt::Display for Launch {
         while let Some(argument) = arguments.next() {
             let flag = self.flag_of(argument);
             let before_word = arguments.peek().is_some_and(|next| !is_flag(&self.flag_of(next)));
-            // A value that looks like a flag would be read as one unless it is joined to its flag by `=`, and so would words
-            // after the value be read as further ones.
+            // A value that looks like a flag would be read as one unless it is joined to its flag
+            // by `=`, and so would words after the value be read as further ones.
             if let [value] = argument.values.as_slice()
                 && is_flag(&flag)
                 && (before_word || value.value.known().is_some_and(is_flag))

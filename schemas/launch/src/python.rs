@@ -1,6 +1,7 @@
-//! Python that starts an engine: command lines in strings and lists, and calls of an engine's classes. These are
-//! assembled into a command line for the shell reader, with a map back for each word. Computed values are unknown. No
-//! edits are made: a command that Python assembles has no place for another word.
+//! Python that starts an engine: command lines in strings and lists, and calls of an engine's
+//! classes. These are assembled into a command line for the shell reader, with a map back for each
+//! word. Computed values are unknown. No edits are made: a command that Python assembles has no
+//! place for another word.
 
 mod assembly;
 mod call;
@@ -33,8 +34,8 @@ struct PythonCommand {
     command: Composed,
     /// Whether other parts of the program may add to it.
     is_part: bool,
-    /// Whether the program starts it: a call of an engine's class, or a command that is passed to a function that starts
-    /// processes.
+    /// Whether the program starts it: a call of an engine's class, or a command that is passed to a
+    /// function that starts processes.
     is_started: bool,
 }
 
@@ -62,8 +63,8 @@ fn tree(text: &str) -> Option<tree_sitter::Tree> {
 fn document(found: PythonCommand, context: &TextContext) -> Document {
     let PythonCommand { command, is_part, is_started } = found;
     let form = if is_started { TextForm::PythonCall } else { TextForm::PythonText };
-    // A name that resembles no flag may be the program's own argument, and whether a shell reads a text of several lines is
-    // unknown.
+    // A name that resembles no flag may be the program's own argument, and whether a shell reads a
+    // text of several lines is unknown.
     let mut context = context.inner(form).with(Doubt::OwnFlags).with(Doubt::OtherSplitter);
     if is_part {
         // How its quotes are read depends on what other parts of the program put around it.

@@ -29,8 +29,9 @@ pub use attention::uses_mla;
 pub use estimate::{MemoryEstimate, readable};
 pub use vllm::VllmResolved;
 
-/// The engine version to check a launch against, and whether it was stated. In order of precedence: `told` by the user,
-/// the launch's own, slime's pin for slime, the newest of the text's day, the newest known.
+/// The engine version to check a launch against, and whether it was stated. In order of precedence:
+/// `told` by the user, the launch's own, slime's pin for slime, the newest of the text's day, the
+/// newest known.
 pub fn version_of(launch: &Launch, stated: Option<EngineVersion>) -> (EngineVersion, bool) {
     let stated = stated.or(launch.engine_version.as_ref().map(|version| version.value));
     match (stated, launch.engine) {
@@ -40,8 +41,9 @@ pub fn version_of(launch: &Launch, stated: Option<EngineVersion>) -> (EngineVers
     }
 }
 
-/// What the launch will actually run in this version of SGLang. `target` and `draft` are the known facts about the
-/// checkpoints; `gpu_memory` is the memory of one GPU in MiB. If a GPU has to be assumed, the origin's reason says which.
+/// What the launch will actually run in this version of SGLang. `target` and `draft` are the known
+/// facts about the checkpoints; `gpu_memory` is the memory of one GPU in MiB. If a GPU has to be
+/// assumed, the origin's reason says which.
 pub fn resolve(
     launch: &Launch,
     version: EngineVersion,
@@ -88,7 +90,8 @@ pub fn resolve(
     resolved
 }
 
-/// The launch with every flag that may be given set to an unknown value, so that none of them counts as the default.
+/// The launch with every flag that may be given set to an unknown value, so that none of them
+/// counts as the default.
 fn with_what_may_be_given(launch: &Launch) -> Cow<'_, Launch> {
     let takes_value = |key: &&Key| key.flag().arity() != Arity::None && !launch.has(**key);
     if !launch.perhaps.iter().any(|key| takes_value(&key)) {
@@ -175,7 +178,8 @@ pub enum Origin {
     },
 }
 
-/// The configuration that will run. `None` means that a value cannot be derived from the inputs; nothing is guessed.
+/// The configuration that will run. `None` means that a value cannot be derived from the inputs;
+/// nothing is guessed.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The SGLang version whose behaviour is resolved.
@@ -218,7 +222,8 @@ pub struct Resolved {
     pub mem_fraction_static: Option<Decided<f64>>,
     /// Memory needed on one GPU; `None` if the GPU is not known.
     pub memory: Option<MemoryEstimate>,
-    /// For a launch of vLLM: what it decides before run time. The other values are SGLang's and mean nothing then.
+    /// For a launch of vLLM: what it decides before run time. The other values are SGLang's and
+    /// mean nothing then.
     pub vllm: Option<VllmResolved>,
 }
 

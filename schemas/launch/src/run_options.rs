@@ -1,4 +1,5 @@
-//! The options of `docker run` and of the programs with the same command line: the table `data/programs.toml`.
+//! The options of `docker run` and of the programs with the same command line: the table
+//! `data/programs.toml`.
 
 use crate::programs::{self, ProgramRole};
 

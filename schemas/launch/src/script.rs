@@ -1,4 +1,5 @@
-//! From shell text to the command lines that it runs, with variables and arrays expanded as far as they are known.
+//! From shell text to the command lines that it runs, with variables and arrays expanded as far as
+//! they are known.
 
 mod blocks;
 mod conditions;
@@ -86,7 +87,8 @@ struct Interpreter<'a> {
     untaken: HashSet<(u32, u32)>,
     /// Whether that is so of the rest of the script.
     is_untaken: bool,
-    /// Whether the commands are inside a quoted word, so that quotes in the values of variables are read too.
+    /// Whether the commands are inside a quoted word, so that quotes in the values of variables are
+    /// read too.
     is_inside: bool,
     /// How many blocks there were.
     blocks_seen: u32,

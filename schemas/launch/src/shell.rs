@@ -1,12 +1,14 @@
 //! A small shell parser: commands, assignments and arrays, with the byte span of every word.
 //!
-//! It supports what launch scripts use (comments, quotes, continued lines, arrays, parameter and command substitution,
-//! redirections, here-documents) and what people paste around them. It never fails: an unclosed construct is reported
-//! and read as plain text. After a construct was found unclosed once, its end is not searched again, so the work is
-//! always linear in the length of the text.
+//! It supports what launch scripts use (comments, quotes, continued lines, arrays, parameter and
+//! command substitution, redirections, here-documents) and what people paste around them. It never
+//! fails: an unclosed construct is reported and read as plain text. After a construct was found
+//! unclosed once, its end is not searched again, so the work is always linear in the length of the
+//! text.
 
 //!
-//! Statements borrow from the text and are produced one at a time, so a long script is never in memory as a whole tree.
+//! Statements borrow from the text and are produced one at a time, so a long script is never in
+//! memory as a whole tree.
 
 mod balance;
 mod body;
@@ -43,14 +45,15 @@ pub(super) enum Statement<'a> {
     Array(Array<'a>),
     /// A here-document; it follows the commands that it is piped through.
     HereDocument(HereDocument<'a>),
-    /// The start of code that may not run, or runs several times: `if`, `for`, `case`, a function, a subshell, commands
-    /// after `&&` and `||`.
+    /// The start of code that may not run, or runs several times: `if`, `for`, `case`, a function,
+    /// a subshell, commands after `&&` and `||`.
     BlockOpens(ShellBlock),
     /// The end of one branch of a block and the start of the next one: `else`, `;;`.
     BlockTurns,
     /// The end of a block.
     BlockCloses,
-    /// `then`, and `do` of `while` and `until`: what was read since the branch began is its condition.
+    /// `then`, and `do` of `while` and `until`: what was read since the branch began is its
+    /// condition.
     Then,
     /// `&&` or `||`, after the block of the list was opened or turned.
     AndOr { or: bool },
@@ -175,7 +178,8 @@ pub(super) enum Trouble {
     UnclosedArray(Span),
     /// A backslash followed by blanks, which does not continue the line.
     BlankAfterBackslash { span: Span, is_odd: bool },
-    /// A backslash followed by a comment, which does not continue the line either; the span is that of the comment.
+    /// A backslash followed by a comment, which does not continue the line either; the span is that
+    /// of the comment.
     CommentAfterBackslash(Span),
 }
 

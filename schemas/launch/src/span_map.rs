@@ -9,7 +9,8 @@ pub(super) struct MappedPart<T> {
     pub text: Span,
     /// In the text that it was taken from.
     pub place: Span,
-    /// Start of the whole that it is a part of: the text between two pieces of one whole belongs to it too.
+    /// Start of the whole that it is a part of: the text between two pieces of one whole belongs to
+    /// it too.
     pub whole: usize,
     /// Additional data.
     pub with: T,

@@ -7,8 +7,9 @@ const SILENT: [(&str, &str); 2] = [("{%", "%}"), ("{#", "#}")];
 /// Words of statements of which only some branches run, or that run more than once.
 const BRANCHES: [&str; 5] = ["elif", "else", "for", "macro", "range"];
 
-/// A template with what is between its braces made blank where it is alone in a line or leaves nothing, and a variable elsewhere,
-/// each byte in its place; `None` for a text that is not a template, or of which only some branches may run.
+/// A template with what is between its braces made blank where it is alone in a line or leaves
+/// nothing, and a variable elsewhere, each byte in its place; `None` for a text that is not a
+/// template, or of which only some branches may run.
 pub(super) fn filled(source: &Source) -> Option<Source> {
     let mut filled = String::with_capacity(source.text().len());
     let (mut rest, mut is_template) = (source.text(), false);
@@ -32,8 +33,9 @@ pub(super) fn filled(source: &Source) -> Option<Source> {
     is_template.then(|| Source::new(source.name(), filled))
 }
 
-/// A text with blank lines where a placeholder is alone in a line, which something replaces before the text is used:
-/// `__MORE__`, `${MORE}`, `@MORE@`, `%MORE%`, `<MORE>`, `@@MORE@@`. `None` where there is none.
+/// A text with blank lines where a placeholder is alone in a line, which something replaces before
+/// the text is used: `__MORE__`, `${MORE}`, `@MORE@`, `%MORE%`, `<MORE>`, `@@MORE@@`. `None` where
+/// there is none.
 pub(super) fn without_placeholder_lines(source: &Source) -> Option<Source> {
     let is_name = |name: &str| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))

@@ -197,7 +197,8 @@ impl<'a> Specifiers<'a> {
         Self { name, home: variable("HOME").map(String::as_str) }
     }
 
-    /// What a specifier stands for: a text, or a variable of a shell. `None` if it is not one that is known.
+    /// What a specifier stands for: a text, or a variable of a shell. `None` if it is not one that
+    /// is known.
     fn meaning(&self, letter: char) -> Option<&'a str> {
         let whole = self.name.rsplit_once('.').map_or(self.name, |(whole, _)| whole);
         let (prefix, instance) = whole.split_once('@').unwrap_or((whole, ""));

@@ -1,5 +1,5 @@
-//! vLLM's speculative configuration: the JSON after `--speculative-config`, its keys as separate flags, or the flags
-//! of older versions.
+//! vLLM's speculative configuration: the JSON after `--speculative-config`, its keys as separate
+//! flags, or the flags of older versions.
 
 mod holes;
 mod keys;
@@ -36,8 +36,8 @@ pub struct VllmSpeculation {
     pub keys: BTreeMap<String, VllmKey>,
     /// Whether it may have further keys.
     pub is_open: bool,
-    /// Whether it is given by the flags that vLLM had before `--speculative-config`. This does not say whether a
-    /// version accepts them.
+    /// Whether it is given by the flags that vLLM had before `--speculative-config`. This does not
+    /// say whether a version accepts them.
     pub is_legacy: bool,
 }
 
@@ -63,8 +63,8 @@ impl VllmSpeculation {
         values::integer(self.keys.get(key)?.value.as_ref()?)
     }
 
-    /// The method that vLLM uses: the given one, or else the one it infers from the draft's name. `None` if it may be
-    /// given elsewhere, or if the checkpoint decides.
+    /// The method that vLLM uses: the given one, or else the one it infers from the draft's name.
+    /// `None` if it may be given elsewhere, or if the checkpoint decides.
     pub fn method_in_use(&self) -> Option<&str> {
         if self.may_give("method") {
             return self.method.as_deref();

@@ -1,4 +1,5 @@
-//! Launches in YAML: manifests of containers, the files that engines take after `--config`, slime's server groups.
+//! Launches in YAML: manifests of containers, the files that engines take after `--config`, slime's
+//! server groups.
 
 mod align;
 mod config;
@@ -67,7 +68,8 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
     }
 }
 
-/// Reads a text without a known ending if its first line shows that it is YAML, and if there is a launch in it.
+/// Reads a text without a known ending if its first line shows that it is YAML, and if there is a
+/// launch in it.
 pub(super) fn read_unnamed(source: &Source, context: &TextContext, options: &Options) -> Option<ReadDocument> {
     if source.text().len() > LONGEST_YAML || !begins_as_yaml(source) {
         return None;
@@ -119,7 +121,8 @@ fn begins_as_yaml(source: &Source) -> bool {
     })
 }
 
-/// Whether the reader stopped at a bracket that closes further left than it opened, which other readers take.
+/// Whether the reader stopped at a bracket that closes further left than it opened, which other
+/// readers take.
 fn closes_early(text: &str, broken: &YamlError) -> bool {
     text.get(broken.at..).is_some_and(|rest| rest.trim_start().starts_with([']', '}']))
 }
@@ -239,7 +242,8 @@ impl<'a> YamlReader<'a> {
         }
         let is_block = |scalar: &Scalar| matches!(scalar.style, ScalarStyle::Literal | ScalarStyle::Folded);
         self.scripts(&used, is_block);
-        // A line by itself may be a command too, as that of a step in a workflow, or the value of a variable.
+        // A line by itself may be a command too, as that of a step in a workflow, or the value of a
+        // variable.
         if self.found.launches.is_empty() && self.found.documents.is_empty() {
             self.scripts(&used, |scalar| !is_block(scalar) && scalar.text.contains(' ') && is_command(&scalar.text));
         }
@@ -278,12 +282,14 @@ impl<'a> YamlReader<'a> {
             let Some(excerpt) = container::lone_script(self.source.text(), &tree, scalar) else { continue };
             let is_run = self.structure.form().is_none() || self.structure.runs(key);
             let mut context = if is_run { self.context() } else { self.context.inner(TextForm::OtherYaml) };
-            // What a script assembles from several texts is complete in none of them, and how it reads them is unknown.
+            // What a script assembles from several texts is complete in none of them, and how it
+            // reads them is unknown.
             let is_part = scalar.text.trim_start().starts_with("--");
             if is_part {
                 context = context.with(Doubt::OtherQuoting);
             }
-            // Lines that a folded text keeps apart are one command to a program that splits it into words.
+            // Lines that a folded text keeps apart are one command to a program that splits it into
+            // words.
             if scalar.style == ScalarStyle::Folded {
                 context = context.with(Doubt::OtherSplitter);
             }
@@ -317,8 +323,9 @@ impl<'a> YamlReader<'a> {
     }
 }
 
-/// Puts what a config file says into the launches that name it after `--config`. What the command line gives wins.
-/// `config_files` are names of files in the text with the anchors of their launches.
+/// Puts what a config file says into the launches that name it after `--config`. What the command
+/// line gives wins. `config_files` are names of files in the text with the anchors of their
+/// launches.
 pub(super) fn join_configs(launches: &mut Vec<Launch>, config_files: &[(String, Span)]) {
     for (name, anchor) in config_files {
         let names_it = |launch: &Launch| {

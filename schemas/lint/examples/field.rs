@@ -1,9 +1,10 @@
-//! Lints every file of a list as `spectune lint FOLDER` would, and prints the launches and their findings, for studies of
-//! published launches. Model facts come only from the table of published models.
+//! Lints every file of a list as `spectune lint FOLDER` would, and prints the launches and their
+//! findings, for studies of published launches. Model facts come only from the table of published
+//! models.
 //!
-//! `cargo run -p lint --example field ROOT LIST`: LIST contains paths relative to ROOT, one per line. Each output line
-//! starts with `L` (a launch), `E` (an error) or `W` (a warning); fields are separated by tabs. The totals go to standard
-//! error.
+//! `cargo run -p lint --example field ROOT LIST`: LIST contains paths relative to ROOT, one per
+//! line. Each output line starts with `L` (a launch), `E` (an error) or `W` (a warning); fields are
+//! separated by tabs. The totals go to standard error.
 
 use std::{env, fs, time::Instant};
 

@@ -1,8 +1,10 @@
-//! Prints the findings in every file of a folder, one line per finding, to compare two versions of the linter on texts that
-//! are not in the repository. Model facts come only from the table of published models.
+//! Prints the findings in every file of a folder, one line per finding, to compare two versions of
+//! the linter on texts that are not in the repository. Model facts come only from the table of
+//! published models.
 //!
-//! `cargo run -p lint --example findings FOLDER [LIST]`: LIST contains paths relative to FOLDER, one per line; without
-//! it, all files of the folder are read. Each line has the file, the place, code, severity, message, notes, help and edits.
+//! `cargo run -p lint --example findings FOLDER [LIST]`: LIST contains paths relative to FOLDER,
+//! one per line; without it, all files of the folder are read. Each line has the file, the place,
+//! code, severity, message, notes, help and edits.
 
 use std::{
     env, fs,

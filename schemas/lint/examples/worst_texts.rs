@@ -1,5 +1,6 @@
-//! Measures the linter on the most expensive texts at two lengths each, which shows whether its time grows faster than the
-//! text. With a folder as argument, writes the texts there instead, so that they can be linted as files.
+//! Measures the linter on the most expensive texts at two lengths each, which shows whether its
+//! time grows faster than the text. With a folder as argument, writes the texts there instead, so
+//! that they can be linted as files.
 //!
 //! `cargo run -p lint --example worst_texts [FOLDER]`
 
@@ -14,8 +15,8 @@ use schemas::{
 const SHORT: usize = 1 << 18;
 const LONG: usize = 1 << 20;
 
-/// A text of any length: a start, and a part that is repeated. A `%` in that part is replaced by the number of the
-/// repetition.
+/// A text of any length: a start, and a part that is repeated. A `%` in that part is replaced by
+/// the number of the repetition.
 struct Text {
     name: &'static str,
     head: &'static str,
@@ -121,8 +122,8 @@ impl Text {
     }
 }
 
-/// Lints a text as `spectune lint` does. Returns the milliseconds until everything is found, the milliseconds until it is
-/// printed, and the number of findings.
+/// Lints a text as `spectune lint` does. Returns the milliseconds until everything is found, the
+/// milliseconds until it is printed, and the number of findings.
 fn look(name: &str, text: String) -> (f64, f64, usize) {
     let begin = Instant::now();
     let source = Source::new(name, text);

@@ -27,8 +27,9 @@ impl Checked {
     }
 }
 
-/// Lints an exported launch for its version, with what is known of the models. A file is linted by the command that
-/// starts the engine with it. TensorRT-LLM's configuration is not linted: there are no rules for it.
+/// Lints an exported launch for its version, with what is known of the models. A file is linted by
+/// the command that starts the engine with it. TensorRT-LLM's configuration is not linted: there
+/// are no rules for it.
 pub fn check(exported: &Exported, form: Form, target: Option<&ModelFacts>, draft: Option<&ModelFacts>) -> Checked {
     let text = exported.command.as_ref().unwrap_or(&exported.text);
     let source = Source::new(format!("<export to {form}>"), text.clone());

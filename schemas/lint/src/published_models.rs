@@ -6,8 +6,8 @@ use schemas::{
     model::{ModelFacts, published::find},
 };
 
-/// Target and draft of a launch, if the table contains them. If the launch names no target (slime's is often named in
-/// another file), it is assumed to be the one that the draft was trained for.
+/// Target and draft of a launch, if the table contains them. If the launch names no target (slime's
+/// is often named in another file), it is assumed to be the one that the draft was trained for.
 pub fn facts_of(launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
     let row = |key| launch.text(key).and_then(|name| Some((name.value, find(name.value)?)));
     let draft = row(Key::SpeculativeDraftModelPath);

@@ -1,5 +1,5 @@
-//! The findings in a text: what the reader and the rules find, with the severity that it has in this text, without what
-//! the text's comments suppress. The only way to a severity.
+//! The findings in a text: what the reader and the rules find, with the severity that it has in
+//! this text, without what the text's comments suppress. The only way to a severity.
 
 mod outside;
 
@@ -89,7 +89,8 @@ pub fn report(
     Report { findings: once_a_text(findings), resolved: all_resolved, unchecked: all_unchecked }
 }
 
-/// Of a finding that is the same on several paths through a script, but for how sure it is, keeps the surest.
+/// Of a finding that is the same on several paths through a script, but for how sure it is, keeps
+/// the surest.
 fn once_a_place(findings: &mut Vec<Diagnostic>) {
     findings.sort_by_key(|found| std::cmp::Reverse(found.severity));
     let mut seen = HashSet::new();
@@ -118,13 +119,15 @@ fn once_a_text(findings: Vec<Diagnostic>) -> Vec<Diagnostic> {
     kept
 }
 
-/// Reads a text and checks it with the facts of published models: `spectune lint` without access to files.
+/// Reads a text and checks it with the facts of published models: `spectune lint` without access to
+/// files.
 pub fn report_text(source: &Source, options: &ReportOptions) -> Report {
     let parsed = parse(source, &launch::Options { version: options.version, ..launch::Options::default() });
     report(source, parsed, published_models::facts_of, options)
 }
 
-/// Renders the findings of all texts, with the pages of rules where the format has a place for them.
+/// Renders the findings of all texts, with the pages of rules where the format has a place for
+/// them.
 pub fn render(findings: &[Findings<'_>], format: Format, colour: bool) -> String {
     match format {
         Format::Sarif => sarif::render(findings, rules::descriptor),

@@ -1,7 +1,8 @@
 //! The rules, one file per rule.
 //!
-//! The doc comment at the start of a rule's file is its page, in Markdown. `spectune explain` prints it, `docs/rules`
-//! contains it, and the launches in its code blocks are the rule's tests: see `page.rs`.
+//! The doc comment at the start of a rule's file is its page, in Markdown. `spectune explain`
+//! prints it, `docs/rules` contains it, and the launches in its code blocks are the rule's tests:
+//! see `page.rs`.
 
 mod accepted;
 mod area;
@@ -167,8 +168,8 @@ impl LintRule {
     }
 }
 
-/// The findings of the selected rules in a launch, sorted by place and then by code. vLLM launches have separate rules.
-/// If the version is not stated, no error depends on it (see `unstated.rs`).
+/// The findings of the selected rules in a launch, sorted by place and then by code. vLLM launches
+/// have separate rules. If the version is not stated, no error depends on it (see `unstated.rs`).
 pub(crate) fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
     let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));
     let candidates = Candidates::new(context);

@@ -1,9 +1,11 @@
-//! Comments that suppress findings: `# spectune: ignore[SD081]` for a line, `# spectune: ignore-file[SD081]` for a file.
+//! Comments that suppress findings: `# spectune: ignore[SD081]` for a line,
+//! `# spectune: ignore-file[SD081]` for a file.
 //!
-//! A comment after other text suppresses findings on its own line. A comment on a separate line suppresses findings on
-//! the next line that is not only a comment, including its continuation lines, since a continued command cannot contain
-//! comments. The brackets contain selectors as for `--select`, separated by commas; the text after them is the user's
-//! reason. A comment that suppresses nothing is itself a finding.
+//! A comment after other text suppresses findings on its own line. A comment on a separate line
+//! suppresses findings on the next line that is not only a comment, including its continuation
+//! lines, since a continued command cannot contain comments. The brackets contain selectors as for
+//! `--select`, separated by commas; the text after them is the user's reason. A comment that
+//! suppresses nothing is itself a finding.
 
 mod read;
 
@@ -18,8 +20,8 @@ use schemas::{
 
 use crate::rules::{Selection, keys};
 
-/// Removes the findings that the text's comments suppress, and adds findings for comments that are wrong or suppress
-/// nothing.
+/// Removes the findings that the text's comments suppress, and adds findings for comments that are
+/// wrong or suppress nothing.
 pub fn apply(source: &Source, found: Vec<Diagnostic>, selection: &Selection) -> Vec<Diagnostic> {
     let comments = read::comments(source);
     if comments.is_empty() {
@@ -142,7 +144,8 @@ fn unused(
     Some(diagnostic)
 }
 
-/// The span to remove with a comment: also the blanks before it, or its whole line if that has nothing else.
+/// The span to remove with a comment: also the blanks before it, or its whole line if that has
+/// nothing else.
 fn removal(source: &Source, comment: Span) -> Span {
     let text = source.text();
     let before = text.get(..comment.start).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The linter's work on any text is bounded, and a finding says so if something is omitted because of it.
+//! The linter's work on any text is bounded, and a finding says so if something is omitted because
+//! of it.
 
 use launch::{Options, Parsed, parse};
 use schemas::{

@@ -1,8 +1,10 @@
-//! Launch texts with their expected findings: the files of `cases/AREA/`, read under their own names.
+//! Launch texts with their expected findings: the files of `cases/AREA/`, read under their own
+//! names.
 //!
-//! A file says what is found in it, in comments of its own language: a line that contains `expect: CODE severity` for each
-//! finding, or `expect: nothing`. A file whose format has no comments has them in `NAME.expect` beside it. Findings that
-//! are only information need not be named. Facts of models come from the table of published ones.
+//! A file says what is found in it, in comments of its own language: a line that contains
+//! `expect: CODE severity` for each finding, or `expect: nothing`. A file whose format has no
+//! comments has them in `NAME.expect` beside it. Findings that are only information need not be
+//! named. Facts of models come from the table of published ones.
 
 use std::{
     fs,
@@ -28,7 +30,8 @@ fn findings_in_the_cases_are_the_expected_ones() {
     assert!(count > 0, "{} has no cases", root.display());
 }
 
-/// The table of forms in the book: its texts and severities are those of the code, and each has an example.
+/// The table of forms in the book: its texts and severities are those of the code, and each has an
+/// example.
 #[test]
 fn the_table_of_forms_is_true() {
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,5 +1,5 @@
-//! The rules on the labelled corpus of published launches: they find what they must and nothing that they must not, and
-//! no working launch gets an error.
+//! The rules on the labelled corpus of published launches: they find what they must and nothing
+//! that they must not, and no working launch gets an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 

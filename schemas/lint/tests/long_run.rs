@@ -1,10 +1,12 @@
-//! Mutation fuzzing of one reader at a time for a given time, for machines on which no fuzzer can be installed:
+//! Mutation fuzzing of one reader at a time for a given time, for machines on which no fuzzer can
+//! be installed:
 //!
 //! `SPECTUNE_FUZZ_SECONDS=600 cargo test -p lint --test long_run -- --ignored python`
 //!
-//! `fuzz/` has coverage-guided targets. Here each round takes a seed, or an earlier mutation that had a launch, and cuts,
-//! duplicates, swaps and inserts parts of it. Reading, linting and fixing must terminate without a panic, with all spans
-//! inside the text. The time of the slowest text is only printed, since the machine may be busy.
+//! `fuzz/` has coverage-guided targets. Here each round takes a seed, or an earlier mutation that
+//! had a launch, and cuts, duplicates, swaps and inserts parts of it. Reading, linting and fixing
+//! must terminate without a panic, with all spans inside the text. The time of the slowest text is
+//! only printed, since the machine may be busy.
 
 use std::{
     env,

@@ -389,7 +389,8 @@ fn numbers() -> impl Strategy<Value = (String, String, String)> {
     )
 }
 
-/// Repetitions that would take far too long if any part of a reader were quadratic in the length of the text.
+/// Repetitions that would take far too long if any part of a reader were quadratic in the length of
+/// the text.
 #[test]
 fn long_texts_of_unclosed_constructs_are_read_in_one_go() {
     for piece in [

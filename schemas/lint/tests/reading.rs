@@ -1,4 +1,5 @@
-//! What is read as a launch, for which engine and version, and what is not, on shortened published launches.
+//! What is read as a launch, for which engine and version, and what is not, on shortened published
+//! launches.
 
 use launch::{Launch, Launcher, Options, parse};
 use lint::report::{self, report_text};

@@ -16,7 +16,8 @@ const CORPUS: &str = include_str!("../../../tests/data/launches.jsonl");
 
 fn validator() -> jsonschema::Validator {
     let mut schema: Json = serde_json::from_str(SCHEMA).expect("the schema");
-    // The standard's pattern for language tags has an extra bracket, and spectune writes no language.
+    // The standard's pattern for language tags has an extra bracket, and spectune writes no
+    // language.
     for owner in ["run", "toolComponent"] {
         let language = schema.pointer_mut(&format!("/definitions/{owner}/properties/language"));
         language.and_then(Json::as_object_mut).expect("the field").remove("pattern");

@@ -8,8 +8,8 @@ use crate::text::{Source, Span};
 /// The start of the codes of problems of the text itself.
 const OF_THE_TEXT: &str = "LT";
 
-/// Maximum number of rounds of fixing. A fix may allow another one in the next round; only fixes that undo each other
-/// need more rounds than this.
+/// Maximum number of rounds of fixing. A fix may allow another one in the next round; only fixes
+/// that undo each other need more rounds than this.
 pub const MOST_ROUNDS: usize = 16;
 
 /// A text with fixes applied.
@@ -19,15 +19,16 @@ pub struct Fixed {
     pub text: String,
     /// The fixes in it, as indices into the diagnostics.
     pub applied: Vec<usize>,
-    /// The fixes that touch a place that another fix has changed; lint and fix the new text again for them.
+    /// The fixes that touch a place that another fix has changed; lint and fix the new text again
+    /// for them.
     pub postponed: Vec<usize>,
 }
 
 /// Applies the fixes of the diagnostics in order; only the safe ones unless `also_unsafe` is set.
 ///
-/// A fix is applied completely or not at all. A fix that touches a place that an earlier one changes is postponed, so
-/// linting and fixing are repeated until no fix is applied any more. Two fixes with the same edits count as one. A fix
-/// with an edit outside the text is never applied.
+/// A fix is applied completely or not at all. A fix that touches a place that an earlier one
+/// changes is postponed, so linting and fixing are repeated until no fix is applied any more. Two
+/// fixes with the same edits count as one. A fix with an edit outside the text is never applied.
 pub fn apply(source: &Source, diagnostics: &[Diagnostic], also_unsafe: bool) -> Fixed {
     let mut taken = Taken::default();
     let (mut applied, mut postponed) = (Vec::new(), Vec::new());
@@ -65,15 +66,15 @@ pub struct FixedText {
     pub text: String,
     /// Number of applied fixes by code.
     pub fixed: BTreeMap<&'static str, usize>,
-    /// Codes of fixes that were reverted, because the text could no longer be read with them, or because they never
-    /// reached a stable text.
+    /// Codes of fixes that were reverted, because the text could no longer be read with them, or
+    /// because they never reached a stable text.
     pub refused: Vec<&'static str>,
 }
 
 /// Lints the text with `look` and fixes it until nothing is left to fix.
 ///
-/// If a round increases the number of errors about the text itself, it is reverted, and fixing ends. If fixes undo each
-/// other endlessly, all rounds are reverted.
+/// If a round increases the number of errors about the text itself, it is reverted, and fixing
+/// ends. If fixes undo each other endlessly, all rounds are reverted.
 pub fn until_stable(source: &Source, also_unsafe: bool, look: impl Fn(&Source) -> Vec<Diagnostic>) -> FixedText {
     let mut edited = FixedText { text: source.text().to_owned(), fixed: BTreeMap::new(), refused: Vec::new() };
     let mut found = look(source);
@@ -121,8 +122,8 @@ impl<'a> Taken<'a> {
     /// Whether a span overlaps an accepted edit, or inserts at the place of one.
     fn touches(&self, span: Span) -> bool {
         let overlap = |other: &Span| *other == span || (span.start < other.end && other.start < span.end);
-        // Accepted edits do not overlap, so only the last few that start before the span's end can reach into it: an
-        // insertion at a position precedes an edit that starts there.
+        // Accepted edits do not overlap, so only the last few that start before the span's end can
+        // reach into it: an insertion at a position precedes an edit that starts there.
         let end = Span::new(span.end, usize::MAX);
         self.0.range((Bound::Unbounded, Bound::Included(end))).rev().take(3).any(|(other, _)| overlap(other))
     }

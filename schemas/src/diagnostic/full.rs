@@ -1,4 +1,5 @@
-//! Findings in the style of rustc: the message, the user's lines with the place marked, notes, and help.
+//! Findings in the style of rustc: the message, the user's lines with the place marked, notes, and
+//! help.
 
 use annotate_snippets::{Annotation, AnnotationKind, Element, Group, Level, Origin, Patch, Renderer, Snippet};
 
@@ -11,7 +12,8 @@ use crate::{
 /// Number of lines shown before and after a place.
 const AROUND: usize = 1;
 
-/// Maximum excerpt of a text, in bytes; a place that needs a longer one is given by line and column only.
+/// Maximum excerpt of a text, in bytes; a place that needs a longer one is given by line and column
+/// only.
 const EXCERPT: usize = 1 << 14;
 
 pub(super) fn render(findings: &[Findings<'_>], colour: bool) -> String {

@@ -1,5 +1,6 @@
-//! A list of objects, one per finding: `code`, `name`, `severity`, `message`, `file`, `line`, `column`, `end_line`,
-//! `end_column`, `help`, `fix`, `url`. Lines and columns count from one, columns in characters; the end is exclusive.
+//! A list of objects, one per finding: `code`, `name`, `severity`, `message`, `file`, `line`,
+//! `column`, `end_line`, `end_column`, `help`, `fix`, `url`. Lines and columns count from one,
+//! columns in characters; the end is exclusive.
 
 use serde_json::{Value as Json, json};
 
@@ -43,7 +44,8 @@ fn object(source: &Source, diagnostic: &Diagnostic) -> Json {
                 })
             }).collect::<Vec<_>>(),
         })),
-        // The pages of the rules are not published anywhere yet: `spectune explain CODE` prints them.
+        // The pages of the rules are not published anywhere yet: `spectune explain CODE` prints
+        // them.
         "url": Json::Null,
     })
 }

@@ -126,8 +126,8 @@ fn region(source: &Source, span: Span) -> Json {
     })
 }
 
-/// A file name as a URI reference: characters that are not allowed in a URI are percent-encoded, and absolute names get
-/// a scheme.
+/// A file name as a URI reference: characters that are not allowed in a URI are percent-encoded,
+/// and absolute names get a scheme.
 fn uri(name: &str) -> String {
     let name = name.strip_prefix("./").unwrap_or(name);
     let mut uri = String::with_capacity(name.len());

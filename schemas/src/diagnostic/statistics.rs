@@ -15,8 +15,8 @@ struct CodeCount {
     fixable: usize,
 }
 
-/// The codes that were found, the most frequent first, one per line: count, code, severity, name, and number of
-/// findings that can be fixed.
+/// The codes that were found, the most frequent first, one per line: count, code, severity, name,
+/// and number of findings that can be fixed.
 pub fn table(findings: &[Findings<'_>]) -> String {
     let rows = rows(findings);
     let digits = rows.iter().map(|(_, row)| row.count.to_string().len()).max().unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The file for SGLang's `--speculative-adaptive-config`, and the command that starts a server with it.
+//! The file for SGLang's `--speculative-adaptive-config`, and the command that starts a server with
+//! it.
 //!
 //! [`crate::adaptive`] describes the file, and [`crate::chain_tables`] which versions follow it.
 

@@ -3,8 +3,8 @@
 use super::{ExportError, ExportRequest, Form, row::WholeTable, schedule::ExportSchedule};
 use crate::{chain_tables, version::EngineVersion};
 
-/// How the whole table is exported for SGLang, for the message of a launch with one shape. `given` is the version to
-/// name in the command.
+/// How the whole table is exported for SGLang, for the message of a launch with one shape. `given`
+/// is the version to name in the command.
 pub fn whole(request: ExportRequest<'_>, given: Option<EngineVersion>) -> WholeTable {
     let all = ExportRequest { form: Form::SglangAdaptive, batch_size: None, ..request };
     table(all, request.version).map(|_| (Form::SglangAdaptive, given)).map_err(|why| why.to_string())
@@ -13,7 +13,8 @@ pub fn whole(request: ExportRequest<'_>, given: Option<EngineVersion>) -> WholeT
 /// The rows that apply up to the batch size, which must be chains.
 ///
 /// # Errors
-/// When the version does not follow such a file, or the rows are not chains of an algorithm that it supports.
+/// When the version does not follow such a file, or the rows are not chains of an algorithm that it
+/// supports.
 pub fn table(request: ExportRequest<'_>, version: EngineVersion) -> Result<ExportSchedule, ExportError> {
     let ExportRequest { tuning, batch_size, .. } = request;
     let table = match batch_size.and_then(|batch| tuning.table.iter().position(|(largest, _)| *largest >= batch)) {

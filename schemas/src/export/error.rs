@@ -98,7 +98,8 @@ pub struct RowsDiffer {
     pub(super) rows: Vec<BatchSpan>,
     /// The rows that it cannot run.
     pub(super) others: Vec<BatchSpan>,
-    /// The form that holds the whole table, and its version if it must be given; or why there is none.
+    /// The form that holds the whole table, and its version if it must be given; or why there is
+    /// none.
     pub(super) whole: Result<(Form, Option<EngineVersion>), String>,
 }
 
@@ -113,8 +114,8 @@ impl RowsDiffer {
         )
     }
 
-    /// The commands that work, one for each row and one for the whole table, each with its remark. `path` is the tuned
-    /// file, quoted for a shell.
+    /// The commands that work, one for each row and one for the whole table, each with its remark.
+    /// `path` is the tuned file, quoted for a shell.
     pub fn commands(&self, path: &str) -> Vec<String> {
         let command = |form: Form, version: Option<EngineVersion>, batch: Option<usize>| {
             let version = version.map_or_else(String::new, |version| format!(" --engine-version {version}"));

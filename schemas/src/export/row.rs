@@ -49,8 +49,8 @@ impl ExportRow {
         Ok(Self { shape, request: batch_size, largest: finite, verdict, notes })
     }
 
-    /// As [`from_tuning`](Self::from_tuning); without a batch size, all rows must have one shape. `runs` tells which shapes the form can run,
-    /// and `whole` how the whole table can be exported.
+    /// As [`from_tuning`](Self::from_tuning); without a batch size, all rows must have one shape.
+    /// `runs` tells which shapes the form can run, and `whole` how the whole table can be exported.
     pub fn only(
         request: ExportRequest<'_>,
         runs: impl Fn(TreeShape) -> bool,
@@ -68,8 +68,8 @@ impl ExportRow {
         }
     }
 
-    /// Maximum number of running requests: the batch size that the user gives, else the launch's limit, else the table's
-    /// largest batch.
+    /// Maximum number of running requests: the batch size that the user gives, else the launch's
+    /// limit, else the table's largest batch.
     pub fn running(&self, launch: &LaunchFile) -> Option<i64> {
         let integer = |count: usize| i64::try_from(count).ok();
         self.request.and_then(integer).or(launch.max_running_requests).or(self.largest.and_then(integer))

@@ -6,13 +6,14 @@ use crate::tree::TreeShape;
 /// A table of chains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportSchedule {
-    /// First and last batch size, and number of drafted tokens (0 for no speculation). Ascending from batch size 1 and
-    /// without gaps; adjacent ranges differ.
+    /// First and last batch size, and number of drafted tokens (0 for no speculation). Ascending
+    /// from batch size 1 and without gaps; adjacent ranges differ.
     pub ranges: Vec<(usize, usize, usize)>,
 }
 
 impl ExportSchedule {
-    /// The ranges of a table, which ends at `running` requests: later rows are left out, and the last one is extended.
+    /// The ranges of a table, which ends at `running` requests: later rows are left out, and the
+    /// last one is extended.
     ///
     /// # Errors
     /// If the table is empty or contains a tree.

@@ -27,7 +27,8 @@ const SHAPE: &[Key] = &[
     Key::SpeculativeAdaptiveConfig,
 ];
 
-/// Flags that mean something else in spectune's own engine, or that depend on the machine that was tuned on.
+/// Flags that mean something else in spectune's own engine, or that depend on the machine that was
+/// tuned on.
 const OURS: &[Key] = &[Key::BatchInvariant, Key::Device, Key::MemFractionStatic];
 
 /// Flags that slime itself passes to its engines.
@@ -85,8 +86,8 @@ fn line(tuning: &Tuning, spelling: SglangSpelling, flags: &[ExportFlag]) -> Stri
     text
 }
 
-/// The command that starts a server with an adaptive file: `row` has its longest chain, and graphs are captured for
-/// the batch sizes in `ends` too, at which the file moves to another chain.
+/// The command that starts a server with an adaptive file: `row` has its longest chain, and graphs
+/// are captured for the batch sizes in `ends` too, at which the file moves to another chain.
 pub fn adaptive_command(
     row: &ExportRow,
     tuning: &Tuning,

@@ -1,16 +1,17 @@
-//! The speculative part of TensorRT-LLM's `--config` file: a chain, a tree, or chain lengths by batch size.
+//! The speculative part of TensorRT-LLM's `--config` file: a chain, a tree, or chain lengths by
+//! batch size.
 //!
-//! Keys and bounds are those of the argument classes of TensorRT-LLM 1.4 (`llmapi/llm_args.py`), which refuse other
-//! keys:
+//! Keys and bounds are those of the argument classes of TensorRT-LLM 1.4 (`llmapi/llm_args.py`),
+//! which refuse other keys:
 //!
-//! - All classes: `max_draft_len`, `speculative_model`, `draft_len_schedule`. A key of the schedule is the largest batch
-//!   size of its length, larger batches do not speculate, and the smallest key must have `max_draft_len` (before 1.3,
-//!   keys were smallest batch sizes).
-//! - `Eagle3DecodingConfig` and `MTPDecodingConfig`: `use_dynamic_tree`, `dynamic_tree_max_topK`, and
-//!   `max_total_draft_tokens`, which does not count the root and lies between `max_draft_len` and
-//!   `dynamic_tree_max_topK * max_draft_len`. Trees are not supported for sliding windows and latent attention, and those
-//!   of MTP layers are verified greedily only (its page on speculative decoding). Their buffers have the size of
-//!   `max_batch_size`.
+//! - All classes: `max_draft_len`, `speculative_model`, `draft_len_schedule`. A key of the schedule
+//!   is the largest batch size of its length, larger batches do not speculate, and the smallest key
+//!   must have `max_draft_len` (before 1.3, keys were smallest batch sizes).
+//! - `Eagle3DecodingConfig` and `MTPDecodingConfig`: `use_dynamic_tree`, `dynamic_tree_max_topK`,
+//!   and `max_total_draft_tokens`, which does not count the root and lies between `max_draft_len`
+//!   and `dynamic_tree_max_topK * max_draft_len`. Trees are not supported for sliding windows and
+//!   latent attention, and those of MTP layers are verified greedily only (its page on speculative
+//!   decoding). Their buffers have the size of `max_batch_size`.
 //! - `cuda_graph_config`: `batch_sizes`, which count requests, and `enable_padding`.
 
 use std::fmt::Write;

@@ -96,9 +96,11 @@ fn flags(text: &mut String, request: ExportRequest<'_>, remarks: &mut Remarks) {
                     let _ = write!(text, " {}", quoted(word));
                 }
             }
-            // The model is the command's own argument; the algorithm, its draft and the shape are in the JSON.
+            // The model is the command's own argument; the algorithm, its draft and the shape are
+            // in the JSON.
             None if flag.key == Key::ModelPath || name.starts_with("speculative-") || in_json.contains(&flag.key) => {}
-            // Written by the caller: the requested batch size takes precedence, and capture sizes depend on the chain.
+            // Written by the caller: the requested batch size takes precedence, and capture sizes
+            // depend on the chain.
             None if matches!(flag.key, Key::MaxRunningRequests | Key::CudaGraphBs | Key::CudaGraphMaxBs) => {}
             None if flag.key == Key::PageSize => match block_size(&flag.words) {
                 Some(size) => {
@@ -157,7 +159,8 @@ fn capture(
     }
 }
 
-/// The table as a schedule, if it has several chain lengths, no single row is requested, and the version supports it.
+/// The table as a schedule, if it has several chain lengths, no single row is requested, and the
+/// version supports it.
 fn schedule(request: ExportRequest<'_>) -> Option<ExportSchedule> {
     let ExportRequest { tuning, batch_size, version, .. } = request;
     chain_tables::vllm_follows(version).ok().filter(|()| batch_size.is_none())?;
@@ -176,7 +179,8 @@ fn whole(request: ExportRequest<'_>) -> WholeTable {
     }
 }
 
-/// The JSON of vLLM's `config/speculative.py`: method, draft and the length of the chain, or lengths by batch size.
+/// The JSON of vLLM's `config/speculative.py`: method, draft and the length of the chain, or
+/// lengths by batch size.
 fn speculative_config(
     row: &ExportRow,
     tuning: &Tuning,

@@ -1,4 +1,5 @@
-//! The severity of a finding: its harm, lowered by doubts and by versions in which it is not an error. Notes say why.
+//! The severity of a finding: its harm, lowered by doubts and by versions in which it is not an
+//! error. Notes say why.
 
 use super::{Depends, Doubt, Finding};
 use crate::diagnostic::{Diagnostic, Severity};
@@ -60,8 +61,9 @@ fn effect(doubt: Doubt, depends: Depends) -> Effect {
     }
 }
 
-/// The diagnostic of a finding; `None` if its doubts leave nothing of it. `judge` compares the versions that the launch may
-/// be for; it is asked with the severity that the doubts about the engine leave, and only for findings of rules.
+/// The diagnostic of a finding; `None` if its doubts leave nothing of it. `judge` compares the
+/// versions that the launch may be for; it is asked with the severity that the doubts about the
+/// engine leave, and only for findings of rules.
 pub fn settle(finding: Finding, judge: impl FnOnce(&Finding, Severity) -> Verdict) -> Option<Diagnostic> {
     let (mut severity, mut notes) = (finding.harm, Vec::new());
     let apply = |doubts: &mut dyn Iterator<Item = Doubt>, severity: &mut Severity, notes: &mut Vec<String>| {
@@ -147,8 +149,8 @@ mod tests {
         Doubt::Shown,
     ];
 
-    /// Rows are doubts, columns what the finding depends on: nothing of these, the engine's flags, an unknown name, lines,
-    /// words, quoting, names of plugins.
+    /// Rows are doubts, columns what the finding depends on: nothing of these, the engine's flags,
+    /// an unknown name, lines, words, quoting, names of plugins.
     #[test]
     fn each_doubt_lowers_what_depends_on_it() {
         let none = Depends::default();

@@ -70,7 +70,8 @@ impl AcceptedValues {
 type AcceptedTable = HashMap<&'static str, AcceptedValues>;
 
 impl Registered {
-    /// The accepted values of the flag with this canonical name; `None` if the parser accepts any text.
+    /// The accepted values of the flag with this canonical name; `None` if the parser accepts any
+    /// text.
     pub fn accepted(&'static self, canonical: &str) -> Option<&'static AcceptedValues> {
         static SGLANG: OnceLock<AcceptedTable> = OnceLock::new();
         static VLLM: OnceLock<AcceptedTable> = OnceLock::new();

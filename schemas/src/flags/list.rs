@@ -1,9 +1,11 @@
-//! The flags that spectune knows: the only list of them. Keys, rows and the fields of launch files are made from it.
+//! The flags that spectune knows: the only list of them. Keys, rows and the fields of launch files
+//! are made from it.
 //!
-//! A row is the key, the field of launch files (from which the name is made), whose flag it is, the values that it takes, and
-//! one line for `--help`, the docs and the JSON Schema. Whose flag it is: `ours` of SGLang (or spectune alone) and accepted by
-//! spectune's own engine; `sglang`; `slime`, which has no field in launch files; `command_line` of SGLang, but no field either.
-//! Versions, aliases and arity are looked up in `sglang.tsv`.
+//! A row is the key, the field of launch files (from which the name is made), whose flag it is, the
+//! values that it takes, and one line for `--help`, the docs and the JSON Schema. Whose flag it is:
+//! `ours` of SGLang (or spectune alone) and accepted by spectune's own engine; `sglang`; `slime`,
+//! which has no field in launch files; `command_line` of SGLang, but no field either. Versions,
+//! aliases and arity are looked up in `sglang.tsv`.
 
 macro_rules! with_flags {
     ($make:ident) => {

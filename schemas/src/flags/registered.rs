@@ -1,9 +1,9 @@
-//! Every flag that the engines' own parsers register, so that a launch is split into flags and values in the same way as
-//! by the engine.
+//! Every flag that the engines' own parsers register, so that a launch is split into flags and
+//! values in the same way as by the engine.
 //!
-//! The tables were read from wheels on PyPI by `schemas/scripts/read_flags.py`; the first line of each names the
-//! versions. A `-` in the column `since` means that the oldest of them already has the flag, in the column `until` that
-//! the newest of them still has it.
+//! The tables were read from wheels on PyPI by `schemas/scripts/read_flags.py`; the first line of
+//! each names the versions. A `-` in the column `since` means that the oldest of them already has
+//! the flag, in the column `until` that the newest of them still has it.
 
 use std::{collections::HashMap, sync::OnceLock};
 
@@ -129,8 +129,8 @@ impl Registered {
         self.spellings.get(place)
     }
 
-    /// How the parser of a version interprets a flag, including abbreviations. Without a version, the spellings of all
-    /// versions count.
+    /// How the parser of a version interprets a flag, including abbreviations. Without a version,
+    /// the spellings of all versions count.
     pub fn lookup(&'static self, name: &str, version: Option<EngineVersion>) -> Lookup {
         let alive = |spelling: &&Spelling| version.is_none_or(|version| spelling.exists_in(version));
         if let Some(exact) = self.spelling(name).filter(alive) {

@@ -1,4 +1,5 @@
-//! Keys, methods and rejection-sampling methods that vLLM's speculative configuration accepts, by version.
+//! Keys, methods and rejection-sampling methods that vLLM's speculative configuration accepts, by
+//! version.
 //!
 //! The table was read by `schemas/scripts/read_flags.py`.
 

@@ -7,9 +7,9 @@ use serde_json::Value as Json;
 
 use super::lenient;
 
-/// The fields of a config.json that speculation depends on. Unknown fields are ignored; a nested `text_config` of a
-/// multimodal wrapper, or `transformer_layer_config` of a head that the speculators library wrote, is merged over the outer
-/// fields (see [`ModelConfig::parse`]).
+/// The fields of a config.json that speculation depends on. Unknown fields are ignored; a nested
+/// `text_config` of a multimodal wrapper, or `transformer_layer_config` of a head that the
+/// speculators library wrote, is merged over the outer fields (see [`ModelConfig::parse`]).
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ModelConfig {
@@ -39,8 +39,8 @@ pub struct ModelConfig {
     pub num_aux_hidden_states: Option<usize>,
     /// Longest sequence.
     pub max_position_embeddings: Option<usize>,
-    /// Older name of the longest sequence. SGLang uses the first one present of this and the next three fields, and only
-    /// then `max_position_embeddings` (hf_transformers/common.py).
+    /// Older name of the longest sequence. SGLang uses the first one present of this and the next
+    /// three fields, and only then `max_position_embeddings` (hf_transformers/common.py).
     pub max_sequence_length: Option<usize>,
     /// See [`max_sequence_length`](Self::max_sequence_length).
     pub seq_length: Option<usize>,
@@ -130,8 +130,8 @@ pub struct ModelConfig {
     pub quantization_config: Option<serde_json::Value>,
     /// EAGLE-3 settings.
     pub eagle_config: Option<EagleConfig>,
-    /// EAGLE-3: layers on whose **entry** the stream is captured. vLLM speculators write this field next to `eagle_config`,
-    /// not in it.
+    /// EAGLE-3: layers on whose **entry** the stream is captured. vLLM speculators write this field
+    /// next to `eagle_config`, not in it.
     pub eagle_aux_hidden_state_layer_ids: Option<Vec<usize>>,
     /// EAGLE-3 of vLLM speculators: whether the residual is the normed hidden state.
     pub norm_before_residual: Option<bool>,
@@ -166,7 +166,8 @@ pub struct ModelConfig {
     /// Other fields, unchanged.
     #[serde(flatten)]
     pub other: BTreeMap<String, Json>,
-    /// Fields that are present but could not be read, such as `eagle_config.use_aux_hidden_state`. They count as absent.
+    /// Fields that are present but could not be read, such as `eagle_config.use_aux_hidden_state`.
+    /// They count as absent.
     #[serde(skip)]
     pub unread: Vec<String>,
 }
@@ -252,8 +253,8 @@ pub enum ConfigError {
 const LONGEST_CONFIG: usize = 16 << 20;
 
 impl ModelConfig {
-    /// Reads the text of a config.json. A field of the wrong type counts as absent (a number in quotes counts as the
-    /// number), so that one odd field does not hide the others.
+    /// Reads the text of a config.json. A field of the wrong type counts as absent (a number in
+    /// quotes counts as the number), so that one odd field does not hide the others.
     ///
     /// # Errors
     /// When the text is not a JSON object.
@@ -269,8 +270,8 @@ impl ModelConfig {
             Json::String(_) => return Err(ConfigError::NotAnObject("a string")),
             Json::Array(_) => return Err(ConfigError::NotAnObject("a list")),
         };
-        // Multimodal wrappers nest the language model, and speculators the layer of a head. Nested fields override the
-        // outer ones, but the outer class is the one that runs.
+        // Multimodal wrappers nest the language model, and speculators the layer of a head. Nested
+        // fields override the outer ones, but the outer class is the one that runs.
         for name in ["text_config", "transformer_layer_config"] {
             if let Some(Json::Object(inner)) = object.remove(name) {
                 object.extend(inner.into_iter().filter(|(key, _)| key != "architectures"));
@@ -281,7 +282,8 @@ impl ModelConfig {
         if let Some(Json::Object(parameters)) = object.get_mut("rope_parameters")
             && let Some(full) = parameters.remove("full_attention")
         {
-            // One set of parameters per layer type: the full-attention layers limit the length of a sequence.
+            // One set of parameters per layer type: the full-attention layers limit the length of a
+            // sequence.
             object.insert("rope_parameters".into(), full);
         }
         lenient::nested::<RopeScaling>(&mut object, "rope_parameters", &mut unread);

@@ -3,7 +3,8 @@
 use super::{ModelConfig, RopeScaling};
 use crate::tree::Block;
 
-/// The context length that SGLang assumes if no key gives one (`hf_transformers/common.py`, `get_context_length`).
+/// The context length that SGLang assumes if no key gives one (`hf_transformers/common.py`,
+/// `get_context_length`).
 const FALLBACK_CONTEXT_LENGTH: usize = 2048;
 
 impl ModelConfig {
@@ -13,8 +14,9 @@ impl ModelConfig {
     }
 
     /// The longest sequence, derived as SGLang derives it: the first key present, in the order of
-    /// `CONTEXT_LENGTH_KEYS`, times the factor of the rotary scaling. The factor counts as one for `llama3` scaling and
-    /// if `original_max_position_embeddings` is given, since the key is then already the scaled length.
+    /// `CONTEXT_LENGTH_KEYS`, times the factor of the rotary scaling. The factor counts as one for
+    /// `llama3` scaling and if `original_max_position_embeddings` is given, since the key is then
+    /// already the scaled length.
     pub fn derived_context_length(&self) -> usize {
         let keys = [
             self.max_sequence_length,
@@ -28,13 +30,14 @@ impl ModelConfig {
             let scaled_already = rope.original_max_position_embeddings.is_some() || rope.name() == Some("llama3");
             if scaled_already { 1.0 } else { rope.factor.unwrap_or(1.0) }
         });
-        // The engine truncates too. If the product is not a valid length, the key is returned unscaled.
+        // The engine truncates too. If the product is not a valid length, the key is returned
+        // unscaled.
         let scaled = length as f64 * factor;
         if scaled.is_finite() && (1.0..9e15).contains(&scaled) { scaled as usize } else { length }
     }
 
-    /// Whether any key gives a context length, so that [`derived_context_length`](Self::derived_context_length) is not
-    /// the engine's fallback.
+    /// Whether any key gives a context length, so that
+    /// [`derived_context_length`](Self::derived_context_length) is not the engine's fallback.
     pub fn states_context_length(&self) -> bool {
         self.max_sequence_length.is_some()
             || self.seq_length.is_some()
@@ -43,8 +46,9 @@ impl ModelConfig {
             || self.max_position_embeddings.is_some()
     }
 
-    /// Dtype of the weights according to the config, under its usual name; `None` if it is missing or unknown.
-    /// The newer key comes first, as in SGLang (`configs/model_config.py`, `_get_and_verify_dtype`).
+    /// Dtype of the weights according to the config, under its usual name; `None` if it is missing
+    /// or unknown. The newer key comes first, as in SGLang (`configs/model_config.py`,
+    /// `_get_and_verify_dtype`).
     pub fn weights_dtype(&self) -> Option<&'static str> {
         self.dtype.as_deref().or(self.torch_dtype.as_deref()).and_then(normal_dtype)
     }
@@ -82,7 +86,8 @@ impl ModelConfig {
         self.dflash_config.as_ref().and_then(|dflash| dflash.num_target_layers).or(self.num_target_layers)
     }
 
-    /// The block of a DFLASH or DSPARK head, judging by its class and settings; `None` for other models.
+    /// The block of a DFLASH or DSPARK head, judging by its class and settings; `None` for other
+    /// models.
     pub fn block(&self) -> Option<Block> {
         let setting = |name: &str| {
             let nested = self.dflash_config.as_ref().and_then(|dflash| dflash.other.get(name));
@@ -100,8 +105,8 @@ impl ModelConfig {
         Some(block.with_size(size.unwrap_or(block.rows)))
     }
 
-    /// Base and scaling of the rotary embedding, from whichever of the two forms the config uses. The base defaults to
-    /// 10000, as in transformers.
+    /// Base and scaling of the rotary embedding, from whichever of the two forms the config uses.
+    /// The base defaults to 10000, as in transformers.
     pub fn effective_rope(&self) -> (f64, Option<&RopeScaling>) {
         let scaling = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
         let theta = scaling.and_then(|scaling| scaling.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);

@@ -1,5 +1,5 @@
-//! The kind of a draft. The names and shapes of its tensors decide; classes and settings in config files are often copied
-//! from other models, so they are used only if the tensors are not known.
+//! The kind of a draft. The names and shapes of its tensors decide; classes and settings in config
+//! files are often copied from other models, so they are used only if the tensors are not known.
 
 use super::{ModelConfig, ModelFacts, TensorHeaders, TensorIndex};
 
@@ -23,7 +23,8 @@ pub enum DraftKind {
 pub enum DraftHead {
     /// An EAGLE-1/2 head.
     Eagle {
-        /// Common prefix of the names of its layer; `None` if it is in none of the published layouts.
+        /// Common prefix of the names of its layer; `None` if it is in none of the published
+        /// layouts.
         layer: Option<&'static str>,
     },
     /// An EAGLE-3 head.
@@ -54,8 +55,8 @@ pub enum DraftHead {
 /// Where a checkpoint stores an MTP layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MtpLayout {
-    /// As a decoder layer with this number: after the target's last one, or 0 in folders that contain nothing else
-    /// (DeepSeek, GLM).
+    /// As a decoder layer with this number: after the target's last one, or 0 in folders that
+    /// contain nothing else (DeepSeek, GLM).
     Layer(usize),
     /// `mtp_layers.0` (MiMo).
     Mimo,
@@ -63,8 +64,8 @@ pub enum MtpLayout {
     Qwen,
 }
 
-/// The tensors of a checkpoint, by name. An implementation also finds a name with a leading `model.` added, as exporters
-/// differ in this.
+/// The tensors of a checkpoint, by name. An implementation also finds a name with a leading
+/// `model.` added, as exporters differ in this.
 pub trait TensorList {
     /// The shape of a tensor, empty if only names are known; `None` if it does not exist.
     fn shape_of(&self, name: &str) -> Option<&[usize]>;
@@ -73,13 +74,15 @@ pub trait TensorList {
     fn names(&self) -> Box<dyn Iterator<Item = &str> + '_>;
 }
 
-/// Names of the norm over the features of a block head, in the published layouts. In other heads it is in a layer.
+/// Names of the norm over the features of a block head, in the published layouts. In other heads it
+/// is in a layer.
 pub const CONTEXT_NORMS: [&str; 2] = ["hidden_norm", "encoder.output_norm_enc"];
 
 /// Prefixes of the layer of EAGLE heads, in the published layouts.
 const LAYERS: [&str; 2] = ["midlayer", "layers.0"];
 
-/// Heads that are built on another kind and draft something else: what identifies each, by class, tensor or setting.
+/// Heads that are built on another kind and draft something else: what identifies each, by class,
+/// tensor or setting.
 const VARIANTS: [(&str, DraftKind, &[&str]); 5] = [
     (
         "DFlash2",
@@ -97,8 +100,8 @@ const EAGLE_ARCHITECTURES: &[&str] =
     &["LlamaForCausalLMEagle", "MistralForCausalLMEagle", "MistralLarge3ForCausalLMEagle", "Qwen2ForCausalLMEagle"];
 
 impl DraftHead {
-    /// Recognises a draft by its tensors; `None` if they are those of no known kind. The config gives the widths that
-    /// shapes are compared with, and the names of variants.
+    /// Recognises a draft by its tensors; `None` if they are those of no known kind. The config
+    /// gives the widths that shapes are compared with, and the names of variants.
     pub fn detect(config: &ModelConfig, tensors: &impl TensorList) -> Option<Self> {
         let has = |name: &str| tensors.shape_of(name).is_some();
         if let Some(layout) = MtpLayout::detect(tensors) {
@@ -120,7 +123,8 @@ impl DraftHead {
         (layer.is_some() && has("embed_tokens.weight")).then_some(Self::Model)
     }
 
-    /// What it is, for messages, and SGLang's name of the algorithm that it drafts with; `None` for a variant.
+    /// What it is, for messages, and SGLang's name of the algorithm that it drafts with; `None` for
+    /// a variant.
     pub fn algorithm(&self) -> Option<(&'static str, &'static str)> {
         Some(match self {
             Self::Eagle { .. } => ("an EAGLE-1/2 head", "EAGLE"),
@@ -146,8 +150,9 @@ impl DraftHead {
     }
 }
 
-/// Whether an EAGLE head is one of EAGLE-3: it has a map of its vocabulary, norms the features in its layer, reads the
-/// concatenated embedding and feature in its attention, or reduces more than two states.
+/// Whether an EAGLE head is one of EAGLE-3: it has a map of its vocabulary, norms the features in
+/// its layer, reads the concatenated embedding and feature in its attention, or reduces more than
+/// two states.
 fn is_eagle3(config: &ModelConfig, tensors: &impl TensorList, layer: Option<&str>) -> bool {
     let map = ["d2t", "t2d"].into_iter().any(|name| tensors.shape_of(name).is_some());
     let of_layer = |name: &str| tensors.shape_of(&format!("{}.{name}", layer?));
@@ -175,7 +180,8 @@ fn variant(config: &ModelConfig, tensors: &impl TensorList) -> Option<DraftHead>
 }
 
 impl MtpLayout {
-    /// Where the first MTP layer is stored, judging by the projection of embedding and hidden state.
+    /// Where the first MTP layer is stored, judging by the projection of embedding and hidden
+    /// state.
     fn detect(tensors: &impl TensorList) -> Option<Self> {
         if tensors.shape_of("mtp_layers.0.input_proj.weight").is_some() {
             return Some(Self::Mimo);
@@ -201,11 +207,13 @@ impl ModelFacts {
         }
     }
 
-    /// The kind of draft, judging by its tensors, else by its config; `None` if it cannot be recognised.
+    /// The kind of draft, judging by its tensors, else by its config; `None` if it cannot be
+    /// recognised.
     pub fn draft_kind(&self) -> Option<DraftKind> {
         let named = || self.config.draft_kind();
         match self.draft_head() {
-            // Without its layer, a head that reduces two states looks like one that joins a state with an embedding.
+            // Without its layer, a head that reduces two states looks like one that joins a state
+            // with an embedding.
             Some(DraftHead::Eagle { layer: None }) if named() == Some(DraftKind::Eagle3) => Some(DraftKind::Eagle3),
             Some(head) => Some(head.kind()),
             None => named(),
@@ -214,8 +222,8 @@ impl ModelFacts {
 }
 
 impl ModelConfig {
-    /// SGLang's name of the algorithm that the class and the settings of a draft name; `None` if they name none, or one that
-    /// no engine runs by this name, such as DFlash2.
+    /// SGLang's name of the algorithm that the class and the settings of a draft name; `None` if
+    /// they name none, or one that no engine runs by this name, such as DFlash2.
     pub fn draft_algorithm(&self) -> Option<&'static str> {
         let is_variant = || variant(self, &TensorHeaders::default()).is_some();
         let is_dspark = || self.architecture().is_some_and(|class| class.contains("DSpark"));
@@ -256,8 +264,9 @@ impl ModelConfig {
         class.ends_with("ForCausalLM").then_some(DraftKind::Standalone)
     }
 
-    /// Number of hidden states that `fc` takes: its input width / the target's hidden size (`target_hidden_size` if
-    /// given, else its output width, since a config's own width may be that of another model).
+    /// Number of hidden states that `fc` takes: its input width / the target's hidden size
+    /// (`target_hidden_size` if given, else its output width, since a config's own width may be
+    /// that of another model).
     fn fc_states(&self, tensors: &impl TensorList) -> Option<usize> {
         let [outputs, inputs] = tensors.shape_of("fc.weight")? else { return None };
         let width = self.target_hidden_size.unwrap_or(*outputs);

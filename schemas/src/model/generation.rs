@@ -35,7 +35,8 @@ pub struct GenerationConfig {
 }
 
 impl GenerationConfig {
-    /// Reads the text of the file, as leniently as a config.json: one odd field does not hide the others.
+    /// Reads the text of the file, as leniently as a config.json: one odd field does not hide the
+    /// others.
     ///
     /// # Errors
     /// If it is not a JSON object.

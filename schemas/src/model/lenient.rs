@@ -1,11 +1,12 @@
-//! Lenient reading of JSON: values that are written in several ways, and objects field by field, so that one unreadable
-//! field does not affect the others.
+//! Lenient reading of JSON: values that are written in several ways, and objects field by field, so
+//! that one unreadable field does not affect the others.
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value as Json};
 
-/// The fields that `T` can read, either as they are or converted to a number (from a string or a float without a
-/// fraction). The names of the other fields are added to `unread`, prefixed with `place`.
+/// The fields that `T` can read, either as they are or converted to a number (from a string or a
+/// float without a fraction). The names of the other fields are added to `unread`, prefixed with
+/// `place`.
 pub(super) fn readable<T: DeserializeOwned>(
     object: Map<String, Json>,
     place: &str,
@@ -31,7 +32,8 @@ pub(super) fn readable<T: DeserializeOwned>(
         .collect()
 }
 
-/// Applies [`readable`] to the object under `name`. Any other value there is removed, and added to `unread` unless null.
+/// Applies [`readable`] to the object under `name`. Any other value there is removed, and added to
+/// `unread` unless null.
 pub(super) fn nested<T: DeserializeOwned>(object: &mut Map<String, Json>, name: &str, unread: &mut Vec<String>) {
     match object.remove(name) {
         None | Some(Json::Null) => {}

@@ -3,16 +3,17 @@
 use super::ModelFacts;
 
 impl ModelFacts {
-    /// Whether the checkpoint has a tensor of an MTP layer, under any of its published names: `mtp.…` (Qwen, MiMo), a
-    /// decoder layer after the last one (DeepSeek, GLM), or a part that only such layers have. `None` if the names of the
-    /// tensors are not known.
+    /// Whether the checkpoint has a tensor of an MTP layer, under any of its published names:
+    /// `mtp.…` (Qwen, MiMo), a decoder layer after the last one (DeepSeek, GLM), or a part that
+    /// only such layers have. `None` if the names of the tensors are not known.
     pub fn has_mtp_tensors(&self) -> Option<bool> {
         let layers = self.config.num_hidden_layers;
         Some(self.tensor_names()?.any(|name| is_of_mtp_layer(name, layers)))
     }
 
-    /// Number of MTP layers that the config announces although their tensors are missing, as exporters and quantisers leave
-    /// it. `None` if tensors of them exist, no layer is announced, or the names are not known.
+    /// Number of MTP layers that the config announces although their tensors are missing, as
+    /// exporters and quantisers leave it. `None` if tensors of them exist, no layer is announced,
+    /// or the names are not known.
     pub fn dropped_mtp_layers(&self) -> Option<usize> {
         let announced = self.config.mtp_layers().filter(|layers| *layers > 0)?;
         (!self.has_mtp_tensors()?).then_some(announced)

@@ -1,5 +1,5 @@
-//! Number of weights of a model, from the sizes in its config.json. The engine counts them from the tensors; its tests
-//! compare both counts.
+//! Number of weights of a model, from the sizes in its config.json. The engine counts them from the
+//! tensors; its tests compare both counts.
 
 use super::{DraftKind, ModelConfig, size::wide};
 
@@ -10,8 +10,9 @@ const DENSE: &[&str] =
 const EXPERTS: &[&str] = &["Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "DeepseekV3ForCausalLM"];
 
 impl ModelConfig {
-    /// Number of weights in the matrices of a model of a known family without its MTP layers, or of an EAGLE head without
-    /// the embedding that it shares. `None` for other classes, or if a size is not known.
+    /// Number of weights in the matrices of a model of a known family without its MTP layers, or of
+    /// an EAGLE head without the embedding that it shares. `None` for other classes, or if a size
+    /// is not known.
     pub fn parameters(&self) -> Option<u64> {
         let hidden = wide(self.hidden_size)?;
         match self.draft_kind() {
@@ -45,8 +46,8 @@ impl ModelConfig {
         }
     }
 
-    /// Number of weights in the matrices of the checkpoint's MTP layers, without the embedding and LM head that they share.
-    /// 0 without MTP layers, `None` if a size is not known.
+    /// Number of weights in the matrices of the checkpoint's MTP layers, without the embedding and
+    /// LM head that they share. 0 without MTP layers, `None` if a size is not known.
     pub fn mtp_parameters(&self) -> Option<u64> {
         let count = wide(Some(self.mtp_layers().unwrap_or(0)))?;
         if count == 0 {
@@ -98,8 +99,9 @@ impl ModelConfig {
         inputs.checked_mul(queries.checked_add(keys.checked_mul(2)?)?)?.checked_add(out)
     }
 
-    /// Weights of the projections of latent attention: to queries (with or without compression), to the latent vector and
-    /// the rotated key that all heads share, from there to keys and values, and the output.
+    /// Weights of the projections of latent attention: to queries (with or without compression), to
+    /// the latent vector and the rotated key that all heads share, from there to keys and values,
+    /// and the output.
     fn latent_attention(&self, inputs: u64) -> Option<u64> {
         let (heads, rank) = (wide(self.num_attention_heads)?, wide(self.kv_lora_rank)?);
         let (plain, rotated) = (wide(self.qk_nope_head_dim)?, wide(self.qk_rope_head_dim)?);

@@ -1,7 +1,8 @@
 //! Facts about well-known published checkpoints, for launches whose files are not available.
 //!
-//! They are in `published.json`. Each row names the fields that a public source states, and that source; the other
-//! fields are recalled and may be wrong. Rows are partial: a field that a row lacks may be in the real config.json.
+//! They are in `published.json`. Each row names the fields that a public source states, and that
+//! source; the other fields are recalled and may be wrong. Rows are partial: a field that a row
+//! lacks may be in the real config.json.
 
 use std::sync::OnceLock;
 
@@ -57,8 +58,9 @@ pub fn published() -> &'static [Published] {
     })
 }
 
-/// The row of a model id, or of a path whose last component is the last part of an id: `/root/Llama-3.1-8B-Instruct`.
-/// Case does not matter. A folder of the hub's cache (`models--org--name/snapshots/…`) counts as its id.
+/// The row of a model id, or of a path whose last component is the last part of an id:
+/// `/root/Llama-3.1-8B-Instruct`. Case does not matter. A folder of the hub's cache
+/// (`models--org--name/snapshots/…`) counts as its id.
 pub fn find(name: &str) -> Option<&'static Published> {
     find_with_id(name).map(|(row, _)| row)
 }

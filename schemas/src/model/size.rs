@@ -27,10 +27,11 @@ const MIXED_CACHES: &[&str] = &[
 ];
 
 impl ModelFacts {
-    /// Bytes of all weights when loaded as `dtype` (`float16`, `bfloat16`, `float32`), over all GPUs; `None` if neither the
-    /// tensors nor the sizes of a known family are known.
+    /// Bytes of all weights when loaded as `dtype` (`float16`, `bfloat16`, `float32`), over all
+    /// GPUs; `None` if neither the tensors nor the sizes of a known family are known.
     ///
-    /// An EAGLE head with the target's hidden size shares the target's embedding, which is not counted.
+    /// An EAGLE head with the target's hidden size shares the target's embedding, which is not
+    /// counted.
     pub fn loaded_bytes(&self, dtype: &str) -> Option<u64> {
         let shares_embedding = matches!(self.draft_kind(), Some(DraftKind::Eagle | DraftKind::Eagle3))
             && self.config.target_hidden_size.is_none_or(|target| Some(target) == self.config.hidden_size);
@@ -49,7 +50,8 @@ impl ModelFacts {
     }
 
     /// Bytes of the checkpoint's own MTP layers when loaded as `dtype`, in addition to
-    /// [`loaded_bytes`](Self::loaded_bytes); 0 if that already counts all tensors of the checkpoint, `None` if not known.
+    /// [`loaded_bytes`](Self::loaded_bytes); 0 if that already counts all tensors of the
+    /// checkpoint, `None` if not known.
     pub fn mtp_bytes(&self, dtype: &str) -> Option<u64> {
         let counted = self.tensors.is_some() || self.index.as_ref().is_some_and(|index| index.total_size.is_some());
         if counted { Some(0) } else { self.config.bytes_of(self.config.mtp_parameters()?, dtype) }
@@ -89,7 +91,8 @@ impl ModelConfig {
         Some(weights.checked_mul(bits)? / 8)
     }
 
-    /// Bits per weight of the quantised layers, from `quantization_config`; `None` if its method is not known.
+    /// Bits per weight of the quantised layers, from `quantization_config`; `None` if its method is
+    /// not known.
     fn quantized_bits(&self) -> Option<u64> {
         let settings = self.quantization_config.as_ref()?;
         let number = |name: &str| settings.get(name).and_then(serde_json::Value::as_u64).filter(|bits| *bits <= 16);
@@ -99,10 +102,12 @@ impl ModelConfig {
         })
     }
 
-    /// Bytes per token in the KV cache of one GPU, over all layers, if every layer keeps all tokens.
-    /// `element` is the size of one number, `tensor_parallel` the number of GPUs that share the heads.
+    /// Bytes per token in the KV cache of one GPU, over all layers, if every layer keeps all
+    /// tokens. `element` is the size of one number, `tensor_parallel` the number of GPUs that share
+    /// the heads.
     ///
-    /// SGLang `model_executor/pool_configurator.py`: a GPU keeps at least one head, and latent attention is not shared.
+    /// SGLang `model_executor/pool_configurator.py`: a GPU keeps at least one head, and latent
+    /// attention is not shared.
     pub fn kv_bytes_per_token(&self, element: u64, tensor_parallel: usize) -> Option<u64> {
         let class = self.architecture()?;
         let window = self.sliding_window.is_some() && self.use_sliding_window != Some(false);
@@ -137,10 +142,12 @@ mod tests {
 
     #[test]
     fn dense_models_and_heads_have_their_published_sizes() {
-        // Llama-3.1-8B has 8,030,261,248 weights, 266,240 of them in norms, which do not count here.
+        // Llama-3.1-8B has 8,030,261,248 weights, 266,240 of them in norms, which do not count
+        // here.
         let llama = facts(LLAMA_8B).config.parameters().expect("dense");
         assert_eq!(llama, 8_029_995_008);
-        // Its EAGLE-3 head without embedding: fc 3·4096², a layer with inputs of twice the width, an LM head of 32000 rows.
+        // Its EAGLE-3 head without embedding: fc 3·4096², a layer with inputs of twice the width,
+        // an LM head of 32000 rows.
         let head = facts(
             r#"{"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 4096, "intermediate_size": 14336,
                 "num_hidden_layers": 1, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,

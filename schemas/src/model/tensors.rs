@@ -79,15 +79,16 @@ pub fn header_length(first: [u8; 8], file: u64) -> Result<u64, HeaderError> {
     Ok(found)
 }
 
-/// Whether a name, joined to a folder's path or a URL, can only refer to a file of this name there: at most 255 ASCII
-/// letters, digits, `.`, `_` and `-`, the first one not a dot.
+/// Whether a name, joined to a folder's path or a URL, can only refer to a file of this name there:
+/// at most 255 ASCII letters, digits, `.`, `_` and `-`, the first one not a dot.
 pub fn is_plain_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     !name.is_empty() && name.len() < 256 && !name.starts_with('.') && name.bytes().all(plain)
 }
 
-/// Whether a file of this name contains tensors of the checkpoint, for folders without an index. Files named
-/// "consolidated" are a second copy in another layout, and adapters are not weights of the model.
+/// Whether a file of this name contains tensors of the checkpoint, for folders without an index.
+/// Files named "consolidated" are a second copy in another layout, and adapters are not weights of
+/// the model.
 pub fn is_own_file(name: &str) -> bool {
     name.ends_with(".safetensors") && !name.starts_with("consolidated") && !name.starts_with("adapter")
 }
@@ -95,8 +96,8 @@ pub fn is_own_file(name: &str) -> bool {
 /// The contents of a `model.safetensors.index.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorIndex {
-    /// The file of each tensor, by the tensor's name. After [`parse`](Self::parse) these are files in the checkpoint's own
-    /// folder.
+    /// The file of each tensor, by the tensor's name. After [`parse`](Self::parse) these are files
+    /// in the checkpoint's own folder.
     pub shards: BTreeMap<String, String>,
     /// Bytes of all tensors, if the index gives them.
     pub total_size: Option<u64>,
@@ -106,8 +107,8 @@ impl TensorIndex {
     /// Reads the text of an index.
     ///
     /// # Errors
-    /// If the text is not a valid index, or names a shard that is not a safetensors file of the checkpoint itself: an
-    /// untrusted index must not refer to other files.
+    /// If the text is not a valid index, or names a shard that is not a safetensors file of the
+    /// checkpoint itself: an untrusted index must not refer to other files.
     pub fn parse(text: &str) -> Result<Self, HeaderError> {
         #[derive(Deserialize)]
         struct Index {
@@ -136,8 +137,8 @@ impl TensorIndex {
 }
 
 impl TensorHeaders {
-    /// Adds the tensors of one file, given the JSON of its header. Sizes are checked against shapes, so that later
-    /// arithmetic on shapes cannot overflow.
+    /// Adds the tensors of one file, given the JSON of its header. Sizes are checked against
+    /// shapes, so that later arithmetic on shapes cannot overflow.
     ///
     /// # Errors
     /// If the header is not JSON, or a tensor's shape, dtype and offsets are inconsistent.

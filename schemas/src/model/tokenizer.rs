@@ -17,8 +17,8 @@ pub struct TokenizerFacts {
     pub tokens: u64,
     /// One more than the largest id.
     pub vocab_size: u64,
-    /// Equal for two tokenizers that give every token the same id, regardless of the order in their files. Different for
-    /// any others, except with a probability of 2^-64.
+    /// Equal for two tokenizers that give every token the same id, regardless of the order in their
+    /// files. Different for any others, except with a probability of 2^-64.
     pub digest: u64,
 }
 
@@ -73,7 +73,8 @@ struct AddedToken {
     content: String,
 }
 
-/// Ids by token: an object of ids (BPE, WordPiece, WordLevel), or a list of tokens with their scores (Unigram).
+/// Ids by token: an object of ids (BPE, WordPiece, WordLevel), or a list of tokens with their
+/// scores (Unigram).
 struct TokenizerVocabulary(HashMap<String, u64>);
 
 impl<'de> Deserialize<'de> for TokenizerVocabulary {
@@ -108,7 +109,8 @@ impl<'de> Deserialize<'de> for TokenizerVocabulary {
     }
 }
 
-/// FNV-1a over the token and its id, then mixed so that sums of hashes distinguish different sets of pairs.
+/// FNV-1a over the token and its id, then mixed so that sums of hashes distinguish different sets
+/// of pairs.
 fn hash(token: &str, id: u64) -> u64 {
     let bytes = token.bytes().chain(id.to_le_bytes());
     let hash =

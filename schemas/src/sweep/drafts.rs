@@ -1,11 +1,12 @@
 //! Several drafts in one sweep.
 //!
-//! `[models] draft = …, algorithm = …` is a sweep of one draft. `[[drafts]]` replaces both keys by a list: every entry is
-//! a draft with its own space, and all of them race against one another and against no speculation, which is one
-//! configuration that all drafts share. A list of one entry means the same as the two keys.
+//! `[models] draft = …, algorithm = …` is a sweep of one draft. `[[drafts]]` replaces both keys by
+//! a list: every entry is a draft with its own space, and all of them race against one another and
+//! against no speculation, which is one configuration that all drafts share. A list of one entry
+//! means the same as the two keys.
 //!
-//! The tuner sees a sweep of several drafts as sweeps of one draft each ([`SweepFile::each_draft`]) that share
-//! everything else, and a configuration as a tree shape with the name of its draft.
+//! The tuner sees a sweep of several drafts as sweeps of one draft each ([`SweepFile::each_draft`])
+//! that share everything else, and a configuration as a tree shape with the name of its draft.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,14 +18,15 @@ use crate::{toml_file::FieldError, tree::NodeSource};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SweepDraft {
-    /// Its name in results: letters, digits, `.`, `_` and `-`. Default: the last part of `path`, or without a path the
-    /// algorithm in lower case. No two drafts may have the same name.
+    /// Its name in results: letters, digits, `.`, `_` and `-`. Default: the last part of `path`, or
+    /// without a path the algorithm in lower case. No two drafts may have the same name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// As `models.algorithm`: EAGLE, EAGLE3, NEXTN, DFLASH, DSPARK, STANDALONE, NGRAM, PROMPT_LOOKUP or SUFFIX.
+    /// As `models.algorithm`: EAGLE, EAGLE3, NEXTN, DFLASH, DSPARK, STANDALONE, NGRAM,
+    /// PROMPT_LOOKUP or SUFFIX.
     pub algorithm: String,
-    /// As `models.draft`: folder of the draft, or its id. Omit it for the MTP layer of the target's own checkpoint (NEXTN,
-    /// EAGLE) and for drafts from texts (NGRAM, PROMPT_LOOKUP, SUFFIX).
+    /// As `models.draft`: folder of the draft, or its id. Omit it for the MTP layer of the target's
+    /// own checkpoint (NEXTN, EAGLE) and for drafts from texts (NGRAM, PROMPT_LOOKUP, SUFFIX).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
     /// The tree shapes to try with this draft, in place of `[space]`.
@@ -46,7 +48,8 @@ pub struct OneWorkload {
 pub struct OneDraft {
     /// Its name; empty if it is the only draft of the sweep.
     pub name: String,
-    /// The sweep file with this draft in `[models]` and its shapes in `[space]`, and without `[[drafts]]`.
+    /// The sweep file with this draft in `[models]` and its shapes in `[space]`, and without
+    /// `[[drafts]]`.
     pub file: SweepFile,
 }
 
@@ -72,8 +75,8 @@ impl SweepFile {
         self.drafts.len() > 1
     }
 
-    /// The drafts in the order of the file, each with the sweep of it alone. A single one has an empty name, however it
-    /// is given.
+    /// The drafts in the order of the file, each with the sweep of it alone. A single one has an
+    /// empty name, however it is given.
     pub fn each_draft(&self) -> Vec<OneDraft> {
         if self.drafts.is_empty() {
             return vec![OneDraft { name: String::new(), file: self.clone() }];
@@ -81,8 +84,8 @@ impl SweepFile {
         self.drafts.iter().map(|draft| self.with_draft(draft)).collect()
     }
 
-    /// The workloads, each with the sweep of it alone. A single prompt file is a workload without a name, as are all other
-    /// workloads.
+    /// The workloads, each with the sweep of it alone. A single prompt file is a workload without a
+    /// name, as are all other workloads.
     pub fn each_workload(&self) -> Vec<OneWorkload> {
         let files = &self.workload.prompt_files;
         let of = |path: &String| {

@@ -10,37 +10,42 @@ use crate::{toml_file::FieldError, tree::NodeSource};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Models {
-    /// Folder of the target, as published on Hugging Face, or the id of one in the local Hugging Face cache.
+    /// Folder of the target, as published on Hugging Face, or the id of one in the local Hugging
+    /// Face cache.
     #[serde(default)]
     pub target: String,
-    /// Folder of the draft, or its id. Omit it for the MTP layer of the target's own checkpoint (NEXTN, EAGLE)
-    /// and for drafts from texts (NGRAM, PROMPT_LOOKUP, SUFFIX).
+    /// Folder of the draft, or its id. Omit it for the MTP layer of the target's own checkpoint
+    /// (NEXTN, EAGLE) and for drafts from texts (NGRAM, PROMPT_LOOKUP, SUFFIX).
     #[serde(default)]
     pub draft: String,
-    /// Random weights of a published shape (such as llama-3.1-8b with its EAGLE-3 head) instead of target and draft,
-    /// for timing. Acceptance is then simulated as `acceptance` specifies.
+    /// Random weights of a published shape (such as llama-3.1-8b with its EAGLE-3 head) instead of
+    /// target and draft, for timing. Acceptance is then simulated as `acceptance` specifies.
     pub model_shape: Option<String>,
-    /// Keep only the first N layers of that shape, if all of them do not fit into memory. Times are those of the
-    /// smaller model.
+    /// Keep only the first N layers of that shape, if all of them do not fit into memory. Times are
+    /// those of the smaller model.
     pub num_layers: Option<usize>,
-    /// A JSON file with accept lengths by tree shape, measured elsewhere: imported instead of a replay, and labelled as
-    /// imported.
+    /// A JSON file with accept lengths by tree shape, measured elsewhere: imported instead of a
+    /// replay, and labelled as imported.
     pub acceptance: Option<Acceptance>,
-    /// EAGLE, EAGLE3 or NEXTN; checked against the draft's tensors. Needed unless `[[drafts]]` lists the drafts.
+    /// EAGLE, EAGLE3 or NEXTN; checked against the draft's tensors. Needed unless `[[drafts]]`
+    /// lists the drafts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub algorithm: String,
-    /// Dtype of weights and activations: auto, float32, bfloat16, float16. The CPU computes in float32.
+    /// Dtype of weights and activations: auto, float32, bfloat16, float16. The CPU computes in
+    /// float32.
     #[serde(default = "auto")]
     pub dtype: String,
-    /// Quantisation of 16-bit weights of target and draft at load time: fp8, or omitted for none. Outputs then match
-    /// the quantised target.
+    /// Quantisation of 16-bit weights of target and draft at load time: fp8, or omitted for none.
+    /// Outputs then match the quantised target.
     pub quantization: Option<String>,
-    /// How layers with weights in FP8 multiply: weights (dequantised, in 16 bits) or products (in 8 bits, activations
-    /// rounded to FP8 too). Outputs then match the target in this mode. For spectune's own engine.
+    /// How layers with weights in FP8 multiply: weights (dequantised, in 16 bits) or products (in 8
+    /// bits, activations rounded to FP8 too). Outputs then match the target in this mode. For
+    /// spectune's own engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fp8_compute: Option<String>,
-    /// Dtype of the KV cache of target and draft: fp8_e4m3, or omitted (or auto) for that of activations. Outputs then
-    /// match the target with this cache. A system that is a server may know more words.
+    /// Dtype of the KV cache of target and draft: fp8_e4m3, or omitted (or auto) for that of
+    /// activations. Outputs then match the target with this cache. A system that is a server may
+    /// know more words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_cache_dtype: Option<String>,
 }
@@ -49,7 +54,8 @@ pub struct Models {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Acceptance {
-    /// The file: `{"source": …, "rows": [{"num_steps", "topk", "num_draft_tokens", "accept_length", …}]}`.
+    /// The file: `{"source": …, "rows": [{"num_steps", "topk", "num_draft_tokens", "accept_length",
+    /// …}]}`.
     pub file: String,
     /// Only rows of this target.
     pub target: Option<String>,
@@ -65,14 +71,14 @@ pub struct Acceptance {
 pub struct EngineSettings {
     /// Device to run on: auto, cpu, cuda or cuda:N. `--device` on the command line overrides it.
     pub device: String,
-    /// Number of GPUs over which the models are split (tensor parallelism), starting at the device. `--tp-size` on the
-    /// command line overrides it.
+    /// Number of GPUs over which the models are split (tensor parallelism), starting at the device.
+    /// `--tp-size` on the command line overrides it.
     #[serde(skip_serializing_if = "is_one")]
     pub tp_size: usize,
     /// Maximum sequence length (default: the target's).
     pub context_length: Option<usize>,
-    /// Maximum number of running requests; others wait. Default: the largest batch of `[batch]` and of the tables, and
-    /// at least 48 with `[arrivals]`. No batch of `[batch]` may be larger.
+    /// Maximum number of running requests; others wait. Default: the largest batch of `[batch]` and
+    /// of the tables, and at least 48 with `[arrivals]`. No batch of `[batch]` may be larger.
     pub max_running_requests: Option<usize>,
     /// Tokens per KV page.
     pub page_size: usize,
@@ -85,8 +91,8 @@ pub struct EngineSettings {
 }
 
 impl Models {
-    /// Whether no draft has to be given: the target's own MTP layer drafts, as in SGLang, or drafts are looked up in
-    /// texts.
+    /// Whether no draft has to be given: the target's own MTP layer drafts, as in SGLang, or drafts
+    /// are looked up in texts.
     pub fn needs_no_draft(&self) -> bool {
         let mtp = ["NEXTN", "EAGLE"].iter().any(|name| self.algorithm.eq_ignore_ascii_case(name));
         mtp || matches!(NodeSource::named(&self.algorithm), NodeSource::Text(_))
@@ -199,7 +205,8 @@ pub fn cuda_name(device: &str) -> Option<String> {
     Some(number.map_or("cuda".into(), |number| format!("cuda:{number}")))
 }
 
-/// A `tp_size` of 1 is omitted, which keeps the ids of trials that finished before the field existed.
+/// A `tp_size` of 1 is omitted, which keeps the ids of trials that finished before the field
+/// existed.
 fn is_one(count: &usize) -> bool {
     *count == 1
 }

@@ -15,22 +15,27 @@ const MOST_REMEASURED: usize = 100;
 pub struct Search {
     /// The strategy.
     pub strategy: StrategyName,
-    /// Repeats of each configuration under each load. `guided` adds repeats where the ranking is undecided.
+    /// Repeats of each configuration under each load. `guided` adds repeats where the ranking is
+    /// undecided.
     pub repeats: usize,
-    /// When repeats end. `decided` goes on after `repeats` until it is decided whether speculation pays and which
-    /// configuration is chosen, or until `trials` or `seconds` are used up.
+    /// When repeats end. `decided` goes on after `repeats` until it is decided whether speculation
+    /// pays and which configuration is chosen, or until `trials` or `seconds` are used up.
     pub until: Until,
-    /// How many more repeats make up for trials that are excluded because something disturbed them; 0 for none.
+    /// How many more repeats make up for trials that are excluded because something disturbed them;
+    /// 0 for none.
     pub remeasure: usize,
-    /// Servers, with a fixed number of repeats: measure a configuration that beats no speculation once more in a second
-    /// start, with as many repeats. What differs from start to start cannot be seen within one.
+    /// Servers, with a fixed number of repeats: measure a configuration that beats no speculation
+    /// once more in a second start, with as many repeats. What differs from start to start cannot
+    /// be seen within one.
     pub confirm: bool,
     /// Stop after this many trials.
     pub trials: Option<usize>,
-    /// Start no trial after this many seconds; a resumed sweep counts from its own start. On servers it counts from the
-    /// first one that is ready, and a later start or a trial that has not ended by then is cut off.
+    /// Start no trial after this many seconds; a resumed sweep counts from its own start. On
+    /// servers it counts from the first one that is ready, and a later start or a trial that has
+    /// not ended by then is cut off.
     pub seconds: Option<f64>,
-    /// `guided`: minimum number of the best predicted configurations that are measured under each load.
+    /// `guided`: minimum number of the best predicted configurations that are measured under each
+    /// load.
     pub candidates: usize,
     /// Seed of the search.
     pub seed: u64,
@@ -43,7 +48,8 @@ pub enum Until {
     /// After the number of repeats.
     #[default]
     Repeats,
-    /// When every open comparison is decided, or more repeats cannot decide it. Intervals then hold at every look.
+    /// When every open comparison is decided, or more repeats cannot decide it. Intervals then hold
+    /// at every look.
     Decided,
 }
 
@@ -58,7 +64,8 @@ pub enum StrategyName {
     Random,
     /// Simulated annealing over the space, for a budget that does not reach all of it.
     Anneal,
-    /// Predict the space from one replay and a few dozen timed rounds, and measure the best predicted configurations.
+    /// Predict the space from one replay and a few dozen timed rounds, and measure the best
+    /// predicted configurations.
     Guided,
 }
 
@@ -85,11 +92,13 @@ pub enum Metric {
     Latency,
     /// Output tokens per second of the requests within `ttft_ms` and `itl_ms`; higher is better.
     Goodput,
-    /// Throughput against tokens per second per user: configurations that no other one beats on both axes.
+    /// Throughput against tokens per second per user: configurations that no other one beats on
+    /// both axes.
     Pareto,
 }
 
-/// CUDA graphs: the list of batch sizes is chosen from the batches that run and the time of their rounds.
+/// CUDA graphs: the list of batch sizes is chosen from the batches that run and the time of their
+/// rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Capture {

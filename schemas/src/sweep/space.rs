@@ -9,8 +9,8 @@ use crate::{
     tree::{NodeSource, TreeShape},
 };
 
-/// The tree shapes to try: all combinations of three lists, and explicit shapes. Combinations that are not valid trees
-/// are skipped; an invalid explicit shape is an error.
+/// The tree shapes to try: all combinations of three lists, and explicit shapes. Combinations that
+/// are not valid trees are skipped; an invalid explicit shape is an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Space {
@@ -18,20 +18,22 @@ pub struct Space {
     pub num_steps: Vec<usize>,
     /// Branches per step.
     pub topk: Vec<usize>,
-    /// Nodes that the target verifies, root included. With topk 1 it is always num_steps + 1, whatever is given here.
+    /// Nodes that the target verifies, root included. With topk 1 it is always num_steps + 1,
+    /// whatever is given here.
     pub num_draft_tokens: Vec<usize>,
     /// Tuned files whose tables by running batch compete as one configuration each.
     pub tables: Vec<String>,
     /// Additional shapes, each written as "num_steps,topk,num_draft_tokens".
     pub shapes: Vec<String>,
-    /// The shape that runs now, written likewise: always measured, so that it is known whether another one is faster.
+    /// The shape that runs now, written likewise: always measured, so that it is known whether
+    /// another one is faster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
 }
 
-/// Engine settings to try in addition to tree shapes, instead of the values in `[engine]`. An empty list leaves its
-/// setting unchanged; several lists are combined. Each combination costs a restart of the engine, so all shapes run
-/// within it.
+/// Engine settings to try in addition to tree shapes, instead of the values in `[engine]`. An empty
+/// list leaves its setting unchanged; several lists are combined. Each combination costs a restart
+/// of the engine, so all shapes run within it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KnobLists {
@@ -45,7 +47,8 @@ pub struct KnobLists {
     pub page_size: Vec<usize>,
     /// Maximum number of prompt tokens per prefill pass.
     pub chunked_prefill_size: Vec<usize>,
-    /// Lists of batch sizes for which CUDA graphs are captured, each in place of `capture_sizes` in `[engine]`.
+    /// Lists of batch sizes for which CUDA graphs are captured, each in place of `capture_sizes` in
+    /// `[engine]`.
     pub capture_sizes: Vec<Vec<usize>>,
 }
 

@@ -16,8 +16,8 @@ use crate::{
 pub struct SystemSettings {
     /// Which engine: spectune (in this process), sglang or vllm.
     pub kind: SystemKind,
-    /// The command that starts a server, such as ["python3", "-m", "sglang.launch_server"]. The flags of each
-    /// configuration follow, then `extra_args`.
+    /// The command that starts a server, such as ["python3", "-m", "sglang.launch_server"]. The
+    /// flags of each configuration follow, then `extra_args`.
     pub command: Vec<String>,
     /// Arguments added to every start; flags given here override those of the configuration.
     pub extra_args: Vec<String>,
@@ -26,20 +26,23 @@ pub struct SystemSettings {
     /// vLLM: further keys of `--speculative-config` of every start that speculates.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub speculative_config: BTreeMap<String, serde_json::Value>,
-    /// Keep the prefix cache on. It is flushed before every trial, so that repeats do not find their own prompts in it.
+    /// Keep the prefix cache on. It is flushed before every trial, so that repeats do not find
+    /// their own prompts in it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keep_prefix_cache: bool,
-    /// The address at which the server that `command` starts answers, such as "http://node-1:30000", if that is another
-    /// machine or a router in front of it. By default, every start gets a free port of 127.0.0.1.
+    /// The address at which the server that `command` starts answers, such as
+    /// "http://node-1:30000", if that is another machine or a router in front of it. By default,
+    /// every start gets a free port of 127.0.0.1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Instead of `command`: a running server, such as "http://127.0.0.1:30000". It is measured as it is, in the one
-    /// configuration that it runs, and is never stopped.
+    /// Instead of `command`: a running server, such as "http://127.0.0.1:30000". It is measured as
+    /// it is, in the one configuration that it runs, and is never stopped.
     pub url: Option<String>,
     /// With `url`: name of the environment variable that holds the server's API key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
-    /// With `url`: flush the server's prefix cache before every trial. It then also forgets the prompts of other users.
+    /// With `url`: flush the server's prefix cache before every trial. It then also forgets the
+    /// prompts of other users.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub flush: bool,
     /// Startup timeout of a server, in seconds.
@@ -68,7 +71,8 @@ const SIMULATED_FLAG: &str = "--simulate-accept-length";
 /// Maximum start timeout in seconds: one day, longer than any engine takes to start.
 const LONGEST_START_S: f64 = 86_400.0;
 
-/// Whether a text can be the address of servers that a start command starts: they are reached without encryption.
+/// Whether a text can be the address of servers that a start command starts: they are reached
+/// without encryption.
 pub fn is_server_address(address: &str) -> bool {
     address.starts_with("http://")
 }
@@ -79,7 +83,8 @@ impl SystemSettings {
         self.kind == SystemKind::Spectune && self.url.is_none()
     }
 
-    /// The same with secret values of the environment and of the command hidden, as it may be shown and stored.
+    /// The same with secret values of the environment and of the command hidden, as it may be shown
+    /// and stored.
     pub fn masked(&self) -> Self {
         let value = |(name, value): (&String, &String)| (name.clone(), secrets::masked_value(name, value).to_owned());
         // One after the other, so that a flag at the end of the command finds its value.
@@ -126,7 +131,8 @@ impl SystemSettings {
         };
         let tensor = of(&["--tp-size", "--tp", "--tensor-parallel-size", "-tp"]);
         let pipeline = of(&["--pp-size", "--pipeline-parallel-size", "-pp"]);
-        // SGLang's DP attention uses the GPUs of tensor parallelism; its plain data parallelism and vLLM's need more GPUs.
+        // SGLang's DP attention uses the GPUs of tensor parallelism; its plain data parallelism and
+        // vLLM's need more GPUs.
         let shares = self.extra_args.iter().any(|word| word == "--enable-dp-attention");
         let data = if shares { 1 } else { of(&["--dp-size", "--dp", "--data-parallel-size", "-dp"]) };
         tensor.saturating_mul(pipeline).saturating_mul(data)

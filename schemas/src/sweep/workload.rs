@@ -6,47 +6,55 @@ use serde::{Deserialize, Serialize};
 use super::{LARGEST, within};
 use crate::toml_file::FieldError;
 
-/// The workload. Exactly one of `prompts`, `prompt_files`, `input_ids`, `random` and `trace` must give the prompts.
+/// The workload. Exactly one of `prompts`, `prompt_files`, `input_ids`, `random` and `trace` must
+/// give the prompts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// A file of prompts, or the id of a data set in the local Hugging Face cache (`org/name`, or `org/name/path/of/file`
-    /// to choose a file of it). JSON, one object per line or all in one list: EAGLE/FastChat questions (`turns`, the
-    /// first one), ShareGPT (`conversations`), OpenAI (`messages`, also inside the `body` of a batch file), Alpaca
-    /// (`instruction` and `input`), `question`, plain ones (`prompt` or `text`), or token ids (`prompt_ids`, as in the request
-    /// log of `spectune serve`). CSV with a header of these names. Any other text: one plain prompt per line.
+    /// A file of prompts, or the id of a data set in the local Hugging Face cache (`org/name`, or
+    /// `org/name/path/of/file` to choose a file of it). JSON, one object per line or all in one
+    /// list: EAGLE/FastChat questions (`turns`, the first one), ShareGPT (`conversations`), OpenAI
+    /// (`messages`, also inside the `body` of a batch file), Alpaca (`instruction` and `input`),
+    /// `question`, plain ones (`prompt` or `text`), or token ids (`prompt_ids`, as in the request
+    /// log of `spectune serve`). CSV with a header of these names. Any other text: one plain prompt
+    /// per line.
     pub prompts: Option<String>,
-    /// Several files as in `prompts`, each a workload of its own with its own results: which draft and which shape are best
-    /// may differ between them. Their results are in folders with the names of the files, which must differ.
+    /// Several files as in `prompts`, each a workload of its own with its own results: which draft
+    /// and which shape are best may differ between them. Their results are in folders with the
+    /// names of the files, which must differ.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prompt_files: Vec<String>,
     /// A JSON file with a list of token-id lists.
     pub input_ids: Option<String>,
     /// Random tokens of random lengths.
     pub random: Option<RandomPrompts>,
-    /// A file of requests with arrival times, as BurstGPT's CSV, or as JSONL: `timestamp` in ms (Mooncake) or `arrival_s` in seconds,
-    /// `input_length` and `output_length` in tokens, or a prompt in one of the forms above in place of `input_length`.
-    /// Times count from the first request. If only the length of a prompt is given, it consists of random tokens, so
-    /// accept lengths on it say nothing about text; shared prefixes (`hash_ids`) are not reproduced.
+    /// A file of requests with arrival times, as BurstGPT's CSV, or as JSONL: `timestamp` in ms
+    /// (Mooncake) or `arrival_s` in seconds, `input_length` and `output_length` in tokens, or a
+    /// prompt in one of the forms above in place of `input_length`. Times count from the first
+    /// request. If only the length of a prompt is given, it consists of random tokens, so accept
+    /// lengths on it say nothing about text; shared prefixes (`hash_ids`) are not reproduced.
     pub trace: Option<String>,
-    /// Whether prompts are wrapped in the model's chat template. Default: conversations (`turns`, `conversations`,
-    /// `messages`) are, if the model has a template, and plain prompts are not. No effect on token ids.
+    /// Whether prompts are wrapped in the model's chat template. Default: conversations (`turns`,
+    /// `conversations`, `messages`) are, if the model has a template, and plain prompts are not. No
+    /// effect on token ids.
     pub chat: Option<bool>,
-    /// The message of the user with which a conversation ends: "first", "last", or "each" (one prompt for each message of
-    /// the user, after all that was said before it). Default: the last one of `messages`, and of `conversations` the
-    /// first one alone.
+    /// The message of the user with which a conversation ends: "first", "last", or "each" (one
+    /// prompt for each message of the user, after all that was said before it). Default: the last
+    /// one of `messages`, and of `conversations` the first one alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<UserTurn>,
-    /// Skip prompts with more tokens than this. By default, a prompt that does not fit the context is an error.
+    /// Skip prompts with more tokens than this. By default, a prompt that does not fit the context
+    /// is an error.
     pub max_prompt_tokens: Option<usize>,
-    /// Requests per trial; a shorter list of prompts is repeated. For a trace, the first N requests, or all if it has fewer.
+    /// Requests per trial; a shorter list of prompts is repeated. For a trace, the first N
+    /// requests, or all if it has fewer.
     #[serde(default = "Workload::default_requests")]
     pub requests: usize,
     /// Maximum number of new tokens per request; in a trace, for requests that do not specify it.
     #[serde(default = "Workload::default_output_length")]
     pub output_length: usize,
-    /// New tokens of each warm-up request. Before every trial, one batch of them runs without being counted (with
-    /// `[arrivals]`, as many as may run together); 0 disables warm-up.
+    /// New tokens of each warm-up request. Before every trial, one batch of them runs without being
+    /// counted (with `[arrivals]`, as many as may run together); 0 disables warm-up.
     #[serde(default = "Workload::default_warm_up_tokens")]
     pub warm_up_tokens: usize,
     /// Continue after the model's end-of-text tokens, so that every request has the full length.
@@ -78,14 +86,15 @@ pub enum UserTurn {
     Each,
 }
 
-/// Random prompts, as in benchmarks. Their tokens are meaningless: accept lengths on them say nothing about text.
+/// Random prompts, as in benchmarks. Their tokens are meaningless: accept lengths on them say
+/// nothing about text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomPrompts {
     /// Maximum prompt length.
     pub input_length: usize,
-    /// Minimum prompt length as a fraction of the maximum, and minimum output length as a fraction of `output_length`;
-    /// lengths are uniform in between. 1 makes all lengths equal.
+    /// Minimum prompt length as a fraction of the maximum, and minimum output length as a fraction
+    /// of `output_length`; lengths are uniform in between. 1 makes all lengths equal.
     #[serde(default = "whole")]
     pub ratio: f64,
 }
@@ -98,9 +107,10 @@ pub struct Batch {
     pub sizes: Option<Vec<usize>>,
 }
 
-/// Open loops: requests arrive at given times, even while others run. Each rate is a separate race, in addition to
-/// those of `[batch]`. A trial ends when all its requests are served; latencies and times to first token count from the
-/// arrivals, which are the same for every configuration and repeat.
+/// Open loops: requests arrive at given times, even while others run. Each rate is a separate race,
+/// in addition to those of `[batch]`. A trial ends when all its requests are served; latencies and
+/// times to first token count from the arrivals, which are the same for every configuration and
+/// repeat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Arrivals")]
@@ -209,8 +219,8 @@ impl SweepArrivals {
     }
 }
 
-/// The name of the workload of a prompt file: the file's name without its extension, in characters that every file system
-/// has.
+/// The name of the workload of a prompt file: the file's name without its extension, in characters
+/// that every file system has.
 pub(super) fn name_of_file(path: &str) -> String {
     let last = path.split(['/', '\\']).rfind(|part| !part.is_empty()).unwrap_or_default();
     let stem = last.rsplit_once('.').map_or(last, |(stem, _)| if stem.is_empty() { last } else { stem });

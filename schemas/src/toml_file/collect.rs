@@ -1,5 +1,5 @@
-//! All errors of a file at once: after each error the text is changed so that the next one shows, on a copy that knows
-//! where each of its bytes comes from.
+//! All errors of a file at once: after each error the text is changed so that the next one shows,
+//! on a copy that knows where each of its bytes comes from.
 
 use std::collections::BTreeSet;
 
@@ -123,7 +123,8 @@ impl FieldDraft {
                 Ok(_) => true,
                 Err(error) => {
                     let same = error.message() == message && error.span().is_some_and(|span| span.start == at);
-                    // A required key must not get lost, and another value of a wrong type does not help.
+                    // A required key must not get lost, and another value of a wrong type does not
+                    // help.
                     let at_the_change = error.span().is_some_and(|span| {
                         (range.start..=range.start + word.len()).contains(&span.start) && !word.is_empty()
                     });

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{sweep::within, toml_file::FieldError};
 
-/// Stopping and evaluation. Accept lengths are replayed on prompts that never train: one half of them chooses
-/// among checkpoints, the other half judges the chosen one against the previous head.
+/// Stopping and evaluation. Accept lengths are replayed on prompts that never train: one half of
+/// them chooses among checkpoints, the other half judges the chosen one against the previous head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Stop {

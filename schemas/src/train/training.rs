@@ -21,8 +21,8 @@ pub struct Training {
     pub decay: f64,
     /// The loss.
     pub loss: Loss,
-    /// Weight of the distance between the draft's state and the target's final state (smooth L1), for heads that read that
-    /// state: EAGLE-1/2 (published: 1 with 0.1 for tokens) and MTP layers.
+    /// Weight of the distance between the draft's state and the target's final state (smooth L1),
+    /// for heads that read that state: EAGLE-1/2 (published: 1 with 0.1 for tokens) and MTP layers.
     pub feature_weight: f64,
     /// Peak learning rate.
     pub learning_rate: f64,
@@ -38,12 +38,13 @@ pub struct Training {
     pub beta1: f64,
     /// AdamW's β₂.
     pub beta2: f64,
-    /// Dtype of the layers' arithmetic in training. Trained values and their moments have 32 bits; the written head keeps its own
-    /// dtype.
+    /// Dtype of the layers' arithmetic in training. Trained values and their moments have 32 bits;
+    /// the written head keeps its own dtype.
     pub precision: Precision,
     /// Seed of the order of texts, of held-out prompts and of a random head.
     pub seed: u64,
-    /// Maximum MiB of the target's states in memory; states that do not fit are recomputed when needed.
+    /// Maximum MiB of the target's states in memory; states that do not fit are recomputed when
+    /// needed.
     pub states_mib: usize,
     /// Steps between checkpoints, in addition to those at each evaluation.
     pub checkpoint_every: usize,

@@ -1,4 +1,5 @@
-//! What fills the pool of proposals that a tree is chosen from, and so what the numbers of a shape mean.
+//! What fills the pool of proposals that a tree is chosen from, and so what the numbers of a shape
+//! mean.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +12,15 @@ use crate::{
 /// A source of the nodes of a tree. Choosing, verifying and accepting a tree do not depend on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeSource {
-    /// EAGLE heads and MTP layers: every step runs `topk` beams, each of which proposes `topk` tokens.
+    /// EAGLE heads and MTP layers: every step runs `topk` beams, each of which proposes `topk`
+    /// tokens.
     #[default]
     Beams,
-    /// DFLASH and DSPARK heads: one pass ranks the tokens of every depth, and each node proposes the `topk` best of the
-    /// next.
+    /// DFLASH and DSPARK heads: one pass ranks the tokens of every depth, and each node proposes
+    /// the `topk` best of the next.
     Block(Block),
-    /// Look-ups of the last tokens in texts: n-gram, suffix and SGLang's trie. No pass is run, and a round has as many
-    /// nodes as the look-up finds, up to the shape's.
+    /// Look-ups of the last tokens in texts: n-gram, suffix and SGLang's trie. No pass is run, and
+    /// a round has as many nodes as the look-up finds, up to the shape's.
     Text(TextNodes),
 }
 
@@ -27,8 +29,8 @@ pub enum NodeSource {
 pub struct TextNodes {
     /// Largest number of drafts along a path.
     pub depth: usize,
-    /// Whether a token may have several continuations (a trie), so that `topk` is the maximum breadth below a node;
-    /// otherwise the drafts are a chain.
+    /// Whether a token may have several continuations (a trie), so that `topk` is the maximum
+    /// breadth below a node; otherwise the drafts are a chain.
     pub branches: bool,
 }
 
@@ -37,9 +39,11 @@ pub struct TextNodes {
 pub struct Block {
     /// Rows of the block that the head was trained with, the last token's row included.
     pub rows: usize,
-    /// Whether the last token's row proposes too (DSPARK), so that a block of n rows is n deep instead of n − 1.
+    /// Whether the last token's row proposes too (DSPARK), so that a block of n rows is n deep
+    /// instead of n − 1.
     pub anchored: bool,
-    /// Whether users and config files give the size of a block as the number of its drafts (DSPARK) instead of its rows.
+    /// Whether users and config files give the size of a block as the number of its drafts (DSPARK)
+    /// instead of its rows.
     pub sized_by_drafts: bool,
     /// The number of rows that the user asks for; `None` if it follows from the shape.
     pub given: Option<usize>,
@@ -59,7 +63,8 @@ impl NodeSource {
         }
     }
 
-    /// The source of the algorithm of this name, SGLang's or spectune's; beams if there is no such algorithm.
+    /// The source of the algorithm of this name, SGLang's or spectune's; beams if there is no such
+    /// algorithm.
     pub fn named(algorithm: &str) -> Self {
         if CHAINS_OF_TEXTS.iter().any(|name| name.eq_ignore_ascii_case(algorithm)) {
             return Self::Text(TextNodes { depth: TreeShape::LARGEST, branches: false });
@@ -170,8 +175,8 @@ impl NodeSource {
         }
     }
 
-    /// Largest number of proposals that a tree of this shape is chosen from. Of a block, only nodes that the tree can
-    /// still contain propose.
+    /// Largest number of proposals that a tree of this shape is chosen from. Of a block, only nodes
+    /// that the tree can still contain propose.
     pub fn pool_size(self, shape: TreeShape) -> usize {
         match self {
             Self::Beams => shape.pool_size(),
@@ -185,8 +190,8 @@ impl NodeSource {
     }
 
     /// The cheapest shape that drafts the same tree, whatever the scores are (see
-    /// [`TreeShape::smallest_with_same_tree`]). The number of rows of a block may depend on whether it is a chain, so a
-    /// tree is not replaced by one.
+    /// [`TreeShape::smallest_with_same_tree`]). The number of rows of a block may depend on whether
+    /// it is a chain, so a tree is not replaced by one.
     pub fn smallest_with_same_tree(self, shape: TreeShape) -> TreeShape {
         let smallest = shape.smallest_with_same_tree();
         match self {
@@ -199,8 +204,8 @@ impl NodeSource {
         }
     }
 
-    /// Shapes for which this agrees are read off the same proposals: the same `topk` of beams, the same rows of a block.
-    /// Look-ups need no proposals.
+    /// Shapes for which this agrees are read off the same proposals: the same `topk` of beams, the
+    /// same rows of a block. Look-ups need no proposals.
     pub fn family(self, shape: TreeShape) -> usize {
         match self {
             Self::Text(_) => 0,
@@ -209,7 +214,8 @@ impl NodeSource {
         }
     }
 
-    /// Passes of the draft in a round, in addition to the one over accepted tokens, and rows of a request in each.
+    /// Passes of the draft in a round, in addition to the one over accepted tokens, and rows of a
+    /// request in each.
     pub fn passes(self, shape: TreeShape) -> (usize, usize) {
         match self {
             _ if shape.is_off() => (0, 0),
@@ -219,7 +225,8 @@ impl NodeSource {
         }
     }
 
-    /// Rows of the draft's cache that a request needs during a round, besides those of its sequence.
+    /// Rows of the draft's cache that a request needs during a round, besides those of its
+    /// sequence.
     pub fn scratch_rows(self, shape: TreeShape) -> usize {
         let (passes, rows) = self.passes(shape);
         passes * rows
@@ -248,8 +255,8 @@ impl Block {
         TreeShape::chain(self.depth_of(self.given.unwrap_or(self.rows)))
     }
 
-    /// Rows of the pass that drafts a shape: those asked for; else a chain has a block of its own length, as in SGLang,
-    /// and a tree the head's.
+    /// Rows of the pass that drafts a shape: those asked for; else a chain has a block of its own
+    /// length, as in SGLang, and a tree the head's.
     pub fn rows_of(self, shape: TreeShape) -> usize {
         match self.given {
             Some(rows) => rows,

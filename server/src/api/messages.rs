@@ -77,7 +77,8 @@ pub fn message(place: &str, value: Value) -> Result<Value, ApiError> {
     Ok(Value::Object(message))
 }
 
-/// Passes the reasoning of earlier answers on under the name that gpt-oss's template reads (`thinking`).
+/// Passes the reasoning of earlier answers on under the name that gpt-oss's template reads
+/// (`thinking`).
 pub fn tell_thoughts(messages: &mut [Value]) {
     for message in messages.iter_mut().filter(|message| message["role"] == "assistant") {
         let Some(message) = message.as_object_mut().filter(|message| !message.contains_key("thinking")) else {

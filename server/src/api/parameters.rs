@@ -131,8 +131,9 @@ pub fn named(requests: Vec<Request>, name: Option<&str>) -> Vec<Named> {
     requests.into_iter().enumerate().map(|(at, request)| Named { request, name: name(at) }).collect()
 }
 
-/// Maximum number of drafts per round of a request. Neither SGLang nor vLLM has a field for it; the names are those that were
-/// proposed there (SGLang #30263, vLLM #55412), and vLLM's word for the number.
+/// Maximum number of drafts per round of a request. Neither SGLang nor vLLM has a field for it; the
+/// names are those that were proposed there (SGLang #30263, vLLM #55412), and vLLM's word for the
+/// number.
 fn most_drafts(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
     let most = fields.integer("num_speculative_tokens", 0..=i64::MAX)?;
     let off = fields.flag("disable_speculative_decoding")? | fields.flag("disable_spec_decode")?;

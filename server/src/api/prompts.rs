@@ -135,7 +135,8 @@ pub fn read(fields: &mut Fields, name: &str) -> Result<Option<(Vec<WrittenPrompt
 /// requested.
 ///
 /// # Errors
-/// When the model has no tokenizer, the tokenizer rejects a prompt, or one is longer than the context.
+/// When the model has no tokenizer, the tokenizer rejects a prompt, or one is longer than the
+/// context.
 pub async fn encode(
     state: &State,
     name: &'static str,
@@ -181,7 +182,8 @@ pub struct ChatPrompt {
 /// Renders and tokenises a conversation. `name` is the parameter that contained it.
 ///
 /// # Errors
-/// When the model has no chat template, the template rejects the conversation, or it is longer than the context.
+/// When the model has no chat template, the template rejects the conversation, or it is longer than
+/// the context.
 pub async fn encode_chat(
     state: &State,
     text: Text,

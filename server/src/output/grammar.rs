@@ -17,8 +17,8 @@ use crate::http::{
 
 /// Longest accepted grammar, in bytes.
 const LONGEST: usize = 1 << 20;
-/// Allowed white space between parts of JSON: a space, or a line break with indentation. Bounded, so that no output can
-/// consist of white space only.
+/// Allowed white space between parts of JSON: a space, or a line break with indentation. Bounded,
+/// so that no output can consist of white space only.
 const WHITE_SPACE: &str = r"( |\n[ \t]{0,16})?";
 /// llguidance marks special tokens by a byte that occurs in no text.
 const SPECIAL: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
@@ -49,14 +49,15 @@ struct Compiled(Mutex<Matcher>);
 
 /// The state of an output in its grammar.
 struct Following {
-    /// The lock is needed only because the type is not `Sync`; it is never used from two threads at once.
+    /// The lock is needed only because the type is not `Sync`; it is never used from two threads at
+    /// once.
     matcher: Mutex<Matcher>,
     failure: Option<String>,
 }
 
 impl GrammarForm {
-    /// Reads `response_format` and the equivalent fields of SGLang and vLLM: `json_schema`, `regex`,
-    /// `structured_outputs`, `guided_json`, `guided_regex`, `guided_choice`.
+    /// Reads `response_format` and the equivalent fields of SGLang and vLLM: `json_schema`,
+    /// `regex`, `structured_outputs`, `guided_json`, `guided_regex`, `guided_choice`.
     ///
     /// # Errors
     /// When one is invalid, or two are given.
@@ -239,7 +240,8 @@ impl Grammars {
         let mut matcher = Matcher::new(factory.create_parser(form.top_level()));
         let failure = match matcher.get_error() {
             Some(error) => Some(first_line(&error)),
-            // A grammar that allows no complete output, such as a schema that refers only to itself.
+            // A grammar that allows no complete output, such as a schema that refers only to
+            // itself.
             None => {
                 matcher.compute_mask_or_eos().err().map(|error| format!("it allows no output ({})", reason(&error)))
             }

@@ -1,15 +1,17 @@
 //! Responses in channels, as gpt-oss writes them (OpenAI's harmony format).
 //!
-//! A response is a series of messages: a header, `<|message|>`, a body, and a token that ends it. The header names a
-//! channel (`<|channel|>analysis` for reasoning, `final` for the answer, `commentary` for what is said before calls) and
-//! perhaps a recipient (`to=functions.NAME`), to which the body is a call in JSON. The first header starts where the
-//! prompt ends, after `<|start|>assistant`.
+//! A response is a series of messages: a header, `<|message|>`, a body, and a token that ends it.
+//! The header names a channel (`<|channel|>analysis` for reasoning, `final` for the answer,
+//! `commentary` for what is said before calls) and perhaps a recipient (`to=functions.NAME`), to
+//! which the body is a call in JSON. The first header starts where the prompt ends, after
+//! `<|start|>assistant`.
 
 use super::tools::{CHANNEL, Call, CallPiece, MESSAGE, ShownCall, beginning};
 
 /// Starts a header.
 const START: &str = "<|start|>";
-/// What ends a body: the end of a message, of a call, of the response, or, if none was written, a new header.
+/// What ends a body: the end of a message, of a call, of the response, or, if none was written, a
+/// new header.
 const ENDS: [&str; 5] = ["<|end|>", "<|call|>", "<|return|>", START, CHANNEL];
 /// What a response in channels may start with.
 const BEGINS: [&str; 4] = [CHANNEL, START, "assistant<|channel|>", "to=functions."];
@@ -48,7 +50,8 @@ impl HarmonyStream {
         Self { place: HarmonyPlace::Start, held: String::new(), functions, most_calls, calls: 0, called: false }
     }
 
-    /// Processes further text, and returns what can be shown: of the reasoning, and of what follows it.
+    /// Processes further text, and returns what can be shown: of the reasoning, and of what follows
+    /// it.
     pub fn push(&mut self, text: &str) -> (String, ShownCall) {
         self.held.push_str(text);
         let (mut reasoning, mut shown) = (String::new(), ShownCall::default());

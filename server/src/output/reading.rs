@@ -60,8 +60,8 @@ pub struct OutputPiece {
 }
 
 impl Reasoning {
-    /// Reads `separate_reasoning`, `stream_reasoning` and vLLM's `include_reasoning`; `None` if the model does not
-    /// think, or if reasoning stays in the content.
+    /// Reads `separate_reasoning`, `stream_reasoning` and vLLM's `include_reasoning`; `None` if the
+    /// model does not think, or if reasoning stays in the content.
     ///
     /// # Errors
     /// When one has the wrong type.
@@ -75,16 +75,17 @@ impl Reasoning {
 }
 
 impl OutputReading {
-    /// `thinks` says whether the prompt ends inside reasoning. An output that `has_form` follows it from its first
-    /// token on, and so has no reasoning.
+    /// `thinks` says whether the prompt ends inside reasoning. An output that `has_form` follows it
+    /// from its first token on, and so has no reasoning.
     pub fn new(tools: Option<Tools>, reasoning: Option<Reasoning>, thinks: bool, has_form: bool) -> Self {
         let from_start = reasoning.is_some_and(|reasoning| reasoning.from_start);
         let in_channels = tools.as_ref().is_some_and(|tools| tools.family == ToolFamily::Harmony);
         Self { tools, reasoning, thinks: (thinks || from_start) && !has_form, in_channels }
     }
 
-    /// The same for a model that thinks like this: with [`Thinking::Harmony`], its responses are read as channels even
-    /// if reasoning is not separated, and then reasoning is part of the content.
+    /// The same for a model that thinks like this: with [`Thinking::Harmony`], its responses are
+    /// read as channels even if reasoning is not separated, and then reasoning is part of the
+    /// content.
     #[must_use]
     pub fn with_thinking(self, thinking: Thinking) -> Self {
         Self { in_channels: self.in_channels || thinking == Thinking::Harmony, ..self }

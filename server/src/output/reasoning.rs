@@ -1,7 +1,7 @@
 //! Separates a model's reasoning from its answer (SGLang's `separate_reasoning`).
 //!
-//! Reasoning starts with `<think>`, written by the model or by its template, and ends with `</think>`. Whether a model
-//! reasons is detected from its chat template.
+//! Reasoning starts with `<think>`, written by the model or by its template, and ends with
+//! `</think>`. Whether a model reasons is detected from its chat template.
 
 use super::tools::{CHANNEL, MESSAGE, beginning};
 
@@ -85,7 +85,8 @@ impl ReasoningStream {
         Self { place: if inside { ThinkingPlace::Reasoning } else { ThinkingPlace::Start }, held: String::new() }
     }
 
-    /// Processes further text, and returns what can be shown: of the reasoning, and of what follows it.
+    /// Processes further text, and returns what can be shown: of the reasoning, and of what follows
+    /// it.
     pub fn push(&mut self, text: &str) -> (String, String) {
         self.held.push_str(text);
         if self.place == ThinkingPlace::Start {

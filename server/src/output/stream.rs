@@ -16,14 +16,14 @@ use crate::{
 
 /// If a client reads nothing for this long, its requests are cancelled.
 pub const LONGEST_STALL: Duration = Duration::from_secs(120);
-/// Number of events buffered for a connection. Further ones stay in the channel from the engine's thread, which never
-/// waits.
+/// Number of events buffered for a connection. Further ones stay in the channel from the engine's
+/// thread, which never waits.
 pub const READY_EVENTS: usize = 8;
 
 /// An API's format of events.
 pub trait Chunks: Send + 'static {
-    /// The chunk before the tokens of a choice. It is sent with the first token, because clients measure the time to
-    /// first token by it.
+    /// The chunk before the tokens of a choice. It is sent with the first token, because clients
+    /// measure the time to first token by it.
     fn begin(&mut self, index: usize) -> Option<Value>;
 
     /// Chunks for tokens of a choice and the text that can be shown now.

@@ -69,8 +69,8 @@ pub struct Call {
 }
 
 impl Tools {
-    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`, or their older names; `None` if nothing can be called.
-    /// `family` is the model's format of calls.
+    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`, or their older names; `None` if
+    /// nothing can be called. `family` is the model's format of calls.
     ///
     /// # Errors
     /// When one is invalid.
@@ -89,8 +89,8 @@ impl Tools {
         Ok(Some(Self { functions, choice, parallel, family, legacy, in_template }))
     }
 
-    /// Passes the tools to the model: through its template, or in a system message if the template does not support
-    /// tools.
+    /// Passes the tools to the model: through its template, or in a system message if the template
+    /// does not support tools.
     pub fn tell(&self, messages: &mut Vec<Value>, options: &mut ChatOptions) {
         if self.in_template {
             options.tools = self.functions.iter().map(|function| function.written.clone()).collect();
@@ -115,8 +115,9 @@ impl Tools {
         }
     }
 
-    /// The form of a response with tools, and the parameter that specifies it: calls if one is required, and if the
-    /// model decides, calls or what `content` specifies. `None` if nothing restricts the response.
+    /// The form of a response with tools, and the parameter that specifies it: calls if one is
+    /// required, and if the model decides, calls or what `content` specifies. `None` if nothing
+    /// restricts the response.
     pub fn form(
         &self,
         content: Option<(&'static str, GrammarForm)>,
@@ -161,7 +162,8 @@ impl Tools {
         calls.iter().map(one).collect()
     }
 
-    /// The field of a message that contains calls, and OpenAI's finish reason for a response with calls.
+    /// The field of a message that contains calls, and OpenAI's finish reason for a response with
+    /// calls.
     pub fn field(&self) -> (&'static str, &'static str) {
         if self.legacy { ("function_call", "function_call") } else { ("tool_calls", "tool_calls") }
     }
@@ -239,8 +241,8 @@ fn choice(fields: &Fields, given: &Value, functions: &[Function]) -> Result<Opti
     complain(format!("tool_choice is the function '{name}', which is not among the tools"))
 }
 
-/// Reads a choice of the type `allowed_tools`, and removes the functions that it does not list. The list is in the
-/// choice itself (Responses), or in an object in it (chat).
+/// Reads a choice of the type `allowed_tools`, and removes the functions that it does not list. The
+/// list is in the choice itself (Responses), or in an object in it (chat).
 fn allowed(fields: &Fields, given: &Value, functions: &mut Vec<Function>) -> Result<ToolChoice, ApiError> {
     const NAME: &str = "tool_choice";
     let inner = given.get("allowed_tools").unwrap_or(given);
@@ -262,7 +264,8 @@ fn allowed(fields: &Fields, given: &Value, functions: &mut Vec<Function>) -> Res
     }
 }
 
-/// Writes the calls of an earlier response into its content, for templates that do not support calls.
+/// Writes the calls of an earlier response into its content, for templates that do not support
+/// calls.
 fn write_calls(message: &mut Value) {
     let Some(calls) = message.get("tool_calls").and_then(Value::as_array) else { return };
     let written = calls.iter().filter_map(|call| {

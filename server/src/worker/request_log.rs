@@ -131,8 +131,8 @@ fn write_all(mut file: File, lines: &std::sync::mpsc::Receiver<String>) -> io::R
     lines.iter().try_for_each(|line| file.write_all(line.as_bytes()))
 }
 
-/// A policy as text: `3,1,4`, or `8:5,4,8 64:3,1,4` for a table by running batch. A row that holds up to a mean context
-/// has it after the batch: `8@4096:5,4,8`.
+/// A policy as text: `3,1,4`, or `8:5,4,8 64:3,1,4` for a table by running batch. A row that holds
+/// up to a mean context has it after the batch: `8@4096:5,4,8`.
 fn shapes(policy: &ShapePolicy) -> String {
     let row = |row: &ShapeRow| match row.context {
         usize::MAX => format!("{}:{}", row.batch, row.shape),

@@ -1,14 +1,15 @@
-//! Prediction errors for round times that the model was not fitted to: designed points are timed and fitted, then 30 other
-//! points of (shape, batch) are predicted and timed, and the designed ones are timed again. Source of the figures in
-//! `docs/notes/tuner.md`.
+//! Prediction errors for round times that the model was not fitted to: designed points are timed
+//! and fitted, then 30 other points of (shape, batch) are predicted and timed, and the designed
+//! ones are timed again. Source of the figures in `docs/notes/tuner.md`.
 //!
-//! - `held_out time DEVICE MODEL_SHAPE|FOLDER SEED,… FILE [POINTS [any]]` times all points, writes them to FILE (JSON) and
-//!   reports. Each seed holds out a separate set of 30 points. By default, as many points are fitted as guided search
-//!   times. Batches are those for which graphs are captured, as in a sweep, where all others are padded to them; with
-//!   `any`, every batch up to 64.
-//! - `held_out read FILE [DRAWS]` reports on the timed points of FILE without a device, to evaluate changes to the model
-//!   and the design. DRAWS times, a third of the held-out points is drawn and predicted from as many of the other points
-//!   as were designed.
+//! - `held_out time DEVICE MODEL_SHAPE|FOLDER SEED,… FILE [POINTS [any]]` times all points, writes
+//!   them to FILE (JSON) and reports. Each seed holds out a separate set of 30 points. By default,
+//!   as many points are fitted as guided search times. Batches are those for which graphs are
+//!   captured, as in a sweep, where all others are padded to them; with `any`, every batch up
+//!   to 64.
+//! - `held_out read FILE [DRAWS]` reports on the timed points of FILE without a device, to evaluate
+//!   changes to the model and the design. DRAWS times, a third of the held-out points is drawn and
+//!   predicted from as many of the other points as were designed.
 
 mod measured;
 mod report;

@@ -29,7 +29,8 @@ pub struct Timed {
     asked: usize,
     /// Mean context of the timed rounds.
     context: f64,
-    /// End of the group of points with this batch and context, in seconds since the start of the run.
+    /// End of the group of points with this batch and context, in seconds since the start of the
+    /// run.
     pub at_s: f64,
     /// Time from one round to the next, in ms.
     wall_ms: Vec<f64>,

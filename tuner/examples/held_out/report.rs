@@ -1,5 +1,5 @@
-//! Tables of predicted and measured times. Errors are predicted / measured − 1: above zero, the round was faster than
-//! predicted.
+//! Tables of predicted and measured times. Errors are predicted / measured − 1: above zero, the
+//! round was faster than predicted.
 
 use std::{collections::BTreeSet, error::Error};
 
@@ -159,7 +159,8 @@ fn timed_again(measured: &Measured) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Draws a third of the held-out points, fits as many of the other points as were designed, and predicts the drawn ones.
+/// Draws a third of the held-out points, fits as many of the other points as were designed, and
+/// predicts the drawn ones.
 fn drawn(measured: &Measured, draws: usize) -> Result<(), Box<dyn Error>> {
     let mut random = StdRng::seed_from_u64(1);
     let every_point = measured.every_point();

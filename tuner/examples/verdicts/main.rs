@@ -1,8 +1,9 @@
-//! How often verdicts are right, on a simulated machine: `cargo run --release -p tuner --example verdicts [RACES [WORD]]`.
-//! WORD selects the settings whose line contains it.
+//! How often verdicts are right, on a simulated machine: `cargo run --release -p tuner --example
+//! verdicts [RACES [WORD]]`. WORD selects the settings whose line contains it.
 //!
-//! Prints a line per setting of stalls and drift, with three columns of repeats. Each cell shows the truth with the most wrong
-//! claims, how often a true gain of 5% is found, and how often the intervals contain the truth.
+//! Prints a line per setting of stalls and drift, with three columns of repeats. Each cell shows
+//! the truth with the most wrong claims, how often a true gain of 5% is found, and how often the
+//! intervals contain the truth.
 
 mod simulated;
 

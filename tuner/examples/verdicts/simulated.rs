@@ -1,5 +1,5 @@
-//! Races with a known truth: a simulated machine with noise, stalls and drift, measured in the order of a real sweep and
-//! judged by the code that judges real trials.
+//! Races with a known truth: a simulated machine with noise, stalls and drift, measured in the
+//! order of a real sweep and judged by the code that judges real trials.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::{
@@ -86,8 +86,9 @@ pub struct Setting {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub races: usize,
-    /// Claims against the truth: that speculation pays with a shape that is slower than no speculation, or that it does
-    /// not pay although a shape is faster by more than 1%. If all are equal, that it pays.
+    /// Claims against the truth: that speculation pays with a shape that is slower than no
+    /// speculation, or that it does not pay although a shape is faster by more than 1%. If all are
+    /// equal, that it pays.
     pub wrong: usize,
     pub pays: usize,
     pub does_not_pay: usize,
@@ -96,7 +97,8 @@ pub struct Tally {
     /// Speed-ups of the chosen or best shape whose interval contains the truth.
     pub held: usize,
     pub intervals: usize,
-    /// Races in which speculation was said to pay, but the chosen shape is worse than the best by more than 5%.
+    /// Races in which speculation was said to pay, but the chosen shape is worse than the best by
+    /// more than 5%.
     pub regretted: usize,
 }
 
@@ -185,7 +187,8 @@ fn stall(setting: Setting, episode: &mut Option<f64>, random: &mut StdRng) -> f6
     if setting.stalls != Stalls::Episodes {
         return if random.random::<f64>() < setting.share { drawn(random) } else { 0.0 };
     }
-    // These probabilities give episodes the mean length EPISODE and the requested share of the trials.
+    // These probabilities give episodes the mean length EPISODE and the requested share of the
+    // trials.
     let change = match episode {
         Some(_) => 1.0 / EPISODE,
         None => setting.share / (1.0 - setting.share) / EPISODE,
@@ -254,7 +257,8 @@ impl Tally {
         match ranking.verdict {
             SpeculationVerdict::Pays => {
                 self.pays += 1;
-                // A shape as fast as no speculation is not a wrong sign, unless no shape is faster than no speculation.
+                // A shape as fast as no speculation is not a wrong sign, unless no shape is faster
+                // than no speculation.
                 let least = if best > 1.0 { 1.0 } else { 1.0 + f64::EPSILON };
                 self.wrong += usize::from(chosen.is_none_or(|worth| worth < least));
                 self.regretted += usize::from(chosen.is_none_or(|worth| worth < best / 1.05));

@@ -16,9 +16,11 @@ pub struct LoadFigures {
     pub tokens_per_s: f64,
     /// Tokens per round and request; `None` without speculation.
     pub accept_length: Option<f64>,
-    /// Milliseconds a round, over reports in which no prompt was processed; `None` if there are fewer than two.
+    /// Milliseconds a round, over reports in which no prompt was processed; `None` if there are
+    /// fewer than two.
     pub round_ms: Option<f64>,
-    /// The share of the time that is not rounds: prompts, the host, idle time; `None` without `round_ms`.
+    /// The share of the time that is not rounds: prompts, the host, idle time; `None` without
+    /// `round_ms`.
     pub other_share: Option<f64>,
     /// The share of reports whose rounds ran outside CUDA graphs, if the engine reports it.
     pub outside_graphs: Option<f64>,
@@ -40,7 +42,8 @@ pub struct TimeSpent {
     pub rounds: f64,
     /// Share in prefill.
     pub prefill: f64,
-    /// Milliseconds of a round that draft, verify, and extend the draft; `None` where the device does not time them.
+    /// Milliseconds of a round that draft, verify, and extend the draft; `None` where the device
+    /// does not time them.
     pub parts_ms: Option<[f64; 3]>,
 }
 
@@ -56,7 +59,8 @@ pub fn by_running(log: &ServerLog) -> Vec<LoadFigures> {
     groups.values().filter(|group| group.len() > 1 || most == 1).map(|group| figures(group)).collect()
 }
 
-/// Reports after a report with at least half of their running requests: others measure how a load begins.
+/// Reports after a report with at least half of their running requests: others measure how a load
+/// begins.
 fn steady(intervals: &[LogInterval]) -> Vec<&LogInterval> {
     let pairs = intervals.windows(2).filter(|pair| pair[0].running * 2.0 >= pair[1].running);
     let steady: Vec<&LogInterval> = pairs.map(|pair| &pair[1]).collect();

@@ -7,7 +7,8 @@ use external::{
 
 use super::*;
 
-/// Reports of a batch: without prompts, a round takes `round_ms`; every third report has as much time for prompts.
+/// Reports of a batch: without prompts, a round takes `round_ms`; every third report has as much
+/// time for prompts.
 fn log(kind: ApiKind, running: f64, round_ms: f64, accept: Option<f64>) -> ServerLog {
     let rate = |round_ms: f64| running * accept.unwrap_or(1.0) / round_ms * 1e3;
     let intervals = (0..13).map(|at| LogInterval {
@@ -28,7 +29,8 @@ fn the_gap_is_the_product_of_its_factors() {
     let promise = Promise { speed_up: Some(2.0), accept_length: Some(3.0) };
     let found = diagnose(&with, Some(&without), promise);
     let against = &found.against[0];
-    // The rounds of each are a quarter of prompts: only rounds and acceptance differ, and the batch.
+    // The rounds of each are a quarter of prompts: only rounds and acceptance differ, and the
+    // batch.
     assert!((against.round_ratio.expect("rounds without prompts") - 2.0).abs() < 1e-9, "{against:?}");
     let expected = 1.8 / 2.0 * 32.0 / 31.0;
     assert!((against.speed_up - expected).abs() < 1e-9, "{against:?}");

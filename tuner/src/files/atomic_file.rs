@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 use crate::TunerError;
 
-/// The format version of a file. It is parsed first, because the other fields may differ in another format.
+/// The format version of a file. It is parsed first, because the other fields may differ in another
+/// format.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct FormatVersion {
     pub format: u32,
@@ -41,8 +42,8 @@ impl FormatVersion {
     }
 }
 
-/// Writes a file of a folder under a temporary name, and renames it once it is on disk. So a reader never sees a
-/// partial file, and an older one survives a failure.
+/// Writes a file of a folder under a temporary name, and renames it once it is on disk. So a reader
+/// never sees a partial file, and an older one survives a failure.
 ///
 /// # Errors
 /// When it cannot be written; the temporary file is then removed.
@@ -52,7 +53,8 @@ pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Tuner
         .and_then(|()| fs::rename(&unfinished, &path))
         .and_then(|()| File::open(folder)?.sync_all());
     written.map_err(|source| {
-        // The first error is the one to report, not that the temporary file could not be removed either.
+        // The first error is the one to report, not that the temporary file could not be removed
+        // either.
         let _ = fs::remove_file(&unfinished);
         TunerError::Write { path, source }
     })

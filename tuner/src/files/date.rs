@@ -2,8 +2,8 @@
 
 use chrono::DateTime;
 
-/// Seconds since the Unix epoch as date and time of day in UTC, such as `2026-11-25 12:40`; the number itself if it is
-/// not a valid date.
+/// Seconds since the Unix epoch as date and time of day in UTC, such as `2026-11-25 12:40`; the
+/// number itself if it is not a valid date.
 pub fn utc(seconds: u64) -> String {
     let date = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     date.map_or_else(|| seconds.to_string(), |date| date.format("%Y-%m-%d %H:%M").to_string())

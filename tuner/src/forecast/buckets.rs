@@ -1,7 +1,8 @@
 //! Acceptance and round times by context.
 //!
-//! Heads that were trained on short texts accept less at long contexts, and attention over the cache takes a larger share of
-//! a round there. So a tree that pays at one context need not pay at another.
+//! Heads that were trained on short texts accept less at long contexts, and attention over the
+//! cache takes a larger share of a round there. So a tree that pays at one context need not pay at
+//! another.
 
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::{drafts::Drafts, times::Times};
 use crate::TunerError;
 
-/// Fewer rounds than this say too little about a bucket: the accept length over all contexts is used instead.
+/// Fewer rounds than this say too little about a bucket: the accept length over all contexts is
+/// used instead.
 const LEAST_ROUNDS: usize = 100;
 
 /// Contexts up to a bound, and above the bound of the bucket before.
@@ -17,7 +19,8 @@ const LEAST_ROUNDS: usize = 100;
 pub struct ContextBucket {
     /// Largest mean context in tokens; `None` for the last bucket.
     pub context: Option<f64>,
-    /// The context at which round times are judged: the bound, and in the last bucket twice the bound before.
+    /// The context at which round times are judged: the bound, and in the last bucket twice the
+    /// bound before.
     pub judged_at: f64,
     /// The trees.
     pub shapes: Vec<BucketShape>,
@@ -30,8 +33,8 @@ pub struct BucketShape {
     pub shape: TreeShape,
     /// Tokens per round, bonus token included.
     pub accept_length: f64,
-    /// Number of rounds of the trace at these contexts from which it comes; `None` if they are too few, or there is no
-    /// trace: it is then that of all contexts.
+    /// Number of rounds of the trace at these contexts from which it comes; `None` if they are too
+    /// few, or there is no trace: it is then that of all contexts.
     pub rounds: Option<usize>,
     /// Batches, each with the time of a round in ms.
     pub round_ms: Vec<(usize, f64)>,

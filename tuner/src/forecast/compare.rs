@@ -1,5 +1,5 @@
-//! Compares a simulation with a measurement of the same load: each measured run says which requests, policy and setup it
-//! had, so that it can be simulated again.
+//! Compares a simulation with a measurement of the same load: each measured run says which
+//! requests, policy and setup it had, so that it can be simulated again.
 
 use std::path::Path;
 
@@ -63,8 +63,8 @@ pub struct Compared {
     pub output_tokens_per_s: [f64; 2],
     /// Tokens per round, measured and simulated.
     pub accept_length: [Option<f64>; 2],
-    /// For each group of timed rounds: the measured mean time in ms, and the time that the model says at the same shape,
-    /// batch and context.
+    /// For each group of timed rounds: the measured mean time in ms, and the time that the model
+    /// says at the same shape, batch and context.
     pub rounds: Vec<ComparedRounds>,
 }
 
@@ -163,7 +163,8 @@ pub fn compare(run: &MeasuredRun, drafts: &Drafts, times: &Times) -> Result<Comp
     })
 }
 
-/// The errors of round times over groups of at least `least` timed rounds; `None` without such a group.
+/// The errors of round times over groups of at least `least` timed rounds; `None` without such a
+/// group.
 pub fn round_errors(compared: &[Compared], least: u64) -> Option<RoundErrors> {
     let groups = compared.iter().flat_map(|one| &one.rounds).filter(|group| group.timed >= least);
     let mut errors: Vec<f64> = groups.map(|group| (group.ms[1] / group.ms[0] - 1.0).abs()).collect();

@@ -1,8 +1,8 @@
 //! The time of a step as a sum of costs, for rounds that verify any number of rows.
 //!
-//! A fitted [`RoundModel`](crate::prediction::latency::RoundModel) knows rounds of tree shapes. A budget verifies a number of rows
-//! that is no shape's, so its time is a sum: the target's pass over the rows, the draft's passes, a cost for each
-//! request, and one for each token in the cache.
+//! A fitted [`RoundModel`](crate::prediction::latency::RoundModel) knows rounds of tree shapes. A
+//! budget verifies a number of rows that is no shape's, so its time is a sum: the target's pass
+//! over the rows, the draft's passes, a cost for each request, and one for each token in the cache.
 
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,8 @@ pub struct StepCosts {
     pub format: u32,
     /// Where the figures come from, in words.
     pub source: String,
-    /// `[rows, ms]`, ascending: the target's pass over this many rows. Interpolated between the points, and continued
-    /// beyond the last one with the slope of the last two.
+    /// `[rows, ms]`, ascending: the target's pass over this many rows. Interpolated between the
+    /// points, and continued beyond the last one with the slope of the last two.
     pub verify_ms: Vec<[f64; 2]>,
     /// For each request of a round.
     pub request_ms: f64,
@@ -45,13 +45,15 @@ pub struct DraftCosts {
     pub row_ms: f64,
     /// For each million tokens in the cache of all requests, in each pass.
     pub context_ms: f64,
-    /// Rows of a request in the one pass of a block head; missing for a draft that runs a pass for each step.
+    /// Rows of a request in the one pass of a block head; missing for a draft that runs a pass for
+    /// each step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<usize>,
 }
 
 impl StepCosts {
-    /// A named machine with its source in words; `None` if there is none of this name. See [`NAMES`].
+    /// A named machine with its source in words; `None` if there is none of this name. See
+    /// [`NAMES`].
     pub fn named(name: &str) -> Option<Self> {
         let (_, source, draft) = NAMES.into_iter().find(|(known, ..)| *known == name)?;
         Some(Self {
@@ -132,7 +134,8 @@ impl StepCosts {
         passes as f64 * (self.draft.pass_ms + self.draft.row_ms * rows as f64 + self.draft.context_ms * cached)
     }
 
-    /// A round, in ms: `rows` verified rows of all requests together, and `prefilled` prompt tokens in the same pass.
+    /// A round, in ms: `rows` verified rows of all requests together, and `prefilled` prompt tokens
+    /// in the same pass.
     pub fn round(&self, shape: TreeShape, batch: usize, rows: usize, context: f64, prefilled: usize) -> f64 {
         let cached = batch as f64 * context / 1e6;
         let prompt = prefilled as f64 * self.prefill_token_ms;
@@ -158,8 +161,9 @@ impl StepCosts {
 const LLAMA_8B_H200: [[f64; 2]; 7] =
     [[1.0, 3.62], [32.0, 3.97], [64.0, 4.27], [128.0, 5.0], [256.0, 7.4], [512.0, 12.9], [1024.0, 25.2]];
 
-/// Named machines: name, source, and the draft's costs. The pass over rows and the cost of a request are measured; costs
-/// of contexts, prefill and of the block head are counted from bytes and operations.
+/// Named machines: name, source, and the draft's costs. The pass over rows and the cost of a
+/// request are measured; costs of contexts, prefill and of the block head are counted from bytes
+/// and operations.
 pub const NAMES: [(&str, &str, DraftCosts); 2] = [
     (
         "llama-3.1-8b-eagle3-h200",

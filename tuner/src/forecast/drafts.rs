@@ -1,4 +1,5 @@
-//! What drafts would accept at every position, for a simulation in which a policy decides where rounds start.
+//! What drafts would accept at every position, for a simulation in which a policy decides where
+//! rounds start.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -67,12 +68,13 @@ impl Drafts {
         Ok(Self { source: Source::Traced(traces), accepted: RefCell::default() })
     }
 
-    /// Accept lengths of chains of 1, 2, … drafts, measured elsewhere: tokens per round, bonus token included. Each
-    /// position is independent of the others. The drafts of a chain must be a prefix of those of a longer one, as those
-    /// of causal drafts are.
+    /// Accept lengths of chains of 1, 2, … drafts, measured elsewhere: tokens per round, bonus
+    /// token included. Each position is independent of the others. The drafts of a chain must be a
+    /// prefix of those of a longer one, as those of causal drafts are.
     ///
     /// # Errors
-    /// Without a length, or when lengths fall, or a draft would be accepted more often than the one before it.
+    /// Without a length, or when lengths fall, or a draft would be accepted more often than the one
+    /// before it.
     pub fn golden(lengths: &[f64]) -> Result<Self, TunerError> {
         let before = std::iter::once(1.0).chain(lengths.iter().copied());
         let survival: Vec<f64> = lengths.iter().zip(before).map(|(length, before)| length - before).collect();
@@ -103,8 +105,8 @@ impl Drafts {
         }
     }
 
-    /// Drafts that a round of a shape accepts at a place; `chance` is a random number of 0 to 1 for sources without
-    /// texts, the same for all shapes.
+    /// Drafts that a round of a shape accepts at a place; `chance` is a random number of 0 to 1 for
+    /// sources without texts, the same for all shapes.
     ///
     /// # Errors
     /// When the shape is unknown.
@@ -125,7 +127,8 @@ impl Drafts {
         Ok(usize::from(text[place.position % text.len()]))
     }
 
-    /// What the engine plays so that rounds of these shapes accept what this says at each place; `None` if none speculates.
+    /// What the engine plays so that rounds of these shapes accept what this says at each place;
+    /// `None` if none speculates.
     ///
     /// # Errors
     /// When a shape is unknown, or there are no texts.
@@ -154,14 +157,16 @@ impl Drafts {
         Some(&text.positions[place.position % text.positions.len()])
     }
 
-    /// The positions of every second text, for calibration; all if there is one text. Empty without such a trace.
+    /// The positions of every second text, for calibration; all if there is one text. Empty without
+    /// such a trace.
     pub fn every_second(&self, limit: TreeShape) -> Vec<&Nodes> {
         let Source::Traced(traces) = &self.source else { return Vec::new() };
         let trace = traces.iter().find(|trace| trace.contains(limit));
         trace.into_iter().flat_map(|trace| trace.texts.iter().step_by(2)).flat_map(|text| &text.positions).collect()
     }
 
-    /// Tokens per round of a shape, bonus token included: of rounds one after the other along the texts.
+    /// Tokens per round of a shape, bonus token included: of rounds one after the other along the
+    /// texts.
     ///
     /// # Errors
     /// When the shape is unknown.
@@ -186,8 +191,9 @@ impl Drafts {
         Ok(tokens as f64 / rounds.max(1) as f64)
     }
 
-    /// Tokens per round of a shape, bonus token included, over the rounds along the texts that start with more than `from` and
-    /// at most `to` tokens in the cache, and the number of these rounds. `None` if there is none, or there are no texts.
+    /// Tokens per round of a shape, bonus token included, over the rounds along the texts that
+    /// start with more than `from` and at most `to` tokens in the cache, and the number of these
+    /// rounds. `None` if there is none, or there are no texts.
     ///
     /// # Errors
     /// When the shape is unknown.

@@ -15,8 +15,9 @@ pub struct SlimeFlags {
     pub warnings: Vec<String>,
 }
 
-/// The `[[policy]]` rows of a tuned file for a table, which spectune's own engine follows by batch and context. Nothing in
-/// them is measured, so figures are 0 and the verdict is that it is not known.
+/// The `[[policy]]` rows of a tuned file for a table, which spectune's own engine follows by batch
+/// and context. Nothing in them is measured, so figures are 0 and the verdict is that it is not
+/// known.
 pub fn spectune(table: &[TableRow]) -> String {
     let row = |row: &TableRow| {
         let context = row.context.map_or_else(String::new, |context| format!("max_context = {}\n", context as usize));
@@ -31,7 +32,8 @@ pub fn spectune(table: &[TableRow]) -> String {
     table.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// The flags of a policy with this table. `file` is the path of the adaptive file, if one is needed.
+/// The flags of a policy with this table. `file` is the path of the adaptive file, if one is
+/// needed.
 ///
 /// # Errors
 /// A message, when SGLang cannot run the policy.

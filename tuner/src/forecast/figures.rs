@@ -1,4 +1,5 @@
-//! The figures of a load that ran, whether measured or simulated: what can be compared between the two.
+//! The figures of a load that ran, whether measured or simulated: what can be compared between the
+//! two.
 
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,8 @@ pub struct RoundGroup {
     pub rounds: u64,
     /// Mean number of tokens of a slot in the cache, padding included; 0 if it is not known.
     pub context: f64,
-    /// Mean time of those rounds that were timed, in ms: from the end of the round before to its own.
+    /// Mean time of those rounds that were timed, in ms: from the end of the round before to its
+    /// own.
     pub ms: f64,
     /// Number of rounds that were timed; a round after a prefill is not.
     pub timed: u64,
@@ -69,8 +71,8 @@ impl Figures {
     }
 }
 
-/// Adds rounds to their group, as sums: `ms` is the time of all of them together, if they were timed, and `context` the sum
-/// of their contexts.
+/// Adds rounds to their group, as sums: `ms` is the time of all of them together, if they were
+/// timed, and `context` the sum of their contexts.
 pub fn add(groups: &mut Vec<RoundGroup>, shape: TreeShape, batch: usize, rounds: u64, ms: Option<f64>, context: f64) {
     let at = groups.iter().position(|group| (group.shape, group.batch) == (shape, batch)).unwrap_or_else(|| {
         groups.push(RoundGroup { shape, batch, rounds: 0, context: 0.0, ms: 0.0, timed: 0 });

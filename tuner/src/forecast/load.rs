@@ -20,7 +20,8 @@ pub struct Load {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sent {
-    /// All at once; what counts is the time until this share of them is done. Stragglers run on, or are aborted.
+    /// All at once; what counts is the time until this share of them is done. Stragglers run on, or
+    /// are aborted.
     AtOnce {
         /// 1 for all.
         share: f64,
@@ -74,13 +75,14 @@ impl Load {
         ((self.sent.share() * requests as f64).ceil() as usize).clamp(1, requests.max(1))
     }
 
-    /// The number of ends after which the other requests are aborted; `None` if all run to their end.
+    /// The number of ends after which the other requests are aborted; `None` if all run to their
+    /// end.
     pub fn until(&self) -> Option<usize> {
         matches!(self.sent, Sent::AtOnce { abort: true, .. }).then(|| self.counted())
     }
 
-    /// Seconds until the requests that count are done; `ends_s` is when requests ended, ascending. `None` if fewer have
-    /// ended.
+    /// Seconds until the requests that count are done; `ends_s` is when requests ended, ascending.
+    /// `None` if fewer have ended.
     pub fn done_s(&self, ends_s: &[f64]) -> Option<f64> {
         ends_s.get(self.counted() - 1).copied()
     }

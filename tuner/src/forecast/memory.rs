@@ -1,11 +1,13 @@
-//! The KV cache of a simulated engine: which requests it is expected to hold, by the engine's own rule.
+//! The KV cache of a simulated engine: which requests it is expected to hold, by the engine's own
+//! rule.
 
 use engine::new_token_ratio::{NewTokenRatio, Output};
 
 use super::Memory;
 use crate::TunerError;
 
-/// The KV cache and the rule's state. A request is given by its tokens so far, and those of its prompt.
+/// The KV cache and the rule's state. A request is given by its tokens so far, and those of its
+/// prompt.
 #[derive(Clone, Copy, Debug)]
 pub struct Occupancy {
     memory: Memory,
@@ -43,7 +45,8 @@ impl Occupancy {
         running + next <= self.memory.tokens
     }
 
-    /// Number of requests, the oldest first, that stay for the next round. It is one step of the rule.
+    /// Number of requests, the oldest first, that stay for the next round. It is one step of the
+    /// rule.
     pub fn keeps(&mut self, running: &[(usize, usize)]) -> usize {
         if running.is_empty() {
             self.ratio.reset();

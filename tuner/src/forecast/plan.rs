@@ -1,4 +1,5 @@
-//! A simulation as a user asks for it: a load, policies by name, and what is known about drafts and times.
+//! A simulation as a user asks for it: a load, policies by name, and what is known about drafts and
+//! times.
 
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
@@ -149,7 +150,8 @@ impl Plan {
         })
     }
 
-    /// Acceptance and round times in the buckets of the table by batch and context, if it is wanted.
+    /// Acceptance and round times in the buckets of the table by batch and context, if it is
+    /// wanted.
     fn buckets(&self) -> Result<Vec<ContextBucket>, TunerError> {
         if !self.wants("batch-context") {
             return Ok(Vec::new());
@@ -195,7 +197,8 @@ impl Plan {
         all
     }
 
-    /// The tables, by the names of their policies. One by batch alone is judged at the mean context of the load.
+    /// The tables, by the names of their policies. One by batch alone is judged at the mean context
+    /// of the load.
     fn tables(&self) -> Result<Vec<(&'static str, Table)>, TunerError> {
         let (shapes, batches) = (self.all_shapes(), self.batches());
         let chains: Vec<TreeShape> = shapes.iter().copied().filter(|shape| shape.topk == 1).collect();

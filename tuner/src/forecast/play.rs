@@ -10,7 +10,8 @@ use crate::{TunerError, trials::record::TrialSpread};
 
 /// How requests proceed in rounds.
 pub trait Course {
-    /// Whether every member takes part in every round, and the tokens of single rounds are not known.
+    /// Whether every member takes part in every round, and the tokens of single rounds are not
+    /// known.
     const COUNTS_ALL: bool;
 
     /// Tokens of a request's prompt.
@@ -402,7 +403,8 @@ impl<'a, C: Course> Play<'a, C> {
         let done = |one: &mut Running| one.first_token_ms.is_some() && course.has_ended(one.request, one.progress);
         for one in self.running.extract_if(.., done) {
             let (request, rounds) = (one.request, one.progress.rounds);
-            // The host knows about a request that ends with its first token before it launches a round.
+            // The host knows about a request that ends with its first token before it launches a
+            // round.
             if behind > 0 && rounds > 0 {
                 let context = (course.prompt_tokens(request) + course.output_tokens(request)) as f64;
                 self.riders.push(Rider { context, rounds_left: behind });

@@ -32,7 +32,8 @@ pub struct View<'a> {
 pub enum Choice {
     /// The same tree for every request.
     Shape(TreeShape),
-    /// Draft trees up to a limit, and verify this many drafts of all requests together: [`Policy::allocate`] says which.
+    /// Draft trees up to a limit, and verify this many drafts of all requests together:
+    /// [`Policy::allocate`] says which.
     Rows {
         /// The limit of each tree.
         limit: TreeShape,
@@ -46,8 +47,9 @@ pub trait Policy {
     /// Decides before the draft runs.
     fn choose(&mut self, view: &View<'_>) -> Choice;
 
-    /// Chooses which drafts of each request are verified: `drafts` nodes of all together, each with its parents. Called
-    /// after a choice of [`Choice::Rows`], with the nodes of each request of the view.
+    /// Chooses which drafts of each request are verified: `drafts` nodes of all together, each with
+    /// its parents. Called after a choice of [`Choice::Rows`], with the nodes of each request of
+    /// the view.
     fn allocate(&mut self, view: &View<'_>, nodes: &[&Nodes], drafts: usize) -> Vec<Vec<usize>> {
         let (_, _) = (view, drafts);
         vec![Vec::new(); nodes.len()]
@@ -105,8 +107,8 @@ impl Table {
         &self.rows
     }
 
-    /// What runs at a batch and a mean context: the first row for that batch (else for the largest) that holds the
-    /// context, else the last one for that batch.
+    /// What runs at a batch and a mean context: the first row for that batch (else for the largest)
+    /// that holds the context, else the last one for that batch.
     pub fn shape(&self, batch: usize, context: f64) -> TreeShape {
         let last = self.rows[self.rows.len() - 1];
         let bound = self.rows.iter().find(|row| row.batch >= batch).map_or(last.batch, |row| row.batch);
@@ -121,7 +123,8 @@ impl Policy for Table {
         Choice::Shape(self.shape(view.batch, view.context))
     }
 
-    /// The largest tree of the table within both, as in the engine ([`engine::ShapePolicy::within`]).
+    /// The largest tree of the table within both, as in the engine
+    /// ([`engine::ShapePolicy::within`]).
     fn within(&self, shape: TreeShape, most_drafts: Option<usize>) -> TreeShape {
         let drafts = |shape: &TreeShape| shape.num_draft_tokens - 1;
         let Some(most) = most_drafts.filter(|most| *most < drafts(&shape)) else { return shape };

@@ -40,7 +40,8 @@ pub enum Lengths {
     LongTail {
         /// Half of the outputs are shorter, in tokens.
         median: f64,
-        /// Standard deviation of the logarithm: 1 means that one output in 44 is more than seven times the median.
+        /// Standard deviation of the logarithm: 1 means that one output in 44 is more than seven
+        /// times the median.
         sigma: f64,
         /// Outputs are cut off here.
         most: usize,
@@ -53,7 +54,8 @@ impl Rollout {
         self.prompts * self.samples
     }
 
-    /// The requests of one draw. Samples of a prompt have the text of the prompt, at different positions.
+    /// The requests of one draw. Samples of a prompt have the text of the prompt, at different
+    /// positions.
     pub fn draw(&self, drafts: &Drafts, seed: u64) -> Vec<Job> {
         let mut random = StdRng::seed_from_u64(seed);
         // Separate, so that lengths and places are the same with and without limits.

@@ -1,7 +1,8 @@
 //! Chooses a policy on some draws of a workload and judges it on others.
 //!
-//! A policy that was the best on some draws was partly lucky there. So the choice is made on one half of the draws, and
-//! its gain is stated from the other half, in pairs: each policy runs the same requests with the same acceptance.
+//! A policy that was the best on some draws was partly lucky there. So the choice is made on one
+//! half of the draws, and its gain is stated from the other half, in pairs: each policy runs the
+//! same requests with the same acceptance.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,8 @@ pub struct Judged {
     pub chosen_on_s: f64,
     /// Median over the other draws.
     pub judged_on_s: f64,
-    /// Time of the first policy / its own, on the other draws: median, and the lower and the upper quartile of pairs.
+    /// Time of the first policy / its own, on the other draws: median, and the lower and the upper
+    /// quartile of pairs.
     pub speedup: [f64; 3],
 }
 
@@ -41,7 +43,8 @@ pub struct Study {
     pub policies: Vec<Judged>,
     /// Index of the policy that was the fastest on the first draws.
     pub chosen: usize,
-    /// On the other draws: time of the chosen policy / that of the fastest − 1. It is 0 if the choice was right there, too.
+    /// On the other draws: time of the chosen policy / that of the fastest − 1. It is 0 if the
+    /// choice was right there, too.
     pub regret: f64,
     /// Number of draws on which policies are judged.
     pub draws: usize,

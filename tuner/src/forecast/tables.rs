@@ -29,8 +29,8 @@ pub fn by_batch(
     table(times, batches, &[(f64::INFINITY, context, lengths)])
 }
 
-/// The same at each batch and each context bucket. `bounds` are the largest contexts of all buckets but the last, ascending;
-/// acceptance and times are those of the bucket ([`buckets`]).
+/// The same at each batch and each context bucket. `bounds` are the largest contexts of all buckets
+/// but the last, ascending; acceptance and times are those of the bucket ([`buckets`]).
 ///
 /// # Errors
 /// As [`by_batch`].
@@ -49,7 +49,8 @@ pub fn by_batch_and_context(
     table(times, batches, &buckets)
 }
 
-/// Largest context, the context at which round times are judged, and the accept length of each tree.
+/// Largest context, the context at which round times are judged, and the accept length of each
+/// tree.
 type Bucket = (f64, f64, Vec<(TreeShape, f64)>);
 
 fn table(times: &Times, batches: &[usize], buckets: &[Bucket]) -> Result<Table, TunerError> {

@@ -82,7 +82,8 @@ fn a_small_cache_retracts_the_youngest_and_every_request_ends() {
     let few = play(&needs, &closed(8), &memory(300));
     assert!(few.retractions > 0 && few.elapsed_s > plenty.elapsed_s, "{few:?}");
     assert_eq!((few.output_tokens, few.ends_s.len()), (plenty.output_tokens, 12));
-    // Two requests of 102 tokens fit with all of their outputs; a third one is admitted, since less is expected of them.
+    // Two requests of 102 tokens fit with all of their outputs; a third one is admitted, since less
+    // is expected of them.
     assert!(few.batches.len() > 3, "{:?}", few.batches);
     let refused =
         simulate(&needs, &closed(8), &memory(100), |_, _| Ok(1.0), |_| 1.0).expect_err("it does not fit alone");
@@ -93,8 +94,8 @@ fn a_small_cache_retracts_the_youngest_and_every_request_ends() {
 fn a_closed_loop_sends_the_next_request_when_one_ends() {
     let needs = [need(50, 3, 2), need(50, 5, 4), need(50, 3, 2)];
     let forecast = play(&needs, &closed(2), &setup());
-    // Two prompts in one step of 15 ms; two rounds of two requests in 24: the first has ended. The next prompt takes
-    // 10, two rounds of two 24.
+    // Two prompts in one step of 15 ms; two rounds of two requests in 24: the first has ended. The
+    // next prompt takes 10, two rounds of two 24.
     close(forecast.elapsed_s, (15.0 + 24.0 + 10.0 + 24.0) / 1e3);
     assert_eq!(forecast.batches, [0, 0, 4]);
     close(forecast.latency_ms.min, 34.0);
@@ -109,7 +110,8 @@ fn a_closed_loop_sends_the_next_request_when_one_ends() {
 fn long_prompts_are_read_piece_by_piece_between_rounds() {
     let setup = Setup { prefill_budget: 100, prefill_chunk: 60, ..setup() };
     let forecast = play(&[need(60, 3, 2), need(90, 2, 1)], &closed(2), &setup);
-    // 60 and 40 tokens in a step of 15 ms, a round of the first alone 11; 50 tokens 10, a round of both 12.
+    // 60 and 40 tokens in a step of 15 ms, a round of the first alone 11; 50 tokens 10, a round of
+    // both 12.
     close(forecast.elapsed_s, 0.048);
     assert_eq!(forecast.batches, [0, 1, 1]);
     close(forecast.time_to_first_token_ms.max, 36.0);
@@ -132,15 +134,15 @@ fn with_rounds_in_flight_the_end_is_known_a_round_later() {
     assert_eq!((rounds_behind(2, true), rounds_behind(2, false), rounds_behind(1, true)), (1, 0, 0));
     let setup = Setup { rounds_behind: 1, ..setup() };
     let forecast = play(&[need(50, 3, 2), need(50, 3, 2)], &closed(1), &setup);
-    // Prefill 10 and two rounds 22; one round of 11 in which the first request's slot still runs; the same again, and
-    // no request waits for the slot that runs after the last one.
+    // Prefill 10 and two rounds 22; one round of 11 in which the first request's slot still runs;
+    // the same again, and no request waits for the slot that runs after the last one.
     close(forecast.elapsed_s, (32.0 + 11.0 + 32.0) / 1e3);
     assert_eq!(forecast.batches, [0, 5]);
     close(forecast.latency_ms.max, 43.0);
 
     let forecast = play(&[need(50, 3, 2), need(50, 7, 6), need(50, 3, 2)], &closed(2), &setup);
-    // Prompts 15, two rounds of two, one round with the first request's slot, the third prompt 10, two rounds of two,
-    // and one with the third request's slot.
+    // Prompts 15, two rounds of two, one round with the first request's slot, the third prompt 10,
+    // two rounds of two, and one with the third request's slot.
     close(forecast.elapsed_s, (15.0 + 6.0 * 12.0 + 10.0) / 1e3);
     assert_eq!(forecast.batches, [0, 0, 6]);
 }
@@ -150,8 +152,8 @@ fn open_arrivals_wait_for_nobody() {
     let needs = [need(50, 3, 2), need(50, 3, 2), need(50, 2, 1)];
     let arrivals = Arrivals::Open { at_ms: vec![5.0, 20.0, 500.0] };
     let forecast = play(&needs, &arrivals, &setup());
-    // From 5: prefill until 15, a round until 26. The second request has arrived: its prefill until 36, a round of both
-    // until 48, one more until 59. From 500: prefill and a round, until 521.
+    // From 5: prefill until 15, a round until 26. The second request has arrived: its prefill until
+    // 36, a round of both until 48, one more until 59. From 500: prefill and a round, until 521.
     close(forecast.elapsed_s, 0.521);
     assert_eq!(forecast.batches, [0, 3, 1]);
     close(forecast.latency_ms.max, 43.0);
@@ -205,7 +207,8 @@ fn engine(device: DeviceChoice, shape: TreeShape) -> Engine {
     Engine::load(options).expect("the demo pair loads")
 }
 
-/// The rounds that the engine runs for a workload, and the rounds that are forecast from the needs of each request.
+/// The rounds that the engine runs for a workload, and the rounds that are forecast from the needs
+/// of each request.
 fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64, u64) {
     let mut engine = engine(device, shape);
     let request = |number: u32| Request {
@@ -268,8 +271,8 @@ fn the_engine_runs_the_rounds_that_are_forecast() {
     }
 }
 
-/// With two rounds in flight the last one may or may not run, and a request may end in the round that was certain to be
-/// its last.
+/// With two rounds in flight the last one may or may not run, and a request may end in the round
+/// that was certain to be its last.
 #[test]
 fn with_rounds_in_flight_the_forecast_is_near() {
     for batch_size in [1, 3] {

@@ -124,8 +124,8 @@ impl Times {
         if let Self::Sum(costs) = self { Some(costs) } else { None }
     }
 
-    /// A round in ms: `rows` verified rows of a padded batch at a mean context, and `prefilled` prompt tokens in the same
-    /// pass. Fitted times know only the rows of whole trees.
+    /// A round in ms: `rows` verified rows of a padded batch at a mean context, and `prefilled`
+    /// prompt tokens in the same pass. Fitted times know only the rows of whole trees.
     ///
     /// # Errors
     /// When the time of this number of rows is unknown.

@@ -24,7 +24,8 @@ pub struct Job {
     pub text: usize,
     /// The position of the text at which it starts; after the end, the text starts again.
     pub start: usize,
-    /// Maximum number of drafts that are verified for it in a round; `None` for what the policy says.
+    /// Maximum number of drafts that are verified for it in a round; `None` for what the policy
+    /// says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_drafts: Option<usize>,
 }
@@ -42,15 +43,18 @@ pub struct Simulation<'a> {
     pub drafts: &'a Drafts,
     /// The time of steps.
     pub times: &'a Times,
-    /// Ends the simulation when this many requests have ended, and aborts the others; `None` for all.
+    /// Ends the simulation when this many requests have ended, and aborts the others; `None` for
+    /// all.
     pub until: Option<usize>,
 }
 
-/// Simulates a workload under a policy. Equal inputs yield an equal forecast, and two policies accept the same drafts at
-/// the same position of the same request, so their forecasts can be compared in pairs.
+/// Simulates a workload under a policy. Equal inputs yield an equal forecast, and two policies
+/// accept the same drafts at the same position of the same request, so their forecasts can be
+/// compared in pairs.
 ///
 /// # Errors
-/// When the workload is empty or cannot run, or a policy chooses a tree whose acceptance is unknown.
+/// When the workload is empty or cannot run, or a policy chooses a tree whose acceptance is
+/// unknown.
 pub fn simulate_policy(simulation: &Simulation<'_>, policy: &mut dyn Policy) -> Result<Forecast, TunerError> {
     let Simulation { jobs, arrivals, setup, until, .. } = *simulation;
     let impossible = |job: &&Job| job.prompt_tokens == 0 || job.output_tokens == 0;
@@ -79,8 +83,9 @@ impl Traced<'_> {
         Place { text: job.text, position: job.start + progress.tokens }
     }
 
-    /// What runs of a choice, and which members take part: requests that limit their drafts cannot be in the same round as
-    /// the others, since a round has one shape. It is the rule of the engine's scheduler.
+    /// What runs of a choice, and which members take part: requests that limit their drafts cannot
+    /// be in the same round as the others, since a round has one shape. It is the rule of the
+    /// engine's scheduler.
     fn turn(&mut self, step: &Step<'_>, choice: Choice) -> (Choice, Vec<Member>) {
         let Choice::Shape(whole) = choice else { return (choice, step.members.to_vec()) };
         let most = |member: &Member| self.simulation.jobs[member.request].most_drafts;
@@ -208,7 +213,8 @@ impl Course for Traced<'_> {
     }
 }
 
-/// A number of 0 to 1 that depends on a request and a position alone, so that every policy meets the same one.
+/// A number of 0 to 1 that depends on a request and a position alone, so that every policy meets
+/// the same one.
 fn uniform(request: usize, position: usize) -> f64 {
     let mut state = (request as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (position as u64).wrapping_add(0x5EED);
     // SplitMix64's finaliser.
@@ -285,7 +291,8 @@ mod tests {
 
     #[test]
     fn a_request_follows_its_text_and_a_policy_decides_where_rounds_start() {
-        // Chains of two from position 0: 3 tokens, then 3 from position 3, then position 6, which is 0 again: 1 left.
+        // Chains of two from position 0: 3 tokens, then 3 from position 3, then position 6, which
+        // is 0 again: 1 left.
         let forecast = run(&[job(8, 0)], &setup(), None, &mut Table::fixed(TreeShape::chain(2)));
         assert_eq!((forecast.batches.clone(), forecast.output_tokens), (vec![0, 3], 8));
         assert!((forecast.elapsed_s - (5.0 + 3.0 * (13.0 + 4.0)) / 1e3).abs() < 1e-9, "{forecast:?}");
@@ -305,8 +312,8 @@ mod tests {
         let mut table = Table::new(vec![row(1, 2), row(8, 0)]).expect("rows");
         let jobs = [job(3, 0), job(12, 0)];
         let forecast = run(&jobs, &setup(), None, &mut table);
-        // Two rounds of both without speculation, then the second alone from position 2: 2 tokens, 4: 3, 7 = 1: 1, 8 = 2: 2,
-        // and the last one of 11.
+        // Two rounds of both without speculation, then the second alone from position 2: 2 tokens,
+        // 4: 3, 7 = 1: 1, 8 = 2: 2, and the last one of 11.
         let stretches: Vec<_> = forecast.stretches.iter().map(|one| (one.batch, one.rounds, one.tokens)).collect();
         assert_eq!(stretches, [(2, 2, 4), (1, 5, 9)]);
         assert_eq!(forecast.ends_s.len(), 2);
@@ -325,8 +332,8 @@ mod tests {
         let jobs = [job(3, 0), job(2, 0)];
         let simulation =
             Simulation { jobs: &jobs, arrivals: &arrivals, setup: &setup, drafts: &drafts, times: &times, until: None };
-        // A step of 5 + 1 ms for the first prompt alone. The first round of 11 ends at 17; the second request has come, its
-        // prompt costs 1 ms in the round until 29, its only round 11.
+        // A step of 5 + 1 ms for the first prompt alone. The first round of 11 ends at 17; the
+        // second request has come, its prompt costs 1 ms in the round until 29, its only round 11.
         let mut schedule = Schedule::new(vec![(1, 8, 0)]).expect("a range");
         let forecast = simulate_policy(&simulation, &mut schedule).expect("it is played");
         assert!((forecast.elapsed_s - 0.040).abs() < 1e-9, "{forecast:?}");
@@ -339,8 +346,8 @@ mod tests {
         let limited = Job { most_drafts: Some(0), ..job(4, 0) };
         let jobs = [job(4, 0), limited];
         let forecast = run(&jobs, &setup(), None, &mut Table::fixed(TreeShape::chain(2)));
-        // Of three tokens after the first: one round of the chain from 0, three without speculation. They take turns, the
-        // chain first: each has one row of a batch of one.
+        // Of three tokens after the first: one round of the chain from 0, three without
+        // speculation. They take turns, the chain first: each has one row of a batch of one.
         let stretches: Vec<_> =
             forecast.stretches.iter().map(|one| (one.batch, one.shape.num_steps, one.rounds)).collect();
         assert_eq!(stretches, [(1, 2, 1), (1, 0, 3)]);
@@ -376,7 +383,8 @@ mod tests {
         }
     }
 
-    /// Positions decide, not only their mean: an order in which acceptance comes in runs yields other rounds.
+    /// Positions decide, not only their mean: an order in which acceptance comes in runs yields
+    /// other rounds.
     #[test]
     fn shuffled_positions_change_the_forecast() {
         let rounds = |accepted: &[usize]| {

@@ -124,8 +124,8 @@ fn is_of_several(name: &str) -> bool {
         || ["disaggregation-", "data-parallel-address", "data-parallel-rpc"].iter().any(|start| name.starts_with(start))
 }
 
-/// Batch sizes of capture sizes that count the tokens which each request verifies; `None` if one is no multiple, or no
-/// number.
+/// Batch sizes of capture sizes that count the tokens which each request verifies; `None` if one is
+/// no multiple, or no number.
 fn per_request(values: &[String], verified: usize) -> Option<Vec<usize>> {
     let size = |value: &String| {
         value.parse().ok().filter(|tokens: &usize| tokens.is_multiple_of(verified)).map(|tokens| tokens / verified)
@@ -138,7 +138,8 @@ fn is_of_the_script(argument: &Argument) -> bool {
     argument.is_positional() && matches!(argument.flag.value.trim_matches('"'), "$@" | "$*" | "${@}" | "${*}")
 }
 
-/// The name of an argument for the engine's own server, without dashes; `None` if it is another program's.
+/// The name of an argument for the engine's own server, without dashes; `None` if it is another
+/// program's.
 fn name(argument: &Argument, engine: Engine) -> Option<String> {
     let written = argument.flag.value.trim_start_matches('-').replace('_', "-");
     if engine != Engine::Slime {

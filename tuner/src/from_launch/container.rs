@@ -77,7 +77,8 @@ pub fn of_words(words: &[String], around: &BTreeMap<String, String>) -> Option<L
     Some(LaunchProgram { command, env, treated: treated.into_iter().collect(), folder: None })
 }
 
-/// The command without its container, for an engine that is installed here; `None` if it runs no container.
+/// The command without its container, for an engine that is installed here; `None` if it runs no
+/// container.
 pub fn without(words: &[String]) -> Option<Vec<String>> {
     let run = ContainerStart::from_words(words)?;
     let entry_point = run.options.value("entrypoint").map(str::to_owned);
@@ -135,8 +136,8 @@ pub fn of_text(
     Ok(LaunchProgram { command, env, treated, folder: None })
 }
 
-/// The options that every container of a sweep gets. A secret is passed on by its name, so that its value is in no
-/// command; it is added to the environment of the runtime.
+/// The options that every container of a sweep gets. A secret is passed on by its name, so that its
+/// value is in no command; it is added to the environment of the runtime.
 fn by_sweep(given: impl Iterator<Item = (String, Option<String>)>, env: &mut BTreeMap<String, String>) -> Vec<String> {
     let mut words = vec!["--network".to_owned(), "host".to_owned()];
     for (name, value) in given {

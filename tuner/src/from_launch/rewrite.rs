@@ -21,12 +21,13 @@ use crate::trials::configuration::Configuration;
 pub struct Rewritten {
     /// The whole text with the change, if it can be written there.
     pub text: Option<String>,
-    /// The flags that change, as words on a command line; empty if speculation is removed and nothing else changes.
+    /// The flags that change, as words on a command line; empty if speculation is removed and
+    /// nothing else changes.
     pub flags: String,
 }
 
-/// Changes a launch to the shape of a configuration, and to its capture sizes if it has some. [`TreeShape::OFF`]
-/// removes speculation.
+/// Changes a launch to the shape of a configuration, and to its capture sizes if it has some.
+/// [`TreeShape::OFF`] removes speculation.
 pub fn rewrite(source: &Source, launch: &Launch, draft: &LaunchDraft, to: &Configuration) -> Rewritten {
     let written = as_written(source, launch).filter(Launch::is_editable);
     let edits = written.as_ref().and_then(|written| match launch.engine {
@@ -52,8 +53,8 @@ fn has_other_draft(launch: &Launch, draft: &LaunchDraft) -> bool {
     speculation::of(launch, None).is_ok_and(|own| own.draft != *draft)
 }
 
-/// The edits of flags; `None` if the value of one comes from outside the text. `read` is the launch with the variables from
-/// outside.
+/// The edits of flags; `None` if the value of one comes from outside the text. `read` is the launch
+/// with the variables from outside.
 fn edits_of_flags(launch: &Launch, read: &Launch, draft: &LaunchDraft, to: &Configuration) -> Option<Vec<Edit>> {
     let (version, _) = version_of(launch, None);
     let speculative = Key::ALL.iter().filter(|key| is_of_speculation(**key));

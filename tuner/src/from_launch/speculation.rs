@@ -90,7 +90,8 @@ fn is_varied(engine: Engine, algorithm: &str) -> bool {
     is_known && sglang_flags(algorithm, TreeShape::chain(1)).is_some()
 }
 
-/// What a draft makes of a shape; the block of a head that is not on this machine may have any size.
+/// What a draft makes of a shape; the block of a head that is not on this machine may have any
+/// size.
 pub fn nodes(draft: &LaunchDraft) -> NodeSource {
     match NodeSource::named(&draft.algorithm) {
         NodeSource::Block(unknown) => nodes_of(Path::new(&draft.path)).unwrap_or(NodeSource::Block(unknown)),

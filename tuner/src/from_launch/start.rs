@@ -1,12 +1,13 @@
-//! Commands by which a user starts and ends what is not one process of this machine: a job, several nodes, a router with its
-//! workers.
+//! Commands by which a user starts and ends what is not one process of this machine: a job, several
+//! nodes, a router with its workers.
 
 use crate::system::stop_command;
 
 /// The user's commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchStart {
-    /// Starts the servers: a line of shell, which gets the flags of a configuration in place of `{flags}`, or at its end.
+    /// Starts the servers: a line of shell, which gets the flags of a configuration in place of
+    /// `{flags}`, or at its end.
     pub start: String,
     /// Ends them; without it, the start command runs until it is ended itself.
     pub stop: Option<String>,
@@ -15,8 +16,8 @@ pub struct LaunchStart {
 }
 
 impl LaunchStart {
-    /// The words that start a server, before its flags. They are one process that ends the servers when it is terminated,
-    /// whoever terminates it.
+    /// The words that start a server, before its flags. They are one process that ends the servers
+    /// when it is terminated, whoever terminates it.
     pub fn command(&self) -> Vec<String> {
         let start = match self.start.contains("{flags}") {
             true => self.start.replace("{flags}", "\"$@\""),

@@ -374,7 +374,8 @@ fn variables_in_speculative_flags_are_asked_for() {
     );
 }
 
-/// A launch, the shape that it runs, the shapes that are tried beside it, and the launch with one of them.
+/// A launch, the shape that it runs, the shapes that are tried beside it, and the launch with one
+/// of them.
 fn check_draft(text: &str, own: &str, tried: &str, to: &str, written: &str) {
     let (source, parsed) = read("run.sh", text);
     let sweep = sweep_of(&source, &parsed.launches[0], &wanted()).unwrap_or_else(|wrong| panic!("{text}: {wrong:?}"));

@@ -15,8 +15,8 @@ use crate::{
     trials::configuration::TrialLoad,
 };
 
-/// The best list for the best predicted configuration of each load, next to commonly used lists. Empty if rounds run
-/// without graphs.
+/// The best list for the best predicted configuration of each load, next to commonly used lists.
+/// Empty if rounds run without graphs.
 pub fn choose(
     request: &SweepRequest<'_>,
     ready: &mut Ready,

@@ -32,8 +32,8 @@ const ROUNDS: usize = 15;
 /// Minimum number of points to time, if the space has this many.
 const FEWEST_POINTS: usize = 36;
 
-/// More points are timed as long as this takes less than this share of the time to measure the whole space: it must
-/// stay small compared with what predictions save.
+/// More points are timed as long as this takes less than this share of the time to measure the
+/// whole space: it must stay small compared with what predictions save.
 const WORTH: f64 = 0.02;
 
 /// The models fitted to the timed rounds.
@@ -82,7 +82,8 @@ pub fn time(
     Ok(Some(Timed { model, prefill, summary }))
 }
 
-/// Sorts the points so that those of one context and batch are adjacent, and their prompts are prefilled once.
+/// Sorts the points so that those of one context and batch are adjacent, and their prompts are
+/// prefilled once.
 fn in_order(points: &[TimingPoint]) -> Vec<TimingPoint> {
     let mut points = points.to_vec();
     points.sort_unstable();
@@ -115,7 +116,8 @@ fn unfit(error: LatencyError) -> TunerError {
     TunerError::Configuration(error.to_string())
 }
 
-/// Approximate time in s to measure every shape at every load with the requested repeats, without prefill.
+/// Approximate time in s to measure every shape at every load with the requested repeats, without
+/// prefill.
 fn exhaustive_s(model: &RoundModel, ready: &Ready, space: &design::DesignSpace, acceptance: &AcceptanceTable) -> f64 {
     let asked = || ready.workload.requests.iter().map(context::asked);
     let tokens: usize = asked().map(|(_, output)| output).sum();
@@ -140,8 +142,8 @@ fn fitting(points: &[TimingPoint], engine: &Engine) -> Vec<TimingPoint> {
     points.iter().map(within).collect()
 }
 
-/// The padded batch sizes that run under the loads: the sizes of closed loops and some in between, more of them for
-/// open loops, where any batch may run.
+/// The padded batch sizes that run under the loads: the sizes of closed loops and some in between,
+/// more of them for open loops, where any batch may run.
 fn batches(ready: &Ready, graphs: &[usize]) -> Vec<usize> {
     let closed = ready.experiment.loads.iter().filter_map(|load| load.batch_size());
     let open = ready.experiment.loads.iter().any(|load| !matches!(load, TrialLoad::BatchSize(_)));
@@ -206,8 +208,8 @@ fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[TimedSample]) 
     }
 }
 
-/// The batch sizes that the engine captures graphs for, ascending; empty if it runs without graphs and batches are not
-/// padded.
+/// The batch sizes that the engine captures graphs for, ascending; empty if it runs without graphs
+/// and batches are not padded.
 pub fn graph_sizes(engine: &Engine) -> Vec<usize> {
     if engine.capture_time().is_some() { engine.options().graph_sizes() } else { Vec::new() }
 }

@@ -164,7 +164,8 @@ fn imported_acceptance_is_made_up_in_every_trial_and_says_so() {
         let made_up = guide.acceptance.length(trial.configuration.shape).expect("a row");
         assert!((measured.accept_length / made_up - 1.0).abs() < 0.25, "{} {made_up}", measured.accept_length);
     }
-    // Candidates that are not in the table are skipped; the default, a baseline, fails by name, and the sweep continues.
+    // Candidates that are not in the table are skipped; the default, a baseline, fails by name, and
+    // the sweep continues.
     let failed = summary.records.iter().filter(|record| record.failure().is_some());
     assert!(failed.into_iter().all(|record| record.role == Role::EngineDefault), "{:?}", summary.records);
     let failed = summary.records.iter().find_map(Record::failure);

@@ -1,6 +1,7 @@
-//! The texts that the target generates without speculation, from which acceptance is replayed. Generating them takes as
-//! long as a trial, so they are kept next to the journal as `texts.jsonl`, for resumed sweeps and for inspection.
-//! The first line identifies model and workload. Each further line is one text, in the order of the workload's requests.
+//! The texts that the target generates without speculation, from which acceptance is replayed.
+//! Generating them takes as long as a trial, so they are kept next to the journal as `texts.jsonl`,
+//! for resumed sweeps and for inspection. The first line identifies model and workload. Each
+//! further line is one text, in the order of the workload's requests.
 
 use std::{path::Path, time::Instant};
 
@@ -55,8 +56,8 @@ struct TextLine {
     output_ids: Vec<u32>,
 }
 
-/// The texts of a sweep: the ones in its folder if it is resumed and they have the same target, settings and workload,
-/// else new ones, which are then written there.
+/// The texts of a sweep: the ones in its folder if it is resumed and they have the same target,
+/// settings and workload, else new ones, which are then written there.
 ///
 /// # Errors
 /// When the engine fails, or the texts cannot be written.
@@ -112,13 +113,15 @@ fn text(texts: &Texts, fingerprint: &Fingerprint) -> Result<String, TunerError> 
     Ok(serde_json::to_string(&header).map_err(unwritable)? + "\n" + &lines)
 }
 
-/// The texts of a folder; `None` if there are none. The error says why they cannot be used for these requests.
+/// The texts of a folder; `None` if there are none. The error says why they cannot be used for
+/// these requests.
 fn read(folder: &Path, fingerprint: &Fingerprint, requests: &[Request]) -> Result<Option<Texts>, String> {
     let text = atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
     text.map(|text| parse(&text, fingerprint, requests)).transpose()
 }
 
-/// The contents of a folder's file, if it is complete and its texts are of this target, machine and workload.
+/// The contents of a folder's file, if it is complete and its texts are of this target, machine and
+/// workload.
 pub(crate) fn usable(folder: &Path, fingerprint: &Fingerprint) -> Option<String> {
     let text = atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).ok().flatten()?;
     open(&text, fingerprint).is_ok().then_some(text)

@@ -1,5 +1,5 @@
-//! The machine's activity during a trial, as reported by the operating system and the GPU's driver. Figures that they do
-//! not report are missing.
+//! The machine's activity during a trial, as reported by the operating system and the GPU's driver.
+//! Figures that they do not report are missing.
 
 use std::{fs, thread, time::Duration};
 
@@ -30,7 +30,8 @@ pub struct Machine {
     /// Involuntary context switches of this process's threads: the thread still had work to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub involuntary_switches: Option<u64>,
-    /// Seconds that threads of this process were ready but waited for a processor, summed over threads.
+    /// Seconds that threads of this process were ready but waited for a processor, summed over
+    /// threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_queue_wait_s: Option<f64>,
     /// The GPU.
@@ -153,8 +154,8 @@ fn difference(before: Option<u64>, now: Option<u64>) -> Option<u64> {
 }
 
 impl Ticks {
-    /// From `/proc/stat`: `cpu user nice system idle iowait irq softirq steal guest guest_nice`; the guest ticks are
-    /// already included in the first two.
+    /// From `/proc/stat`: `cpu user nice system idle iowait irq softirq steal guest guest_nice`;
+    /// the guest ticks are already included in the first two.
     fn read(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks: Vec<u64> = line.split_ascii_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -171,15 +172,16 @@ impl Ticks {
     }
 }
 
-/// Ticks of this process from `/proc/self/stat`: user and system time, fields 14 and 15. The name, field 2, may contain
-/// any characters.
+/// Ticks of this process from `/proc/self/stat`: user and system time, fields 14 and 15. The name,
+/// field 2, may contain any characters.
 fn own_ticks(text: &str) -> Option<u64> {
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
     Some(next()? + next()?)
 }
 
-/// Involuntary switches and nanoseconds of waiting for a processor, summed over the threads of this process.
+/// Involuntary switches and nanoseconds of waiting for a processor, summed over the threads of this
+/// process.
 fn threads() -> (Option<u64>, Option<u64>) {
     let threads = || fs::read_dir("/proc/self/task").into_iter().flatten().flatten().map(|entry| entry.path());
     let sum = |of: &dyn Fn(&std::path::Path) -> Option<u64>| {
@@ -195,7 +197,8 @@ fn switches(status: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim().parse().ok()
 }
 
-/// The second field of `schedstat`: nanoseconds on a processor, nanoseconds of waiting for one, number of time slices.
+/// The second field of `schedstat`: nanoseconds on a processor, nanoseconds of waiting for one,
+/// number of time slices.
 fn waited(schedstat: &str) -> Option<u64> {
     schedstat.split_ascii_whitespace().nth(1)?.parse().ok()
 }

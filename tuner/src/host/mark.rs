@@ -30,7 +30,8 @@ pub enum TrialMark {
         /// Share of the processors' time.
         share: f64,
     },
-    /// The GPU throttled its clock because of heat, or for a reason other than the power limit under load.
+    /// The GPU throttled its clock because of heat, or for a reason other than the power limit
+    /// under load.
     Throttled {
         /// Share of the wall time.
         share: f64,

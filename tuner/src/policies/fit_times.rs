@@ -16,8 +16,8 @@ use crate::{
 /// Timed rounds per point.
 const ROUNDS: usize = 15;
 
-/// Times at most `points` points of a space, and fits models to them. `progress` receives the number of timed points and
-/// of all.
+/// Times at most `points` points of a space, and fits models to them. `progress` receives the
+/// number of timed points and of all.
 ///
 /// # Errors
 /// When a point does not fit the engine, the device fails, or the times allow no fit.

@@ -1,5 +1,6 @@
-//! Runs a load on the engine with acceptance that is played from traces, under a policy: what [`forecast`](crate::forecast)
-//! simulates, measured. Requests, their texts and their places in them are those of the simulation; prompts are random.
+//! Runs a load on the engine with acceptance that is played from traces, under a policy: what
+//! [`forecast`](crate::forecast) simulates, measured. Requests, their texts and their places in
+//! them are those of the simulation; prompts are random.
 
 use std::{
     collections::HashMap,
@@ -62,7 +63,8 @@ pub fn setup(engine: &Engine, policy: &ShapePolicy) -> Setup {
     }
 }
 
-/// Makes an idle engine play what the drafts of a policy's shapes accept, and run that policy. `prepare` sets the policy.
+/// Makes an idle engine play what the drafts of a policy's shapes accept, and run that policy.
+/// `prepare` sets the policy.
 ///
 /// # Errors
 /// When the acceptance of a shape is unknown, or the device fails.
@@ -80,7 +82,8 @@ pub fn prepare(
 /// Runs a load on an idle engine whose policy and acceptance are [prepared](prepare).
 ///
 /// # Errors
-/// When a request does not fit, the KV cache does not hold all requests that may run, or the device fails.
+/// When a request does not fit, the KV cache does not hold all requests that may run, or the device
+/// fails.
 pub fn run(
     engine: &mut Engine,
     load: &PlayedLoad<'_>,
@@ -309,9 +312,10 @@ mod tests {
         }
     }
 
-    /// Policies see the same batches and contexts in both, and rounds accept the same drafts: also with a switch while the batch
-    /// shrinks, by batch and by context, and in a closed loop. Where requests limit their drafts, which rounds are together
-    /// depends on whose turn it was before the load, but not what they accept.
+    /// Policies see the same batches and contexts in both, and rounds accept the same drafts: also
+    /// with a switch while the batch shrinks, by batch and by context, and in a closed loop. Where
+    /// requests limit their drafts, which rounds are together depends on whose turn it was before
+    /// the load, but not what they accept.
     #[test]
     fn the_engine_accepts_in_each_round_what_the_simulator_says() {
         let mut engine = demo::engine(4);
@@ -350,7 +354,8 @@ mod tests {
             engine.set_policy(policy.clone()).expect("it is idle");
             let at_once = Arrivals::Open { at_ms: vec![0.0; free.len()] };
             let closed = Arrivals::Closed { batch_size: 2 };
-            // The engine counts the token that is about to be read, so it may cross the border of a context a round earlier.
+            // The engine counts the token that is about to be read, so it may cross the border of a
+            // context a round earlier.
             let all = [(&free, &at_once), (&free, &closed), (&limited, &at_once)];
             let loads = if table.rows().len() > 1 { 1 } else { all.len() };
             for (jobs, arrivals) in all.into_iter().take(loads) {

@@ -48,7 +48,8 @@ fn row(shape: TreeShape, each: &[&Acceptance]) -> Option<AcceptanceRow> {
     Some(AcceptanceRow { shape, accept_length: length, interval: bootstrap(&counts), histogram })
 }
 
-/// Output tokens of a text. For a sampled text, the expected number over its rounds: the same mean with less variance.
+/// Output tokens of a text. For a sampled text, the expected number over its rounds: the same mean
+/// with less variance.
 fn tokens(one: &Acceptance) -> f64 {
     let counted = one.output_tokens as f64;
     one.expected_drafts.map_or(counted, |expected| counted - one.accepted_drafts() as f64 + expected)
@@ -59,8 +60,8 @@ fn ratio(counts: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     (rounds > 0.0).then(|| tokens / rounds)
 }
 
-/// The 95% percentile bootstrap interval. Texts are resampled, not rounds, because texts differ more than the rounds of
-/// one text. The seed is fixed.
+/// The 95% percentile bootstrap interval. Texts are resampled, not rounds, because texts differ
+/// more than the rounds of one text. The seed is fixed.
 fn bootstrap(counts: &[(f64, f64)]) -> Option<[f64; 2]> {
     if counts.len() < 2 {
         return None;
@@ -92,7 +93,8 @@ struct ImportedRow {
     accept_length: f64,
 }
 
-/// Reads a table that was measured elsewhere, and keeps the requested rows. Relative paths start at `folder`.
+/// Reads a table that was measured elsewhere, and keeps the requested rows. Relative paths start at
+/// `folder`.
 ///
 /// # Errors
 /// When the file cannot be read, has another format, or has no matching row.
@@ -110,7 +112,8 @@ pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable
             continue;
         }
         let ImportedRow { num_steps, topk, num_draft_tokens, accept_length, .. } = *row;
-        // Published tables write no speculation in several ways; it accepts one token per round by definition.
+        // Published tables write no speculation in several ways; it accepts one token per round by
+        // definition.
         if num_steps == 0 {
             continue;
         }
@@ -144,7 +147,8 @@ pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable
 }
 
 impl AcceptanceTable {
-    /// Output tokens per round of a shape; 1 without speculation, `None` if the table has no such row.
+    /// Output tokens per round of a shape; 1 without speculation, `None` if the table has no such
+    /// row.
     pub fn length(&self, shape: TreeShape) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.shape == shape).map(|row| row.accept_length);
         if shape.is_off() { Some(1.0) } else { row }
@@ -154,7 +158,8 @@ impl AcceptanceTable {
 /// The accept length that a trial simulates.
 ///
 /// # Errors
-/// When the table has no such shape, or the configuration has several: one simulated length is used for all rounds.
+/// When the table has no such shape, or the configuration has several: one simulated length is used
+/// for all rounds.
 pub fn length_of(table: &AcceptanceTable, configuration: &Configuration) -> Result<f32, EngineError> {
     let mut lengths = configuration.shapes().map(|shape| {
         table.length(shape).ok_or_else(|| {

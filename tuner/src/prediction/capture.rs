@@ -1,9 +1,9 @@
 //! Chooses the batch sizes for which CUDA graphs are worth capturing.
 //!
-//! A running batch is padded to the next captured size. With few sizes rounds are wasted on padding; many cost memory
-//! and startup time. From the number of rounds at each batch size and the time of a round at each captured size,
-//! [`optimize`] finds the best list for every number of graphs by dynamic programming, and [`assess`] computes the cost
-//! of a given list.
+//! A running batch is padded to the next captured size. With few sizes rounds are wasted on
+//! padding; many cost memory and startup time. From the number of rounds at each batch size and the
+//! time of a round at each captured size, [`optimize`] finds the best list for every number of
+//! graphs by dynamic programming, and [`assess`] computes the cost of a given list.
 
 mod dynamic;
 #[cfg(test)]
@@ -56,8 +56,8 @@ pub struct CaptureList {
 }
 
 impl Demand {
-    /// `rounds[b]` is the number of rounds with b requests. Lists must cover `largest` requests, which may exceed every
-    /// batch that ran. `round_ms(g)` need not grow with g.
+    /// `rounds[b]` is the number of rounds with b requests. Lists must cover `largest` requests,
+    /// which may exceed every batch that ran. `round_ms(g)` need not grow with g.
     ///
     /// # Errors
     /// When there are no rounds, a batch exceeds `largest`, or a time is not positive.
@@ -104,8 +104,8 @@ impl CaptureLimits {
     }
 }
 
-/// The best list for every number of graphs: entry k has at most k + 1 sizes, and fewer if more do not help. All end
-/// with the largest batch.
+/// The best list for every number of graphs: entry k has at most k + 1 sizes, and fewer if more do
+/// not help. All end with the largest batch.
 ///
 /// # Errors
 /// When the limits allow no graph.
@@ -125,7 +125,8 @@ pub fn optimize(demand: &Demand, limits: &CaptureLimits) -> Result<Vec<CaptureLi
     Ok(lists)
 }
 
-/// Computes the cost of a given list. Sizes beyond the largest batch count as the largest batch, as in engines.
+/// Computes the cost of a given list. Sizes beyond the largest batch count as the largest batch, as
+/// in engines.
 pub fn assess(demand: &Demand, sizes: &[usize]) -> CaptureList {
     let mut sizes: Vec<usize> =
         sizes.iter().filter(|size| **size > 0).map(|size| (*size).min(demand.largest())).collect();
@@ -144,9 +145,10 @@ pub fn assess(demand: &Demand, sizes: &[usize]) -> CaptureList {
     CaptureList { sizes, expected_ms, padding_percent: 100.0 * (1.0 - used / padded), uncovered_rounds }
 }
 
-/// Lists to compare with, by name: SGLang's default under speculation; the wide one of slime's example launches (1 2 4 8,
-/// then every eighth up to 256); the dense one of slime's notes on speculation (every size up to 32, every eighth up to
-/// 64, every sixteenth up to 160). Sizes beyond `largest` are reduced to it.
+/// Lists to compare with, by name: SGLang's default under speculation; the wide one of slime's
+/// example launches (1 2 4 8, then every eighth up to 256); the dense one of slime's notes on
+/// speculation (every size up to 32, every eighth up to 64, every sixteenth up to 160). Sizes
+/// beyond `largest` are reduced to it.
 pub fn known_lists(largest: usize) -> [(&'static str, Vec<usize>); 3] {
     let wide = [1, 2, 4, 8].into_iter().chain((16..=256).step_by(8));
     let dense = (1..=32).chain((40..=64).step_by(8)).chain((80..=160).step_by(16));

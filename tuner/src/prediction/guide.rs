@@ -1,6 +1,6 @@
-//! The guide of a sweep, made before anything is measured: acceptance, round times, predictions, capture sizes. It is
-//! stored next to the journal as `guide.json`, so that a report can compare predictions with measurements, and a
-//! resumed sweep can reuse it.
+//! The guide of a sweep, made before anything is measured: acceptance, round times, predictions,
+//! capture sizes. It is stored next to the journal as `guide.json`, so that a report can compare
+//! predictions with measurements, and a resumed sweep can reuse it.
 
 use std::path::Path;
 
@@ -31,7 +31,8 @@ pub struct Guide {
     pub format: u32,
     /// Where and with what it was computed.
     pub fingerprint: Fingerprint,
-    /// The name of the draft that acceptance, round times and capture sizes are of; empty in a sweep of one draft.
+    /// The name of the draft that acceptance, round times and capture sizes are of; empty in a
+    /// sweep of one draft.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub draft: String,
     /// Acceptance of each tree.
@@ -46,7 +47,8 @@ pub struct Guide {
     pub captures: Vec<CaptureChoice>,
     /// Time spent on all this, in seconds.
     pub cost: GuideCost,
-    /// The same for the other drafts of a sweep of several; their predictions are in the list above.
+    /// The same for the other drafts of a sweep of several; their predictions are in the list
+    /// above.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Guide>,
 }
@@ -62,7 +64,8 @@ impl Guide {
         self.each().find(|one| one.draft == name)
     }
 
-    /// The guides of several drafts as one; `None` if there is none. No speculation is predicted once, by the first.
+    /// The guides of several drafts as one; `None` if there is none. No speculation is predicted
+    /// once, by the first.
     pub fn together(guides: Vec<Self>) -> Option<Self> {
         let mut guides = guides.into_iter();
         let mut first = guides.next()?;
@@ -112,7 +115,8 @@ pub struct AcceptanceRow {
     pub shape: TreeShape,
     /// Output tokens / rounds, first and bonus tokens included.
     pub accept_length: f64,
-    /// 95% bootstrap interval over requests: the expected range for other texts of this kind. `None` if unknown.
+    /// 95% bootstrap interval over requests: the expected range for other texts of this kind.
+    /// `None` if unknown.
     pub interval: Option<[f64; 2]>,
     /// Entry k counts the request-rounds in which k drafts were accepted; empty if unknown.
     pub histogram: Vec<u64>,
@@ -196,8 +200,8 @@ pub struct RoundsByBatch {
     pub shape: TreeShape,
     /// Output tokens / rounds.
     pub accept_length: f64,
-    /// Entry k is the time in ms of a round with k + 1 requests, padded to the next captured graph, halfway through the
-    /// workload's requests.
+    /// Entry k is the time in ms of a round with k + 1 requests, padded to the next captured graph,
+    /// halfway through the workload's requests.
     pub round_ms: Vec<f64>,
 }
 
@@ -212,7 +216,8 @@ pub struct CaptureChoice {
     pub running_batch: Vec<f64>,
     /// The chosen list and commonly used lists, each with its predicted cost.
     pub lists: Vec<GuideCaptureList>,
-    /// Least time by number of graphs, from one up: shows from which number on more graphs do not help.
+    /// Least time by number of graphs, from one up: shows from which number on more graphs do not
+    /// help.
     pub curve: Vec<CapturePoint>,
 }
 

@@ -1,9 +1,9 @@
 //! Predicts the time of a round, with a model fitted to a few dozen timed points.
 //!
-//! The time of a round depends on its tree, batch and context, not on its text. [`design`] chooses the points,
-//! [`engine::Engine::time_rounds`] times them, and [`RoundModel::fit`] fits a model of the machine ([`physics`]) to
-//! them, and a Gaussian process to its residuals (`residual`). [`RoundModel::predict`] says for every point whether
-//! it is within the measured range.
+//! The time of a round depends on its tree, batch and context, not on its text. [`design`] chooses
+//! the points, [`engine::Engine::time_rounds`] times them, and [`RoundModel::fit`] fits a model of
+//! the machine ([`physics`]) to them, and a Gaussian process to its residuals (`residual`).
+//! [`RoundModel::predict`] says for every point whether it is within the measured range.
 
 pub mod additive;
 mod cholesky;
@@ -37,12 +37,13 @@ use self::{
 /// Half-width of a 90% interval in standard deviations.
 const NINETY_PERCENT: f64 = 1.645;
 
-/// A context up to this share outside the measured range still counts as inside, since timed rounds lie around the
-/// requested context.
+/// A context up to this share outside the measured range still counts as inside, since timed rounds
+/// lie around the requested context.
 const CONTEXT_SLACK: f64 = 0.05;
 
-/// Up to this many rows the CUDA backend uses kernels for few rows, which stream the weights (docs/notes/cuda.md).
-/// Rounds are predicted better with 32 than with 8, 16, 64 or 128 (docs/notes/tuner.md).
+/// Up to this many rows the CUDA backend uses kernels for few rows, which stream the weights
+/// (docs/notes/cuda.md). Rounds are predicted better with 32 than with 8, 16, 64 or 128
+/// (docs/notes/tuner.md).
 const STREAMED_ROWS: usize = 32;
 
 /// What is known about a machine and its models before anything is timed.
@@ -50,10 +51,11 @@ const STREAMED_ROWS: usize = 32;
 pub struct LatencyMachine {
     /// Bytes and operations of passes, from [`engine::Engine::cost`].
     pub cost: ModelCost,
-    /// Memory bandwidth of the device in bytes per second, from [`engine::Engine::measure_bandwidth`].
+    /// Memory bandwidth of the device in bytes per second, from
+    /// [`engine::Engine::measure_bandwidth`].
     pub bandwidth: f64,
-    /// Up to this many rows, linear layers use a kernel for few rows. The model has separate efficiencies below and
-    /// above.
+    /// Up to this many rows, linear layers use a kernel for few rows. The model has separate
+    /// efficiencies below and above.
     pub few_rows: usize,
 }
 
@@ -169,8 +171,8 @@ impl RoundModel {
         PredictedTime { ms, low: ms / factor, high: ms * factor, kind: self.kind(point) }
     }
 
-    /// The time of a round in ms without the uncertainty, for loops over many rounds. [`kind`](Self::kind) says whether
-    /// it is extrapolated.
+    /// The time of a round in ms without the uncertainty, for loops over many rounds.
+    /// [`kind`](Self::kind) says whether it is extrapolated.
     pub fn ms(&self, point: &Point) -> f64 {
         self.physical_ms(point) * self.residuals.mean(&self.place(point)).exp()
     }
@@ -223,7 +225,8 @@ impl LatencyMachine {
     /// When the device fails.
     pub fn from_engine(engine: &Engine) -> Result<Self, EngineError> {
         let few_rows = match (engine.device().device.as_str(), engine.options().batch_invariant) {
-            // The CPU reference and batch-invariant mode have one implementation for all numbers of rows.
+            // The CPU reference and batch-invariant mode have one implementation for all numbers of
+            // rows.
             ("cpu", _) | (_, true) => usize::MAX,
             _ => STREAMED_ROWS,
         };

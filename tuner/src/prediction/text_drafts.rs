@@ -1,5 +1,5 @@
-//! What drafts from texts would accept on the texts of a sweep. No model has to run for it, so it is always reported
-//! beside what the sweep asks for.
+//! What drafts from texts would accept on the texts of a sweep. No model has to run for it, so it
+//! is always reported beside what the sweep asks for.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::TunerError;
 
-/// A rule with its engine's defaults, on the texts of a sweep. Accept lengths are output tokens / rounds, with first and
-/// bonus tokens, and depend on what could be looked up.
+/// A rule with its engine's defaults, on the texts of a sweep. Accept lengths are output tokens /
+/// rounds, with first and bonus tokens, and depend on what could be looked up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextDraftRow {
     /// The name for `--speculative-algorithm`.

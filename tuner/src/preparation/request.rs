@@ -27,12 +27,13 @@ pub struct SweepRequest<'a> {
     pub shard: Option<Shard>,
     /// Device to run on, in place of the file's.
     pub device: Option<DeviceChoice>,
-    /// Maximum size in bytes of the target's hidden states in `out`, from which acceptance can be replayed without the
-    /// target; 0 stores none.
+    /// Maximum size in bytes of the target's hidden states in `out`, from which acceptance can be
+    /// replayed without the target; 0 stores none.
     pub keep_states: u64,
     /// Set by another thread when the user requests a stop; finished trials are kept.
     pub interrupted: &'a AtomicBool,
-    /// How the process is started that ends servers if this one is killed; without it, only the next run ends them.
+    /// How the process is started that ends servers if this one is killed; without it, only the
+    /// next run ends them.
     pub supervisor: Option<SupervisorProgram>,
 }
 
@@ -40,7 +41,8 @@ pub struct SweepRequest<'a> {
 pub trait Progress {
     /// The plan is known: this many trials, of which `done` are already measured.
     fn planned(&mut self, _planned: Planned, _done: usize) {}
-    /// This many trials are requested in addition to the plan; some of them may already be measured.
+    /// This many trials are requested in addition to the plan; some of them may already be
+    /// measured.
     fn more(&mut self, _trials: usize) {}
     /// A slow step starts before any trial: its description and number of steps.
     fn preparing(&mut self, _what: &str, _steps: usize) {}
@@ -50,7 +52,8 @@ pub trait Progress {
     fn starts_left(&mut self, _starts: usize) {}
     /// The start of a server took this many seconds, whether or not it became ready.
     fn server_started(&mut self, _seconds: f64) {}
-    /// The first server runs, and reports this version of its engine; `None` if it is not one of SGLang or vLLM.
+    /// The first server runs, and reports this version of its engine; `None` if it is not one of
+    /// SGLang or vLLM.
     ///
     /// # Errors
     /// To end the sweep before its first trial.

@@ -39,8 +39,9 @@ const FELT: f64 = 0.01;
 /// Largest tuned file in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// The tuned file of a ranking; `None` if no load has a winner, or if random weights ran, which are not worth serving.
-/// Paths become absolute, since the file is in another folder than the sweep file.
+/// The tuned file of a ranking; `None` if no load has a winner, or if random weights ran, which are
+/// not worth serving. Paths become absolute, since the file is in another folder than the sweep
+/// file.
 pub fn tuned(
     file: &SweepFile,
     folder: &Path,
@@ -80,7 +81,8 @@ pub fn tuned(
             target: absolute(&file.models.target),
             draft: if file.models.draft.is_empty() { String::new() } else { absolute(&file.models.draft) },
             algorithm: file.models.algorithm.clone(),
-            // Other engines need this explicitly: with `auto` they would load target and draft each in its own dtype.
+            // Other engines need this explicitly: with `auto` they would load target and draft each
+            // in its own dtype.
             dtype: file.models.dtype.clone(),
             quantization: file.models.quantization.clone(),
             fp8_compute: file.models.fp8_compute.clone(),
@@ -140,8 +142,8 @@ pub fn dated<'a>(mut tuned: TunedFile, records: impl IntoIterator<Item = &'a Rec
     tuned
 }
 
-/// The longest sequence of the engine of a sweep file, in tokens, without loading it; `None` if the target is not on
-/// this machine.
+/// The longest sequence of the engine of a sweep file, in tokens, without loading it; `None` if the
+/// target is not on this machine.
 pub fn context_length(file: &SweepFile, folder: &Path) -> Option<usize> {
     let made_for = config(folder, &file.models.target)?.derived_context_length();
     Some(file.engine.context_length.unwrap_or(made_for))
@@ -198,9 +200,9 @@ struct OutcomeStart {
     draft: String,
 }
 
-/// The settings and the draft to run with. An engine has one of each, so the best measured ones over all loads are chosen:
-/// of the drafts, one that was chosen under a load, and of the settings, the sweep file's own if others gain nothing
-/// noticeable. `None` without a winner.
+/// The settings and the draft to run with. An engine has one of each, so the best measured ones
+/// over all loads are chosen: of the drafts, one that was chosen under a load, and of the settings,
+/// the sweep file's own if others gain nothing noticeable. `None` without a winner.
 fn settings(ranking: &[LoadRanking]) -> Option<OutcomeStart> {
     let score = |start: &OutcomeStart| -> Option<f64> {
         let logarithm = |ranking: &LoadRanking| Some(ranking.score(&best_with(ranking, start)?.configuration)?.ln());
@@ -229,14 +231,16 @@ fn settings(ranking: &[LoadRanking]) -> Option<OutcomeStart> {
     Some(best.1)
 }
 
-/// The choice of a load if it has these settings and this draft, or none; else the best configuration that has them.
+/// The choice of a load if it has these settings and this draft, or none; else the best
+/// configuration that has them.
 fn best_with<'a>(ranking: &'a LoadRanking, start: &OutcomeStart) -> Option<&'a Ranked> {
     let has = |entry: &&Ranked| entry.configuration.runs_with(&start.knobs, &start.draft) && entry.may_be_chosen();
     ranking.winner().filter(has).or_else(|| ranking.entries.iter().find(has))
 }
 
-/// The tree for each batch. Closed loops determine it for their batch sizes, and a guide for the sizes between them.
-/// Without closed loops, the winner of the highest load is used, whether a tree or a table.
+/// The tree for each batch. Closed loops determine it for their batch sizes, and a guide for the
+/// sizes between them. Without closed loops, the winner of the highest load is used, whether a tree
+/// or a table.
 fn policy(
     file: &SweepFile,
     start: &OutcomeStart,

@@ -49,13 +49,14 @@ pub struct Ranked {
     pub repeats: usize,
     /// Why it failed, if no repeat was measured.
     pub failure: Option<String>,
-    /// Output tokens per second of all requests together: median over the repeats that are not excluded (over all, if all
-    /// are), without stalls if the trials separate them ([`Measurement::compared`]). The same holds for the other
-    /// figures.
+    /// Output tokens per second of all requests together: median over the repeats that are not
+    /// excluded (over all, if all are), without stalls if the trials separate them
+    /// ([`Measurement::compared`]). The same holds for the other figures.
     pub output_tokens_per_s: Option<Interval>,
     /// The same by the wall clock, stalls included.
     pub wall_tokens_per_s: Option<Interval>,
-    /// Output tokens per second of the requests within the objective's limits; `None` without limits.
+    /// Output tokens per second of the requests within the objective's limits; `None` without
+    /// limits.
     pub goodput_tokens_per_s: Option<Interval>,
     /// Output tokens per second as one request sees it.
     pub tokens_per_s_per_user: Option<Interval>,
@@ -69,16 +70,18 @@ pub struct Ranked {
     pub accept_length: Option<f64>,
     /// Entry k counts the request-rounds in which k drafts were accepted, over all repeats.
     pub accept_histogram: Vec<u64>,
-    /// Objective relative to no speculation, paired by repeat: 1.5 is 50% faster. The verdict uses the ends of this
-    /// interval.
+    /// Objective relative to no speculation, paired by repeat: 1.5 is 50% faster. The verdict uses
+    /// the ends of this interval.
     pub speedup: Option<Interval>,
-    /// Objective relative to the best measured, computed in the same way; `None` for the best itself.
+    /// Objective relative to the best measured, computed in the same way; `None` for the best
+    /// itself.
     pub against_best: Option<Interval>,
     /// Time to first token in ms: percentiles over requests, each the median over repeats.
     pub first_token: Option<Tail>,
     /// Mean time between output tokens of a request, in ms: percentiles as above.
     pub inter_token: Option<Tail>,
-    /// Share of the requests within the objective's limits, median over repeats; `None` without limits.
+    /// Share of the requests within the objective's limits, median over repeats; `None` without
+    /// limits.
     pub in_time: Option<f64>,
     /// Requests per second of an open loop, medians over repeats.
     pub request_rate: Option<RequestRate>,
@@ -86,10 +89,11 @@ pub struct Ranked {
     pub stalled_share: Option<f64>,
     /// Number of repeats that were disturbed.
     pub marked: usize,
-    /// Number of repeats excluded from every comparison, because nearly all of their steps stalled or they are far
-    /// slower than the other repeats of their configuration.
+    /// Number of repeats excluded from every comparison, because nearly all of their steps stalled
+    /// or they are far slower than the other repeats of their configuration.
     pub left_out: usize,
-    /// Whether no configuration under any load is better in both the total tokens per second and those of one request.
+    /// Whether no configuration under any load is better in both the total tokens per second and
+    /// those of one request.
     pub on_front: bool,
     /// Whether it is the best, or not significantly different from the best.
     pub tied_with_best: bool,
@@ -117,7 +121,8 @@ pub struct Tail {
 pub struct RequestRate {
     /// Requests sent per second.
     pub offered: f64,
-    /// Requests served per second, over the same time: from the first arrival to the last. Never above `offered`.
+    /// Requests served per second, over the same time: from the first arrival to the last. Never
+    /// above `offered`.
     pub served: f64,
     /// Requests not yet served when the last one arrived, that one included.
     pub unserved: f64,
@@ -130,13 +135,14 @@ pub struct LoadRanking {
     pub load: TrialLoad,
     /// Best first.
     pub entries: Vec<Ranked>,
-    /// The chosen configuration: the simplest of those that beat no speculation and tie with the best of them; no
-    /// speculation if none is shown to beat it.
+    /// The chosen configuration: the simplest of those that beat no speculation and tie with the
+    /// best of them; no speculation if none is shown to beat it.
     pub chosen: Option<Configuration>,
-    /// The metric of the ranking: the objective, or latency if this load does not distinguish throughputs.
+    /// The metric of the ranking: the objective, or latency if this load does not distinguish
+    /// throughputs.
     pub metric: Metric,
-    /// Whether every configuration keeps up with this load, so that throughputs are equal and latency was compared
-    /// instead.
+    /// Whether every configuration keeps up with this load, so that throughputs are equal and
+    /// latency was compared instead.
     pub keeps_up: bool,
     /// Whether speculation pays.
     pub verdict: SpeculationVerdict,
@@ -144,10 +150,11 @@ pub struct LoadRanking {
     pub disturbance: Disturbance,
     /// The measured trials that take no part in comparisons.
     pub excluded: Vec<ExcludedTrial>,
-    /// The correlation of consecutive repeats that intervals allow for; they are then as wide as those of fewer repeats.
+    /// The correlation of consecutive repeats that intervals allow for; they are then as wide as
+    /// those of fewer repeats.
     pub serial: Option<SerialCorrelation>,
-    /// The starts that the verdict rests on, where each configuration needs one and the number of repeats was decided
-    /// beforehand; `None` without a pair.
+    /// The starts that the verdict rests on, where each configuration needs one and the number of
+    /// repeats was decided beforehand; `None` without a pair.
     pub starts: Option<Starts>,
 }
 
@@ -190,8 +197,8 @@ pub struct Disturbance {
     pub left_out: usize,
     /// Share of wall time that was stalls: median over trials; `None` if no trial recorded it.
     pub stalled_share: Option<f64>,
-    /// The speed-up of the best speculating configuration by the wall clock, stalls included, if it differs from
-    /// [`Ranked::speedup`] by more than 5%.
+    /// The speed-up of the best speculating configuration by the wall clock, stalls included, if it
+    /// differs from [`Ranked::speedup`] by more than 5%.
     pub wall_speedup: Option<f64>,
 }
 
@@ -230,8 +237,8 @@ impl Ranked {
         score.unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// Whether it may be part of a policy: it was measured, and it runs without speculation or was shown to be faster
-    /// than that.
+    /// Whether it may be part of a policy: it was measured, and it runs without speculation or was
+    /// shown to be faster than that.
     pub fn may_be_chosen(&self) -> bool {
         let faster = self.speedup.is_some_and(|speedup| speedup.coverage > 0.0 && speedup.low > 1.0);
         self.repeats > 0 && (self.configuration.is_off() || faster)
@@ -272,13 +279,14 @@ pub enum Uncertainty {
     StartsDiffer,
     /// Consecutive repeats of a configuration resemble each other, so that more of them say little.
     Dependent,
-    /// No repeat is common to no speculation and a speculating configuration: other hosts, shards or hours.
+    /// No repeat is common to no speculation and a speculating configuration: other hosts, shards
+    /// or hours.
     NoPair,
 }
 
 impl LoadRanking {
-    /// The measured score of exactly this configuration, higher is better: relative to no speculation if that was
-    /// measured too. A table does not count as one of its shapes.
+    /// The measured score of exactly this configuration, higher is better: relative to no
+    /// speculation if that was measured too. A table does not count as one of its shapes.
     pub fn score(&self, configuration: &Configuration) -> Option<f64> {
         let entry = self.entries.iter().find(|entry| entry.configuration == *configuration)?;
         let has_baseline = self.entries.iter().any(|entry| entry.role == Role::NoSpeculation && entry.repeats > 0);
@@ -286,8 +294,8 @@ impl LoadRanking {
         Some(score).filter(|score| *score > 0.0)
     }
 
-    /// Why a trial takes no part in the comparisons of this load; `None` for one that does, that failed, or that is a
-    /// [`Role::Probe`].
+    /// Why a trial takes no part in the comparisons of this load; `None` for one that does, that
+    /// failed, or that is a [`Role::Probe`].
     pub fn exclusion(&self, record: &Record) -> Option<Exclusion> {
         self.excluded.iter().find(|one| one.is_of(record)).map(|one| one.reason)
     }
@@ -329,11 +337,12 @@ impl Uncertainty {
 
 /// Ranks records of one fingerprint, load by load. To rank a single load, pass only its records.
 ///
-/// Comparisons are paired: two configurations are compared within the repeats that one host measured for both without a
-/// long pause in between (`blocks`). Each ratio to no speculation has an interval that holds, for all contenders
-/// together, in 98.5% of races. Speculation pays if the interval of the chosen configuration is above 1. Of the
-/// configurations with such an interval, the simplest that ties with the best of them is chosen; each is compared
-/// directly with that best one. With [`Looks::Every`] the level holds for all looks at a growing journal together, also if
+/// Comparisons are paired: two configurations are compared within the repeats that one host
+/// measured for both without a long pause in between (`blocks`). Each ratio to no speculation has
+/// an interval that holds, for all contenders together, in 98.5% of races. Speculation pays if the
+/// interval of the chosen configuration is above 1. Of the configurations with such an interval,
+/// the simplest that ties with the best of them is chosen; each is compared directly with that best
+/// one. With [`Looks::Every`] the level holds for all looks at a growing journal together, also if
 /// consecutive repeats of a configuration resemble each other.
 ///
 /// Trials that were measured only to learn costs ([`Role::Probe`]) are not ranked.
@@ -381,8 +390,8 @@ fn mark_front(rankings: &mut [LoadRanking]) {
     }
 }
 
-/// One configuration relative to another under a load, compared as in [`rank`]: 1.5 is 50% better under the metric.
-/// `None` without a pair.
+/// One configuration relative to another under a load, compared as in [`rank`]: 1.5 is 50% better
+/// under the metric. `None` without a pair.
 pub fn relative<'a>(
     records: impl IntoIterator<Item = &'a Record>,
     load: TrialLoad,
@@ -416,7 +425,8 @@ fn off_row(race: &ConfigurationRace<'_>) -> Option<usize> {
     race.keys().position(|one| one.is_off() && one.is_plain())
 }
 
-/// The trials under a load that are not ranked ([`Role::Probe`]), by configuration: figures without comparisons.
+/// The trials under a load that are not ranked ([`Role::Probe`]), by configuration: figures without
+/// comparisons.
 pub fn probes<'a>(records: impl IntoIterator<Item = &'a Record>, load: TrialLoad) -> Vec<Ranked> {
     let mut probes: ConfigurationRace<'_> = BTreeMap::new();
     for record in records.into_iter().filter(|record| record.role == Role::Probe && record.trial.load == load) {
@@ -433,8 +443,8 @@ fn is_baseline(trials: &[RankedPlace<'_>]) -> bool {
 /// The trials that count in each block, by configuration.
 type Cells<'a> = Vec<Vec<Vec<&'a Record>>>;
 
-/// The trials that count in each block: the ones with a score that are not excluded by themselves, the first of each
-/// repeat.
+/// The trials that count in each block: the ones with a score that are not excluded by themselves,
+/// the first of each repeat.
 fn cells<'a>(race: &ConfigurationRace<'a>, metric: Metric) -> Cells<'a> {
     let blocks: BTreeSet<usize> = race.values().flatten().map(|one| one.block).collect();
     let counts = |record: &&Record| {
@@ -452,7 +462,8 @@ fn cells<'a>(race: &ConfigurationRace<'a>, metric: Metric) -> Cells<'a> {
     race.values().map(row).collect()
 }
 
-/// The objective by configuration and block, higher is better: the median over the trials of a block.
+/// The objective by configuration and block, higher is better: the median over the trials of a
+/// block.
 fn scores(cells: &Cells<'_>, off: Option<usize>, metric: Metric, looks: Looks) -> Scores {
     let score = |record: &&Record| record.measurement()?.score(metric);
     let cell = |cell: &Vec<&Record>| median(cell.iter().filter_map(score).collect());

@@ -66,7 +66,8 @@ struct DrivenRequest {
 
 /// Longest single sleep, which bounds the reaction time to an interrupt.
 const NAP: Duration = Duration::from_millis(5);
-/// For the last part of a wait the thread yields instead of sleeping, because a sleep may last longer than requested.
+/// For the last part of a wait the thread yields instead of sleeping, because a sleep may last
+/// longer than requested.
 const LAST_STRETCH: Duration = Duration::from_micros(500);
 
 /// Serves all requests; `None` when interrupted. No request is left in the engine.
@@ -178,7 +179,8 @@ fn feed(
 }
 
 impl RequestSource {
-    /// Number of requests to submit now, after `sent` of them, of which `running` are not completed.
+    /// Number of requests to submit now, after `sent` of them, of which `running` are not
+    /// completed.
     fn due(&self, now: Duration, sent: usize, running: usize) -> usize {
         match self {
             Self::Closed(batch_size) => batch_size.saturating_sub(running),
@@ -223,10 +225,10 @@ fn wait(start: Instant, until: Duration, interrupted: &AtomicBool) {
     }
 }
 
-/// Whether the KV cache keeps fewer requests running than the load requires, so that a smaller batch would be measured
-/// than the trial says. A request that has just ended leaves a gap as long as rounds in flight hold its slot, so this
-/// must persist for several steps in which no request ends. Requests that wait because of the limit of running requests
-/// are part of the load.
+/// Whether the KV cache keeps fewer requests running than the load requires, so that a smaller
+/// batch would be measured than the trial says. A request that has just ended leaves a gap as long
+/// as rounds in flight hold its slot, so this must persist for several steps in which no request
+/// ends. Requests that wait because of the limit of running requests are part of the load.
 fn is_starved(engine: &Engine, batch_size: usize) -> bool {
     let Statistics { waiting, running, .. } = engine.statistics();
     *waiting > 0 && *running < batch_size.min(engine.max_running_requests())

@@ -20,7 +20,8 @@ use crate::{
 
 /// New tokens of a request in a measured batch.
 const PROBE_TOKENS: usize = 16;
-/// Batches up to this size are always measured; larger ones only if a smaller one shows that they are quick.
+/// Batches up to this size are always measured; larger ones only if a smaller one shows that they
+/// are quick.
 const FIRST_BATCH: usize = 8;
 /// Longest expected time of a larger batch that is still measured.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -30,8 +31,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// The duration of a set of trials, extrapolated from short measured batches without speculation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// All trials together, each without speculation and with the current settings of the engine; `None` if a load
-    /// could not be measured.
+    /// All trials together, each without speculation and with the current settings of the engine;
+    /// `None` if a load could not be measured.
     pub seconds: Option<f64>,
     /// The same with speculation, if it was measured.
     pub speculation: Option<SpeculationEstimate>,
@@ -39,14 +40,16 @@ pub struct Estimate {
     pub basis: Vec<Basis>,
 }
 
-/// The cost of speculation in a short batch: that of the largest tree of the trials, which is usually the slowest.
+/// The cost of speculation in a short batch: that of the largest tree of the trials, which is
+/// usually the slowest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpeculationEstimate {
     /// The tree.
     pub shape: TreeShape,
     /// Time of the batch, prefill included, relative to no speculation.
     pub times: f64,
-    /// Additional time of its first run, in seconds: capturing graphs and the like, once per configuration and load.
+    /// Additional time of its first run, in seconds: capturing graphs and the like, once per
+    /// configuration and load.
     pub first_run_s: f64,
     /// Number of configurations and loads.
     pub first_runs: usize,
@@ -57,11 +60,11 @@ pub struct SpeculationEstimate {
 pub struct Basis {
     /// The load of the trials that it represents.
     pub load: TrialLoad,
-    /// Requests that run together: the batch of a closed loop, or the maximum number of running requests of an open
-    /// one.
+    /// Requests that run together: the batch of a closed loop, or the maximum number of running
+    /// requests of an open one.
     pub batch_size: usize,
-    /// The smaller batch that was measured instead, if this one would have taken too long; requests are assumed to slow
-    /// down in proportion.
+    /// The smaller batch that was measured instead, if this one would have taken too long; requests
+    /// are assumed to slow down in proportion.
     pub from_batch: Option<usize>,
     /// Tokens per second of one request after its first one; `None` if the batch could not run.
     pub tokens_per_s_per_user: Option<f64>,
@@ -80,8 +83,8 @@ struct Pace {
 }
 
 impl Estimate {
-    /// The shortest and the longest expected duration in seconds: the trials with the largest tree take as long as it
-    /// does, or all trials take as long as those without speculation.
+    /// The shortest and the longest expected duration in seconds: the trials with the largest tree
+    /// take as long as it does, or all trials take as long as those without speculation.
     pub fn range(&self) -> Option<(f64, f64)> {
         let seconds = self.seconds?;
         let Some(SpeculationEstimate { times, first_run_s, first_runs, .. }) = self.speculation else {
@@ -92,13 +95,13 @@ impl Estimate {
         Some((ends[0].min(ends[1]), ends[0].max(ends[1]) + first))
     }
 
-    /// Measures a short batch for each load of the trials, and one for all open loops, which differ only in their
-    /// arrivals. A batch that would take long is extrapolated from a smaller one, so that the estimate takes only
-    /// seconds.
+    /// Measures a short batch for each load of the trials, and one for all open loops, which differ
+    /// only in their arrivals. A batch that would take long is extrapolated from a smaller one, so
+    /// that the estimate takes only seconds.
     ///
     /// # Errors
-    /// When the device fails. If a batch cannot run, its part of the estimate is `None`; its trials will report the
-    /// reason.
+    /// When the device fails. If a batch cannot run, its part of the estimate is `None`; its trials
+    /// will report the reason.
     pub fn measure(
         engine: &mut Engine,
         workload: &LoadedWorkload,
@@ -143,8 +146,8 @@ struct Prober<'a> {
 }
 
 impl Prober<'_> {
-    /// The pace of a batch of this many requests, and the smaller batch that was measured instead, if any; `None` if it
-    /// cannot run.
+    /// The pace of a batch of this many requests, and the smaller batch that was measured instead,
+    /// if any; `None` if it cannot run.
     fn pace(&mut self, batch_size: usize, open: bool) -> Result<(Option<Pace>, Option<usize>), EngineError> {
         let small = batch_size.min(FIRST_BATCH);
         if batch_size > small && self.measured.is_none_or(|(batch, _)| batch < small) {
@@ -167,8 +170,9 @@ impl Prober<'_> {
         Ok(self.measured.map_or((None, None), slower))
     }
 
-    /// Measures the largest tree of the trials in the smallest and in a larger batch, since trees cost more where the device
-    /// is busy. The slower one counts, relative to no speculation; `None` if none can run, or not in time.
+    /// Measures the largest tree of the trials in the smallest and in a larger batch, since trees
+    /// cost more where the device is busy. The slower one counts, relative to no speculation;
+    /// `None` if none can run, or not in time.
     fn speculation(&mut self, trials: &[Trial]) -> Result<Option<SpeculationEstimate>, EngineError> {
         let sizes = || trials.iter().filter_map(|trial| trial.load.batch_size()).map(|size| size.min(FIRST_BATCH));
         let (smallest, largest) = (sizes().min().unwrap_or(1), sizes().max().unwrap_or(1));
@@ -220,7 +224,8 @@ impl Prober<'_> {
         Ok(pace)
     }
 
-    /// Runs a batch of the workload's first requests, a few tokens each; `None` if it cannot run, or not in time.
+    /// Runs a batch of the workload's first requests, a few tokens each; `None` if it cannot run,
+    /// or not in time.
     fn run(&mut self, shape: TreeShape, batch_size: usize, open: bool) -> Result<Option<Measurement>, EngineError> {
         let mut short = self.workload.clone();
         short.requests.truncate(batch_size);
@@ -276,8 +281,8 @@ impl Pace {
     }
 }
 
-/// Full batches one after another: the prefill of each, then its tokens at the measured rate. In an open loop, the last
-/// request cannot be served before it arrives.
+/// Full batches one after another: the prefill of each, then its tokens at the measured rate. In an
+/// open loop, the last request cannot be served before it arrives.
 fn trial_seconds(pace: Pace, workload: &LoadedWorkload, batch_size: usize, arrivals: Option<Vec<Duration>>) -> f64 {
     let tokens = workload.requests.iter().map(|request| request.stop.max_new_tokens.unwrap_or_default() as f64);
     let mean = tokens.sum::<f64>() / workload.requests.len().max(1) as f64;

@@ -162,7 +162,8 @@ impl CompletedRequest {
         self.late + self.completion.elapsed
     }
 
-    /// Mean time between output tokens after the first one, which comes from the prefill; `None` without a second one.
+    /// Mean time between output tokens after the first one, which comes from the prefill; `None`
+    /// without a second one.
     fn inter_token_ms(&self) -> Option<f64> {
         let further = self.tokens().checked_sub(1).filter(|further| *further > 0)?;
         let duration = self.completion.elapsed.saturating_sub(self.completion.time_to_first_token);
@@ -205,7 +206,8 @@ mod tests {
     use super::{super::steady::SteadyStep, *};
     use crate::trials::record::Stalls;
 
-    /// A request: its delay, first token and end (both from its submission) in ms, and its number of tokens.
+    /// A request: its delay, first token and end (both from its submission) in ms, and its number
+    /// of tokens.
     fn served(late: u64, first: u64, end: u64, tokens: usize) -> CompletedRequest {
         let completion = Completion {
             output_ids: vec![7; tokens],
@@ -225,8 +227,8 @@ mod tests {
         CompletedRequest { late: Duration::from_millis(late), submitted: Duration::ZERO, completion }
     }
 
-    /// Two seconds in which four requests were served: a quick one, one that arrived during a step, one that was slow
-    /// after its first token, and one with a single token.
+    /// Two seconds in which four requests were served: a quick one, one that arrived during a step,
+    /// one that was slow after its first token, and one with a single token.
     fn seen() -> Observations {
         Observations {
             served: vec![
@@ -300,7 +302,8 @@ mod tests {
         };
         check(None, None, None);
         check(Some(1000.0), Some(1000.0), Some(42.0));
-        // The second one has its first token 150 ms after its arrival, although the engine took only 100 ms.
+        // The second one has its first token 150 ms after its arrival, although the engine took
+        // only 100 ms.
         check(Some(120.0), None, Some((11.0 + 51.0 + 1.0) / 2.0));
         check(None, Some(10.0), Some((11.0 + 21.0 + 1.0) / 2.0));
         check(Some(120.0), Some(10.0), Some((11.0 + 1.0) / 2.0));

@@ -1,8 +1,8 @@
 //! Times the parts of a round, for devices on which a trial's rounds run whole.
 //!
-//! On these devices a round is one graph, and splitting it makes it slower. So the measured rounds are left whole, and
-//! a few more are timed part by part after the trial, with the batch size of its median round and each request halfway
-//! through its output.
+//! On these devices a round is one graph, and splitting it makes it slower. So the measured rounds
+//! are left whole, and a few more are timed part by part after the trial, with the batch size of
+//! its median round and each request halfway through its output.
 
 use engine::{Engine, EngineError, timing::TimingPoint};
 
@@ -18,9 +18,9 @@ use crate::{
 /// Number of timed rounds.
 const ROUNDS: usize = 15;
 
-/// Times the parts of a trial's rounds. `None` if the device does not report them, or if the trial's rounds cannot be
-/// reproduced this way: rounds without speculation of a table that speculates at other batches, since they keep their
-/// tokens for the draft.
+/// Times the parts of a trial's rounds. `None` if the device does not report them, or if the
+/// trial's rounds cannot be reproduced this way: rounds without speculation of a table that
+/// speculates at other batches, since they keep their tokens for the draft.
 ///
 /// # Errors
 /// When a request is running, the rounds do not fit the engine, or the device fails.
@@ -64,7 +64,8 @@ fn median_batch(rounds_by_batch: &[u64]) -> usize {
     middle.map_or(1, |at| at + 1)
 }
 
-/// Tokens of a request halfway through its output: a prompt of median length plus half of the mean output.
+/// Tokens of a request halfway through its output: a prompt of median length plus half of the mean
+/// output.
 fn halfway(workload: &LoadedWorkload, figures: &Measurement) -> usize {
     let mut prompts: Vec<usize> = workload.requests.iter().map(|request| request.input_ids.len()).collect();
     prompts.sort_unstable();

@@ -1,9 +1,11 @@
 //! Separates stalls from work: steps of a trial that took far longer than others of their kind.
 //!
-//! A thread that waits for a processor, or a GPU that another process uses, makes single steps several times as long.
-//! The normal time of a step is known from others of its kind: steps with the same number of requests after a step with
-//! the same number of prompt tokens (whose last part, the draft's, a GPU may still be working on), or for prefills with the
-//! same number of prompt tokens. What slows every step alike cannot be detected here; it shows in the repeats of the trial.
+//! A thread that waits for a processor, or a GPU that another process uses, makes single steps
+//! several times as long. The normal time of a step is known from others of its kind: steps with
+//! the same number of requests after a step with the same number of prompt tokens (whose last part,
+//! the draft's, a GPU may still be working on), or for prefills with the same number of prompt
+//! tokens. What slows every step alike cannot be detected here; it shows in the repeats of the
+//! trial.
 
 use std::collections::BTreeMap;
 
@@ -37,14 +39,15 @@ pub struct Steadied {
 const FEWEST: usize = 8;
 /// The same for prefill steps, of which a trial has few.
 const FEWEST_PROMPTS: usize = 4;
-/// A step counts as stalled if it exceeds the median of its kind by this many times the distance from the lowest tenth
-/// to the median…
+/// A step counts as stalled if it exceeds the median of its kind by this many times the distance
+/// from the lowest tenth to the median…
 const SPREADS: f64 = 4.0;
 /// …and by at least this share of the median.
 const SHARE: f64 = 0.25;
 /// The same for prefill steps, whose time depends less exactly on their number of tokens.
 const SHARE_OF_PROMPTS: f64 = 0.5;
-/// Steps of a kind with too few of them count as stalled from this many times the duration of the nearest kind.
+/// Steps of a kind with too few of them count as stalled from this many times the duration of the
+/// nearest kind.
 const TIMES: f64 = 2.0;
 /// Maximum number of prefill steps of which all pairs are compared.
 const MOST_PAIRS: usize = 400;
@@ -99,7 +102,8 @@ pub fn steadied(steps: &[SteadyStep]) -> Steadied {
     Steadied { took, stalls }
 }
 
-/// The longest duration that counts as work, and the mean of the durations up to it. `None` without values.
+/// The longest duration that counts as work, and the mean of the durations up to it. `None` without
+/// values.
 fn longest(took: &[f64], share: f64) -> Option<(f64, f64)> {
     let mut sorted = took.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -126,8 +130,8 @@ fn steady_prompts(steps: &[SteadyStep], prompts: &[usize], expected: &mut [Optio
     }
 }
 
-/// Intercept and slope of a robust line (Theil and Sen): a third of the points can be far above it without moving it
-/// much.
+/// Intercept and slope of a robust line (Theil and Sen): a third of the points can be far above it
+/// without moving it much.
 fn line(points: &[(f64, f64)]) -> (f64, f64) {
     let few: Vec<(f64, f64)> = points.iter().step_by(points.len().div_ceil(MOST_PAIRS).max(1)).copied().collect();
     let pairs = few.iter().enumerate().flat_map(|(at, a)| few[at + 1..].iter().map(move |b| (a, b)));
@@ -219,7 +223,8 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_prefill_in_the_next_step_is_no_stall() {
-        // Prompts of one length, then prompts of different ones: the step after each takes as long again as a plain one.
+        // Prompts of one length, then prompts of different ones: the step after each takes as long
+        // again as a plain one.
         for length in [|_| 100, |at: u64| 100 + at] {
             let cycle = |at| [(4.0, length(at)), (2.0, 0), (1.0, 0), (1.0, 0)];
             check(&steps((0..10).flat_map(cycle)), 80.0, 0.0);

@@ -180,7 +180,8 @@ fn parts_of_a_round_are_timed_beside_a_trial_at_its_batch_and_halfway() {
     assert!(found.verify_ms.max <= found.round_ms.max, "{found:?}");
     assert!(engine.is_idle() && engine.options().policy == before);
 
-    // In a table the rounds without speculation keep their tokens for the draft; a fixed shape has others.
+    // In a table the rounds without speculation keep their tokens for the draft; a fixed shape has
+    // others.
     let row = |max_running_batch, shape| TableRow { max_running_batch, shape };
     let chain = TreeShape::chain(2);
     let table = vec![row(2, TreeShape::OFF), row(8, chain)];

@@ -1,4 +1,5 @@
-//! Describes a running server: by its own answers, its metrics, and the launch file that the user gives.
+//! Describes a running server: by its own answers, its metrics, and the launch file that the user
+//! gives.
 
 use external::api::{Api, ApiKind, Metrics, ServerInfo};
 use launch::{Launch, Options};
@@ -10,8 +11,8 @@ use super::{
     record::{RunningServer, ServerSetting, ToldBy},
 };
 
-/// A setting that is shown: its name, where SGLang and vLLM tell it, the label of vLLM's cache metric, and the flags of
-/// a launch.
+/// A setting that is shown: its name, where SGLang and vLLM tell it, the label of vLLM's cache
+/// metric, and the flags of a launch.
 struct ServerRow {
     name: &'static str,
     sglang: &'static str,

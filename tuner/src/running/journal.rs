@@ -89,10 +89,12 @@ pub(super) fn create(folder: &Path, header: &RunningHeader) -> Result<Lines, Tun
     Lines::create(folder, header)
 }
 
-/// Continues the journal of a folder. Repeats and the time may change; everything else must be as before.
+/// Continues the journal of a folder. Repeats and the time may change; everything else must be as
+/// before.
 ///
 /// # Errors
-/// When something else has changed, the folder is written by another process, or it cannot be written.
+/// When something else has changed, the folder is written by another process, or it cannot be
+/// written.
 pub(super) fn resume(folder: &Path, header: &RunningHeader) -> Result<(Lines, RunningContents), TunerError> {
     let lock = lines::lock(folder)?;
     let mut contents = read(folder)?;

@@ -1,4 +1,5 @@
-//! Where a running server runs: its host, and the processor or GPUs, if the server tells them or runs on this host.
+//! Where a running server runs: its host, and the processor or GPUs, if the server tells them or
+//! runs on this host.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -40,8 +41,8 @@ fn is_local(name: &str) -> bool {
     name == "localhost" || name.starts_with("127.") || name == "[::1]" || name == "0.0.0.0"
 }
 
-/// The GPUs of the process that listens on a port of this host; its processor if it has no GPU. `None` if that is unknown,
-/// as for a server of another user or in a container.
+/// The GPUs of the process that listens on a port of this host; its processor if it has no GPU.
+/// `None` if that is unknown, as for a server of another user or in a container.
 fn on_this_host(port: u16) -> Option<String> {
     let host = Host::this();
     if host.gpus.is_empty() {

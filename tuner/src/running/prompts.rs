@@ -1,5 +1,5 @@
-//! The requests of each trial: prompts of a file are drawn without replacement, random ones with new seeds, so that no
-//! repeat finds its prompts in the server's cache.
+//! The requests of each trial: prompts of a file are drawn without replacement, random ones with
+//! new seeds, so that no repeat finds its prompts in the server's cache.
 
 use std::{collections::HashSet, path::Path};
 
@@ -32,7 +32,8 @@ pub struct PromptPool {
     model: ModelText,
     loads: Vec<TrialLoad>,
     repeats: usize,
-    /// Different prompts of a file with their common beginnings, in its order; empty for random prompts and traces.
+    /// Different prompts of a file with their common beginnings, in its order; empty for random
+    /// prompts and traces.
     pool: Vec<(Request, u64)>,
     /// The prompts of a trace.
     traced: HashSet<Vec<u32>>,
@@ -41,8 +42,9 @@ pub struct PromptPool {
 }
 
 impl PromptPool {
-    /// Reads the prompts that a measurement needs. `starts` counts how often it was started before. Prompts of a file that
-    /// do not fit the server's context are skipped: it cannot be started with another one.
+    /// Reads the prompts that a measurement needs. `starts` counts how often it was started before.
+    /// Prompts of a file that do not fit the server's context are skipped: it cannot be started
+    /// with another one.
     ///
     /// # Errors
     /// When a file cannot be read, or no prompt of it fits the context.

@@ -1,4 +1,5 @@
-//! What is kept of a measurement of running servers: the servers as they describe themselves, and the trials.
+//! What is kept of a measurement of running servers: the servers as they describe themselves, and
+//! the trials.
 
 use schemas::sweep::Workload;
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,8 @@ pub struct RunningHeader {
     pub asked: RunningSettings,
     /// The servers, in the order of the URLs.
     pub servers: Vec<RunningServer>,
-    /// How often the measurement was started. Trials of a later start draw prompts that no earlier one can have sent.
+    /// How often the measurement was started. Trials of a later start draw prompts that no earlier
+    /// one can have sent.
     pub starts: usize,
     /// Number of different prompts that the workload has; `None` if they are drawn at random.
     pub prompts: Option<usize>,
@@ -152,8 +154,8 @@ pub struct RunningFigures {
     pub elapsed_s: f64,
     /// Output tokens / elapsed, all requests together.
     pub output_tokens_per_s: f64,
-    /// Output tokens per second of a request after its first token: median over requests; `None` if no request has a
-    /// second token.
+    /// Output tokens per second of a request after its first token: median over requests; `None` if
+    /// no request has a second token.
     pub tokens_per_s_per_user: Option<f64>,
     /// Time to first token in ms.
     pub time_to_first_token_ms: TrialSpread,
@@ -161,9 +163,11 @@ pub struct RunningFigures {
     pub inter_token_ms: Option<TrialSpread>,
     /// Duration of whole requests in ms.
     pub latency_ms: TrialSpread,
-    /// Output tokens / rounds; `None` without speculation, or if neither requests nor metrics tell rounds.
+    /// Output tokens / rounds; `None` without speculation, or if neither requests nor metrics tell
+    /// rounds.
     pub accept_length: Option<f64>,
-    /// Prompt tokens that the server found in its prefix cache, by its own count; `None` if it does not tell.
+    /// Prompt tokens that the server found in its prefix cache, by its own count; `None` if it does
+    /// not tell.
     pub cached_tokens: Option<u64>,
     /// Prompt tokens that it can have found there because prompts of this measurement start alike.
     pub common_tokens: u64,
@@ -200,13 +204,15 @@ pub enum PrefixCacheUse {
     Warm,
 }
 
-/// Share of the prompt tokens above which tokens in the cache that this measurement does not explain make a trial warm.
+/// Share of the prompt tokens above which tokens in the cache that this measurement does not
+/// explain make a trial warm.
 const WARM: f64 = 0.05;
 /// Tokens per request that short prompts have in common by chance.
 const BY_CHANCE: usize = 2;
 
 impl RunningFigures {
-    /// Whether its prompts were in the cache: by the server's count, else by what this measurement sent.
+    /// Whether its prompts were in the cache: by the server's count, else by what this measurement
+    /// sent.
     pub fn cache(&self) -> PrefixCacheUse {
         let warm = match self.cached_tokens {
             Some(cached) => {
@@ -230,7 +236,8 @@ impl RunningFigures {
         Some(format!("{retracted:.0} requests were retracted because the server's KV cache was full"))
     }
 
-    /// The number of requests that ran together if the server ran fewer than were sent; `None` if it is not told.
+    /// The number of requests that ran together if the server ran fewer than were sent; `None` if
+    /// it is not told.
     pub fn held_back(&self, load: TrialLoad) -> Option<usize> {
         let (batch, running, waiting) = (load.batch_size()?, self.running_most?, self.waiting_most?);
         (waiting >= 1.0 && running < batch as f64 && running > 0.0).then_some(running as usize)

@@ -1,5 +1,5 @@
-//! What the trials of running servers tell: each figure with its interval over repeats, and two servers as paired
-//! ratios. Servers are not ranked.
+//! What the trials of running servers tell: each figure with its interval over repeats, and two
+//! servers as paired ratios. Servers are not ranked.
 
 use super::record::{PrefixCacheUse, RunningFigures, RunningRecord, RunningServer};
 use crate::{
@@ -112,7 +112,8 @@ pub struct Unpaired {
     pub reason: String,
 }
 
-/// Where two servers were measured in turns but cannot be compared: prompts were in the cache of one of them only.
+/// Where two servers were measured in turns but cannot be compared: prompts were in the cache of
+/// one of them only.
 pub fn unpaired(records: &[RunningRecord], servers: &[RunningServer]) -> Vec<Unpaired> {
     let [first, second] = servers else { return Vec::new() };
     let mut loads: Vec<TrialLoad> = counted(records).map(|(one, _)| one.load).collect();

@@ -1,4 +1,5 @@
-//! One trial on a running server: a load, what the client sees of it, and what the server's metrics say meanwhile.
+//! One trial on a running server: a load, what the client sees of it, and what the server's metrics
+//! say meanwhile.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -104,8 +105,8 @@ pub fn flush(api: &Api) -> Result<(), ServerError> {
     Ok(())
 }
 
-/// Sends short requests whose prompts have nothing in common with the ones that are measured: the reversed beginnings
-/// of these.
+/// Sends short requests whose prompts have nothing in common with the ones that are measured: the
+/// reversed beginnings of these.
 fn warm_up(api: &Api, draw: &Draw, options: &RunningOptions<'_>) -> Result<(), ServerError> {
     if options.warm_up_tokens == 0 {
         return Ok(());
@@ -126,8 +127,8 @@ fn warm_up(api: &Api, draw: &Draw, options: &RunningOptions<'_>) -> Result<(), S
     load::run(api, &requests, &LoadArrivals::Closed(together), options.interrupted).map(|_| ())
 }
 
-/// The server's counters once they stand still, or have reached a number of tokens: engines count a request slightly
-/// after they have answered it.
+/// The server's counters once they stand still, or have reached a number of tokens: engines count a
+/// request slightly after they have answered it.
 fn settled(api: &Api, until: Option<f64>) -> Result<Counters, ServerError> {
     let begin = Instant::now();
     let mut last = api.counters()?;
@@ -218,8 +219,9 @@ fn figures(
     }
 }
 
-/// Signs of requests that are not ours: more tokens than ours, or more requests than ours in at least half of the
-/// samples, since a request that has just ended may be counted for a moment longer.
+/// Signs of requests that are not ours: more tokens than ours, or more requests than ours in at
+/// least half of the samples, since a request that has just ended may be counted for a moment
+/// longer.
 fn other_traffic(generated: Option<f64>, ours: f64, gauges: &Gauges) -> Option<OtherTraffic> {
     let tokens = generated.map(|tokens| tokens - ours).filter(|more| *more > FEW_TOKENS.max(FEW_SHARE * ours));
     let is_steady = gauges.exceeding > 0 && 2 * gauges.exceeding >= gauges.samples;
@@ -230,7 +232,8 @@ fn other_traffic(generated: Option<f64>, ours: f64, gauges: &Gauges) -> Option<O
 /// Reads one of a server's counters; `None` if the server does not report it.
 type Counter = fn(&Counters) -> Option<f64>;
 
-/// Output tokens / rounds, by the requests' own rounds, else by the server's counters, unless others were counted too.
+/// Output tokens / rounds, by the requests' own rounds, else by the server's counters, unless
+/// others were counted too.
 fn accept_length(
     observed: &Observed,
     speculates: Option<bool>,

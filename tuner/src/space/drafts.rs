@@ -12,9 +12,9 @@ pub struct LeftOut {
     pub reason: String,
 }
 
-/// The spaces of named drafts as one. No speculation is one configuration that all of them share; the engine's default
-/// for each draft is a baseline. Baselines come first, then the rest; settings and drafts, which need a restart, vary
-/// slowest.
+/// The spaces of named drafts as one. No speculation is one configuration that all of them share;
+/// the engine's default for each draft is a baseline. Baselines come first, then the rest; settings
+/// and drafts, which need a restart, vary slowest.
 pub fn together(parts: Vec<(String, Expanded)>, left_out: Vec<LeftOut>) -> Expanded {
     let mut all = Expanded { left_out, ..Expanded::default() };
     for (draft, mut part) in parts {

@@ -21,8 +21,8 @@ pub fn loads(file: &SweepFile) -> Vec<TrialLoad> {
     closed.chain(rates.into_iter().map(TrialLoad::RequestRate)).chain(recorded).collect()
 }
 
-/// Maximum number of running requests without overrides: the file's value, else the largest batch of its closed loops
-/// and tables, and at least 48 with an open loop.
+/// Maximum number of running requests without overrides: the file's value, else the largest batch
+/// of its closed loops and tables, and at least 48 with an open loop.
 pub fn max_running_requests(file: &SweepFile, entrants: &[Candidate]) -> usize {
     let closed = file.batch_sizes().into_iter();
     let tables = entrants.iter().flat_map(|one| one.configuration.table.iter().map(|row| row.max_running_batch));
@@ -30,8 +30,8 @@ pub fn max_running_requests(file: &SweepFile, entrants: &[Candidate]) -> usize {
     file.engine.max_running_requests.unwrap_or_else(|| closed.chain(tables).chain(open).max().unwrap_or(1))
 }
 
-/// The limit that a sweep file sets, as it appears in the fingerprint. A limit that follows from the loads is not
-/// included, so that a sweep can grow by larger batches.
+/// The limit that a sweep file sets, as it appears in the fingerprint. A limit that follows from
+/// the loads is not included, so that a sweep can grow by larger batches.
 pub fn limit_in_words(file: &SweepFile) -> String {
     file.engine.max_running_requests.map_or_else(String::new, |limit| format!(", at most {limit} running"))
 }

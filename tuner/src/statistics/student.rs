@@ -1,7 +1,7 @@
 //! Student's t and Fisher's F, for means whose scatter is estimated.
 
-/// The value that Student's t with this many degrees of freedom exceeds with the given probability, which must be below
-/// one half. Infinite without a degree of freedom.
+/// The value that Student's t with this many degrees of freedom exceeds with the given probability,
+/// which must be below one half. Infinite without a degree of freedom.
 pub fn quantile_above(probability: f64, freedom: f64) -> f64 {
     if freedom <= 0.0 || probability <= 0.0 {
         return f64::INFINITY;
@@ -20,8 +20,8 @@ pub fn quantile_above(probability: f64, freedom: f64) -> f64 {
     high
 }
 
-/// Probability that a standard normal number exceeds a value ≥ 0: by its series near zero, by Laplace's continued
-/// fraction in the tail (Abramowitz & Stegun 26.2.11 and 26.2.14).
+/// Probability that a standard normal number exceeds a value ≥ 0: by its series near zero, by
+/// Laplace's continued fraction in the tail (Abramowitz & Stegun 26.2.11 and 26.2.14).
 pub fn normal_above(value: f64) -> f64 {
     let density = (-value * value / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
     if value > 2.5 {
@@ -40,7 +40,8 @@ fn above(value: f64, freedom: f64) -> f64 {
     beta(freedom / (freedom + value * value), freedom / 2.0, 0.5) / 2.0
 }
 
-/// Probability that the ratio of two estimates of the same variance, with these degrees of freedom, exceeds a value.
+/// Probability that the ratio of two estimates of the same variance, with these degrees of freedom,
+/// exceeds a value.
 pub fn variance_ratio_above(ratio: f64, freedom: f64, below: f64) -> f64 {
     if freedom <= 0.0 || below <= 0.0 {
         return 1.0;
@@ -48,8 +49,8 @@ pub fn variance_ratio_above(ratio: f64, freedom: f64, below: f64) -> f64 {
     beta(below / (below + freedom * ratio), below / 2.0, freedom / 2.0)
 }
 
-/// The regularized incomplete beta function I_x(a, b), by its continued fraction (Lentz's method; Press et al., Numerical
-/// Recipes, 6.4).
+/// The regularized incomplete beta function I_x(a, b), by its continued fraction (Lentz's method;
+/// Press et al., Numerical Recipes, 6.4).
 fn beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return if x <= 0.0 { 0.0 } else { 1.0 };

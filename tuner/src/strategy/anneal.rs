@@ -1,7 +1,7 @@
-//! Simulated annealing (Kirkpatrick, Gelatt & Vecchi 1983; argmin's solver) over the space of a sweep, load by load: a
-//! walk between neighbouring configurations that sometimes accepts a worse one, with falling probability. Each
-//! configuration on the walk is measured once; the best of them and the baselines are then measured with the requested
-//! repeats.
+//! Simulated annealing (Kirkpatrick, Gelatt & Vecchi 1983; argmin's solver) over the space of a
+//! sweep, load by load: a walk between neighbouring configurations that sometimes accepts a worse
+//! one, with falling probability. Each configuration on the walk is measured once; the best of them
+//! and the baselines are then measured with the requested repeats.
 
 use std::{cell::RefCell, collections::HashMap};
 
@@ -26,10 +26,11 @@ use crate::{
 const SHARE: f64 = 0.25;
 /// Minimum number of configurations that a walk may measure, if the space has this many.
 const SHORTEST: usize = 8;
-/// Steps of a walk for each configuration that it may measure: returning to known ones costs nothing.
+/// Steps of a walk for each configuration that it may measure: returning to known ones costs
+/// nothing.
 const STEPS_EACH: usize = 12;
-/// The initial temperature, in units of the logarithm of the objective: a step to half the speed is accepted one time
-/// in three.
+/// The initial temperature, in units of the logarithm of the objective: a step to half the speed is
+/// accepted one time in three.
 const TEMPERATURE: f64 = 0.6;
 
 /// The walk of one load.
@@ -63,13 +64,14 @@ pub fn run(search: &Search, experiment: &Experiment, bench: &mut dyn TrialRunner
 struct Means {
     /// Number of configurations that the walk may measure, baselines included.
     walked: usize,
-    /// Maximum number of the best configurations that are measured again together with the baselines.
+    /// Maximum number of the best configurations that are measured again together with the
+    /// baselines.
     finalists: usize,
 }
 
 impl Means {
-    /// Divides a budget so that the baselines and the choice are measured with the requested repeats: a choice from
-    /// single repeats would be left to chance.
+    /// Divides a budget so that the baselines and the choice are measured with the requested
+    /// repeats: a choice from single repeats would be left to chance.
     fn from_search(search: &Search, experiment: &Experiment) -> Self {
         let baselines = experiment.baselines().count();
         let (walked, finalists) = match search.trials {
@@ -93,7 +95,8 @@ pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
     experiment.loads.len() * (walked + finals)
 }
 
-/// The fewest trials that allow a choice: the baselines and one configuration, with the requested repeats.
+/// The fewest trials that allow a choice: the baselines and one configuration, with the requested
+/// repeats.
 pub fn fewest_trials(experiment: &Experiment) -> usize {
     experiment.loads.len() * (experiment.baselines().count() + 1).min(experiment.entrants.len()) * experiment.repeats
 }
@@ -203,7 +206,8 @@ impl Anneal for &AnnealWalk<'_, '_> {
     type Output = usize;
     type Float = f64;
 
-    /// A random one of the nearest configurations; the higher the temperature, the more are considered.
+    /// A random one of the nearest configurations; the higher the temperature, the more are
+    /// considered.
     fn anneal(&self, at: &usize, temperature: f64) -> Result<usize, Error> {
         let here = &self.experiment.entrants[*at].configuration;
         let mut others: Vec<(f64, usize)> = (0..self.experiment.entrants.len())
@@ -220,7 +224,8 @@ impl Anneal for &AnnealWalk<'_, '_> {
     }
 }
 
-/// Distance of two configurations: doublings of steps, branches and nodes, plus the number of different settings, the draft among them.
+/// Distance of two configurations: doublings of steps, branches and nodes, plus the number of
+/// different settings, the draft among them.
 fn distance(a: &Configuration, b: &Configuration) -> f64 {
     let doublings = |a: usize, b: usize| ((a + 1) as f64 / (b + 1) as f64).log2().abs();
     let shapes = doublings(a.shape.num_steps, b.shape.num_steps)

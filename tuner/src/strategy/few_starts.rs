@@ -1,11 +1,13 @@
 //! Guided search on a system where every configuration costs a start.
 //!
-//! Acceptance of the whole space is known from replay, or estimated from the servers' counters ([`counters`]), which takes more
-//! starts. Measured first are no speculation, the engine's default and what says most
-//! about costs: a tree, or several chains in one start if the engine can run a different one at each batch size ([`rotations`]). A
-//! sum of costs fitted to these predicts the rest ([`AdditiveModel`]). Then the best predicted configurations are measured, each
-//! in a separate start, until no unmeasured one is predicted to beat the measured ones. Last, the sweep's other settings are
-//! tried with the fastest shape of each load: predictions do not know what a setting costs.
+//! Acceptance of the whole space is known from replay, or estimated from the servers' counters
+//! ([`counters`]), which takes more starts. Measured first are no speculation, the engine's default
+//! and what says most about costs: a tree, or several chains in one start if the engine can run a
+//! different one at each batch size ([`rotations`]). A sum of costs fitted to these predicts the
+//! rest ([`AdditiveModel`]). Then the best predicted configurations are measured, each in a
+//! separate start, until no unmeasured one is predicted to beat the measured ones. Last, the
+//! sweep's other settings are tried with the fastest shape of each load: predictions do not know
+//! what a setting costs.
 
 mod counters;
 #[cfg(test)]
@@ -40,9 +42,11 @@ use crate::{
 const STARTS: usize = 4;
 /// Further starts where acceptance is estimated from the counters of the starts so far.
 const UNREPLAYED: usize = 3;
-/// A candidate is worth a start only if it may be faster than the best measured one by more than this share.
+/// A candidate is worth a start only if it may be faster than the best measured one by more than
+/// this share.
 const WORTH: f64 = 0.01;
-/// Cap of the prediction error: beyond it nothing is known, which does not mean that anything may be the best.
+/// Cap of the prediction error: beyond it nothing is known, which does not mean that anything may
+/// be the best.
 const MOST_ERROR: f64 = 0.3;
 /// If predictions are off by more than this share, one more start is used to learn costs.
 const MISSED: f64 = 0.05;
@@ -50,8 +54,8 @@ const MISSED: f64 = 0.05;
 /// Results of a guided search on servers in addition to its trials.
 #[derive(Clone, Debug, Default)]
 pub struct SearchFindings {
-    /// Predictions of every configuration with known acceptance under every closed loop, each made before that
-    /// configuration was measured.
+    /// Predictions of every configuration with known acceptance under every closed loop, each made
+    /// before that configuration was measured.
     pub predictions: Vec<Prediction>,
     /// The costs that the last predictions are based on.
     pub model: Option<AdditiveModel>,
@@ -78,8 +82,10 @@ fn starts(search: &Search) -> usize {
     STARTS.max(3 + search.candidates)
 }
 
-/// Runs the search of the shapes, then tries the other settings with the fastest ones. `tables` are starts that serve several chains, in the order in which they are used;
-/// empty if the engine runs one chain per start. Without `acceptance` it is estimated from counters. `found` is filled even if the search is stopped early.
+/// Runs the search of the shapes, then tries the other settings with the fastest ones. `tables` are
+/// starts that serve several chains, in the order in which they are used; empty if the engine runs
+/// one chain per start. Without `acceptance` it is estimated from counters. `found` is filled even
+/// if the search is stopped early.
 ///
 /// # Errors
 /// As [`TrialRunner::measure`].
@@ -127,7 +133,8 @@ fn shapes_first(
         let next = match model {
             Some(model) => {
                 predict(experiment, acceptance, &model, &points, &begun.measured, bench.history(), found);
-                // Replayed acceptance is exact; an estimate is off too, which shows in the throughput.
+                // Replayed acceptance is exact; an estimate is off too, which shows in the
+                // throughput.
                 let missed = if counted.is_some() { missed(found, bench.history()) } else { Vec::new() };
                 let within = reach(&AdditiveModel::errors(&points)).max(reach(&missed));
                 let Some(best) = best_open(&open, found, bench.history(), within) else {
@@ -154,7 +161,8 @@ fn shapes_first(
     Ok(StopReason::StartBudget)
 }
 
-/// Measures the other settings with the shape that is chosen, or fastest, under each load; each is one more start.
+/// Measures the other settings with the shape that is chosen, or fastest, under each load; each is
+/// one more start.
 fn settings(experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
     if experiment.other_settings().is_empty() {
         return Ok(());
@@ -206,9 +214,9 @@ impl Begun {
         all.filter(is_there).collect()
     }
 
-    /// Measures a start under every load; a table only under closed loops, where the batch determines the chain. If an
-    /// engine does not run a table as requested, no further tables are tried, and the search continues with starts of
-    /// single chains.
+    /// Measures a start under every load; a table only under closed loops, where the batch
+    /// determines the chain. If an engine does not run a table as requested, no further tables are
+    /// tried, and the search continues with starts of single chains.
     fn measure(
         &mut self,
         start: &Candidate,
@@ -238,8 +246,8 @@ impl Begun {
         Ok(())
     }
 
-    /// Whether a start of several chains comes before the next finalist: always for the first one, then only if
-    /// predictions were off.
+    /// Whether a start of several chains comes before the next finalist: always for the first one,
+    /// then only if predictions were off.
     fn wants_table(&self, found: &SearchFindings, history: &[Record]) -> bool {
         let last = self.measured.last().map(|one| &one.configuration);
         let of_last = found.predictions.iter().filter(|one| Some(&one.configuration) == last);
@@ -254,9 +262,9 @@ fn shapes(points: &[Observation]) -> usize {
     shapes.len()
 }
 
-/// The measured points of closed loops: the median of each configuration and load. The last requests of a table's trial
-/// run in a smaller batch and so with another row; over whole requests that is a small share, and it affects speed and
-/// accept length alike.
+/// The measured points of closed loops: the median of each configuration and load. The last
+/// requests of a table's trial run in a smaller batch and so with another row; over whole requests
+/// that is a small share, and it affects speed and accept length alike.
 fn points(history: &[Record]) -> Vec<Observation> {
     let mut rates: BTreeMap<(&Configuration, usize), Vec<(f64, f64)>> = BTreeMap::new();
     let own_settings = |record: &&Record| record.trial.configuration.knobs.are_default();
@@ -323,7 +331,8 @@ fn predict(
     }
 }
 
-/// The relative errors of predicted throughput, of predictions made before their configurations were measured; ascending.
+/// The relative errors of predicted throughput, of predictions made before their configurations
+/// were measured; ascending.
 fn missed(found: &SearchFindings, history: &[Record]) -> Vec<f64> {
     let mut errors: Vec<f64> = found.predictions.iter().filter_map(|one| error(one, history)).collect();
     errors.sort_by(f64::total_cmp);
@@ -344,8 +353,8 @@ fn reach(errors: &[f64]) -> f64 {
     1.0 + errors.get(errors.len() / 2).copied().unwrap_or_default().min(MOST_ERROR)
 }
 
-/// The candidate with the largest predicted lead, under any load, over the best measured one; `None` if none comes
-/// within reach of it, given the error of predictions.
+/// The candidate with the largest predicted lead, under any load, over the best measured one;
+/// `None` if none comes within reach of it, given the error of predictions.
 fn best_open<'a>(
     open: &[&'a Candidate],
     found: &SearchFindings,
@@ -365,8 +374,8 @@ fn best_open<'a>(
     leads.filter(|(_, lead)| *lead * within > 1.0 + WORTH).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
 }
 
-/// The candidate whose costs are least determined by the measurements: the largest share of its terms is outside the span
-/// of the points.
+/// The candidate whose costs are least determined by the measurements: the largest share of its
+/// terms is outside the span of the points.
 fn most_telling<'a>(
     experiment: &Experiment,
     open: &[&'a Candidate],
@@ -382,7 +391,8 @@ fn most_telling<'a>(
     let spanned: Vec<_> = points.iter().map(|point| terms(point.shape, point.batch, point.accept_length)).collect();
     let candidates = open.iter().filter(|one| one.role == Role::Candidate && one.configuration.is_plain());
     let candidates: Vec<_> = candidates.map(|one| (*one, of(one))).collect();
-    // Terms are scaled by their maximum, so that hundreds of rows weigh no more than one branching tree.
+    // Terms are scaled by their maximum, so that hundreds of rows weigh no more than one branching
+    // tree.
     let all = || spanned.iter().chain(candidates.iter().flat_map(|(_, rows)| rows));
     let largest =
         all().fold(terms(TreeShape::OFF, 0, 0.0), |most, row| std::array::from_fn(|at| most[at].max(row[at])));

@@ -1,7 +1,8 @@
-//! Guided search: the whole space is predicted, and only what the predictions leave open is measured. No
-//! speculation, the engine's default, tables, and the best predicted configurations of each load are always measured.
-//! Then follow the ones that could still win, given the observed error of the predictions, and further repeats of
-//! contenders that are not yet significantly different.
+//! Guided search: the whole space is predicted, and only what the predictions leave open is
+//! measured. No speculation, the engine's default, tables, and the best predicted configurations of
+//! each load are always measured. Then follow the ones that could still win, given the observed
+//! error of the predictions, and further repeats of contenders that are not yet significantly
+//! different.
 
 use schemas::sweep::{Metric, Search};
 
@@ -16,15 +17,15 @@ use crate::{
     },
 };
 
-/// A candidate whose first repeat is slower than the best by more than this, in logarithms, is not repeated: on a
-/// machine that is fit for measuring, noise cannot explain it.
+/// A candidate whose first repeat is slower than the best by more than this, in logarithms, is not
+/// repeated: on a machine that is fit for measuring, noise cannot explain it.
 const HOPELESS: f64 = 0.10;
 /// Negligible differences from the best, in logarithms.
 const INDIFFERENT: f64 = 0.01;
 /// Maximum number of extra repeats of contenders.
 const MORE_REPEATS: usize = 4;
-/// Maximum number of configurations with extra repeats: the best, two contenders, the best that speculates, the chosen one,
-/// and no speculation.
+/// Maximum number of configurations with extra repeats: the best, two contenders, the best that
+/// speculates, the chosen one, and no speculation.
 const MOST_REPEATED: usize = 6;
 /// Maximum number of extra configurations per load that are measured because they may still win.
 const MORE_CANDIDATES: usize = 6;
@@ -74,8 +75,8 @@ fn field(search: &Search, experiment: &Experiment, predictions: &[Prediction], l
     experiment.entrants.iter().filter(chosen).cloned().collect()
 }
 
-/// Whether nothing is predicted of its draft: in a sweep of several drafts, that of a text source, whose few shapes are all
-/// measured.
+/// Whether nothing is predicted of its draft: in a sweep of several drafts, that of a text source,
+/// whose few shapes are all measured.
 fn is_unpredictable(configuration: &Configuration, predictions: &[Prediction], load: TrialLoad) -> bool {
     let draft = &configuration.draft;
     let known = |one: &Prediction| one.load == load && one.configuration.draft == *draft;
@@ -99,7 +100,8 @@ fn by_prediction<'a>(
     scored
 }
 
-/// The predicted score, higher is better. Goodput is not predicted per request; throughput is used instead.
+/// The predicted score, higher is better. Goodput is not predicted per request; throughput is used
+/// instead.
 fn score(prediction: &Prediction, metric: Metric) -> f64 {
     match metric {
         Metric::Throughput | Metric::Pareto | Metric::Goodput => prediction.output_tokens_per_s,
@@ -107,8 +109,8 @@ fn score(prediction: &Prediction, metric: Metric) -> f64 {
     }
 }
 
-/// Measures the field once, and any configuration whose prediction is so close that the errors seen so far could make
-/// it the best.
+/// Measures the field once, and any configuration whose prediction is so close that the errors seen
+/// so far could make it the best.
 fn first_repeat(
     experiment: &Experiment,
     load: TrialLoad,
@@ -127,8 +129,9 @@ fn first_repeat(
     Ok(())
 }
 
-/// The best predicted unmeasured configuration that could still win: its prediction, raised by the largest error seen
-/// among similar configurations (around their median error), beats the best measured one.
+/// The best predicted unmeasured configuration that could still win: its prediction, raised by the
+/// largest error seen among similar configurations (around their median error), beats the best
+/// measured one.
 fn within_reach(
     experiment: &Experiment,
     load: TrialLoad,
@@ -194,9 +197,10 @@ fn settings(experiment: &Experiment, load: TrialLoad, bench: &mut dyn TrialRunne
     Ok(())
 }
 
-/// Repeats the contenders that tie with the best for lack of data. Results are looked at once before and once after, whose
-/// intervals hold together ([`Looks::Twice`](crate::results::selection::Looks)): a look after each repeat would need wider ones. Returns
-/// whether the choice is clear.
+/// Repeats the contenders that tie with the best for lack of data. Results are looked at once
+/// before and once after, whose intervals hold together
+/// ([`Looks::Twice`](crate::results::selection::Looks)): a look after each repeat would need wider
+/// ones. Returns whether the choice is clear.
 fn tell_apart(experiment: &Experiment, load: TrialLoad, bench: &mut dyn TrialRunner) -> Result<bool, SearchStop> {
     // Without the further repeats of an interrupted run.
     let first = bench.history().iter().filter(|record| record.trial.repeat < experiment.repeats).cloned();
@@ -213,8 +217,9 @@ fn tell_apart(experiment: &Experiment, load: TrialLoad, bench: &mut dyn TrialRun
     Ok(experiment.standing(bench.history(), load).is_none_or(|ranking| open(&ranking).len() < 2))
 }
 
-/// The best and the contenders that tie with it for lack of data (not because the difference is negligible). If it is
-/// undecided whether speculation pays, also the best speculating configuration and the current choice.
+/// The best and the contenders that tie with it for lack of data (not because the difference is
+/// negligible). If it is undecided whether speculation pays, also the best speculating
+/// configuration and the current choice.
 fn open(ranking: &LoadRanking) -> Vec<Configuration> {
     let Some(best) = ranking.entries.first().filter(|entry| entry.repeats > 0) else { return Vec::new() };
     let contends = |entry: &&Ranked| {

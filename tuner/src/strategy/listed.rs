@@ -25,8 +25,8 @@ pub fn grid(experiment: &Experiment) -> Vec<Trial> {
     ordered(experiment, &experiment.entrants)
 }
 
-/// Baselines first, the rest in random order; with a budget of trials, only as many as can be measured with all
-/// repeats.
+/// Baselines first, the rest in random order; with a budget of trials, only as many as can be
+/// measured with all repeats.
 pub fn random(search: &Search, experiment: &Experiment) -> Vec<Trial> {
     let (mut chosen, mut rest): (Vec<_>, Vec<_>) =
         experiment.entrants.iter().cloned().partition(|one| one.role != Role::Candidate);
@@ -42,7 +42,8 @@ pub fn random(search: &Search, experiment: &Experiment) -> Vec<Trial> {
     trials
 }
 
-/// All trials of some configurations, in the order that suits the system's cost of changing configurations.
+/// All trials of some configurations, in the order that suits the system's cost of changing
+/// configurations.
 pub fn ordered(experiment: &Experiment, entrants: &[Candidate]) -> Vec<Trial> {
     match experiment.restarts {
         true => grouped(entrants, &experiment.loads, experiment.repeats),
@@ -50,9 +51,10 @@ pub fn ordered(experiment: &Experiment, entrants: &[Candidate]) -> Vec<Trial> {
     }
 }
 
-/// Configurations outermost, since each needs a start; then repeats, then loads, in reverse order in every second
-/// repeat. No speculation, the common baseline, runs half of its repeats at the end: so a drift of the machine between
-/// first and last start shows as scatter and is not mistaken for a difference.
+/// Configurations outermost, since each needs a start; then repeats, then loads, in reverse order
+/// in every second repeat. No speculation, the common baseline, runs half of its repeats at the
+/// end: so a drift of the machine between first and last start shows as scatter and is not mistaken
+/// for a difference.
 pub fn grouped(entrants: &[Candidate], loads: &[TrialLoad], repeats: usize) -> Vec<Trial> {
     let mut trials = Vec::new();
     let of = |one: &Candidate, repeats: std::ops::Range<usize>| -> Vec<Trial> {
@@ -76,10 +78,11 @@ pub fn grouped(entrants: &[Candidate], loads: &[TrialLoad], repeats: usize) -> V
     trials
 }
 
-/// Repeats outermost, so that a drift of the machine affects all configurations alike, and an early stop has measured
-/// each equally often. Then settings and drafts that need a restart, then loads, then shapes, which are cheap to change. From the
-/// second repeat on, shapes are shuffled differently each time, so that neither a drift nor a temporarily busy machine
-/// always favours the same shape.
+/// Repeats outermost, so that a drift of the machine affects all configurations alike, and an early
+/// stop has measured each equally often. Then settings and drafts that need a restart, then loads,
+/// then shapes, which are cheap to change. From the second repeat on, shapes are shuffled
+/// differently each time, so that neither a drift nor a temporarily busy machine always favours the
+/// same shape.
 pub fn interleaved(entrants: &[Candidate], loads: &[TrialLoad], repeats: std::ops::Range<usize>) -> Vec<Trial> {
     let mut trials = Vec::new();
     for repeat in repeats {
@@ -98,8 +101,8 @@ pub fn interleaved(entrants: &[Candidate], loads: &[TrialLoad], repeats: std::op
     trials
 }
 
-/// The entrants that run without a restart in between, in the order in which the settings and drafts first appear. No
-/// speculation runs with the first draft.
+/// The entrants that run without a restart in between, in the order in which the settings and
+/// drafts first appear. No speculation runs with the first draft.
 fn by_start(entrants: &[Candidate]) -> Vec<Vec<&Candidate>> {
     let mut starts: Vec<(&Knobs, &str, Vec<&Candidate>)> = Vec::new();
     for one in entrants {

@@ -1,8 +1,9 @@
-//! Repeats after the plan: for trials that were excluded because something disturbed them, to confirm a choice in a second
-//! start of its server, and, if the sweep asks for it, until every open comparison is decided.
+//! Repeats after the plan: for trials that were excluded because something disturbed them, to
+//! confirm a choice in a second start of its server, and, if the sweep asks for it, until every
+//! open comparison is decided.
 //!
-//! Each further repeat is decided from the records of the repeats before it alone, so a resumed sweep asks for the same
-//! trials.
+//! Each further repeat is decided from the records of the repeats before it alone, so a resumed
+//! sweep asks for the same trials.
 
 use schemas::sweep::{Search, Until};
 
@@ -16,8 +17,9 @@ use crate::{
     },
 };
 
-/// Maximum number of configurations that are repeated before the next look while it is open whether speculation pays: the
-/// best so far. Their repeats also say how far repeats depend on each other, which then closes others.
+/// Maximum number of configurations that are repeated before the next look while it is open whether
+/// speculation pays: the best so far. Their repeats also say how far repeats depend on each other,
+/// which then closes others.
 const MOST_AT_ONCE: usize = 4;
 /// A difference from the best below this is not worth more repeats, in logarithms.
 const INDIFFERENT: f64 = 0.01;
@@ -48,7 +50,8 @@ pub fn run(
         for trial in trials {
             match bench.measure(&trial) {
                 Ok(_) => {}
-                // The plan is complete; what the budget does not allow is missing from the further repeats only.
+                // The plan is complete; what the budget does not allow is missing from the further
+                // repeats only.
                 Err(SearchStop::Stop(StopReason::TrialBudget | StopReason::TimeBudget)) if !until_decided => {
                     return Ok(ended);
                 }
@@ -67,7 +70,8 @@ struct Further<'a> {
 }
 
 impl Further<'_> {
-    /// For each load, whether a comparison is open, and the configurations to measure, no speculation among them.
+    /// For each load, whether a comparison is open, and the configurations to measure, no
+    /// speculation among them.
     fn asked(&self, bench: &dyn TrialRunner) -> Vec<(TrialLoad, bool, Vec<Candidate>)> {
         let of_load = |load: &TrialLoad| {
             let before = bench.history().iter().filter(|record| record.trial.repeat < self.first).cloned();
@@ -87,7 +91,8 @@ impl Further<'_> {
         self.experiment.loads.iter().map(of_load).collect()
     }
 
-    /// The configuration that the verdict is about, if all its repeats are of one start of a server.
+    /// The configuration that the verdict is about, if all its repeats are of one start of a
+    /// server.
     fn unconfirmed(&self, ranking: &LoadRanking) -> Option<Configuration> {
         let is_due = self.search.confirm && self.first == self.experiment.repeats;
         let rests_on_starts = matches!(
@@ -112,8 +117,8 @@ fn incomplete(ranking: &LoadRanking, repeats: usize) -> Vec<Configuration> {
     ranking.entries.iter().filter(lacks).map(|entry| entry.configuration.clone()).collect()
 }
 
-/// The configurations of comparisons that more repeats may decide: whether speculation pays; and if it does, whether
-/// the chosen configuration is as fast as the best, which is less simple.
+/// The configurations of comparisons that more repeats may decide: whether speculation pays; and if
+/// it does, whether the chosen configuration is as fast as the best, which is less simple.
 pub fn open(ranking: &LoadRanking) -> Vec<Configuration> {
     let measured = || ranking.entries.iter().filter(|entry| entry.repeats > 0);
     let named = |entry: &Ranked| entry.configuration.clone();

@@ -6,7 +6,8 @@ use crate::{
 };
 
 impl Shard {
-    /// Keeps every `count`-th candidate. Baselines stay in every shard: comparisons are paired on one machine.
+    /// Keeps every `count`-th candidate. Baselines stay in every shard: comparisons are paired on
+    /// one machine.
     pub fn of(self, entrants: &[Candidate]) -> Vec<Candidate> {
         let mut candidates = 0;
         let mut keep = |one: &Candidate| {

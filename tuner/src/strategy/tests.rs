@@ -24,7 +24,8 @@ impl MadeUp {
     }
 }
 
-/// Best at (3,2,6) for small batches and without speculation for large ones; half as fast per doubling away from it.
+/// Best at (3,2,6) for small batches and without speculation for large ones; half as fast per
+/// doubling away from it.
 fn speed(configuration: &Configuration, load: TrialLoad) -> f64 {
     let batch = load.batch_size().unwrap_or(1) as f64;
     let TreeShape { num_steps, topk, num_draft_tokens } = configuration.shape;
@@ -144,7 +145,8 @@ fn a_random_search_keeps_the_baselines_and_its_budget() {
     assert_ne!(some, trials(&Search { seed: 1, ..options }, &experiment));
 }
 
-/// The result of a search on the simulated machine: for each load, the true speed of the choice as a share of the best.
+/// The result of a search on the simulated machine: for each load, the true speed of the choice as
+/// a share of the best.
 fn found(
     options: &Search,
     experiment: &Experiment,

@@ -1,7 +1,9 @@
-//! Job files: a sweep spread over the GPUs of a host, a SLURM cluster or Kubernetes. They are printed, never submitted.
+//! Job files: a sweep spread over the GPUs of a host, a SLURM cluster or Kubernetes. They are
+//! printed, never submitted.
 //!
-//! Every file does the same: it measures one shard after another, each on one GPU and into a separate folder, continues
-//! where a killed one stopped, and merges the folders. [`place`] determines from the environment which shard a task is.
+//! Every file does the same: it measures one shard after another, each on one GPU and into a
+//! separate folder, continues where a killed one stopped, and merges the folders. [`place`]
+//! determines from the environment which shard a task is.
 
 mod bash;
 mod kubernetes;
@@ -58,8 +60,8 @@ pub struct JobFile {
     pub text: String,
     /// Number of shards; `None` if the job determines it when it runs.
     pub shards: Option<usize>,
-    /// Configurations that are divided among the shards, without the baselines, and without configurations that only
-    /// tuned files name.
+    /// Configurations that are divided among the shards, without the baselines, and without
+    /// configurations that only tuned files name.
     pub configurations: usize,
 }
 
@@ -150,7 +152,8 @@ impl JobParts {
         format!("# Sweep {}: {what}. Written by spectune {}.", self.name, env!("CARGO_PKG_VERSION"))
     }
 
-    /// The `--device` of the job. A job that requests a GPU must fail if it finds none, instead of measuring the CPU.
+    /// The `--device` of the job. A job that requests a GPU must fail if it finds none, instead of
+    /// measuring the CPU.
     fn device_flag(&self) -> &'static str {
         match self.device {
             DeviceChoice::Auto | DeviceChoice::Cuda(_) => "cuda",
@@ -172,7 +175,8 @@ fn quote(text: &str) -> String {
 
 /// Number of candidates of a sweep, at least 1: further shards would have nothing to measure.
 fn configurations(file: &SweepFile, path: &Path) -> usize {
-    // If the target is not on this machine, its default shape is unknown; it may equal one candidate of the space.
+    // If the target is not on this machine, its default shape is unknown; it may equal one
+    // candidate of the space.
     let target = schemas::paths::folder_of(path).join(&file.models.target);
     let default = default_shape(&target, &file.models.algorithm).unwrap_or(TreeShape::OFF);
     let of_one = |file: &SweepFile| {
@@ -203,8 +207,8 @@ fn inputs(file: &SweepFile) -> Vec<(&'static str, String)> {
     named.into_iter().flatten().chain(drafts).chain(prompts).chain(tables).collect()
 }
 
-/// A name that is valid for SLURM, Kubernetes and every file system: lower-case letters, digits and hyphens, at most 40
-/// characters.
+/// A name that is valid for SLURM, Kubernetes and every file system: lower-case letters, digits and
+/// hyphens, at most 40 characters.
 fn name(stem: &str) -> String {
     let kept = |character: char| if character.is_ascii_alphanumeric() { character.to_ascii_lowercase() } else { '-' };
     let name: String = stem.chars().map(kept).collect();

@@ -1,8 +1,8 @@
 //! Merges sweep folders: shards of a sweep, or the same sweep on several machines of one kind.
 //!
-//! The result is the journal of the whole sweep, as if one machine had measured it: it can be reported, resumed and
-//! merged again. It depends neither on the order of the folders nor on the number of merges. No model is loaded and no
-//! GPU is needed.
+//! The result is the journal of the whole sweep, as if one machine had measured it: it can be
+//! reported, resumed and merged again. It depends neither on the order of the folders nor on the
+//! number of merges. No model is loaded and no GPU is needed.
 
 pub mod plan;
 mod tuned;
@@ -30,7 +30,8 @@ use crate::{
 pub struct MergeSummary {
     /// Trials of the merged journal, each counted once.
     pub trials: usize,
-    /// Further measurements of these trials by other journals, which count as repeats: baselines run in every shard.
+    /// Further measurements of these trials by other journals, which count as repeats: baselines
+    /// run in every shard.
     pub pooled: usize,
     /// Records that were skipped: duplicates, and failures of trials that were measured elsewhere.
     pub repeated: usize,
@@ -52,18 +53,20 @@ struct MergeSource {
     contents: Contents,
 }
 
-/// Merges the journals of folders into one in `out`. If `out` already contains a journal of the same sweep, it is
-/// merged too, so that nothing is lost.
+/// Merges the journals of folders into one in `out`. If `out` already contains a journal of the
+/// same sweep, it is merged too, so that nothing is lost.
 ///
-/// All measurements of a trial by several journals are kept: each shape is compared with the baselines of its own
-/// journal. A trial that failed in one journal and was measured in another counts as measured. The records are in the
-/// order in which they were finished. `tuned.toml` is rewritten, `guide.json` is copied from the first folder that
-/// has one, and `texts.jsonl` if it is the same in all folders that have one. `states.bin` is not copied: it is large,
-/// and recomputed where it is needed.
+/// All measurements of a trial by several journals are kept: each shape is compared with the
+/// baselines of its own journal. A trial that failed in one journal and was measured in another
+/// counts as measured. The records are in the order in which they were finished. `tuned.toml` is
+/// rewritten, `guide.json` is copied from the first folder that has one, and `texts.jsonl` if it is
+/// the same in all folders that have one. `states.bin` is not copied: it is large, and recomputed
+/// where it is needed.
 ///
 /// # Errors
-/// When there is no folder, one has no journal, the journals are not of one sweep and one fingerprint, `out` holds a
-/// shard or is being written, or a file cannot be written. The journal in `out` is then unchanged.
+/// When there is no folder, one has no journal, the journals are not of one sweep and one
+/// fingerprint, `out` holds a shard or is being written, or a file cannot be written. The journal
+/// in `out` is then unchanged.
 pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> {
     let mut sources = folders.iter().map(|folder| read(folder)).collect::<Result<Vec<_>, _>>()?;
     agree(&sources)?;
@@ -163,7 +166,8 @@ fn agree(sources: &[MergeSource]) -> Result<(), TunerError> {
     Ok(())
 }
 
-/// Sort key: the whole sweep before its shards, then by content, so that the order of the folders does not matter.
+/// Sort key: the whole sweep before its shards, then by content, so that the order of the folders
+/// does not matter.
 fn rank_of(header: &JournalHeader) -> (Option<(usize, usize)>, String) {
     let shard = header.shard.map(|shard| (shard.count, shard.index));
     (shard, serde_json::to_string(header).unwrap_or_default())
@@ -171,8 +175,9 @@ fn rank_of(header: &JournalHeader) -> (Option<(usize, usize)>, String) {
 
 /// The kept records in chronological order, and the number of dropped ones.
 ///
-/// Trials that ended in the same second keep the order of the journal that they were first written to, as
-/// [`crate::results::selection`] reads it: which of them ran next to each other tells the starts of a server apart.
+/// Trials that ended in the same second keep the order of the journal that they were first written
+/// to, as [`crate::results::selection`] reads it: which of them ran next to each other tells the
+/// starts of a server apart.
 fn union(sources: &[MergeSource]) -> (Vec<Record>, usize) {
     let all: Vec<&Record> = sources.iter().flat_map(|source| &source.contents.records).collect();
     let mut records: Vec<Record> = pooled(&all).into_iter().map(|at| all[at].clone()).collect();
@@ -181,8 +186,9 @@ fn union(sources: &[MergeSource]) -> (Vec<Record>, usize) {
     (records, left_out)
 }
 
-/// Indices of the records that count: each trial once per journal that measured it, since another journal's measurement
-/// is a separate repeat. A failure counts only if the trial was never measured.
+/// Indices of the records that count: each trial once per journal that measured it, since another
+/// journal's measurement is a separate repeat. A failure counts only if the trial was never
+/// measured.
 pub fn pooled(records: &[&Record]) -> Vec<usize> {
     let mut kept: BTreeMap<(&str, &TrialOrigin), usize> = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
@@ -203,8 +209,9 @@ pub fn pooled(records: &[&Record]) -> Vec<usize> {
     places
 }
 
-/// Whether one record of a trial is preferred to another: measured before failed, then the one that was finished first.
-/// Ties are broken by content, so the order in which they are found does not matter.
+/// Whether one record of a trial is preferred to another: measured before failed, then the one that
+/// was finished first. Ties are broken by content, so the order in which they are found does not
+/// matter.
 fn goes_before(record: &Record, other: &Record) -> bool {
     preference(record) < preference(other)
 }

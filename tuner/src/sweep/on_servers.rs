@@ -1,7 +1,7 @@
 //! A sweep over servers of another engine.
 //!
-//! For a guided search spectune's own engine replays acceptance, and frees its memory before the first server starts.
-//! All times are measured on the servers.
+//! For a guided search spectune's own engine replays acceptance, and frees its memory before the
+//! first server starts. All times are measured on the servers.
 
 use std::{
     collections::HashSet,
@@ -41,8 +41,8 @@ use crate::{
     },
 };
 
-/// Runs the sweep. Its time counts from the first server that is ready: how long a first start takes says nothing about
-/// how long the user wants to measure, and it has a limit of its own.
+/// Runs the sweep. Its time counts from the first server that is ready: how long a first start
+/// takes says nothing about how long the user wants to measure, and it has a limit of its own.
 pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<SweepSummary, TunerError> {
     let begun = OnceLock::new();
     let limit = TimeLimit::new(request.file.search.seconds, request.interrupted, &begun);
@@ -76,7 +76,8 @@ fn run_within(
     }
     let mut system =
         Servers::new(plan, &file.system, request.out.clone(), request.supervisor.as_ref(), request.interrupted)?;
-    // Engine and version are known only once a server runs. No speculation is always measured first.
+    // Engine and version are known only once a server runs. No speculation is always measured
+    // first.
     let first = ready
         .experiment
         .entrants
@@ -94,7 +95,8 @@ fn run_within(
     ready.fingerprint = Fingerprint { engine: engine_of(request, &info), ..print };
 
     let (journal, mut records) = open(request, &header(request, &ready, planned), progress)?;
-    // A configuration that failed in an earlier run is tried once more: flags, images or drivers may have changed.
+    // A configuration that failed in an earlier run is tried once more: flags, images or drivers
+    // may have changed.
     records.retain(|record| record.measurement().is_some());
     progress.planned(planned, records.len());
     progress.starts_left(starts_left(request, &ready, planned, &records));
@@ -123,8 +125,8 @@ fn run_within(
     summary
 }
 
-/// The acceptance of every tree of the space, imported or replayed. `None` if it has to be read from the counters of
-/// servers, or the user stopped the sweep.
+/// The acceptance of every tree of the space, imported or replayed. `None` if it has to be read
+/// from the counters of servers, or the user stopped the sweep.
 ///
 /// # Errors
 /// When a replay that has begun fails.
@@ -146,7 +148,8 @@ fn acceptance(
     Ok(None)
 }
 
-/// Why acceptance is not replayed, as far as it shows before the models are loaded; `None` if it is, or is imported.
+/// Why acceptance is not replayed, as far as it shows before the models are loaded; `None` if it
+/// is, or is imported.
 pub fn not_replayed(request: &SweepRequest<'_>, options: &EngineOptions) -> Option<String> {
     let file = &request.file;
     if file.models.acceptance.is_some() {
@@ -221,7 +224,8 @@ pub fn lookups(request: &SweepRequest<'_>, space: &Expanded) -> Vec<FileLookup> 
     if system.is_in_process() { Vec::new() } else { look_up(&plan_of(request, space), system) }
 }
 
-/// The command line of every configuration's server; empty if no servers are started. Name and port are examples.
+/// The command line of every configuration's server; empty if no servers are started. Name and port
+/// are examples.
 pub fn starts(
     request: &SweepRequest<'_>,
     space: &Expanded,
@@ -239,8 +243,8 @@ pub fn starts(
     Ok(space.entrants.iter().map(line).collect())
 }
 
-/// The predictions made before the finalists were measured, with their basis; `None` if too little was measured to
-/// predict.
+/// The predictions made before the finalists were measured, with their basis; `None` if too little
+/// was measured to predict.
 fn guide_of(
     fingerprint: &Fingerprint,
     acceptance: AcceptanceTable,

@@ -1,5 +1,5 @@
-//! What a sweep refuses before it loads anything, each with the key of the sweep file that is to blame. The linter and the
-//! sweep both ask here.
+//! What a sweep refuses before it loads anything, each with the key of the sweep file that is to
+//! blame. The linter and the sweep both ask here.
 
 use std::{path::Path, sync::atomic::AtomicBool};
 
@@ -32,8 +32,8 @@ impl Refusal {
     }
 }
 
-/// Checks models, prompts and space of a sweep file whose files and models exist. Only headers of checkpoints are read.
-/// Paths are relative to `folder`.
+/// Checks models, prompts and space of a sweep file whose files and models exist. Only headers of
+/// checkpoints are read. Paths are relative to `folder`.
 pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
     let request = SweepRequest {
         file: file.clone(),
@@ -85,7 +85,8 @@ fn model_key(file: &SweepFile) -> &'static [&'static str] {
     if file.models.model_shape.is_some() { &["models", "model_shape"] } else { &["models", "target"] }
 }
 
-/// What is wrong with the models, if spectune's own engine runs them; other engines know other models.
+/// What is wrong with the models, if spectune's own engine runs them; other engines know other
+/// models.
 fn models(file: &SweepFile, options: &EngineOptions) -> Option<Refusal> {
     if !file.system.is_in_process() {
         return None;
@@ -118,7 +119,8 @@ fn models(file: &SweepFile, options: &EngineOptions) -> Option<Refusal> {
     })
 }
 
-/// What is wrong with the workload: unreadable prompts, no tokenizer, prompts that do not fit the context.
+/// What is wrong with the workload: unreadable prompts, no tokenizer, prompts that do not fit the
+/// context.
 fn workload(file: &SweepFile, folder: &Path, options: &EngineOptions) -> Option<Refusal> {
     let model = match ModelText::open(&options.model_path, file.engine.context_length) {
         Ok(model) => model,

@@ -60,8 +60,8 @@ pub struct SystemBench<'a> {
     places: HashMap<String, usize>,
     /// Configurations and loads for which timing the parts of a round was done or attempted.
     timed_apart: HashSet<(Configuration, TrialLoad)>,
-    /// Whether the device failed while timing parts. It is then not tried again: a restart each time would take too
-    /// long.
+    /// Whether the device failed while timing parts. It is then not tried again: a restart each
+    /// time would take too long.
     fails_apart: bool,
     progress: &'a mut dyn Progress,
     limit: TimeLimit<'a>,
@@ -112,7 +112,8 @@ impl<'a> SystemBench<'a> {
         self.field.experiment.clone()
     }
 
-    /// All records, and what else is known at the end; what the end of the time cut off is noted in the journal.
+    /// All records, and what else is known at the end; what the end of the time cut off is noted in
+    /// the journal.
     ///
     /// # Errors
     /// When the journal cannot be written.
@@ -178,8 +179,8 @@ impl<'a> SystemBench<'a> {
         }
     }
 
-    /// Adds the parts of a round to a trial that did not measure them, once per configuration and load. If they are not
-    /// available, the trial is valid without them.
+    /// Adds the parts of a round to a trial that did not measure them, once per configuration and
+    /// load. If they are not available, the trial is valid without them.
     fn add_parts(&mut self, trial: &Trial, figures: &mut Measurement) {
         let unwanted = figures.verify_ms.is_some() || self.request.interrupted.load(Ordering::Relaxed);
         let of = (trial.configuration.clone(), trial.load);

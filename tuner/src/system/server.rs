@@ -1,8 +1,8 @@
 //! A server of another engine: every change of configuration needs a start.
 //!
-//! One server runs at a time. It is started for the first trial of a configuration, serves all its trials, and is
-//! stopped before the next one starts; that start waits until its processes have ended and the GPU's memory is free
-//! again.
+//! One server runs at a time. It is started for the first trial of a configuration, serves all its
+//! trials, and is stopped before the next one starts; that start waits until its processes have
+//! ended and the GPU's memory is free again.
 
 mod adaptive;
 mod container;
@@ -71,7 +71,8 @@ const STILL_FASTER: f64 = 0.9;
 const LONGEST_WARM_UP: Duration = Duration::from_secs(30);
 /// Largest log in which secret values are hidden, in bytes.
 const LARGEST_LOG: u64 = 256 << 20;
-/// Time for running requests to be given up after an interrupt. Then their server, which may have stopped responding, is killed.
+/// Time for running requests to be given up after an interrupt. Then their server, which may have
+/// stopped responding, is killed.
 const LONGEST_GIVING_UP: Duration = Duration::from_secs(2);
 /// Maximum time until a server notices that its last request has ended.
 const LONGEST_FLUSH: Duration = Duration::from_secs(10);
@@ -99,7 +100,8 @@ pub struct Servers<'a> {
     starts: usize,
     gpus: Vec<usize>,
     gpu: ServerGpuMemory,
-    /// Configurations that did not start. They are not started again in this run: the result would be the same.
+    /// Configurations that did not start. They are not started again in this run: the result would
+    /// be the same.
     refused: Vec<(Configuration, ServerRefusal)>,
     notes: Vec<String>,
     /// Durations of starts in seconds, failed ones included, that were not reported yet.
@@ -272,7 +274,8 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Stops a server, says so if the user's stop command failed, and waits until its processes are gone.
+    /// Stops a server, says so if the user's stop command failed, and waits until its processes are
+    /// gone.
     fn end(&mut self, server: Server) -> Result<(), SystemError> {
         let mark = server.mark().clone();
         server.stop(GRACE)?;
@@ -304,8 +307,8 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Serves the requests of a trial; `None` if the user requests a stop. If a certain chain must be drafted, the
-    /// server is polled meanwhile to check that.
+    /// Serves the requests of a trial; `None` if the user requests a stop. If a certain chain must
+    /// be drafted, the server is polled meanwhile to check that.
     fn serve(
         &self,
         running: &StartedServer,
@@ -338,9 +341,10 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Runs requests that are not measured. Before the first trial of a load: whole requests, twice the batch, again and
-    /// again until the server gets no faster, since engines compile kernels when they first meet a size. Before further
-    /// trials: short ones. Returns false if interrupted.
+    /// Runs requests that are not measured. Before the first trial of a load: whole requests, twice
+    /// the batch, again and again until the server gets no faster, since engines compile kernels
+    /// when they first meet a size. Before further trials: short ones. Returns false if
+    /// interrupted.
     fn warm_up(
         &self,
         running: &StartedServer,
@@ -375,7 +379,8 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// The chain of a table that must be drafted under a trial's load, if this has not been checked yet.
+    /// The chain of a table that must be drafted under a trial's load, if this has not been checked
+    /// yet.
     fn chain(&self, running: &StartedServer, trial: &Trial) -> Option<Chain> {
         let batch = trial.load.batch_size()?;
         let is_open = !trial.configuration.table.is_empty() && !running.warm.contains(&trial.load);
@@ -448,7 +453,8 @@ impl System for Servers<'_> {
             RequestSource::Open(times) => LoadArrivals::Open(times),
         };
         resolved::check_room(&running.info, trial.load)?;
-        // Otherwise some configurations would find earlier prompts in the cache and others would not.
+        // Otherwise some configurations would find earlier prompts in the cache and others would
+        // not.
         self.flush(running)?;
         // Checked once per load: the rows of a table do not change.
         let chain = self.chain(running, trial);
@@ -544,7 +550,8 @@ impl From<ServerRefusal> for SystemError {
     }
 }
 
-/// Kills a server if its load does not end after an interrupt: requests to a server that does not respond wait for long.
+/// Kills a server if its load does not end after an interrupt: requests to a server that does not
+/// respond wait for long.
 fn abort_if_silent(server: &Server, interrupted: &AtomicBool, ended: &AtomicBool) {
     let mut since = None;
     while !ended.load(Ordering::Relaxed) {

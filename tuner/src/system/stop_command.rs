@@ -1,7 +1,7 @@
 //! The user's command that ends what a start command started: how it is run, and what its end says.
 //!
-//! It runs in the shell that also runs the start command, whose output is the server's log. Lines of that log tell how it
-//! ended, so that a failure is not lost.
+//! It runs in the shell that also runs the start command, whose output is the server's log. Lines
+//! of that log tell how it ended, so that a failure is not lost.
 
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ pub fn is_in(command: &[String]) -> bool {
     command.iter().any(|word| word.contains(BEGINS))
 }
 
-/// What the log of a start says of a stop command that failed, or was ended after `grace`; `None` if all is well.
+/// What the log of a start says of a stop command that failed, or was ended after `grace`; `None`
+/// if all is well.
 pub fn failure(log: &str, grace: Duration) -> Option<String> {
     let (output, ended) = match log.rsplit_once(BEGINS) {
         Some((_, after)) => (after, after.contains(ENDED)),

@@ -64,7 +64,8 @@ impl<'a> TimeLimit<'a> {
         if seconds < 120.0 { format!("{seconds} s") } else { format!("{:.0} min", seconds / 60.0) }
     }
 
-    /// Does work that ends soon after the flag that it gets is set, which is at the limit, or when the user requests a stop.
+    /// Does work that ends soon after the flag that it gets is set, which is at the limit, or when
+    /// the user requests a stop.
     pub fn bound<T>(&self, work: impl FnOnce(&AtomicBool) -> T) -> T {
         let (stop, ended) = (AtomicBool::new(false), AtomicBool::new(false));
         thread::scope(|scope| {

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 /// One member of the space.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Configuration {
-    /// The tree; [`TreeShape::OFF`] for no speculation. With a table, the tree of the largest batches.
+    /// The tree; [`TreeShape::OFF`] for no speculation. With a table, the tree of the largest
+    /// batches.
     pub shape: TreeShape,
     /// Trees by running batch, ascending; empty if one tree is used for all batches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -16,13 +17,14 @@ pub struct Configuration {
     /// Overrides of the engine settings in the sweep file.
     #[serde(default, skip_serializing_if = "Knobs::are_default")]
     pub knobs: Knobs,
-    /// The name of the draft in a sweep of several drafts; empty in a sweep of one, and for no speculation, which is the
-    /// same configuration for all drafts.
+    /// The name of the draft in a sweep of several drafts; empty in a sweep of one, and for no
+    /// speculation, which is the same configuration for all drafts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub draft: String,
 }
 
-/// A row of a table: the tree for running batches up to this size. The last row also holds for all larger batches.
+/// A row of a table: the tree for running batches up to this size. The last row also holds for all
+/// larger batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableRow {
     /// Largest running batch.
@@ -31,7 +33,8 @@ pub struct TableRow {
     pub shape: TreeShape,
 }
 
-/// Settings whose change restarts the engine; `None` for the value from `[engine]` of the sweep file.
+/// Settings whose change restarts the engine; `None` for the value from `[engine]` of the sweep
+/// file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Knobs {
@@ -78,8 +81,8 @@ impl Configuration {
         Self { shape, table: Vec::new(), knobs: Knobs::default(), draft: String::new() }
     }
 
-    /// Whether it can run without a restart on an engine with these settings and this draft: no speculation runs
-    /// whichever draft is loaded.
+    /// Whether it can run without a restart on an engine with these settings and this draft: no
+    /// speculation runs whichever draft is loaded.
     pub fn runs_with(&self, knobs: &Knobs, draft: &str) -> bool {
         self.knobs == *knobs && (self.draft.is_empty() || self.draft == draft)
     }
@@ -105,7 +108,8 @@ impl Configuration {
         self.table.iter().map(|row| row.shape).chain(self.table.is_empty().then_some(self.shape))
     }
 
-    /// Ordering key for simplicity, smaller is simpler: changed settings, table rows, nodes, steps, branches.
+    /// Ordering key for simplicity, smaller is simpler: changed settings, table rows, nodes, steps,
+    /// branches.
     pub fn complexity(&self) -> (usize, usize, usize, usize, usize) {
         let TreeShape { num_steps, topk, num_draft_tokens } = self.shape;
         (self.knobs.words().len(), self.table.len(), num_draft_tokens, num_steps, topk)

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exclusion {
-    /// Most of its steps stalled, so too few others are left to compute its figures without the stalls.
+    /// Most of its steps stalled, so too few others are left to compute its figures without the
+    /// stalls.
     Stalled,
-    /// Far slower than the other repeats of its configuration under this load, which agree: something slowed all of its
-    /// steps alike.
+    /// Far slower than the other repeats of its configuration under this load, which agree:
+    /// something slowed all of its steps alike.
     Slow,
 }
 

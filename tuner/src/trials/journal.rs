@@ -1,8 +1,9 @@
 //! The journal: append-only, one record per line, each line fsynced before the next trial starts.
 //!
-//! The first line is the header. Every line carries a checksum of its content. A last line without a newline was
-//! truncated by a kill or a full disk: it is cut off and its trial runs again. Any other damaged line is
-//! reported and kept, and its trial runs again too. A lock keeps two processes from writing the same journal.
+//! The first line is the header. Every line carries a checksum of its content. A last line without
+//! a newline was truncated by a kill or a full disk: it is cut off and its trial runs again. Any
+//! other damaged line is reported and kept, and its trial runs again too. A lock keeps two
+//! processes from writing the same journal.
 
 use std::{
     collections::HashMap,
@@ -54,8 +55,8 @@ pub struct JournalHeader {
     /// A name unique to this journal; empty in format 2.
     #[serde(default)]
     pub journal: String,
-    /// Hash of the settings that define what finished trials mean: models, engine, workload and limits. Space, loads,
-    /// repeats and budgets may change between runs.
+    /// Hash of the settings that define what finished trials mean: models, engine, workload and
+    /// limits. Space, loads, repeats and budgets may change between runs.
     pub sweep: String,
     /// Where and on what it runs.
     pub fingerprint: Fingerprint,
@@ -63,7 +64,8 @@ pub struct JournalHeader {
     pub shard: Option<Shard>,
     /// The sweep file, for readers.
     pub file: SweepFile,
-    /// The folder that the file's relative paths refer to, absolute; `None` if its name is not UTF-8.
+    /// The folder that the file's relative paths refer to, absolute; `None` if its name is not
+    /// UTF-8.
     #[serde(default)]
     pub folder: Option<String>,
     /// Trials of the whole plan; 0 if the strategy decides as it goes.
@@ -105,12 +107,12 @@ impl Journal {
         Ok(Self { lines, header: header.clone(), folder: folder.to_owned(), origin: origin(header) })
     }
 
-    /// Continues the journal of a folder. A truncated last line is cut off. If the sweep has grown, the header is
-    /// replaced.
+    /// Continues the journal of a folder. A truncated last line is cut off. If the sweep has grown,
+    /// the header is replaced.
     ///
     /// # Errors
-    /// When it does not exist, belongs to another sweep or machine, is being written by another process, or cannot be
-    /// written.
+    /// When it does not exist, belongs to another sweep or machine, is being written by another
+    /// process, or cannot be written.
     pub fn resume(folder: &Path, header: &JournalHeader) -> Result<(Self, Contents), TunerError> {
         let lock = lock(folder)?;
         let mut contents = read(folder)?;
@@ -185,7 +187,8 @@ impl JournalHeader {
         None
     }
 
-    /// The settings of another header's sweep file that give trials another meaning: each key with both values.
+    /// The settings of another header's sweep file that give trials another meaning: each key with
+    /// both values.
     pub(crate) fn changed(&self, other: &Self) -> String {
         let changes = meaning::changes(&self.file, &other.file);
         if changes.is_empty() { "the sweep files differ".into() } else { changes.join(", ") }
@@ -291,8 +294,8 @@ impl Contents {
         });
     }
 
-    /// Gives the records of a journal without a name one that is derived from its first trial, so that a copy of the
-    /// journal gets the same name.
+    /// Gives the records of a journal without a name one that is derived from its first trial, so
+    /// that a copy of the journal gets the same name.
     fn name_origins(&mut self) {
         let first = self.records.iter().map(|record| record.finished_at).min().unwrap_or_default();
         let journal = format!("{}-{first}", self.header.sweep);

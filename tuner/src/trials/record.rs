@@ -36,8 +36,9 @@ pub enum Role {
     EngineDefault,
     /// What runs now, by the sweep file: always measured.
     Current,
-    /// Not ranked: a start of a server that runs a different chain at each batch size, so that one start measures
-    /// rounds of several chains. The chains share the GPU's memory, so separate starts decide which is the fastest.
+    /// Not ranked: a start of a server that runs a different chain at each batch size, so that one
+    /// start measures rounds of several chains. The chains share the GPU's memory, so separate
+    /// starts decide which is the fastest.
     Probe,
 }
 
@@ -64,7 +65,8 @@ pub struct Fingerprint {
     pub settings: String,
 }
 
-/// Where a trial was measured. Merging keeps it, so that pairs stay within one machine and one part of a sweep.
+/// Where a trial was measured. Merging keeps it, so that pairs stay within one machine and one part
+/// of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TrialOrigin {
     /// The name of the journal that it was first written to, unique to that journal.
@@ -112,7 +114,8 @@ pub enum Outcome {
     },
 }
 
-/// Shares of stalled time below this are within the noise of a quiet machine, and change no comparison.
+/// Shares of stalled time below this are within the noise of a quiet machine, and change no
+/// comparison.
 const FELT_STALL: f64 = 0.05;
 /// Share of stalled steps above which too few others are left to estimate the time of a step.
 const MOST_STALLED_STEPS: f64 = 0.4;
@@ -130,9 +133,11 @@ pub struct Measurement {
     pub elapsed_s: f64,
     /// Output tokens / elapsed, all requests together.
     pub output_tokens_per_s: f64,
-    /// Output tokens per second as one request sees it, after its first token: median over requests.
+    /// Output tokens per second as one request sees it, after its first token: median over
+    /// requests.
     pub tokens_per_s_per_user: f64,
-    /// Output tokens per second of the requests within the objective's limits; `None` without limits.
+    /// Output tokens per second of the requests within the objective's limits; `None` without
+    /// limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput_tokens_per_s: Option<f64>,
     /// Whether acceptance was simulated; then times are real but texts are not.
@@ -152,8 +157,8 @@ pub struct Measurement {
     pub verify_ms: Option<TrialSpread>,
     /// Extend part of a round in ms, if measured in the trial's own rounds.
     pub extend_ms: Option<TrialSpread>,
-    /// Parts of rounds timed after the trial, if its own were not measured: once per configuration and load, with the
-    /// first such trial of a journal.
+    /// Parts of rounds timed after the trial, if its own were not measured: once per configuration
+    /// and load, with the first such trial of a journal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts_apart: Option<PartsApart>,
     /// Number of running requests, by rounds: entry k counts the rounds of k + 1 requests.
@@ -172,13 +177,15 @@ pub struct Measurement {
     /// Total time of its prefills in seconds, as timed by the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefills_s: Option<f64>,
-    /// Number of times that a request was retracted because the KV cache was full, and prefilled again.
+    /// Number of times that a request was retracted because the KV cache was full, and prefilled
+    /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retractions: Option<u64>,
     /// Its stalls; `None` in journals of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalls: Option<Stalls>,
-    /// Its figures without stalls; `None` for an open loop, where a stall changes which requests wait for which.
+    /// Its figures without stalls; `None` for an open loop, where a stall changes which requests
+    /// wait for which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steady: Option<Steady>,
     /// Arrivals of an open loop.
@@ -192,17 +199,20 @@ pub struct Measurement {
     pub machine: Option<Machine>,
 }
 
-/// The figures of a trial without stalls: a step that took far longer than others of its kind (same number of requests,
-/// same number of prompt tokens) counts with the mean of these. Without stalls they equal those of the wall clock.
+/// The figures of a trial without stalls: a step that took far longer than others of its kind (same
+/// number of requests, same number of prompt tokens) counts with the mean of these. Without stalls
+/// they equal those of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Steady {
     /// Seconds of the whole trial.
     pub elapsed_s: f64,
     /// Output tokens / these seconds, all requests together.
     pub output_tokens_per_s: f64,
-    /// Output tokens per second as one request sees it, after its first token: median over requests.
+    /// Output tokens per second as one request sees it, after its first token: median over
+    /// requests.
     pub tokens_per_s_per_user: f64,
-    /// Output tokens per second of the requests within the objective's limits; `None` without limits.
+    /// Output tokens per second of the requests within the objective's limits; `None` without
+    /// limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput_tokens_per_s: Option<f64>,
     /// Mean time between a request's output tokens after its first one, in ms, over requests.
@@ -226,17 +236,18 @@ pub struct Stalls {
 /// Arrivals of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArrivalFigures {
-    /// Requests sent per second: their number minus one / seconds from the first arrival to the last.
+    /// Requests sent per second: their number minus one / seconds from the first arrival to the
+    /// last.
     pub offered_per_s: f64,
-    /// Requested output tokens per second: those of all requests / the time in which this many requests arrive at the
-    /// offered rate.
+    /// Requested output tokens per second: those of all requests / the time in which this many
+    /// requests arrive at the offered rate.
     pub offered_tokens_per_s: f64,
     /// Requests not yet served when the last one arrived, which is one of them.
     pub unserved_at_last: usize,
 }
 
-/// Parts of rounds that were run separately, only to time them. Separate parts do not overlap, so their sum is slightly
-/// longer than a round of the trial.
+/// Parts of rounds that were run separately, only to time them. Separate parts do not overlap, so
+/// their sum is slightly longer than a round of the trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartsApart {
     /// Number of timed rounds.
@@ -256,8 +267,8 @@ pub struct PartsApart {
 }
 
 impl Fingerprint {
-    /// The fingerprint without everything that concerns only the draft: of the settings, the algorithm, which comes
-    /// first.
+    /// The fingerprint without everything that concerns only the draft: of the settings, the
+    /// algorithm, which comes first.
     pub(crate) fn of_target(&self) -> Self {
         let settings = self.settings.split_once(", ").map_or("", |(_, rest)| rest).to_owned();
         Self { draft: String::new(), settings, ..self.clone() }
@@ -269,7 +280,8 @@ impl Fingerprint {
         self.differences(other).into_iter().map(words).collect::<Vec<_>>().join("; ")
     }
 
-    /// The differences from another: name, value here, value there; an empty value is shown as "none".
+    /// The differences from another: name, value here, value there; an empty value is shown as
+    /// "none".
     pub fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
         let fields = |one: &Self| {
             let Self { device, device_name, driver, units, engine, target, draft, workload, settings } = one.clone();
@@ -310,13 +322,14 @@ impl Record {
 }
 
 impl Measurement {
-    /// The figures that are compared and shown: without stalls if the trial separates them, else by the wall clock.
+    /// The figures that are compared and shown: without stalls if the trial separates them, else by
+    /// the wall clock.
     pub fn compared(&self) -> Steady {
         self.steady.unwrap_or_else(|| self.by_wall_clock())
     }
 
-    /// Output tokens per joule of the GPU over the whole trial, prefill included; `None` if its driver does not tell the
-    /// energy.
+    /// Output tokens per joule of the GPU over the whole trial, prefill included; `None` if its
+    /// driver does not tell the energy.
     pub fn tokens_per_joule(&self) -> Option<f64> {
         let energy_j = self.machine.as_ref()?.gpu.as_ref()?.energy_j?;
         (energy_j > 0.0).then(|| self.output_tokens as f64 / energy_j)
@@ -335,8 +348,8 @@ impl Measurement {
         }
     }
 
-    /// The score under a metric: higher is better, without stalls if they are separated. `None` if the figure is
-    /// missing or not positive.
+    /// The score under a metric: higher is better, without stalls if they are separated. `None` if
+    /// the figure is missing or not positive.
     pub fn score(&self, metric: Metric) -> Option<f64> {
         self.compared().score(metric)
     }
@@ -346,8 +359,8 @@ impl Measurement {
         self.by_wall_clock().score(metric)
     }
 
-    /// Requests served per second of an open loop, from the first arrival to the last: over the time in which they are
-    /// sent, so that it is never above [`ArrivalFigures::offered_per_s`].
+    /// Requests served per second of an open loop, from the first arrival to the last: over the
+    /// time in which they are sent, so that it is never above [`ArrivalFigures::offered_per_s`].
     pub fn served_per_s(&self) -> Option<f64> {
         let arrivals = self.arrivals.as_ref()?;
         let sent = self.requests.checked_sub(1).filter(|sent| *sent > 0)?;
@@ -371,8 +384,8 @@ impl Measurement {
         marks
     }
 
-    /// Why the trial by itself is excluded from comparisons, if it is. [`Exclusion::Slow`] depends on the other repeats,
-    /// so only [`rank`](crate::results::selection::rank) finds it.
+    /// Why the trial by itself is excluded from comparisons, if it is. [`Exclusion::Slow`] depends
+    /// on the other repeats, so only [`rank`](crate::results::selection::rank) finds it.
     pub fn exclusion(&self) -> Option<Exclusion> {
         let stalled = self.stalls.is_some_and(|stalls| match self.steady {
             Some(_) => stalls.of_steps > MOST_STALLED_STEPS,
@@ -427,7 +440,8 @@ impl TrialSpread {
     }
 }
 
-/// Number of values from which on there is a 90th percentile: with fewer it would be the largest value.
+/// Number of values from which on there is a 90th percentile: with fewer it would be the largest
+/// value.
 pub const VALUES_FOR_P90: usize = 10;
 /// The same for the 99th.
 pub const VALUES_FOR_P99: usize = 100;
@@ -445,8 +459,8 @@ pub struct TrialSpread {
     pub p99: f64,
     /// Largest.
     pub max: f64,
-    /// Number of values; 0 in journals of earlier versions. With fewer than [`VALUES_FOR_P90`] or [`VALUES_FOR_P99`], the
-    /// percentile says no more than the largest value, and is not shown.
+    /// Number of values; 0 in journals of earlier versions. With fewer than [`VALUES_FOR_P90`] or
+    /// [`VALUES_FOR_P99`], the percentile says no more than the largest value, and is not shown.
     #[serde(default, skip_serializing_if = "is_unknown")]
     pub count: usize,
 }

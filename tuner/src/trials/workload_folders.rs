@@ -1,4 +1,5 @@
-//! The folders of a sweep of several prompt files: one for each, with a journal of its own, inside the sweep's folder.
+//! The folders of a sweep of several prompt files: one for each, with a journal of its own, inside
+//! the sweep's folder.
 
 use std::{
     collections::BTreeSet,
@@ -8,8 +9,8 @@ use std::{
 
 use crate::trials::journal;
 
-/// The names of the workloads in the folder of a sweep, sorted; empty if the folder has a journal of its own, or holds no
-/// journals.
+/// The names of the workloads in the folder of a sweep, sorted; empty if the folder has a journal
+/// of its own, or holds no journals.
 pub fn names(folder: &Path) -> Vec<String> {
     if journal::exists(folder) {
         return Vec::new();
@@ -32,7 +33,8 @@ pub fn expanded(folders: &[PathBuf]) -> Vec<PathBuf> {
     folders.iter().flat_map(of).collect()
 }
 
-/// For each workload of some folders, its name and the folders that have it; `None` unless every folder holds workloads.
+/// For each workload of some folders, its name and the folders that have it; `None` unless every
+/// folder holds workloads.
 pub fn by_name(folders: &[PathBuf]) -> Option<Vec<(String, Vec<PathBuf>)>> {
     let each: Vec<Vec<String>> = folders.iter().map(|folder| names(folder)).collect();
     if each.iter().any(Vec::is_empty) {

@@ -7,9 +7,10 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 /// Separates this random stream from the one for prompts and lengths.
 const STREAM: u64 = 0xA221_7A15;
 
-/// Arrival times of a Poisson process, relative to its first request, scaled so that the rate from the first to the
-/// last is exact: with few requests an unscaled draw is easily 20% off. Seed and repeat determine everything but the
-/// scale, so that two rates differ only in their pace, and all configurations see the same process.
+/// Arrival times of a Poisson process, relative to its first request, scaled so that the rate from
+/// the first to the last is exact: with few requests an unscaled draw is easily 20% off. Seed and
+/// repeat determine everything but the scale, so that two rates differ only in their pace, and all
+/// configurations see the same process.
 pub fn poisson(seed: u64, repeat: usize, rate: f64, count: usize) -> Vec<Duration> {
     let mut numbers = StdRng::seed_from_u64(seed ^ STREAM ^ (repeat as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let mut gaps: Vec<f64> = (1..count).map(|_| -(1.0 - numbers.random::<f64>()).ln()).collect();

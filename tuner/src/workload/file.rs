@@ -52,7 +52,8 @@ pub fn read(path: &Path) -> Result<String, TunerError> {
 /// The entries of a file's text, in the format that its content shows. Blank lines are skipped.
 ///
 /// # Errors
-/// When the list is not JSON, a table is not CSV, or an entry or the number of entries exceeds the limit.
+/// When the list is not JSON, a table is not CSV, or an entry or the number of entries exceeds the
+/// limit.
 pub fn entries<'a>(path: &Path, content: &'a str) -> Result<Vec<WorkloadEntry<'a>>, Wrong> {
     let content = content.trim_start_matches('\u{feff}');
     let entries = match PromptFormat::from_path(path, content) {

@@ -1,5 +1,5 @@
-//! The format of a file of prompts, by its content, and its entries as JSON: JSON Lines, a JSON list, plain text with one
-//! prompt per line, or CSV with a header.
+//! The format of a file of prompts, by its content, and its entries as JSON: JSON Lines, a JSON
+//! list, plain text with one prompt per line, or CSV with a header.
 
 use std::{borrow::Cow, path::Path};
 
@@ -57,7 +57,8 @@ pub fn refusal(path: &Path, bytes: &[u8]) -> Option<String> {
 }
 
 impl PromptFormat {
-    /// The format of a text. The first characters decide, or the header; the ending of the name where they may mean both.
+    /// The format of a text. The first characters decide, or the header; the ending of the name
+    /// where they may mean both.
     pub fn from_path(path: &Path, content: &str) -> Self {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
         match ending.as_deref() {
@@ -83,7 +84,8 @@ impl PromptFormat {
     }
 }
 
-/// Whether a line is the header of a table that is understood: two columns or more, one of them known.
+/// Whether a line is the header of a table that is understood: two columns or more, one of them
+/// known.
 fn is_header(line: &str, separator: u8) -> bool {
     let names: Vec<String> = line.split(char::from(separator)).map(column).collect();
     let known = |name: &String| TEXTS.contains(&name.as_str()) || NUMBERS.iter().any(|(known, _)| known == name);

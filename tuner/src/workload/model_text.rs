@@ -29,7 +29,8 @@ impl ModelText {
         }
     }
 
-    /// The text side of a checkpoint whose weights are not loaded, for sequences of at most `context_length` tokens.
+    /// The text side of a checkpoint whose weights are not loaded, for sequences of at most
+    /// `context_length` tokens.
     ///
     /// # Errors
     /// When the folder is not a checkpoint, or its tokenizer is broken.

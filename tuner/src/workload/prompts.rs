@@ -22,11 +22,13 @@ use crate::TunerError;
 pub struct PromptList {
     /// In the order of the file.
     pub tokens: Vec<Vec<u32>>,
-    /// Number of skipped entries: too long for `max_prompt_tokens`, or conversations without a user message.
+    /// Number of skipped entries: too long for `max_prompt_tokens`, or conversations without a user
+    /// message.
     pub left_out: usize,
 }
 
-/// An entry of a prompt file. The first of these fields that is present decides; other fields are ignored.
+/// An entry of a prompt file. The first of these fields that is present decides; other fields are
+/// ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct PromptEntry {
@@ -102,7 +104,8 @@ pub fn token_ids(path: &Path, room: &Room) -> Result<PromptList, TunerError> {
     Ok(prompts)
 }
 
-/// Reads a file of prompts in any of its [formats](super::formats), and tokenises as many as are needed.
+/// Reads a file of prompts in any of its [formats](super::formats), and tokenises as many as are
+/// needed.
 pub fn texts(
     path: &Path,
     workload: &sweep::Workload,
@@ -174,7 +177,8 @@ impl PromptList {
 }
 
 impl PromptEntry {
-    /// The prompts of the entry: several for each turn of a conversation; none if it has no field of a prompt.
+    /// The prompts of the entry: several for each turn of a conversation; none if it has no field
+    /// of a prompt.
     ///
     /// # Errors
     /// When it contains anything but text.
@@ -272,8 +276,8 @@ impl<'a> Encoder<'a> {
         Ok(Self { text, chat: workload.chat })
     }
 
-    /// The tokens of a prompt. The chat template is used if that is requested, and by default for conversations if the
-    /// target has one. `None` for a conversation without a user message.
+    /// The tokens of a prompt. The chat template is used if that is requested, and by default for
+    /// conversations if the target has one. `None` for a conversation without a user message.
     ///
     /// # Errors
     /// When the template or the tokenizer fails on it.

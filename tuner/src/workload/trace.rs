@@ -59,8 +59,8 @@ struct TraceFields {
     failed: bool,
 }
 
-/// Reads the earliest requests, as many as are needed. Lines need not be ordered by time. If only the length of a
-/// prompt is given, it consists of random tokens.
+/// Reads the earliest requests, as many as are needed. Lines need not be ordered by time. If only
+/// the length of a prompt is given, it consists of random tokens.
 pub fn read(
     path: &Path,
     workload: &sweep::Workload,

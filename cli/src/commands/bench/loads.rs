@@ -1,5 +1,5 @@
-//! `spectune bench --simulate-acceptance` with a rollout or a closed loop: measures policies on the loads that
-//! `spectune simulate` predicts.
+//! `spectune bench --simulate-acceptance` with a rollout or a closed loop: measures policies on the
+//! loads that `spectune simulate` predicts.
 
 use anyhow::bail;
 use engine::Engine;

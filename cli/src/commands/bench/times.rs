@@ -1,5 +1,5 @@
-//! `spectune bench --times-out`: times rounds, and writes the models with which `spectune simulate` predicts loads on this
-//! machine.
+//! `spectune bench --times-out`: times rounds, and writes the models with which `spectune simulate`
+//! predicts loads on this machine.
 
 use std::{fs, path::Path};
 

@@ -52,7 +52,8 @@ pub fn run(folders: &[PathBuf], load: Option<&str>, condition: FailCondition) ->
     })
 }
 
-/// The folders without those that hold a run which an earlier one holds: a run has no scatter with itself.
+/// The folders without those that hold a run which an earlier one holds: a run has no scatter with
+/// itself.
 fn different_runs(folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut runs: Vec<PathBuf> = Vec::new();
     for folder in folders {

@@ -10,7 +10,8 @@ use tuner::{
 use super::{Arguments, default_out};
 use crate::{exit::Exit, terminal};
 
-/// The shard to measure: the user's choice, else the one from the environment, which is then printed. `None` for all.
+/// The shard to measure: the user's choice, else the one from the environment, which is then
+/// printed. `None` for all.
 pub fn shard(asked: Option<Shard>) -> anyhow::Result<Option<Shard>> {
     let shard = match asked {
         Some(shard) => Some(shard),

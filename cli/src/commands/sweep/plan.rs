@@ -1,4 +1,5 @@
-//! The output of `--dry-run`: the plan, and an estimate of its duration from short measured batches.
+//! The output of `--dry-run`: the plan, and an estimate of its duration from short measured
+//! batches.
 
 use std::collections::BTreeSet;
 
@@ -68,8 +69,8 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
     text
 }
 
-/// The configurations to list, and the settings that are tried with the best of them only: a guided search on servers
-/// chooses the shape first.
+/// The configurations to list, and the settings that are tried with the best of them only: a guided
+/// search on servers chooses the shape first.
 fn listed<'a>(outline: &'a Outline, request: &SweepRequest<'_>) -> (Vec<&'a Candidate>, BTreeSet<&'a Knobs>) {
     let is_guided = request.file.search.strategy == StrategyName::Guided && !outline.starts.is_empty();
     let (listed, others): (Vec<_>, Vec<_>) =

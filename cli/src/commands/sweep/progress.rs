@@ -37,7 +37,8 @@ pub struct Bar<'a> {
     pace: TrialPace,
     /// Start of the running trial.
     begun: Option<Instant>,
-    /// Reasons that were printed, with the configuration that failed; of several drafts, once for each draft.
+    /// Reasons that were printed, with the configuration that failed; of several drafts, once for
+    /// each draft.
     failed: HashSet<(Option<Configuration>, String, String)>,
     /// Result of the last trial, with its configuration.
     last: String,
@@ -152,8 +153,8 @@ impl TrialPace {
         }
     }
 
-    /// The time of the remaining trials from the mean of the measured ones, and of the remaining starts likewise; `None` while
-    /// neither is known.
+    /// The time of the remaining trials from the mean of the measured ones, and of the remaining
+    /// starts likewise; `None` while neither is known.
     fn left(&self, trials: usize) -> Option<TimeLeft> {
         if trials == 0 {
             return None;

@@ -1,12 +1,13 @@
-//! A sweep of several prompt files: one sweep after the other, each in a folder of its own, and a report of all.
+//! A sweep of several prompt files: one sweep after the other, each in a folder of its own, and a
+//! report of all.
 
 use schemas::sweep::OneWorkload;
 
 use super::{Job, measure};
 use crate::{commands::report, exit::Exit, terminal};
 
-/// Runs the sweep of each prompt file. A sweep that is interrupted, or fails, ends the others too: all are continued
-/// together.
+/// Runs the sweep of each prompt file. A sweep that is interrupted, or fails, ends the others too:
+/// all are continued together.
 ///
 /// # Errors
 /// As [`measure`].

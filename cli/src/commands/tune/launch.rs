@@ -1,4 +1,5 @@
-//! `spectune tune FILE`: measures what a launch file starts, with other shapes, and changes the launch to the fastest.
+//! `spectune tune FILE`: measures what a launch file starts, with other shapes, and changes the
+//! launch to the fastest.
 
 mod checks;
 mod conclude;
@@ -156,7 +157,8 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
     Ok(measured.exit)
 }
 
-/// Runs the sweep of a launch; an error that names a key of sweep files is told in the words of this command.
+/// Runs the sweep of a launch; an error that names a key of sweep files is told in the words of
+/// this command.
 fn measure(job: sweep::Job<'_>) -> anyhow::Result<sweep::MeasuredSweep> {
     let ended = sweep::measure(job);
     let Err(error) = &ended else { return ended };
@@ -168,8 +170,8 @@ fn measure(job: sweep::Job<'_>) -> anyhow::Result<sweep::MeasuredSweep> {
     Ok(exit::from_error(error).into())
 }
 
-/// Replaces the models of a launch by folders of this machine, and makes them visible in its container, if it runs in one:
-/// prompts are tokenised here.
+/// Replaces the models of a launch by folders of this machine, and makes them visible in its
+/// container, if it runs in one: prompts are tokenised here.
 fn find_models(file: &mut SweepFile, target: Option<&Path>) -> anyhow::Result<()> {
     let folder = std::env::current_dir()?;
     if let Some(target) = target {

@@ -1,6 +1,7 @@
 //! Advice about sweep files in the words of `spectune tune`, which runs a sweep without a file.
 
-/// What messages of a sweep name, and what `tune` calls it. Longer texts come before those that they contain.
+/// What messages of a sweep name, and what `tune` calls it. Longer texts come before those that
+/// they contain.
 const WORDS: [(&str, &str); 19] = [
     ("search.seconds or search.trials", "--max-time"),
     ("set workload.ignore_eos", "leave out --stop-at-end"),

@@ -23,8 +23,8 @@ pub struct Rows<'a> {
     pub write: &'a [u32],
     /// Cache rows that each row attends to, including its own.
     pub visible: &'a [Visible<'a>],
-    /// Which of them belong to which slot, and follow which: for layers that keep a state of each slot. Empty in the passes
-    /// of drafts, none of which has such layers.
+    /// Which of them belong to which slot, and follow which: for layers that keep a state of each
+    /// slot. Empty in the passes of drafts, none of which has such layers.
     pub sequences: &'a [Sequence],
 }
 
@@ -79,7 +79,8 @@ impl Attention {
         }
     }
 
-    /// Writes the rows to the cache, then attends. `x` is `[rows, input]`, the result is `[rows, output]`.
+    /// Writes the rows to the cache, then attends. `x` is `[rows, input]`, the result is
+    /// `[rows, output]`.
     ///
     /// # Panics
     /// When the cache belongs to a different kind of layer.
@@ -140,8 +141,8 @@ impl Cache {
         }
     }
 
-    /// Moves row `from[i]` to `to[i]`, in ascending order of i. Among the rows of a sequence no source comes before its
-    /// destination, so none is overwritten before it is moved.
+    /// Moves row `from[i]` to `to[i]`, in ascending order of i. Among the rows of a sequence no
+    /// source comes before its destination, so none is overwritten before it is moved.
     pub fn compact(&mut self, from: &[u32], to: &[u32]) {
         match self {
             Self::KeyValues(cache) => cache.compact(from, to),

@@ -15,8 +15,8 @@ const COPY: usize = 16 << 10;
 /// Number of passes; the fastest counts.
 const PASSES: usize = 4;
 
-/// Memory read bandwidth of all threads together in bytes per second, measured now. Takes about a second, and needs
-/// free memory.
+/// Memory read bandwidth of all threads together in bytes per second, measured now. Takes about a
+/// second, and needs free memory.
 pub fn read_bandwidth() -> f64 {
     let bytes = memory::available().map_or(BYTES, |available| BYTES.min(available / 4)).max(PIECE as u64);
     // Not zeros: the kernel maps these to a single page until they are written.

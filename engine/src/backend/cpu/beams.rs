@@ -1,4 +1,5 @@
-//! Drafts that run step by step as sources of nodes: the beams of all trees of a batch run together, one step at a time.
+//! Drafts that run step by step as sources of nodes: the beams of all trees of a batch run
+//! together, one step at a time.
 
 use std::convert::Infallible;
 
@@ -119,7 +120,8 @@ pub fn pools(
             let cache_row = |beam: &usize| (scratch + row.tree * each + beam) as u32;
             let own: Vec<u32> = row.beam.path.iter().map(cache_row).collect();
             let write = own.last().copied().unwrap_or_default();
-            // All beams of a depth share one position; at the first depth it is the one after the kept rows.
+            // All beams of a depth share one position; at the first depth it is the one after the
+            // kept rows.
             stack.push(row.beam.token, prefix.len() + step - 1, write, prefix, own);
         }
         let before = select(&states, draft.width(), beams.iter().map(|row| row.source));
@@ -130,14 +132,16 @@ pub fn pools(
     trees.into_iter().map(Expansion::into_pool).collect()
 }
 
-/// The best tokens after each row of state, with their log-probabilities over the draft's vocabulary.
+/// The best tokens after each row of state, with their log-probabilities over the draft's
+/// vocabulary.
 fn proposals(draft: &impl Stepwise, states: &[f32], topk: usize) -> Vec<Vec<(u32, f32)>> {
     let logits = draft.logits(states);
     let best = |logits: &[f32]| ranked(logits, topk, |index| draft.token(index));
     logits.chunks_exact(draft.vocabulary()).map(best).collect()
 }
 
-/// The best tokens of a row of logits over a draft's vocabulary, with their log-probabilities, best first.
+/// The best tokens of a row of logits over a draft's vocabulary, with their log-probabilities, best
+/// first.
 pub fn ranked(logits: &[f32], topk: usize, token: impl Fn(usize) -> u32) -> Vec<(u32, f32)> {
     let shift = log_sum_exp(logits);
     top_k(logits, topk).into_iter().map(|(index, logit)| (token(index), logit - shift)).collect()

@@ -1,7 +1,8 @@
 //! A block head built from its [`BlockSpec`]: DFLASH and DSPARK.
 //!
-//! Of the sequence it keeps keys and values that follow from the target's features alone. A block is one pass over the
-//! last token and mask tokens, whose rows attend to the kept ones and to each other; nothing of it is kept.
+//! Of the sequence it keeps keys and values that follow from the target's features alone. A block
+//! is one pass over the last token and mask tokens, whose rows attend to the kept ones and to each
+//! other; nothing of it is kept.
 
 mod markov;
 
@@ -112,8 +113,8 @@ impl BlockDraft {
         Drafted { logits: linear(&hidden, &self.head, None), hidden, depth }
     }
 
-    /// The best tokens after some nodes of a depth, each of which is a root's index, a token and a state of the Markov
-    /// head; and the states after them.
+    /// The best tokens after some nodes of a depth, each of which is a root's index, a token and a
+    /// state of the Markov head; and the states after them.
     fn after(
         &self,
         drafted: &Drafted,

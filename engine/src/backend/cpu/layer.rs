@@ -48,8 +48,8 @@ impl Layer {
         self.ffn.tally()
     }
 
-    /// Writes keys and values of rows of `x`, `[rows, attention's input]`, to the cache, without norm and without
-    /// attending.
+    /// Writes keys and values of rows of `x`, `[rows, attention's input]`, to the cache, without
+    /// norm and without attending.
     pub fn store(&self, x: &[f32], rows: Rows<'_>, cache: &mut Cache) {
         self.attention.store(x, rows, cache);
     }
@@ -71,7 +71,8 @@ impl Layer {
         }
     }
 
-    /// The same for attention that does not read the stream: `input` is `[rows, attention's input]`.
+    /// The same for attention that does not read the stream: `input` is
+    /// `[rows, attention's input]`.
     pub fn forward_from(&self, input: &[f32], x: &mut [f32], rows: Rows<'_>, cache: &mut Cache) {
         add(x, &self.attention.forward(input, rows, cache));
         let normed = rms_norm(x, &self.post_attention_norm, self.epsilon);

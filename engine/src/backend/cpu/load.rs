@@ -74,10 +74,12 @@ pub(super) fn other_draft(
     load_draft(&weights, spec, target)
 }
 
-/// Loads both models of the options' folders, which must have the same descriptions as the loaded ones.
+/// Loads both models of the options' folders, which must have the same descriptions as the loaded
+/// ones.
 ///
 /// # Errors
-/// When a folder cannot be read or holds different models, or memory for both sets of weights is missing.
+/// When a folder cannot be read or holds different models, or memory for both sets of weights is
+/// missing.
 pub(super) fn other_models(
     loaded: &Target,
     loaded_draft: Option<&dyn Source>,
@@ -161,7 +163,8 @@ fn capacity(
         context_length,
         vocab_size: target.vocab_size(),
         prefill_chunk: options.chunked_prefill_size.max(1),
-        // The CPU runs a round when it is launched, so launching ahead would only run rounds that no request needs.
+        // The CPU runs a round when it is launched, so launching ahead would only run rounds that
+        // no request needs.
         rounds_in_flight: 1,
         draft_ahead,
     })

@@ -1,5 +1,6 @@
-//! A whole model as a draft (STANDALONE). Its cache has the token of a position at that position, as its target's has, and
-//! its state is that after the last token, which the target has not processed.
+//! A whole model as a draft (STANDALONE). Its cache has the token of a position at that position,
+//! as its target's has, and its state is that after the last token, which the target has not
+//! processed.
 
 use schemas::tree::{NodeSource, TreeShape};
 

@@ -23,8 +23,8 @@ pub struct Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    /// Adds a row: its token, its position, the cache row that it writes, and the cache rows that it attends to (its
-    /// own included).
+    /// Adds a row: its token, its position, the cache row that it writes, and the cache rows that
+    /// it attends to (its own included).
     pub fn push(&mut self, token: u32, position: usize, write: u32, prefix: &'a [u32], own: Vec<u32>) {
         self.tokens.push(token);
         self.positions.push(position);
@@ -33,7 +33,8 @@ impl<'a> Stack<'a> {
         self.own.push(own);
     }
 
-    /// Adds consecutive causal rows: `tokens` at positions from `start` on, of a sequence in cache rows `rows`.
+    /// Adds consecutive causal rows: `tokens` at positions from `start` on, of a sequence in cache
+    /// rows `rows`.
     pub fn push_causal(&mut self, tokens: &[u32], start: usize, rows: &'a [u32]) {
         for (position, token) in (start..).zip(tokens) {
             self.push(*token, position, rows[position], &rows[..=position], Vec::new());
@@ -45,8 +46,8 @@ impl<'a> Stack<'a> {
         self.sequences.push(Sequence::chain(place, first..self.len()));
     }
 
-    /// Says of the rows since `first` that they are a tree after the sequence with this place of states: the parent of each
-    /// row, counted from the first.
+    /// Says of the rows since `first` that they are a tree after the sequence with this place of
+    /// states: the parent of each row, counted from the first.
     pub fn branches(&mut self, place: usize, first: usize, parents: Vec<Option<usize>>) {
         self.sequences.push(Sequence { place, rows: first..self.len(), parents, continues: false });
     }
@@ -72,7 +73,8 @@ pub fn select(values: &[f32], width: usize, rows: impl IntoIterator<Item = usize
     rows.into_iter().flat_map(|row| &values[row * width..(row + 1) * width]).copied().collect()
 }
 
-/// The target's choice at a position (see [`choose`]), with log-probabilities if the request wants them.
+/// The target's choice at a position (see [`choose`]), with log-probabilities if the request wants
+/// them.
 pub fn produce(
     logits: &[f32],
     parameters: &SamplingParams,

@@ -1,4 +1,5 @@
-//! Prefill: one pass of the target over the chunks of all prompts, then one of the draft, whose row i reads token i + 1.
+//! Prefill: one pass of the target over the chunks of all prompts, then one of the draft, whose row
+//! i reads token i + 1.
 
 use super::{
     CpuBackend, SlotState,
@@ -12,7 +13,8 @@ use crate::{
     sampling::logprobs,
 };
 
-/// Maximum number of rows whose logits are in memory at a time, when they are requested for a whole prompt.
+/// Maximum number of rows whose logits are in memory at a time, when they are requested for a whole
+/// prompt.
 const LOGIT_ROWS: usize = 64;
 
 /// Pieces that the target has processed and the draft has not.
@@ -32,7 +34,8 @@ impl TargetRead {
 }
 
 impl CpuBackend {
-    /// Runs the target over pieces of prompts, or over pieces of texts whose target states are returned or given.
+    /// Runs the target over pieces of prompts, or over pieces of texts whose target states are
+    /// returned or given.
     pub(super) fn prefill_target(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -91,7 +94,8 @@ impl CpuBackend {
         Ok(TargetRead { pass, lasts, first })
     }
 
-    /// Runs the draft, if it follows the sequences, over pieces that the target has processed, and updates their slots.
+    /// Runs the draft, if it follows the sequences, over pieces that the target has processed, and
+    /// updates their slots.
     pub(super) fn prefill_draft(&mut self, chunks: &[PrefillChunk<'_>], read: TargetRead) -> Result<(), EngineError> {
         let TargetRead { pass, lasts, first } = read;
         let states = self.slots.get(chunks.iter().map(|chunk| chunk.slot))?;
@@ -110,7 +114,8 @@ impl CpuBackend {
                 let next = chunk.next.unwrap_or_else(|| first_token(first));
                 let shifted: Vec<u32> = chunk.tokens.iter().skip(1).copied().chain([next]).collect();
                 state.rows_before(chunk.start + chunk.tokens.len() + ahead)?;
-                // The first token of a sequence, and the one after a reused prefix, follow no piece that has read them.
+                // The first token of a sequence, and the one after a reused prefix, follow no piece
+                // that has read them.
                 stack.push_causal(&chunk.tokens[..ahead], chunk.start, &state.rows);
                 stack.push_causal(&shifted, chunk.start + ahead, &state.rows);
             }
@@ -142,8 +147,8 @@ impl CpuBackend {
         Ok(())
     }
 
-    /// Log-probabilities of the tokens after the rows of a piece, as far as the request wants them. `last` is the
-    /// piece's last row in the pass.
+    /// Log-probabilities of the tokens after the rows of a piece, as far as the request wants them.
+    /// `last` is the piece's last row in the pass.
     fn of_prompt(&self, chunk: &PrefillChunk<'_>, state: &SlotState, pass: &Pass, last: usize) -> Vec<TokenLogprobs> {
         let Some(PromptLogprobs { from, alternatives }) = state.sampling.prompt_logprobs else { return Vec::new() };
         let rows: Vec<(usize, u32)> = chunk.rows_before(from, last).collect();
@@ -157,8 +162,8 @@ impl CpuBackend {
     }
 }
 
-/// States of rows without those of the tokens at the starts of pieces, of which each piece has one more row: `firsts` are
-/// the indices of the pieces' first rows among the rest.
+/// States of rows without those of the tokens at the starts of pieces, of which each piece has one
+/// more row: `firsts` are the indices of the pieces' first rows among the rest.
 fn without_firsts(states: &[f32], width: usize, firsts: &[usize]) -> Vec<f32> {
     let skipped = firsts.iter().enumerate().map(|(piece, first)| first + piece);
     let skipped: std::collections::BTreeSet<usize> = skipped.collect();

@@ -19,8 +19,8 @@ use crate::{
 pub struct Quality {
     /// Number of compared positions.
     pub positions: usize,
-    /// The largest difference of two logits, each relative to the mean of its row, since a shift of all logits changes
-    /// nothing.
+    /// The largest difference of two logits, each relative to the mean of its row, since a shift of
+    /// all logits changes nothing.
     pub largest: f64,
     /// The mean of all absolute differences.
     pub mean: f64,
@@ -32,8 +32,9 @@ pub struct Quality {
     pub same_token: f64,
 }
 
-/// Compares a folder's target with its quantised version in one of the modes, over texts that the plain one continues
-/// greedily from these prompts by `new_tokens` tokens each. In float32 on the CPU.
+/// Compares a folder's target with its quantised version in one of the modes, over texts that the
+/// plain one continues greedily from these prompts by `new_tokens` tokens each. In float32 on the
+/// CPU.
 ///
 /// # Errors
 /// When the target cannot be loaded, a prompt is empty, or a token is outside the vocabulary.

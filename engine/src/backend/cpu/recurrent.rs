@@ -1,4 +1,5 @@
-//! A recurrent draft built from its [`RecurrentSpec`]: an EAGLE head, an EAGLE-3 head or an MTP layer.
+//! A recurrent draft built from its [`RecurrentSpec`]: an EAGLE head, an EAGLE-3 head or an MTP
+//! layer.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::{
 
 /// A loaded draft: proposes tokens from the target's features and from its own state.
 ///
-/// Row i consumes token i + 1 and the feature of position i, is rotated at position i, and predicts token i + 2.
+/// Row i consumes token i + 1 and the feature of position i, is rotated at position i, and predicts
+/// token i + 2.
 #[derive(Debug)]
 pub struct Recurrent {
     embedding: Arc<Matrix>,
@@ -45,7 +47,8 @@ impl Recurrent {
         self.layer.tally()
     }
 
-    /// Loads a draft that has this spec. `weights` come from the draft's own folder, or from the target's.
+    /// Loads a draft that has this spec. `weights` come from the draft's own folder, or from the
+    /// target's.
     ///
     /// # Errors
     /// When a tensor is missing or has the wrong shape.
@@ -54,7 +57,8 @@ impl Recurrent {
         let mut embedding = target.embedding.clone();
         if let Some(own) = &tensors.embedding {
             let own = from.matrix(own)?;
-            // Most heads that contain an embedding contain a copy of the target's: keep one in memory.
+            // Most heads that contain an embedding contain a copy of the target's: keep one in
+            // memory.
             if own != *embedding {
                 embedding = Arc::new(own);
             }
@@ -126,7 +130,8 @@ impl Recurrent {
         self.reduce.as_ref().map_or_else(|| x.clone(), |reduce| reduce.forward(&x))
     }
 
-    /// Runs rows through the draft. `features` and the returned recurrent state are `[rows, hidden]`.
+    /// Runs rows through the draft. `features` and the returned recurrent state are
+    /// `[rows, hidden]`.
     pub fn forward(&self, tokens: &[u32], features: &[f32], rows: Rows<'_>, cache: &mut Cache) -> Vec<f32> {
         let mut embedded = embed(&self.embedding, tokens);
         if let Join::NormedLinear { zero_first_embedding: true, .. } = self.spec.join {

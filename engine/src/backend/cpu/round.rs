@@ -122,7 +122,8 @@ impl CpuBackend {
             let mut not_finite = None;
             let choose = |node: usize| {
                 let position = state.length + tree.nodes()[node].depth + 1;
-                // The walk asks for tokens along one path, so the adjuster sees the tokens before each.
+                // The walk asks for tokens along one path, so the adjuster sees the tokens before
+                // each.
                 let token = produce(logits[node], &state.sampling, adjuster.as_mut(), position);
                 let id = token.as_ref().map_or(0, |token| token.id);
                 match (not_finite, token) {
@@ -149,7 +150,8 @@ impl CpuBackend {
         Ok((pass, verified))
     }
 
-    /// Moves the accepted rows of the target's caches to the rows of their positions, and commits them to its states.
+    /// Moves the accepted rows of the target's caches to the rows of their positions, and commits
+    /// them to its states.
     fn compact(&mut self, verified: &[Verified], slots: &[Slot]) -> Result<(), EngineError> {
         let states = self.slots.get(slots.iter().copied())?;
         for ((verified, state), slot) in verified.iter().zip(states).zip(slots) {
@@ -165,7 +167,8 @@ impl CpuBackend {
         Ok(())
     }
 
-    /// Appends the accepted tokens to the sequences, and keeps what the draft needs to process them.
+    /// Appends the accepted tokens to the sequences, and keeps what the draft needs to process
+    /// them.
     fn advance(&mut self, pass: &Pass, verified: Vec<Verified>, slots: &[Slot]) -> Result<Vec<Yield>, EngineError> {
         let hidden = self.target.hidden_size();
         let captured = self.draft.as_ref().map_or(0, |draft| hidden * draft.captured().len());
@@ -189,8 +192,8 @@ impl CpuBackend {
         Ok(yields)
     }
 
-    /// Runs the draft over the pending tokens of some sequences, with the target's features, and keeps its state after
-    /// the last token of each.
+    /// Runs the draft over the pending tokens of some sequences, with the target's features, and
+    /// keeps its state after the last token of each.
     fn read_pending(&mut self, slots: &[Slot]) -> Result<(), EngineError> {
         let Some(draft) = &self.draft else { return Ok(()) };
         let late: Vec<Slot> = slots.iter().copied().filter(|slot| self.slots.pending_draft_tokens(*slot) > 0).collect();

@@ -19,8 +19,8 @@ pub struct SlotState {
     pub length: usize,
     /// The last produced token, which is not in the caches yet: the root of the next tree.
     pub root: u32,
-    /// The draft's state after the last position that it has processed, which may have no values; `None` if it does not
-    /// follow the sequence.
+    /// The draft's state after the last position that it has processed, which may have no values;
+    /// `None` if it does not follow the sequence.
     pub drafted: Option<Vec<f32>>,
     /// The last positions that the draft has not processed.
     pub pending: PendingDraft,
@@ -115,8 +115,8 @@ impl Slots {
         self.0.get_mut(slot.0 as usize).and_then(Option::as_mut).ok_or_else(|| not_open(slot))
     }
 
-    /// Takes the adjusters of some open slots, to use them while the slots are borrowed; [`put_back`](Self::put_back)
-    /// returns them.
+    /// Takes the adjusters of some open slots, to use them while the slots are borrowed;
+    /// [`put_back`](Self::put_back) returns them.
     pub fn take_adjusters(&mut self, slots: impl IntoIterator<Item = Slot>) -> Vec<Option<Adjuster>> {
         let take = |slot: Slot| self.0.get_mut(slot.0 as usize)?.as_mut()?.adjuster.take();
         slots.into_iter().map(take).collect()

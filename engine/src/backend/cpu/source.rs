@@ -18,7 +18,8 @@ pub trait Source: Debug + Send + Sync {
     /// What it makes of a shape.
     fn nodes(&self) -> NodeSource;
 
-    /// The target's layers before which it reads the residual stream; see [`forward`](super::target::Target::forward).
+    /// The target's layers before which it reads the residual stream; see
+    /// [`forward`](super::target::Target::forward).
     fn captured(&self) -> &[usize];
 
     /// Empty caches, one per layer.
@@ -29,7 +30,8 @@ pub trait Source: Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Number of values that it keeps of a sequence in addition to its caches: its state after the last position.
+    /// Number of values that it keeps of a sequence in addition to its caches: its state after the
+    /// last position.
     fn state_width(&self) -> usize;
 
     /// Number of positions by which its cache is ahead of a head's: see [`DraftSpec::ahead`].
@@ -37,12 +39,14 @@ pub trait Source: Debug + Send + Sync {
         self.spec().ahead()
     }
 
-    /// Processes positions of sequences: the target's output at them, and in `stack` the token after each, at the
-    /// position of its cache row. Returns the state after each of them, `[rows, state width]`.
+    /// Processes positions of sequences: the target's output at them, and in `stack` the token
+    /// after each, at the position of its cache row. Returns the state after each of them,
+    /// `[rows, state width]`.
     fn read(&self, pass: &Pass, stack: &Stack<'_>, caches: &mut [Cache]) -> Vec<f32>;
 
-    /// The pool after each root, from which the trees of all of these shapes can be chosen; they are of one family
-    /// ([`NodeSource::family`]). Rows of a round are written to the caches from `scratch` on.
+    /// The pool after each root, from which the trees of all of these shapes can be chosen; they
+    /// are of one family ([`NodeSource::family`]). Rows of a round are written to the caches from
+    /// `scratch` on.
     fn pools(&self, caches: &mut [Cache], scratch: usize, shapes: &[TreeShape], roots: &[Root<'_>]) -> Vec<Pool>;
 }
 
@@ -51,8 +55,8 @@ pub trait Source: Debug + Send + Sync {
 pub struct Root<'a> {
     /// The last token, which the target has not processed.
     pub token: u32,
-    /// The draft's cache rows of all tokens that it has processed: as many as there are positions before the root, and
-    /// the root's own for a draft whose cache is ahead.
+    /// The draft's cache rows of all tokens that it has processed: as many as there are positions
+    /// before the root, and the root's own for a draft whose cache is ahead.
     pub prefix: &'a [u32],
     /// The draft's state after the last of them.
     pub state: &'a [f32],

@@ -1,4 +1,5 @@
-//! A target built from its [`TargetSpec`](crate::spec::TargetSpec): embedding, layers, norm and vocabulary head.
+//! A target built from its [`TargetSpec`](crate::spec::TargetSpec): embedding, layers, norm and
+//! vocabulary head.
 
 use std::sync::Arc;
 
@@ -30,7 +31,8 @@ pub struct Target {
 /// Outputs of a pass.
 #[derive(Clone, Debug, Default)]
 pub struct Pass {
-    /// After the final norm, `[rows, hidden]`: the input of the head, and of EAGLE-1/2 and MTP layers.
+    /// After the final norm, `[rows, hidden]`: the input of the head, and of EAGLE-1/2 and MTP
+    /// layers.
     pub hidden: Vec<f32>,
     /// The residual stream before each captured layer, concatenated: `[rows, captured × hidden]`.
     pub captured: Vec<f32>,
@@ -77,8 +79,8 @@ impl Target {
         self.layers.iter().map(|layer| layer.cache(rows, states)).collect()
     }
 
-    /// Runs rows through all layers. `capture` lists the layers before which the residual stream is kept, ascending; an
-    /// entry equal to the number of layers means the stream after the last one.
+    /// Runs rows through all layers. `capture` lists the layers before which the residual stream is
+    /// kept, ascending; an entry equal to the number of layers means the stream after the last one.
     pub fn forward(&self, tokens: &[u32], rows: Rows<'_>, caches: &mut [Cache], capture: &[usize]) -> Pass {
         let mut x = embed(&self.embedding, tokens);
         let width = self.hidden_size();

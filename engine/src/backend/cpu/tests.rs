@@ -1,5 +1,6 @@
-//! A request's output does not depend on the location of its pages, the chunks of its prompt, the rest of the batch, or
-//! which tree runs in which round: each is compared, token by token, with the request run alone without speculation.
+//! A request's output does not depend on the location of its pages, the chunks of its prompt, the
+//! rest of the batch, or which tree runs in which round: each is compared, token by token, with the
+//! request run alone without speculation.
 
 mod blocks;
 mod families;
@@ -57,7 +58,8 @@ fn models(target: &Path, draft: Option<&Path>) -> (Target, Option<Box<dyn Source
     (target, draft)
 }
 
-/// The tiny pair by the name of its head, or a tiny checkpoint of another family with its own MTP layer.
+/// The tiny pair by the name of its head, or a tiny checkpoint of another family with its own MTP
+/// layer.
 fn backend(name: &str, page_size: usize, slots: usize) -> CpuBackend {
     let (target, draft) = if name.starts_with("eagle") {
         let tiny = root().join("models/tiny");
@@ -208,7 +210,8 @@ fn wrong_use_is_an_error() {
     }
     backend.prefill_collecting(&[chunk]).expect("a prompt");
 
-    // Without a speculating shape the draft does not follow the sequence, and cannot continue it later.
+    // Without a speculating shape the draft does not follow the sequence, and cannot continue it
+    // later.
     let slots = [slot];
     let round = |shape| Round { shape, slots: &slots };
     let ticket = backend.launch(round(TreeShape::OFF)).expect("a plain round");
@@ -253,7 +256,8 @@ fn the_draft_is_where_it_would_be_had_it_read_every_token_at_once() {
             backend.prepare(&[TreeShape::OFF, tree], &[], &mut |_, _| {}).expect("the shapes run");
             let mut text = prompt.clone();
             let mut counts = Vec::new();
-            // First the rounds run on the text as it grows; then the same text is prefilled as a prompt.
+            // First the rounds run on the text as it grows; then the same text is prefilled as a
+            // prompt.
             for plain_rounds in [plain_rounds, 0] {
                 backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
                 let first = backend.prefill_collecting(&[PrefillChunk { slot, tokens: &text, start: 0, next: None }]);

@@ -1,5 +1,5 @@
-//! A text source on this backend. The host looks its drafts up and gives the trees of a round, so nothing is loaded, kept
-//! or run here.
+//! A text source on this backend. The host looks its drafts up and gives the trees of a round, so
+//! nothing is loaded, kept or run here.
 
 use schemas::tree::{NodeSource, TreeShape};
 

@@ -1,11 +1,12 @@
-//! Requests whose logits are adjusted before a token is chosen (penalties, bias, a grammar), and log-probabilities of
-//! prompts.
+//! Requests whose logits are adjusted before a token is chosen (penalties, bias, a grammar), and
+//! log-probabilities of prompts.
 //!
-//! An adjustment depends on all tokens before the one that is chosen, which the host keeps ([`Adjuster`]). So a round
-//! with such requests runs in two halves. In the first, the device drafts, runs the target over all nodes and chooses
-//! tokens for all requests. The host then reads the logits of the nodes that these requests visit, and replaces the
-//! device's choices along their trees. In the second half the device accepts. The other requests of the round keep the
-//! device's choices, but wait for the host.
+//! An adjustment depends on all tokens before the one that is chosen, which the host keeps
+//! ([`Adjuster`]). So a round with such requests runs in two halves. In the first, the device
+//! drafts, runs the target over all nodes and chooses tokens for all requests. The host then reads
+//! the logits of the nodes that these requests visit, and replaces the device's choices along their
+//! trees. In the second half the device accepts. The other requests of the round keep the device's
+//! choices, but wait for the host.
 
 use std::collections::VecDeque;
 
@@ -43,7 +44,8 @@ struct HostWalk {
 }
 
 impl HostWalk {
-    /// Chooses the token after the current node from its logits, and moves to the child with this token.
+    /// Chooses the token after the current node from its logits, and moves to the child with this
+    /// token.
     fn step(&mut self, logits: &[f32]) -> Option<i32> {
         let node = self.node?;
         let token = choose(logits, &self.sampling, Some(&mut self.adjuster), self.positions[node]);
@@ -140,7 +142,8 @@ impl CudaBackend {
         Ok(walks)
     }
 
-    /// The target's logits after rows of its last pass, `[rows, vocabulary]`. Overwrites `work.added` and `arrays.source`.
+    /// The target's logits after rows of its last pass, `[rows, vocabulary]`. Overwrites
+    /// `work.added` and `arrays.source`.
     fn logits_after(&self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
         let hidden = self.machine.target.spec.hidden;
         let source: Vec<i32> = rows.iter().map(|row| *row as i32).collect();
@@ -161,8 +164,8 @@ impl CudaBackend {
         Ok(logits)
     }
 
-    /// Replaces the device's choices (`ids`) of first tokens after prompts for the slots that have adjustments. The
-    /// prompts' final states are in the first rows of `work.added`.
+    /// Replaces the device's choices (`ids`) of first tokens after prompts for the slots that have
+    /// adjustments. The prompts' final states are in the first rows of `work.added`.
     pub(super) fn choose_first_adjusted(
         &mut self,
         slots: &[Slot],
@@ -181,8 +184,8 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Keeps the log-probabilities of prompt tokens for the slots that request them. `lasts` are the last rows of the
-    /// pieces in the target's pass.
+    /// Keeps the log-probabilities of prompt tokens for the slots that request them. `lasts` are
+    /// the last rows of the pieces in the target's pass.
     pub(super) fn keep_prompt_logprobs(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -210,7 +213,8 @@ impl CudaBackend {
     }
 }
 
-/// A tree from the tokens and the parents of its nodes. Those that only pad it come last and have no parent.
+/// A tree from the tokens and the parents of its nodes. Those that only pad it come last and have
+/// no parent.
 fn tree(tokens: &[i32], parents: &[i32]) -> DraftTree {
     let mut tree = DraftTree::root(tokens[0] as u32);
     for (token, parent) in tokens.iter().zip(parents).skip(1).take_while(|(_, parent)| **parent >= 0) {

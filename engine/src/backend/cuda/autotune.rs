@@ -1,8 +1,9 @@
 //! Autotuning of GEMM kernels inside whole rounds.
 //!
-//! Kernels that are equally fast alone differ within a round: our own start before the previous kernel ends, those of
-//! the library do not, and the memory traffic of one kernel delays the next. So the kernels that a search found about
-//! equally fast are each captured in the round that needs them, and rounds are timed alternately.
+//! Kernels that are equally fast alone differ within a round: our own start before the previous
+//! kernel ends, those of the library do not, and the memory traffic of one kernel delays the next.
+//! So the kernels that a search found about equally fast are each captured in the round that needs
+//! them, and rounds are timed alternately.
 
 use std::time::Duration;
 
@@ -36,8 +37,9 @@ enum Candidate {
 }
 
 impl CudaBackend {
-    /// Decides which kernels run a round's GEMMs, and returns its graph with them. Overwrites slots but writes to no
-    /// page of a request. While requests are open, the kernel that is fastest alone is kept.
+    /// Decides which kernels run a round's GEMMs, and returns its graph with them. Overwrites slots
+    /// but writes to no page of a request. While requests are open, the kernel that is fastest
+    /// alone is kept.
     pub(super) fn tune_in_graph(&mut self, key: GraphKey, graph: Graph) -> Result<Graph, EngineError> {
         let undecided = self.machine.gemm.undecided()?;
         let is_idle = self.flights.is_empty() && self.slots.iter().all(Option::is_none);
@@ -59,8 +61,8 @@ impl CudaBackend {
     ) -> Result<Graph, EngineError> {
         let products = &self.machine.gemm;
         let mut chosen: Vec<Fastest> = undecided.iter().map(|(_, finalists)| finalists[0]).collect();
-        // The gain from overlapping with a predecessor shows only if the neighbours overlap too, so all of them are
-        // tried together first.
+        // The gain from overlapping with a predecessor shows only if the neighbours overlap too, so
+        // all of them are tried together first.
         let own: Vec<Fastest> = undecided.iter().map(|(_, finalists)| own_or_first(finalists)).collect();
         if own != chosen
             && undecided.iter().zip(&own).all(|((matmul, _), own)| products.choose(*matmul, *own))
@@ -101,8 +103,8 @@ impl CudaBackend {
         Ok(is_faster.then_some(graph))
     }
 
-    /// Runs `work` on a synthetic batch, while no request is open. The requests read from pages as real ones do; their
-    /// writes go to the padding page.
+    /// Runs `work` on a synthetic batch, while no request is open. The requests read from pages as
+    /// real ones do; their writes go to the padding page.
     pub(super) fn with_synthetic_requests<R>(
         &mut self,
         batch: usize,
@@ -198,8 +200,8 @@ fn shorter_half(times: &mut [Duration]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Whether the new graph is faster, and the number of timings, for graphs whose runs take these microseconds; the
-    /// last value repeats.
+    /// Whether the new graph is faster, and the number of timings, for graphs whose runs take these
+    /// microseconds; the last value repeats.
     fn check(known: &[u64], new: &[u64]) -> (bool, usize) {
         let mut runs = [0, 0];
         let found = is_faster(|contender| {

@@ -1,5 +1,5 @@
-//! Replay with a block head: what it would have proposed at positions of known texts. The host grows the pools with
-//! [`Levels`], whose rule is that of the device's kernels.
+//! Replay with a block head: what it would have proposed at positions of known texts. The host
+//! grows the pools with [`Levels`], whose rule is that of the device's kernels.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,8 @@ use crate::{
     tree::Levels,
 };
 
-/// States of a recurrent Markov head after nodes, by the index of the replayed place and the place in its pool.
+/// States of a recurrent Markov head after nodes, by the index of the replayed place and the place
+/// in its pool.
 type States = HashMap<(usize, Option<usize>), Vec<u8>>;
 
 impl CudaBackend {
@@ -154,11 +155,12 @@ impl CudaBackend {
     }
 }
 
-/// A node whose children are ranked: the index of its replayed place; its place in the pool, and the token and parent
-/// that it has there, or none for the root.
+/// A node whose children are ranked: the index of its replayed place; its place in the pool, and
+/// the token and parent that it has there, or none for the root.
 type Node = (usize, Option<usize>, Option<(u32, Option<usize>)>);
 
-/// Grows the pools of `count` places, each of `steps` levels. `rank` returns the best tokens after nodes of a depth.
+/// Grows the pools of `count` places, each of `steps` levels. `rank` returns the best tokens after
+/// nodes of a depth.
 fn grow(
     shapes: &[TreeShape],
     steps: usize,

@@ -1,5 +1,5 @@
-//! The draft part of a round with a block head: one pass over the blocks of all requests, and trees that grow from the
-//! rankings of their rows.
+//! The draft part of a round with a block head: one pass over the blocks of all requests, and trees
+//! that grow from the rankings of their rows.
 
 use kernels::{
     device::DeviceError,

@@ -1,7 +1,8 @@
 //! Gated delta nets in passes and rounds.
 //!
-//! Rows of prompts, and of rounds without speculation, continue a sequence and change its state at once. Rows of trees leave
-//! it as it is, and what their projections yield is kept until the accepted path is committed.
+//! Rows of prompts, and of rounds without speculation, continue a sequence and change its state at
+//! once. Rows of trees leave it as it is, and what their projections yield is kept until the
+//! accepted path is committed.
 
 use kernels::{
     device::{Buffer, DeviceError, Slice},
@@ -57,8 +58,8 @@ impl Machine {
         }
     }
 
-    /// Where the projections of a layer store their results: those of all layers of a round are kept, those of a prompt are
-    /// overwritten by the next layer.
+    /// Where the projections of a layer store their results: those of all layers of a round are
+    /// kept, those of a prompt are overwritten by the next layer.
     pub(super) fn delta_projected<'a>(
         &self,
         work: &'a Activations,
@@ -109,8 +110,9 @@ impl Machine {
     }
 }
 
-/// What the projections of a layer, or of several, have left: `whole` is the width of queries, keys, values and gates of
-/// outputs; then come the outputs of the first projection, and of the second, if there is one.
+/// What the projections of a layer, or of several, have left: `whole` is the width of queries,
+/// keys, values and gates of outputs; then come the outputs of the first projection, and of the
+/// second, if there is one.
 pub(super) fn delta_inputs<'a>(
     [projected, of_rates]: [Slice<'a>; 2],
     (whole, outputs, rates): (usize, usize, usize),

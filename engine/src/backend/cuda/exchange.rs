@@ -45,7 +45,8 @@ fn check_cache_scales(
 }
 
 impl CudaBackend {
-    /// Loads the weights of the options' folders. All ranks check them completely before the first byte is written.
+    /// Loads the weights of the options' folders. All ranks check them completely before the first
+    /// byte is written.
     pub(super) fn take_weights(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
         if which == Exchange::Draft && self.machine.draft.is_none() {
             return Ok(false);
@@ -72,7 +73,8 @@ impl CudaBackend {
         Ok(true)
     }
 
-    /// The weights of the options' folders, if their models have the same description as the loaded ones.
+    /// The weights of the options' folders, if their models have the same description as the loaded
+    /// ones.
     fn fitting(&self, options: &EngineOptions, which: Exchange) -> Result<Fitting, EngineError> {
         let machine = &self.machine;
         let Described { folder, weights, spec, draft } = describe(options)?;

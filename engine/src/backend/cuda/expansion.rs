@@ -4,19 +4,21 @@ use kernels::device::Element;
 
 use crate::spec::MultiHeadLatent;
 
-/// Bytes of keys and values in memory at once, unless that is less than [`LEAST_HEADS`] heads of the longest prompt
-/// need.
+/// Bytes of keys and values in memory at once, unless that is less than [`LEAST_HEADS`] heads of
+/// the longest prompt need.
 const ROOM: usize = 256 << 20;
-/// Minimum number of heads at once: with blocks of 128 rows and pieces of 2,048 rows, these keep a GPU busy.
+/// Minimum number of heads at once: with blocks of 128 rows and pieces of 2,048 rows, these keep a
+/// GPU busy.
 const LEAST_HEADS: usize = 8;
-/// Positions are padded to a multiple of this, since the library plans separately for each number of rows.
+/// Positions are padded to a multiple of this, since the library plans separately for each number
+/// of rows.
 const PADDING: usize = 256;
-/// Products that a multiprocessor computes in the launch time of the kernels that only expanded attention has: about 25
-/// µs.
+/// Products that a multiprocessor computes in the launch time of the kernels that only expanded
+/// attention has: about 25 µs.
 const PRODUCTS_BESIDE: usize = 30_000_000;
 
-/// Workspace layout, in elements: the key weights of all heads, which the pieces of a pass share; latent vectors and
-/// shared keys of all positions; then keys and values of some heads.
+/// Workspace layout, in elements: the key weights of all heads, which the pieces of a pass share;
+/// latent vectors and shared keys of all positions; then keys and values of some heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpandedLayout {
     /// Number of positions, including padding.
@@ -60,13 +62,14 @@ pub fn expanded_bytes(spec: &MultiHeadLatent, positions: usize, element: Element
     (layout.fixed() + heads * layout.head()) * element.bytes()
 }
 
-/// Minimum number of products that expanding keys and values must save, on a device with this many multiprocessors.
+/// Minimum number of products that expanding keys and values must save, on a device with this many
+/// multiprocessors.
 pub fn least_spared(multiprocessors: usize) -> usize {
     multiprocessors * PRODUCTS_BESIDE
 }
 
-/// Products that expanding keys and values saves for a piece of this many rows starting at a position; negative if it
-/// costs some.
+/// Products that expanding keys and values saves for a piece of this many rows starting at a
+/// position; negative if it costs some.
 pub fn spared(spec: &MultiHeadLatent, start: usize, rows: usize) -> i128 {
     let pairs = rows * start + rows * (rows + 1) / 2;
     let a_pair = 2 * spec.latent_rank as i128 - (spec.nope_dim + spec.value_dim) as i128;

@@ -1,8 +1,10 @@
-//! The tokens that follow prompts. The device chooses them, and the draft and the next round read them there; so both are
-//! launched before the host knows these tokens, and the host waits only for their copy. The device does not become idle.
+//! The tokens that follow prompts. The device chooses them, and the draft and the next round read
+//! them there; so both are launched before the host knows these tokens, and the host waits only for
+//! their copy. The device does not become idle.
 //!
-//! There are exceptions. If a request has adjusted logits, the host chooses its token, so the draft waits for the host. If
-//! launching the next round takes long or waits for the device, the tokens are handed out before it.
+//! There are exceptions. If a request has adjusted logits, the host chooses its token, so the draft
+//! waits for the host. If launching the next round takes long or waits for the device, the tokens
+//! are handed out before it.
 
 use std::time::Duration;
 
@@ -25,14 +27,16 @@ struct PendingToken {
     /// Index of the piece that ends its prompt.
     piece: usize,
     position: usize,
-    /// Number of alternatives for which log-probabilities are requested; `None` for no log-probabilities.
+    /// Number of alternatives for which log-probabilities are requested; `None` for no
+    /// log-probabilities.
     logprobs: Option<usize>,
 }
 
 impl CudaBackend {
-    /// Chooses the tokens that follow the prompts that end in these pieces, and starts copying them to the host. They
-    /// stay in the first words of `round.chosen`. `base` is the index of the first piece in the call, `lasts` are the
-    /// last rows of the pieces in the target's pass. Overwrites `arrays.source`, `slot` and `sample_position`.
+    /// Chooses the tokens that follow the prompts that end in these pieces, and starts copying them
+    /// to the host. They stay in the first words of `round.chosen`. `base` is the index of the
+    /// first piece in the call, `lasts` are the last rows of the pieces in the target's pass.
+    /// Overwrites `arrays.source`, `slot` and `sample_position`.
     pub(super) fn choose_first(
         &mut self,
         place: usize,
@@ -81,8 +85,9 @@ impl CudaBackend {
         self.slots.get(slot.0 as usize)?.as_ref()?.logprobs
     }
 
-    /// Starts copying the log-probabilities of the chosen tokens, whose final states are in the first rows of
-    /// `work.added`. A separate pass over the vocabulary head, since few requests need it.
+    /// Starts copying the log-probabilities of the chosen tokens, whose final states are in the
+    /// first rows of `work.added`. A separate pass over the vocabulary head, since few requests
+    /// need it.
     fn describe_first(&self, place: usize, rows: usize) -> Result<(), EngineError> {
         let (arrays, work) = (&self.arrays, &self.work);
         let states = self.machine.rows(&work.added, self.machine.target.spec.hidden);
@@ -91,8 +96,8 @@ impl CudaBackend {
         Ok(self.device.read_async(&self.prefills[place].described, 0, self.round.described.slice())?)
     }
 
-    /// Waits until the target has processed the pieces of the last prefill, and hands out first tokens that have not
-    /// been.
+    /// Waits until the target has processed the pieces of the last prefill, and hands out first
+    /// tokens that have not been.
     pub(super) fn hand_out_first(&mut self, first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
         while let Some(PendingFirst { place, tokens }) = self.pending_first.pop_front() {
             let staging = &self.prefills[place];
@@ -107,15 +112,16 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Whether launching a round takes longer than handing out tokens, so that these should not wait for it: it waits
-    /// for the device where the host chooses tokens, and launches every kernel where there are no graphs.
+    /// Whether launching a round takes longer than handing out tokens, so that these should not
+    /// wait for it: it waits for the device where the host chooses tokens, and launches every
+    /// kernel where there are no graphs.
     pub(super) fn launches_slowly(&self) -> bool {
         let adjusts = self.slots.iter().flatten().any(|slot| slot.adjuster.is_some());
         adjusts || self.options.disable_cuda_graph
     }
 
-    /// The device's time for prefills that have ended, since the last call. Waits for those that no round follows, unless
-    /// their first tokens are still to be handed out.
+    /// The device's time for prefills that have ended, since the last call. Waits for those that no
+    /// round follows, unless their first tokens are still to be handed out.
     pub(super) fn time_prefills(&mut self) -> Result<Duration, EngineError> {
         let oldest = self.flights.front().map(InFlightRound::ticket);
         let collected = oldest.unwrap_or(self.launched);

@@ -1,5 +1,5 @@
-//! Chooses the kernel for each GEMM, one of our weight-streaming kernels or the device's matrix library, and decides
-//! when to search for the fastest.
+//! Chooses the kernel for each GEMM, one of our weight-streaming kernels or the device's matrix
+//! library, and decides when to search for the fastest.
 
 use std::{
     cmp::Reverse,
@@ -20,16 +20,18 @@ use kernels::{
 
 use super::meeting::Meeting;
 
-/// Maximum number of rows for which the streaming kernels run if nothing was timed: they are bound by reading weights.
+/// Maximum number of rows for which the streaming kernels run if nothing was timed: they are bound
+/// by reading weights.
 const FEW_ROWS: usize = 32;
-/// Minimum size of the weights in bytes for a search: fewer are read within two microseconds, and launch time
-/// dominates.
+/// Minimum size of the weights in bytes for a search: fewer are read within two microseconds, and
+/// launch time dominates.
 const LEAST_SEARCHED: usize = 8 << 20;
 
-/// Minimum fraction of the weights read in a round for which a GEMM is compared within whole rounds.
+/// Minimum fraction of the weights read in a round for which a GEMM is compared within whole
+/// rounds.
 const LEAST_SHARE: f64 = 0.02;
-/// Maximum number of rows for such a comparison: with more rows, the power limit determines a round's time, and noise
-/// is higher.
+/// Maximum number of rows for such a comparison: with more rows, the power limit determines a
+/// round's time, and noise is higher.
 const MOST_COMPARED_ROWS: usize = 64;
 
 /// Runs GEMMs, with a plan for each shape.
@@ -56,7 +58,8 @@ struct GemmPlan {
 #[derive(Clone, Copy)]
 pub struct Gemm<'a> {
     pub y: Slice<'a>,
-    /// The library adds its result to this instead of writing `y`, unless it leaves split-K partials.
+    /// The library adds its result to this instead of writing `y`, unless it leaves split-K
+    /// partials.
     pub onto: Option<Slice<'a>>,
     /// Receives the split-K partials, if there are any.
     pub parts: Slice<'a>,
@@ -70,11 +73,13 @@ pub struct Gemm<'a> {
     pub may_stream: bool,
     /// Runs after the library's complete result, to make it equal to that of the streaming kernel.
     pub behind_library: Option<KernelLaunch<'a>>,
-    /// The consumer of a result in this many split-K partials, if partials are allowed. Runs only when timing.
+    /// The consumer of a result in this many split-K partials, if partials are allowed. Runs only
+    /// when timing.
     pub user: Option<&'a dyn Fn(usize) -> Result<(), DeviceError>>,
     /// A short kernel without effect, like those that run between two GEMMs.
     pub neighbour: KernelLaunch<'a>,
-    /// Overwrites x with realistic values: identical rows, such as padding, take less power and time.
+    /// Overwrites x with realistic values: identical rows, such as padding, take less power and
+    /// time.
     pub prepare: KernelLaunch<'a>,
 }
 
@@ -104,8 +109,9 @@ impl GemmDispatch {
         })
     }
 
-    /// Runs `work`, and searches for the fastest kernel for each GEMM shape in it. For work that is captured and then
-    /// runs often; the many shapes of prompts use known results or the library's heuristic.
+    /// Runs `work`, and searches for the fastest kernel for each GEMM shape in it. For work that is
+    /// captured and then runs often; the many shapes of prompts use known results or the library's
+    /// heuristic.
     pub fn searching<R>(&self, work: impl FnOnce() -> R) -> R {
         self.plans().values_mut().for_each(|plan| plan.uses = 0);
         self.searches.store(true, Ordering::Relaxed);
@@ -157,7 +163,8 @@ impl GemmDispatch {
     fn planned(&self, device: &Device, matmul: Matmul) -> Result<Option<MatmulHandle>, DeviceError> {
         let kept = self.leads().then_some(self.streaming.as_str());
         let plan = match MatmulHandle::new(device, matmul, kept) {
-            // A library of an earlier version, or for another device, may have no such product: our kernels do.
+            // A library of an earlier version, or for another device, may have no such product: our
+            // kernels do.
             Err(_) if matmul.fp8.is_some() => None,
             plan => plan?,
         };
@@ -191,8 +198,9 @@ impl GemmDispatch {
         }
     }
 
-    /// GEMMs of the last [`searching`](Self::searching) for which several kernels may be the fastest, ordered by the
-    /// weights that they read, largest first. Each comes with these kernels, the chosen one first.
+    /// GEMMs of the last [`searching`](Self::searching) for which several kernels may be the
+    /// fastest, ordered by the weights that they read, largest first. Each comes with these
+    /// kernels, the chosen one first.
     pub fn undecided(&self) -> Result<Vec<(Matmul, Vec<Fastest>)>, DeviceError> {
         let plans = self.plans();
         let read = |matmul: &Matmul, plan: &GemmPlan| plan.uses * matmul.inputs * matmul.outputs;

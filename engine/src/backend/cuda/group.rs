@@ -1,11 +1,14 @@
-//! One model over several devices of a host: a group of ranks behind one [`Backend`](crate::backend::Backend).
+//! One model over several devices of a host: a group of ranks behind one
+//! [`Backend`](crate::backend::Backend).
 //!
-//! Each rank has its own host thread, which owns a [`CudaBackend`] with its part of the weights. All ranks get the same
-//! commands, and rank 0's answer is used; the tokens of all ranks are compared. If a rank fails or dies, an alarm
-//! releases the kernels and hosts that wait for it, and the group refuses every later command with the reason.
+//! Each rank has its own host thread, which owns a [`CudaBackend`] with its part of the weights.
+//! All ranks get the same commands, and rank 0's answer is used; the tokens of all ranks are
+//! compared. If a rank fails or dies, an alarm releases the kernels and hosts that wait for it, and
+//! the group refuses every later command with the reason.
 //!
-//! Outputs of attention and feed-forward blocks are summed over ranks before they are added to the residual stream, and
-//! logits are gathered, so each rank computes trees, acceptance and sampling with identical bits.
+//! Outputs of attention and feed-forward blocks are summed over ranks before they are added to the
+//! residual stream, and logits are gathered, so each rank computes trees, acceptance and sampling
+//! with identical bits.
 
 mod thread;
 
@@ -38,8 +41,8 @@ use crate::{
 
 /// Interval for checking that ranks are alive while their answers are missing.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time to wait for the other ranks after one has failed: if the cause is shared, such as too little memory, all of
-/// them fail.
+/// Time to wait for the other ranks after one has failed: if the cause is shared, such as too
+/// little memory, all of them fail.
 const GRACE: Duration = Duration::from_secs(1);
 /// Maximum time without any answer: far longer than any command takes.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -103,8 +106,8 @@ impl Group {
     /// Loads models onto devices (given with their names), one rank per device.
     ///
     /// # Errors
-    /// When the devices cannot reach each other, the models cannot be split over this many ranks, or a rank fails to
-    /// load its part.
+    /// When the devices cannot reach each other, the models cannot be split over this many ranks,
+    /// or a rank fails to load its part.
     pub fn load(
         devices: Vec<(Device, String)>,
         models: SharedModels,
@@ -208,7 +211,8 @@ impl Group {
         Ok(self.all(work)?.swap_remove(0))
     }
 
-    /// Like [`first`](Self::first), for work that chooses tokens: if ranks have chosen different ones, the group ends.
+    /// Like [`first`](Self::first), for work that chooses tokens: if ranks have chosen different
+    /// ones, the group ends.
     fn tokens<R: Send + 'static>(
         &self,
         work: impl Fn(&mut CudaBackend) -> Result<R, EngineError> + Clone + Send + 'static,
@@ -217,8 +221,8 @@ impl Group {
         self.equal(self.all(work)?, of)
     }
 
-    /// Runs `work`, which hands out first tokens, on all ranks, and hands on those of rank 0. If ranks have chosen
-    /// different ones, the group ends.
+    /// Runs `work`, which hands out first tokens, on all ranks, and hands on those of rank 0. If
+    /// ranks have chosen different ones, the group ends.
     fn first_tokens<R: Send + 'static>(
         &self,
         first: &mut dyn FnMut(usize, Yield),
@@ -287,8 +291,8 @@ impl Failure {
 type Answers<R> = Vec<Option<Result<R, EngineError>>>;
 
 impl Watch<'_> {
-    /// Sends each rank its job and waits for all answers, except from ranks that cannot answer, and for at most
-    /// `patience` without any message.
+    /// Sends each rank its job and waits for all answers, except from ranks that cannot answer, and
+    /// for at most `patience` without any message.
     fn run<N: Send + 'static, R: Send + 'static>(
         &self,
         mut job: impl FnMut(usize, mpsc::Sender<Answer<N, R>>) -> thread::Job,
@@ -400,7 +404,8 @@ impl Place {
     }
 }
 
-/// The device's collective library, if it is useful. If it is missing, our own kernels compute all sums.
+/// The device's collective library, if it is useful. If it is missing, our own kernels compute all
+/// sums.
 fn library(
     device: &Device,
     mail: &Mail,

@@ -28,7 +28,8 @@ pub struct InFlightRound {
     has_trees: bool,
     /// Its parts, if it runs in parts.
     parts: Option<&'static [Part]>,
-    /// Number of alternatives for which each request wants log-probabilities; `None` for no log-probabilities.
+    /// Number of alternatives for which each request wants log-probabilities; `None` for no
+    /// log-probabilities.
     logprobs: Vec<Option<usize>>,
 }
 
@@ -72,7 +73,8 @@ impl CudaBackend {
         self.grow(WorkspaceShape::of_round(self.machine.nodes(), round.shape, batch))?;
         for key in keys.iter().chain(&later).filter(|_| !eager) {
             if !self.graphs.contains_key(key) {
-                // A batch that no capture size covers, or a part. Its first run must not disturb the rounds in flight.
+                // A batch that no capture size covers, or a part. Its first run must not disturb
+                // the rounds in flight.
                 self.device.synchronize()?;
                 self.capture(*key)?;
             }
@@ -193,8 +195,9 @@ impl CudaBackend {
         for (to, slot) in slots.iter_mut().zip(members) {
             *to = slot.0 as i32;
         }
-        // Between two graphs the launch of the copy takes longer than the transfer. Kernels that are launched one by
-        // one always need the copy: some read before the previous kernel has ended, but none before a copy has.
+        // Between two graphs the launch of the copy takes longer than the transfer. Kernels that
+        // are launched one by one always need the copy: some read before the previous kernel has
+        // ended, but none before a copy has.
         if eager || !self.sent.starts_with(slots) {
             let sent = slots.to_vec();
             self.device.write_async(self.round.slot.slice(), &self.staging[place].slots, 0..batch * 4)?;

@@ -10,12 +10,14 @@ pub const LATENT_ROWS: usize = 256;
 pub const LATENT_ROWS_IN_SPLITS: usize = 32;
 /// Maximum number of alternatives with log-probabilities.
 pub const MOST_CHOICES: usize = 20;
-/// Words that describe a token: its log-probability, the best alternatives, and their log-probabilities.
+/// Words that describe a token: its log-probability, the best alternatives, and their
+/// log-probabilities.
 pub const DESCRIBED_WORDS: usize = 1 + 2 * MOST_CHOICES;
-/// Number of staging buffers: one for each round in flight, and one for the round that is being read.
+/// Number of staging buffers: one for each round in flight, and one for the round that is being
+/// read.
 pub const STAGING_SLOTS: usize = 3;
-/// Maximum number of parts into which attention splits a long list of keys. Constant, since the bits of a result depend
-/// on it.
+/// Maximum number of parts into which attention splits a long list of keys. Constant, since the
+/// bits of a result depend on it.
 pub const SPLITS: usize = 16;
 /// Maximum number of rounds that are launched and not collected.
 pub const ROUNDS_IN_FLIGHT: usize = 2;

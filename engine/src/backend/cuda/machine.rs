@@ -52,8 +52,8 @@ pub struct Machine {
     pub most_value_rows: usize,
     /// Longest prompt for whose expanded keys and values there is room, in positions.
     pub expanded_positions: usize,
-    /// Minimum number of products that expanding the keys and values of latent attention must save for a piece of a
-    /// prompt.
+    /// Minimum number of products that expanding the keys and values of latent attention must save
+    /// for a piece of a prompt.
     pub least_spared: usize,
     /// How trees are verified; `None` for the fastest choice.
     pub verify_plan: Option<VerifyPlan>,
@@ -100,7 +100,8 @@ pub struct Pass<'a> {
     pub leaves_at: usize,
     /// Pages in place of the slots', for rows whose slot is their request.
     pub pages: Option<ViewPages<'a>>,
-    /// The pieces of prompts that make up its rows; empty in rounds, whose rows the host does not know.
+    /// The pieces of prompts that make up its rows; empty in rounds, whose rows the host does not
+    /// know.
     pub prompts: &'a [PromptPiece],
     /// How the rows of a group follow each other, for layers with a state.
     pub order: DeltaOrder<'a>,
@@ -123,7 +124,8 @@ impl Machine {
         self.kernels.element().bytes()
     }
 
-    /// Where the own rows of a pass are listed once per request, if the attention kernels read them so.
+    /// Where the own rows of a pass are listed once per request, if the attention kernels read them
+    /// so.
     pub(super) fn listed_own<'a>(&self, arrays: &'a RowArrays) -> Option<OwnRows<'a>> {
         (self.attention == AttentionKernels::Tiles).then(|| arrays.own_rows())
     }
@@ -182,7 +184,8 @@ pub struct Ranks {
     pub meeting: Meeting,
     /// The device's collective library, if there is one.
     pub library: Option<Collective>,
-    /// Minimum number of rows for which the library is faster than our own kernel, outside of graphs.
+    /// Minimum number of rows for which the library is faster than our own kernel, outside of
+    /// graphs.
     pub library_from: usize,
 }
 

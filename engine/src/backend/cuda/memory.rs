@@ -65,7 +65,8 @@ pub struct CudaOptions {
     pub attention: Option<AttentionKernels>,
     /// How trees are verified; `None` for the fastest choice.
     pub verify_plan: Option<VerifyPlan>,
-    /// Maximum number of rows that products in FP8 multiply as values of 16 bits; `None` for the default.
+    /// Maximum number of rows that products in FP8 multiply as values of 16 bits; `None` for the
+    /// default.
     pub most_value_rows: Option<usize>,
     /// Whether ranks split the draft's layer; `None` for the faster choice.
     pub split_draft: Option<bool>,
@@ -81,8 +82,8 @@ pub struct Models<'a> {
     pub draft: Option<(DraftSpec, WeightSource<'a>)>,
 }
 
-/// Positions past the context that a round may write: its tree, and the tokens of a request that has ended but still
-/// runs along.
+/// Positions past the context that a round may write: its tree, and the tokens of a request that
+/// has ended but still runs along.
 fn slack(options: &CudaOptions, nodes: NodeSource) -> usize {
     let ahead = |shape: &TreeShape| (shape.num_draft_tokens + shape.num_steps + 1).max(nodes.passes(*shape).1);
     let widest = options.shapes.iter().map(ahead).max().unwrap_or(2);
@@ -92,7 +93,8 @@ fn slack(options: &CudaOptions, nodes: NodeSource) -> usize {
 /// Loads models onto a device: whole, or the part of one rank of a group.
 ///
 /// # Errors
-/// When a size exceeds the kernels' limits, memory is insufficient, or a tensor is missing or has the wrong shape.
+/// When a size exceeds the kernels' limits, memory is insufficient, or a tensor is missing or has
+/// the wrong shape.
 pub fn load(
     device: Device,
     device_name: String,
@@ -230,7 +232,8 @@ pub fn load(
     })
 }
 
-/// The models without look-ups in texts, and what these fill a tree with: the host does them, and nothing is loaded.
+/// The models without look-ups in texts, and what these fill a tree with: the host does them, and
+/// nothing is loaded.
 fn without_texts(models: Models<'_>) -> (Models<'_>, Option<NodeSource>) {
     match models.draft {
         Some((DraftSpec::Text(rule), _)) => (Models { draft: None, ..models }, Some(rule.nodes())),
@@ -238,8 +241,8 @@ fn without_texts(models: Models<'_>) -> (Models<'_>, Option<NodeSource>) {
     }
 }
 
-/// Longest prompt whose latent attention is expanded, in positions: 0 in batch-invariant mode, which has a single
-/// summation order, and if some layer has no kernels for it.
+/// Longest prompt whose latent attention is expanded, in positions: 0 in batch-invariant mode,
+/// which has a single summation order, and if some layer has no kernels for it.
 fn expanded_positions<'l>(
     device: &Device,
     options: &CudaOptions,
@@ -255,8 +258,8 @@ fn expanded_positions<'l>(
     if has_kernels && !options.batch_invariant { options.context_length } else { 0 }
 }
 
-/// Minimum number of bytes per layer of a draft that splitting it must save each rank: reading these takes as long as two
-/// sums over ranks, about 10 µs.
+/// Minimum number of bytes per layer of a draft that splitting it must save each rank: reading
+/// these takes as long as two sums over ranks, about 10 µs.
 const LEAST_SPLIT: f64 = 64e6;
 
 /// Whether ranks split the draft's layers, or each has them whole.
@@ -301,7 +304,8 @@ pub(super) fn of_rank(models: Models<'_>, share: Share, splits_layers: bool) -> 
     Ok(Models { target: (rank, weights), draft: draft.transpose()? })
 }
 
-/// Checks that tensors exist with the expected shapes, which reading a rank's part of them would not detect.
+/// Checks that tensors exist with the expected shapes, which reading a rank's part of them would
+/// not detect.
 pub(super) fn check_tensors(weights: WeightSource<'_>, tensors: Vec<&TensorSpec>) -> Result<(), EngineError> {
     let WeightSource::Checkpoint(weights) = weights else { return Ok(()) };
     let checkpoint = Tensors::new(weights);
@@ -357,13 +361,14 @@ fn attention_kernels(options: &CudaOptions) -> Result<AttentionKernels, EngineEr
     }
 }
 
-/// Cost per layer of a second pass of the target in addition to reading its weights, in bytes that could be read in
-/// that time: small kernels and the tails of large ones, about 25 µs, and a context of some hundred positions for each
-/// request.
+/// Cost per layer of a second pass of the target in addition to reading its weights, in bytes that
+/// could be read in that time: small kernels and the tails of large ones, about 25 µs, and a
+/// context of some hundred positions for each request.
 const SECOND_PASS: u64 = 100 << 20;
 
-/// The cost of passes, if the target may run twice in a round. In batch-invariant mode it never does: if there are more
-/// inner nodes than the first pass covers, which of them count as leaves depends on the batch.
+/// The cost of passes, if the target may run twice in a round. In batch-invariant mode it never
+/// does: if there are more inner nodes than the first pass covers, which of them count as leaves
+/// depends on the batch.
 fn with_second_pass(cost: ModelCost, target: &TargetSpec, options: &CudaOptions) -> ModelCost {
     // Nor over trees of a target that keeps states: a second pass would need those of nodes.
     let may = !options.batch_invariant && target.state() == StateLayout::default();
@@ -477,7 +482,8 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
             Err(reason) => return refused(reason),
         },
     };
-    // Rows are read 16 bytes at a time; the tensor-core kernels need a multiple of eight inputs for every type.
+    // Rows are read 16 bytes at a time; the tensor-core kernels need a multiple of eight inputs for
+    // every type.
     let unit = 8.max(16 / element.bytes());
     let mut widths = [layer.hidden, intermediate].into_iter().chain(query_rank);
     match widths.find(|width| !width.is_multiple_of(unit)) {
@@ -572,7 +578,8 @@ fn compile(
     Ok(())
 }
 
-/// The format in which weights fit into this many bytes, with the flag that chooses it; `None` if they fit in none.
+/// The format in which weights fit into this many bytes, with the flag that chooses it; `None` if
+/// they fit in none.
 fn smaller_format(sizes: &WorkspaceSizes<'_>, budget: u64) -> Option<String> {
     let found = |flag: &str, bytes: u64| {
         (bytes <= budget).then(|| format!("{flag} would take {} MiB and fit", bytes.div_ceil(1 << 20)))

@@ -9,7 +9,8 @@ pub enum Part {
     Draft,
     /// The target's pass, and acceptance.
     Verify,
-    /// The first half of [`Verify`](Self::Verify): the target's pass over all nodes, and its token after each of them.
+    /// The first half of [`Verify`](Self::Verify): the target's pass over all nodes, and its token
+    /// after each of them.
     Choose,
     /// The second half: acceptance along these tokens.
     Accept,

@@ -1,5 +1,5 @@
-//! The draft's backlog: rounds without speculation store the target's rows for the draft, which processes them in one
-//! pass before speculation continues or when the buffer is full.
+//! The draft's backlog: rounds without speculation store the target's rows for the draft, which
+//! processes them in one pass before speculation continues or when the buffer is full.
 //!
 //! The host counts: a round without speculation yields one token for each of its slots.
 
@@ -37,8 +37,8 @@ impl Machine {
         self.kernels.gather_rows(to, Some(place), from, source, batch, self.feature_width(draft))
     }
 
-    /// Runs the draft over the pending tokens of `batch` requests, at most `most` each, and keeps its state after the
-    /// last token of each.
+    /// Runs the draft over the pending tokens of `batch` requests, at most `most` each, and keeps
+    /// its state after the last token of each.
     fn read_pending(
         &self,
         memory: RoundMemory<'_>,
@@ -62,8 +62,8 @@ impl Machine {
 }
 
 impl CudaBackend {
-    /// Runs the draft over the pending tokens of these slots, as many at once as there is room for. `place` is the
-    /// staging place of the round that follows.
+    /// Runs the draft over the pending tokens of these slots, as many at once as there is room for.
+    /// `place` is the staging place of the round that follows.
     pub(super) fn read_pending(&mut self, place: usize, slots: &[Slot]) -> Result<(), EngineError> {
         let Some(draft) = &self.machine.draft else { return Ok(()) };
         let pending = slots.iter().map(|slot| (*slot, self.pending_draft_tokens(*slot)));

@@ -32,7 +32,8 @@ impl PlayedTables {
         Ok(Self { accepted: device.upload(&all)?, acceptance, shapes })
     }
 
-    /// What the kernels of a shape's round read; `None` for no speculation. `places` are those of the slots.
+    /// What the kernels of a shape's round read; `None` for no speculation. `places` are those of
+    /// the slots.
     pub fn of<'a>(&'a self, shape: TreeShape, places: Slice<'a>) -> Option<Played<'a>> {
         let at = self.shapes.iter().position(|known| *known == shape)?;
         let bytes = self.accepted.bytes() / self.shapes.len();
@@ -47,7 +48,8 @@ impl PlayedTables {
 }
 
 impl CudaBackend {
-    /// Sets how acceptance is simulated. Graphs of played rounds contain the addresses of the tables.
+    /// Sets how acceptance is simulated. Graphs of played rounds contain the addresses of the
+    /// tables.
     pub(super) fn set_simulation(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
         self.device.synchronize()?;
         self.graphs.retain(|key, _| key.simulation != Some(SimulationKey::Played));

@@ -19,14 +19,15 @@ use crate::{
     request::SamplingParams,
 };
 
-/// Words that `open` copies for a slot in addition to its pages: length, root, temperature, top-p, top-k, min-p, number
-/// of log-probabilities, and two for the seed.
+/// Words that `open` copies for a slot in addition to its pages: length, root, temperature, top-p,
+/// top-k, min-p, number of log-probabilities, and two for the seed.
 const WORDS: usize = 9;
 
 impl CudaBackend {
     /// Bytes of staging memory for one slot.
     pub(super) fn staging_bytes(table_width: usize) -> usize {
-        // The seed is copied as 8 bytes: keep it aligned. The place in texts that are played comes after it.
+        // The seed is copied as 8 bytes: keep it aligned. The place in texts that are played comes
+        // after it.
         ((table_width + WORDS).next_multiple_of(2) + 2 + PLACE_WORDS) * 4
     }
 
@@ -47,8 +48,9 @@ impl CudaBackend {
         }
         let stride = Self::staging_bytes(width);
         let start = at * stride / 4;
-        // The copy of the slot's previous use has finished: since then its last round was collected, or the first token
-        // of a prefill. For a slot that was opened and closed with neither, this waits.
+        // The copy of the slot's previous use has finished: since then its last round was
+        // collected, or the first token of a prefill. For a slot that was opened and closed with
+        // neither, this waits.
         if self.flights.is_empty() {
             self.device.synchronize()?;
         }
@@ -116,8 +118,9 @@ impl CudaBackend {
                 "a sequence of {to} pages does not fit, there is room for {width}"
             )));
         }
-        // The words are written once for each time that the slot is opened. An earlier copy that is still reading them may
-        // take the old or the new ones: the copy below comes after it, and no round before that reads these entries.
+        // The words are written once for each time that the slot is opened. An earlier copy that is
+        // still reading them may take the old or the new ones: the copy below comes after it, and
+        // no round before that reads these entries.
         let start = at * Self::staging_bytes(width) / 4;
         let words = self.slot_staging.values_mut::<u32>(start + from, pages.len());
         words.iter_mut().zip(pages).for_each(|(word, page)| *word = page.0);
@@ -127,8 +130,9 @@ impl CudaBackend {
         Ok(self.device.write_async(table, &self.slot_staging, staged)?)
     }
 
-    /// Launches the processing of pieces of prompts, or of texts whose target states are returned or given, as many
-    /// rows at once as there is room for. `first` as in [`Backend::prefill`](crate::backend::Backend::prefill).
+    /// Launches the processing of pieces of prompts, or of texts whose target states are returned
+    /// or given, as many rows at once as there is room for. `first` as in
+    /// [`Backend::prefill`](crate::backend::Backend::prefill).
     pub(super) fn run_prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -205,8 +209,8 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Launches one pass of the target over pieces, then one of the draft. Each of its rows reads the token after its
-    /// own. `base` is the index of the first piece.
+    /// Launches one pass of the target over pieces, then one of the draft. Each of its rows reads
+    /// the token after its own. `base` is the index of the first piece.
     fn prefill_group(
         &mut self,
         place: usize,
@@ -285,8 +289,8 @@ impl CudaBackend {
         })
     }
 
-    /// Prepares `slots.update` with the new lengths and the first tokens, and the draft's input with the tokens after
-    /// its rows. The device has chosen the first tokens.
+    /// Prepares `slots.update` with the new lengths and the first tokens, and the draft's input
+    /// with the tokens after its rows. The device has chosen the first tokens.
     fn send_first(&mut self, place: usize, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<(), EngineError> {
         let (arrays, slots) = (&self.arrays, &self.machine.slots);
         let staging = &mut self.prefills[place];
@@ -319,8 +323,8 @@ impl CudaBackend {
         Pass { prompts, order, ..Pass::new(rows, groups, Sees::Positions, arrays, work) }
     }
 
-    /// Runs the draft, if it follows the sequences, over pieces that the target has processed. `arrays.token` holds the
-    /// tokens after their rows.
+    /// Runs the draft, if it follows the sequences, over pieces that the target has processed.
+    /// `arrays.token` holds the tokens after their rows.
     fn prefill_draft(
         &mut self,
         place: usize,
@@ -356,8 +360,8 @@ impl CudaBackend {
         self.keep_last(place, chunks, &columns.lasts, keeps_rows)
     }
 
-    /// Stores the draft's states after the last rows of pieces as those of their slots. They are in `work.states[0]`:
-    /// rows `arrays.source` of all, or alone.
+    /// Stores the draft's states after the last rows of pieces as those of their slots. They are in
+    /// `work.states[0]`: rows `arrays.source` of all, or alone.
     fn keep_last(
         &mut self,
         place: usize,
@@ -374,8 +378,9 @@ impl CudaBackend {
         Ok(self.machine.keep_state(draft, &self.work, Some(arrays.slot.slice()), lasts_at, chunks.len())?)
     }
 
-    /// Runs a whole model over the first tokens of sequences, and over those after reused prefixes: no row of a piece
-    /// reads them, since each reads the token after its own. Leaves the arrays as they were, except for tokens and slots.
+    /// Runs a whole model over the first tokens of sequences, and over those after reused prefixes:
+    /// no row of a piece reads them, since each reads the token after its own. Leaves the arrays as
+    /// they were, except for tokens and slots.
     fn read_starts(&mut self, place: usize, chunks: &[PrefillChunk<'_>], columns: &Columns) -> Result<(), EngineError> {
         let traced = chunks.iter().any(|chunk| self.trace_of(chunk.slot).is_some());
         let reads = self.follows || traced;

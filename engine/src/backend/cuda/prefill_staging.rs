@@ -1,11 +1,13 @@
-//! Page-locked memory of prefills in flight: what the host sends for them, and the first tokens that come back.
+//! Page-locked memory of prefills in flight: what the host sends for them, and the first tokens
+//! that come back.
 
 use kernels::device::{Device, Event, HostBuffer, Slice};
 
 use super::{limits::DESCRIBED_WORDS, workspace::WorkspaceShape};
 use crate::error::EngineError;
 
-/// Number of passes over prompts that may be in flight: the host fills one while the device reads the other.
+/// Number of passes over prompts that may be in flight: the host fills one while the device reads
+/// the other.
 const PLACES: usize = 2;
 /// Values that the host sends per row of a pass, and per piece. Not all passes need all of them.
 const PER_ROW: usize = 8;

@@ -1,9 +1,11 @@
-//! A rank's view of its group: sums over ranks on the devices, and decisions that the hosts take jointly.
+//! A rank's view of its group: sums over ranks on the devices, and decisions that the hosts take
+//! jointly.
 //!
-//! Ranks launch the same kernels in the same order, and some kernels wait for those of other ranks. So every decision
-//! that depends on a measurement or on free memory is taken jointly ([`Meeting`](super::meeting::Meeting)). Memory is
-//! allocated and freed only between two meetings, because the driver may then synchronise all devices, which must not
-//! happen while another rank's kernel waits for this one's.
+//! Ranks launch the same kernels in the same order, and some kernels wait for those of other ranks.
+//! So every decision that depends on a measurement or on free memory is taken jointly
+//! ([`Meeting`](super::meeting::Meeting)). Memory is allocated and freed only between two meetings,
+//! because the driver may then synchronise all devices, which must not happen while another rank's
+//! kernel waits for this one's.
 
 use kernels::{
     device::{Collective, DeviceError},
@@ -39,8 +41,8 @@ impl Machine {
         }
     }
 
-    /// The sum over ranks of a contribution to the stream, of which each rank has computed a part. The result is in
-    /// `work.added`.
+    /// The sum over ranks of a contribution to the stream, of which each rank has computed a part.
+    /// The result is in `work.added`.
     pub fn over_ranks<'a>(
         &self,
         work: &'a Activations,
@@ -75,8 +77,9 @@ impl Machine {
         library.sum(all.at, rows * width, self.kernels.element())
     }
 
-    /// Minimum number of rows for which the library sums over ranks faster than our own kernel, in passes that are not
-    /// captured. Unused in batch-invariant mode, since the library's summation order depends on the size.
+    /// Minimum number of rows for which the library sums over ranks faster than our own kernel, in
+    /// passes that are not captured. Unused in batch-invariant mode, since the library's summation
+    /// order depends on the size.
     pub fn compare_with_library(&self, work: &Activations) -> Result<usize, DeviceError> {
         let Some((ranks, library)) = self.ranks.as_ref().and_then(|ranks| Some((ranks, ranks.library.as_ref()?)))
         else {

@@ -1,7 +1,8 @@
 //! Replay: what the draft would have proposed at positions of known texts.
 //!
-//! The host grows the pools with [`Expansion`], whose rule is that of the device's kernels, and lays out the rows of
-//! each draft pass over all places together. So beams that cannot matter to a text are not run.
+//! The host grows the pools with [`Expansion`], whose rule is that of the device's kernels, and
+//! lays out the rows of each draft pass over all places together. So beams that cannot matter to a
+//! text are not run.
 
 use std::ops::Range;
 
@@ -74,8 +75,8 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Keeps the target's states of pieces whose last rows are `lasts`. Must run before the draft's pass, which
-    /// overwrites them.
+    /// Keeps the target's states of pieces whose last rows are `lasts`. Must run before the draft's
+    /// pass, which overwrites them.
     pub(super) fn keep_target(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<(), EngineError> {
         self.keep(chunks, lasts, &self.work.normed, self.target_row(), |trace| trace.target.as_ref())
     }

@@ -26,8 +26,8 @@ pub struct RoundMemory<'a> {
 /// Optional work of a round in addition to drafting, verifying and accepting.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundOptions {
-    /// Keeps the accepted tokens for the draft to process later. A round that speculates runs the draft over them at
-    /// once.
+    /// Keeps the accepted tokens for the draft to process later. A round that speculates runs the
+    /// draft over them at once.
     pub keep_pending: bool,
     /// Writes log-probabilities for the slots that request them.
     pub describe: bool,
@@ -47,8 +47,8 @@ pub struct Verifying<'a> {
 }
 
 impl Machine {
-    /// Launches parts of a round of `batch` requests, whose slots are in [`RoundArrays::slot`]. Each part uses the
-    /// results of the parts before it.
+    /// Launches parts of a round of `batch` requests, whose slots are in [`RoundArrays::slot`].
+    /// Each part uses the results of the parts before it.
     pub fn round(
         &self,
         parts: &[Part],
@@ -98,8 +98,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Moves cache rows of accepted nodes to their positions, and runs the draft over the accepted tokens or keeps them
-    /// for later.
+    /// Moves cache rows of accepted nodes to their positions, and runs the draft over the accepted
+    /// tokens or keeps them for later.
     fn settle(
         &self,
         memory: RoundMemory<'_>,
@@ -108,8 +108,8 @@ impl Machine {
         keep_pending: bool,
     ) -> Result<(), DeviceError> {
         let most = shape.num_steps + 1;
-        // In a chain every node is already at its position, even with simulated acceptance. Look-ups in a trie may find
-        // several tokens after the root whatever the breadth.
+        // In a chain every node is already at its position, even with simulated acceptance.
+        // Look-ups in a trie may find several tokens after the root whatever the breadth.
         let branches = shape.topk > 1 || matches!(self.nodes(), NodeSource::Text(TextNodes { branches: true, .. }));
         if branches && shape.num_steps > 0 {
             let kv = self.target.spec.kv();
@@ -206,9 +206,9 @@ impl Machine {
         self.kernels.draft_finish(drafting, proposals, sequences, tree, arrays.pass(), verify)
     }
 
-    /// Runs the draft over rows that are laid out, `most` per request, and keeps its state after the last row of each
-    /// request. The features are computed from rows of `from`. A block head only keeps their keys and values, and a whole
-    /// model reads the tokens alone.
+    /// Runs the draft over rows that are laid out, `most` per request, and keeps its state after
+    /// the last row of each request. The features are computed from rows of `from`. A block head
+    /// only keeps their keys and values, and a whole model reads the tokens alone.
     pub fn extend(
         &self,
         memory: RoundMemory<'_>,

@@ -1,5 +1,5 @@
-//! States of sequences: what linear attention keeps of them beside pages. A place holds the state of a slot, or a copy of one
-//! that is kept for later sequences with the same beginning.
+//! States of sequences: what linear attention keeps of them beside pages. A place holds the state
+//! of a slot, or a copy of one that is kept for later sequences with the same beginning.
 
 use kernels::{
     device::{Buffer, Device, DeviceError, Slice},

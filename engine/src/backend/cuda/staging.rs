@@ -1,5 +1,6 @@
-//! Page-locked staging buffers of rounds: input from the host, log-probabilities, and the events that time them. Tokens
-//! go directly to [`RoundArrays::output`](super::workspace::RoundArrays::output).
+//! Page-locked staging buffers of rounds: input from the host, log-probabilities, and the events
+//! that time them. Tokens go directly to
+//! [`RoundArrays::output`](super::workspace::RoundArrays::output).
 
 use kernels::device::{Device, Event, HostBuffer};
 
@@ -23,7 +24,8 @@ pub fn place_before(launched: u64) -> usize {
 /// Staging memory of one round, shared by host and device.
 pub struct RoundStaging {
     pub slots: HostBuffer,
-    /// Slots with pending draft tokens to process before the round, and their numbers of tokens: int32 `[2, batch]`.
+    /// Slots with pending draft tokens to process before the round, and their numbers of tokens:
+    /// int32 `[2, batch]`.
     pub pending: HostBuffer,
     pub described: HostBuffer,
     /// Tokens and parents of the nodes that the host has drafted: int32 `[2, batch, nodes]`.
@@ -37,8 +39,9 @@ pub struct RoundStaging {
 }
 
 impl RoundStaging {
-    /// Times of a finished round that ran in these parts, and of the copy of its trees, if the host has drafted them. The first and last part include the copies of a few bytes
-    /// before and after the kernels.
+    /// Times of a finished round that ran in these parts, and of the copy of its trees, if the host
+    /// has drafted them. The first and last part include the copies of a few bytes before and after
+    /// the kernels.
     pub fn timing(&self, parts: &[Part], has_trees: bool) -> Result<RoundTiming, EngineError> {
         let stall = has_trees.then(|| self.begin.since(&self.copy)).transpose()?;
         let mut timing = RoundTiming { total: self.end.since(&self.begin)?, stall, ..RoundTiming::default() };
@@ -49,7 +52,8 @@ impl RoundStaging {
             match part {
                 Part::Draft => timing.draft = taken,
                 Part::Verify => timing.verify = taken,
-                // The host works between these two, so rounds that contain them are timed only as a whole.
+                // The host works between these two, so rounds that contain them are timed only as a
+                // whole.
                 Part::Choose | Part::Accept => {}
                 Part::Extend => timing.extend = taken,
             }

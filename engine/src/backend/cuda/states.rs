@@ -30,7 +30,8 @@ impl CudaBackend {
         Some(StateRow { element: element.name().into(), captured: draft.captured().to_vec(), features, last })
     }
 
-    /// Checks that all pieces belong to traced texts that continue, and that the given states have the expected size.
+    /// Checks that all pieces belong to traced texts that continue, and that the given states have
+    /// the expected size.
     pub(super) fn check_traced(
         &self,
         chunks: &[PrefillChunk<'_>],
@@ -66,7 +67,8 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Copies the first of these bytes to where the target's pass would have stored its states, and advances past them.
+    /// Copies the first of these bytes to where the target's pass would have stored its states, and
+    /// advances past them.
     pub(super) fn take_in(
         &self,
         chunks: &[PrefillChunk<'_>],

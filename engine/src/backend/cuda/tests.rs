@@ -1,5 +1,5 @@
-//! The CUDA backend in the emulator: everything but the GPU is real, and in float32 the shipped models must produce the
-//! CPU backend's tokens exactly.
+//! The CUDA backend in the emulator: everything but the GPU is real, and in float32 the shipped
+//! models must produce the CPU backend's tokens exactly.
 
 mod delta;
 mod expanded;
@@ -98,7 +98,8 @@ fn generate_behind(
     (tokens.into_iter().map(|token| token.id).collect(), timings)
 }
 
-/// At least `count` tokens of the one request of a round, which is repeated, and the times of the rounds.
+/// At least `count` tokens of the one request of a round, which is repeated, and the times of the
+/// rounds.
 fn produce(
     backend: &mut CudaBackend,
     round: Round<'_>,
@@ -164,7 +165,8 @@ fn eagle2_changes_nothing_but_the_number_of_rounds() {
     check(options(Element::F32), "eagle2", &[(1, 1, 2), (3, 3, 9)]);
 }
 
-/// The default mode is not bit-exact, but unless two logits are nearly equal it finds the same tokens.
+/// The default mode is not bit-exact, but unless two logits are nearly equal it finds the same
+/// tokens.
 #[test]
 fn attention_on_tensor_cores_sees_what_rows_of_trees_see() {
     let options =
@@ -205,8 +207,8 @@ fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it
     }
 }
 
-/// In the default mode, with a number of rows for which kernels skip layers whose output is not needed; and in float32,
-/// where none does.
+/// In the default mode, with a number of rows for which kernels skip layers whose output is not
+/// needed; and in float32, where none does.
 #[test]
 fn products_that_nobody_awaits_are_left_out_and_change_nothing() {
     let device = device();
@@ -229,8 +231,8 @@ fn products_that_nobody_awaits_are_left_out_and_change_nothing() {
     }
 }
 
-/// What autotuning compares before or between requests changes neither the output of rounds nor the pages that are kept
-/// for requests with the same prefix.
+/// What autotuning compares before or between requests changes neither the output of rounds nor the
+/// pages that are kept for requests with the same prefix.
 #[test]
 fn rounds_over_synthetic_requests_leave_nothing_behind() {
     let device = device();
@@ -261,12 +263,13 @@ fn log_probabilities(device: &Device, batch_invariant: bool, shapes: &[TreeShape
     shapes.iter().enumerate().map(of_shape).collect()
 }
 
-/// In the default mode norms leave their scale to the next layer, and layers and attention use different kernels: for
-/// prompts of 10 and 14 rows, and for trees of 4, 8 and 32. As long as both modes choose the same tokens, their
-/// distributions are nearly equal.
+/// In the default mode norms leave their scale to the next layer, and layers and attention use
+/// different kernels: for prompts of 10 and 14 rows, and for trees of 4, 8 and 32. As long as both
+/// modes choose the same tokens, their distributions are nearly equal.
 #[test]
 fn norms_that_leave_their_scale_to_the_next_layer_change_little() {
-    /// Maximum effect of other summation orders in bfloat16 on a log-probability of this model: up to 0.1 was observed.
+    /// Maximum effect of other summation orders in bfloat16 on a log-probability of this model: up
+    /// to 0.1 was observed.
     const NOISE: f32 = 0.2;
     let device = device();
     let shapes = [(3, 1, 4), (3, 3, 8), (4, 6, 32)];
@@ -341,8 +344,8 @@ fn a_tree_that_the_draft_has_not_followed_is_refused() {
     assert!(error.to_string().contains("no speculating shape was prepared"), "{error}");
 }
 
-/// Plain rounds for slot 0, and for slot 1 from round `begin` on; then rounds of a tree for both. Returns the yields of
-/// each tree round.
+/// Plain rounds for slot 0, and for slot 1 from round `begin` on; then rounds of a tree for both.
+/// Returns the yields of each tree round.
 fn trees_behind_plain_rounds(backend: &mut CudaBackend, plain_rounds: usize, begin: usize) -> Vec<Vec<Vec<u32>>> {
     let mut texts = [PROMPT.to_vec(), PROMPT[7..].to_vec()];
     let tree = TreeShape::new(3, 3, 8).expect("a shape");

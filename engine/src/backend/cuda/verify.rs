@@ -42,7 +42,8 @@ impl Machine {
         self.choose(work, self.final_states(nodes), nodes.rows, round.chosen.slice(), arrays.sampled(), None)
     }
 
-    /// Accepts along the target's tokens after nodes; after those of `ahead`, if only inner nodes were run first.
+    /// Accepts along the target's tokens after nodes; after those of `ahead`, if only inner nodes
+    /// were run first.
     pub(super) fn accept(&self, verifying: Verifying<'_>, ahead: Option<InnerNodes<'_>>) -> Result<(), DeviceError> {
         let Verifying { memory: RoundMemory { work, arrays, round }, shape, batch, options, .. } = verifying;
         let (hidden, most) = (self.target.spec.hidden, shape.num_steps + 1);
@@ -96,9 +97,9 @@ impl Machine {
         }
     }
 
-    /// Walks down the trees and computes the target's token after each visited node. The tokens after other nodes stay
-    /// undefined; acceptance does not use them. Steps without an active walk are skipped on the device, if the kernel
-    /// supports it.
+    /// Walks down the trees and computes the target's token after each visited node. The tokens
+    /// after other nodes stay undefined; acceptance does not use them. Steps without an active walk
+    /// are skipped on the device, if the kernel supports it.
     fn choose_on_the_way(&self, memory: RoundMemory<'_>, ways: AcceptInputs<'_>) -> Result<(), DeviceError> {
         let (RoundMemory { work, round, .. }, AcceptInputs { batch, most, .. }) = (memory, ways);
         let walk = walk(memory, None);
@@ -116,9 +117,10 @@ impl Machine {
         self.kernels.advance_accept(ways, walk, most, sequences)
     }
 
-    /// Runs the target over the inner nodes of the trees, walks down along its tokens, and then runs it over one more
-    /// node per request: the one where the walk stopped. That is a leaf, or an inner node that did not fit in the first
-    /// pass, where the walk then ends. Outputs of the first pass are stored after those of the second.
+    /// Runs the target over the inner nodes of the trees, walks down along its tokens, and then
+    /// runs it over one more node per request: the one where the walk stopped. That is a leaf, or
+    /// an inner node that did not fit in the first pass, where the walk then ends. Outputs of the
+    /// first pass are stored after those of the second.
     fn inner_first(
         &self,
         memory: RoundMemory<'_>,

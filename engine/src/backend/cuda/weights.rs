@@ -1,5 +1,5 @@
-//! Weights on the device, laid out once for the kernels that read them: query, key and value projections as one matrix,
-//! gate and up as another.
+//! Weights on the device, laid out once for the kernels that read them: query, key and value
+//! projections as one matrix, gate and up as another.
 
 mod block;
 mod delta;

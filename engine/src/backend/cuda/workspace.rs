@@ -1,5 +1,5 @@
-//! The workspace on the device. Sizes come first, so that they are checked against free memory before buffers are
-//! allocated.
+//! The workspace on the device. Sizes come first, so that they are checked against free memory
+//! before buffers are allocated.
 
 use kernels::{
     device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
@@ -31,7 +31,8 @@ use crate::{
 /// Maximum sizes of a pass and its parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkspaceShape {
-    /// Rows of a pass: a piece of a prompt, the nodes of a verified batch, its beams, or its draft extension.
+    /// Rows of a pass: a piece of a prompt, the nodes of a verified batch, its beams, or its draft
+    /// extension.
     pub rows: usize,
     /// Requests of a round.
     pub batch: usize,
@@ -43,7 +44,8 @@ pub struct WorkspaceShape {
     pub scratch: usize,
     /// Proposals per ranked row.
     pub topk: usize,
-    /// Rows per request that are ranked at once: beams, or of a block all rows, or the nodes of a level.
+    /// Rows per request that are ranked at once: beams, or of a block all rows, or the nodes of a
+    /// level.
     pub ranked: usize,
     /// Rows of a block; 0 for beams.
     pub block: usize,
@@ -51,16 +53,19 @@ pub struct WorkspaceShape {
     pub given: usize,
     /// Rows of all trees of a round.
     pub verified: usize,
-    /// Rows per request that attend to more than a range of positions: the nodes of a tree, or the beams of a step.
+    /// Rows per request that attend to more than a range of positions: the nodes of a tree, or the
+    /// beams of a step.
     pub branches: usize,
 }
 
-/// Activations of a pass. Their contents are valid only within the pass, unless a field says otherwise.
+/// Activations of a pass. Their contents are valid only within the pass, unless a field says
+/// otherwise.
 #[derive(Debug)]
 pub struct Activations {
     /// The residual stream of the target: `[rows, hidden]`.
     pub stream: Buffer,
-    /// Its norm, and after the last layer the final hidden states: `[rows, hidden]`; lives until the draft's extension.
+    /// Its norm, and after the last layer the final hidden states: `[rows, hidden]`; lives until
+    /// the draft's extension.
     pub normed: Buffer,
     /// Queries, keys, values.
     pub qkv: Buffer,
@@ -75,7 +80,8 @@ pub struct Activations {
     pub parts: Buffer,
     pub gate_up: Buffer,
     pub gated: Buffer,
-    /// Captured layers, concatenated: `[rows, captured × hidden]`; lives until the draft's extension.
+    /// Captured layers, concatenated: `[rows, captured × hidden]`; lives until the draft's
+    /// extension.
     pub captured: Buffer,
     /// Captured layers, gathered for the draft's rows.
     pub gathered: Buffer,
@@ -104,7 +110,8 @@ pub struct Activations {
     pub markov: MarkovActivations,
 }
 
-/// Activations of gated delta nets. Those of all layers of a round live until the accepted path is committed.
+/// Activations of gated delta nets. Those of all layers of a round live until the accepted path is
+/// committed.
 #[derive(Debug)]
 pub struct DeltaActivations {
     /// Output of the first projection: `[layers, rows, outputs]`, of one layer for prompts.
@@ -163,7 +170,8 @@ pub struct RowArrays {
     /// `[rows, own_stride]`.
     pub own: Buffer,
     pub own_stride: usize,
-    /// `[rows, own_stride]`, `[rows]` and `[rows, words]`: own cache rows of groups of rows, each listed once.
+    /// `[rows, own_stride]`, `[rows]` and `[rows, words]`: own cache rows of groups of rows, each
+    /// listed once.
     pub group_own: Buffer,
     pub group_own_count: Buffer,
     pub own_mask: Buffer,
@@ -192,11 +200,11 @@ pub struct RoundArrays {
     /// Float.
     pub node_score: Buffer,
     pub chosen: Buffer,
-    /// `[batch]` each: current rows of the walks down the trees, their slots, the positions of the next tokens, and
-    /// these tokens.
+    /// `[batch]` each: current rows of the walks down the trees, their slots, the positions of the
+    /// next tokens, and these tokens.
     pub stand: [Buffer; 4],
-    /// For the inner nodes of the first verify pass: their rows and the tokens after them, `[rows / 2]` each, and each
-    /// node's index in these arrays, `[rows]`.
+    /// For the inner nodes of the first verify pass: their rows and the tokens after them,
+    /// `[rows / 2]` each, and each node's index in these arrays, `[rows]`.
     pub inner_row: Buffer,
     pub inner_choice: Buffer,
     pub inner_place: Buffer,
@@ -216,12 +224,14 @@ pub struct RoundArrays {
     pub given: Buffer,
     /// `[batch]`: number of pending draft tokens of each request, written by the host.
     pub pending: Buffer,
-    /// For each place of the ring: `[batch]` counts, then `[batch, steps + 1]` tokens, which the host reads.
+    /// For each place of the ring: `[batch]` counts, then `[batch, steps + 1]` tokens, which the
+    /// host reads.
     pub output: HostBuffer,
     /// The place to which the last round wrote.
     pub output_place: Buffer,
-    /// Log-probabilities for the requests that want them, `[rows, 1 + 2 · MOST_CHOICES]` words in three blocks: of the
-    /// tokens (float), the best alternatives (int32), and the log-probabilities of these (float).
+    /// Log-probabilities for the requests that want them, `[rows, 1 + 2 · MOST_CHOICES]` words in
+    /// three blocks: of the tokens (float), the best alternatives (int32), and the
+    /// log-probabilities of these (float).
     pub described: Buffer,
     /// Number of its rows.
     pub described_rows: usize,
@@ -248,7 +258,8 @@ pub struct SlotArrays {
     pub logprob_count: Buffer,
     /// The draft's state after the last token that it has processed: `[slots, draft hidden]`.
     pub recurrent: Buffer,
-    /// Tokens that the draft has not processed, a ring per slot: int32 `[slots, MAX_PENDING_DRAFT]`.
+    /// Tokens that the draft has not processed, a ring per slot: int32
+    /// `[slots, MAX_PENDING_DRAFT]`.
     pub pending_tokens: Buffer,
     /// The feature inputs of these tokens: `[slots, MAX_PENDING_DRAFT, …]`.
     pub pending_rows: Buffer,
@@ -536,15 +547,16 @@ impl WorkspaceSizes<'_> {
     }
 }
 
-/// Bytes that fill up the scales of a layer's experts in MXFP4, which the kernels read as whole words.
+/// Bytes that fill up the scales of a layer's experts in MXFP4, which the kernels read as whole
+/// words.
 fn mxfp4_padding(layer: &LayerSpec) -> usize {
     let (FfnSpec::Experts(spec), WeightFormat::Mxfp4) = (&layer.ffn, layer.formats.ffn) else { return 0 };
     let of = |rows: usize, inputs: usize| mxfp4_scale_bytes(rows, inputs) - rows * inputs / MXFP4_BLOCK;
     spec.experts * (of(2 * spec.intermediate, layer.hidden) + of(layer.hidden, spec.intermediate))
 }
 
-/// Bytes of the quantised rows of experts and of their scales: of the rows that gate and up read, up to where the others begin,
-/// and of those that down reads.
+/// Bytes of the quantised rows of experts and of their scales: of the rows that gate and up read,
+/// up to where the others begin, and of those that down reads.
 pub fn expert_product_bytes(layout: Fp8Rows, shape: &ExpertsShape, rows: usize, element: usize) -> [[usize; 2]; 2] {
     const BEGIN: usize = 256;
     let pairs = rows * shape.chosen();
@@ -572,7 +584,8 @@ fn product_bytes(layer: &LayerSpec, rows: usize, element: usize) -> [usize; 2] {
     bytes.chain(experts()).fold([0; 2], |most, bytes| [most[0].max(bytes[0]), most[1].max(bytes[1])])
 }
 
-/// Number of weights in the largest FP8 matrix of a layer that is dequantised for the library; experts never are.
+/// Number of weights in the largest FP8 matrix of a layer that is dequantised for the library;
+/// experts never are.
 fn widest_in_fp8(layer: &LayerSpec) -> usize {
     let attention = match &layer.attention {
         _ if layer.formats.attention.fp8().is_none() || layer.formats.attention_rows.is_some() => 0,

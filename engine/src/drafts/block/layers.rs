@@ -40,8 +40,8 @@ fn pairing(settings: Settings<'_>) -> Result<Pairing, EngineError> {
     Ok(if halves == Some(false) { Pairing::Interleaved } else { Pairing::Halves })
 }
 
-/// Whether the rows of a block see only rows before them in a layer, and how far. Without a setting, a layer with a window
-/// is causal and one without is not.
+/// Whether the rows of a block see only rows before them in a layer, and how far. Without a
+/// setting, a layer with a window is causal and one without is not.
 fn view(config: &Config<'_>, settings: Settings<'_>, at: usize) -> Result<(bool, Option<usize>), EngineError> {
     let fields = config.fields();
     let causal = match settings.switch("is_causal")? {

@@ -1,7 +1,9 @@
-//! Settings of a block head: in `dflash_config`, in `dspark_config`, or at the top level of its config.json.
+//! Settings of a block head: in `dflash_config`, in `dspark_config`, or at the top level of its
+//! config.json.
 //!
-//! Published heads have some of them in two places, and engines read different ones. Here all places must agree. A
-//! nested setting that is not known is refused, since it may change what the tensors mean.
+//! Published heads have some of them in two places, and engines read different ones. Here all
+//! places must agree. A nested setting that is not known is refused, since it may change what the
+//! tensors mean.
 
 use serde_json::Value as Json;
 
@@ -38,7 +40,8 @@ const READ: [&str; 18] = [
 /// Beginnings of the names of nested settings about training only.
 const TRAINING: [&str; 5] = ["loss_", "train_", "num_anchors", "confidence_head_alpha", "dropout"];
 
-/// Settings that change what a head computes and are not implemented, with the value that has no effect.
+/// Settings that change what a head computes and are not implemented, with the value that has no
+/// effect.
 const UNSUPPORTED: [(&str, Option<f64>); 17] = [
     ("attention_sink_bias", None),
     ("conv_group_size", None),

@@ -1,5 +1,6 @@
-//! Acceptance that is played from texts: on every device, each round of each request accepts what its text says at that
-//! place, whatever the batch, the order of requests, the shape of the round or retractions.
+//! Acceptance that is played from texts: on every device, each round of each request accepts what
+//! its text says at that place, whatever the batch, the order of requests, the shape of the round
+//! or retractions.
 
 use std::sync::Arc;
 

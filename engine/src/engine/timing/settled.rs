@@ -1,8 +1,9 @@
 //! Runs rounds, and counts only those after the device's clocks have settled.
 //!
-//! A GPU under load soon reaches its power limit and lowers its clock: for a tenth of a second, rounds of an idle card
-//! are up to 5% faster, which a server never experiences. The clock rises again far more slowly: after heavier work
-//! (larger trees, a search for kernels) rounds are up to 13% slower than they become within a second.
+//! A GPU under load soon reaches its power limit and lowers its clock: for a tenth of a second,
+//! rounds of an idle card are up to 5% faster, which a server never experiences. The clock rises
+//! again far more slowly: after heavier work (larger trees, a search for kernels) rounds are up to
+//! 13% slower than they become within a second.
 
 use std::time::{Duration, Instant};
 
@@ -13,18 +14,19 @@ use crate::{
     request::{Event, RequestId},
 };
 
-/// Time under load for which a device's clock must stay the same, and minimum time for which its rounds are timed
-/// (H200, docs/notes/tuner.md).
+/// Time under load for which a device's clock must stay the same, and minimum time for which its
+/// rounds are timed (H200, docs/notes/tuner.md).
 const MOST_SETTLING: Duration = Duration::from_millis(150);
 
-/// The same in seconds per byte of the target's weights, if that is less: small models leave a device waiting for
-/// launches, draw little power, and are timed within a few ms.
+/// The same in seconds per byte of the target's weights, if that is less: small models leave a
+/// device waiting for launches, draw little power, and are timed within a few ms.
 const SETTLING_PER_BYTE: f64 = 10e-12;
 
 /// After this multiple of the settling time, a device whose rounds still vary is used as it is.
 const PATIENCE: u32 = 6;
 
-/// Maximum relative difference between the rounds of the second half of that time and those of the first.
+/// Maximum relative difference between the rounds of the second half of that time and those of the
+/// first.
 const STEADY: f64 = 0.005;
 
 /// A device's rounds of a point so far.
@@ -75,8 +77,8 @@ fn is_settled(rounds: &[Duration], settling: Duration) -> bool {
 }
 
 impl Engine {
-    /// Times rounds of a settled device: runs `rounds` of them, and further ones until at least half as many have been
-    /// timed, for at least the settling time.
+    /// Times rounds of a settled device: runs `rounds` of them, and further ones until at least
+    /// half as many have been timed, for at least the settling time.
     pub(super) fn time(
         &mut self,
         point: TimingPoint,
@@ -100,8 +102,8 @@ impl Engine {
         Duration::from_secs_f64(self.cost().target.bytes(1) * SETTLING_PER_BYTE).min(MOST_SETTLING)
     }
 
-    /// Runs at most `rounds` rounds after those for warm-up. Once the device has settled, adds their times to `times`,
-    /// and their contexts to its sum, until the timed rounds are `enough`.
+    /// Runs at most `rounds` rounds after those for warm-up. Once the device has settled, adds
+    /// their times to `times`, and their contexts to its sum, until the timed rounds are `enough`.
     fn run_rounds(
         &mut self,
         times: &mut RoundTimes,

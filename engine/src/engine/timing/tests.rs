@@ -41,7 +41,8 @@ fn every_point_is_timed_and_the_engine_is_as_before() {
             assert!(one.wall.iter().all(|wall| *wall > Duration::ZERO), "{one:?}");
             assert!((one.context - one.point.context as f64).abs() <= 3.0, "{one:?}");
         }
-        // A request that ends unexpectedly may leave a round in flight that was launched ahead for it.
+        // A request that ends unexpectedly may leave a round in flight that was launched ahead for
+        // it.
         let output = &expected[0].output_ids;
         let late = (3..output.len()).find(|at| !output[..*at].contains(&output[*at])).expect("a token of its own");
         let stop =

@@ -38,8 +38,8 @@ pub fn block(options: &EngineOptions) -> Result<Option<Block>, EngineError> {
     }
 }
 
-/// The shape that the flags mean for a block head. As in SGLang, N rows are verified and a chain of them is the default;
-/// the steps follow from the others.
+/// The shape that the flags mean for a block head. As in SGLang, N rows are verified and a chain of
+/// them is the default; the steps follow from the others.
 pub fn block_shape(
     block: Block,
     steps: Option<usize>,

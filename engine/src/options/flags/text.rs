@@ -77,8 +77,8 @@ pub fn rule(launch: &Launch, options: &EngineOptions) -> Result<Option<TextSpec>
     Ok(found)
 }
 
-/// The shape that the flags mean for a rule: N rows are verified at most. As in SGLang, the breadth of a trie is not
-/// `--speculative-eagle-topk`, and its depth follows from the others.
+/// The shape that the flags mean for a rule: N rows are verified at most. As in SGLang, the breadth
+/// of a trie is not `--speculative-eagle-topk`, and its depth follows from the others.
 ///
 /// # Errors
 /// When the numbers are not a tree that the rule can fill.

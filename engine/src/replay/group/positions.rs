@@ -16,8 +16,8 @@ use crate::{
 const TOGETHER: usize = 256;
 
 impl Group<'_> {
-    /// Prefills the texts and expands each of their positions, for each list of shapes of one family. Returns
-    /// `[list][text]`; `None` if it was cancelled.
+    /// Prefills the texts and expands each of their positions, for each list of shapes of one
+    /// family. Returns `[list][text]`; `None` if it was cancelled.
     ///
     /// # Errors
     /// When the device fails.

@@ -1,8 +1,9 @@
 //! The format of the file of kept states.
 //!
-//! It consists of [`MAGIC`], the length of the header (4 bytes), the header as JSON, its checksum; then pieces of
-//! texts: text, position and number of positions (8 bytes each), their states, and a checksum of all that. All numbers
-//! are little-endian. Pieces are ordered by text and position, so a truncated file holds a prefix of the complete one.
+//! It consists of [`MAGIC`], the length of the header (4 bytes), the header as JSON, its checksum;
+//! then pieces of texts: text, position and number of positions (8 bytes each), their states, and a
+//! checksum of all that. All numbers are little-endian. Pieces are ordered by text and position, so
+//! a truncated file holds a prefix of the complete one.
 
 use std::{
     fs::File,
@@ -140,7 +141,8 @@ pub fn read_header(file: &mut File) -> Result<Header, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
-/// Scans the pieces after the header; returns the intact ones, up to the end of the last complete text.
+/// Scans the pieces after the header; returns the intact ones, up to the end of the last complete
+/// text.
 ///
 /// # Errors
 /// When the file cannot be read.

@@ -67,9 +67,10 @@ fn step_until_told(scheduler: &mut Scheduler, acts: &Acts, id: RequestId) -> Vec
     panic!("{id:?} is never told about a token");
 }
 
-/// A first token is told before a round that reads it is waited for: for a request that is alone, and for one that joins a
-/// running batch. Without rounds in flight it is told while the prefill runs, before the draft has read the prompt and a
-/// round is launched. With rounds in flight the next round is launched before the first token is waited for.
+/// A first token is told before a round that reads it is waited for: for a request that is alone,
+/// and for one that joins a running batch. Without rounds in flight it is told while the prefill
+/// runs, before the draft has read the prompt and a round is launched. With rounds in flight the
+/// next round is launched before the first token is waited for.
 fn check(mut scheduler: Scheduler, acts: &Acts) {
     let runs_ahead = scheduler.backend().capacity().rounds_in_flight > 1;
     let alone = scheduler.submit(request(vec![5, 6, 7, 8], 40)).expect("it fits");
@@ -86,7 +87,8 @@ fn check(mut scheduler: Scheduler, acts: &Acts) {
     let of_alone = |act: &&Act| matches!(act, Act::Tokens(id, _) if *id == alone);
     assert!(told.iter().any(|act| of_alone(&act)), "{told:?}");
     if runs_ahead {
-        // The round that was launched before the prefill is collected while the device works on the prompt.
+        // The round that was launched before the prefill is collected while the device works on the
+        // prompt.
         assert_eq!(told[..4], [Act::Prefill, Act::Prefilled, Act::Launch, Act::Collect], "{told:?}");
         assert_eq!(told[told.len() - 2..], [Act::CollectPrefill, Act::Tokens(joins, 1)], "{told:?}");
         assert_eq!(told.iter().filter(|act| **act == Act::Collect).count(), 1, "{told:?}");
@@ -141,8 +143,8 @@ fn a_prompt_in_pieces_is_told_with_its_last_piece_and_each_of_several_before_the
     assert_eq!(told[4..], first, "{told:?}");
 }
 
-/// A request that its first token ends is part of the round that was launched before the token was known, and gets nothing
-/// from it; its slot is free when that round is collected.
+/// A request that its first token ends is part of the round that was launched before the token was
+/// known, and gets nothing from it; its slot is free when that round is collected.
 #[test]
 fn a_request_that_its_first_token_ends_gets_nothing_from_the_round_that_was_launched_meanwhile() {
     let (fake, world) = Fake::new(Capacity { rounds_in_flight: 2, ..CAPACITY }, COUNTING);

@@ -1,4 +1,5 @@
-//! Memory as it is used: more requests run than would fit with their whole outputs, and retraction changes no output.
+//! Memory as it is used: more requests run than would fit with their whole outputs, and retraction
+//! changes no output.
 
 use std::{path::Path, sync::Arc};
 
@@ -45,7 +46,8 @@ fn run(
 
 #[test]
 fn short_outputs_with_large_limits_run_together() {
-    // Two requests of 1 + 90 tokens fit on the 60 pages of 4 tokens; their real outputs are a ninth of that.
+    // Two requests of 1 + 90 tokens fit on the 60 pages of 4 tokens; their real outputs are a ninth
+    // of that.
     let capacity = Capacity { pages: 60, ..CAPACITY };
     let prompts: Vec<Vec<u32>> = (1..=40).map(|first| vec![first]).collect();
     let (completions, statistics) = run(capacity, SHORT, TreeShape::OFF, &prompts, 90);
@@ -86,7 +88,8 @@ fn outputs_of_certain_length_are_never_retracted() {
     assert_eq!((scheduler.statistics().retracted, scheduler.statistics().rounds_by_batch.len()), (0, 2));
 }
 
-/// The outputs of requests on this many pages, and how many were retracted. `end` is the model's end-of-text token.
+/// The outputs of requests on this many pages, and how many were retracted. `end` is the model's
+/// end-of-text token.
 fn outputs(options: &EngineOptions, pages: usize, requests: &[Request], end: u32) -> (Vec<Vec<u32>>, u64) {
     let Loaded { backend, .. } = load(options).expect("the model loads");
     let mut backend = Recording::new(backend).0.with_pages(pages);
@@ -143,7 +146,8 @@ fn models_with_states_and_text_drafts_survive_retraction() {
     let states = EngineOptions { model_path: root.join("tests/data/families/qwen3_5"), ..tiny.clone() };
     for (name, options) in [("none", tiny), ("eagle3", eagle), ("suffix", suffix), ("states", states)] {
         let (plenty, none) = outputs(&options, 6 * 24, &requests, END);
-        // A third request is admitted as soon as less is expected of the first two, which then fill the cache.
+        // A third request is admitted as soon as less is expected of the first two, which then fill
+        // the cache.
         let (few, some) = outputs(&options, 62, &requests, END);
         assert_eq!(none, 0, "{name}");
         // Drafts that are accepted by chance, and outputs that end early, leave room.
@@ -182,8 +186,9 @@ impl Follow for After {
     }
 }
 
-/// Requests that are retracted keep their bits on every device, in rounds of a tree and without speculation: greedy and sampled
-/// ones, and those whose grammar or penalties have to continue after the output so far.
+/// Requests that are retracted keep their bits on every device, in rounds of a tree and without
+/// speculation: greedy and sampled ones, and those whose grammar or penalties have to continue
+/// after the output so far.
 #[test]
 fn a_retracted_request_continues_with_its_grammar_on_every_device() {
     let models = RandomModels::write_seeded(31).expect("a folder");
@@ -223,8 +228,9 @@ fn a_retracted_request_continues_with_its_grammar_on_every_device() {
                 ..EngineOptions::default()
             };
             let (plenty, none) = outputs(&options, 8 * 20, &requests, NEVER);
-            // A third request is admitted beside two of which 0.7 of the output is expected, and then all three grow: 13 tokens
-            // of prompt and first token, 28 expected or 39 possible ones, and the slack, on pages of four.
+            // A third request is admitted beside two of which 0.7 of the output is expected, and
+            // then all three grow: 13 tokens of prompt and first token, 28 expected or 39 possible
+            // ones, and the slack, on pages of four.
             let slack = shape.num_draft_tokens + if device == DeviceChoice::Emulator { shape.num_steps + 1 } else { 0 };
             let pages = 2 * (13 + 28 + slack).div_ceil(4) + (13 + 39 + slack).div_ceil(4);
             let (few, some) = outputs(&options, pages, &requests, NEVER);

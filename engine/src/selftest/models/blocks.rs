@@ -1,5 +1,5 @@
-//! Random block heads for the random dense target: between them they have a window, both kinds of causality, a scaled
-//! value, a Markov head with a state, and a confidence head.
+//! Random block heads for the random dense target: between them they have a window, both kinds of
+//! causality, a scaled value, a Markov head with a state, and a confidence head.
 
 use schemas::tree::Block;
 use serde_json::{Value, json};
@@ -10,7 +10,8 @@ use crate::spec::{
     LayerSpec, LinearSpec, MarkovKind, MarkovSpec, VocabularySource,
 };
 
-/// Number of drafts of a path in the block of each head: enough for the deepest shape that is checked.
+/// Number of drafts of a path in the block of each head: enough for the deepest shape that is
+/// checked.
 const DRAFTS: usize = 8;
 const MASK: u32 = 1;
 const RANK: usize = 8;

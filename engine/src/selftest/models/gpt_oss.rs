@@ -1,4 +1,5 @@
-//! A random gpt-oss: sinks, a window in every second layer, biases, and experts in MXFP4, which share tensors.
+//! A random gpt-oss: sinks, a window in every second layer, biases, and experts in MXFP4, which
+//! share tensors.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +61,8 @@ pub fn layer(plain: LayerSpec, at: usize) -> LayerSpec {
     LayerSpec { hidden: HIDDEN, attention, ffn, ..plain }
 }
 
-/// The shapes of tensors with those of experts as they are published: in one tensor for all experts of a layer.
+/// The shapes of tensors with those of experts as they are published: in one tensor for all experts
+/// of a layer.
 pub fn packed(shapes: BTreeMap<String, Vec<usize>>) -> BTreeMap<String, Vec<usize>> {
     let mut packed = BTreeMap::new();
     for (name, shape) in shapes {

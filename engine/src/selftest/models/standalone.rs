@@ -1,4 +1,5 @@
-//! A small whole model that drafts for the dense target: another width, fewer layers, tied embeddings.
+//! A small whole model that drafts for the dense target: another width, fewer layers, tied
+//! embeddings.
 
 use serde_json::{Value, json};
 

@@ -78,7 +78,8 @@ fn experts_are_read_as_rows_choose_them() {
     let vocabulary = 151_936 * 2048;
     assert_eq!(cost.bytes, 2 * (48 * dense + 2048 + vocabulary));
     let expert = 2 * 3 * 2048 * 768;
-    // One row reads the eight experts that it chooses; two rows choose 15.5 on average; many read all.
+    // One row reads the eight experts that it chooses; two rows choose 15.5 on average; many read
+    // all.
     assert!((cost.expert_bytes(1) - 48.0 * 8.0 * expert as f64).abs() < 1.0);
     assert!((cost.expert_bytes(2) - 48.0 * 15.5 * expert as f64).abs() < 1.0);
     assert!((cost.bytes(100_000) - cost.all_bytes() as f64).abs() < 1.0);
@@ -123,8 +124,8 @@ fn a_round_reads_weights_once_a_pass_and_caches_of_all_requests() {
         let shape = shape.parse().expect("a shape");
         assert_eq!(cost.of_round(shape, batch, context), 4 * expected, "{head} {shape}");
     }
-    // Attention: 128 → 128 + 64 + 64, back to 128; feed-forward: three matrices of 128 × 384; two norms. Then the final
-    // norm and the tied head.
+    // Attention: 128 → 128 + 64 + 64, back to 128; feed-forward: three matrices of 128 × 384; two
+    // norms. Then the final norm and the tied head.
     let layer = 128 * (128 + 64 + 64) + 128 * 128 + 3 * 128 * 384 + 2 * 128;
     let head = 2048 * 128;
     let target = 8 * layer + 128 + head;
@@ -133,8 +134,8 @@ fn a_round_reads_weights_once_a_pass_and_caches_of_all_requests() {
     // EAGLE-2: no input norm, fc from 256 with a bias, the target's head.
     let eagle2 = layer - 128 + 256 * 128 + 128 + head;
     check("eagle2", "3,1,4", 1, 0, target + 3 * eagle2);
-    // EAGLE-3: queries, keys and values from twice the width, one more norm in the layer, one after it, a head of 1024
-    // tokens; fc from three layers, which only the extension runs.
+    // EAGLE-3: queries, keys and values from twice the width, one more norm in the layer, one after
+    // it, a head of 1024 tokens; fc from three layers, which only the extension runs.
     let eagle3 = layer + 128 * (128 + 64 + 64) + 2 * 128 + 1024 * 128;
     let join = 384 * 128;
     check("eagle3", "1,8,9", 2, 10, target + 2 * 10 * 8 * 128 + eagle3 + join + 2 * 10 * 128);

@@ -1,5 +1,5 @@
-//! Block heads for published shapes, as z-lab (DFLASH) and DeepSeek (DSPARK) train them: a few layers of the target's
-//! shape over features of as many of its layers.
+//! Block heads for published shapes, as z-lab (DFLASH) and DeepSeek (DSPARK) train them: a few
+//! layers of the target's shape over features of as many of its layers.
 
 use schemas::tree::Block;
 
@@ -19,8 +19,8 @@ const LAYERS: usize = 5;
 const RANK: usize = 256;
 
 impl PublishedModel {
-    /// A block head for a target of this shape: a DSPARK head if `dspark`, else a DFLASH head. `given` is the size of
-    /// its block, if it is not the usual one.
+    /// A block head for a target of this shape: a DSPARK head if `dspark`, else a DFLASH head.
+    /// `given` is the size of its block, if it is not the usual one.
     ///
     /// # Errors
     /// When no such head is published for a target of this kind.

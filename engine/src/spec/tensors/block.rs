@@ -3,7 +3,8 @@
 use super::{LayerTensors, LinearTensors, Role, Split, TensorSpec};
 use crate::spec::{BlockSpec, EmbeddingSource, MarkovKind, MarkovSpec, VocabularySource};
 
-/// Tensors of a block head that its checkpoint contains. Embedding and head are missing if they are the target's.
+/// Tensors of a block head that its checkpoint contains. Embedding and head are missing if they are
+/// the target's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockTensors {
     /// `[target vocabulary, hidden]`.

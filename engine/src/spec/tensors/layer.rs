@@ -66,7 +66,8 @@ pub struct GroupedTensors {
     pub cache_scales: Option<CacheScaleNames>,
 }
 
-/// Names under which exporters store the scales of a layer's cache in FP8, one number each; a checkpoint may have none.
+/// Names under which exporters store the scales of a layer's cache in FP8, one number each; a
+/// checkpoint may have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheScaleNames {
     /// The scale of the keys.
@@ -251,8 +252,9 @@ impl DeltaNet {
 }
 
 impl DeltaTensors {
-    /// The matrices that may be kept in a format other than the type that the engine computes in. Those of gates and
-    /// decays are a thousandth of the rest and stay plain, as in the published FP8 releases.
+    /// The matrices that may be kept in a format other than the type that the engine computes in.
+    /// Those of gates and decays are a thousandth of the rest and stay plain, as in the published
+    /// FP8 releases.
     pub fn large_matrices(&self) -> [&TensorSpec; 3] {
         [&self.mixed, &self.gate, &self.output].map(|layer| &layer.weight)
     }
@@ -311,7 +313,8 @@ impl ExpertsSpec {
 }
 
 impl GatedTensors {
-    /// Sizes are the stream's width and the intermediate width; splits are those of gate and up, and of down.
+    /// Sizes are the stream's width and the intermediate width; splits are those of gate and up,
+    /// and of down.
     fn new(
         prefix: &str,
         (hidden, intermediate): (usize, usize),
@@ -340,8 +343,8 @@ impl GatedTensors {
 }
 
 impl LatentTensors {
-    /// The matrices that kernels read as they are stored, starting with the one whose outputs come first. The
-    /// projection from latent vectors is not included, since it is split head by head.
+    /// The matrices that kernels read as they are stored, starting with the one whose outputs come
+    /// first. The projection from latent vectors is not included, since it is split head by head.
     pub fn kept_matrices(&self) -> Vec<&TensorSpec> {
         let first = self.compress_query.as_ref().map(|(down, _)| down);
         first.into_iter().chain([&self.query, &self.compress, &self.output]).map(|layer| &layer.weight).collect()

@@ -3,7 +3,8 @@
 use super::{LayerTensors, LinearTensors, Role, Split, TensorSpec};
 use crate::spec::{EmbeddingSource, Features, Join, RecurrentSpec, RecurrentTensorLayout, VocabularySource};
 
-/// Tensors of a draft that its checkpoint contains. Embedding and head are missing if they are the target's.
+/// Tensors of a draft that its checkpoint contains. Embedding and head are missing if they are the
+/// target's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecurrentTensors {
     /// `[target vocabulary, hidden]`.
@@ -35,7 +36,8 @@ pub struct JoinTensors {
     pub projection: Option<LinearTensors>,
 }
 
-/// The published names of a layout's tensors outside its layer; norms and projections without `.weight`.
+/// The published names of a layout's tensors outside its layer; norms and projections without
+/// `.weight`.
 struct DraftNames {
     layer: String,
     projection: String,

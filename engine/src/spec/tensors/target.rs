@@ -22,8 +22,8 @@ impl TargetSpec {
         let (vocabulary, hidden) = (self.vocabulary, self.hidden);
         let matrix = |name: &str, rows, role, split| TensorSpec::matrix(name.into(), rows, hidden, role, split);
         TargetTensors {
-            // Replicated, since it is looked up, not read: summing over ranks would cost more time than splitting the
-            // table saves.
+            // Replicated, since it is looked up, not read: summing over ranks would cost more time
+            // than splitting the table saves.
             embedding: matrix("model.embed_tokens.weight", vocabulary, Role::Embedding, Split::Replicated),
             head: (!self.tied).then(|| matrix("lm_head.weight", self.head_rows, Role::VocabularyHead, Split::Rows)),
             layers: self.layers.iter().enumerate().map(|(at, layer)| layer.tensors(&Self::layer_prefix(at))).collect(),

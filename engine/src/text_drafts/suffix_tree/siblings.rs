@@ -1,5 +1,5 @@
-//! The order of siblings: by count, with neighbours of the same count in a group, so that a change of a count is a move
-//! of constant cost.
+//! The order of siblings: by count, with neighbours of the same count in a group, so that a change
+//! of a count is a move of constant cost.
 
 use super::SuffixTree;
 

@@ -1,7 +1,8 @@
 //! The suffixes of a request in the trie.
 //!
-//! They are kept from round to round and follow the new tokens. So a suffix that was not in the trie stays missing, and
-//! with it all suffixes that continue it, even if it has been inserted since: what SGLang drafts depends on this.
+//! They are kept from round to round and follow the new tokens. So a suffix that was not in the
+//! trie stays missing, and with it all suffixes that continue it, even if it has been inserted
+//! since: what SGLang drafts depends on this.
 
 use super::{ROOT, Trie};
 
@@ -15,8 +16,8 @@ pub struct MatchState {
 }
 
 impl Trie {
-    /// The nodes of suffixes of a request's tokens that have children, each with the length of the suffix; the longest
-    /// first.
+    /// The nodes of suffixes of a request's tokens that have children, each with the length of the
+    /// suffix; the longest first.
     pub(super) fn anchors(&mut self, request: u64, tokens: &[u32]) -> Vec<(u32, usize)> {
         let state = self.states.remove(&request).unwrap_or_default();
         let suffixes = self.followed(&state, tokens).unwrap_or_else(|| self.looked_up(tokens));

@@ -72,8 +72,8 @@ pub fn open() -> Result<Option<Arc<Library>>, DeviceError> {
 }
 
 impl Plan {
-    /// Chooses the algorithm that the library ranks first. cuBLASLt is column-major, so y = x · wᵀ becomes yᵀ = wᵀᵀ ·
-    /// xᵀ. Parts are a batch of products, each over a share of the inputs.
+    /// Chooses the algorithm that the library ranks first. cuBLASLt is column-major, so y = x · wᵀ
+    /// becomes yᵀ = wᵀᵀ · xᵀ. Parts are a batch of products, each over a share of the inputs.
     pub fn new(library: Arc<Library>, matmul: Matmul, parts: usize, stream: CUstream) -> Result<Self, DeviceError> {
         let Matmul { rows, inputs, outputs, element, fp8, result: kind, .. } = matmul;
         let modes = fp8.map(|fp8| modes(fp8, matmul, parts)).transpose()?;
@@ -85,8 +85,8 @@ impl Plan {
         let failed =
             |error: result::CublasError| failed(&format!("choosing a cuBLASLt algorithm for {matmul:?}"), error);
         let (share, kind) = (inputs / parts, if parts > 1 { Element::F32 } else { kind });
-        // Height and width of a matrix of the batch, elements from one column to the next, and from one matrix to the
-        // next.
+        // Height and width of a matrix of the batch, elements from one column to the next, and from
+        // one matrix to the next.
         let layout = |kind, height: usize, width: usize, column: usize, apart: usize| {
             let made = result::create_matrix_layout(kind, height as u64, width as u64, column as i64)?;
             // SAFETY: the layout is live.
@@ -135,11 +135,13 @@ impl Plan {
         (asked.result().is_ok() && checked.workspaceSize <= WORKSPACE).then_some(checked)
     }
 
-    /// Makes the library rank algorithms for this plan; fills the start of `found` and returns their number.
+    /// Makes the library rank algorithms for this plan; fills the start of `found` and returns
+    /// their number.
     fn rank(&self, found: &mut [sys::cublasLtMatmulHeuristicResult_t]) -> Result<usize, result::CublasError> {
         let preference = result::create_matmul_pref()?;
         let mut count = 0;
-        // SAFETY: all handles are live, the attribute has its size, and `found` has the length that is passed.
+        // SAFETY: all handles are live, the attribute has its size, and `found` has the length that
+        // is passed.
         let asked = unsafe {
             result::set_matmul_pref_attribute(
                 preference,
@@ -233,7 +235,8 @@ impl MatmulPlan for Plan {
         // Scales are a part of the description.
         let own = self.modes.map(|modes| describe(Some(modes), [of_w, of_x])).transpose().map_err(failed)?;
         let (one, keeps) = (1.0_f32, if adds { 1.0_f32 } else { 0.0 });
-        // SAFETY: the handles are live, the caller promises the addresses; the scales are read before the call returns.
+        // SAFETY: the handles are live, the caller promises the addresses; the scales are read
+        // before the call returns.
         let run = unsafe {
             result::matmul(
                 self.library.0,
@@ -284,7 +287,8 @@ fn modes(fp8: Fp8Product, matmul: Matmul, parts: usize) -> Result<Modes, DeviceE
         (Fp8Scales::Channels, Fp8Rows::Tensor | Fp8Rows::Row) => {
             Ok([Mode::CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F; 2])
         }
-        // Rows of scales of weights are whole 16-byte accesses, and so are those of rows, which are stored by blocks.
+        // Rows of scales of weights are whole 16-byte accesses, and so are those of rows, which are
+        // stored by blocks.
         (Fp8Scales::Blocks, Fp8Rows::RowBlocks) if inputs.is_multiple_of(4 * FP8_BLOCK) && rows.is_multiple_of(4) => {
             Ok([Mode::CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F, Mode::CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F])
         }
@@ -292,8 +296,9 @@ fn modes(fp8: Fp8Product, matmul: Matmul, parts: usize) -> Result<Modes, DeviceE
     }
 }
 
-/// Describes a product with the left factor transposed, and with scales of these kinds at these addresses. Sums of FP8
-/// products are kept in float (fast accumulation is off unless it is requested).
+/// Describes a product with the left factor transposed, and with scales of these kinds at these
+/// addresses. Sums of FP8 products are kept in float (fast accumulation is off unless it is
+/// requested).
 fn describe(modes: Option<Modes>, scales: [u64; 2]) -> Result<sys::cublasLtMatmulDesc_t, result::CublasError> {
     use sys::cublasLtMatmulDescAttributes_t as Attribute;
     let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
@@ -320,7 +325,8 @@ fn describe_with<V: Copy>(
     attribute: sys::cublasLtMatmulDescAttributes_t,
     value: V,
 ) -> Result<(), result::CublasError> {
-    // SAFETY: the description is live, and the attribute is read, with its size, before the call returns.
+    // SAFETY: the description is live, and the attribute is read, with its size, before the call
+    // returns.
     unsafe {
         result::set_matmul_desc_attribute(
             description,

@@ -53,7 +53,8 @@ struct Communicator {
     stream: sys::CUstream,
 }
 
-// SAFETY: NCCL's handles may be used from any thread; a communicator is used by one at a time, and aborted by any.
+// SAFETY: NCCL's handles may be used from any thread; a communicator is used by one at a time, and
+// aborted by any.
 unsafe impl Send for Communicator {}
 // SAFETY: as above.
 unsafe impl Sync for Communicator {}
@@ -68,7 +69,8 @@ fn nccl() -> Result<Arc<Nccl>, DeviceError> {
 }
 
 fn load() -> Option<Nccl> {
-    // SAFETY: no NCCL thread exists yet; this process reads its environment through the standard library, which locks.
+    // SAFETY: no NCCL thread exists yet; this process reads its environment through the standard
+    // library, which locks.
     unsafe { std::env::set_var("NCCL_NVLS_ENABLE", "0") };
     // SAFETY: NVIDIA's own library, whose initializers may run at any time in any thread.
     let library = NAMES.iter().find_map(|name| unsafe { Library::new(*name) }.ok())?;

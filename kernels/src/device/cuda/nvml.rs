@@ -1,5 +1,5 @@
-//! The state of a GPU as reported by the driver's management library (NVML). The library is loaded on first use;
-//! figures that it does not provide are missing.
+//! The state of a GPU as reported by the driver's management library (NVML). The library is loaded
+//! on first use; figures that it does not provide are missing.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void},
@@ -64,7 +64,8 @@ struct Process {
 }
 
 impl Nvml {
-    /// Loads the library for the GPU at a PCI address such as `0000:1b:00.0`; `None` if it is not available.
+    /// Loads the library for the GPU at a PCI address such as `0000:1b:00.0`; `None` if it is not
+    /// available.
     pub fn load(address: &CStr) -> Option<Self> {
         // SAFETY: the driver's own library, whose initializers may run at any time in any thread.
         let library = NAMES.iter().find_map(|name| unsafe { Library::new(*name) }.ok())?;
@@ -106,7 +107,8 @@ impl Nvml {
     fn handle(&self) -> Option<Handle> {
         type Find = unsafe extern "C" fn(*const c_char, *mut Handle) -> c_int;
         let mut handle: Handle = std::ptr::null_mut();
-        // SAFETY: `nvmlDeviceGetHandleByPciBusId_v2(const char *, nvmlDevice_t *)`; both pointers live through the call.
+        // SAFETY: `nvmlDeviceGetHandleByPciBusId_v2(const char *, nvmlDevice_t *)`; both pointers
+        // live through the call.
         let found = unsafe {
             let find = self.library.get::<Find>(b"nvmlDeviceGetHandleByPciBusId_v2\0").ok()?;
             find(self.address.as_ptr(), &mut handle)
@@ -118,8 +120,8 @@ impl Nvml {
     fn number(&self, name: &[u8], handle: Handle) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, *mut c_uint) -> c_int;
         let mut value = 0;
-        // SAFETY: the functions called this way take a device and a pointer to an unsigned int, which lives through
-        // the call; the handle is the library's own.
+        // SAFETY: the functions called this way take a device and a pointer to an unsigned int,
+        // which lives through the call; the handle is the library's own.
         let got = unsafe { self.library.get::<Get>(name).ok()?(handle, &mut value) };
         (got == SUCCESS).then_some(value)
     }
@@ -145,20 +147,23 @@ impl Nvml {
     fn throttled(&self, handle: Handle, policy: c_uint) -> Option<Duration> {
         type Get = unsafe extern "C" fn(Handle, c_uint, *mut Violation) -> c_int;
         let mut time = Violation::default();
-        // SAFETY: `nvmlDeviceGetViolationStatus(nvmlDevice_t, nvmlPerfPolicyType_t, nvmlViolationTime_t *)`; the structure
-        // has the library's layout and lives through the call.
+        // SAFETY: `nvmlDeviceGetViolationStatus(nvmlDevice_t, nvmlPerfPolicyType_t,
+        // nvmlViolationTime_t *)`; the structure has the library's layout and lives through the
+        // call.
         let got =
             unsafe { self.library.get::<Get>(b"nvmlDeviceGetViolationStatus\0").ok()?(handle, policy, &mut time) };
         (got == SUCCESS && time.reference > 0).then(|| Duration::from_nanos(time.violation))
     }
 
-    /// Processes with a compute context on the GPU, except this one. In a container they may not be visible.
+    /// Processes with a compute context on the GPU, except this one. In a container they may not be
+    /// visible.
     fn other_processes(&self, handle: Handle) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, *mut c_uint, *mut Process) -> c_int;
         let mut processes = [Process::default(); MOST_PROCESSES];
         let mut count = MOST_PROCESSES as c_uint;
-        // SAFETY: `nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, unsigned int *, nvmlProcessInfo_t *)` writes
-        // at most `count` entries of this layout, and the count is the array's length.
+        // SAFETY: `nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, unsigned int *,
+        // nvmlProcessInfo_t *)` writes at most `count` entries of this layout, and the count is the
+        // array's length.
         let got = unsafe {
             let get = self.library.get::<Get>(b"nvmlDeviceGetComputeRunningProcesses_v3\0").ok()?;
             get(handle, &mut count, processes.as_mut_ptr())

@@ -1,8 +1,9 @@
-//! The fastest kernel for a shape, ours or one of the library's: measured once on the device, then stored on disk.
+//! The fastest kernel for a shape, ours or one of the library's: measured once on the device, then
+//! stored on disk.
 //!
-//! The library ranks its algorithms by a model of the device, which is sometimes off by half. It also offers only a few
-//! of them: eight for a product of 256 rows with 28,672 outputs, where a tile that is not among them takes 7% less
-//! time.
+//! The library ranks its algorithms by a model of the device, which is sometimes off by half. It
+//! also offers only a few of them: eight for a product of 256 rows with 28,672 outputs, where a
+//! tile that is not among them takes 7% less time.
 
 mod kept;
 mod screen;
@@ -22,18 +23,18 @@ const MOST_RUNS: usize = 12;
 const NEAR: f64 = 1.15;
 /// Device time for all runs after the first of each candidate.
 const BUDGET: Duration = Duration::from_millis(40);
-/// Fraction by which a kernel has to be faster than an earlier one (own_kernels first, then in the library's order);
-/// less is noise.
+/// Fraction by which a kernel has to be faster than an earlier one (own_kernels first, then in the
+/// library's order); less is noise.
 const GAIN: f64 = 0.007;
-/// Library algorithms within this factor of the best, timed alone, may be faster in a pass. Our own kernels may be if
-/// they are [`NEAR`], because overlap with their neighbours does not show here.
+/// Library algorithms within this factor of the best, timed alone, may be faster in a pass. Our own
+/// kernels may be if they are [`NEAR`], because overlap with their neighbours does not show here.
 const EQUAL: f64 = 1.03;
 /// Maximum number of library algorithms, in addition to the best, that are compared in a pass.
 const MOST_EQUALS: usize = 2;
 
-/// Times own_kernels and the algorithms of the plans for one part, two parts, and so on. Returns the fastest, followed
-/// by those that may be faster in a pass; empty if nothing could be timed. If the fastest is one of the library's, it
-/// stays chosen in its plan.
+/// Times own_kernels and the algorithms of the plans for one part, two parts, and so on. Returns
+/// the fastest, followed by those that may be faster in a pass; empty if nothing could be timed. If
+/// the fastest is one of the library's, it stays chosen in its plan.
 ///
 /// # Safety
 /// The operands have the lengths that the shapes of the plans require.
@@ -50,7 +51,8 @@ pub(super) unsafe fn fastest(
         let usable = plan.algorithms(MOST_ALGORITHMS)?.into_iter().filter(fits);
         candidates.extend(usable.map(|Algorithm { words, .. }| Fastest::Library { parts, words }));
     }
-    // If memory is short, the workspace is used instead: then small weights are timed with a warm cache.
+    // If memory is short, the workspace is used instead: then small weights are timed with a warm
+    // cache.
     let other = device.allocate(2 * device.properties().cache_bytes).ok();
     let other = other.as_ref().map_or(operands.workspace, |buffer| buffer.slice());
     let (begin, end) = (device.event()?, device.event()?);
@@ -128,9 +130,9 @@ impl Race<'_> {
         }
     }
 
-    /// Time of a candidate. A run resembles a pass: a graph, with a short kernel before and after, with which our
-    /// kernels overlap and the library's do not; and the L2 cache is filled with other data, as by other layers'
-    /// weights.
+    /// Time of a candidate. A run resembles a pass: a graph, with a short kernel before and after,
+    /// with which our kernels overlap and the library's do not; and the L2 cache is filled with
+    /// other data, as by other layers' weights.
     fn alone(&mut self, candidate: Fastest) -> Result<Duration, DeviceError> {
         let known = self.graphs.iter().position(|(known, _)| *known == candidate);
         let at = known.unwrap_or(self.graphs.len());
@@ -168,7 +170,8 @@ fn near_best<C: Copy, E>(
     Ok(())
 }
 
-/// Runs the candidates near the best again, and keeps the minimum of each: disturbances only make a run longer.
+/// Runs the candidates near the best again, and keeps the minimum of each: disturbances only make a
+/// run longer.
 fn repeat<C: Copy, E>(times: &mut [(C, Duration)], mut time: impl FnMut(C) -> Result<Duration, E>) -> Result<(), E> {
     let mut spent = Duration::ZERO;
     for _ in 1..MOST_RUNS {
@@ -195,8 +198,8 @@ fn best_of<C: Copy>(times: &[(C, Duration)]) -> Option<C> {
     best.map(|(candidate, _)| candidate)
 }
 
-/// The best, followed by candidates that may be faster in a pass: own_kernels, and some that are equally fast, in order
-/// of time.
+/// The best, followed by candidates that may be faster in a pass: own_kernels, and some that are
+/// equally fast, in order of time.
 fn finalists<C: Copy + PartialEq>(times: &[(C, Duration)], is_rival: impl Fn(C) -> bool) -> Vec<C> {
     let Some(best) = best_of(times) else { return Vec::new() };
     let mut others: Vec<(C, Duration)> = times.iter().copied().filter(|(candidate, _)| *candidate != best).collect();
@@ -219,7 +222,8 @@ fn finalists<C: Copy + PartialEq>(times: &[(C, Duration)], is_rival: impl Fn(C) 
 mod tests {
     use super::*;
 
-    /// The index of the best, and the number of runs; a candidate's last time is that of all further runs.
+    /// The index of the best, and the number of runs; a candidate's last time is that of all
+    /// further runs.
     fn picked(times: &[&[u64]]) -> (Option<usize>, usize) {
         let mut runs = vec![0; times.len()];
         let mut time = |at: usize| {

@@ -118,7 +118,8 @@ pub fn launches(configuration: &Configuration, load: TrialLoad, section: &Sectio
     exports.chain([own].into_iter().filter(|_| other.is_none())).collect()
 }
 
-/// The models of a configuration's draft, with an absolute path, if the tuned file has another draft.
+/// The models of a configuration's draft, with an absolute path, if the tuned file has another
+/// draft.
 fn other_draft(configuration: &Configuration, sweep: &Sweep, tuned: &TunedFile) -> Option<Models> {
     let header = sweep.header.as_ref().filter(|_| !configuration.draft.is_empty())?;
     let mut models = header.file.of_draft(&configuration.draft).models;

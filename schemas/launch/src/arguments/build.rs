@@ -123,8 +123,8 @@ impl LaunchBuilder<'_> {
         }
     }
 
-    /// A variable that is set elsewhere or a template may supply a missing value, and a page that mentions flags leaves
-    /// values out.
+    /// A variable that is set elsewhere or a template may supply a missing value, and a page that
+    /// mentions flags leaves values out.
     fn sort_out_missing(&self, troubles: &mut Vec<Finding>, is_mentioned: bool) {
         let is_missing = |trouble: &Finding| trouble.code == problems::MISSING_VALUE.code;
         troubles.retain(|trouble| !is_mentioned || !is_missing(trouble));
@@ -150,8 +150,8 @@ impl LaunchBuilder<'_> {
             // Whether a word belongs to a flag that is not read is unknown.
             findings.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
             let mut wrong = vllm::bad_values(self.source, self.context, arguments, false);
-            // Hydra has its own grammar, what splits a variable that is used elsewhere is unknown, and a shell on the other
-            // host reads the words once more.
+            // Hydra has its own grammar, what splits a variable that is used elsewhere is unknown,
+            // and a shell on the other host reads the words once more.
             if detected.launcher == Launcher::Hydra || command.is_variable || is_over_ssh(command, detected) {
                 wrong.iter_mut().for_each(|one| _ = one.doubts.insert(Doubt::OtherQuoting));
             }
@@ -227,7 +227,8 @@ fn program(command: &ShellCommand<'_>, first_argument: usize) -> Vec<Located<Val
     words.map(|word| Located::new(word.value.to_value(), word.span)).collect()
 }
 
-/// The settings of the flags that spectune knows. Of a flag that is given several times the last one counts.
+/// The settings of the flags that spectune knows. Of a flag that is given several times the last
+/// one counts.
 pub(super) fn settings(source: &Source, arguments: &[Argument], syntax: Syntax) -> BTreeMap<Key, Setting> {
     let last: BTreeMap<Key, &Argument> =
         arguments.iter().filter_map(|argument| Some((argument.key?, argument))).collect();

@@ -1,4 +1,5 @@
-//! Flags below a command that has ended: its line continuation is broken, or they are a list of their own.
+//! Flags below a command that has ended: its line continuation is broken, or they are a list of
+//! their own.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ use super::super::{
 };
 use super::split;
 
-/// Lines that start with a flag and follow another line continue it: a list of bare flags, one a line, or a command
-/// whose continuation is broken.
+/// Lines that start with a flag and follow another line continue it: a list of bare flags, one a
+/// line, or a command whose continuation is broken.
 pub(super) fn join_continued<'a>(
     source: &Source,
     context: &TextContext,
@@ -75,7 +76,8 @@ fn is_apart(gap: &str, before: &ShellCommand<'_>, line: &ShellCommand<'_>) -> bo
     between.contains(&"") || (!between.is_empty() && repeats(before, line))
 }
 
-/// Whether flags below a command are others to try: an empty line is between them, or a comment, and no backslash.
+/// Whether flags below a command are others to try: an empty line is between them, or a comment,
+/// and no backslash.
 fn is_another(gap: &str) -> bool {
     let between = lines_between(gap);
     between.contains(&"") || (!gap.contains('\\') && between.iter().any(|line| line.starts_with('#')))

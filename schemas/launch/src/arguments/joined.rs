@@ -5,7 +5,8 @@ use schemas::flags::{self, Lookup};
 use super::super::{Argument, Engine};
 
 impl Argument {
-    /// Byte offset, within the flag as written, at which a second flag starts, if both are flags of the engine.
+    /// Byte offset, within the flag as written, at which a second flag starts, if both are flags of
+    /// the engine.
     pub fn second_flag(&self, engine: Engine) -> Option<usize> {
         let prefix = match engine {
             Engine::Slime => "--sglang-",

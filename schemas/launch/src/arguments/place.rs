@@ -4,7 +4,8 @@ use schemas::text::{Source, Span};
 
 use super::super::{Argument, Engine, Insertion, Syntax, writing::Writing};
 
-/// The text to delete with an argument: the blanks before it, or its whole lines if an array has nothing else on them.
+/// The text to delete with an argument: the blanks before it, or its whole lines if an array has
+/// nothing else on them.
 pub(super) fn removal(source: &Source, argument: Span, syntax: Syntax) -> Span {
     let text = source.text();
     let start_of_line = source.line_start(argument.start);

@@ -34,7 +34,8 @@ const NOT_FORWARDED: &[&str] = &[
     "trust-remote-code",
 ];
 
-/// Whether a word is written as a flag, not as a value (negative numbers are values) or a ruler (`-----`, `--- or ---`).
+/// Whether a word is written as a flag, not as a value (negative numbers are values) or a ruler
+/// (`-----`, `--- or ---`).
 pub(crate) fn is_flag(text: &str) -> bool {
     let Some(rest) = text.strip_prefix('-') else { return false };
     match rest.strip_prefix('-') {
@@ -114,7 +115,8 @@ pub(super) fn split(
                 let Some(next) = words.next_if(is_value) else { break };
                 values.push(value(next));
             }
-            // What an ellipsis leaves out of a list is not known, and neither is the list. At its end it may stand for flags.
+            // What an ellipsis leaves out of a list is not known, and neither is the list. At its
+            // end it may stand for flags.
             if most > 1
                 && let Some(at) = values.iter().position(|value| is_ellipsis(value.value.written()))
             {
@@ -129,7 +131,8 @@ pub(super) fn split(
                 findings.push(missing(spelling, word.span));
             }
         }
-        // `[[ name ]]` of a template and `[your model]` of a page are one value, whatever blanks are in it.
+        // `[[ name ]]` of a template and `[your model]` of a page are one value, whatever blanks
+        // are in it.
         let opens =
             |text: &str| text.ends_with("[[") || (is_placeholder(text) && text.starts_with('[') && !text.contains(']'));
         let opens_template = values.last().is_some_and(|value| opens(value.value.written()));

@@ -12,18 +12,19 @@ use super::super::{Argument, Engine, Forks, forks::has_prefix, problems};
 /// Maximum edit distance at which an unknown flag counts as a typo of a known one.
 const SLIP: usize = 2;
 
-/// Maximum number of unknown flags per launch for which the intended flag is searched: each is compared with the whole
-/// table.
+/// Maximum number of unknown flags per launch for which the intended flag is searched: each is
+/// compared with the whole table.
 const MOST_GUESSES: usize = 64;
 
 /// Slime's own flags that start like the ones it forwards.
 const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-server-concurrency"];
 
-/// Number of flags that resemble none of the engine's from which on they are taken for those of a modified engine.
+/// Number of flags that resemble none of the engine's from which on they are taken for those of a
+/// modified engine.
 const MOST_UNKNOWN: usize = 3;
 
-/// Reports flags that are unknown to the engine. `forks` are the plugins and forks that the text names, which may have the
-/// flag.
+/// Reports flags that are unknown to the engine. `forks` are the plugins and forks that the text
+/// names, which may have the flag.
 pub(crate) fn report(arguments: &[Argument], engine: Engine, forks: &Forks, findings: &mut Vec<Finding>) {
     let mut guesses = 0..MOST_GUESSES;
     let before = findings.len();
@@ -96,8 +97,8 @@ fn nearest(name: &str) -> Option<&'static str> {
     near.map(|(_, known)| known)
 }
 
-/// Whether the last words of two names with equal word counts are more similar than different: `mtp` is not a typo of
-/// `mis`.
+/// Whether the last words of two names with equal word counts are more similar than different:
+/// `mtp` is not a typo of `mis`.
 fn ends_alike(known: &str, name: &str) -> bool {
     let (known_last, last) = (last_word(known), last_word(name));
     known.matches('-').count() != name.matches('-').count() || distance(known_last, last) * 2 <= last.len()

@@ -14,7 +14,8 @@ enum FlagOwner {
     Neither,
 }
 
-/// The engine that has most of these flags to itself. Flags that several engines share are not evidence.
+/// The engine that has most of these flags to itself. Flags that several engines share are not
+/// evidence.
 pub fn engine_of_flags(words: &[&str]) -> Option<Engine> {
     let (mut sglang, mut vllm, mut both, mut neither) = (0, 0, 0, 0);
     for word in words.iter().filter(|word| word.starts_with("--") || word.starts_with("-sc")) {
@@ -59,8 +60,8 @@ fn is_of_vllm(name: &str) -> bool {
     flags::vllm().spelling(&name).is_some()
 }
 
-/// The first flag with the prefix that slime gives to SGLang's. One alone has to be a flag of SGLang: other programs have
-/// such names too.
+/// The first flag with the prefix that slime gives to SGLang's. One alone has to be a flag of
+/// SGLang: other programs have such names too.
 pub fn first_prefixed(words: &[&str]) -> Option<usize> {
     let name =
         |word: &str| word.strip_prefix("--sglang-").map(|name| name.split('=').next().unwrap_or(name).to_owned());
@@ -79,7 +80,8 @@ pub fn speaks_of_speculation(words: &[&str]) -> bool {
     })
 }
 
-/// Whether flags without a program belong to an engine: one names the target, or two are flags of engines.
+/// Whether flags without a program belong to an engine: one names the target, or two are flags of
+/// engines.
 pub fn is_list(words: &[&str]) -> bool {
     let mut names: Vec<&str> =
         words.iter().filter(|word| word.starts_with("--")).filter_map(|word| word.split('=').next()).collect();

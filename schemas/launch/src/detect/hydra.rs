@@ -1,4 +1,5 @@
-//! Trainers with Hydra overrides, `path.of.key=value`: verl and NeMo-RL, which start engines themselves.
+//! Trainers with Hydra overrides, `path.of.key=value`: verl and NeMo-RL, which start engines
+//! themselves.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,5 @@
-//! Container images whose entry point is the engine: the words after the image are the engine's arguments.
+//! Container images whose entry point is the engine: the words after the image are the engine's
+//! arguments.
 
 use schemas::engines::Engine;
 
@@ -35,8 +36,8 @@ pub fn run(words: &[Field<'_>], texts: &[&str]) -> Option<ImageRun> {
     Some(ImageRun { at, first: at + 1, engine: engine_of_image(texts.get(at)?), entry_point })
 }
 
-/// The index of the image. A word that is not known, such as `$OPTIONS`, may hold options, the image or its arguments: a
-/// name of an image after it says that it holds options.
+/// The index of the image. A word that is not known, such as `$OPTIONS`, may hold options, the
+/// image or its arguments: a name of an image after it says that it holds options.
 fn image_at(words: &[Field<'_>], texts: &[&str], from: usize) -> Option<usize> {
     let mut unknown = Vec::new();
     let mut from = from;

@@ -48,8 +48,8 @@ pub fn program(texts: &[&str]) -> Option<Program> {
     None
 }
 
-/// The program at the end of a path that begins with a variable: `"$VENV/bin/vllm"`. A variable alone is the program that
-/// its name contains: `$VLLM_BIN`.
+/// The program at the end of a path that begins with a variable: `"$VENV/bin/vllm"`. A variable
+/// alone is the program that its name contains: `$VLLM_BIN`.
 pub fn at_unknown_path(written: &str) -> Option<&'static str> {
     let written = written.trim_matches('"');
     let is_path = |program: &str| written.strip_suffix(program).is_some_and(|folder| folder.ends_with('/'));
@@ -114,8 +114,8 @@ fn is_component(module: &str, engine: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Whether a module of SGLang reads the server's flags: a server, or a benchmark that runs one in its own process.
-/// Clients and tests do not.
+/// Whether a module of SGLang reads the server's flags: a server, or a benchmark that runs one in
+/// its own process. Clients and tests do not.
 fn takes_server_flags(module: &str) -> bool {
     let of_sglang = module.strip_prefix("sglang.").is_some_and(|module| {
         let module = module.strip_prefix("benchmark.").or_else(|| module.strip_prefix("bench_")).unwrap_or(module);
@@ -133,7 +133,8 @@ fn is_command_of_vllm(module: &str) -> bool {
     matches!(module, "vllm" | "vllm.entrypoints.cli.main")
 }
 
-/// What vLLM's command, named by the word at `at`, starts with the words after it; `None` if it starts no engine.
+/// What vLLM's command, named by the word at `at`, starts with the words after it; `None` if it
+/// starts no engine.
 fn subcommand_engine(rest: &[&str], at: usize) -> Option<(Engine, Launcher, usize)> {
     match *rest {
         ["bench", subcommand, ..] if is_client_benchmark(Some(&subcommand)) => None,

@@ -235,7 +235,8 @@ fn closing(text: &str, open: char) -> Option<usize> {
     None
 }
 
-/// The variable that a reference names, or `$` for a dollar sign; `None` for a function and for what the program sets.
+/// The variable that a reference names, or `$` for a dollar sign; `None` for a function and for
+/// what the program sets.
 pub fn name_in(reference: &str, dialect: MakeDialect) -> Option<&str> {
     if dialect == MakeDialect::Make && reference == "$$" {
         return Some("$");

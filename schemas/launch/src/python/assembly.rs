@@ -1,6 +1,6 @@
-//! Lists of words that a program assembles in steps: `command = […]`, `command += […]`, `command.append(…)`, in branches
-//! too. The steps of a function become a script of a shell that assembles arrays, so that the paths through them are those
-//! through a script.
+//! Lists of words that a program assembles in steps: `command = […]`, `command += […]`,
+//! `command.append(…)`, in branches too. The steps of a function become a script of a shell that
+//! assembles arrays, so that the paths through them are those through a script.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,8 +40,8 @@ struct Assembly<'t, 'n> {
     out: Assembled<'t>,
 }
 
-/// The script that assembles the list of an assignment, with the lists that are added to it or that it is added to. `None`
-/// if it does not grow.
+/// The script that assembles the list of an assignment, with the lists that are added to it or that
+/// it is added to. `None` if it does not grow.
 pub fn assembled<'t>(text: &'t str, names: &Names<'t>, assignment: Node<'t>) -> Option<Assembled<'t>> {
     let name = identifier(text, assignment.child_by_field_name("left"))?;
     let body = body_around(assignment);
@@ -132,7 +132,8 @@ impl<'t> Steps<'t, '_> {
         inner
     }
 
-    /// The lists that belong together with one; `None` if it is assigned once and belongs to no other.
+    /// The lists that belong together with one; `None` if it is assigned once and belongs to no
+    /// other.
     fn connected(&self, name: &'t str) -> Option<ListNames<'t>> {
         let parts: BTreeMap<&str, BTreeSet<&'t str>> =
             self.lists.iter().take(MOST_LISTS).map(|list| (*list, self.parts_of(list))).collect();

@@ -12,7 +12,8 @@ use super::{
 
 /// The engine that a call starts, if it calls an engine's class.
 ///
-/// Other libraries have classes of the same names: a class of another module, or imported from one, is not an engine's.
+/// Other libraries have classes of the same names: a class of another module, or imported from one,
+/// is not an engine's.
 pub fn engine(text: &str, names: &Names<'_>, call: Node<'_>) -> Option<Engine> {
     let function = text.get(call.child_by_field_name("function")?.byte_range())?;
     let name = function.rsplit('.').next()?;
@@ -56,7 +57,8 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<
     (keywords > 0).then_some(composed)
 }
 
-/// The keywords of `**settings`, and their number; an unknown word unless it is a dictionary that nothing changes.
+/// The keywords of `**settings`, and their number; an unknown word unless it is a dictionary that
+/// nothing changes.
 fn splat<'t>(
     text: &'t str,
     names: &Names<'t>,

@@ -16,8 +16,8 @@ const MOST_AROUND: usize = 64;
 /// Maximum number of statements before a place, in one block, that are searched for an early end.
 const MOST_BEFORE: usize = 32;
 
-/// What is certain of names at a place: conditions of the branches around it, and of earlier branches that end the
-/// function. The search ends where `may_go_on` says so.
+/// What is certain of names at a place: conditions of the branches around it, and of earlier
+/// branches that end the function. The search ends where `may_go_on` says so.
 pub fn facts_at<'t>(text: &'t str, node: Node<'t>, may_go_on: &dyn Fn() -> bool) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut inner = node;

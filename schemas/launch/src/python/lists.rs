@@ -28,7 +28,8 @@ pub fn array_name(name: &str) -> String {
     format!("list_{name}")
 }
 
-/// The words of an expression that is a list: a list, a sum of lists, the name of a list. `None` for anything else.
+/// The words of an expression that is a list: a list, a sum of lists, the name of a list. `None`
+/// for anything else.
 pub fn words<'t>(
     text: &'t str,
     names: &Names<'t>,

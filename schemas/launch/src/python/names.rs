@@ -44,10 +44,12 @@ const PARTS_OF_STARTERS: [&str; 7] = ["exec", "launch", "popen", "run_", "spawn"
 /// Functions that make a list or another text of a command.
 const CONVERSIONS: [&str; 8] = ["dedent", "format", "join", "list", "replace", "split", "str", "strip"];
 
-/// Maximum number of inspected expressions per program: the value of a name is inspected at every use.
+/// Maximum number of inspected expressions per program: the value of a name is inspected at every
+/// use.
 const MOST_STEPS: usize = 1 << 20;
 
-/// Maximum number of parentheses and sums around a text that are searched for the name it is assigned to.
+/// Maximum number of parentheses and sums around a text that are searched for the name it is
+/// assigned to.
 const MOST_AROUND: usize = 8;
 
 /// Methods that add to a list.
@@ -129,7 +131,8 @@ impl<'t> Names<'t> {
         self.started.contains(name)
     }
 
-    /// Whether the words of a list become one text with blanks between them, which a shell splits again.
+    /// Whether the words of a list become one text with blanks between them, which a shell splits
+    /// again.
     pub fn is_joined_with_blanks(&self, text: &'t str, list: Node<'t>) -> bool {
         let Some(parent) = list.parent() else { return false };
         match parent.kind() {
@@ -166,7 +169,8 @@ impl<'t> Names<'t> {
         self.steps.get() <= MOST_STEPS
     }
 
-    /// The value of a name that is the same at every use, unless a condition excludes it where `at` is.
+    /// The value of a name that is the same at every use, unless a condition excludes it where `at`
+    /// is.
     pub fn value(&self, text: &'t str, at: Node<'t>) -> Option<Node<'t>> {
         let name = text.get(at.byte_range())?;
         let value = self.values.get(name).copied().flatten().filter(|_| !self.changed.contains(name))?;
@@ -203,7 +207,8 @@ impl<'t> Names<'t> {
     }
 }
 
-/// The name of a command in an argument: `command`, `args=command`, `shlex.split(command)`, `" ".join(command)`.
+/// The name of a command in an argument: `command`, `args=command`, `shlex.split(command)`,
+/// `" ".join(command)`.
 fn command_name<'t>(text: &'t str, argument: Node<'_>) -> Option<&'t str> {
     match argument.kind() {
         "keyword_argument" => identifier(text, argument.child_by_field_name("value")),

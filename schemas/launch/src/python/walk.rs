@@ -90,8 +90,8 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
     }
 }
 
-/// Whether a text is an argument of a function that neither starts processes nor makes another text or list of it: most such
-/// texts are for a reader.
+/// Whether a text is an argument of a function that neither starts processes nor makes another text
+/// or list of it: most such texts are for a reader.
 fn is_message(text: &str, node: Node<'_>) -> bool {
     let Some(arguments) = node.parent() else { return false };
     let arguments = if arguments.kind() == "keyword_argument" { arguments.parent() } else { Some(arguments) };
@@ -99,8 +99,8 @@ fn is_message(text: &str, node: Node<'_>) -> bool {
     call.is_some_and(|call| !is_starter(text, call) && !is_conversion(text, call))
 }
 
-/// Whether the program starts a command: the expression, or the name that it is assigned to, is an argument of a function
-/// that starts processes.
+/// Whether the program starts a command: the expression, or the name that it is assigned to, is an
+/// argument of a function that starts processes.
 fn is_started<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> bool {
     let mut outer = node.parent();
     for _ in 0..MOST_AROUND {

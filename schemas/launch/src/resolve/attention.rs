@@ -8,14 +8,15 @@ const SOURCE: &str = "sglang get_default_attn_backend";
 
 const V0_4_10: EngineVersion = EngineVersion::new(0, 4, 10);
 const V0_5_2: EngineVersion = EngineVersion::new(0, 5, 2);
-/// From here on the backend is chosen before the tree shape, so that an automatic topk does not count.
+/// From here on the backend is chosen before the tree shape, so that an automatic topk does not
+/// count.
 const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
 /// From here on any architecture may get fa3 on Hopper.
 const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
 const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
 
-/// Architectures that get fa3 on Hopper before 0.5.9, each with the first version that has it in the list
-/// (`utils.py`, `is_fa3_default_architecture`).
+/// Architectures that get fa3 on Hopper before 0.5.9, each with the first version that has it in
+/// the list (`utils.py`, `is_fa3_default_architecture`).
 const FA3_ARCHITECTURES: &[(&str, EngineVersion)] = &[
     ("Gemma2ForCausalLM", EngineVersion::new(0, 0, 0)),
     ("Gemma3ForConditionalGeneration", EngineVersion::new(0, 0, 0)),
@@ -30,7 +31,8 @@ const FA3_ARCHITECTURES: &[(&str, EngineVersion)] = &[
     ("Step3VLForConditionalGeneration", V0_5_2),
 ];
 
-/// Architectures with DeepSeek's sparse attention, which has its own backend and pages of 64 tokens.
+/// Architectures with DeepSeek's sparse attention, which has its own backend and pages of 64
+/// tokens.
 const SPARSE_ARCHITECTURES: &[&str] = &["DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"];
 
 /// Prefixes of architectures whose backend is chosen by rules that are not modelled here.
@@ -54,7 +56,8 @@ const OWN_RULES: &[&str] = &[
     "Whisper",
 ];
 
-/// Prefixes of architectures with multi-head latent attention, for configs that are only partly known.
+/// Prefixes of architectures with multi-head latent attention, for configs that are only partly
+/// known.
 const LATENT_ARCHITECTURES: &[&str] = &[
     "BailingMoeV2_5",
     "DeepseekV2",
@@ -147,7 +150,8 @@ pub(super) fn backend(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<
     }
 }
 
-/// The topk when the engine chooses the backend: `Some(None)` if it is not set yet, `None` if it is not known.
+/// The topk when the engine chooses the backend: `Some(None)` if it is not set yet, `None` if it is
+/// not known.
 fn topk_at_choice(given: &Given<'_>, resolved: &Resolved) -> Option<Option<usize>> {
     if !resolved.speculative {
         return Some(None);

@@ -23,12 +23,12 @@ const V0_5_23: EngineVersion = EngineVersion::new(0, 5, 23);
 
 const HOOK: &str = "sglang arg_groups/cuda_graph_hook.py";
 
-/// Memory that is assumed for an unknown GPU: the 80 GB class, which shares its defaults with all larger cards except
-/// the largest ones.
+/// Memory that is assumed for an unknown GPU: the 80 GB class, which shares its defaults with all
+/// larger cards except the largest ones.
 const ASSUMED_MEMORY: u64 = 80 * GIB;
 
-/// The batch sizes that are captured. If tensor parallelism is not known, `None` unless the list is the same without it
-/// as on 8 GPUs.
+/// The batch sizes that are captured. If tensor parallelism is not known, `None` unless the list is
+/// the same without it as on 8 GPUs.
 pub(super) fn sizes_of(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<Vec<usize>>> {
     if resolved.tp_size.is_some() || given.launch.attention_ranks() != Some(1) {
         return sizes(given, resolved);
@@ -135,7 +135,8 @@ struct Built {
 
 type WrittenSizes = Option<(Vec<usize>, Span)>;
 
-/// Up to 0.5.2: a fixed list, longer on larger cards, cut or extended to the largest requested size.
+/// Up to 0.5.2: a fixed list, longer on larger cards, cut or extended to the largest requested
+/// size.
 fn old(given: &Given<'_>, resolved: &Resolved, written: &WrittenSizes, pool: Option<usize>) -> Option<Built> {
     let memory = given.gpu_memory.unwrap_or(ASSUMED_MEMORY);
     let mut sizes = match written {
@@ -203,7 +204,8 @@ fn new(given: &Given<'_>, resolved: &Resolved, written: &WrittenSizes, pool: Opt
     if most > MOST_SIZES {
         return None;
     }
-    // The caller cuts sizes above the pool; at least one of them must be in the list for the pool to be added.
+    // The caller cuts sizes above the pool; at least one of them must be in the list for the pool
+    // to be added.
     let end = largest.min(most.saturating_add(64));
     let mut sizes = if given.launch.has(Key::DisableCudaGraphPadding) {
         (1..=end).collect()
@@ -246,7 +248,8 @@ fn largest(given: &Given<'_>, resolved: &Resolved) -> Option<(usize, String)> {
     .filter(|(value, _)| *value > 0)
 }
 
-/// The largest batch for which graphs are planned, before the limit of running requests cuts the list.
+/// The largest batch for which graphs are planned, before the limit of running requests cuts the
+/// list.
 pub(super) fn largest_graph(given: &Given<'_>, resolved: &Resolved) -> Option<usize> {
     match given.launch.has(Key::CudaGraphBs) {
         true => {
@@ -256,7 +259,8 @@ pub(super) fn largest_graph(given: &Given<'_>, resolved: &Resolved) -> Option<us
     }
 }
 
-/// The default largest captured batch, by memory in MiB and tensor parallelism (`arg_groups/memory_hook.py`).
+/// The default largest captured batch, by memory in MiB and tensor parallelism
+/// (`arg_groups/memory_hook.py`).
 fn default_largest(memory: u64, tp_size: usize, version: EngineVersion) -> usize {
     let wide = tp_size >= 4;
     let rows: [(u64, usize, usize); 5] = [

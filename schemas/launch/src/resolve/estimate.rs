@@ -13,11 +13,12 @@ const MIB: u64 = 1 << 20;
 /// From here on the draft's weights count as static memory (SGLang PR #28855).
 const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
 
-/// Copies of the logits in verification with sampling: as computed, scaled by temperature, as probabilities, and
-/// renormalised after top-k/top-p (SGLang `speculative/eagle_info.py`).
+/// Copies of the logits in verification with sampling: as computed, scaled by temperature, as
+/// probabilities, and renormalised after top-k/top-p (SGLang `speculative/eagle_info.py`).
 const COPIES_OF_LOGITS: u64 = 4;
 
-/// Memory of one GPU in bytes. Parts that cannot be derived from the inputs are `None`; nothing is guessed.
+/// Memory of one GPU in bytes. Parts that cannot be derived from the inputs are `None`; nothing is
+/// guessed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryEstimate {
     /// Total memory of the GPU.
@@ -36,8 +37,8 @@ pub struct MemoryEstimate {
     pub kv_tokens: Option<u64>,
     /// Logits of the largest captured verify in float32, once.
     pub verify_logits: Option<u64>,
-    /// The engine's own reserve for activations and graphs: 1.5 MiB per token of a prefill chunk, 2 MiB per request of the
-    /// largest captured batch, and 512 MiB.
+    /// The engine's own reserve for activations and graphs: 1.5 MiB per token of a prefill chunk, 2
+    /// MiB per request of the largest captured batch, and 512 MiB.
     pub activations: Option<u64>,
 }
 
@@ -100,7 +101,8 @@ fn weights(given: &Given<'_>, resolved: &Resolved, model: Option<&ModelFacts>, d
 
 /// The part of `bytes` of weights that is on one GPU.
 fn shared(given: &Given<'_>, resolved: &Resolved, bytes: u64) -> Option<u64> {
-    // Attention ranks have whole copies of some layers, and expert parallelism splits others, so the parts are not known.
+    // Attention ranks have whole copies of some layers, and expert parallelism splits others, so
+    // the parts are not known.
     let may_have = |key: Key| given.launch.has(key) || given.launch.perhaps.contains(&key);
     let uneven = given.launch.attention_ranks() != Some(1) || may_have(Key::EnableDpAttention) || may_have(Key::EpSize);
     let stages = super::weights::pipeline_stages(given)?;
@@ -108,7 +110,8 @@ fn shared(given: &Given<'_>, resolved: &Resolved, bytes: u64) -> Option<u64> {
     (!uneven || gpus == 1).then_some(bytes / gpus)
 }
 
-/// Bytes of the draft on one GPU. Drafts without a path are MTP layers of the target's checkpoint, or have no weights.
+/// Bytes of the draft on one GPU. Drafts without a path are MTP layers of the target's checkpoint,
+/// or have no weights.
 fn draft_weights(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
     let dtype = resolved.target_dtype.as_ref().map(|dtype| dtype.value.as_str());
     if !given.launch.has(Key::SpeculativeDraftModelPath) {
@@ -127,8 +130,8 @@ fn mtp_weights(given: &Given<'_>, resolved: &Resolved, dtype: Option<&str>) -> O
     shared(given, resolved, given.target?.mtp_bytes(dtype?)?)
 }
 
-/// Bytes of one token in both caches. The engine assumes that the draft's layers are as wide as the target's
-/// (`model_executor/pool_configurator.py`).
+/// Bytes of one token in both caches. The engine assumes that the draft's layers are as wide as the
+/// target's (`model_executor/pool_configurator.py`).
 fn kv_token(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
     let element = match given.launch.text(Key::KvCacheDtype) {
         Some(dtype) if dtype.value.starts_with("fp8") => 1,

@@ -1,6 +1,8 @@
-//! The engine's static share of a GPU's memory, and the size of a prefill chunk, by GPU memory and version.
+//! The engine's static share of a GPU's memory, and the size of a prefill chunk, by GPU memory and
+//! version.
 //!
-//! SGLang: `server_args.py` up to 0.5.15, `arg_groups/memory_hook.py` after. Sizes are in MiB, as there.
+//! SGLang: `server_args.py` up to 0.5.15, `arg_groups/memory_hook.py` after. Sizes are in MiB, as
+//! there.
 
 use schemas::{flags::Key, version::EngineVersion};
 
@@ -19,7 +21,8 @@ const V0_5_23: EngineVersion = EngineVersion::new(0, 5, 23);
 
 const SOURCE: &str = "sglang arg_groups/memory_hook.py";
 
-/// Maximum number of tokens of one prefill pass; `None` if chunking is off or the card is not known.
+/// Maximum number of tokens of one prefill pass; `None` if chunking is off or the card is not
+/// known.
 pub(super) fn chunked_prefill_size(given: &Given<'_>) -> Option<Decided<usize>> {
     if given.launch.has(Key::ChunkedPrefillSize) {
         return given.written(Key::ChunkedPrefillSize);
@@ -110,7 +113,8 @@ fn by_card(given: &Given<'_>, resolved: &Resolved, parallel: f64, memory: f64) -
     (card + surcharge(given, resolved) + ranks) * GIB
 }
 
-/// From 0.5.6 on: a reserve in MiB for activations of a chunk, graphs of the largest batch and, up to 0.5.12, the draft.
+/// From 0.5.6 on: a reserve in MiB for activations of a chunk, graphs of the largest batch and, up
+/// to 0.5.12, the draft.
 fn by_use(given: &Given<'_>, resolved: &Resolved, memory: f64) -> Option<f64> {
     let chunk = resolved.chunked_prefill_size.as_ref()?.value;
     let largest = capture::largest_graph(given, resolved)? as f64;

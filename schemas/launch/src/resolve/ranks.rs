@@ -5,8 +5,9 @@ use schemas::flags::Key;
 use crate::Launch;
 
 impl Launch {
-    /// Number of data-parallel ranks of the attention layers; the running requests are divided among them. `None` if it
-    /// depends on a size that is set elsewhere, or on a switch in a branch that may not run.
+    /// Number of data-parallel ranks of the attention layers; the running requests are divided
+    /// among them. `None` if it depends on a size that is set elsewhere, or on a switch in a branch
+    /// that may not run.
     pub fn attention_ranks(&self) -> Option<usize> {
         let may_have = |key: Key| self.perhaps.contains(&key);
         let size_of = |key: Key| match self.has(key) {
@@ -33,7 +34,8 @@ mod tests {
     use super::*;
     use crate::{Options, parse};
 
-    /// `flags` has those of the command before the `|`, and those of a branch that may not run after it.
+    /// `flags` has those of the command before the `|`, and those of a branch that may not run
+    /// after it.
     fn check(flags: &str, expected: Option<usize>) {
         let (given, perhaps) = flags.split_once('|').unwrap_or((flags, ""));
         let text =

@@ -9,7 +9,8 @@ const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
 /// From here on every algorithm reserves for two rounds, trees and pages included.
 const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
 
-/// Maximum number of tokens of a request, prompt and output together: the context minus the slots of the drafts.
+/// Maximum number of tokens of a request, prompt and output together: the context minus the slots
+/// of the drafts.
 pub(super) fn usable_context(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<usize>> {
     let context = resolved.context_length.as_ref()?;
     let algorithm = match (&resolved.algorithm, resolved.speculative) {
@@ -31,8 +32,8 @@ pub(super) fn usable_context(given: &Given<'_>, resolved: &Resolved) -> Option<D
     }
 }
 
-/// KV slots reserved for each running request in addition to those of its own tokens; `None` if the version's rule is
-/// not known.
+/// KV slots reserved for each running request in addition to those of its own tokens; `None` if the
+/// version's rule is not known.
 pub(super) fn reserved_slots(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<usize>> {
     let algorithm = resolved.algorithm.as_ref()?.value;
     let chain = resolved.topk.as_ref().is_some_and(|topk| topk.value == 1);

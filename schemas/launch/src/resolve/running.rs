@@ -30,7 +30,8 @@ fn stated<'a>(answer: &'a Json, name: &str) -> Option<&'a Json> {
         // On the CPU there are no CUDA graphs, whatever the launch says.
         "cuda_graph_bs" if answer["device"] == "cpu" || answer["device"]["device"] == "cpu" => &[],
         "cuda_graph_bs" => &[&state["decode_cuda_graph_bs"], &answer["cuda_graph_bs_decode"], &answer["cuda_graph_bs"]],
-        // The shape that an adaptive server currently drafts is not the one that it was started with.
+        // The shape that an adaptive server currently drafts is not the one that it was started
+        // with.
         "speculative_num_steps" | "speculative_eagle_topk" | "speculative_num_draft_tokens"
             if answer["speculative_adaptive"] == true =>
         {
@@ -42,8 +43,8 @@ fn stated<'a>(answer: &'a Json, name: &str) -> Option<&'a Json> {
     places.iter().copied().find(|value| !value.is_null())
 }
 
-/// Compares a resolved launch of SGLang with a server's answer to `/server_info`. Values that the server does not report,
-/// or reports as `auto`, are skipped.
+/// Compares a resolved launch of SGLang with a server's answer to `/server_info`. Values that the
+/// server does not report, or reports as `auto`, are skipped.
 pub fn compare(resolved: &Resolved, source: &Source, answer: &Json) -> Vec<Compared> {
     let mut all = Vec::new();
     for row in resolved.rows() {
@@ -79,8 +80,8 @@ fn same(name: &str, resolved: &Json, runs: &Json) -> bool {
     }
 }
 
-/// The launch of a server from its answer: the command that it was started with, if it reports one, else a command with
-/// its arguments as it resolved them.
+/// The launch of a server from its answer: the command that it was started with, if it reports one,
+/// else a command with its arguments as it resolved them.
 pub fn launch_of(answer: &Json) -> Option<String> {
     match &answer["launch_command"] {
         Json::String(command) if !command.trim().is_empty() => return Some(command.clone()),
@@ -132,7 +133,8 @@ pub fn table(compared: &[Compared]) -> String {
     text
 }
 
-/// A JSON list of the compared values, each with `name`, `resolved`, `runs`, `differs` and `because`.
+/// A JSON list of the compared values, each with `name`, `resolved`, `runs`, `differs` and
+/// `because`.
 pub fn to_json(compared: &[Compared]) -> Json {
     let one = |one: &Compared| json!({ "name": one.name, "resolved": one.resolved, "runs": one.runs, "differs": one.differs, "because": one.because });
     compared.iter().map(one).collect()

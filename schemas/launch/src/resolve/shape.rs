@@ -95,7 +95,8 @@ fn chain_tokens(given: &Given<'_>, resolved: &mut Resolved) {
     }
 }
 
-/// Adaptive speculation starts with the middle one of the candidate steps, which are 0, 1, 3, 5 and 7 by default.
+/// Adaptive speculation starts with the middle one of the candidate steps, which are 0, 1, 3, 5 and
+/// 7 by default.
 fn adaptive(given: &Given<'_>, resolved: &mut Resolved) {
     let source = "sglang speculative/adaptive_spec_params.py";
     if resolved.topk.is_none() && !given.launch.has(Key::SpeculativeEagleTopk) {
@@ -139,7 +140,8 @@ fn ngram(given: &Given<'_>, resolved: &mut Resolved) {
     }
 }
 
-/// Block drafts run one step. The draft tokens are the block plus `root`, which is 1 if the block does not count the root.
+/// Block drafts run one step. The draft tokens are the block plus `root`, which is 1 if the block
+/// does not count the root.
 fn block(given: &Given<'_>, resolved: &mut Resolved, flag: Key, fallback: usize, root: usize) {
     let reason = "block drafts propose a block in one step";
     let place = |key| given.launch.setting(key).map(|setting| setting.span);
@@ -167,7 +169,8 @@ fn block(given: &Given<'_>, resolved: &mut Resolved, flag: Key, fallback: usize,
     };
 }
 
-/// 0.4.7 sets topk to 1 if a page is larger than one token; later versions refuse or support a larger topk.
+/// 0.4.7 sets topk to 1 if a page is larger than one token; later versions refuse or support a
+/// larger topk.
 pub(super) fn apply_paging(given: &Given<'_>, resolved: &mut Resolved) {
     let paged = resolved.page_size.as_ref().is_some_and(|page| page.value > 1);
     let tree = resolved.topk.as_ref().is_some_and(|topk| topk.value > 1);
@@ -180,7 +183,8 @@ pub(super) fn apply_paging(given: &Given<'_>, resolved: &mut Resolved) {
     }
 }
 
-/// The limit of running requests; `None` without speculation, where it depends on the remaining memory.
+/// The limit of running requests; `None` without speculation, where it depends on the remaining
+/// memory.
 pub(super) fn max_running_requests(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<usize>> {
     if given.launch.has(Key::MaxRunningRequests) {
         return given.written(Key::MaxRunningRequests);
@@ -196,7 +200,8 @@ pub(super) fn max_running_requests(given: &Given<'_>, resolved: &Resolved) -> Op
         let source = "sglang arg_groups/deepseek_v4_hook.py";
         return Some(Decided::default(256, "DeepSeek V4 sets its own default before speculation does", source));
     }
-    // The first versions with EAGLE had no separate limit; it was added by PR #3986 (March 2025) at the latest.
+    // The first versions with EAGLE had no separate limit; it was added by PR #3986 (March 2025) at
+    // the latest.
     if algorithm == Algorithm::Uno || given.version < V0_4_3 {
         return None;
     }

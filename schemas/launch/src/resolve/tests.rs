@@ -363,12 +363,14 @@ fn the_static_share_follows_the_versions_rule() {
     check(eagle, "0.5.2", h200, 0.897);
     check("", "0.5.2", a10, 0.871);
     check("", "0.5.2", b200, 0.821);
-    // 512 + 1.5 per token of the chunk + 2 per request + 128 per GPU, at least 10 GiB: 13440 on both.
+    // 512 + 1.5 per token of the chunk + 2 per request + 128 per GPU, at least 10 GiB: 13440 on
+    // both.
     check("", "0.5.6", h100, 0.835);
     check(eagle, "0.5.9", h100, 0.81);
     check(eagle, "0.5.9", h200, 0.892);
     check("--speculative-algorithm NGRAM", "0.5.9", h100, 0.835);
-    // Prefill is captured in 58 sizes of 8 MiB each; 4 GiB for a draft, and none once it counts as static.
+    // Prefill is captured in 58 sizes of 8 MiB each; 4 GiB for a draft, and none once it counts as
+    // static.
     check(eagle, "0.5.12", h200, 0.875);
     check(eagle, "0.5.23", h200, 0.903);
     check("--speculative-algorithm EAGLE3 --disable-prefill-cuda-graph", "0.5.23", h200, 0.907);

@@ -39,9 +39,10 @@ impl Resolved {
         text
     }
 
-    /// The same as JSON: for each name `value` (null if not known), `origin` (`written`, `default` or `rewritten`), and
-    /// where applicable `line`, `column`, `reason` and `source`. `memory_of_one_gpu` is an estimate in bytes, null if the
-    /// GPU is not known. Launches of vLLM have `engine` instead of it.
+    /// The same as JSON: for each name `value` (null if not known), `origin` (`written`, `default`
+    /// or `rewritten`), and where applicable `line`, `column`, `reason` and `source`.
+    /// `memory_of_one_gpu` is an estimate in bytes, null if the GPU is not known. Launches of vLLM
+    /// have `engine` instead of it.
     pub fn to_json(&self, source: &Source) -> Json {
         let mut object = Map::new();
         object
@@ -183,7 +184,8 @@ fn with_origin(value: Json, origin: &Origin, source: &Source) -> Json {
     Json::Object(object)
 }
 
-/// A value without quotes. Long lists are shortened in the middle, and consecutive numbers are written as ranges.
+/// A value without quotes. Long lists are shortened in the middle, and consecutive numbers are
+/// written as ranges.
 pub(super) fn plain(value: &Json) -> String {
     match value {
         Json::String(text) => text.clone(),

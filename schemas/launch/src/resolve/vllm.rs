@@ -1,4 +1,5 @@
-//! What vLLM decides of a speculative launch before it runs: the draft tokens, the batch, and the model runner.
+//! What vLLM decides of a speculative launch before it runs: the draft tokens, the batch, and the
+//! model runner.
 
 use schemas::{engines::Engine, flags::Key};
 use serde_json::Value as Json;
@@ -11,8 +12,8 @@ use crate::{
 
 const SOURCE: &str = "vllm config/speculative.py";
 
-/// The configuration of a vLLM launch, as far as it is decided before run time. `None` means that a value cannot be
-/// derived from the inputs.
+/// The configuration of a vLLM launch, as far as it is decided before run time. `None` means that a
+/// value cannot be derived from the inputs.
 #[derive(Clone, Debug, Default)]
 pub struct VllmResolved {
     /// The method; `off` without speculation.
@@ -21,7 +22,8 @@ pub struct VllmResolved {
     pub num_speculative_tokens: Option<Decided<usize>>,
     /// Rows that the target verifies for each request in a round: K and one more.
     pub verified_rows: Option<Decided<usize>>,
-    /// Maximum number of requests in a batch. The default depends on the GPU and the entry point, and is not derived.
+    /// Maximum number of requests in a batch. The default depends on the GPU and the entry point,
+    /// and is not derived.
     pub max_num_seqs: Option<Decided<usize>>,
     /// `V1` or `V2`.
     pub runner: Option<Decided<String>>,

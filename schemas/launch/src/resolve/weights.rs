@@ -15,7 +15,8 @@ pub(super) fn target_dtype(given: &Given<'_>) -> Option<Decided<String>> {
     dtype(given, given.target)
 }
 
-/// The draft's dtype follows the same rules as the target's, with the draft's config; `None` without a draft.
+/// The draft's dtype follows the same rules as the target's, with the draft's config; `None`
+/// without a draft.
 pub(super) fn draft_dtype(given: &Given<'_>) -> Option<Decided<String>> {
     if !given.launch.has(Key::SpeculativeDraftModelPath) {
         return None;
@@ -63,8 +64,8 @@ pub(super) fn context_length(given: &Given<'_>) -> Option<Decided<usize>> {
     Some(Decided::default(length, "derived from the target's config", "sglang hf_transformers/common.py"))
 }
 
-/// Tensor-parallel size. slime gives the GPUs of each engine, so there it is their number / pipeline parallelism. `None`
-/// if a size is given but not known.
+/// Tensor-parallel size. slime gives the GPUs of each engine, so there it is their number /
+/// pipeline parallelism. `None` if a size is given but not known.
 pub(super) fn tp_size(given: &Given<'_>) -> Option<Decided<usize>> {
     if given.launch.engine == Engine::Slime {
         let pipeline = pipeline_stages(given)?;

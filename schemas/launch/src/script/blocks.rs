@@ -1,5 +1,5 @@
-//! Blocks, which may not run, or run several times: variables assigned in them are unknown after them, and their
-//! conditions say something of the values of variables in them.
+//! Blocks, which may not run, or run several times: variables assigned in them are unknown after
+//! them, and their conditions say something of the values of variables in them.
 
 use std::sync::Arc;
 
@@ -33,7 +33,8 @@ pub(super) struct Arms<'a> {
     is_current_taken: bool,
     /// Whether a branch that ends the script runs with these values.
     ends_script: bool,
-    /// What is known of the result of a list of `&&` and `||` up to here, and whether `||` was the last sign.
+    /// What is known of the result of a list of `&&` and `||` up to here, and whether `||` was the
+    /// last sign.
     total: Condition,
     or: Option<bool>,
     /// The word of a `case`.
@@ -276,7 +277,8 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Whether the current place, or branches inside it, do not run with the values that the text gives.
+    /// Whether the current place, or branches inside it, do not run with the values that the text
+    /// gives.
     pub(super) fn is_untaken(&self, more: &[Branch]) -> bool {
         let is = |branch: &Branch| self.untaken.contains(&(branch.block, branch.turn));
         self.is_untaken || self.gone.iter().chain(more).any(is)
@@ -348,7 +350,8 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Gives variables the values that they had before the conditions of the current branch, unless they were assigned.
+    /// Gives variables the values that they had before the conditions of the current branch, unless
+    /// they were assigned.
     fn restore(&mut self) {
         let Some(arms) = self.arms.last_mut() else { return };
         for Saved { name, value, order } in std::mem::take(&mut arms.saved).into_iter().rev() {

@@ -1,4 +1,5 @@
-//! What the tests of a script say of variables: `[ … ]`, `[[ … ]]`, `(( … ))`, `test`, patterns of `case`.
+//! What the tests of a script say of variables: `[ … ]`, `[[ … ]]`, `(( … ))`, `test`, patterns of
+//! `case`.
 
 use crate::{
     condition::{Condition, Relation, Test, Tested},

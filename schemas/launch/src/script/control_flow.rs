@@ -1,6 +1,7 @@
-//! The paths through a script, and the contents of arrays on each of them. An array is often assembled in parts, some
-//! of them in branches that may not run. A command that uses such an array yields one launch per path: the words that
-//! are present on it, and separately the words that may be present.
+//! The paths through a script, and the contents of arrays on each of them. An array is often
+//! assembled in parts, some of them in branches that may not run. A command that uses such an array
+//! yields one launch per path: the words that are present on it, and separately the words that may
+//! be present.
 
 use std::rc::Rc;
 
@@ -77,7 +78,8 @@ pub struct Conditional {
 }
 
 impl Conditional {
-    /// Words that are present if the first branches run; `None` if that is certain once the second ones run.
+    /// Words that are present if the first branches run; `None` if that is certain once the second
+    /// ones run.
     pub fn on(on: &[Branch], gone: &[Branch], from: usize, to: usize) -> Option<Self> {
         let condition = BranchCondition { on: on.to_vec(), not_on: Vec::new() };
         (!condition.is_certain(gone)).then(|| Self { from, to, condition: Rc::new(condition) })
@@ -133,7 +135,8 @@ impl<'a> Elements<'a> {
         self.pieces = first.pieces;
     }
 
-    /// Replaces all words if these branches run. Returns the words if there are no branches or too many parts.
+    /// Replaces all words if these branches run. Returns the words if there are no branches or too
+    /// many parts.
     pub fn replace(
         &mut self,
         fields: Vec<Field<'a>>,

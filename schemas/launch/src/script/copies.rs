@@ -39,7 +39,8 @@ impl<'a> Interpreter<'a> {
         self.copies.insert(assignment.name, copy);
     }
 
-    /// The other variables that have the value of this one: its copies, what it is a copy of, and the other copies of that.
+    /// The other variables that have the value of this one: its copies, what it is a copy of, and
+    /// the other copies of that.
     pub(super) fn same_as(&self, name: &str) -> Vec<&'a str> {
         let source =
             |name: &str| self.copies.get(name).filter(|copy| self.is_current(name, copy)).map(|copy| copy.source);

@@ -1,4 +1,5 @@
-//! What happens to a here-document: a script that is run or written to a file, YAML, or text that nothing runs.
+//! What happens to a here-document: a script that is run or written to a file, YAML, or text that
+//! nothing runs.
 
 use crate::{
     command::Field,

@@ -1,5 +1,5 @@
-//! Files of variables that no shell reads: `.env` of docker and of compose. A value is the rest of its line, and quotes inside
-//! it stay.
+//! Files of variables that no shell reads: `.env` of docker and of compose. A value is the rest of
+//! its line, and quotes inside it stay.
 
 use schemas::text::{Located, Source, Span};
 

@@ -66,7 +66,8 @@ impl<'a> Interpreter<'a> {
             self.python(program, command);
             return;
         }
-        // A command without a flag is not a launch; the texts that it names are inspected separately.
+        // A command without a flag is not a launch; the texts that it names are inspected
+        // separately.
         if self.commands.len() >= MOST_COMMANDS || !(command.words.iter().any(may_hold_flag) || names_program(command))
         {
             return;
@@ -120,7 +121,8 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Notes of the lines from an index on that a command runs them in an image: `docker run IMAGE bash -c "…"`.
+    /// Notes of the lines from an index on that a command runs them in an image:
+    /// `docker run IMAGE bash -c "…"`.
     fn run_in_image(&mut self, from: usize, outer: &[Field<'a>]) {
         let Some(image) = detect::image_of(outer) else { return };
         let version = self.version_among(outer);
@@ -189,8 +191,8 @@ fn may_hold_flag(word: &ShellWord<'_>) -> bool {
     word.text().is_none_or(has_flag)
 }
 
-/// Whether a word contains a flag, by itself or in a quoted command, or a Hydra override that becomes one. vLLM's short
-/// flag for speculation counts on its own.
+/// Whether a word contains a flag, by itself or in a quoted command, or a Hydra override that
+/// becomes one. vLLM's short flag for speculation counts on its own.
 fn has_flag(text: &str) -> bool {
     text.contains("_kwargs.")
         || text.contains(".mtp.")

@@ -14,7 +14,8 @@ use super::{
 /// Maximum length of a list expanded from `$(seq …)`.
 const LONGEST_SEQUENCE: usize = 4096;
 
-/// Maximum total number of words from all expansions of a text, so that arrays of arrays cannot grow without bound.
+/// Maximum total number of words from all expansions of a text, so that arrays of arrays cannot
+/// grow without bound.
 const MOST_WORDS: usize = 1 << 18;
 
 /// Maximum total number of bytes from all expansions.
@@ -84,7 +85,8 @@ impl<'a> Interpreter<'a> {
                         return;
                     }
                 }
-                // It is unknown whether the caller sets it: flags in it are present on one path only.
+                // It is unknown whether the caller sets it: flags in it are present on one path
+                // only.
                 (Operator::Alternative, None | Some(ShellVariable { value: CommandText::Unknown(_), .. }))
                     if !argument.is_empty() =>
                 {

@@ -37,7 +37,8 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The version of the engine that these words run: from an image that they name, or from the installed package.
+    /// The version of the engine that these words run: from an image that they name, or from the
+    /// installed package.
     pub(super) fn version_among(&self, words: &[Field<'_>]) -> Option<StatedVersion> {
         let image = |word: &Field<'_>| version_in_image(word.value.known()?, word.span);
         words.iter().find_map(image).or(self.pinned.flatten())

@@ -64,7 +64,8 @@ impl<'a> Interpreter<'a> {
         self.documents.push(Document { surroundings, version, ..document });
     }
 
-    /// Keeps a program for Python that a command runs from a word: `python3 -c '…'`. The shell expands nothing in it.
+    /// Keeps a program for Python that a command runs from a word: `python3 -c '…'`. The shell
+    /// expands nothing in it.
     pub(super) fn python(&mut self, inside: Span, command: &SimpleCommand<'a>) {
         if self.documents.len() >= MOST_DOCUMENTS {
             return;
@@ -78,8 +79,8 @@ impl<'a> Interpreter<'a> {
         self.documents.push(Document { surroundings, version, ..document });
     }
 
-    /// The environment of a document that is passed to commands: exports of this script may be missing there, or have
-    /// another value.
+    /// The environment of a document that is passed to commands: exports of this script may be
+    /// missing there, or have another value.
     fn around(&self, words: &[Field<'a>]) -> Surroundings {
         let exported = self.exported.iter();
         let unknown = exported
@@ -193,7 +194,8 @@ impl Filled {
         self.pieces.push(MappedPart { text: Span::new(start, self.text.len()), place, whole, with: () });
     }
 
-    /// Writes a word of a list. It belongs to the same whole as the previous word if only blanks separate the two.
+    /// Writes a word of a list. It belongs to the same whole as the previous word if only blanks
+    /// separate the two.
     fn write_word(&mut self, source: &Source, field: &Field<'_>) {
         let follows = self.last.is_some_and(|(whole, end)| {
             let between = source.text().get(end..field.span.start).unwrap_or("x");

@@ -1,4 +1,5 @@
-//! Lists of words that no command uses: the words of a variable or an array may themselves be a launch.
+//! Lists of words that no command uses: the words of a variable or an array may themselves be a
+//! launch.
 
 use std::sync::Arc;
 

@@ -73,7 +73,8 @@ impl<'a> WordSplit<'a> {
 }
 
 impl<'a> Interpreter<'a> {
-    /// Splits the text of a word, without its own quotes, as a shell splits the result of an expansion.
+    /// Splits the text of a word, without its own quotes, as a shell splits the result of an
+    /// expansion.
     pub(super) fn split_value(&mut self, span: Span, used: &mut Used<'a>) -> WordSplit<'a> {
         let source = self.source;
         let mut split = WordSplit::default();
@@ -92,7 +93,8 @@ impl<'a> Interpreter<'a> {
         split
     }
 
-    /// The common case of an assignment's value: one word without anything that a shell would interpret.
+    /// The common case of an assignment's value: one word without anything that a shell would
+    /// interpret.
     pub(super) fn plain_value(&mut self, span: Span) -> Option<WordSplit<'a>> {
         let written = self.source.slice(span);
         let means = |byte: u8| matches!(byte, b'"' | b'\'' | b'\\' | b'$' | b'`') || byte.is_ascii_whitespace();

@@ -33,8 +33,8 @@ impl Hopeless {
         }
     }
 
-    /// The offset just after the closing delimiter, given the offset just after the opener. Works on bytes with an
-    /// explicit stack, so deep nesting uses no call stack and stays fast.
+    /// The offset just after the closing delimiter, given the offset just after the opener. Works
+    /// on bytes with an explicit stack, so deep nesting uses no call stack and stays fast.
     pub fn end_of(&mut self, opener: Opener, text: &[u8], from: usize) -> Option<usize> {
         if *self.slot(opener) {
             return None;
@@ -58,8 +58,8 @@ impl Hopeless {
 
     fn search(&mut self, opener: Opener, text: &[u8], from: usize) -> Option<usize> {
         let mut stack = vec![opener];
-        // Number of open double quotes in the innermost command, and in the enclosing ones: a command substitution
-        // starts unquoted, even inside quotes.
+        // Number of open double quotes in the innermost command, and in the enclosing ones: a
+        // command substitution starts unquoted, even inside quotes.
         let mut doubles = usize::from(opener == Opener::Double);
         let mut around = Vec::new();
         let mut at = from;

@@ -15,8 +15,8 @@ pub(crate) enum Chunk<'a> {
     Expansion(WordPart<'a>, Span),
 }
 
-/// Splits a body into its parts, in order. They omit what the shell removes: the backslash before an escaped `$`, and
-/// leading tabs with `<<-`.
+/// Splits a body into its parts, in order. They omit what the shell removes: the backslash before
+/// an escaped `$`, and leading tabs with `<<-`.
 pub(crate) fn chunks<'a>(text: &'a str, document: &HereDocument<'_>) -> Vec<Chunk<'a>> {
     let mut reader = ShellReader::new(text, document.body);
     let mut chunks = Vec::new();

@@ -10,7 +10,8 @@ use super::{ShellWord, WordPart, WordParts, balance::Opener, lexer::ShellReader}
 const LONGEST: usize = 2048;
 
 impl ShellReader<'_> {
-    /// The rest of `[[ … ]]`, after its first word, as words. Without an end it is read as any other command.
+    /// The rest of `[[ … ]]`, after its first word, as words. Without an end it is read as any
+    /// other command.
     pub(super) fn double_brackets(&mut self) {
         let rest = self.rest();
         let closes = |at: &usize| {
@@ -40,7 +41,8 @@ impl ShellReader<'_> {
         }
     }
 
-    /// `(( … ))` at the start of a command, as two words: the sign and what is inside. False if it is none.
+    /// `(( … ))` at the start of a command, as two words: the sign and what is inside. False if it
+    /// is none.
     pub(super) fn arithmetic(&mut self) -> bool {
         if !self.begins_command() || self.peek(1) != Some(b'(') {
             return false;

@@ -4,7 +4,8 @@ use schemas::text::Span;
 
 use super::{HereDocument, MOST_WORDS, ShellReader, ShellWord, SimpleCommand, Statement};
 
-/// Maximum number of here-documents announced on one line for which the reading commands are recorded.
+/// Maximum number of here-documents announced on one line for which the reading commands are
+/// recorded.
 const MOST_ANNOUNCED: usize = 16;
 
 /// Maximum number of commands of a pipeline through which a here-document is followed.

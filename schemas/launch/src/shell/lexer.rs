@@ -203,7 +203,8 @@ impl<'a> ShellReader<'a> {
         self.blocks.last().copied()
     }
 
-    /// `&&` and `||`: the following command may not run; after `||` it runs if the previous one did not succeed.
+    /// `&&` and `||`: the following command may not run; after `||` it runs if the previous one did
+    /// not succeed.
     fn and_or(&mut self, or: bool) {
         self.end_pipeline();
         self.at += 2;
@@ -284,8 +285,8 @@ impl<'a> ShellReader<'a> {
         }
     }
 
-    /// The width of a line continuation of PowerShell (a backquote) or Windows' command processor (`^`), if the next
-    /// line starts with a flag.
+    /// The width of a line continuation of PowerShell (a backquote) or Windows' command processor
+    /// (`^`), if the next line starts with a flag.
     fn continuation_elsewhere(&self) -> Option<usize> {
         let rest = self.rest();
         let after_blank = self.at > 0 && matches!(self.bytes().get(self.at - 1), Some(b' ' | b'\t'));
@@ -297,8 +298,8 @@ impl<'a> ShellReader<'a> {
         (next == Some(&b'-')).then_some(width + 1)
     }
 
-    /// The width of a line continuation at the current place. Blanks after the backslash are a mistake: they are
-    /// reported, and the line counts as continued.
+    /// The width of a line continuation at the current place. Blanks after the backslash are a
+    /// mistake: they are reported, and the line counts as continued.
     pub(super) fn continuation(&mut self) -> Option<usize> {
         // These two bytes encode a no-break space.
         let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | 0xC2 | 0xA0);
@@ -321,8 +322,8 @@ impl<'a> ShellReader<'a> {
         Some(2 + blanks)
     }
 
-    /// The width of a backslash, a comment and the line end, if the next line starts with a flag or `...`: a shell
-    /// starts a new command there, but a continuation was meant.
+    /// The width of a backslash, a comment and the line end, if the next line starts with a flag or
+    /// `...`: a shell starts a new command there, but a continuation was meant.
     fn commented_continuation(&mut self) -> Option<usize> {
         let rest = self.rest();
         let blanks = rest.iter().skip(1).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
@@ -380,8 +381,8 @@ impl<'a> ShellReader<'a> {
         }
     }
 
-    /// Whether `>` starts a line of a quotation: the first line started with it too, or a flag follows, which cannot be
-    /// a file name.
+    /// Whether `>` starts a line of a quotation: the first line started with it too, or a flag
+    /// follows, which cannot be a file name.
     fn is_quoting(&self) -> bool {
         let before = self.text.get(..self.at).unwrap_or_default().trim_end_matches([' ', '\t', '>']);
         let after = self.rest().iter().skip(1).find(|byte| !matches!(byte, b' ' | b'\t' | b'>'));
@@ -390,7 +391,8 @@ impl<'a> ShellReader<'a> {
             && (self.is_quotation || after == Some(&b'-'))
     }
 
-    /// A word that contains placeholders, with adjoining text: a scheme before an address, a port after it.
+    /// A word that contains placeholders, with adjoining text: a scheme before an address, a port
+    /// after it.
     fn word_with_placeholders(&mut self) {
         let mut span = Span::new(self.at, self.at);
         if let Some(before) = self.command.words.pop_if(|word| word.span.end == span.start) {

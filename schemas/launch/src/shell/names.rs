@@ -1,4 +1,5 @@
-//! The names in a word that a launch keeps as it is written, because their values are set elsewhere.
+//! The names in a word that a launch keeps as it is written, because their values are set
+//! elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,8 @@ use schemas::text::Span;
 
 use super::{Chunk, Operator, WordPart, chunks_of_word};
 
-/// The variables that a word needs and that have no default; `None` if a shell computes a part of it (`$(date)`, `$1`).
+/// The variables that a word needs and that have no default; `None` if a shell computes a part of
+/// it (`$(date)`, `$1`).
 pub fn unset_names(word: &str) -> Option<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for chunk in chunks_of_word(word, Span::new(0, word.len())) {

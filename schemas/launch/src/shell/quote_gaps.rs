@@ -1,4 +1,5 @@
-//! Gaps where a quoted text is closed and reopened inside a word: `'serve --tp 8 '"$MORE"' --page-size 1'`.
+//! Gaps where a quoted text is closed and reopened inside a word:
+//! `'serve --tp 8 '"$MORE"' --page-size 1'`.
 
 use super::lexer::{QuoteGaps, ShellReader};
 

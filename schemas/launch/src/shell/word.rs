@@ -101,7 +101,8 @@ impl<'a> ShellReader<'a> {
             Some(end) => {
                 parts.quoted = true;
                 self.at += 1;
-                // The double quotes around the whole command belong to a shell that has already expanded it.
+                // The double quotes around the whole command belong to a shell that has already
+                // expanded it.
                 while self.seams.is_some_and(|seams| seams.outer == b'"') && self.at < end {
                     self.run_until(end, parts, |byte| byte == b'$');
                     match self.at < end && self.bytes().get(self.at - 1) != Some(&b'\\') {
@@ -333,7 +334,8 @@ impl<'a> WordReading<'a> {
     }
 }
 
-/// `seq LAST`, `seq FIRST LAST` or `seq FIRST STEP LAST` with constant bounds; anything else is opaque.
+/// `seq LAST`, `seq FIRST LAST` or `seq FIRST STEP LAST` with constant bounds; anything else is
+/// opaque.
 fn sequence(command: &str) -> WordPart<'static> {
     let mut words = command.split_ascii_whitespace();
     if words.next() != Some("seq") {

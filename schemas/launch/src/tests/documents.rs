@@ -6,8 +6,8 @@ use super::super::{Launch, Options, parse};
 
 const VERSION: EngineVersion = EngineVersion::new(0, 5, 23);
 
-/// Each launch of a text: the line and column of its anchor, its environment, and its flags with their values (unknown
-/// values in angle brackets); then the findings about the text.
+/// Each launch of a text: the line and column of its anchor, its environment, and its flags with
+/// their values (unknown values in angle brackets); then the findings about the text.
 fn launches(text: &str) -> Vec<String> {
     let source = Source::new("test.sh", text);
     let at = |offset: usize| {

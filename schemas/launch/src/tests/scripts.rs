@@ -4,8 +4,8 @@ use schemas::text::Source;
 
 use super::super::{Options, parse};
 
-/// Each launch of a text: its environment, the arguments that it may also receive (`?`), and its flags with their
-/// values.
+/// Each launch of a text: its environment, the arguments that it may also receive (`?`), and its
+/// flags with their values.
 fn launches(text: &str) -> Vec<String> {
     let parsed = parse(&Source::new("test.sh", text), &Options::default());
     let shown = |launch: &super::super::Launch| {

@@ -6,8 +6,8 @@ use schemas::text::Source;
 
 use super::super::{Options, Parsed, Syntax, parse};
 
-/// The launches of a text, for comparison in tests: engine, anchor, environment, and each flag with its values; then
-/// the findings about the text itself.
+/// The launches of a text, for comparison in tests: engine, anchor, environment, and each flag with
+/// its values; then the findings about the text itself.
 fn shown(text: &str) -> String {
     shown_as("test.sh", text)
 }

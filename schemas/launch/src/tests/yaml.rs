@@ -14,7 +14,8 @@ use super::super::{Launch, Options, Parsed, Syntax, parse};
 
 const VERSION: EngineVersion = EngineVersion::new(0, 5, 9);
 
-/// The launches of a text: engine, syntax and anchor; then each flag and its values with their places.
+/// The launches of a text: engine, syntax and anchor; then each flag and its values with their
+/// places.
 fn shown(text: &str) -> String {
     let source = Source::new("<stdin>", text);
     let Parsed { launches, findings } = parse(&source, &Options::default());

@@ -53,8 +53,8 @@ fn without_quotes(word: &str) -> Option<String> {
     (quotes == ShellQuotes::None).then_some(text)
 }
 
-/// JSON with a [`HOLE`] for each expansion of the shell, quoted unless it is inside a string. `None` if the extent of
-/// an expansion is unclear.
+/// JSON with a [`HOLE`] for each expansion of the shell, quoted unless it is inside a string.
+/// `None` if the extent of an expansion is unclear.
 fn marked(text: &str) -> Option<String> {
     let mut json = String::with_capacity(text.len());
     let (mut in_text, mut rest) = (false, text);

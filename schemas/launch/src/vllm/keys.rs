@@ -9,8 +9,9 @@ pub(super) enum ConfigFlag<'a> {
     Key(&'a str),
 }
 
-/// The part of the speculative configuration that a flag sets, if any. vLLM accepts underscores in place of dashes up
-/// to the first dot (`utils/argparse_utils.py`), and `-sc` as short for `--speculative-config` (`engine/arg_utils.py`).
+/// The part of the speculative configuration that a flag sets, if any. vLLM accepts underscores in
+/// place of dashes up to the first dot (`utils/argparse_utils.py`), and `-sc` as short for
+/// `--speculative-config` (`engine/arg_utils.py`).
 pub(super) fn named(spelling: &str) -> Option<ConfigFlag<'_>> {
     let (flag, key) = match spelling.split_once('.') {
         Some((flag, key)) => (flag, Some(key)),

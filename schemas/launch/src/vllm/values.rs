@@ -204,7 +204,8 @@ fn place_of_error(text: &str, error: &serde_json::Error) -> Span {
     Span::new(start, start + width)
 }
 
-/// Where the value of a key stands in a text that is an object; the whole where it is not found, or not surely.
+/// Where the value of a key stands in a text that is an object; the whole where it is not found, or
+/// not surely.
 fn place_of_value(text: &str, key: &str) -> Span {
     let whole = Span::new(0, text.len());
     let quoted = format!("\"{key}\"");
@@ -221,7 +222,8 @@ fn place_of_value(text: &str, key: &str) -> Span {
     }
 }
 
-/// The place of a part of a word's text; the word's own where the text does not stand there as it is.
+/// The place of a part of a word's text; the word's own where the text does not stand there as it
+/// is.
 fn place_of(source: &Source, word: &Located<Value>, text: &str, part: Span) -> Span {
     let written = source.slice(word.span);
     match written.find(text).filter(|_| !text.is_empty()) {

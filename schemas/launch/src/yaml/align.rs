@@ -1,4 +1,5 @@
-//! Maps each byte of a scalar's text to the YAML, across quotes, escapes, folds and the indentation of blocks.
+//! Maps each byte of a scalar's text to the YAML, across quotes, escapes, folds and the indentation
+//! of blocks.
 
 use saphyr_parser::ScalarStyle;
 use schemas::text::Span;
@@ -8,7 +9,8 @@ use crate::writing::Quotes;
 /// A scalar as the parser returns it.
 #[derive(Debug)]
 pub(super) struct Scalar {
-    /// Its text, with quotes, escapes and folds resolved, in an exact allocation (the parser overallocates).
+    /// Its text, with quotes, escapes and folds resolved, in an exact allocation (the parser
+    /// overallocates).
     pub text: String,
     pub style: ScalarStyle,
     /// Its span, which may include comments and empty lines after it.

@@ -1,4 +1,5 @@
-//! Mappings whose keys are flags: SGLang's and vLLM's `--config`, and the overrides of slime's `--sglang-config`.
+//! Mappings whose keys are flags: SGLang's and vLLM's `--config`, and the overrides of slime's
+//! `--sglang-config`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},

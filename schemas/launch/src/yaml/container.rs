@@ -1,4 +1,5 @@
-//! Containers: mappings with `command` and `args` (Kubernetes), or `entrypoint` and `command` (compose).
+//! Containers: mappings with `command` and `args` (Kubernetes), or `entrypoint` and `command`
+//! (compose).
 
 use saphyr_parser::ScalarStyle;
 use schemas::{
@@ -54,8 +55,8 @@ struct ContainerWord<'a> {
 }
 
 impl<'a> YamlContainer<'a> {
-    /// Reads a mapping that may be a container that starts an engine. `runner` says whether a command given as a
-    /// single string is split into words without a shell.
+    /// Reads a mapping that may be a container that starts an engine. `runner` says whether a
+    /// command given as a single string is split into words without a shell.
     pub fn from_map(yaml: &str, tree: &'a Tree, map: &'a Map, runner: Runner) -> Option<Self> {
         let words = words(yaml, tree, COMMAND.iter().filter_map(|key| tree.get(map, key)))?;
         let image = tree.get(map, "image").and_then(|id| tree.scalar(id));
@@ -96,7 +97,8 @@ impl<'a> YamlContainer<'a> {
         Some(Self { excerpt, variables, version, image, is_part, scalars, problems })
     }
 
-    /// The lists of flags under other keys of a mapping, such as `extraArgs` in the values of a chart.
+    /// The lists of flags under other keys of a mapping, such as `extraArgs` in the values of a
+    /// chart.
     pub fn lists_of(yaml: &str, tree: &'a Tree, map: &'a Map) -> Vec<Self> {
         let is_flag = |id: &Id| {
             let text = tree.scalar(*id).map_or("", |scalar| &scalar.text);
@@ -112,7 +114,8 @@ impl<'a> YamlContainer<'a> {
                 let excerpt =
                     Writer { tree, variables: &variables, excerpt, is_joined: true }.write_all(&words, Runner::Other);
                 let scalars = words.iter().map(|word| word.id).collect();
-                // All flags about speculation are in one list; a chart adds the model path and similar flags.
+                // All flags about speculation are in one list; a chart adds the model path and
+                // similar flags.
                 let is_part = !words.iter().any(speculates);
                 let problems = Vec::new();
                 Some(Self { excerpt, variables, version: None, image: None, is_part, scalars, problems })
@@ -247,7 +250,8 @@ struct Writer<'a> {
     tree: &'a Tree,
     variables: &'a ContainerVariables<'a>,
     excerpt: Excerpt,
-    /// Whether a launcher joins the words of a list with blanks, so that one of them may be a flag with its value.
+    /// Whether a launcher joins the words of a list with blanks, so that one of them may be a flag
+    /// with its value.
     is_joined: bool,
 }
 
@@ -267,7 +271,8 @@ impl<'a> Writer<'a> {
 
     /// Writes a script after the variables that it runs with.
     fn script(&mut self, word: &ContainerWord<'_>) {
-        // Compose fills in `${NAME}` before the script sees it; `$${NAME}` is a variable of the container.
+        // Compose fills in `${NAME}` before the script sees it; `$${NAME}` is a variable of the
+        // container.
         if !self.variables.of_compose || word.scalar.text.contains("$$") {
             self.variables.list.iter().for_each(|variable| self.export(variable));
         }
@@ -290,8 +295,8 @@ impl<'a> Writer<'a> {
         self.excerpt.write("\n");
     }
 
-    /// Writes the text of a scalar. References of Kubernetes, compose and templates are filled in, or turned into shell
-    /// expansions.
+    /// Writes the text of a scalar. References of Kubernetes, compose and templates are filled in,
+    /// or turned into shell expansions.
     fn filled(&mut self, word: &ContainerWord<'_>) {
         let (scalar, aligned) = (word.scalar, &word.aligned);
         for (span, chunk) in chunks(&scalar.text) {
@@ -312,8 +317,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes a reference that Kubernetes fills in. If its value has several words, each maps to its place in the
-    /// variable's own value.
+    /// Writes a reference that Kubernetes fills in. If its value has several words, each maps to
+    /// its place in the variable's own value.
     fn reference(&mut self, word: &ContainerWord<'_>, span: Span, name: &str) {
         let Some(text) = self.known(name) else {
             self.excerpt.copy(word.scalar, &word.aligned, span);
@@ -333,8 +338,8 @@ impl<'a> Writer<'a> {
         self.tree.spend(text.len()).then(|| text.to_owned())
     }
 
-    /// Writes a text of several words. Compose splits it without a shell, so a line end is a blank, as it is meant to be
-    /// wherever the text is folded.
+    /// Writes a text of several words. Compose splits it without a shell, so a line end is a blank,
+    /// as it is meant to be wherever the text is folded.
     fn line(&mut self, word: &ContainerWord<'_>, runner: Runner) {
         self.space();
         let start = self.excerpt.text.len();
@@ -372,7 +377,8 @@ impl<'a> Writer<'a> {
         self.excerpt.items.push(Item { text, outer: aligned.outer, quotes: aligned.quotes, list, alias: word.alias });
     }
 
-    /// The parts of a word, with the text of those that Kubernetes fills in; `None` if one of these is unknown.
+    /// The parts of a word, with the text of those that Kubernetes fills in; `None` if one of these
+    /// is unknown.
     fn parts(&self, word: &ContainerWord<'_>) -> Option<Vec<(Span, Option<String>)>> {
         let whole = || vec![(Span::default(), ReferenceChunk::Text)];
         let chunks = Some(chunks(&word.scalar.text)).filter(|chunks| !chunks.is_empty()).unwrap_or_else(whole);

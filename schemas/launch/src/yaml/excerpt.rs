@@ -65,8 +65,8 @@ impl Excerpt {
         }
     }
 
-    /// Adds a part of a scalar, quoted for a shell. A flag before its value is outside the quotes, so that both have
-    /// separate spans.
+    /// Adds a part of a scalar, quoted for a shell. A flag before its value is outside the quotes,
+    /// so that both have separate spans.
     pub fn quote(&mut self, scalar: &Scalar, aligned: &Aligned, range: Span) {
         let text = scalar.text.get(range.range()).unwrap_or_default();
         if is_plain(text) {
@@ -98,8 +98,8 @@ impl Excerpt {
         self.pieces.push(MappedPart { text, place, whole: aligned.outer.start, with: aligned.quotes });
     }
 
-    /// Replaces line ends by blanks, except after a backslash. A backslash in double quotes before a blank, where folded
-    /// lines met, goes: what splits the text removes it, so no shell sees it.
+    /// Replaces line ends by blanks, except after a backslash. A backslash in double quotes before
+    /// a blank, where folded lines met, goes: what splits the text removes it, so no shell sees it.
     pub fn join_lines(&mut self, from: usize) {
         let lines = self.text.split_off(from.min(self.text.len()));
         let mut quote = None;

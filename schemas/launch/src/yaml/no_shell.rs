@@ -1,5 +1,5 @@
-//! Arguments that are written for a shell where none reads them: lists of Kubernetes and compose, and compose's strings, which are
-//! only split at blanks and quotes.
+//! Arguments that are written for a shell where none reads them: lists of Kubernetes and compose,
+//! and compose's strings, which are only split at blanks and quotes.
 
 use schemas::{
     finding::{Doubt, Finding},
@@ -8,7 +8,8 @@ use schemas::{
 
 use crate::problems::NO_SHELL;
 
-/// Reports an item that holds a flag and its value: the engine gets both as one argument. `span` is its place.
+/// Reports an item that holds a flag and its value: the engine gets both as one argument. `span` is
+/// its place.
 pub(super) fn check_item(text: &str, span: Span) -> Option<Finding> {
     let (flag, value) = text.split_once(char::is_whitespace)?;
     let is_flag = flag.strip_prefix("--").is_some_and(|name| {

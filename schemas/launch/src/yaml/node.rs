@@ -1,5 +1,5 @@
-//! YAML as a tree with spans. The tree is an arena, and an alias is the id of its node: nothing is copied, so a small
-//! text cannot grow into a large tree.
+//! YAML as a tree with spans. The tree is an arena, and an alias is the id of its node: nothing is
+//! copied, so a small text cannot grow into a large tree.
 
 use std::cell::Cell;
 
@@ -11,7 +11,8 @@ use super::align::{Aligned, Scalar, align};
 /// Maximum nesting depth of nodes. Manifests stay below twenty.
 const DEPTH: usize = 128;
 
-/// Maximum number of entries and bytes inspected per text: the node of an alias is inspected again at each use.
+/// Maximum number of entries and bytes inspected per text: the node of an alias is inspected again
+/// at each use.
 const MOST_STEPS: usize = 1 << 24;
 
 /// Maximum depth to which `<<` is followed.

@@ -136,8 +136,8 @@ impl YamlMapping<'_> {
                 setting.removal = self.removal(items);
             }
             None => {
-                // The words of a variable may follow those of the command: an edit of both would cover the text between
-                // them.
+                // The words of a variable may follow those of the command: an edit of both would
+                // cover the text between them.
                 let first = || setting.values.first().map_or(setting.span, |value| value.span);
                 let whole = |value: Span| if self.excerpt.is_of_one_scalar(value) { value } else { first() };
                 setting.value = setting.value.map(|value| self.place(whole(value)));
@@ -157,8 +157,8 @@ impl YamlMapping<'_> {
         item(flag).is_some() && item(flag) == item(value)
     }
 
-    /// The place of the text that a removal deletes; whole lines of a block are deleted with their indentation. Only
-    /// the argument is deleted if the removal would reach into another scalar.
+    /// The place of the text that a removal deletes; whole lines of a block are deleted with their
+    /// indentation. Only the argument is deleted if the removal would reach into another scalar.
     fn lines(&self, removal: Span, argument: Span) -> Span {
         let place = self.place(removal);
         if !self.excerpt.is_of_one_scalar(removal) {
@@ -179,8 +179,8 @@ impl YamlMapping<'_> {
         matches!(self.tree.node(item.list), Some(YamlNode::List(list)) if list.flow)
     }
 
-    /// The text to delete with items: their lines, or in brackets a comma. Empty if more than the items would be
-    /// deleted.
+    /// The text to delete with items: their lines, or in brackets a comma. Empty if more than the
+    /// items would be deleted.
     fn removal(&self, items: &[Item]) -> Span {
         let (Some(first), Some(last)) = (items.first(), items.last()) else { return Span::default() };
         let words = Span::new(first.outer.start, last.outer.end.max(first.outer.start));

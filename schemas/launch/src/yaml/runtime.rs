@@ -49,8 +49,9 @@ pub struct ContainerRun {
     pub left_out: Vec<String>,
 }
 
-/// The container in which a launch of a compose file, a manifest or a unit of podman runs; `None` if the text has none for
-/// it. `variables` are those that compose fills in. A manifest may be a here-document of a script.
+/// The container in which a launch of a compose file, a manifest or a unit of podman runs; `None`
+/// if the text has none for it. `variables` are those that compose fills in. A manifest may be a
+/// here-document of a script.
 pub fn container_of(source: &Source, launch: &Launch, variables: Option<&Variables>) -> Option<ContainerRun> {
     if let Some(UnitContainer { image, options, left_out }) = unit::container(source, variables) {
         let by_entry_point = launch.program.is_empty();
@@ -116,8 +117,8 @@ fn from_yaml(text: &str, offset: usize, launch: &Launch, variables: Option<&Vari
     })
 }
 
-/// Whether a mapping is the container of a launch: the launch's words, which begin at an offset, are in its image or its
-/// command.
+/// Whether a mapping is the container of a launch: the launch's words, which begin at an offset,
+/// are in its image or its command.
 fn runs(tree: &Tree, map: &Map, anchor: Option<usize>) -> bool {
     let contains = |scalar: &Scalar| anchor.is_some_and(|at| scalar.span.start <= at && at < scalar.span.end);
     let value = |key: &str| tree.get(map, key);

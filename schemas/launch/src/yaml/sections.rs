@@ -1,4 +1,5 @@
-//! Mappings in a larger file whose keys are an engine's arguments: recipes of srt-slurm, configurations of trainers.
+//! Mappings in a larger file whose keys are an engine's arguments: recipes of srt-slurm,
+//! configurations of trainers.
 
 use std::sync::Arc;
 
@@ -99,7 +100,8 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
-    /// The engine whose arguments a section contains. The evidence is speculation: no other program has these names.
+    /// The engine whose arguments a section contains. The evidence is speculation: no other program
+    /// has these names.
     fn engine_of_section(&self, name: &str, section: &Map) -> Option<Engine> {
         let given = |wanted: &str| {
             section.entries.iter().find_map(|(key, value)| {

@@ -73,7 +73,8 @@ impl Structure {
         }
     }
 
-    /// Whether a text under this key, outside a container, is run: a script in a ConfigMap, a command of a task.
+    /// Whether a text under this key, outside a container, is run: a script in a ConfigMap, a
+    /// command of a task.
     pub fn runs(self, key: &str) -> bool {
         match self {
             Self::Workload | Self::Object => key.contains('.') || key.ends_with("sh"),
@@ -83,7 +84,8 @@ impl Structure {
     }
 }
 
-/// Whether a key is a module of Ansible that runs its value, with or without the name of its collection.
+/// Whether a key is a module of Ansible that runs its value, with or without the name of its
+/// collection.
 fn is_module(key: &str) -> bool {
     MODULES.contains(&key.rsplit('.').next().unwrap_or_default())
 }

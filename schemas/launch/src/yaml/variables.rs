@@ -31,7 +31,8 @@ pub(super) struct YamlVariable<'a> {
 }
 
 impl<'a> ContainerVariables<'a> {
-    /// The variables of `env` (a list of names with values) or `environment` (a mapping, or a list of `NAME=value`).
+    /// The variables of `env` (a list of names with values) or `environment` (a mapping, or a list
+    /// of `NAME=value`).
     pub fn from_container(yaml: &str, tree: &'a Tree, container: &Map) -> Self {
         let is_open = ["env_file", "envFrom"].iter().any(|key| tree.get(container, key).is_some());
         if let Some(list) = tree.get(container, "env") {

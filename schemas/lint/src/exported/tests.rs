@@ -234,7 +234,8 @@ fn the_adaptive_file_names_the_smallest_batch_of_each_row() {
     assert_eq!(file, expected);
     let command = exported.command.expect("a command");
     assert!(command.contains("--speculative-num-steps 5 \\\n"), "{command}");
-    // A batch is looked up by the capture size to which it pads, so the ends of rows must be among them.
+    // A batch is looked up by the capture size to which it pads, so the ends of rows must be among
+    // them.
     assert!(command.contains("--cuda-graph-bs-decode 1 2 4 8 16 24 32\n"), "{command}");
 }
 

@@ -6,8 +6,8 @@ use schemas::{
     text::{Source, Span},
 };
 
-/// A fix that writes a value is not safe where that value, or one that belongs to it, comes from a variable: it may be
-/// another one when the text is run.
+/// A fix that writes a value is not safe where that value, or one that belongs to it, comes from a
+/// variable: it may be another one when the text is run.
 pub(super) fn doubt_fix(source: &Source, launch: &Launch, found: &mut Diagnostic) {
     let is_expanded = |span: Span| source.slice(span).contains('$');
     let settings = || launch.settings.iter().filter(|(key, _)| key.flag().name.starts_with("speculative"));

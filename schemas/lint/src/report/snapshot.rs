@@ -1,9 +1,11 @@
-//! The findings in the launch texts of the repository, compared with `snapshot.txt`: a change of a reader or a rule shows
-//! there what it changes elsewhere. `SPECTUNE_UPDATE=1` rewrites the file; read its diff before you commit it.
+//! The findings in the launch texts of the repository, compared with `snapshot.txt`: a change of a
+//! reader or a rule shows there what it changes elsewhere. `SPECTUNE_UPDATE=1` rewrites the file;
+//! read its diff before you commit it.
 //!
-//! A line is a text and its findings: code and severity (`E`, `W`, `I`) of each, and a hash of everything that is printed,
-//! places and fixes included. `cargo run -p lint --example findings FOLDER` prints the findings themselves. Texts are
-//! read under their own names; inputs of the fuzzer have none, and some are read under several.
+//! A line is a text and its findings: code and severity (`E`, `W`, `I`) of each, and a hash of
+//! everything that is printed, places and fixes included.
+//! `cargo run -p lint --example findings FOLDER` prints the findings themselves. Texts are read
+//! under their own names; inputs of the fuzzer have none, and some are read under several.
 
 use std::{
     fmt::Write,
@@ -16,7 +18,8 @@ use schemas::{diagnostic::Diagnostic, text::Source};
 use super::{ReportOptions, report_text};
 use crate::rules::{Example, RULES};
 
-/// Folders of texts, relative to the root of the repository, and the endings that are added to the names in them.
+/// Folders of texts, relative to the root of the repository, and the endings that are added to the
+/// names in them.
 const FOLDERS: [(&str, &[&str]); 6] = [
     ("schemas/lint/cases", &[""]),
     ("tests/data/launches", &[""]),

@@ -19,7 +19,8 @@ const SLIP: usize = 2;
 /// Most words that a message lists.
 const LISTED: usize = 12;
 
-/// What the parser of the version would refuse of a flag's words; `name` is the flag's own name, without dashes.
+/// What the parser of the version would refuse of a flag's words; `name` is the flag's own name,
+/// without dashes.
 pub(super) fn refused(
     context: &Context<'_>,
     registered: &'static Registered,
@@ -47,7 +48,8 @@ pub(super) fn refused(
     })
 }
 
-/// Whether a version's list has a word, or may: between two versions that were read, a word may have come in either.
+/// Whether a version's list has a word, or may: between two versions that were read, a word may
+/// have come in either.
 fn may_have(word: &Word, version: EngineVersion, read: &[EngineVersion]) -> bool {
     let comes =
         word.since.is_some_and(|since| version < since && !read.iter().any(|read| (version..since).contains(read)));
@@ -90,8 +92,8 @@ fn not_listed(
             .maybe_note(accepted.is_open.then(|| "plug-ins can add to this list".to_owned()))
             .by_version();
     let meant = meant(&words, text);
-    // A word that no version has may belong to a fork, as an unknown flag may, unless the version is certain or the word is a
-    // typo. Typos in the first letter are rare.
+    // A word that no version has may belong to a fork, as an unknown flag may, unless the version
+    // is certain or the word is a typo. Typos in the first letter are rare.
     let is_slip = meant.is_some_and(|known| known.chars().next() == text.to_ascii_lowercase().chars().next());
     let may_be_of_fork = elsewhere.is_none() && !is_slip && !context.version_is_certain();
     let finding = finding.maybe_note(may_be_of_fork.then(|| "a plug-in, a platform or a fork may take it".to_owned()));
@@ -106,7 +108,8 @@ fn not_listed(
     };
     let is_open = accepted.is_open || may_be_of_fork || context.launch.may_be_fork();
     let finding = if is_open { finding.at_most(Severity::Warning) } else { finding };
-    // A launch without a version that an older one accepts as a whole was probably written for that one.
+    // A launch without a version that an older one accepts as a whole was probably written for that
+    // one.
     let takes = |known: &Word, version: EngineVersion| known.exists_in(version) && context.launch.has_flags_of(version);
     let read = context.launch.engine.registered().versions();
     let is_old = elsewhere.is_some_and(|known| read.iter().any(|older| takes(known, *older)));

@@ -88,7 +88,8 @@ impl Example {
         self.findings_in(&self.source)
     }
 
-    /// The findings of all rules in its text after the rule's fixes are applied; `None` if it offers none.
+    /// The findings of all rules in its text after the rule's fixes are applied; `None` if it
+    /// offers none.
     pub fn findings_when_fixed(&self, rule: &LintRule) -> Option<Vec<Diagnostic>> {
         let own: Vec<Diagnostic> = self.findings().into_iter().filter(|found| found.code == rule.code).collect();
         if own.iter().all(|found| found.fix.is_none()) {

@@ -7,7 +7,8 @@ use schemas::{
 
 use super::{RULES, area_of};
 
-/// The page of a rule as plain text, by code or name in any case; one line for a problem of the text itself.
+/// The page of a rule as plain text, by code or name in any case; one line for a problem of the
+/// text itself.
 pub fn explain(code: &str) -> Option<String> {
     let is = |own: &str, name: &str| code.eq_ignore_ascii_case(own) || code.eq_ignore_ascii_case(name);
     if let Some(rule) = RULES.iter().find(|rule| is(rule.code, rule.name)) {

@@ -1,8 +1,8 @@
 //! Known faults of engines over ranges of versions: one table, used by several rules.
 //!
-//! A row of `known/faults.json` states the engine and versions, the conditions on a launch, what happens, what helps,
-//! and the sources. Every condition of a row must be known to hold, so a launch with unknown parts matches no row that
-//! depends on them.
+//! A row of `known/faults.json` states the engine and versions, the conditions on a launch, what
+//! happens, what helps, and the sources. Every condition of a row must be known to hold, so a
+//! launch with unknown parts matches no row that depends on them.
 
 mod names;
 
@@ -50,13 +50,15 @@ pub(super) struct Fault {
     since: Option<String>,
     /// First version without the fault; omitted if none is known.
     until: Option<String>,
-    /// Whether `since` and `until` enclose the version of the report, and nothing is known of others.
+    /// Whether `since` and `until` enclose the version of the report, and nothing is known of
+    /// others.
     #[serde(default)]
     reported: bool,
-    /// SGLang's resolved algorithms, or vLLM's methods (`none`: no method is given, and the draft's name implies none);
-    /// any of them. Empty if the fault does not depend on speculation.
+    /// SGLang's resolved algorithms, or vLLM's methods (`none`: no method is given, and the draft's
+    /// name implies none); any of them. Empty if the fault does not depend on speculation.
     methods: Vec<String>,
-    /// Prefixes of the target's architecture, any of them. If the architecture is unknown, `models` decides.
+    /// Prefixes of the target's architecture, any of them. If the architecture is unknown, `models`
+    /// decides.
     #[serde(default)]
     classes: Vec<String>,
     /// Lower-case substrings of the target's name, any of them.
@@ -71,7 +73,8 @@ pub(super) struct Fault {
     /// Lower-case substrings of the target's name or quantisation method, any of them.
     #[serde(default)]
     formats: Vec<String>,
-    /// Lower-case substrings of the name of the image that runs it, any of them: for faults of plugins.
+    /// Lower-case substrings of the name of the image that runs it, any of them: for faults of
+    /// plugins.
     #[serde(default)]
     images: Vec<String>,
     /// Flags that must be given with such values.
@@ -94,7 +97,8 @@ pub(super) struct Fault {
     /// Architectures of the GPU as printed (`SM 12.0`, `CDNA 3`), any of them.
     #[serde(default)]
     gpus: Vec<String>,
-    /// The platforms that have the fault, any of them; the launch or the text around it must name one.
+    /// The platforms that have the fault, any of them; the launch or the text around it must name
+    /// one.
     #[serde(default)]
     platforms: Vec<Platform>,
     /// Platforms without the fault; the launch or the text around it names one.
@@ -116,7 +120,8 @@ pub(super) struct Fault {
     help: String,
     /// Issues and pull requests: `sglang#36140`.
     sources: Vec<String>,
-    /// Whether it happens at every start or request, which makes it an error if the version is known.
+    /// Whether it happens at every start or request, which makes it an error if the version is
+    /// known.
     certain: bool,
 }
 
@@ -132,8 +137,8 @@ enum FaultScope {
 enum ModelEvidence {
     /// By the model's name or config; by the method's own key.
     Surely,
-    /// By something specific to the family: a parser, or the name that clients use. By the method that vLLM infers from
-    /// the draft's name.
+    /// By something specific to the family: a parser, or the name that clients use. By the method
+    /// that vLLM infers from the draft's name.
     Probably,
 }
 
@@ -149,7 +154,8 @@ struct GivenFlags {
     parts: Vec<String>,
 }
 
-/// A key of vLLM's speculative configuration whose value, as JSON, contains any of these substrings.
+/// A key of vLLM's speculative configuration whose value, as JSON, contains any of these
+/// substrings.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GivenKey {
@@ -240,8 +246,8 @@ impl Fault {
         edge(&self.since).is_none_or(|since| since <= version) && edge(&self.until).is_none_or(|until| version < until)
     }
 
-    /// Whether a nightly build is from the weeks before the release that has the fix. Its number names the last release
-    /// only (`0.26.1rc1.dev1045`).
+    /// Whether a nightly build is from the weeks before the release that has the fix. Its number
+    /// names the last release only (`0.26.1rc1.dev1045`).
     fn may_be_fixed(&self, context: &Context<'_>) -> bool {
         // What is only reported has no known fix.
         if self.reported {
@@ -252,8 +258,8 @@ impl Fault {
         is_nightly(context) && near
     }
 
-    /// Whether a launch that states no version may have the fault: a fixed one is reported only if the text is older than
-    /// the fix, and no fault is if the text is older than the fault.
+    /// Whether a launch that states no version may have the fault: a fixed one is reported only if
+    /// the text is older than the fix, and no fault is if the text is older than the fault.
     fn is_possible(&self, context: &Context<'_>) -> bool {
         let day_of = |edge: Option<EngineVersion>| edge.and_then(|version| published(context.launch.engine, version));
         let Some(dated) = context.launch.dated else { return self.until.is_none() };
@@ -281,8 +287,9 @@ impl Fault {
         format!("{range} ({}){age}", self.sources.join(", "))
     }
 
-    /// The span of the method, if it is one of the row's; the span of the launch if the row lists none. A method that
-    /// is not given is only probable, since the draft's config may imply another.
+    /// The span of the method, if it is one of the row's; the span of the launch if the row lists
+    /// none. A method that is not given is only probable, since the draft's config may imply
+    /// another.
     fn method(&self, context: &Context<'_>) -> Option<(Span, ModelEvidence)> {
         if self.methods.is_empty() {
             return Some((context.launch.anchor, ModelEvidence::Surely));
@@ -355,7 +362,8 @@ impl Fault {
         self.images.is_empty() || self.images.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// Ascend's plugin has its own kernels and its own rows; rows about architectures are for the GPUs that have them.
+    /// Ascend's plugin has its own kernels and its own rows; rows about architectures are for the
+    /// GPUs that have them.
     fn is_platform(&self, context: &Context<'_>) -> bool {
         let named = platform_of(context);
         if named.is_some_and(|named| self.not_platforms.contains(&named)) {

@@ -1,18 +1,20 @@
 //! The page of a rule: the doc comment at the head of its file.
 //!
-//! A page is Markdown. Its first line is the title `# CODE: name`, its first paragraph the summary. Examples are fenced
-//! blocks, which are shown to the reader and also run as tests:
+//! A page is Markdown. Its first line is the title `# CODE: name`, its first paragraph the summary.
+//! Examples are fenced blocks, which are shown to the reader and also run as tests:
 //!
-//! - `launch bad` is a launch in which the rule finds something, `launch good` one in which it finds nothing. Further
-//!   words say what else is known: `toml` (a launch file), `version:0.5.9`, `concurrency:64`, `memory:81559`, and
-//!   `also:SD090,SD080` for other rules that find something there as well.
-//! - `target` and `draft` after a launch hold fields of the config.json of its models; `partial` says that fields may be
-//!   missing. `target-generation` holds the target's generation_config.json, `target-tensors` and `draft-tensors` the
-//!   tensors of a model, one a line: name, dtype, shape as `4096x12288`.
+//! - `launch bad` is a launch in which the rule finds something, `launch good` one in which it
+//!   finds nothing. Further words say what else is known: `toml` (a launch file), `version:0.5.9`,
+//!   `concurrency:64`, `memory:81559`, and `also:SD090,SD080` for other rules that find something
+//!   there as well.
+//! - `target` and `draft` after a launch hold fields of the config.json of its models; `partial`
+//!   says that fields may be missing. `target-generation` holds the target's
+//!   generation_config.json, `target-tensors` and `draft-tensors` the tensors of a model, one a
+//!   line: name, dtype, shape as `4096x12288`.
 //! - `target-tokenizer` and `draft-tokenizer` hold a tokenizer.json.
 //!
-//! In text, `{sglang versions}` and `{vllm versions}` are the number and the range of the versions that the generated
-//! tables of flags, values and variables were read from.
+//! In text, `{sglang versions}` and `{vllm versions}` are the number and the range of the versions
+//! that the generated tables of flags, values and variables were read from.
 
 use std::str::FromStr;
 

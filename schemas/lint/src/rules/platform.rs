@@ -32,8 +32,9 @@ const MARKS: [(&str, Platform); 9] = [
     ("xpu", Platform::Xpu),
 ];
 
-/// The platform that a launch names: by `--device`, by its image, its variables, its program or its backends, or else the
-/// one that the text around it names. `None` if there is none, which on most texts is CUDA.
+/// The platform that a launch names: by `--device`, by its image, its variables, its program or its
+/// backends, or else the one that the text around it names. `None` if there is none, which on most
+/// texts is CUDA.
 pub(super) fn platform_of(context: &Context<'_>) -> Option<Platform> {
     let launch = context.launch;
     if let Some(device) = launch.text(Key::Device).filter(|device| device.value != "auto") {

@@ -1,4 +1,5 @@
-//! All rules, by code: the only list of them. A rule's area is its folder, and its page is the start of its file.
+//! All rules, by code: the only list of them. A rule's area is its folder, and its page is the
+//! start of its file.
 
 use super::{
     LintRule, algorithm, context, dtype, graph, hidden, memory, sampling, scheduler, slime, tree, vllm, vocabulary,

@@ -8,13 +8,15 @@ use schemas::{
 
 use super::{RULES, area_of, areas};
 
-/// Specificity of an area: more than a source of rules (`SD`), less than a row of the catalogue (`SD02`).
+/// Specificity of an area: more than a source of rules (`SD`), less than a row of the catalogue
+/// (`SD02`).
 const AREA: usize = 3;
 
 /// The selected codes (default: all).
 ///
-/// A selector is a code (`SD070`), a prefix of codes (`SD`, `SD07`), a name (`dtype-mismatch`), an area (`graph`) or
-/// `ALL`. If both lists match, the longer selector wins (an area counts as three letters); a tie goes to `ignore`.
+/// A selector is a code (`SD070`), a prefix of codes (`SD`, `SD07`), a name (`dtype-mismatch`), an
+/// area (`graph`) or `ALL`. If both lists match, the longer selector wins (an area counts as three
+/// letters); a tie goes to `ignore`.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     select: Vec<Selector>,
@@ -40,8 +42,8 @@ fn suggested(suggestion: Option<&str>) -> String {
 }
 
 impl Selection {
-    /// Creates a selection from two lists of selectors; an empty `select` means all. Commas and blanks separate
-    /// selectors within a string.
+    /// Creates a selection from two lists of selectors; an empty `select` means all. Commas and
+    /// blanks separate selectors within a string.
     ///
     /// # Errors If a selector matches no rule and no problem of the text.
     pub fn new<S: AsRef<str>>(select: &[S], ignore: &[S]) -> Result<Self, SelectionError> {
@@ -83,7 +85,8 @@ impl Selector {
         Self::known(word).map_err(|error| SelectionError { suggestion: nearest(word).map(str::to_owned), ..error })
     }
 
-    /// As [`new`](Self::new), but an error contains no suggestion, which would cost a comparison with every name.
+    /// As [`new`](Self::new), but an error contains no suggestion, which would cost a comparison
+    /// with every name.
     pub fn known(word: &str) -> Result<Self, SelectionError> {
         let selector = Self(word.to_ascii_uppercase());
         if codes().any(|(code, name)| selector.matches(code, name).is_some()) {

@@ -15,7 +15,8 @@ use schemas::{
 use super::{Context, Finding};
 
 impl<'a> Context<'a> {
-    /// The architecture of the GPUs: that of the given one, or else the only one that the text names.
+    /// The architecture of the GPUs: that of the given one, or else the only one that the text
+    /// names.
     pub fn architecture(&self) -> Option<Architecture> {
         self.gpu_memory.and_then(architecture_of).or(self.hardware.architecture)
     }
@@ -38,7 +39,8 @@ impl<'a> Context<'a> {
         self.resolved.algorithm.as_ref().map(|algorithm| algorithm.value)
     }
 
-    /// The algorithm, if it drafts step by step, so that steps, topk and draft tokens have their usual meaning.
+    /// The algorithm, if it drafts step by step, so that steps, topk and draft tokens have their
+    /// usual meaning.
     pub(super) fn tree_algorithm(&self) -> Option<Algorithm> {
         self.algorithm().filter(|algorithm| algorithm.drafts_trees())
     }
@@ -73,8 +75,8 @@ impl<'a> Context<'a> {
         self.launch.settings.get(&key)
     }
 
-    /// Whether a key is certainly not given: not visibly, in no branch, in no unknown word, in no file, and not under a
-    /// name that slime does not pass on (which is another finding).
+    /// Whether a key is certainly not given: not visibly, in no branch, in no unknown word, in no
+    /// file, and not under a name that slime does not pass on (which is another finding).
     pub(super) fn is_absent(&self, key: Key) -> bool {
         let launch = self.launch;
         let overridden = launch.engine == Engine::Slime && launch.has(Key::SglangConfig);
@@ -144,7 +146,8 @@ impl<'a> Context<'a> {
         if self.launch.has(key) { "write" } else { "add" }
     }
 
-    /// The flag and value, as this launch's user writes them, that set tensor parallelism to `size`.
+    /// The flag and value, as this launch's user writes them, that set tensor parallelism to
+    /// `size`.
     pub(super) fn tensor_parallel_line(&self, size: usize) -> String {
         if self.launch.engine == Engine::Slime {
             let pipeline = self.launch.count(Key::PpSize).map_or(1, |pipeline| pipeline.value.max(1));
@@ -159,7 +162,8 @@ impl<'a> Context<'a> {
         Some((limit / self.launch.attention_ranks()?).max(1))
     }
 
-    /// Whether the version is the one that the text around the launch states, so that it may be that of another launch.
+    /// Whether the version is the one that the text around the launch states, so that it may be
+    /// that of another launch.
     pub(super) fn version_is_inferred(&self) -> bool {
         let stated = self.launch.engine_version.map(|stated| stated.value);
         self.launch.version_is_inferred && stated == Some(self.version())
@@ -215,7 +219,8 @@ pub(super) fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The name without dashes of a flag of vLLM that is given by its short name (`engine/arg_utils.py`).
+/// The name without dashes of a flag of vLLM that is given by its short name
+/// (`engine/arg_utils.py`).
 pub(super) fn vllm_long_name(written: &str) -> Option<&'static str> {
     const SHORT: [(&str, &str); 5] = [
         ("-cc", "compilation-config"),

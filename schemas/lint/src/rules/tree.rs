@@ -45,8 +45,8 @@ use super::Context;
 const ADJUSTED: &str =
     "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when speculative_eagle_topk == 1";
 
-/// The triple that runs, if completely known and not chosen at run time. Unlike [`TreeShape`](schemas::tree::TreeShape)
-/// it may be an invalid tree.
+/// The triple that runs, if completely known and not chosen at run time. Unlike
+/// [`TreeShape`](schemas::tree::TreeShape) it may be an invalid tree.
 struct GivenShape {
     num_steps: usize,
     topk: usize,

@@ -1,7 +1,9 @@
-//! The rules that could not be checked in a launch because a fact is missing, such as the draft's config.json.
+//! The rules that could not be checked in a launch because a fact is missing, such as the draft's
+//! config.json.
 //!
-//! The pages say which facts a rule needs: those that all of its `bad` examples have in blocks beside the launch. A rule
-//! whose examples all name another algorithm than the launch does not concern it.
+//! The pages say which facts a rule needs: those that all of its `bad` examples have in blocks
+//! beside the launch. A rule whose examples all name another algorithm than the launch does not
+//! concern it.
 
 use std::{fmt, sync::OnceLock};
 

@@ -1,7 +1,8 @@
-//! Findings for launches whose engine version is not certain. A launch without a version is checked for the newest one, but
-//! may be written for an older one; a version from the text around a launch may be that of another launch. So each error
-//! is checked in every version that the launch may be for, and becomes a warning that names the versions unless it is an
-//! error in all of them. Rules are unaware of this: a rule is a function of the version and is evaluated again.
+//! Findings for launches whose engine version is not certain. A launch without a version is checked
+//! for the newest one, but may be written for an older one; a version from the text around a launch
+//! may be that of another launch. So each error is checked in every version that the launch may be
+//! for, and becomes a warning that names the versions unless it is an error in all of them. Rules
+//! are unaware of this: a rule is a function of the version and is evaluated again.
 
 use std::cell::OnceCell;
 
@@ -18,8 +19,8 @@ use schemas::{
 
 use super::{Context, LintRule};
 
-/// The oldest versions assumed for a launch without a version, unless only older ones have all of its flags, or the text
-/// around it states an older one.
+/// The oldest versions assumed for a launch without a version, unless only older ones have all of
+/// its flags, or the text around it states an older one.
 const OLDEST_SGLANG: EngineVersion = EngineVersion::new(0, 5, 2);
 const OLDEST_VLLM: EngineVersion = EngineVersion::new(0, 10, 0);
 
@@ -40,8 +41,8 @@ impl<'a> Candidates<'a> {
         Self { context: *context, all: OnceCell::new() }
     }
 
-    /// What a finding is in the versions that the launch may be for, if it has this severity in the assumed one. A fix
-    /// that the text's version would take is right if the text states one.
+    /// What a finding is in the versions that the launch may be for, if it has this severity in the
+    /// assumed one. A fix that the text's version would take is right if the text states one.
     pub fn judge(&self, rule: &LintRule, found: &Finding, severity: Severity) -> Verdict {
         let (context, is_stated) = (&self.context, self.context.resolved.version_given);
         let is_judged = severity == Severity::Error || found.fix.is_some();

@@ -19,8 +19,8 @@ const NOW_FLAGS: [(&str, &str); 3] = [
     ("VLLM_TORCH_PROFILER_DIR", "--profiler-config"),
 ];
 
-/// The findings on the variables of a launch that start with one of the prefixes. Those in `except` have other rules, or
-/// other readers.
+/// The findings on the variables of a launch that start with one of the prefixes. Those in `except`
+/// have other rules, or other readers.
 pub(super) fn not_read(context: &Context<'_>, prefix: &str, except: &[&str]) -> Vec<Finding> {
     let is_excepted = |name: &str| except.iter().any(|start| name.starts_with(start));
     let own = context.launch.environment.iter().filter(|(name, _)| name.starts_with(prefix) && !is_excepted(name));
@@ -38,7 +38,8 @@ fn look(context: &Context<'_>, name: &str, value: &Located<Value>) -> Option<Fin
     }
 }
 
-/// A variable that the version no longer reads. Without a version the launch may be for an older one.
+/// A variable that the version no longer reads. Without a version the launch may be for an older
+/// one.
 fn gone(context: &Context<'_>, known: &Variable, value: &Located<Value>) -> Option<Finding> {
     let (engine, until) = (context.launch.engine, known.until?);
     let message = format!("{} {} does not read `{}`", engine.reference(), context.version(), known.name);

@@ -1,4 +1,5 @@
-//! Drafts that are built on another kind and draft something else: how their names are written, and what runs them.
+//! Drafts that are built on another kind and draft something else: how their names are written, and
+//! what runs them.
 
 use schemas::{engines::Engine, flags::Key, version::EngineVersion};
 
@@ -8,7 +9,8 @@ use super::Context;
 pub(super) struct DraftVariant {
     /// Its published name.
     pub name: &'static str,
-    /// How it is spelled in names of checkpoints, classes and methods: in lower case, without separators.
+    /// How it is spelled in names of checkpoints, classes and methods: in lower case, without
+    /// separators.
     signs: &'static [&'static str],
     sglang: Runs,
     vllm: Runs,
@@ -78,8 +80,9 @@ const fn since(last_without: [u32; 3], first_with: [u32; 3], under: &'static str
 }
 
 impl DraftVariant {
-    /// The variant that a name names: of a checkpoint (`z-lab/Qwen3.8-27B-DFlash2`), a class (`DFlash2DraftModel`) or a
-    /// method (`p-eagle`). A word counts only as a whole, or at the start of a class.
+    /// The variant that a name names: of a checkpoint (`z-lab/Qwen3.8-27B-DFlash2`), a class
+    /// (`DFlash2DraftModel`) or a method (`p-eagle`). A word counts only as a whole, or at the
+    /// start of a class.
     pub fn named(name: &str) -> Option<&'static Self> {
         let name = name.rsplit('/').next()?.to_ascii_lowercase();
         let words: Vec<&str> = name.split(|letter: char| !letter.is_ascii_alphanumeric()).collect();

@@ -15,7 +15,8 @@ const MOST_ENTRIES: usize = 64;
 /// Maximum number of selectors of a text: each is compared with every rule.
 const MOST_SELECTORS: usize = 2048;
 
-/// Maximum number of wrong selectors of a text for which a correction is suggested: each is compared with every name.
+/// Maximum number of wrong selectors of a text for which a correction is suggested: each is
+/// compared with every name.
 const MOST_GUESSES: usize = 64;
 
 /// A comment that suppresses findings.
@@ -71,7 +72,8 @@ pub(super) fn comments(source: &Source) -> Vec<Comment> {
     comments
 }
 
-/// The suppression within a comment, if it contains one; `above` is the scope of the previous suppression.
+/// The suppression within a comment, if it contains one; `above` is the scope of the previous
+/// suppression.
 fn comment(
     source: &Source,
     whole: Span,
@@ -130,7 +132,8 @@ impl Comment {
     }
 }
 
-/// A comment after other text applies to its own line, a comment on a separate line to what follows it.
+/// A comment after other text applies to its own line, a comment on a separate line to what follows
+/// it.
 fn scope(source: &Source, comment: Span, above: Option<SuppressionScope>) -> SuppressionScope {
     let text = source.text();
     let line_start = text.get(..comment.start).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);

@@ -184,12 +184,14 @@ pub fn call_by_grammar(parameters: &mut Parameters, tools: Option<&Tools>, text:
     }
 }
 
-/// How the model thinks, if its marks are read: where reasoning is separated, and always in channels.
+/// How the model thinks, if its marks are read: where reasoning is separated, and always in
+/// channels.
 pub fn marked_by(reasoning: Option<Reasoning>, state: &State) -> Option<Thinking> {
     (reasoning.is_some() || state.thinking == Thinking::Harmony).then_some(state.thinking)
 }
 
-/// Keeps special tokens in the text if they mark calls or reasoning: that of a model that thinks like this.
+/// Keeps special tokens in the text if they mark calls or reasoning: that of a model that thinks
+/// like this.
 pub fn see_marks(parameters: &mut Parameters, tools: Option<&Tools>, thinking: Option<Thinking>, text: &Text) {
     let of_tools = tools.map_or(&[][..], |tools| tools.family.markers());
     let of_reasoning = thinking.map(|thinking| match thinking {

@@ -10,12 +10,13 @@ use super::{
 /// A format of function calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolFamily {
-    /// `<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen, MiMo, and any model with this parser
-    /// selected.
+    /// `<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen, MiMo, and any model with
+    /// this parser selected.
     Hermes,
     /// `{"name": …, "parameters": …}` and nothing else, perhaps after `<|python_tag|>`: Llama 3.
     Llama,
-    /// `[TOOL_CALLS]` and a list of `{"name": …, "arguments": …}`, or in newer models `NAME[ARGS]{…}`: Mistral.
+    /// `[TOOL_CALLS]` and a list of `{"name": …, "arguments": …}`, or in newer models
+    /// `NAME[ARGS]{…}`: Mistral.
     Mistral,
     /// `<tool_call><function=NAME>` and `<parameter=KEY>` for each argument: Qwen3-Coder, MiMo-V2.
     Tags,
@@ -23,8 +24,8 @@ pub enum ToolFamily {
     Glm,
     /// `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME` and fenced JSON: DeepSeek-V3 and R1.
     DeepSeek,
-    /// Messages to recipients `functions.NAME`: gpt-oss. The module `harmony` reads them, as one of the channels
-    /// of a response.
+    /// Messages to recipients `functions.NAME`: gpt-oss. The module `harmony` reads them, as one of
+    /// the channels of a response.
     Harmony,
 }
 
@@ -99,7 +100,8 @@ impl ToolFamily {
         }
     }
 
-    /// The markers with which a call, or the first of several, starts. With Llama the whole response is a call.
+    /// The markers with which a call, or the first of several, starts. With Llama the whole
+    /// response is a call.
     pub fn markers(self) -> &'static [&'static str] {
         match self {
             Self::Hermes | Self::Glm | Self::Tags => &["<tool_call>"],
@@ -115,8 +117,8 @@ impl ToolFamily {
         self == Self::Llama
     }
 
-    /// Whether a response that starts with this text starts with a call, for families whose calls start a response;
-    /// `None` if that is not known yet.
+    /// Whether a response that starts with this text starts with a call, for families whose calls
+    /// start a response; `None` if that is not known yet.
     pub fn is_call(self, begun: &str, functions: &[Function]) -> Option<bool> {
         let begun = begun.trim_start();
         if begun.starts_with(PYTHON_TAG) {
@@ -166,8 +168,8 @@ impl ToolFamily {
         self.markers().iter().filter_map(|marker| answer.find(marker)).min()
     }
 
-    /// The calls in the text from the first marker on; the last one may be incomplete. Stops at the first that cannot
-    /// be parsed.
+    /// The calls in the text from the first marker on; the last one may be incomplete. Stops at the
+    /// first that cannot be parsed.
     pub fn calls(self, text: &str, functions: &[Function]) -> Vec<Partial> {
         match self {
             Self::Hermes => pieces(text, "<tool_call>", "</tool_call>", |piece, _| Some(partial::json_call(piece)?.0)),
@@ -268,7 +270,8 @@ fn tags(piece: &str, closed: bool, functions: &[Function]) -> Option<Partial> {
 
 fn deep_seek(piece: &str) -> Option<Partial> {
     let (kind, after) = piece.split_once(SEPARATOR)?;
-    // V3 and R1 write the kind first and fence the arguments; V3.1 writes the name in its place and no fence.
+    // V3 and R1 write the kind first and fence the arguments; V3.1 writes the name in its place and
+    // no fence.
     let (name, arguments) = match after.split_once("```json") {
         Some((name, fenced)) => (name, fenced),
         None if after.trim_start().starts_with('{') => (kind, after),

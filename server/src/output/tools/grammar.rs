@@ -90,8 +90,8 @@ impl ToolFamily {
     }
 }
 
-/// A call of Llama as one value of JSON: its parts are then the same lexemes as those of any other value, so that a
-/// response which may also be such a value can continue as either.
+/// A call of Llama as one value of JSON: its parts are then the same lexemes as those of any other
+/// value, so that a response which may also be such a value can continue as either.
 fn llama(at: usize, function: &Function, rules: &mut String) -> String {
     let mut parameters = function.parameters.clone();
     let definitions = ["$defs", "definitions"].map(|name| (name, take(&mut parameters, name)));
@@ -116,7 +116,8 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Arguments in the schema's order, of which optional ones may be missing; strings verbatim, everything else as JSON.
+/// Arguments in the schema's order, of which optional ones may be missing; strings verbatim,
+/// everything else as JSON.
 fn tagged_arguments(
     family: ToolFamily,
     at: usize,

@@ -1,11 +1,12 @@
-//! OpenAI's older fields for functions: `functions`, `function_call`, and messages of the role `function`. They are
-//! converted to tools, and calls back to the older fields.
+//! OpenAI's older fields for functions: `functions`, `function_call`, and messages of the role
+//! `function`. They are converted to tools, and calls back to the older fields.
 
 use serde_json::{Value, json};
 
 use crate::http::{error::ApiError, fields::Fields};
 
-/// Converts `functions` and `function_call` to `tools` and `tool_choice`. Returns whether they are given.
+/// Converts `functions` and `function_call` to `tools` and `tool_choice`. Returns whether they are
+/// given.
 ///
 /// # Errors
 /// When they are invalid, or tools are given too.

@@ -20,8 +20,8 @@ impl Partial {
     }
 }
 
-/// Parses `{"name": …, "arguments": …}`, or with `parameters`, and returns its length in bytes. `None` until the name
-/// is complete, and if it is not such an object.
+/// Parses `{"name": …, "arguments": …}`, or with `parameters`, and returns its length in bytes.
+/// `None` until the name is complete, and if it is not such an object.
 pub fn json_call(text: &str) -> Option<(Partial, usize)> {
     let mut at = after_space(text, 0);
     at = after(text, at, '{')?;
@@ -71,8 +71,8 @@ pub fn object(text: &str) -> (&str, bool) {
     (&text[..end], whole)
 }
 
-/// The arguments that can be shown: an object as it grows, anything else once it is complete. Some models write the
-/// object as a string.
+/// The arguments that can be shown: an object as it grows, anything else once it is complete. Some
+/// models write the object as a string.
 fn argument_text(text: &str, whole: bool) -> Option<String> {
     match text.chars().next() {
         Some('{') => Some(text.to_owned()),
@@ -100,7 +100,8 @@ fn string(text: &str, at: usize) -> Option<(String, usize)> {
     Some((value.as_str()?.to_owned(), end))
 }
 
-/// The end of the value at an offset, found by matching brackets and quotes, and whether it is complete.
+/// The end of the value at an offset, found by matching brackets and quotes, and whether it is
+/// complete.
 fn scan(text: &str, at: usize) -> (usize, bool) {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for (offset, character) in text[at..].char_indices() {

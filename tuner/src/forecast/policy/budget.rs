@@ -1,14 +1,16 @@
-//! Budgets of verified rows over all requests: the drafts with the largest probabilities are verified, whichever request
-//! they belong to.
+//! Budgets of verified rows over all requests: the drafts with the largest probabilities are
+//! verified, whichever request they belong to.
 //!
-//! The number of drafts maximises expected tokens / time. The host chooses it before the draft runs, from the
-//! probabilities of the round before; a new request counts as certain. The device then splits it by those of this round.
-//! A draft is never less probable than its children, so the best drafts always contain their parents.
+//! The number of drafts maximises expected tokens / time. The host chooses it before the draft
+//! runs, from the probabilities of the round before; a new request counts as certain. The device
+//! then splits it by those of this round. A draft is never less probable than its children, so the
+//! best drafts always contain their parents.
 //!
-//! [`Budget::vllm`] is vLLM's adaptive verification as described for 0.33: a chain of K drafts, any number of rows, and
-//! step times at one context (8,192) that are a step function of the captured sizes up to the largest one. Its online
-//! fit of confidences is not simulated: they are fitted to the trace, or stay as they start. [`Budget::new`] has any tree, a
-//! grid of numbers of rows, the context of the batch, and more candidates: fixed trees, and no speculation.
+//! [`Budget::vllm`] is vLLM's adaptive verification as described for 0.33: a chain of K drafts, any
+//! number of rows, and step times at one context (8,192) that are a step function of the captured
+//! sizes up to the largest one. Its online fit of confidences is not simulated: they are fitted to
+//! the trace, or stay as they start. [`Budget::new`] has any tree, a grid of numbers of rows, the
+//! context of the batch, and more candidates: fixed trees, and no speculation.
 
 use std::collections::HashMap;
 
@@ -46,13 +48,15 @@ enum Rule {
 }
 
 impl Budget {
-    /// A budget over trees up to a limit. `fixed` are trees with their accept lengths that are candidates of every round.
+    /// A budget over trees up to a limit. `fixed` are trees with their accept lengths that are
+    /// candidates of every round.
     pub fn new(limit: TreeShape, costs: StepCosts, calibration: Calibration, fixed: Vec<(TreeShape, f64)>) -> Self {
         let pause = (0, PAUSE);
         Self { limit, costs, calibration, rule: Rule::Ours { fixed }, known: HashMap::new(), pause }
     }
 
-    /// vLLM's adaptive verification of chains of K drafts. `captured` are the captured numbers of rows, ascending.
+    /// vLLM's adaptive verification of chains of K drafts. `captured` are the captured numbers of
+    /// rows, ascending.
     pub fn vllm(drafts: usize, costs: StepCosts, calibration: Calibration, captured: Vec<usize>) -> Self {
         let limit = TreeShape::chain(drafts);
         Self { limit, costs, calibration, rule: Rule::Vllm { captured }, known: HashMap::new(), pause: (0, PAUSE) }
@@ -176,17 +180,19 @@ mod tests {
         assert!(budget.allocate(&view, &nodes, 0).iter().all(Vec::is_empty));
     }
 
-    /// Decisions by hand. A step of these two requests at the profiled context takes 12.21 ms, and 0.5 ms for each draft.
+    /// Decisions by hand. A step of these two requests at the profiled context takes 12.21 ms, and
+    /// 0.5 ms for each draft.
     #[test]
     fn the_number_of_rows_maximises_tokens_per_time_with_last_rounds_confidences() {
         let view = View { requests: &[7, 9], batch: 2, padded: 2, context: 0.0, prefilling: 0, prefilled: 0 };
         let mut budget = Budget::vllm(3, costs(0.5), Calibration::NONE, Vec::new());
-        // New requests are certain of all drafts: each row adds a token, (2 + n)/(12.21 + 0.5 n) rises to n = 6.
+        // New requests are certain of all drafts: each row adds a token, (2 + n)/(12.21 + 0.5 n)
+        // rises to n = 6.
         assert_eq!(budget.choose(&view), Choice::Rows { limit: TreeShape::chain(3), drafts: 6 });
         let nodes = [chain([-0.1, -0.2, -0.3]), chain([-1.0, -1.1, -3.0])];
         budget.allocate(&view, &nodes.iter().collect::<Vec<_>>(), 6);
-        // 0.905 0.819 0.741 0.368 0.333 0.050. A row pays while its value is above 0.5 × the rate, which is at most
-        // 5.166 / 14.71 = 0.351: 0.176. So five rows, not the last one.
+        // 0.905 0.819 0.741 0.368 0.333 0.050. A row pays while its value is above 0.5 × the rate,
+        // which is at most 5.166 / 14.71 = 0.351: 0.176. So five rows, not the last one.
         assert_eq!(budget.choose(&view), Choice::Rows { limit: TreeShape::chain(3), drafts: 5 });
         // Captured sizes make rows up to the next one free: eight rows are six drafts.
         budget.rule = Rule::Vllm { captured: vec![4, 8] };

@@ -1,8 +1,9 @@
 //! From a draft's probabilities to those of acceptance.
 //!
-//! A draft's probability of a token is not the probability that the target takes it. A logistic function of its log-odds
-//! corrects it, with its own slope and intercept for the best child of a node and for the others: best children are
-//! underestimated more than their siblings. The values of a path are multiplied.
+//! A draft's probability of a token is not the probability that the target takes it. A logistic
+//! function of its log-odds corrects it, with its own slope and intercept for the best child of a
+//! node and for the others: best children are underestimated more than their siblings. The values
+//! of a path are multiplied.
 
 use engine::replay::trace::{Nodes, ROOT};
 
@@ -23,7 +24,8 @@ pub struct Calibration {
 impl Calibration {
     /// The draft's probabilities as they are.
     pub const NONE: Self = Self { of_rank: [(1.0, 0.0); 2] };
-    /// With which vLLM 0.33 starts for drafts without a confidence head; it refits it while it serves.
+    /// With which vLLM 0.33 starts for drafts without a confidence head; it refits it while it
+    /// serves.
     pub const VLLM_START: Self = Self { of_rank: [(0.5, -0.2); 2] };
 
     /// Fits the correction to nodes for which the target's probability is known.
@@ -39,7 +41,8 @@ impl Calibration {
         Self { of_rank: edges.map(|edges| logistic_fit(&edges)) }
     }
 
-    /// The probability of each node that the target's continuation leads through it: at most that of its parent.
+    /// The probability of each node that the target's continuation leads through it: at most that
+    /// of its parent.
     pub fn values(&self, nodes: &Nodes) -> Vec<f64> {
         let mut values: Vec<f64> = Vec::with_capacity(nodes.len());
         for at in 0..nodes.len() {

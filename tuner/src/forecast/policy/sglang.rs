@@ -1,13 +1,15 @@
 //! SGLang's adaptive tiers (`--speculative-adaptive`), as described for 0.5.23.
 //!
-//! A slot of candidate steps belongs to a range of padded batch sizes. Each slot keeps a moving average of the accepted
-//! drafts of a round (mean over the batch, without bonus token), which starts at its steps − 1 and does not change while
-//! the slot runs 0 steps. After the warm-up, at every update, the slot moves down while the average is at most the
-//! previous candidate − 0.5 + `down_hysteresis`; if it has not moved down, it moves up while the average is above the
-//! current candidate − 0.5 + `up_hysteresis`. From 0 steps it probes the next candidate at every update.
+//! A slot of candidate steps belongs to a range of padded batch sizes. Each slot keeps a moving
+//! average of the accepted drafts of a round (mean over the batch, without bonus token), which
+//! starts at its steps − 1 and does not change while the slot runs 0 steps. After the warm-up, at
+//! every update, the slot moves down while the average is at most the previous candidate − 0.5 +
+//! `down_hysteresis`; if it has not moved down, it moves up while the average is above the current
+//! candidate − 0.5 + `up_hysteresis`. From 0 steps it probes the next candidate at every update.
 //!
-//! The start of a slot that does not have the launch's number of steps, and `ceiling_coeff`, are not part of that
-//! description: such a slot starts at its largest candidate below (else its smallest), and no ceiling is simulated.
+//! The start of a slot that does not have the launch's number of steps, and `ceiling_coeff`, are
+//! not part of that description: such a slot starts at its largest candidate below (else its
+//! smallest), and no ceiling is simulated.
 
 use schemas::tree::TreeShape;
 
@@ -63,8 +65,8 @@ struct Slot {
 }
 
 impl Adaptive {
-    /// A server that was launched with this number of steps. Candidates must be ascending; `None` without slots or with
-    /// a slot without candidates.
+    /// A server that was launched with this number of steps. Candidates must be ascending; `None`
+    /// without slots or with a slot without candidates.
     pub fn new(settings: Settings, start: usize) -> Option<Self> {
         let sound = settings.slots.iter().all(|(_, steps)| !steps.is_empty() && steps.is_sorted());
         if settings.slots.is_empty() || !sound || !settings.slots.is_sorted_by_key(|(batch, _)| *batch) {
@@ -163,12 +165,14 @@ mod tests {
     fn decisions_follow_the_average_by_hand() {
         let mut rule = Adaptive::new(Settings::default(), 3).expect("slots");
         assert_eq!((Adaptive::candidates(&Settings::default()), rule.steps(1)), (vec![0, 1, 3, 5, 7], 3));
-        // The average starts at 2 and after n rounds of mean 3 is 3 − 0.8^n: above 2.5 from the fourth round on. The first
-        // update comes after 10 + 5 rounds: 2.965 is above 3 − 0.5, and not above 5 − 0.5.
+        // The average starts at 2 and after n rounds of mean 3 is 3 − 0.8^n: above 2.5 from the
+        // fourth round on. The first update comes after 10 + 5 rounds: 2.965 is above 3 − 0.5, and
+        // not above 5 − 0.5.
         assert_eq!(after(&mut rule, 1, 3.0, 15), [[3; 14].as_slice(), &[5]].concat());
         // Five rounds of 5: 5 − 2.035·0.8^5 = 4.333, not above 4.5. Ten: 4.781, up to 7.
         assert_eq!(after(&mut rule, 2, 5.0, 10), [[5; 9].as_slice(), &[7]].concat());
-        // Without accepted drafts: 4.781·0.8^5 = 1.567, below 5 − 0.75 and 3 − 0.75, but not 1 − 0.75: down two at once.
+        // Without accepted drafts: 4.781·0.8^5 = 1.567, below 5 − 0.75 and 3 − 0.75, but not 1 −
+        // 0.75: down two at once.
         assert_eq!(after(&mut rule, 7, 0.0, 5), [7, 7, 7, 7, 3]);
         // 1.567·0.8^10 = 0.168 is at most 0.25.
         assert_eq!(after(&mut rule, 7, 0.0, 10), [[3; 9].as_slice(), &[1]].concat());
@@ -181,7 +185,8 @@ mod tests {
         // One candidate: nothing to probe.
         assert_eq!(after(&mut rule, 64, 0.0, 20), [0; 20]);
         assert_eq!(rule.steps(8), 3, "another slot has not moved");
-        // With a slot that starts at 0, each update probes the next candidate, whose average has not changed: −1.
+        // With a slot that starts at 0, each update probes the next candidate, whose average has
+        // not changed: −1.
         let settings = Settings { down_hysteresis: 0.0, ..Settings::default() };
         let mut rule = Adaptive::new(settings, 0).expect("slots");
         assert_eq!(after(&mut rule, 8, 0.0, 15)[13..], [0, 1]);

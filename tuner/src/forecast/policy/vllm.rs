@@ -1,7 +1,9 @@
-//! vLLM's schedule of drafts by batch (`num_speculative_tokens_per_batch_size`), as described for 0.33.0.
+//! vLLM's schedule of drafts by batch (`num_speculative_tokens_per_batch_size`), as described for
+//! 0.33.0.
 //!
-//! The number of drafts follows from the number of scheduled requests, those in prefill included. Ranges may leave gaps,
-//! in which the previous range's number is used; below the first range it is the first one's.
+//! The number of drafts follows from the number of scheduled requests, those in prefill included.
+//! Ranges may leave gaps, in which the previous range's number is used; below the first range it is
+//! the first one's.
 
 use schemas::tree::TreeShape;
 

@@ -1,8 +1,9 @@
-//! The dynamic program: the best list of k sizes that ends with g extends the best list of k − 1 sizes that ends below
-//! g.
+//! The dynamic program: the best list of k sizes that ends with g extends the best list of k − 1
+//! sizes that ends below g.
 
-/// For k = 1..=most, the list of exactly k sizes, ending with the largest, that minimises Σ rounds(b) · time(next size
-/// ≥ b). Entry 0 of both slices is ignored; times need not increase. `most` is at most the largest size.
+/// For k = 1..=most, the list of exactly k sizes, ending with the largest, that minimises Σ
+/// rounds(b) · time(next size ≥ b). Entry 0 of both slices is ignored; times need not increase.
+/// `most` is at most the largest size.
 pub fn best_lists(rounds: &[u64], round_ms: &[f64], most: usize) -> Vec<Vec<usize>> {
     let largest = rounds.len().min(round_ms.len()).saturating_sub(1);
     // Number of rounds with at most this batch.

@@ -1,10 +1,12 @@
-//! Round times of an engine that is a black box: a sum of a few non-negative costs, fitted to few measured points.
+//! Round times of an engine that is a black box: a sum of a few non-negative costs, fitted to few
+//! measured points.
 //!
-//! The time of a round is modelled as a fixed cost, a second one if it speculates, a third if the tree branches, and a
-//! cost for each verified row, each draft step, each row of a draft step and each token that it yields (the last
-//! includes the prompts that are prefilled between rounds). The fixed costs are the engine's work on the host; with a
-//! small model they dominate (SGLang 0.5.16 on an H200: 1.3 ms per round, 3.4 for speculation, 1 for branches, and
-//! nothing for a draft step). The model does not see that an engine's kernels change with the number of rows: the
+//! The time of a round is modelled as a fixed cost, a second one if it speculates, a third if the
+//! tree branches, and a cost for each verified row, each draft step, each row of a draft step and
+//! each token that it yields (the last includes the prompts that are prefilled between rounds). The
+//! fixed costs are the engine's work on the host; with a small model they dominate (SGLang 0.5.16
+//! on an H200: 1.3 ms per round, 3.4 for speculation, 1 for branches, and nothing for a draft
+//! step). The model does not see that an engine's kernels change with the number of rows: the
 //! leave-one-out error shows by how much it misses.
 
 use std::collections::BTreeMap;
@@ -34,14 +36,15 @@ pub struct AdditiveModel {
 
 /// Number of costs in the model.
 pub const TERMS: usize = 7;
-/// Ridge regularisation, relative to the diagonal: keeps costs finite that the points do not determine.
+/// Ridge regularisation, relative to the diagonal: keeps costs finite that the points do not
+/// determine.
 const RIDGE: f64 = 1e-9;
 
 impl AdditiveModel {
     /// Fits the costs to the points by relative errors. `None` without points.
     ///
-    /// The best non-negative costs are the least-squares solution over the costs that are above zero. With seven costs,
-    /// all subsets are tried.
+    /// The best non-negative costs are the least-squares solution over the costs that are above
+    /// zero. With seven costs, all subsets are tried.
     pub fn fit(points: &[Observation]) -> Option<Self> {
         // Relative errors: each row is divided by the measured time.
         let rows: Vec<[f64; TERMS]> = points
@@ -60,9 +63,10 @@ impl AdditiveModel {
         dot(&terms(shape, batch, accept_length), &self.costs)
     }
 
-    /// The prediction in ms of each point by a fit without all points of its shape: the error to expect for a shape
-    /// that was never started. `None` with fewer than three shapes; and for points without speculation, which are
-    /// always measured, and whose costs cannot be inferred from trees.
+    /// The prediction in ms of each point by a fit without all points of its shape: the error to
+    /// expect for a shape that was never started. `None` with fewer than three shapes; and for
+    /// points without speculation, which are always measured, and whose costs cannot be inferred
+    /// from trees.
     pub fn left_out_ms(points: &[Observation]) -> Option<Vec<Option<f64>>> {
         let mut shapes: Vec<TreeShape> = points.iter().map(|point| point.shape).collect();
         shapes.sort_unstable();
@@ -106,8 +110,8 @@ impl AdditiveModel {
     }
 }
 
-/// The least-squares costs of the chosen terms (bits), the others zero; `None` if one is negative, or the points do not
-/// determine them.
+/// The least-squares costs of the chosen terms (bits), the others zero; `None` if one is negative,
+/// or the points do not determine them.
 fn solve(rows: &[[f64; TERMS]], chosen: usize) -> Option<[f64; TERMS]> {
     let at: Vec<usize> = (0..TERMS).filter(|at| chosen >> at & 1 == 1).collect();
     let product = |one: usize, other: usize| rows.iter().map(|row| row[one] * row[other]).sum::<f64>();

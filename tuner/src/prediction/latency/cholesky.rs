@@ -33,7 +33,8 @@ impl Cholesky {
         self.rows.len()
     }
 
-    /// Whether it is a lower triangle of finite numbers with a positive diagonal; needed for values read from a file.
+    /// Whether it is a lower triangle of finite numbers with a positive diagonal; needed for values
+    /// read from a file.
     pub fn is_sound(&self) -> bool {
         let triangle = |(at, row): (usize, &Vec<f64>)| row.len() == at + 1 && row.iter().all(|value| value.is_finite());
         self.rows.iter().enumerate().all(triangle)

@@ -12,7 +12,8 @@ use super::{
 /// Minimum number of points for cross-validation.
 const FEWEST: usize = 3;
 
-/// Relative errors |predicted / measured − 1| of the points, each predicted by a model that was fitted to the others.
+/// Relative errors |predicted / measured − 1| of the points, each predicted by a model that was
+/// fitted to the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CrossValidation {
     /// Number of points.
@@ -37,7 +38,8 @@ pub fn refits(physical: &Physical, measured: &[SampleSummary]) -> Result<Vec<Phy
     (0..measured.len()).map(|at| physical.refit(&without(measured, at))).collect()
 }
 
-/// Predicts each point from the others, and inflates the process's deviations if they are too small.
+/// Predicts each point from the others, and inflates the process's deviations if they are too
+/// small.
 pub fn validate(
     measured: &[SampleSummary],
     refits: &[Physical],

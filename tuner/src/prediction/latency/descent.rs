@@ -1,5 +1,5 @@
-//! Fits the machine's parameters by least squares with a trust region (argmin), in logarithms of the parameters, so that
-//! all stay positive and steps are relative.
+//! Fits the machine's parameters by least squares with a trust region (argmin), in logarithms of
+//! the parameters, so that all stay positive and steps are relative.
 
 use argmin::{
     core::{CostFunction, Error, Executor, Gradient, Hessian},
@@ -12,8 +12,8 @@ use super::{
     sample::SampleSummary,
 };
 
-/// Weight that pulls parameters which the points do not determine to their start. Small: a factor of e counts like an
-/// error of 0.5% at one point.
+/// Weight that pulls parameters which the points do not determine to their start. Small: a factor
+/// of e counts like an error of 0.5% at one point.
 const PULL: f64 = 3e-5;
 
 /// Maximum distance of a parameter from its start, as a logarithm.

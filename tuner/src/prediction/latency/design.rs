@@ -24,14 +24,16 @@ pub struct DesignSpace {
     pub batches: Vec<usize>,
     /// Tokens of a request.
     pub contexts: Vec<usize>,
-    /// Capacity of the KV cache in tokens: points with more in their batch are skipped. `None` for no limit.
+    /// Capacity of the KV cache in tokens: points with more in their batch are skipped. `None` for
+    /// no limit.
     pub cache_tokens: Option<usize>,
 }
 
-/// At most `count` points of a space, the most informative first. They are its corners (no speculation, the largest
-/// tree, the longest chain, the widest tree, each with the smallest batch and context and with the largest of both),
-/// then repeatedly the point that minimises the remaining uncertainty of all points. So trees, batches and numbers of
-/// rows that many points share are preferred to those at the edges. Deterministic.
+/// At most `count` points of a space, the most informative first. They are its corners (no
+/// speculation, the largest tree, the longest chain, the widest tree, each with the smallest batch
+/// and context and with the largest of both), then repeatedly the point that minimises the
+/// remaining uncertainty of all points. So trees, batches and numbers of rows that many points
+/// share are preferred to those at the edges. Deterministic.
 pub fn design(space: &DesignSpace, count: usize) -> Vec<TimingPoint> {
     among(&candidates(space), count)
 }

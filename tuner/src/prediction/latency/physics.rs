@@ -1,10 +1,11 @@
 //! The work of a round on a machine, and its time given the machine's speeds.
 //!
-//! A pass through linear layers takes the longer of reading their weights and of its arithmetic. Added to this are the
-//! cache rows that attention reads, attention's arithmetic for each row, and fixed costs. A round is one pass of the
-//! target over all rows of the tree, or two over part of it ([`engine::backend::VerifyPlan`]), and, under speculation,
-//! `num_steps` passes of the draft: `num_steps − 1` that propose further tokens (the first proposal comes from the
-//! previous extension), and the extension over the accepted tokens.
+//! A pass through linear layers takes the longer of reading their weights and of its arithmetic.
+//! Added to this are the cache rows that attention reads, attention's arithmetic for each row, and
+//! fixed costs. A round is one pass of the target over all rows of the tree, or two over part of it
+//! ([`engine::backend::VerifyPlan`]), and, under speculation, `num_steps` passes of the draft:
+//! `num_steps − 1` that propose further tokens (the first proposal comes from the previous
+//! extension), and the extension over the accepted tokens.
 
 use engine::spec::PassCost;
 use schemas::tree::NodeSource;
@@ -12,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{LatencyMachine, Point};
 
-/// Candidate tile sizes of tensor cores: with many rows, the arithmetic of a pass grows in steps of this many rows.
+/// Candidate tile sizes of tensor cores: with many rows, the arithmetic of a pass grows in steps of
+/// this many rows.
 pub(super) const TILES: [usize; 5] = [1, 16, 32, 64, 128];
 
 /// Upper bound of the overlap: larger values make no difference.
@@ -28,7 +30,8 @@ pub struct PhysicsParameters {
     pub round_us: f64,
     /// Fixed cost of a draft pass in µs.
     pub draft_pass_us: f64,
-    /// Cost of each verified row in addition to its arithmetic (norms, sampling, acceptance), in µs.
+    /// Cost of each verified row in addition to its arithmetic (norms, sampling, acceptance), in
+    /// µs.
     pub row_us: f64,
     /// Speed of reading weights in passes of few rows, in GB/s.
     pub few_rows_gb_per_s: f64,
@@ -40,13 +43,15 @@ pub struct PhysicsParameters {
     pub many_rows_tflop_per_s: f64,
     /// Speed of reading the cache once for each request, in GB/s.
     pub cache_gb_per_s: f64,
-    /// Attention's arithmetic speed, as bytes of cache summed over the rows that read them, in GB/s.
+    /// Attention's arithmetic speed, as bytes of cache summed over the rows that read them, in
+    /// GB/s.
     pub attention_gb_per_s: f64,
-    /// Efficiency of the draft's linear layers relative to the target's, at most 1: they are small and use less of the
-    /// machine.
+    /// Efficiency of the draft's linear layers relative to the target's, at most 1: they are small
+    /// and use less of the machine.
     pub draft_efficiency: f64,
-    /// How well reading weights and arithmetic overlap if both take equally long. The two times are combined by a
-    /// p-norm with p = 1 + overlap: 0 adds them, and a large value takes the longer one.
+    /// How well reading weights and arithmetic overlap if both take equally long. The two times are
+    /// combined by a p-norm with p = 1 + overlap: 0 adds them, and a large value takes the longer
+    /// one.
     pub overlap: f64,
     /// Tile size: rows that are computed together in passes of many rows.
     pub tile_rows: usize,
@@ -159,7 +164,8 @@ pub fn round_ms(machine: &LatencyMachine, parameters: &PhysicsParameters, point:
                 pass_ms(draft(accepted, cost.draft_extension)) + (passes + 1) as f64 * parameters.draft_pass_us / 1e3
             }
             NodeSource::Text(_) => 0.0,
-            // Neither step reads the context: accepted tokens only write it, and corrections are over rows alone.
+            // Neither step reads the context: accepted tokens only write it, and corrections are
+            // over rows alone.
             NodeSource::Block(_) => {
                 let levels = point.shape.num_steps as f64;
                 let corrected = point.batch.saturating_mul(point.shape.topk);

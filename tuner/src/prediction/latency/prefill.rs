@@ -15,7 +15,8 @@ pub struct PrefillModel {
     pub token_ms: f64,
 }
 
-/// Prefill models with and without speculation: an engine that never speculates does not prefill the draft.
+/// Prefill models with and without speculation: an engine that never speculates does not prefill
+/// the draft.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrefillModels {
     /// For target and draft.

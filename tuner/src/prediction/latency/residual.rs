@@ -1,11 +1,12 @@
 //! The residuals of the physical model, interpolated by a Gaussian process with three parts.
 //!
-//! One part is smooth in everything that the time of a round depends on. One depends only on the number of rows of the
-//! target's (first) pass: a library chooses a kernel and tile for each number of rows, and its speed jumps by ten
-//! percent and more from one choice to the next. So rounds with the same number of rows share a deviation, weighted by
-//! the share of the target's linear layers in each, and one number of rows says little about another. One is shared by
-//! rounds with the same batch and tree size, regardless of how their trees grow: attention chooses kernels by these.
-//! All parts fade to zero away from the measured points.
+//! One part is smooth in everything that the time of a round depends on. One depends only on the
+//! number of rows of the target's (first) pass: a library chooses a kernel and tile for each number
+//! of rows, and its speed jumps by ten percent and more from one choice to the next. So rounds with
+//! the same number of rows share a deviation, weighted by the share of the target's linear layers
+//! in each, and one number of rows says little about another. One is shared by rounds with the same
+//! batch and tree size, regardless of how their trees grow: attention chooses kernels by these. All
+//! parts fade to zero away from the measured points.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +18,13 @@ const LENGTHS: [f64; 5] = [1.0, 1.0, 1.0, 3.0, 1.0];
 /// The features of a point that the process sees.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResidualPlace {
-    /// Logarithms of batch, rows of the target's first pass and draft rows, draft steps, logarithm of the context; in
-    /// units of [`LENGTHS`].
+    /// Logarithms of batch, rows of the target's first pass and draft rows, draft steps, logarithm
+    /// of the context; in units of [`LENGTHS`].
     features: [f64; 5],
     /// Logarithm of the rows of the target's first pass.
     log_rows: f64,
-    /// Whether the rows are few enough for a separate kernel, whose time says nothing about the library's.
+    /// Whether the rows are few enough for a separate kernel, whose time says nothing about the
+    /// library's.
     few: bool,
     /// Share of the target's linear layers in the round, from 0 to 1.
     linear_share: f64,
@@ -51,7 +53,8 @@ pub struct Residuals {
 pub struct ResidualStrength {
     /// Standard deviation of the smooth part, as a logarithm of time.
     pub(super) smooth: f64,
-    /// Standard deviation of the rows' part in a round that consists of linear layers only, as a logarithm of time.
+    /// Standard deviation of the rows' part in a round that consists of linear layers only, as a
+    /// logarithm of time.
     pub(super) rows: f64,
     /// Distance in logarithms of rows at which the rows' part is hardly correlated.
     pub(super) row_length: f64,
@@ -81,7 +84,8 @@ impl ResidualPlace {
         Self::with(point, rows, rows <= physical.machine.few_rows, physical.linear_share(point))
     }
 
-    /// The features of a point on an unknown machine, assuming that rounds consist of linear layers only.
+    /// The features of a point on an unknown machine, assuming that rounds consist of linear layers
+    /// only.
     pub fn on_any_machine(point: &Point) -> Self {
         Self::with(point, point.verified_rows(), false, 1.0)
     }
@@ -113,8 +117,8 @@ impl ResidualPlace {
         (-square / 2.0).exp()
     }
 
-    /// Covariance of the rows' part at unit strength, from 0 to 1; `length` is the distance in logarithms of rows at
-    /// which numbers of rows are hardly correlated.
+    /// Covariance of the rows' part at unit strength, from 0 to 1; `length` is the distance in
+    /// logarithms of rows at which numbers of rows are hardly correlated.
     pub fn common_rows(&self, other: &Self, length: f64) -> f64 {
         if self.few != other.few {
             return 0.0;
@@ -172,8 +176,8 @@ impl Residuals {
         (mean, self.inflation * (unknown + self.noise).sqrt())
     }
 
-    /// Minus twice the log-likelihood of each point given the others, up to a constant (Rasmussen and Williams 2006,
-    /// equations 5.10 to 5.12): smaller is better.
+    /// Minus twice the log-likelihood of each point given the others, up to a constant (Rasmussen
+    /// and Williams 2006, equations 5.10 to 5.12): smaller is better.
     pub fn left_out_score(&self) -> f64 {
         let precisions = self.covariance.inverse_diagonal();
         precisions

@@ -9,14 +9,15 @@ use serde::{Deserialize, Serialize};
 use super::{LatencyError, Range};
 use crate::statistics::median;
 
-/// Share of the rounds that is dropped at either end of the sorted times: a momentarily busy host says nothing about a
-/// round.
+/// Share of the rounds that is dropped at either end of the sorted times: a momentarily busy host
+/// says nothing about a round.
 const OUTLIERS: f64 = 0.1;
 
 /// Number of consecutive parts of the rounds whose differences give the uncertainty of the mean.
 const PARTS: usize = 4;
 
-/// Smallest relative uncertainty of a point's time: timers and clock frequencies are not more exact.
+/// Smallest relative uncertainty of a point's time: timers and clock frequencies are not more
+/// exact.
 const LEAST_NOISE: f64 = 0.002;
 
 /// What the time of a round depends on.
@@ -138,8 +139,9 @@ impl TimedSample {
         }
     }
 
-    /// Mean time in ms without the fastest and the slowest tenth of the rounds; `None` without rounds. A mean, not a
-    /// median: a device at its power limit alternates between faster and slower, and a workload sees the mean of both.
+    /// Mean time in ms without the fastest and the slowest tenth of the rounds; `None` without
+    /// rounds. A mean, not a median: a device at its power limit alternates between faster and
+    /// slower, and a workload sees the mean of both.
     pub fn mean_ms(&self) -> Option<f64> {
         let mut sorted = self.ms.clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -148,8 +150,9 @@ impl TimedSample {
         (!kept.is_empty()).then(|| kept.iter().sum::<f64>() / kept.len() as f64)
     }
 
-    /// Standard deviation of the logarithm of the mean. Consecutive rounds are correlated if the device's clock
-    /// frequency fluctuates, so the spread of single rounds would underestimate it; the spread of parts does not.
+    /// Standard deviation of the logarithm of the mean. Consecutive rounds are correlated if the
+    /// device's clock frequency fluctuates, so the spread of single rounds would underestimate it;
+    /// the spread of parts does not.
     fn noise(&self) -> f64 {
         let parts = self.ms.chunks(self.ms.len().div_ceil(PARTS).max(1));
         let logs: Vec<f64> = parts.filter_map(|part| median(part.to_vec())).map(f64::ln).collect();

@@ -1,5 +1,5 @@
-//! Chooses the strengths of the parts of the [`residual`](super::residual) that best predict each measured point from
-//! the others.
+//! Chooses the strengths of the parts of the [`residual`](super::residual) that best predict each
+//! measured point from the others.
 
 use super::{
     fit::Physical,
@@ -13,8 +13,8 @@ const SMOOTH: [f64; 6] = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16];
 /// Candidate standard deviations of the rows' part, in addition to zero.
 const ROWS: [f64; 4] = [0.02, 0.04, 0.08, 0.16];
 
-/// Candidate lengths of the rows' part, from numbers of rows that are hardly correlated at a difference of 5% to those
-/// that are up to a factor of two.
+/// Candidate lengths of the rows' part, from numbers of rows that are hardly correlated at a
+/// difference of 5% to those that are up to a factor of two.
 const ROW_LENGTHS: [f64; 5] = [0.05, 0.1, 0.2, 0.4, 0.8];
 
 /// Candidate standard deviations of the tree size's part, in addition to zero.
@@ -23,8 +23,8 @@ const TREE_SIZES: [f64; 3] = [0.01, 0.02, 0.04];
 /// Minimum number of points for choosing the strengths.
 const FEWEST: usize = 3;
 
-/// The default with too few points: the physical model may be off by ten percent everywhere, and by as much at any
-/// number of rows.
+/// The default with too few points: the physical model may be off by ten percent everywhere, and by
+/// as much at any number of rows.
 const UNKNOWN: ResidualStrength = ResidualStrength { smooth: 0.1, rows: 0.1, row_length: 0.2, tree_size: 0.0 };
 
 /// Approximately the strengths found for an eight-billion-parameter target on an H200.

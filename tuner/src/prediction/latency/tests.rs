@@ -53,8 +53,8 @@ fn point(timed: &TimingPoint) -> Point {
     Point { shape: timed.shape, batch: timed.batch, context: timed.context as f64 }
 }
 
-/// A machine that differs from the model: a hard maximum, a separate step after 16 rows, overhead that grows with the
-/// batch, and trees whose cost depends on their candidates.
+/// A machine that differs from the model: a hard maximum, a separate step after 16 rows, overhead
+/// that grows with the batch, and trees whose cost depends on their candidates.
 fn machine_ms(point: &Point) -> f64 {
     let Point { shape, batch, context } = *point;
     let pass = |rows: usize, gigabytes: f64, efficiency: f64| {
@@ -154,9 +154,9 @@ fn a_machine_that_only_computes_is_learnt_too() {
     assert!(errors[50] < 0.02 && errors[99] < 0.08, "{:?} {:?}", &errors[45..], model.parameters());
 }
 
-/// Rounds of an early version of this engine on an H200, Llama-3.1-8B's shape in bfloat16 (accept length × batch /
-/// tokens per second; most of them in docs/notes/performance/steps/README.md, "Steps measured together"): a real
-/// machine, and few points.
+/// Rounds of an early version of this engine on an H200, Llama-3.1-8B's shape in bfloat16 (accept
+/// length × batch / tokens per second; most of them in docs/notes/performance/steps/README.md,
+/// "Steps measured together"): a real machine, and few points.
 #[test]
 fn an_h200_is_learnt_from_twenty_points() {
     type Row = (&'static str, f64, &'static [(usize, f64)]);
@@ -181,8 +181,9 @@ fn an_h200_is_learnt_from_twenty_points() {
     assert!(validation.median < 0.05 && validation.p90 < 0.1, "{validation:?}");
 }
 
-/// A library that is up to a tenth faster or slower at some numbers of rows than at their neighbours, as on GPUs: every
-/// number of rows of a sweep is timed once, and the rest of the sweep's points are predicted.
+/// A library that is up to a tenth faster or slower at some numbers of rows than at their
+/// neighbours, as on GPUs: every number of rows of a sweep is timed once, and the rest of the
+/// sweep's points are predicted.
 #[test]
 fn what_a_library_makes_of_a_number_of_rows_is_learnt() {
     let space = DesignSpace { batches: vec![1, 2, 4, 8, 16, 24, 32, 64], contexts: vec![300, 700], ..space() };
@@ -204,8 +205,8 @@ fn what_a_library_makes_of_a_number_of_rows_is_learnt() {
     errors.sort_by(f64::total_cmp);
     assert_eq!(errors.len(), all.len() - 64);
     assert!(errors[errors.len() / 2] < 0.01 && errors[errors.len() - 1] < 0.05, "{errors:?}");
-    // A number of rows that was not timed may deviate, so its prediction is less certain. Far away everything is
-    // uncertain.
+    // A number of rows that was not timed may deviate, so its prediction is less certain. Far away
+    // everything is uncertain.
     let width = |batch| {
         let PredictedTime { low, high, .. } =
             model.predict(&Point { shape: TreeShape::chain(2), batch, context: 500.0 });

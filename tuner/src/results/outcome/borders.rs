@@ -5,14 +5,14 @@ use schemas::{tree::TreeShape, tuned::PolicyRow};
 use super::FELT;
 use crate::prediction::guide::Guide;
 
-/// The table with its borders where the predictions place them: each measured batch keeps its winner, and between two
-/// measured batches with different winners there is one border, from which on the second winner is faster. `None` if
-/// the guide lacks one of the shapes.
+/// The table with its borders where the predictions place them: each measured batch keeps its
+/// winner, and between two measured batches with different winners there is one border, from which
+/// on the second winner is faster. `None` if the guide lacks one of the shapes.
 ///
-/// Only rounds are predicted, not the rest (prefill, ends of requests). So the predicted gain of the second winner is
-/// corrected by the measured `score`s of both (by batch and shape, higher is better) at the two batches, if they were
-/// measured there. No third shape appears in between: if both batches have the same winner, a prediction in favour of
-/// another has been refuted at both.
+/// Only rounds are predicted, not the rest (prefill, ends of requests). So the predicted gain of
+/// the second winner is corrected by the measured `score`s of both (by batch and shape, higher is
+/// better) at the two batches, if they were measured there. No third shape appears in between: if
+/// both batches have the same winner, a prediction in favour of another has been refuted at both.
 pub(super) fn between(
     measured: &[PolicyRow],
     guide: &Guide,
@@ -45,7 +45,8 @@ pub(super) fn between(
     for batch in 1..=largest {
         let above = measured.iter().find(|row| row.max_running_batch >= batch)?;
         let below = measured.iter().rev().find(|row| row.max_running_batch <= batch).unwrap_or(above);
-        // The current tree is kept unless the other is noticeably faster; it does not return after the border.
+        // The current tree is kept unless the other is noticeably faster; it does not return after
+        // the border.
         let crossed = rows.last().is_some_and(|last| last.shape() == above.shape());
         let holds = batch == below.max_running_batch || !crossed && gain(below, above, batch)? <= FELT;
         let best = if holds { below } else { above };
@@ -153,7 +154,8 @@ mod tests {
 
     #[test]
     fn nothing_enters_between_two_batches_with_the_same_winner() {
-        // A tree is predicted to be the fastest everywhere, but measured to be so at one request only.
+        // A tree is predicted to be the fastest everywhere, but measured to be so at one request
+        // only.
         let guide = guide(&[("0,1,1", &|_| 1.0), ("1,4,4", &|_| 0.8)]);
         let measured = [row(1, "1,4,4"), row(8, "0,1,1"), row(32, "0,1,1")];
         let rows = between(&measured, &guide, &|_, _| None).expect("all are predicted");

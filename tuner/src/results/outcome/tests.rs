@@ -14,8 +14,8 @@ const SWEEP: &str = "[models]\ntarget = 't'\n[workload]\nrandom = { input_length
                      [[drafts]]\nname = 'a'\npath = 'heads/a'\nalgorithm = 'EAGLE3'\n\
                      [[drafts]]\nname = 'b'\nalgorithm = 'SUFFIX'\n";
 
-/// The tuned file of a sweep in which the drafts `a` and `b` have these speeds at batch 1 and batch 8; no speculation has
-/// 100.
+/// The tuned file of a sweep in which the drafts `a` and `b` have these speeds at batch 1 and batch
+/// 8; no speculation has 100.
 fn tuned_of(speeds: [[f64; 2]; 2]) -> TunedFile {
     let file = SweepFile::read(&Source::new("sweep.toml", SWEEP)).expect("a sweep");
     let fingerprint = Fingerprint { draft: "a 11, b".into(), engine: "spectune".into(), ..Fingerprint::default() };

@@ -25,7 +25,8 @@ pub fn warning_of_models(models: &Models) -> Option<String> {
     is_any.then(|| format!("{}: speculation is lossless against the quantised target", all.join(", and ")))
 }
 
-/// One sentence for each load in which something disturbed the measurements or limits their meaning.
+/// One sentence for each load in which something disturbed the measurements or limits their
+/// meaning.
 pub fn of(ranking: &[LoadRanking]) -> Vec<String> {
     ranking.iter().flat_map(of_load).collect()
 }

@@ -1,4 +1,5 @@
-//! Compares a configuration between two runs on different hosts or at different times, where repeats are not paired.
+//! Compares a configuration between two runs on different hosts or at different times, where
+//! repeats are not paired.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ use crate::trials::{
     record::Record,
 };
 
-/// Differences below this are negligible, in logarithms: if larger ones are excluded, there is no change.
+/// Differences below this are negligible, in logarithms: if larger ones are excluded, there is no
+/// change.
 const FELT: f64 = 0.05;
 
 /// The second run relative to the first.
@@ -55,8 +57,8 @@ impl Change {
     }
 }
 
-/// Compares every configuration and load that both runs measured. The scatter is that of repeats within a run, drifts
-/// included, estimated from all configurations of a load together.
+/// Compares every configuration and load that both runs measured. The scatter is that of repeats
+/// within a run, drifts included, estimated from all configurations of a load together.
 pub fn across<'a>(
     first: impl IntoIterator<Item = &'a Record>,
     second: impl IntoIterator<Item = &'a Record>,

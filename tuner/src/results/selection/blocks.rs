@@ -1,12 +1,12 @@
-//! Groups trials that may be compared with each other: trials of one repeat, or of the repeats of one start, that one host
-//! measured for one part of the sweep, without a long pause between them.
+//! Groups trials that may be compared with each other: trials of one repeat, or of the repeats of
+//! one start, that one host measured for one part of the sweep, without a long pause between them.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::trials::record::{Record, TrialOrigin};
 
-/// A pause longer than this, in seconds, separates the trials before it from those after it: the machine may have
-/// changed.
+/// A pause longer than this, in seconds, separates the trials before it from those after it: the
+/// machine may have changed.
 const PAUSE: f64 = 3600.0;
 
 /// Places of records by journal, in order of time.

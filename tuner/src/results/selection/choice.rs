@@ -8,14 +8,17 @@ use crate::trials::record::Role;
 
 /// Negligible differences (one percent), in logarithms.
 const INDIFFERENT: f64 = 0.01;
-/// The smallest gain worth finding, in logarithms: if it is excluded, there is a tie with no speculation.
+/// The smallest gain worth finding, in logarithms: if it is excluded, there is a tie with no
+/// speculation.
 pub const WORTHWHILE: f64 = 0.05;
-/// A configuration that may be slower than the best by this much does not tie, even if the difference is not
-/// significant. In logarithms.
+/// A configuration that may be slower than the best by this much does not tie, even if the
+/// difference is not significant. In logarithms.
 const WIDE: f64 = 0.15;
-/// What a simpler configuration that ties with the best may be measured to be slower, in logarithms.
+/// What a simpler configuration that ties with the best may be measured to be slower, in
+/// logarithms.
 const GIVEN_UP: f64 = 0.02;
-/// Scatter of single scores above which an undecided race is blamed on noise, not on the number of repeats.
+/// Scatter of single scores above which an undecided race is blamed on noise, not on the number of
+/// repeats.
 const NOISY: f64 = 0.04;
 /// Share of stalled time, and of excluded trials, above which the machine is the reason.
 const BUSY: f64 = 0.05;
@@ -26,7 +29,8 @@ pub struct Judge<'a> {
     pub scores: &'a Scores,
     /// The row of no speculation with the sweep file's settings.
     pub off: Option<usize>,
-    /// The rows of no speculation and of the engine's default, through which rows without a common block are compared.
+    /// The rows of no speculation and of the engine's default, through which rows without a common
+    /// block are compared.
     pub via: Vec<usize>,
 }
 
@@ -35,8 +39,9 @@ pub struct Judge<'a> {
 pub struct Standing {
     /// Its lead over no speculation; `None` for no speculation itself and without a pair.
     pub over_off: Option<Lead>,
-    /// Its sort key: the lead over no speculation as it is shown (the median over pairs), so that the order is that of the
-    /// printed figures; 0 for no speculation itself; negative infinity without a pair.
+    /// Its sort key: the lead over no speculation as it is shown (the median over pairs), so that
+    /// the order is that of the printed figures; 0 for no speculation itself; negative infinity
+    /// without a pair.
     pub place: f64,
 }
 
@@ -52,8 +57,9 @@ impl Judge<'_> {
         (0..rows).map(standing).collect()
     }
 
-    /// Number of rows that may be the best: the number of comparisons among which chance may pick a winner. The best is
-    /// compared at the level of all rows, since chance may have picked it among all of them.
+    /// Number of rows that may be the best: the number of comparisons among which chance may pick a
+    /// winner. The best is compared at the level of all rows, since chance may have picked it among
+    /// all of them.
     pub fn contenders(&self, standings: &[Standing]) -> usize {
         let leads = || standings.iter().filter_map(|standing| standing.over_off);
         let Some(best) = leads().max_by(|a, b| a.median.total_cmp(&b.median)) else { return 1 };
@@ -101,8 +107,8 @@ pub fn relation(lead: &Lead, comparisons: usize) -> PairRelation {
     }
 }
 
-/// Chooses a row of the measured entries, best first, and the verdict on speculation. `all_failed` says whether
-/// speculation was tried and failed in every trial.
+/// Chooses a row of the measured entries, best first, and the verdict on speculation. `all_failed`
+/// says whether speculation was tried and failed in every trial.
 pub fn choose(
     entries: &[(usize, &Ranked)],
     all_failed: bool,
@@ -139,15 +145,15 @@ pub fn choose(
     (off, decided(&all).unwrap_or_else(|| SpeculationVerdict::CannotTell(blame.uncertainty(has_pairs))))
 }
 
-/// Whether a simpler row may be chosen in place of the best: it ties with it and is measured to be hardly slower. Each is
-/// compared with the best itself, never with another that ties with it.
+/// Whether a simpler row may be chosen in place of the best: it ties with it and is measured to be
+/// hardly slower. Each is compared with the best itself, never with another that ties with it.
 pub fn replaces(scores: &Scores, row: usize, best: usize, via: &[usize], comparisons: usize) -> bool {
     let ties = |lead: Lead| relation(&lead, comparisons) == PairRelation::Tied && lead.median >= -GIVEN_UP;
     row == best || scores.lead(row, best, via).is_some_and(ties)
 }
 
-/// The verdict that follows from the ends of the leads of speculating configurations over no speculation; `None` if they
-/// decide nothing. Ends that are unknown exclude nothing.
+/// The verdict that follows from the ends of the leads of speculating configurations over no
+/// speculation; `None` if they decide nothing. Ends that are unknown exclude nothing.
 pub fn decided(leads: &[Option<(f64, f64)>]) -> Option<SpeculationVerdict> {
     let all_below = |most: f64| leads.iter().all(|ends| ends.is_some_and(|(_, high)| high < most));
     match () {
@@ -174,7 +180,8 @@ pub struct Blame {
 
 impl Blame {
     fn uncertainty(&self, has_pairs: bool) -> Uncertainty {
-        // Repeats that are far slower than others have many causes; only stalls show that it is the machine.
+        // Repeats that are far slower than others have many causes; only stalls show that it is the
+        // machine.
         let busy = self.stalled.is_some_and(|stalled| stalled > BUSY || self.left_out > BUSY);
         match self.deviation {
             _ if !has_pairs && busy => Uncertainty::BusyMachine,

@@ -1,12 +1,12 @@
-//! Whether an open loop distinguishes configurations: if all of them keep up with the arrivals, all have the same
-//! throughput.
+//! Whether an open loop distinguishes configurations: if all of them keep up with the arrivals, all
+//! have the same throughput.
 
 use schemas::sweep::Metric;
 
 use crate::trials::record::{ArrivalFigures, Measurement};
 
-/// A configuration keeps up if it finishes after the last arrival within this share of the whole span, plus twice the
-/// time of its quickest request.
+/// A configuration keeps up if it finishes after the last arrival within this share of the whole
+/// span, plus twice the time of its quickest request.
 const TAIL: f64 = 0.05;
 /// Share of requests within the limits from which on nearly all count as in time.
 const IN_TIME: f64 = 0.99;

@@ -13,13 +13,16 @@ pub enum Looks {
     /// Before the first trial: intervals hold once.
     #[default]
     Planned,
-    /// As [`Planned`](Self::Planned), where each configuration needs a start of a server, which measures all its repeats:
-    /// differences between starts are not in the intervals (see [`Starts`](super::Starts)).
+    /// As [`Planned`](Self::Planned), where each configuration needs a start of a server, which
+    /// measures all its repeats: differences between starts are not in the intervals (see
+    /// [`Starts`](super::Starts)).
     PlannedStarts,
-    /// Once more after the first look, if it left comparisons open, for a number of repeats that is decided beforehand.
+    /// Once more after the first look, if it left comparisons open, for a number of repeats that is
+    /// decided beforehand.
     Twice,
-    /// As [`Every`](Self::Every), where each configuration needs a start of a server, which measures several repeats. What
-    /// a start keeps to itself cannot be seen within it, so the median of its repeats counts as one.
+    /// As [`Every`](Self::Every), where each configuration needs a start of a server, which
+    /// measures several repeats. What a start keeps to itself cannot be seen within it, so the
+    /// median of its repeats counts as one.
     EveryStart {
         /// Repeats per start.
         repeats: usize,
@@ -28,7 +31,8 @@ pub enum Looks {
     Every,
 }
 
-/// Repeats at which the boundary for every look is the tightest relative to one look, in units of its weight.
+/// Repeats at which the boundary for every look is the tightest relative to one look, in units of
+/// its weight.
 const WEIGHT: f64 = 1.0;
 
 impl Looks {
@@ -45,14 +49,15 @@ impl Looks {
         }
     }
 
-    /// The number of standard errors that a mean of `blocks` differences exceeds on one side with at most the given
-    /// probability, where the error has this many degrees of freedom.
+    /// The number of standard errors that a mean of `blocks` differences exceeds on one side with
+    /// at most the given probability, where the error has this many degrees of freedom.
     ///
-    /// For every look this is the boundary of the normal mixture (Robbins 1970; Howard, Ramdas, McAuliffe & Sekhon
-    /// 2021, eq. 14): a sum of n differences of variance 1 ever exceeds √((n + w) · ln((n + w) / (w·ε²))) in absolute
-    /// value with probability ε at most. It needs no greatest number of looks. The boundary is taken from the normal to
-    /// Student's distribution at the same tail probability (Jennison & Turnbull 2000, section 11.5), which is
-    /// approximate; a simulation among the tests checks the result.
+    /// For every look this is the boundary of the normal mixture (Robbins 1970; Howard, Ramdas,
+    /// McAuliffe & Sekhon 2021, eq. 14): a sum of n differences of variance 1 ever exceeds √((n +
+    /// w) · ln((n + w) / (w·ε²))) in absolute value with probability ε at most. It needs no
+    /// greatest number of looks. The boundary is taken from the normal to Student's distribution at
+    /// the same tail probability (Jennison & Turnbull 2000, section 11.5), which is approximate; a
+    /// simulation among the tests checks the result.
     pub fn reach(self, probability: f64, blocks: f64, freedom: f64) -> f64 {
         match self {
             Self::Planned | Self::PlannedStarts => quantile_above(probability, freedom),

@@ -1,5 +1,6 @@
-//! How often verdicts are wrong in simulated races without a difference, whose results are looked at after every repeat:
-//! the part of a race that only needs scores, so that ten thousand races take seconds.
+//! How often verdicts are wrong in simulated races without a difference, whose results are looked
+//! at after every repeat: the part of a race that only needs scores, so that ten thousand races
+//! take seconds.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
@@ -49,8 +50,8 @@ fn verdict(rows: &[Vec<Option<f64>>], looks: Looks) -> Option<SpeculationVerdict
     decided(&leads)
 }
 
-/// Races in which each configuration keeps a share of its noise from repeat to repeat, until the first verdict; with
-/// [`Looks::Planned`] until this number of repeats.
+/// Races in which each configuration keeps a share of its noise from repeat to repeat, until the
+/// first verdict; with [`Looks::Planned`] until this number of repeats.
 fn races(count: u64, correlation: f64, leads: [f64; ROWS - 1], planned: Option<usize>) -> Ends {
     let mut ends = Ends::default();
     let fresh = (1.0 - correlation * correlation).sqrt();

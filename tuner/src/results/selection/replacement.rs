@@ -1,7 +1,8 @@
 //! What to run in place of the configuration that runs now.
 //!
-//! A verdict compares with no speculation. Whoever has a launch asks another question: is something faster than *it*? The
-//! answer may be known while the verdict is not, when the launch is so slow that both speculation and none beat it.
+//! A verdict compares with no speculation. Whoever has a launch asks another question: is something
+//! faster than *it*? The answer may be known while the verdict is not, when the launch is so slow
+//! that both speculation and none beat it.
 
 use super::{Comparison, LoadRanking, Looks, Ranked, baselines, cells, choice, off_row, race, scores, starts::Starts};
 use crate::{
@@ -12,14 +13,16 @@ use crate::{
 /// A configuration that is shown to be better than the one that runs now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replacement {
-    /// What to run: the chosen one if it is shown to be better, else the simplest of those that tie with the best.
+    /// What to run: the chosen one if it is shown to be better, else the simplest of those that tie
+    /// with the best.
     pub configuration: Configuration,
-    /// The objective relative to what runs now: 1.5 is 50% better. It holds for all configurations together.
+    /// The objective relative to what runs now: 1.5 is 50% better. It holds for all configurations
+    /// together.
     pub over_current: Interval,
 }
 
-/// What is shown to be better than `current` under the load of a ranking of these records; `None` if nothing is, or if
-/// differences between starts of servers may explain it.
+/// What is shown to be better than `current` under the load of a ranking of these records; `None`
+/// if nothing is, or if differences between starts of servers may explain it.
 pub fn replacement<'a>(
     records: impl IntoIterator<Item = &'a Record>,
     ranking: &LoadRanking,

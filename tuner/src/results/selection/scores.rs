@@ -1,10 +1,11 @@
 //! The scores of a race, and differences between configurations.
 //!
-//! Scores are logarithms, so that differences are ratios. Two configurations are compared within the blocks that have
-//! both (see [`blocks`](super::blocks)), so that a drift of the machine affects both alike. The scatter of single
-//! scores is estimated from all configurations together, since three repeats of one say next to nothing about it; if
-//! the pairs of two configurations scatter significantly more than that, only their own scatter counts. If consecutive
-//! blocks resemble each other, or may do so, they count as fewer.
+//! Scores are logarithms, so that differences are ratios. Two configurations are compared within
+//! the blocks that have both (see [`blocks`](super::blocks)), so that a drift of the machine
+//! affects both alike. The scatter of single scores is estimated from all configurations together,
+//! since three repeats of one say next to nothing about it; if the pairs of two configurations
+//! scatter significantly more than that, only their own scatter counts. If consecutive blocks
+//! resemble each other, or may do so, they count as fewer.
 
 use super::{
     Interval, Looks, RangeKind,
@@ -15,13 +16,16 @@ use crate::statistics::{median, student::variance_ratio_above};
 
 /// One-sided error of the intervals: all contenders' intervals together hold in 98.5% of races.
 pub const ERROR: f64 = 0.0075;
-/// Two estimates of the scatter count as different if chance would cause such a difference less often than this.
+/// Two estimates of the scatter count as different if chance would cause such a difference less
+/// often than this.
 const UNLIKE: f64 = 0.05;
-/// Lower bound of the relative deviation of a single score: no machine is steadier, even if few repeats suggest it.
+/// Lower bound of the relative deviation of a single score: no machine is steadier, even if few
+/// repeats suggest it.
 const STEADIEST: f64 = 0.002;
 /// Lower bound of the share of a degree of freedom that remains of correlated blocks.
 const LEAST_FREEDOM: f64 = 1e-3;
-/// Passes that remove the effects of configurations and blocks if trials are missing. Without gaps one pass suffices.
+/// Passes that remove the effects of configurations and blocks if trials are missing. Without gaps
+/// one pass suffices.
 const PASSES: usize = 32;
 
 /// One row per configuration, one column per block; `None` without a trial.
@@ -52,7 +56,8 @@ pub struct Lead {
     pub mean: f64,
     /// The median over pairs.
     pub median: f64,
-    /// Number of common blocks; if there are none and both were compared with a third row, the smaller number of those.
+    /// Number of common blocks; if there are none and both were compared with a third row, the
+    /// smaller number of those.
     pub pairs: usize,
     /// Standard error of the mean with its degrees of freedom; `None` if the scatter is unknown.
     error: Option<(f64, f64)>,
@@ -62,8 +67,8 @@ pub struct Lead {
 }
 
 impl Scores {
-    /// Takes rows of positive scores, all of the same length, with their columns in order of time. `off_row` is the row
-    /// that the others are compared with.
+    /// Takes rows of positive scores, all of the same length, with their columns in order of time.
+    /// `off_row` is the row that the others are compared with.
     pub fn new(rows: impl IntoIterator<Item = Vec<Option<f64>>>, off_row: Option<usize>, looks: Looks) -> Self {
         let logarithms = |row: Vec<Option<f64>>| row.into_iter().map(|score| score.map(f64::ln)).collect();
         let mut rows: Vec<Vec<Option<f64>>> = rows.into_iter().map(logarithms).collect();
@@ -101,14 +106,14 @@ impl Scores {
         &self.slow
     }
 
-    /// Relative deviation of a single score after removing the effects of its configuration and block; `None` if
-    /// nothing was measured twice.
+    /// Relative deviation of a single score after removing the effects of its configuration and
+    /// block; `None` if nothing was measured twice.
     pub fn deviation(&self) -> Option<f64> {
         self.deviation
     }
 
-    /// The lead of one row over another: within their common blocks or, if there are none, from the leads of both over
-    /// one of the rows `via`.
+    /// The lead of one row over another: within their common blocks or, if there are none, from the
+    /// leads of both over one of the rows `via`.
     pub fn lead(&self, row: usize, over: usize, via: &[usize]) -> Option<Lead> {
         let through = |third: &usize| {
             let (first, second) = (self.direct(row, *third)?, self.direct(over, *third)?);
@@ -142,11 +147,13 @@ impl Scores {
 }
 
 impl Lead {
-    /// Its ends at a simultaneous level of 98.5% for this many comparisons; `None` if the scatter is unknown.
+    /// Its ends at a simultaneous level of 98.5% for this many comparisons; `None` if the scatter
+    /// is unknown.
     pub fn ends(&self, comparisons: usize) -> Option<(f64, f64)> {
         let (error, freedom) = self.error?;
         let reach = error * self.looks.reach(ERROR / comparisons.max(1) as f64, self.effective, freedom);
-        // If single pairs pull the mean away from the median, the end on the other side is computed from the median.
+        // If single pairs pull the mean away from the median, the end on the other side is computed
+        // from the median.
         let (low, high) = match self.mean - self.median {
             above if above > error => (self.median, self.mean),
             above if above < -error => (self.mean, self.median),
@@ -235,9 +242,9 @@ fn spread(values: &[f64]) -> Option<ScoreEstimate> {
     (!values.is_empty()).then(|| ScoreEstimate { variance: squares / (count - 1.0).max(1.0), freedom: count - 1.0 })
 }
 
-/// The scatter of a single score after removing the effects of its configuration and block. Deliberately not robust: if
-/// some trials are far off for no known reason, intervals must become wider.
-/// The second value are the scores without these effects.
+/// The scatter of a single score after removing the effects of its configuration and block.
+/// Deliberately not robust: if some trials are far off for no known reason, intervals must become
+/// wider. The second value are the scores without these effects.
 fn scatter(rows: &[Vec<Option<f64>>]) -> Option<(ScoreEstimate, Vec<Vec<Option<f64>>>)> {
     let columns = rows.iter().map(Vec::len).max()?;
     let used_rows = rows.iter().filter(|row| row.iter().flatten().count() > 0).count();
@@ -254,8 +261,8 @@ fn scatter(rows: &[Vec<Option<f64>>]) -> Option<(ScoreEstimate, Vec<Vec<Option<f
     Some((ScoreEstimate { variance: (squares / freedom).max(STEADIEST * STEADIEST), freedom }, residuals))
 }
 
-/// The scatter of scores whose blocks are correlated: a variance around means that are estimated from few of them is too
-/// low, and is less certain.
+/// The scatter of scores whose blocks are correlated: a variance around means that are estimated
+/// from few of them is too low, and is less certain.
 fn correlated(scatter: ScoreEstimate, rows: &[Vec<Option<f64>>], serial: Option<SerialCorrelation>) -> ScoreEstimate {
     let Some(SerialCorrelation { lag_one, .. }) = serial else { return scatter };
     let counts = rows.iter().map(|row| row.iter().flatten().count() as f64).filter(|count| *count > 1.0);

@@ -1,32 +1,37 @@
-//! Serial correlation of block scores: whether consecutive repeats of a configuration resemble each other more than
-//! distant ones, so that they say less than independent ones.
+//! Serial correlation of block scores: whether consecutive repeats of a configuration resemble each
+//! other more than distant ones, so that they say less than independent ones.
 //!
-//! The noise that one configuration keeps from block to block is modelled as a first-order autoregression. A variance
-//! estimated around the mean of such a series is too low, and the mean scatters more than that of independent blocks; both
-//! are exact functions of the correlation and the number of blocks. The correlation itself is an estimate: if the number of
-//! repeats is decided beforehand, it counts once it is significant ([`correlation`]); if results are looked at after every
-//! repeat, its upper bound counts ([`bound`]), since a correlation that is not significant yet is no reason to stop.
+//! The noise that one configuration keeps from block to block is modelled as a first-order
+//! autoregression. A variance estimated around the mean of such a series is too low, and the mean
+//! scatters more than that of independent blocks; both are exact functions of the correlation and
+//! the number of blocks. The correlation itself is an estimate: if the number of repeats is decided
+//! beforehand, it counts once it is significant ([`correlation`]); if results are looked at after
+//! every repeat, its upper bound counts ([`bound`]), since a correlation that is not significant
+//! yet is no reason to stop.
 
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
 
-/// Fewer blocks cannot show a correlation: with four, one order in twelve is as smooth as the smoothest.
+/// Fewer blocks cannot show a correlation: with four, one order in twelve is as smooth as the
+/// smoothest.
 const FEWEST: usize = 5;
 /// Random orders of the blocks that the real one is compared with.
 const ORDERS: usize = 400;
 /// The blocks are correlated if chance would make an order this smooth less often than this.
 const LEVEL: f64 = 0.05;
-/// Relative scatter of single scores above which repeats that are too few to show a correlation are taken as correlated:
-/// such repeats vary with other work on the machine, for several trials in a row.
+/// Relative scatter of single scores above which repeats that are too few to show a correlation are
+/// taken as correlated: such repeats vary with other work on the machine, for several trials in a
+/// row.
 const UNSTEADY: f64 = 0.10;
 /// The correlation that is then assumed.
 const ASSUMED: f64 = 0.5;
 /// Upper bound of the estimated correlation.
 const MOST: f64 = 0.9;
-/// Standard errors from an estimate to its upper bound, chosen by simulation: with 1.5 verdicts for every look are wrong in
-/// 2.4% of races at a correlation of 0.9.
+/// Standard errors from an estimate to its upper bound, chosen by simulation: with 1.5 verdicts for
+/// every look are wrong in 2.4% of races at a correlation of 0.9.
 const TO_BOUND: f64 = 1.645;
-/// Standard errors by which an estimate is above what independent blocks have, to count as found: one-sided 5%.
+/// Standard errors by which an estimate is above what independent blocks have, to count as found:
+/// one-sided 5%.
 const TO_FOUND: f64 = 1.645;
 /// Upper bound of an upper bound: closer to 1, no number of blocks says anything.
 const MOST_BOUND: f64 = 0.98;
@@ -64,8 +69,8 @@ impl SerialCorrelation {
     }
 }
 
-/// The variance of the mean of this many values of an autoregression, relative to that of independent ones: from 1 to the
-/// number of values (Bayley & Hammersley 1946, in closed form).
+/// The variance of the mean of this many values of an autoregression, relative to that of
+/// independent ones: from 1 to the number of values (Bayley & Hammersley 1946, in closed form).
 pub fn inflation(lag_one: f64, count: f64) -> f64 {
     if lag_one <= 0.0 || count <= 1.0 {
         return 1.0;
@@ -74,8 +79,9 @@ pub fn inflation(lag_one: f64, count: f64) -> f64 {
     (1.0 + lag_one) / rest - 2.0 * lag_one * (1.0 - lag_one.powf(count)) / (count * rest * rest)
 }
 
-/// The expected sums that an estimate of the correlation is made of, for this many values of an autoregression of variance
-/// 1 around their own mean: the products of consecutive ones, and the squares.
+/// The expected sums that an estimate of the correlation is made of, for this many values of an
+/// autoregression of variance 1 around their own mean: the products of consecutive ones, and the
+/// squares.
 fn expected(lag_one: f64, count: f64) -> (f64, f64) {
     let inflation = inflation(lag_one, count);
     let end = match lag_one > 0.0 {
@@ -86,8 +92,9 @@ fn expected(lag_one: f64, count: f64) -> (f64, f64) {
     (products, count - inflation)
 }
 
-/// The upper bound of the correlation in scores around the effects of their configurations and blocks, one row per
-/// configuration in order of time, with this many degrees of freedom together. `None` without a row of two.
+/// The upper bound of the correlation in scores around the effects of their configurations and
+/// blocks, one row per configuration in order of time, with this many degrees of freedom together.
+/// `None` without a row of two.
 pub fn bound(residuals: &[Vec<Option<f64>>], freedom: f64) -> Option<SerialCorrelation> {
     let columns = residuals.iter().map(Vec::len).max().unwrap_or_default();
     let cell = |row: &[Option<f64>], at: usize| row.get(at).copied().flatten();
@@ -103,7 +110,8 @@ pub fn bound(residuals: &[Vec<Option<f64>>], freedom: f64) -> Option<SerialCorre
         residuals.iter().flat_map(|row| used.windows(2).filter_map(move |pair| product(row, pair))).sum();
     let estimate = if squares > 0.0 { products / squares } else { 0.0 };
     let error = 1.0 / freedom.sqrt();
-    // The estimate around estimated means is too low; the bound is the correlation with which it would be expected.
+    // The estimate around estimated means is too low; the bound is the correlation with which it
+    // would be expected.
     let expected = |lag_one: f64| {
         let sums = counts.iter().map(|count| expected(lag_one, *count));
         let (products, squares) = sums.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -119,12 +127,13 @@ pub fn bound(residuals: &[Vec<Option<f64>>], freedom: f64) -> Option<SerialCorre
     Some(SerialCorrelation { lag_one: high, blocks: used.len(), basis: IntervalBasis::Bound, found })
 }
 
-/// The correlation of the series, each a configuration's paired differences by block in order of time; `None` unless it
-/// is significant.
+/// The correlation of the series, each a configuration's paired differences by block in order of
+/// time; `None` unless it is significant.
 ///
-/// The statistic is von Neumann's ratio (1941), the squared differences of consecutive values over their squared
-/// deviations, of all series together. All series share the baseline, so its distribution is taken from random orders of
-/// the blocks, which keep what the series have in common.
+/// The statistic is von Neumann's ratio (1941), the squared differences of consecutive values over
+/// their squared deviations, of all series together. All series share the baseline, so its
+/// distribution is taken from random orders of the blocks, which keep what the series have in
+/// common.
 pub fn correlation(series: &[Vec<Option<f64>>]) -> Option<SerialCorrelation> {
     let columns = series.iter().map(Vec::len).max().unwrap_or_default();
     let centred: Vec<Vec<Option<f64>>> = series.iter().map(|row| centred(row)).collect();
@@ -159,7 +168,8 @@ pub fn correlation(series: &[Vec<Option<f64>>]) -> Option<SerialCorrelation> {
     Some(SerialCorrelation { lag_one, blocks: used.len(), basis: IntervalBasis::Estimate, found: true })
 }
 
-/// The correlation to assume of blocks that are too few to show one, where single scores scatter by this much.
+/// The correlation to assume of blocks that are too few to show one, where single scores scatter by
+/// this much.
 pub fn assumed(series: &[Vec<Option<f64>>], scatter: f64) -> Option<SerialCorrelation> {
     let columns = series.iter().map(Vec::len).max().unwrap_or_default();
     let blocks = (0..columns).filter(|at| series.iter().any(|row| row.get(*at).is_some_and(Option::is_some))).count();

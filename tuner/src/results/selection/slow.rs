@@ -1,9 +1,10 @@
-//! Trials that are far slower than the other repeats of their configuration: something slowed all of their steps alike, so it
-//! cannot be detected within the trial.
+//! Trials that are far slower than the other repeats of their configuration: something slowed all
+//! of their steps alike, so it cannot be detected within the trial.
 //!
-//! A busy machine makes trials slower and never faster. So the speed of a configuration is what its fastest repeats agree
-//! on, and trials far below it are excluded. If the fastest is an outlier, or if too many trials would be excluded, it is
-//! unknown which of them are right: all stay, and intervals become wider.
+//! A busy machine makes trials slower and never faster. So the speed of a configuration is what its
+//! fastest repeats agree on, and trials far below it are excluded. If the fastest is an outlier, or
+//! if too many trials would be excluded, it is unknown which of them are right: all stay, and
+//! intervals become wider.
 
 use crate::statistics::median;
 
@@ -32,8 +33,8 @@ pub fn cells(rows: &[Vec<Option<f64>>]) -> Vec<(usize, usize)> {
     let freedom = (count + 1).saturating_sub(rows.len() + columns);
     let sizes = residuals.iter().flatten().flatten().map(|residual| residual.abs()).collect();
     let Some(size) = median(sizes).filter(|_| freedom > 0) else { return Vec::new() };
-    // Scaled to the standard deviation of normal residuals, and corrected for the degrees of freedom that the medians
-    // used up.
+    // Scaled to the standard deviation of normal residuals, and corrected for the degrees of
+    // freedom that the medians used up.
     let deviation = (1.4826 * size * (count as f64 / freedom as f64).sqrt()).max(STEADIEST);
     let slow: Vec<(usize, usize)> = residuals
         .iter()

@@ -1,9 +1,11 @@
-//! Starts of servers: what one start of a server has in common is not in the scatter of its repeats.
+//! Starts of servers: what one start of a server has in common is not in the scatter of its
+//! repeats.
 //!
-//! A start decides memory layout, captured graphs, the choice of kernels and clocks for all repeats that it measures. With a
-//! number of repeats that is decided beforehand, each configuration runs in one start, so intervals cannot contain these
-//! differences. They are measured where configurations have two starts: no speculation, and the configuration that a verdict
-//! is about once it is confirmed (`search.confirm`). A verdict that they may explain is not given.
+//! A start decides memory layout, captured graphs, the choice of kernels and clocks for all repeats
+//! that it measures. With a number of repeats that is decided beforehand, each configuration runs
+//! in one start, so intervals cannot contain these differences. They are measured where
+//! configurations have two starts: no speculation, and the configuration that a verdict is about
+//! once it is confirmed (`search.confirm`). A verdict that they may explain is not given.
 
 use std::collections::BTreeMap;
 
@@ -27,9 +29,11 @@ pub struct Starts {
     pub of_subject: usize,
     /// Starts of what it is compared with: no speculation, where a verdict rests on it.
     pub of_baseline: usize,
-    /// Largest ratio of the scores of two starts of one of the two, at least 1; `None` if both were started once.
+    /// Largest ratio of the scores of two starts of one of the two, at least 1; `None` if both were
+    /// started once.
     pub largest_ratio: Option<f64>,
-    /// Relative deviation of a start from the mean of its configuration's starts; `None` if both were started once.
+    /// Relative deviation of a start from the mean of its configuration's starts; `None` if both
+    /// were started once.
     pub deviation: Option<f64>,
 }
 
@@ -49,8 +53,8 @@ pub fn starts(records: &[&Record], in_order: &InOrder<'_>) -> Vec<usize> {
 }
 
 impl Starts {
-    /// The starts of the configuration that a verdict is about, the chosen row or the best that speculates, and of no
-    /// speculation, with the ratio of the two. Entries are best first.
+    /// The starts of the configuration that a verdict is about, the chosen row or the best that
+    /// speculates, and of no speculation, with the ratio of the two. Entries are best first.
     pub(super) fn behind(
         race: &ConfigurationRace<'_>,
         entries: &[(usize, &Ranked)],
@@ -93,8 +97,8 @@ impl Starts {
         Some(Self::from_scores(configuration, &starts_of(race, row, metric), &starts_of(race, over, metric)))
     }
 
-    /// Whether differences between starts may explain what a verdict rests on: the median ratio of its subject to no
-    /// speculation.
+    /// Whether differences between starts may explain what a verdict rests on: the median ratio of
+    /// its subject to no speculation.
     pub fn explain(&self, verdict: SpeculationVerdict, ratio: f64) -> bool {
         let lead = match verdict {
             SpeculationVerdict::Pays | SpeculationVerdict::DoesNotPay => ratio.ln().abs(),
@@ -111,11 +115,12 @@ impl Starts {
         self.margin().is_some_and(|margin| margin >= lead)
     }
 
-    /// The lead, in logarithms, that chance in the starts may cause; `None` if nothing was started twice.
+    /// The lead, in logarithms, that chance in the starts may cause; `None` if nothing was started
+    /// twice.
     ///
-    /// With two starts of each this is the margin of Student's interval for the difference of the means over starts. With
-    /// two starts of one only, there is no such margin that ever decides (one degree of freedom), so their own difference
-    /// is what a lead must exceed.
+    /// With two starts of each this is the margin of Student's interval for the difference of the
+    /// means over starts. With two starts of one only, there is no such margin that ever decides
+    /// (one degree of freedom), so their own difference is what a lead must exceed.
     fn margin(&self) -> Option<f64> {
         if self.of_subject < 2 || self.of_baseline < 2 {
             return self.largest_ratio.map(f64::ln);

@@ -72,8 +72,8 @@ fn what_is_not_shown_is_not_claimed() {
     check(&[("0,1,1", &off), ("3,1,4", &tree)], &["3,1,4", "0,1,1"], "0,1,1", SpeculationVerdict::Tie);
 }
 
-/// Rates of a real server whose first repeats were slow: whether speculation pays is open, but the large tree that runs now
-/// is far slower than both.
+/// Rates of a real server whose first repeats were slow: whether speculation pays is open, but the
+/// large tree that runs now is far slower than both.
 #[test]
 fn what_runs_now_is_replaced_although_the_verdict_is_open() {
     let off: (&str, &[f64]) = ("0,1,1", &[3713.0, 3676.0, 3676.0]);
@@ -106,9 +106,9 @@ fn what_runs_now_gives_way_to_the_choice_and_stays_where_it_ties_with_it() {
     assert_eq!((instead_of("3,4,8"), instead_of("3,1,4")), (None, None));
 }
 
-/// Wall-clock figures of a sweep on a busy machine: two thirds of the baseline's time were stalls, and 2,2,4 really
-/// runs at 0.87 of its speed. Through the chain "3,1,4 is far faster than none, 2,2,4 ties with 3,1,4" it was once
-/// chosen as 65% faster.
+/// Wall-clock figures of a sweep on a busy machine: two thirds of the baseline's time were stalls,
+/// and 2,2,4 really runs at 0.87 of its speed. Through the chain "3,1,4 is far faster than none,
+/// 2,2,4 ties with 3,1,4" it was once chosen as 65% faster.
 #[test]
 fn a_tie_is_not_carried_on_and_a_busy_machine_is_not_believed() {
     let rates: [(&str, &[f64]); 4] = [
@@ -124,7 +124,8 @@ fn a_tie_is_not_carried_on_and_a_busy_machine_is_not_believed() {
 
 #[test]
 fn stalls_that_steps_tell_neither_win_nor_lose() {
-    // No speculation stalls for two thirds of its time, the tree for a tenth; without stalls the tree runs at 0.87.
+    // No speculation stalls for two thirds of its time, the tree for a tenth; without stalls the
+    // tree runs at 0.87.
     let mut records = records(&[("0,1,1", &[33.0, 35.0, 32.0]), ("2,2,4", &[79.0, 77.0, 78.0])]);
     for record in &mut records {
         let rate = if record.trial.configuration.is_off() { 100.0 } else { 87.0 } + record.trial.repeat as f64;
@@ -218,7 +219,8 @@ fn shapes_are_compared_with_the_baseline_of_their_own_shard() {
             "{shape}: {found:?}"
         );
     }
-    // The shard on the slower host does not lose because of the host: both are compared through the baselines.
+    // The shard on the slower host does not lose because of the host: both are compared through the
+    // baselines.
     let other = ranking.entries.iter().find(|entry| entry.configuration.shape.to_string() == "2,1,3").expect("it ran");
     let against = other.against_best.expect("compared");
     assert!((against.median - 1.3 / 1.5).abs() < 0.02, "{against:?}");

@@ -1,8 +1,9 @@
 //! Acceptance from the counters of servers, where no replay knows it.
 //!
-//! A measured tree's accept length gives the rate at which each of its steps is accepted, taken as the same for all of
-//! them. Its log-odds are a line in the logarithms of the branches and of the tokens for each step. Until trees with
-//! other branches are measured, the slopes are those of published heads; each measurement moves them.
+//! A measured tree's accept length gives the rate at which each of its steps is accepted, taken as
+//! the same for all of them. Its log-odds are a line in the logarithms of the branches and of the
+//! tokens for each step. Until trees with other branches are measured, the slopes are those of
+//! published heads; each measurement moves them.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +16,15 @@ use crate::{
     trials::record::Record,
 };
 
-/// Intercept and slopes before anything is measured: an EAGLE-3 head accepts 60% of a chain's tokens, 70% with four
-/// branches (SGLang 0.5.16, `docs/notes/servers.md`).
+/// Intercept and slopes before anything is measured: an EAGLE-3 head accepts 60% of a chain's
+/// tokens, 70% with four branches (SGLang 0.5.16, `docs/notes/servers.md`).
 const BEFORE: [f64; 3] = [0.4, 0.2, 0.1];
-/// Weights of these before measurements, in measurements: the intercept is known from the first one on.
+/// Weights of these before measurements, in measurements: the intercept is known from the first one
+/// on.
 const WEIGHT: [f64; 3] = [0.01, 0.3, 0.3];
 
-/// The accept lengths of an experiment's shapes: measured ones as measured, others as the measured ones imply. Empty
-/// before any speculation was measured.
+/// The accept lengths of an experiment's shapes: measured ones as measured, others as the measured
+/// ones imply. Empty before any speculation was measured.
 pub fn acceptance(experiment: &Experiment, history: &[Record]) -> AcceptanceTable {
     let mut lengths: BTreeMap<TreeShape, Vec<f64>> = BTreeMap::new();
     for record in history.iter().filter(|record| record.trial.configuration.table.is_empty()) {

@@ -1,6 +1,6 @@
-//! A guided search on recorded measurements of a real server with every tree of a space: SGLang 0.5.16 on an H200 with
-//! the `small` pair (28 M parameters, EAGLE-3), whose rounds are bound by the host. The whole grid took 14 starts
-//! (docs/notes/servers.md).
+//! A guided search on recorded measurements of a real server with every tree of a space: SGLang
+//! 0.5.16 on an H200 with the `small` pair (28 M parameters, EAGLE-3), whose rounds are bound by
+//! the host. The whole grid took 14 starts (docs/notes/servers.md).
 
 use schemas::{
     sweep::{KnobLists, Metric, Space},
@@ -18,8 +18,8 @@ use crate::{
 
 const LOADS: [TrialLoad; 3] = [TrialLoad::BatchSize(1), TrialLoad::BatchSize(8), TrialLoad::BatchSize(32)];
 
-/// Accept length, and output tokens per second under each load: medians of three repeats, for no speculation and the
-/// default of nine.
+/// Accept length, and output tokens per second under each load: medians of three repeats, for no
+/// speculation and the default of nine.
 const MEASURED: [(&str, f64, [f64; 3]); 14] = [
     ("0,1,1", 1.010, [716.2, 4720.7, 12370.2]),
     ("1,1,2", 1.558, [345.6, 2018.7, 7201.6]),

@@ -1,5 +1,5 @@
-//! How far the choice of a guided search on servers is from the best of its space, on engines whose costs differ from
-//! each other and from the model's.
+//! How far the choice of a guided search on servers is from the best of its space, on engines whose
+//! costs differ from each other and from the model's.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::{
@@ -21,15 +21,16 @@ const LOADS: [TrialLoad; 3] = [TrialLoad::BatchSize(1), TrialLoad::BatchSize(8),
 /// Random engines.
 const ENGINES: u64 = 50;
 
-/// An engine with random costs: those of the model, and steps in the number of verified rows, which the model does not
-/// have, as kernels have them that work on tiles.
+/// An engine with random costs: those of the model, and steps in the number of verified rows, which
+/// the model does not have, as kernels have them that work on tiles.
 struct SimulatedEngine {
     records: Vec<Record>,
     experiment: Experiment,
     costs: [f64; TERMS],
     /// Rows of a tile, and the cost of each tile in ms.
     tile: (usize, f64),
-    /// Probability that the first token of a chain is accepted, the factor from step to step, and the gain of branches.
+    /// Probability that the first token of a chain is accepted, the factor from step to step, and
+    /// the gain of branches.
     accepted: (f64, f64, f64),
     random: StdRng,
 }
@@ -52,7 +53,8 @@ impl SimulatedEngine {
             looks: Looks::Planned,
             restarts: true,
         };
-        // From engines bound by the host to engines bound by arithmetic, over a factor of thirty each.
+        // From engines bound by the host to engines bound by arithmetic, over a factor of thirty
+        // each.
         let mut cost = |least: f64| least * 30.0_f64.powf(random.random());
         let costs = [cost(1.0), cost(0.1), cost(0.02), cost(0.002), cost(0.05), cost(0.0005), cost(0.002)];
         let tile = ([8, 16, 64][random.random_range(0..3)], 0.05 * random.random::<f64>() * costs[0]);

@@ -1,8 +1,8 @@
 //! Starts that serve several chains, a different one at each batch size.
 //!
-//! If an engine chooses the number of draft steps by the running batch, one start measures the rounds of several
-//! chains. A single start cannot separate the effect of a chain from that of its batch, so the chains rotate over the
-//! batches from start to start: a Latin square.
+//! If an engine chooses the number of draft steps by the running batch, one start measures the
+//! rounds of several chains. A single start cannot separate the effect of a chain from that of its
+//! batch, so the chains rotate over the batches from start to start: a Latin square.
 
 use schemas::tree::TreeShape;
 
@@ -15,9 +15,10 @@ use crate::{
     },
 };
 
-/// The rows of the square: tables over the batch sizes of the experiment's closed loops, with chains picked evenly from
-/// its candidates with known acceptance. The first table gives the longest chain to the smallest batch, where it is
-/// most likely to be run. Empty if there is only one batch size or one chain.
+/// The rows of the square: tables over the batch sizes of the experiment's closed loops, with
+/// chains picked evenly from its candidates with known acceptance. The first table gives the
+/// longest chain to the smallest batch, where it is most likely to be run. Empty if there is only
+/// one batch size or one chain.
 pub fn rotations(experiment: &Experiment, acceptance: &AcceptanceTable) -> Vec<Configuration> {
     let mut batches: Vec<usize> = experiment.loads.iter().filter_map(|load| load.batch_size()).collect();
     batches.sort_unstable();

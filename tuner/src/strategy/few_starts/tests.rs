@@ -91,7 +91,8 @@ impl Engine {
         words.filter(|one| seen.insert(one.clone())).collect()
     }
 
-    /// The gap between the best separately started configuration and the best of the space, as a share.
+    /// The gap between the best separately started configuration and the best of the space, as a
+    /// share.
     fn regret(&self, load: TrialLoad) -> f64 {
         let rate = |one: &Candidate| self.rate(&Trial { configuration: one.configuration.clone(), load, repeat: 0 }).0;
         let best = self.experiment.entrants.iter().map(rate).fold(0.0, f64::max);

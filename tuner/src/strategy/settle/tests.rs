@@ -14,8 +14,8 @@ use crate::{
 
 const SHAPES: [&str; 4] = ["0,1,1", "3,1,4", "2,1,3", "3,2,6"];
 
-/// A simulated machine: the logarithm of each speed is its truth plus noise of its own and noise of the machine, an
-/// autoregression from trial to trial.
+/// A simulated machine: the logarithm of each speed is its truth plus noise of its own and noise of
+/// the machine, an autoregression from trial to trial.
 struct Machine {
     records: Vec<Record>,
     random: StdRng,
@@ -132,7 +132,8 @@ fn wrong(races: u64, looks: Looks, with: impl Fn(&mut Machine)) -> usize {
     (0..races).filter(claims).count()
 }
 
-/// Ten thousand races are in the tests of [`selection`](crate::results::selection), without records.
+/// Ten thousand races are in the tests of [`selection`](crate::results::selection), without
+/// records.
 #[test]
 fn measuring_until_decided_claims_no_difference_that_is_not_there() {
     assert!(wrong(150, Looks::Every, |_| {}) <= 3);
@@ -232,7 +233,8 @@ fn a_start_of_a_server_measures_several_further_repeats() {
     assert_eq!(further, [of(0), of(2)].concat());
 }
 
-/// Share of races in which one of two equal configurations is said to be faster, where starts differ by a tenth.
+/// Share of races in which one of two equal configurations is said to be faster, where starts
+/// differ by a tenth.
 fn wrong_on_servers(confirm: bool) -> f64 {
     const RACES: u64 = 300;
     let experiment = experiment(Looks::PlannedStarts, true);

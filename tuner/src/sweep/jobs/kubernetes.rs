@@ -69,7 +69,8 @@ spec:
     )
 }
 
-/// A YAML scalar for a container's environment variable, with `$(NAME)` escaped, which Kubernetes would expand.
+/// A YAML scalar for a container's environment variable, with `$(NAME)` escaped, which Kubernetes
+/// would expand.
 fn value(text: &str) -> String {
     serde_json::Value::from(text.replace("$(", "$$(")).to_string()
 }

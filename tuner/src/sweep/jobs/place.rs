@@ -1,10 +1,12 @@
-//! Reads the shard from the environment: the task of a SLURM array, or the pod of a Kubernetes Indexed Job.
+//! Reads the shard from the environment: the task of a SLURM array, or the pod of a Kubernetes
+//! Indexed Job.
 
 use std::path::{Path, PathBuf};
 
 use crate::{TunerError, trials::shard::Shard};
 
-/// Set by our Kubernetes template, since Kubernetes gives a pod its index but not the number of completions.
+/// Set by our Kubernetes template, since Kubernetes gives a pod its index but not the number of
+/// completions.
 pub const KUBERNETES_COUNT: &str = "SPECTUNE_SHARDS";
 
 const SLURM_INDEX: &str = "SLURM_ARRAY_TASK_ID";

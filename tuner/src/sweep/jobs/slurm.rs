@@ -18,7 +18,8 @@ pub fn script(parts: &JobParts, shards: usize) -> String {
          #SBATCH --exclusive"
             .into()
     };
-    // A killed sweep leaves its server running, and SLURM may not find it, since the server left the session.
+    // A killed sweep leaves its server running, and SLURM may not find it, since the server left
+    // the session.
     let (cleanup, run) = if parts.starts_servers {
         ("trap '\"$program\" sweep \"$sweep\" --out \"$folder\" --end-servers' EXIT\n", "")
     } else {

@@ -7,14 +7,14 @@ use crate::trials::{journal::JournalHeader, shard::Shard};
 /// Maximum number of missing shards to list: a header may claim any number.
 const MOST_NAMED: usize = 1000;
 
-/// Trials in the combined plans of some folders of one sweep; trials that run in every shard count once. 0 if the
-/// strategy decides as it goes.
+/// Trials in the combined plans of some folders of one sweep; trials that run in every shard count
+/// once. 0 if the strategy decides as it goes.
 pub fn known(headers: &[&JournalHeader]) -> usize {
     trials(headers, |_, _| 0)
 }
 
-/// Trials of the whole plan. A missing shard is assumed to have at least as many configurations as the smallest known
-/// one, minus one.
+/// Trials of the whole plan. A missing shard is assumed to have at least as many configurations as
+/// the smallest known one, minus one.
 pub(super) fn whole(headers: &[&JournalHeader]) -> usize {
     // The same in all headers of the sweep.
     let each = headers.first().map_or(0, |header| trials_of_one(header));
@@ -24,8 +24,8 @@ pub(super) fn whole(headers: &[&JournalHeader]) -> usize {
     })
 }
 
-/// Trials of the folders and of the missing shards. `absent` computes the latter from the number of shards and from the
-/// trials of each known shard without the baselines.
+/// Trials of the folders and of the missing shards. `absent` computes the latter from the number of
+/// shards and from the trials of each known shard without the baselines.
 fn trials(headers: &[&JournalHeader], absent: impl Fn(usize, &[usize]) -> usize) -> usize {
     // A strategy that decides as it goes has no plan.
     if headers.iter().all(|header| header.planned == 0) {
@@ -68,7 +68,8 @@ fn splits(headers: &[&JournalHeader]) -> BTreeMap<usize, BTreeMap<usize, usize>>
     splits
 }
 
-/// Configurations that every shard measures: no speculation, and the engine's default for each draft.
+/// Configurations that every shard measures: no speculation, and the engine's default for each
+/// draft.
 fn baselines(header: &JournalHeader) -> usize {
     header.file.drafts.len().max(1).saturating_add(1)
 }

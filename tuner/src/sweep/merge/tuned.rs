@@ -12,11 +12,11 @@ use crate::{
     trials::journal::JournalHeader,
 };
 
-/// Writes the tuned file; `None` if no load has a winner, or nothing on this machine describes the models. A tuned file
-/// of an earlier merge that is no longer supported by the data is removed.
+/// Writes the tuned file; `None` if no load has a winner, or nothing on this machine describes the
+/// models. A tuned file of an earlier merge that is no longer supported by the data is removed.
 ///
-/// The models are read from where the sweep file names them, if they are on this machine; else their description is
-/// taken from the tuned file of one of the folders.
+/// The models are read from where the sweep file names them, if they are on this machine; else
+/// their description is taken from the tuned file of one of the folders.
 pub fn write(
     sources: &[MergeSource],
     header: &JournalHeader,

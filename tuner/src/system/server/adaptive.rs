@@ -1,8 +1,9 @@
-//! Starts that run a different chain at each batch size: a table of chains, given as SGLang's adaptive file with one candidate per
-//! slot, or as vLLM's schedule of draft tokens. One such start measures the rounds of several chains.
+//! Starts that run a different chain at each batch size: a table of chains, given as SGLang's
+//! adaptive file with one candidate per slot, or as vLLM's schedule of draft tokens. One such start
+//! measures the rounds of several chains.
 //!
-//! The engines fall back to one chain silently or with a warning. So the log, the resolved configuration and the number of drafts
-//! under load are compared with the table.
+//! The engines fall back to one chain silently or with a warning. So the log, the resolved
+//! configuration and the number of drafts under load are compared with the table.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +26,8 @@ const ASK: Duration = Duration::from_millis(50);
 /// Minimum number of responses that prove that the server runs a chain other than the table's.
 const FEWEST_ANSWERS: usize = 3;
 
-/// Checks whether a server can be started with a table of chains, from the description of a running one.
+/// Checks whether a server can be started with a table of chains, from the description of a running
+/// one.
 ///
 /// # Errors
 /// The reason, if it cannot.
@@ -50,8 +52,8 @@ pub fn serves_tables(plan: &LaunchPlan, info: &ServerInfo) -> Result<(), String>
     .map_err(|why| why.to_string())
 }
 
-/// Checks whether a server of a version can be started with the table of a configuration, whose rows may include no
-/// speculation.
+/// Checks whether a server of a version can be started with the table of a configuration, whose
+/// rows may include no speculation.
 ///
 /// # Errors
 /// The reason, if it cannot.
@@ -68,7 +70,8 @@ pub fn largest(configuration: &Configuration) -> TreeShape {
     configuration.shapes().max_by_key(|shape| shape.num_steps).unwrap_or(configuration.shape)
 }
 
-/// The rows as (first batch, last batch, steps). The last row ends at the maximum number of running requests.
+/// The rows as (first batch, last batch, steps). The last row ends at the maximum number of running
+/// requests.
 fn ranges(table: &[TableRow], most_running: usize) -> Vec<(usize, usize, usize)> {
     let firsts = [1].into_iter().chain(table.iter().map(|row| row.max_running_batch + 1));
     let mut ranges: Vec<_> =
@@ -100,7 +103,8 @@ pub fn capture_sizes(sizes: &[usize], configuration: &Configuration, most_runnin
     }
 }
 
-/// Checks by the log and the resolved configuration that a server started with a table does not run a single chain.
+/// Checks by the log and the resolved configuration that a server started with a table does not run
+/// a single chain.
 ///
 /// # Errors
 /// A message, if it does.
@@ -131,13 +135,13 @@ pub fn check_started(configuration: &Configuration, info: &ServerInfo, log: &str
 pub struct DraftedChain {
     /// Reported numbers of steps.
     steps: BTreeSet<usize>,
-    /// Number of responses while the whole load was running. A response while requests start or end belongs to another
-    /// row.
+    /// Number of responses while the whole load was running. A response while requests start or end
+    /// belongs to another row.
     answers: usize,
 }
 
-/// Polls the number of steps that a server drafts until it is the expected one or the load has ended. Empty if the
-/// server does not report it.
+/// Polls the number of steps that a server drafts until it is the expected one or the load has
+/// ended. Empty if the server does not report it.
 pub fn steps_while(api: &Api, wanted: usize, batch: usize, ended: &AtomicBool) -> DraftedChain {
     let mut drafted = DraftedChain::default();
     if api.kind() == ApiKind::Vllm {
@@ -163,8 +167,8 @@ pub fn steps_while(api: &Api, wanted: usize, batch: usize, ended: &AtomicBool) -
     }
 }
 
-/// Fails if a server drafts another chain than its table says. A few responses prove nothing: an engine follows the
-/// batch with a delay.
+/// Fails if a server drafts another chain than its table says. A few responses prove nothing: an
+/// engine follows the batch with a delay.
 ///
 /// # Errors
 /// A message with both numbers of steps.

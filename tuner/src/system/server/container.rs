@@ -17,8 +17,8 @@ pub struct ContainerCommand {
 }
 
 impl ContainerCommand {
-    /// Reads a command such as `sudo docker run --gpus all IMAGE …`; `None` if it does not run a container. `name` is given
-    /// to a container without one.
+    /// Reads a command such as `sudo docker run --gpus all IMAGE …`; `None` if it does not run a
+    /// container. `name` is given to a container without one.
     pub fn parse(words: &[String], name: &str) -> Option<Self> {
         let is_wrapper = |word: &String| word == "sudo" || word == "env" || word.starts_with('-') || word.contains('=');
         let at = words.iter().position(|word| !is_wrapper(word)).filter(|at| is_runtime(&words[*at]))?;
@@ -74,7 +74,8 @@ impl ContainerCommand {
     }
 }
 
-/// Why a server that these settings start could not be used, as far as its command shows; `None` if nothing is known.
+/// Why a server that these settings start could not be used, as far as its command shows; `None` if
+/// nothing is known.
 pub fn refusal(settings: &SystemSettings) -> Option<String> {
     ContainerCommand::parse(&settings.command, "name")?.refusal()
 }

@@ -1,4 +1,5 @@
-//! What a server needs before it can start, looked up without network: the weights of its models, and its image.
+//! What a server needs before it can start, looked up without network: the weights of its models,
+//! and its image.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +14,8 @@ use serde::Deserialize;
 
 use super::{container::ContainerCommand, launch::LaunchPlan};
 
-/// Indexes of checkpoints whose weights are in several files, in the order in which engines look for them.
+/// Indexes of checkpoints whose weights are in several files, in the order in which engines look
+/// for them.
 const INDEXES: [&str; 2] = ["model.safetensors.index.json", "pytorch_model.bin.index.json"];
 /// Extensions of files with weights.
 const WEIGHTS: [&str; 5] = ["safetensors", "bin", "pt", "pth", "gguf"];
@@ -60,7 +62,8 @@ struct Metadata {
 
 /// The weights of a folder.
 struct WeightFiles {
-    /// Sizes by name; `None` for a file that an index lists or a link names, and that does not exist.
+    /// Sizes by name; `None` for a file that an index lists or a link names, and that does not
+    /// exist.
     files: BTreeMap<String, Option<u64>>,
     /// Bytes of all files according to the index; 0 if unknown.
     total: u64,
@@ -165,7 +168,8 @@ fn partial_bytes(snapshot: &Path) -> u64 {
     partial.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// Whether a server would have a token of the hub: in its environment, or in the file of `hf auth login`.
+/// Whether a server would have a token of the hub: in its environment, or in the file of
+/// `hf auth login`.
 fn has_token(settings: &SystemSettings) -> bool {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     let home = || set("HF_HOME").or_else(|| Some(Path::new(&set("HOME")?).join(".cache/huggingface").into_os_string()));

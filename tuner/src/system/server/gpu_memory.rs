@@ -1,5 +1,6 @@
-//! Waits for the GPUs' memory after a server has ended. A driver frees the memory of a process slightly after its end,
-//! and an overlooked process keeps it. In both cases the next server would fail for a reason unrelated to itself.
+//! Waits for the GPUs' memory after a server has ended. A driver frees the memory of a process
+//! slightly after its end, and an overlooked process keeps it. In both cases the next server would
+//! fail for a reason unrelated to itself.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +44,8 @@ impl ServerGpuMemory {
         Self { before, query, longest }
     }
 
-    /// Waits until no GPU has more memory in use than before the first start; returns a message if this does not happen.
+    /// Waits until no GPU has more memory in use than before the first start; returns a message if
+    /// this does not happen.
     pub fn wait_until_back(&self, interrupted: &AtomicBool) -> Option<String> {
         if self.before.is_empty() {
             return None;

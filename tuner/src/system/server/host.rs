@@ -1,4 +1,5 @@
-//! The processors and GPUs of this host, read from files of the operating system, and the GPUs that a server uses.
+//! The processors and GPUs of this host, read from files of the operating system, and the GPUs that
+//! a server uses.
 
 use std::fs;
 
@@ -47,8 +48,8 @@ impl Host {
         }
     }
 
-    /// The GPUs that a server uses: the first ones visible to it, as many as its arguments say. All GPUs of the host if
-    /// that is unknown.
+    /// The GPUs that a server uses: the first ones visible to it, as many as its arguments say. All
+    /// GPUs of the host if that is unknown.
     pub fn used_by(self, system: &SystemSettings) -> Self {
         let inherited = || std::env::var(VISIBLE).ok();
         let visible = system.env.get(VISIBLE).cloned().or_else(inherited);

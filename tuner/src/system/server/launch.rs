@@ -27,12 +27,14 @@ use crate::{
 
 /// SGLang's method of simulating acceptance that varies the length between rounds the least.
 const SIMULATED_HOW: (&str, &str) = ("SGLANG_SIMULATE_ACC_METHOD", "match-expected");
-/// vLLM's environment variable without which it neither reports its configuration nor clears its cache.
+/// vLLM's environment variable without which it neither reports its configuration nor clears its
+/// cache.
 const DEVELOPMENT: &str = "VLLM_SERVER_DEV_MODE";
 /// SGLang's flag for capture sizes, since 0.5.14 and before.
 const CAPTURE_FLAG: &str = "cuda-graph-bs-decode";
 const OLD_CAPTURE_FLAG: &str = "cuda-graph-bs";
-/// Rounds between two decode lines of SGLang's log. The default is 40, which short runs do not reach.
+/// Rounds between two decode lines of SGLang's log. The default is 40, which short runs do not
+/// reach.
 const LOG_INTERVAL: usize = 10;
 /// vLLM's flag that makes it report the rounds of a request.
 const REQUEST_METRICS: &str = "per-request-spec-decode-metrics";
@@ -83,7 +85,8 @@ pub struct LaunchPlan {
     pub is_own: bool,
     /// The name of SGLang's flag for capture sizes.
     pub capture_flag: &'static str,
-    /// Whether one start can run a different chain at each batch size, or why not; known once a server has answered.
+    /// Whether one start can run a different chain at each batch size, or why not; known once a
+    /// server has answered.
     pub tables: Result<(), String>,
 }
 
@@ -93,7 +96,8 @@ impl LaunchPlan {
         let defaults = schemas::sweep::EngineSettings::default();
         let engine = &file.engine;
         let model = |name: &str| {
-            // A folder is relative to the sweep file's folder; anything else is a hub id, which the engine looks up.
+            // A folder is relative to the sweep file's folder; anything else is a hub id, which the
+            // engine looks up.
             let path = folder.join(name);
             let path = path.canonicalize().unwrap_or(path);
             if path.is_dir() { path.display().to_string() } else { name.to_owned() }
@@ -156,7 +160,8 @@ impl LaunchPlan {
         self.tables = adaptive::serves_tables(self, info);
     }
 
-    /// Switches to the older name of a flag that a start refused as unknown; returns whether another start may help.
+    /// Switches to the older name of a flag that a start refused as unknown; returns whether
+    /// another start may help.
     pub fn take_older_flag(&mut self, failure: &ServerFailure) -> bool {
         let is_unknown = failure.class == FailureClass::Configuration && failure.evidence.contains(CAPTURE_FLAG);
         let may_help = is_unknown && self.capture_flag == CAPTURE_FLAG && self.kind != SystemKind::Vllm;
@@ -166,7 +171,8 @@ impl LaunchPlan {
         may_help
     }
 
-    /// The accept length that the server of a configuration simulates: output tokens per round, bonus token included.
+    /// The accept length that the server of a configuration simulates: output tokens per round,
+    /// bonus token included.
     ///
     /// # Errors
     /// When lengths are imported, but not for its tree.
@@ -289,8 +295,8 @@ impl LaunchPlan {
         }
         // Counters of running and retracted requests.
         flags.0.push("--enable-metrics".into());
-        // Only these lines show whether rounds run in graphs. At the first start of a sweep the engine is not known
-        // yet.
+        // Only these lines show whether rounds run in graphs. At the first start of a sweep the
+        // engine is not known yet.
         flags.add_some("decode-log-interval", (self.version.is_some() && !self.is_own).then_some(LOG_INTERVAL));
         flags.0
     }

@@ -14,8 +14,8 @@ use crate::{
     trials::configuration::{Configuration, TrialLoad},
 };
 
-/// Allowed deviation of a simulated accept length, as a share: few rounds scatter, and the last one of a request is
-/// truncated.
+/// Allowed deviation of a simulated accept length, as a share: few rounds scatter, and the last one
+/// of a request is truncated.
 const MADE_UP_WITHIN: f64 = 0.15;
 
 /// A request in the form that servers take.
@@ -62,7 +62,8 @@ impl Rounds {
     }
 }
 
-/// Observations of a trial. A client does not see single rounds, so all rounds of a request count with its mean.
+/// Observations of a trial. A client does not see single rounds, so all rounds of a request count
+/// with its mean.
 ///
 /// # Errors
 /// When the server does not report the rounds of a request that speculates.

@@ -22,8 +22,8 @@ use crate::{
     trials::configuration::{Configuration, TrialLoad},
 };
 
-/// The values that the server has rewritten: notes if it still runs the requested configuration, else an error. Values
-/// that the server does not report are not checked.
+/// The values that the server has rewritten: notes if it still runs the requested configuration,
+/// else an error. Values that the server does not report are not checked.
 pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configuration) -> Result<Vec<String>, String> {
     let Some(resolved) = &info.resolved else { return Ok(Vec::new()) };
     let number = |name: &str| resolved.get(name).and_then(Value::as_u64).map(|number| number as usize);
@@ -72,8 +72,8 @@ fn from_vllm(resolved: &Value) -> Option<TreeShape> {
 /// Largest config.json that is read, in bytes.
 const LARGEST_CONFIG: u64 = 4 << 20;
 
-/// Compares what `lint --resolved` computes for a launch of SGLang with what its server reports: one line for each
-/// value that differs and is not yet in `told`, where it is then added.
+/// Compares what `lint --resolved` computes for a launch of SGLang with what its server reports:
+/// one line for each value that differs and is not yet in `told`, where it is then added.
 pub fn beside_the_linter(
     command: &str,
     info: &ServerInfo,

@@ -1,5 +1,5 @@
-//! Checks that the GPUs have room for a server before it starts. A server that does not fit fails after minutes of loading,
-//! with a message about memory that does not say who holds it.
+//! Checks that the GPUs have room for a server before it starts. A server that does not fit fails
+//! after minutes of loading, with a message about memory that does not say who holds it.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -14,7 +14,8 @@ use crate::host::nvidia_smi;
 
 /// Share of a GPU that vLLM takes by default, and refuses to start without.
 const VLLM_SHARE: f64 = 0.9;
-/// Share of a GPU that SGLang plans with if it does not choose one by itself; it keeps the rest free.
+/// Share of a GPU that SGLang plans with if it does not choose one by itself; it keeps the rest
+/// free.
 const SGLANG_SHARE: f64 = 0.85;
 
 /// The memory of a GPU in MiB, and who holds it.
@@ -33,8 +34,8 @@ struct Holder {
     mib: u64,
 }
 
-/// Why a server does not fit on these GPUs: the reason, with the processes that hold the memory and what to do. `None` if it
-/// fits, or if the memory is unknown.
+/// Why a server does not fit on these GPUs: the reason, with the processes that hold the memory and
+/// what to do. `None` if it fits, or if the memory is unknown.
 pub fn refusal(plan: &LaunchPlan, settings: &SystemSettings, gpus: &[usize]) -> Option<SystemError> {
     let weights = weight_mib(Path::new(&plan.target)) + weight_mib(Path::new(&plan.draft));
     let share = share(plan, settings);
@@ -50,8 +51,8 @@ pub fn refusal(plan: &LaunchPlan, settings: &SystemSettings, gpus: &[usize]) -> 
     })
 }
 
-/// A server that needs more than the GPU has is the configuration's fault. Otherwise another process holds the memory, also
-/// if the driver does not show it, as inside a container.
+/// A server that needs more than the GPU has is the configuration's fault. Otherwise another
+/// process holds the memory, also if the driver does not show it, as inside a container.
 fn error(memory: &ServerMemory, needed: u64, evidence: String) -> SystemError {
     if memory.holders.is_empty() && needed > memory.total {
         return SystemError::Unsupported(evidence);
@@ -59,13 +60,14 @@ fn error(memory: &ServerMemory, needed: u64, evidence: String) -> SystemError {
     not_free(evidence)
 }
 
-/// Memory held by another process is a reason to stop the sweep: no other configuration would start.
+/// Memory held by another process is a reason to stop the sweep: no other configuration would
+/// start.
 pub fn not_free(evidence: String) -> SystemError {
     ServerError::Failed(ServerFailure { class: FailureClass::GpuNotFree, evidence, log_tail: String::new() }).into()
 }
 
-/// MiB of one GPU that a start needs: vLLM refuses to start unless its share is free; SGLang needs the weights and what it
-/// keeps free.
+/// MiB of one GPU that a start needs: vLLM refuses to start unless its share is free; SGLang needs
+/// the weights and what it keeps free.
 fn needed_mib(kind: SystemKind, share: Option<f64>, weights: u64, total: u64) -> u64 {
     let of_total = |share: f64| (total as f64 * share) as u64;
     match kind {
@@ -127,7 +129,8 @@ fn command(pid: u32) -> String {
     if text.is_empty() { "of another container or user".into() } else { text }
 }
 
-/// The memory of each GPU by its number. Values that the driver does not report (`[N/A]`) drop the line.
+/// The memory of each GPU by its number. Values that the driver does not report (`[N/A]`) drop the
+/// line.
 fn parse(gpus: &str, apps: &str) -> BTreeMap<usize, ServerMemory> {
     let fields = |line: &str| line.split(',').map(|field| field.trim().to_owned()).collect::<Vec<_>>();
     let mut found = BTreeMap::new();

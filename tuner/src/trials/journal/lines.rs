@@ -1,4 +1,5 @@
-//! A file of lines with checksums: a header, then one record per line, each fsynced before the next one is made.
+//! A file of lines with checksums: a header, then one record per line, each fsynced before the next
+//! one is made.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -14,7 +15,8 @@ use crate::{TunerError, files::atomic_file};
 
 /// The file's name in its folder.
 const FILE_NAME: &str = "journal.jsonl";
-/// The file that is locked while a process writes. It is separate because the journal does not exist from the start.
+/// The file that is locked while a process writes. It is separate because the journal does not
+/// exist from the start.
 const LOCK_NAME: &str = ".journal.lock";
 /// Maximum number of damaged lines that are listed.
 const NAMED_LINES: usize = 20;
@@ -95,7 +97,8 @@ impl Lines {
                 Ok(())
             }
             Err(source) => {
-                // The next resume would cut off a half-written line anyway; cutting it now is a courtesy.
+                // The next resume would cut off a half-written line anyway; cutting it now is a
+                // courtesy.
                 let _ = self.file.set_len(self.length);
                 Err(TunerError::Write { path: self.path.clone(), source })
             }
@@ -135,7 +138,8 @@ pub(crate) fn read(folder: &Path) -> Result<Vec<u8>, TunerError> {
     Ok(bytes)
 }
 
-/// The complete lines of a file, each with its end in bytes; a last line without a newline was cut by a kill.
+/// The complete lines of a file, each with its end in bytes; a last line without a newline was cut
+/// by a kill.
 pub(crate) fn complete(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     lines.scan(0, |end, line| {
@@ -188,8 +192,8 @@ pub(crate) fn lock(folder: &Path) -> Result<File, TunerError> {
     Ok(file)
 }
 
-/// A process that this one has just started holds a copy of the lock until it executes its program, so the lock becomes
-/// free within moments.
+/// A process that this one has just started holds a copy of the lock until it executes its program,
+/// so the lock becomes free within moments.
 fn try_for_a_while(file: &File) -> Result<(), TryLockError> {
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {

@@ -1,5 +1,5 @@
-//! The settings of a sweep file that define what its finished trials mean. A resumed sweep may change everything else:
-//! configurations, loads, repeats, the search and its budget.
+//! The settings of a sweep file that define what its finished trials mean. A resumed sweep may
+//! change everything else: configurations, loads, repeats, the search and its budget.
 
 use schemas::sweep::{Objective, SweepDraft, SweepFile};
 use serde_json::{Map, Value};
@@ -30,8 +30,8 @@ fn tables(file: &SweepFile) -> Map<String, Value> {
     .map(|(name, value)| (name.to_owned(), value))
     .into_iter()
     .collect();
-    // What the name of a draft in a configuration stands for. Shapes may change, as those of `[space]`; without a list the
-    // hash is that of earlier versions.
+    // What the name of a draft in a configuration stands for. Shapes may change, as those of
+    // `[space]`; without a list the hash is that of earlier versions.
     let each = |draft: &SweepDraft| {
         (draft.display_name(), serde_json::json!({ "algorithm": draft.algorithm, "path": draft.path }))
     };

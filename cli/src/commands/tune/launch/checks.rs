@@ -1,5 +1,5 @@
-//! What the linter says of a launch that is tuned: before the first start, once the engine's version is known, and of the
-//! shapes that would be tried.
+//! What the linter says of a launch that is tuned: before the first start, once the engine's
+//! version is known, and of the shapes that would be tried.
 
 use std::cell::RefCell;
 
@@ -36,7 +36,8 @@ impl<'a> Checks<'a> {
         Self { source, launch, force, shown: RefCell::default() }
     }
 
-    /// Shows what is found in the launch, for the version that the text states; false if that has errors that stop.
+    /// Shows what is found in the launch, for the version that the text states; false if that has
+    /// errors that stop.
     ///
     /// # Errors
     /// When a settings file of the linter is wrong.
@@ -85,7 +86,8 @@ impl<'a> Checks<'a> {
         Ok(findings.iter().filter(|finding| finding.severity == Severity::Error).count())
     }
 
-    /// Removes the shapes that the engine would refuse in this launch, and says which, with the linter's reason.
+    /// Removes the shapes that the engine would refuse in this launch, and says which, with the
+    /// linter's reason.
     ///
     /// # Errors
     /// When a settings file of the linter is wrong.
@@ -107,7 +109,8 @@ impl<'a> Checks<'a> {
         Ok(Vec::new())
     }
 
-    /// Why the launch would not run a shape; `None` if it would, or if it cannot be written with it.
+    /// Why the launch would not run a shape; `None` if it would, or if it cannot be written with
+    /// it.
     fn refusal(&self, shape: TreeShape, draft: &LaunchDraft) -> anyhow::Result<Option<String>> {
         let Some(text) = rewrite(self.source, self.launch, draft, &Configuration::from_shape(shape)).text else {
             return Ok(None);
@@ -124,8 +127,8 @@ impl<'a> Checks<'a> {
     }
 }
 
-/// A warning if nothing is known of the version of a launch's engine: of the one that runs, else of the one that the launch
-/// states.
+/// A warning if nothing is known of the version of a launch's engine: of the one that runs, else of
+/// the one that the launch states.
 fn unknown_version(launch: &Launch, runs: Option<EngineVersion>) -> Option<String> {
     let engine = launch.engine.reference();
     // slime pins its version, and spectune's own server is this program.

@@ -1,4 +1,5 @@
-//! The end of a tuned launch: its change, or why it stays as it is, and the policy of an engine that follows one.
+//! The end of a tuned launch: its change, or why it stays as it is, and the policy of an engine
+//! that follows one.
 
 use std::path::{Path, PathBuf};
 
@@ -74,8 +75,9 @@ impl Conclusion<'_> {
         self.change(configuration)
     }
 
-    /// The configuration that a launch for this load should have; `None` if that is not known. What runs now is replaced only by
-    /// what is shown to be faster than it, and where it is not known what runs now, by what the verdict says.
+    /// The configuration that a launch for this load should have; `None` if that is not known. What
+    /// runs now is replaced only by what is shown to be faster than it, and where it is not known
+    /// what runs now, by what the verdict says.
     fn decision(&self, ranking: &LoadRanking, runs_now: Option<&Configuration>) -> Option<Configuration> {
         let chosen = match ranking.verdict {
             SpeculationVerdict::Pays | SpeculationVerdict::DoesNotPay => ranking.chosen.clone(),
@@ -169,8 +171,8 @@ impl Conclusion<'_> {
     }
 }
 
-/// What all loads would take, which may be that nothing is decided; `None` if they differ. More captured batch sizes are no
-/// difference: they cost memory, not speed.
+/// What all loads would take, which may be that nothing is decided; `None` if they differ. More
+/// captured batch sizes are no difference: they cost memory, not speed.
 fn in_common(decided: &[(TrialLoad, Option<Configuration>)]) -> Option<Option<&Configuration>> {
     let ((_, first), rest) = decided.split_first()?;
     let shape = |one: &Option<Configuration>| one.as_ref().map(|one| one.shape);

@@ -1,5 +1,5 @@
-//! What the starts of a launch need of a GPU: an estimate from the sizes of its models, and the batches that graphs are
-//! captured for.
+//! What the starts of a launch need of a GPU: an estimate from the sizes of its models, and the
+//! batches that graphs are captured for.
 
 use std::collections::BTreeSet;
 
@@ -29,8 +29,8 @@ pub struct LaunchNeeds {
     draft: Option<u64>,
     /// Bytes of one token in the KV cache.
     kv_token: Option<u64>,
-    /// The most tokens that run together, and the requests and tokens of each that make them; `None` if the lengths of the
-    /// prompts are not known.
+    /// The most tokens that run together, and the requests and tokens of each that make them;
+    /// `None` if the lengths of the prompts are not known.
     tokens: Option<(usize, usize)>,
     /// Batch sizes with a CUDA graph; `None` if they are not known.
     captured: Option<Vec<usize>>,
@@ -39,7 +39,8 @@ pub struct LaunchNeeds {
 }
 
 impl LaunchNeeds {
-    /// Of a launch that is measured by this sweep, whose models are folders if they are on this machine.
+    /// Of a launch that is measured by this sweep, whose models are folders if they are on this
+    /// machine.
     pub fn from_launch(launch: &Launch, file: &SweepFile) -> Self {
         let target = facts_of(&file.models.target);
         let draft = facts_of(&file.models.draft);
@@ -99,8 +100,8 @@ impl LaunchNeeds {
         )
     }
 
-    /// The captured batch sizes with the measured ones that have no graph of their own; `None` if every measured batch
-    /// has one, or if it is not known which have.
+    /// The captured batch sizes with the measured ones that have no graph of their own; `None` if
+    /// every measured batch has one, or if it is not known which have.
     pub fn other_captures(&self) -> Option<Vec<usize>> {
         let captured = self.captured.as_ref().filter(|captured| !captured.is_empty())?;
         let all: BTreeSet<usize> = captured.iter().chain(&self.batches).copied().collect();
@@ -131,7 +132,8 @@ impl LaunchNeeds {
     }
 }
 
-/// What is known of a model: from its folder, else from the local Hugging Face cache, else the published facts.
+/// What is known of a model: from its folder, else from the local Hugging Face cache, else the
+/// published facts.
 pub fn facts_of(name: &str) -> Option<ModelFacts> {
     if name.is_empty() {
         return None;
@@ -139,7 +141,8 @@ pub fn facts_of(name: &str) -> Option<ModelFacts> {
     Sources::new(HubCache::from_environment(), None).find_or_published(name, name).facts
 }
 
-/// That a folder holds a draft of another kind than an algorithm runs; `None` if it does not, or that is not known here.
+/// That a folder holds a draft of another kind than an algorithm runs; `None` if it does not, or
+/// that is not known here.
 pub fn other_head(path: &str, algorithm: &str) -> Option<String> {
     let (_, own) = facts_of(path)?.draft_head()?.algorithm()?;
     let family =
@@ -150,8 +153,8 @@ pub fn other_head(path: &str, algorithm: &str) -> Option<String> {
     })
 }
 
-/// Whether the servers run on the processor, where no graphs are captured: the launch says so, or it is spectune's own
-/// server on a host without a GPU.
+/// Whether the servers run on the processor, where no graphs are captured: the launch says so, or
+/// it is spectune's own server on a host without a GPU.
 fn is_on_processor(launch: &Launch) -> bool {
     match launch.text(Key::Device) {
         Some(device) if device.value != "auto" => device.value.starts_with("cpu"),

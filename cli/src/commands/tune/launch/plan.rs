@@ -74,7 +74,8 @@ fn not_varied(launch: &Launch, plan: &LaunchSweep) -> Vec<String> {
     lines
 }
 
-/// The drafts that were published for the target of a sweep, with their algorithms, without the sweep's own.
+/// The drafts that were published for the target of a sweep, with their algorithms, without the
+/// sweep's own.
 fn published(file: &SweepFile) -> Vec<(&'static str, &'static str)> {
     let own = id_of(&file.models.draft);
     let others = drafts_of(&file.models.target).into_iter().filter(|row| own != Some(row.name.as_str()));
@@ -100,7 +101,8 @@ fn proposal(file: &SweepFile) -> String {
     text + "\n"
 }
 
-/// The sweep file as text, with the published drafts of its target as a proposal. Secrets are not in it: the variables that hold them are inherited.
+/// The sweep file as text, with the published drafts of its target as a proposal. Secrets are not
+/// in it: the variables that hold them are inherited.
 ///
 /// # Errors
 /// When a number is too large for TOML.

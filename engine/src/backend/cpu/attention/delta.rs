@@ -20,11 +20,12 @@ pub struct Sequence {
     pub place: usize,
     /// Its rows in the pass.
     pub rows: Range<usize>,
-    /// For each of them the row before it, counted from the first of them; `None` if that is the slot's last committed
-    /// row. A parent comes before its children.
+    /// For each of them the row before it, counted from the first of them; `None` if that is the
+    /// slot's last committed row. A parent comes before its children.
     pub parents: Vec<Option<usize>>,
-    /// Whether the rows are the continuation of the sequence, so that its state becomes the one after the last of them. If
-    /// not, they are a tree, and [`DeltaStates::commit`] follows once a path of it is accepted.
+    /// Whether the rows are the continuation of the sequence, so that its state becomes the one
+    /// after the last of them. If not, they are a tree, and [`DeltaStates::commit`] follows once a
+    /// path of it is accepted.
     pub continues: bool,
 }
 
@@ -97,7 +98,8 @@ impl Delta {
         }
     }
 
-    /// Runs rows from the states of their slots. `x` is `[rows, input]`, the result is `[rows, output]`.
+    /// Runs rows from the states of their slots. `x` is `[rows, input]`, the result is
+    /// `[rows, output]`.
     pub fn forward(&self, x: &[f32], rows: Rows<'_>, states: &mut DeltaStates) -> Vec<f32> {
         let (channels, heads) = (self.sizes.channels(), self.sizes.value_heads);
         let mixed = self.mixed.forward(x);
@@ -132,7 +134,8 @@ impl DeltaStates {
         (&mut self.histories[place * history..][..history], &mut self.matrices[place * state..][..state])
     }
 
-    /// Commits an accepted path of the tree that the last pass verified for a place: rows of that pass, root first.
+    /// Commits an accepted path of the tree that the last pass verified for a place: rows of that
+    /// pass, root first.
     pub fn commit(&mut self, place: usize, path: &[usize]) {
         let Some(found) = self.verified.iter().position(|(sequence, ..)| sequence.place == place) else { return };
         let (sequence, mixed, rows) = self.verified.swap_remove(found);

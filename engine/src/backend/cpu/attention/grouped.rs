@@ -62,8 +62,8 @@ impl Grouped {
         KeyValues::new(rows, self.shape.key_value_heads, self.shape.head_dim).in_fp8(self.cache_scales)
     }
 
-    /// Writes keys and values of the rows to the cache, then attends. `x` is `[rows, input]`, the result is `[rows,
-    /// output]`.
+    /// Writes keys and values of the rows to the cache, then attends. `x` is `[rows, input]`, the
+    /// result is `[rows, output]`.
     pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {
         self.store(x, rows, cache);
         let (mut queries, gates) = self.queries(x);
@@ -86,7 +86,8 @@ impl Grouped {
         self.output.forward(&joined)
     }
 
-    /// Queries before their norms, and the gates of the outputs, if there are any: `[rows, heads · head_dim]` each.
+    /// Queries before their norms, and the gates of the outputs, if there are any:
+    /// `[rows, heads · head_dim]` each.
     fn queries(&self, x: &[f32]) -> (Vec<f32>, Option<Vec<f32>>) {
         let both = self.query.forward(x);
         if !self.shape.output_gate {

@@ -20,7 +20,8 @@ pub struct Latent {
     compress: Linear,
     /// Norm of the latent vector.
     norm: Vec<f32>,
-    /// Per head, `[rank, nope]`: maps the part of a query that is not rotated to the vector that scores latent vectors.
+    /// Per head, `[rank, nope]`: maps the part of a query that is not rotated to the vector that
+    /// scores latent vectors.
     absorb: Vec<Matrix>,
     /// Per head, `[value, rank]`: maps a weighted mean of latent vectors to the head's output.
     expand: Vec<Matrix>,
@@ -73,8 +74,8 @@ impl Latent {
         Latents::new(rows, self.shape.latent_rank, self.shape.rope.dims)
     }
 
-    /// Writes latent vectors and keys of the rows to the cache, then attends. `x` is `[rows, input]`, the result is
-    /// `[rows, output]`.
+    /// Writes latent vectors and keys of the rows to the cache, then attends. `x` is
+    /// `[rows, input]`, the result is `[rows, output]`.
     pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut Latents) -> Vec<f32> {
         let MultiHeadLatent { heads, latent_rank, nope_dim, rope, score_scale, .. } = self.shape;
         let (latents, mut keys) = apart(&self.compress.forward(x), latent_rank, rope.dims);
@@ -95,7 +96,8 @@ impl Latent {
     }
 }
 
-/// Splits each piece of `first + last` values; returns the first values of all pieces, and the last ones.
+/// Splits each piece of `first + last` values; returns the first values of all pieces, and the last
+/// ones.
 fn apart(values: &[f32], first: usize, last: usize) -> (Vec<f32>, Vec<f32>) {
     let pieces = || values.chunks_exact(first + last);
     (

@@ -35,8 +35,8 @@ impl Markov {
         if self.spec.kind == MarkovKind::Recurrent { vec![0.0; self.spec.rank] } else { Vec::new() }
     }
 
-    /// Corrects the logits of rows, `[rows, vocabulary]`, from their hidden rows, the token before each, and the state
-    /// before it. Returns the states after these tokens.
+    /// Corrects the logits of rows, `[rows, vocabulary]`, from their hidden rows, the token before
+    /// each, and the state before it. Returns the states after these tokens.
     pub fn correct(&self, logits: &mut [f32], hidden: &[f32], tokens: &[u32], states: &[f32]) -> Vec<f32> {
         let rank = self.spec.rank;
         let embedded = embed(&self.embedding, tokens);

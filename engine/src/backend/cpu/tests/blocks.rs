@@ -1,5 +1,5 @@
-//! Block heads: what they have kept of a text does not depend on how it came in, a block's rows are what the definition
-//! says, and heads of other kinds are refused.
+//! Block heads: what they have kept of a text does not depend on how it came in, a block's rows are
+//! what the definition says, and heads of other kinds are refused.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Compares families with transformers in float32 (`models/families`): logits of the target, and of its MTP layer in
-//! use.
+//! Compares families with transformers in float32 (`models/families`): logits of the target, and of
+//! its MTP layer in use.
 
 use std::{collections::BTreeMap, fs};
 
@@ -165,7 +165,8 @@ fn an_mtp_layer_fills_and_chains_as_pytorch_says() {
         let width = target.vocab_size();
         check_close(&format!("{name} fill"), &fill, &tensors["mtp.fill"], width);
         check_close(&format!("{name} chain"), &chain, &tensors["mtp.chain"], width);
-        // The test detects the likely mistakes: feeding back the state before the norm, and swapping the two halves.
+        // The test detects the likely mistakes: feeding back the state before the norm, and
+        // swapping the two halves.
         let off = |found: &[f32], wrong: &str| difference(found, &tensors[wrong], width).0;
         assert!(off(&chain, "mtp.chain_without_norm") > APART, "{name}: feedback makes no difference");
         assert!(off(&fill, "mtp.fill_swapped") > APART, "{name}: the order of the halves makes no difference");
@@ -190,7 +191,8 @@ fn feedback_and_order_are_what_the_description_says() {
         let (fill, _) = fill_and_chain(&target, &swapped, &prompt);
         check_close(&format!("{name} swapped"), &fill, &tensors["mtp.fill_swapped"], target.vocab_size());
 
-        // The embedding of the first position: only MiMo zeroes it, and the result depends on it in every family.
+        // The embedding of the first position: only MiMo zeroes it, and the result depends on it in
+        // every family.
         let join = Join::NormedLinear { hidden_first, zero_first_embedding: !zero_first_embedding };
         let other = Recurrent::load(&weights, RecurrentSpec { join, ..spec }, &target).expect("the layer");
         let (fill, _) = fill_and_chain(&target, &other, &prompt);
@@ -295,7 +297,8 @@ fn an_mtp_layer_has_read_the_same_however_its_text_came_in() {
         for chunk in [1, 4, 10, 28] {
             assert!(read_text(&mut backend, &prompt, chunk, 0).1 == whole, "{name}, chunks of {chunk}");
         }
-        // After rounds that accept some drafts and reject others, the state is as if the text had been the prompt.
+        // After rounds that accept some drafts and reject others, the state is as if the text had
+        // been the prompt.
         for rounds in [1, 2, 7, 20] {
             let (text, behind) = read_text(&mut backend, &prompt, CONTEXT, rounds);
             assert!(text.len() >= prompt.len() + rounds);

@@ -1,5 +1,5 @@
-//! Whole models that draft: a target that drafts for itself is always right, what is kept of a text does not depend on how
-//! it came in, and models with other tokens are refused.
+//! Whole models that draft: a target that drafts for itself is always right, what is kept of a text
+//! does not depend on how it came in, and models with other tokens are refused.
 
 use std::{fs, path::PathBuf};
 

@@ -12,8 +12,9 @@ use super::{
 use crate::backend::cuda::{machine::Machine, weights::FfnWeights, workspace::Activations};
 
 impl Machine {
-    /// Runs a feed-forward block over normed rows and adds its output to the stream of `norm`, which is then normed for
-    /// the `next` layer, if there is one. Only the rows of `norm` are used, not its weight.
+    /// Runs a feed-forward block over normed rows and adds its output to the stream of `norm`,
+    /// which is then normed for the `next` layer, if there is one. Only the rows of `norm` are
+    /// used, not its weight.
     pub(super) fn feed_forward<'a>(
         &'a self,
         work: &'a Activations,

@@ -22,7 +22,8 @@ pub(in crate::backend::cuda) struct LayerOperands<'a> {
     pub cache: Slice<'a>,
     /// Cosines and sines.
     pub rotations: Slice<'a>,
-    /// The residual stream: receives attention's output, and that of the feed-forward block if there is a next layer.
+    /// The residual stream: receives attention's output, and that of the feed-forward block if
+    /// there is a next layer.
     pub stream: Rows<'a>,
     pub next: Option<NextNorm<'a>>,
     /// The rows that continue after attention; `None` for all.

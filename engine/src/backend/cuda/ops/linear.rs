@@ -22,8 +22,9 @@ use crate::backend::cuda::{
     workspace::Activations,
 };
 
-/// Number of split-K partials that the library may leave for a layer of many rows: few outputs give too few tiles to
-/// keep a device busy, and the library's own split-K sums the partials in a separate kernel.
+/// Number of split-K partials that the library may leave for a layer of many rows: few outputs give
+/// too few tiles to keep a device busy, and the library's own split-K sums the partials in a
+/// separate kernel.
 const LIBRARY_PARTS: usize = 2;
 
 /// The matrix that maps hidden states to logits.
@@ -33,7 +34,8 @@ pub(in crate::backend::cuda) struct Vocabulary<'a> {
     pub weight: Slice<'a>,
     pub inputs: usize,
     pub tokens: usize,
-    /// Number of tokens whose rows are on this rank; if fewer than `tokens`, other ranks have the rest.
+    /// Number of tokens whose rows are on this rank; if fewer than `tokens`, other ranks have the
+    /// rest.
     pub own: usize,
     /// Device flag: whether the logits are needed, as in [`Linear`].
     pub needed: Option<Slice<'a>>,
@@ -46,8 +48,8 @@ enum User<'a> {
     Any,
     /// The rotation, which sums partials.
     Rotation,
-    /// The kernel that adds it to the residual stream, complete or in split-K partials. Has the stream if both have the
-    /// same row layout.
+    /// The kernel that adds it to the residual stream, complete or in split-K partials. Has the
+    /// stream if both have the same row layout.
     Stream(Option<Slice<'a>>),
 }
 
@@ -113,8 +115,9 @@ impl Machine {
         layer.quantiser.is_none() && self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide())
     }
 
-    /// Sums a contribution to the stream over ranks, adds it and norms the stream like [`norm_for`](Self::norm_for).
-    /// For few rows one kernel does all of it, with a different order in the sum of squares.
+    /// Sums a contribution to the stream over ranks, adds it and norms the stream like
+    /// [`norm_for`](Self::norm_for). For few rows one kernel does all of it, with a different order
+    /// in the sum of squares.
     pub(in crate::backend::cuda) fn sum_and_norm<'a>(
         &self,
         work: &'a Activations,
@@ -161,7 +164,8 @@ impl Machine {
         self.norm_for(work, RmsNorm { add, ..norm }, reader)
     }
 
-    /// Whether our own kernel is known to be the fastest for a layer with these rows; it may use any summation order.
+    /// Whether our own kernel is known to be the fastest for a layer with these rows; it may use
+    /// any summation order.
     fn streams(&self, layer: &Projection, rows: usize) -> bool {
         let Projection { inputs, outputs, .. } = *layer;
         let element = self.kernels.element();
@@ -283,8 +287,8 @@ impl Machine {
         }
     }
 
-    /// A linear layer whose result is added to the stream. Returns what must still be added, if the layer has not added
-    /// it itself.
+    /// A linear layer whose result is added to the stream. Returns what must still be added, if the
+    /// layer has not added it itself.
     pub(in crate::backend::cuda) fn added<'a>(
         &self,
         work: &'a Activations,
@@ -318,8 +322,9 @@ impl Machine {
         })
     }
 
-    /// `silu(gate) · up` of a layer that computes gate and up, as input of the next layer; `work.gate_up` is scratch space. In
-    /// `work.gated`, or quantised already if the library computes gate and up.
+    /// `silu(gate) · up` of a layer that computes gate and up, as input of the next layer;
+    /// `work.gate_up` is scratch space. In `work.gated`, or quantised already if the library
+    /// computes gate and up.
     pub(in crate::backend::cuda) fn gated<'a>(
         &self,
         work: &'a Activations,
@@ -357,8 +362,8 @@ impl Machine {
         }
     }
 
-    /// `y = x · weightᵀ + bias` with the fastest kernel; in batch-invariant mode, with the one that has a single
-    /// summation order.
+    /// `y = x · weightᵀ + bias` with the fastest kernel; in batch-invariant mode, with the one that
+    /// has a single summation order.
     fn product<'a>(&self, work: &'a Activations, linear: Linear<'_>, user: User<'_>) -> Result<Place<'a>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let layout = linear.scales.map(|scales| scales.layout);
@@ -401,7 +406,8 @@ impl Machine {
         }
     }
 
-    /// Our fastest own kernel for a layer; its partials, at most `most_parts`, must fit in the workspace.
+    /// Our fastest own kernel for a layer; its partials, at most `most_parts`, must fit in the
+    /// workspace.
     fn streaming(
         &self,
         work: &Activations,
@@ -436,8 +442,9 @@ impl Machine {
         }
     }
 
-    /// Runs a layer with the library if that is the fastest, including its bias and `follow`. Otherwise, and if the
-    /// streaming kernel may skip the layer, returns that the streaming kernel is to run. Partials are in `work.parts`.
+    /// Runs a layer with the library if that is the fastest, including its bias and `follow`.
+    /// Otherwise, and if the streaming kernel may skip the layer, returns that the streaming kernel
+    /// is to run. Partials are in `work.parts`.
     fn library_or(
         &self,
         work: &Activations,
@@ -465,7 +472,8 @@ impl Machine {
         let Linear { y, y_is_float, x, weight, scales, row_scales, bias, rows, inputs, outputs, .. } = linear;
         let element = self.kernels.element();
         let result = if y_is_float { Element::F32 } else { element };
-        // The ring kernel reads the rows again for every 128 outputs, which is too often if there are many rows.
+        // The ring kernel reads the rows again for every 128 outputs, which is too often if there
+        // are many rows.
         let may_stream = rows <= Kernels::MOST_ROWS_IN_PARTS || matches!(streaming, Streaming::Wide(_));
         // The library's bias is added by a separate kernel, to a complete and contiguous result.
         let added_to = match user {
@@ -488,7 +496,8 @@ impl Machine {
             Some(_) => self.kernels.fill_random_fp8(x.at.range(0..rows * inputs), 1),
         };
         let parts = if most_parts > 1 { work.parts.slice() } else { Slice::NONE };
-        // By the time a layer's result is added to the stream, `work.normed` has been read and can be overwritten.
+        // By the time a layer's result is added to the stream, `work.normed` has been read and can
+        // be overwritten.
         let add = |count: usize| {
             let own = Rows { at: y, stride: outputs };
             let add = if count > 1 { Added::Parts(Parts { at: parts, count }) } else { Added::Rows(own) };
@@ -513,9 +522,10 @@ impl Machine {
 }
 
 impl Machine {
-    /// Whether the library multiplies this many rows with FP8 weights, which are dequantised first: with many rows the
-    /// GEMM takes longer than dequantising. The library starts after the dequantising kernel, whereas our kernels would
-    /// prefetch weights; our warp-group kernels stay faster up to more rows than the others.
+    /// Whether the library multiplies this many rows with FP8 weights, which are dequantised first:
+    /// with many rows the GEMM takes longer than dequantising. The library starts after the
+    /// dequantising kernel, whereas our kernels would prefetch weights; our warp-group kernels stay
+    /// faster up to more rows than the others.
     fn dequantises(&self, rows: usize, streaming: Streaming) -> bool {
         let many = rows > Kernels::MOST_ROWS_IN_PARTS && !matches!(streaming, Streaming::Wide(_));
         many && !self.device().properties().emulated

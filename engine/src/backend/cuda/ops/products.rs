@@ -1,4 +1,5 @@
-//! Rows of layers that multiply in FP8: quantised once per input, by the norm before if one layer reads it.
+//! Rows of layers that multiply in FP8: quantised once per input, by the norm before if one layer
+//! reads it.
 
 use kernels::{
     device::{Buffer, DeviceError, Slice, matmul::Fp8Product},
@@ -13,15 +14,18 @@ use crate::backend::cuda::{
     workspace::{Activations, expert_product_bytes},
 };
 
-/// By default, up to this many rows are multiplied as values of 16 bits, by kernels that are bound by reading weights. With
-/// more, warp groups that multiply numbers are faster, where they exist. Predicted: docs/notes/performance/fp8.md, "Few rows".
+/// By default, up to this many rows are multiplied as values of 16 bits, by kernels that are bound
+/// by reading weights. With more, warp groups that multiply numbers are faster, where they exist.
+/// Predicted: docs/notes/performance/fp8.md, "Few rows".
 pub(in crate::backend::cuda) const MOST_VALUE_ROWS: usize = 16;
-/// With more rows than this the device's library multiplies, where it has the product: on an H200 it is faster from about
-/// 100 rows of Llama-3.1-8B on. Rounds that are captured compare it with our kernels.
+/// With more rows than this the device's library multiplies, where it has the product: on an H200
+/// it is faster from about 100 rows of Llama-3.1-8B on. Rounds that are captured compare it with
+/// our kernels.
 const MOST_OWN_ROWS: usize = 96;
 
 impl Machine {
-    /// The operands of a layer, whose input is quantised now if the layer multiplies in FP8 and its rows are not in FP8 yet.
+    /// The operands of a layer, whose input is quantised now if the layer multiplies in FP8 and its
+    /// rows are not in FP8 yet.
     pub(super) fn operands<'a>(
         &self,
         work: &'a Activations,
@@ -43,7 +47,8 @@ impl Machine {
         Ok(Linear { row_scales: Some(of_rows), ..layer.linear(y, Rows { at: out, stride: inputs }, rows) })
     }
 
-    /// Norms rows for one layer that multiplies in FP8; `None` if the layer reads 16-bit rows, or not the norm's result alone.
+    /// Norms rows for one layer that multiplies in FP8; `None` if the layer reads 16-bit rows, or
+    /// not the norm's result alone.
     pub(super) fn norm_in_fp8<'a>(
         &self,
         work: &'a Activations,
@@ -93,7 +98,8 @@ impl Machine {
         Input { rows: quantised, unscaled: None, scales: Some(RowScales { at, layout, form }) }
     }
 
-    /// How up to `rows` rows of experts that multiply in FP8 are quantised: as values, in the workspace.
+    /// How up to `rows` rows of experts that multiply in FP8 are quantised: as values, in the
+    /// workspace.
     pub(super) fn expert_products<'a>(
         &self,
         work: &'a Activations,
@@ -113,7 +119,8 @@ impl Machine {
         ExpertProducts { values: apart(&work.quantised, bytes[0]), to: [to(0), to(1)] }
     }
 
-    /// Where the rows of a layer go, and in which form. The form follows from the number of rows; the numbers do not.
+    /// Where the rows of a layer go, and in which form. The form follows from the number of rows;
+    /// the numbers do not.
     fn quantise_to<'q>(
         &self,
         work: &'q Activations,

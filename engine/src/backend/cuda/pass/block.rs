@@ -47,8 +47,8 @@ pub struct MarkovLevel<'a> {
 }
 
 impl Machine {
-    /// Keeps what the head needs of rows: their keys and values in all of its layers. Row r has what the target's pass
-    /// stored in row `source[r]` of `from`.
+    /// Keeps what the head needs of rows: their keys and values in all of its layers. Row r has
+    /// what the target's pass stored in row `source[r]` of `from`.
     pub fn keep_context(
         &self,
         draft: &BlockWeights,
@@ -98,8 +98,8 @@ impl Machine {
         })
     }
 
-    /// Runs the head over blocks. Returns the rows that propose, `[batch · steps, hidden]`, after the head's last norm;
-    /// they are valid until the next pass.
+    /// Runs the head over blocks. Returns the rows that propose, `[batch · steps, hidden]`, after
+    /// the head's last norm; they are valid until the next pass.
     pub fn block_pass<'a>(
         &'a self,
         draft: &'a BlockWeights,
@@ -188,7 +188,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Writes the logits of the rows that propose, from which a Markov head ranks the children of nodes.
+    /// Writes the logits of the rows that propose, from which a Markov head ranks the children of
+    /// nodes.
     pub fn write_base(
         &self,
         draft: &BlockWeights,

@@ -1,4 +1,5 @@
-//! Tokens from hidden states: the draft's proposals, the target's choices, and log-probabilities of these.
+//! Tokens from hidden states: the draft's proposals, the target's choices, and log-probabilities of
+//! these.
 
 use kernels::{
     device::{DeviceError, Slice},
@@ -17,7 +18,8 @@ use crate::{
 };
 
 impl Machine {
-    /// The best `topk` tokens with log-probabilities, `[rows, topk]`, after the inputs of a draft's vocabulary head.
+    /// The best `topk` tokens with log-probabilities, `[rows, topk]`, after the inputs of a draft's
+    /// vocabulary head.
     pub fn propose(
         &self,
         head: ProposalHead<'_>,
@@ -38,8 +40,8 @@ impl Machine {
         })
     }
 
-    /// The target's token, greedy or sampled, after each of these rows of hidden states. Tokens that are not needed are
-    /// arbitrary (see [`Linear::needed`](kernels::launch::Linear)).
+    /// The target's token, greedy or sampled, after each of these rows of hidden states. Tokens
+    /// that are not needed are arbitrary (see [`Linear::needed`](kernels::launch::Linear)).
     pub fn choose(
         &self,
         work: &Activations,
@@ -67,7 +69,8 @@ impl Machine {
         })
     }
 
-    /// Log-probabilities of `tokens`, each after its row of hidden states, for the slots that request them.
+    /// Log-probabilities of `tokens`, each after its row of hidden states, for the slots that
+    /// request them.
     pub fn describe(
         &self,
         pass: Pass<'_>,

@@ -13,8 +13,9 @@ use crate::backend::cuda::{
 };
 
 impl Machine {
-    /// Runs a draft over rows that continue the states in rows `source` of `states`, and stores theirs in
-    /// `work.states[to]`. Returns the input of its vocabulary head, valid until the next pass.
+    /// Runs a draft over rows that continue the states in rows `source` of `states`, and stores
+    /// theirs in `work.states[to]`. Returns the input of its vocabulary head, valid until the next
+    /// pass.
     pub fn step<'a>(
         &'a self,
         draft: Stepwise<'a>,
@@ -29,7 +30,8 @@ impl Machine {
         }
     }
 
-    /// The input of a draft's vocabulary head after rows of its state: those in `work.states[0]`, or kept ones.
+    /// The input of a draft's vocabulary head after rows of its state: those in `work.states[0]`,
+    /// or kept ones.
     pub fn ranked_states<'a>(
         &'a self,
         draft: Stepwise<'a>,
@@ -48,8 +50,8 @@ impl Machine {
         Ok(state)
     }
 
-    /// Moves rows that are laid out for a head to where a draft reads their tokens; with `writes`, to the cache rows of
-    /// these positions.
+    /// Moves rows that are laid out for a head to where a draft reads their tokens; with `writes`,
+    /// to the cache rows of these positions.
     pub fn place_rows(
         &self,
         draft: Stepwise<'_>,
@@ -63,8 +65,8 @@ impl Machine {
         self.kernels.next_positions(arrays.pass(), self.slots.sequences(&self.capacity), writes, rows)
     }
 
-    /// Runs a whole model over rows. Their states after the last norm, which are the input of its vocabulary head, go to
-    /// `work.states[to]`.
+    /// Runs a whole model over rows. Their states after the last norm, which are the input of its
+    /// vocabulary head, go to `work.states[to]`.
     pub fn model_pass<'a>(
         &'a self,
         model: &'a ModelWeights,

@@ -28,8 +28,8 @@ struct FeatureRows<'a> {
 }
 
 impl Machine {
-    /// Computes the features of the draft's rows: row r from what the target's pass stored in row `source[r]` of
-    /// `from`.
+    /// Computes the features of the draft's rows: row r from what the target's pass stored in row
+    /// `source[r]` of `from`.
     pub fn features(
         &self,
         draft: &RecurrentWeights,
@@ -82,10 +82,10 @@ impl Machine {
         Ok(())
     }
 
-    /// Runs the draft over rows whose features are in `work.features`, for its keys and values and for the states after
-    /// `count` rows, `lasts`. With `keeps_all`, or if dropping the other rows would not pay, `work.states[0]` receives
-    /// the states of all rows, and the indices of the requested ones are returned. Otherwise it receives only these,
-    /// and the result is `None`.
+    /// Runs the draft over rows whose features are in `work.features`, for its keys and values and
+    /// for the states after `count` rows, `lasts`. With `keeps_all`, or if dropping the other rows
+    /// would not pay, `work.states[0]` receives the states of all rows, and the indices of the
+    /// requested ones are returned. Otherwise it receives only these, and the result is `None`.
     pub fn read<'a>(
         &self,
         draft: &'a RecurrentWeights,
@@ -99,9 +99,10 @@ impl Machine {
         Ok((!parts).then_some(lasts))
     }
 
-    /// Runs the draft over rows whose features are rows `source` of `features`. After attention all rows continue, or
-    /// only the `needed` ones (rows and their number), contiguously. The recurrent state goes to `work.states[state]`.
-    /// Returns the input of the draft's vocabulary head, valid until the next pass.
+    /// Runs the draft over rows whose features are rows `source` of `features`. After attention all
+    /// rows continue, or only the `needed` ones (rows and their number), contiguously. The
+    /// recurrent state goes to `work.states[state]`. Returns the input of the draft's vocabulary
+    /// head, valid until the next pass.
     pub fn draft_pass<'a>(
         &self,
         draft: &'a RecurrentWeights,
@@ -138,7 +139,8 @@ impl Machine {
         Ok(norm.out)
     }
 
-    /// Joins embeddings and features. Leaves the residual in `stream`, and returns the attention input of the layer.
+    /// Joins embeddings and features. Leaves the residual in `stream`, and returns the attention
+    /// input of the layer.
     fn join<'a>(
         &self,
         draft: &'a RecurrentWeights,
@@ -202,7 +204,8 @@ impl Machine {
         self.norm_for(work, norm, draft.layer.attention.reader())
     }
 
-    /// The norm after the draft's layer, for rows of its recurrent state: in place, or into `work.added`.
+    /// The norm after the draft's layer, for rows of its recurrent state: in place, or into
+    /// `work.added`.
     fn output_norm<'a>(
         &self,
         draft: &RecurrentWeights,
@@ -226,8 +229,8 @@ impl Machine {
     }
 
     /// The input of the draft's vocabulary head, computed from rows of the recurrent state where
-    /// [`draft_pass`](Self::draft_pass) has not just returned it. The rows are in `work.states[0]`, or are first
-    /// gathered there from kept rows.
+    /// [`draft_pass`](Self::draft_pass) has not just returned it. The rows are in `work.states[0]`,
+    /// or are first gathered there from kept rows.
     pub fn proposing<'a>(
         &self,
         draft: &'a RecurrentWeights,

@@ -12,8 +12,8 @@ use crate::backend::cuda::{
 };
 
 impl Machine {
-    /// Runs the target over rows. Final hidden states go to `work.normed`, captured layers to `work.captured`, both
-    /// starting at row `leaves_at`.
+    /// Runs the target over rows. Final hidden states go to `work.normed`, captured layers to
+    /// `work.captured`, both starting at row `leaves_at`.
     pub fn target_pass(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
         let Pass { rows, arrays, work, .. } = pass;
         let (hidden, vocabulary) = (self.target.spec.hidden, self.target.spec.vocabulary);
@@ -69,7 +69,8 @@ impl Machine {
         self.keep_again(work, rows, width, self.kept(pass, layers))
     }
 
-    /// Computes the own rows of groups once per pass, unless the draft's kernels have already laid them out.
+    /// Computes the own rows of groups once per pass, unless the draft's kernels have already laid
+    /// them out.
     pub fn gather_own(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
         let Pass { rows, groups, sees, arrays, .. } = pass;
         match (self.attention, sees) {

@@ -1,5 +1,5 @@
-//! Gated delta nets in the emulator, in float32: the CPU's tokens and rounds, alone and together, with prefixes that continue from
-//! copies of states.
+//! Gated delta nets in the emulator, in float32: the CPU's tokens and rounds, alone and together,
+//! with prefixes that continue from copies of states.
 
 use crate::{
     Completion, DeviceChoice, Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,

@@ -35,9 +35,9 @@ fn backend(models: &RandomModels, least_spared: usize) -> CudaBackend {
     backend
 }
 
-/// The best alternatives for the first tokens after three prompts. The first pass processes pieces of two prompts; the
-/// second processes the short rests of these, which are absorbed in any case, and the third prompt. At none of them are
-/// two experts nearly tied, which rounding would decide.
+/// The best alternatives for the first tokens after three prompts. The first pass processes pieces
+/// of two prompts; the second processes the short rests of these, which are absorbed in any case,
+/// and the third prompt. At none of them are two experts nearly tied, which rounding would decide.
 fn first_tokens(backend: &mut CudaBackend) -> Vec<Vec<(u32, f32)>> {
     let prompts = [37, 21, 40].map(|count: usize| (0..count).map(|at| (at * at + at / 3) as u32 % VOCABULARY as u32));
     let [one, other, third] = prompts.map(Vec::from_iter);

@@ -17,8 +17,8 @@ pub struct DeltaWeights {
     pub spec: DeltaNet,
     /// Its index among the layers with a state.
     pub index: usize,
-    /// Projects to queries, keys and values before the convolution, and to the gates of outputs; then to β and decays, unless
-    /// these have a projection of their own.
+    /// Projects to queries, keys and values before the convolution, and to the gates of outputs;
+    /// then to β and decays, unless these have a projection of their own.
     pub entry: Projection,
     /// Projects to β and decays, if the other matrices are in FP8.
     pub rates: Option<Projection>,
@@ -27,8 +27,8 @@ pub struct DeltaWeights {
     pub output: Projection,
 }
 
-/// The weights that all layers with a state need when a path is committed in all of them at once, layer by layer. Their sizes
-/// are equal.
+/// The weights that all layers with a state need when a path is committed in all of them at once,
+/// layer by layer. Their sizes are equal.
 #[derive(Debug)]
 pub struct DeltaTables {
     pub sizes: DeltaSizes,
@@ -40,7 +40,8 @@ pub struct DeltaTables {
     offsets: Buffer,
 }
 
-/// Outputs of the projections of a delta net: of the first, and of that to β and decays, if it is another.
+/// Outputs of the projections of a delta net: of the first, and of that to β and decays, if it is
+/// another.
 pub fn delta_outputs(spec: &DeltaNet, formats: LayerFormats) -> (usize, usize) {
     let DeltaSizes { value_heads, .. } = spec.sizes;
     let whole = spec.sizes.channels() + spec.sizes.value_width();

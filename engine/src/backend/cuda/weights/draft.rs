@@ -97,7 +97,8 @@ impl DraftWeights {
         }
     }
 
-    /// The target's layers before which the stream is captured; empty if the draft reads the final state.
+    /// The target's layers before which the stream is captured; empty if the draft reads the final
+    /// state.
     pub fn captured(&self) -> &[usize] {
         match self {
             Self::Recurrent(recurrent) => recurrent.spec.captured(),

@@ -1,5 +1,6 @@
-//! Overwrites the loaded weights with those of another checkpoint. Buffers stay where they are, since graphs hold their
-//! addresses. The additional memory needed is that of one layer, or of one vocabulary table.
+//! Overwrites the loaded weights with those of another checkpoint. Buffers stay where they are,
+//! since graphs hold their addresses. The additional memory needed is that of one layer, or of one
+//! vocabulary table.
 
 use kernels::{
     device::{Buffer, Device},
@@ -66,7 +67,8 @@ impl DraftWeights {
         }
     }
 
-    /// Loads the values of a checkpoint with the same description, but possibly with a different hot vocabulary.
+    /// Loads the values of a checkpoint with the same description, but possibly with a different
+    /// hot vocabulary.
     ///
     /// # Errors
     /// As [`TargetWeights::overwrite`].

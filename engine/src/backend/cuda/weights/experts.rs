@@ -12,8 +12,8 @@ use crate::{
     spec::{ExpertsSpec, ExpertsTensors, GatedTensors, RouterPrecision, TensorSpec},
 };
 
-/// A layer's experts as the kernels see them. A shared expert counts as several experts, by how many times wider it is
-/// than a routed one.
+/// A layer's experts as the kernels see them. A shared expert counts as several experts, by how
+/// many times wider it is than a routed one.
 ///
 /// # Errors
 /// The reason why no kernel supports them.
@@ -120,7 +120,8 @@ impl Loader<'_> {
         Ok([gate_up, down])
     }
 
-    /// Fills a buffer, from its start, with tensors of `part` bytes each; random values are filled in one call.
+    /// Fills a buffer, from its start, with tensors of `part` bytes each; random values are filled
+    /// in one call.
     fn stack(&self, buffer: &Buffer, part: usize, tensors: &[&TensorSpec]) -> Result<(), EngineError> {
         if let (true, Some(first)) = (self.is_random(), tensors.first()) {
             return self.fill(buffer.range(0..part * tensors.len()), first);

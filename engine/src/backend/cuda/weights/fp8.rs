@@ -15,8 +15,8 @@ impl Loader<'_> {
         self.fp8_parts(tensors, layout, |tensor| self.fp8_matrix(tensor).map(|matrix| vec![matrix]))
     }
 
-    /// Like [`fp8`](Self::fp8), with some rows of each matrix: `rows[i]` are those of the matrix at place i, in their new order.
-    /// They stay in their blocks, if there is one scale per block.
+    /// Like [`fp8`](Self::fp8), with some rows of each matrix: `rows[i]` are those of the matrix at
+    /// place i, in their new order. They stay in their blocks, if there is one scale per block.
     pub fn fp8_rows(
         &self,
         tensors: &[&TensorSpec],

@@ -1,5 +1,5 @@
-//! Weights of latent attention in absorbed form: the projection from latent vectors to keys and values is split into a
-//! factor for queries and one for weighted means of latent vectors.
+//! Weights of latent attention in absorbed form: the projection from latent vectors to keys and
+//! values is split into a factor for queries and one for weighted means of latent vectors.
 
 use kernels::{device::Buffer, launch::LatentDims};
 
@@ -13,8 +13,8 @@ use crate::{
 #[derive(Debug)]
 pub struct LatentWeights {
     pub spec: MultiHeadLatent,
-    /// Projects to the compressed query (or the queries, if they are not compressed), the latent vector, and the key
-    /// that all heads share.
+    /// Projects to the compressed query (or the queries, if they are not compressed), the latent
+    /// vector, and the key that all heads share.
     pub entry: Projection,
     /// The norm of the compressed query and the projection from it, if queries are compressed.
     pub query: Option<(Buffer, Projection)>,

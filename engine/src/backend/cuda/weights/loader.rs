@@ -119,8 +119,8 @@ impl<'a> Loader<'a> {
         Ok(Some(RowQuantiser { layout, fixed }))
     }
 
-    /// Linear layers in the type of activations with the same inputs as one layer, whose outputs are followed by zeros up to a
-    /// multiple of `unit`.
+    /// Linear layers in the type of activations with the same inputs as one layer, whose outputs
+    /// are followed by zeros up to a multiple of `unit`.
     pub fn padded_projection(&self, layers: &[&LinearTensors], unit: usize) -> Result<Projection, EngineError> {
         let element = self.kernels.element().bytes();
         let outputs: usize = layers.iter().map(|layer| layer.outputs()).sum();
@@ -181,15 +181,16 @@ impl<'a> Loader<'a> {
                 let part = self.part((&bytes, stored), &whole, tensor)?;
                 write(device, to, element, (&part, stored))
             }
-            // Norm weights, sinks, and biases. Biases of one would shift all rows alike, and a router would then send
-            // them to the same experts.
+            // Norm weights, sinks, and biases. Biases of one would shift all rows alike, and a
+            // router would then send them to the same experts.
             (WeightSource::Random, [count]) => {
                 let value = if tensor.name.ends_with(".bias") { 0.0 } else { 1.0 };
                 Ok(device.write(to, &element.encode(&vec![value; *count]))?)
             }
             (WeightSource::Random, shape) => {
                 self.count.set(self.count.get() + 1);
-                // The spread of an initialised layer, so that activations neither vanish nor overflow.
+                // The spread of an initialised layer, so that activations neither vanish nor
+                // overflow.
                 let inputs = shape.last().copied().unwrap_or(1);
                 let bound = (3.0 / inputs as f32).sqrt();
                 Ok(self.kernels.fill_random(to, bound, self.count.get())?)

@@ -45,8 +45,8 @@ pub enum JoinWeights {
     Linear(Projection),
     /// Both are normed, and attention reads their concatenation.
     NormedIntoAttention { norms: JoinNorms, residual_is_normed: bool },
-    /// Both are normed, concatenated and projected to the stream. The embedding always comes first, regardless of the
-    /// order in the checkpoint.
+    /// Both are normed, concatenated and projected to the stream. The embedding always comes first,
+    /// regardless of the order in the checkpoint.
     NormedLinear { norms: JoinNorms, projection: Projection, zero_first_embedding: bool },
 }
 

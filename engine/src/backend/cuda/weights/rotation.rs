@@ -1,6 +1,7 @@
-//! Reorders heads of which only a part is rotated, or whose pairs are neighbours, so that every dimension is paired
-//! with the one half a head after it, as in heads that are rotated whole. Queries and keys are reordered alike, so
-//! their dot products do not change, and the kernels implement only one rotation.
+//! Reorders heads of which only a part is rotated, or whose pairs are neighbours, so that every
+//! dimension is paired with the one half a head after it, as in heads that are rotated whole.
+//! Queries and keys are reordered alike, so their dot products do not change, and the kernels
+//! implement only one rotation.
 
 use kernels::{device::Buffer, launch::Rows};
 
@@ -10,7 +11,8 @@ use crate::{
     spec::{GroupedQuery, LinearTensors, Pairing, RopeSpec, TensorSpec},
 };
 
-/// The checkpoint's dimension for each place of a reordered head; `None` if heads already have the kernels' order.
+/// The checkpoint's dimension for each place of a reordered head; `None` if heads already have the
+/// kernels' order.
 fn order(rope: &RopeSpec, head_dim: usize) -> Option<Vec<usize>> {
     let (dims, half) = (rope.dims, head_dim / 2);
     if dims == head_dim && rope.pairing == Pairing::Halves {
@@ -29,8 +31,8 @@ fn order(rope: &RopeSpec, head_dim: usize) -> Option<Vec<usize>> {
     Some(order)
 }
 
-/// Cosines and sines of all pairs of a head, `[positions, head_dim / 2, 2]`; pairs that are not rotated get the
-/// identity.
+/// Cosines and sines of all pairs of a head, `[positions, head_dim / 2, 2]`; pairs that are not
+/// rotated get the identity.
 pub fn rotation_table(attention: &GroupedQuery, table: &[f32]) -> Vec<f32> {
     let (dims, head_dim) = (attention.rope.dims, attention.head_dim);
     let still = [1.0, 0.0].repeat((head_dim - dims) / 2);
@@ -60,16 +62,16 @@ impl Loader<'_> {
         self.reordered_projection(&layers, &layers, (0..spec.qkv_width()).map(source).collect())
     }
 
-    /// The projection to the gates of the outputs, which the query projection also gives. All of `layers` (query, key, value)
-    /// read the same rows.
+    /// The projection to the gates of the outputs, which the query projection also gives. All of
+    /// `layers` (query, key, value) read the same rows.
     pub fn gate_projection(&self, spec: &GroupedQuery, layers: [&LinearTensors; 3]) -> Result<Projection, EngineError> {
         let dim = spec.head_dim;
         let source = |output: usize| output / dim * 2 * dim + dim + output % dim;
         self.reordered_projection(&layers[..1], &layers, (0..spec.query_width()).map(source).collect())
     }
 
-    /// Key and value projections of several layers with the same input and the same heads as one, layer by layer, in the
-    /// type of activations and with heads in the kernels' order.
+    /// Key and value projections of several layers with the same input and the same heads as one,
+    /// layer by layer, in the type of activations and with heads in the kernels' order.
     pub fn context_projection(
         &self,
         spec: &GroupedQuery,
@@ -85,8 +87,8 @@ impl Loader<'_> {
         self.reordered_projection(layers, layers, (0..outputs).map(source).collect())
     }
 
-    /// Linear layers as one, with these of their outputs, in this order; those of each layer stay together. `readers` are all
-    /// layers that read the same rows.
+    /// Linear layers as one, with these of their outputs, in this order; those of each layer stay
+    /// together. `readers` are all layers that read the same rows.
     fn reordered_projection(
         &self,
         layers: &[&LinearTensors],

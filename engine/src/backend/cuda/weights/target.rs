@@ -63,7 +63,8 @@ impl TargetWeights {
         }
     }
 
-    /// This rank's rows of a table with one row for every token, when it is used as a vocabulary head.
+    /// This rank's rows of a table with one row for every token, when it is used as a vocabulary
+    /// head.
     pub fn head_of<'a>(&self, table: &'a Buffer, width: usize) -> Slice<'a> {
         let TargetSpec { vocabulary, head_rows, .. } = self.spec;
         let row = table.bytes() / vocabulary.max(1);

@@ -18,7 +18,8 @@ pub struct BlockArrays {
     pub views: Vec<ViewRows>,
     /// `[batch · steps]`: the rows of the block that propose.
     pub proposing: Buffer,
-    /// `[batch · ranked]` each: tokens, sources and base rows of the nodes of a level; see [`LevelRows`].
+    /// `[batch · ranked]` each: tokens, sources and base rows of the nodes of a level; see
+    /// [`LevelRows`].
     level: [Buffer; 3],
 }
 
@@ -27,7 +28,8 @@ pub struct BlockArrays {
 pub struct ViewRows {
     pub view: BlockView,
     pub rows: RowArrays,
-    /// `[batch, width]`: pages of the positions that all rows of a block see, if a window hides others.
+    /// `[batch, width]`: pages of the positions that all rows of a block see, if a window hides
+    /// others.
     pages: Option<Buffer>,
     width: usize,
 }

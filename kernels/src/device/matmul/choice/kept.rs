@@ -10,7 +10,8 @@ use crate::device::{Properties, cache};
 
 /// Version of the file format and of the search.
 const FORMAT: u32 = 4;
-/// Bytes of a file: parts and words of an algorithm, or 0 parts and the index of one of our kernels.
+/// Bytes of a file: parts and words of an algorithm, or 0 parts and the index of one of our
+/// kernels.
 const BYTES: usize = 72;
 /// Maximum number of parts.
 const MOST_PARTS: usize = 8;

@@ -1,5 +1,5 @@
-//! Algorithms that the library has but does not offer. Each is run once; the fastest are timed with the other
-//! candidates if their result equals that of an offered one.
+//! Algorithms that the library has but does not offer. Each is run once; the fastest are timed with
+//! the other candidates if their result equals that of an offered one.
 //!
 //! All tiles are tried first, then other cluster sizes for the best of them.
 
@@ -13,7 +13,8 @@ use crate::device::{
 
 /// Maximum factor between the wave counts of an algorithm and of one that is known to be fast.
 const MOST_UNLIKE: f32 = 3.0;
-/// Number of rows up to which the offered algorithms suffice: loading weights dominates, whatever the tile.
+/// Number of rows up to which the offered algorithms suffice: loading weights dominates, whatever
+/// the tile.
 const FEW_ROWS: usize = 64;
 /// Number of tiles that are tried with other clusters.
 const BEST_TILES: usize = 8;
@@ -24,12 +25,14 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Number of samples of a result that are compared, and number of values per sample.
 const SAMPLES: usize = 64;
 const SAMPLE: usize = 256;
-/// Maximum difference between values of two algorithms, relative to the largest value: their order of sums differs.
+/// Maximum difference between values of two algorithms, relative to the largest value: their order
+/// of sums differs.
 const APART: f32 = 0.01;
 
 impl Race<'_> {
-    /// The best unoffered algorithms with this number of parts, of the same kinds as those in `times`; none with few
-    /// rows, or if no algorithm with this number of parts is in `times` (near the best of all).
+    /// The best unoffered algorithms with this number of parts, of the same kinds as those in
+    /// `times`; none with few rows, or if no algorithm with this number of parts is in `times`
+    /// (near the best of all).
     pub(super) fn unoffered(
         &mut self,
         parts: usize,
@@ -69,8 +72,9 @@ impl Race<'_> {
         Ok(best)
     }
 
-    /// The algorithms that the library can run, sorted by the time of one run. Those with a wave count similar to that
-    /// of `like`, which is known to be fast, come first; those whose count differs far more are not tried.
+    /// The algorithms that the library can run, sorted by the time of one run. Those with a wave
+    /// count similar to that of `like`, which is known to be fast, come first; those whose count
+    /// differs far more are not tried.
     fn screened(
         &mut self,
         parts: usize,

@@ -1,7 +1,8 @@
 //! Which architectures carry their own draft layers, and which can host an EAGLE-3 head.
 //!
-//! Taken from sglang 0.5.23: `arg_groups/speculative_hook.py` (default draft paths), `configs/model_config.py` (classes
-//! replaced for a draft), `models/` (classes that return hidden states).
+//! Taken from sglang 0.5.23: `arg_groups/speculative_hook.py` (default draft paths),
+//! `configs/model_config.py` (classes replaced for a draft), `models/` (classes that return hidden
+//! states).
 
 /// Architectures for which a missing draft path defaults to the target's.
 const FILLED_IN: &[&str] = &[
@@ -24,7 +25,8 @@ const FILLED_IN: &[&str] = &[
 /// Those of `FILLED_IN` whose draft is nevertheless a separate checkpoint.
 const OWN_DRAFTS: &[&str] = &["MistralLarge3ForCausalLM", "PixtralForConditionalGeneration"];
 
-/// Prefixes of architectures whose class is replaced by their MTP class when they are loaded as the draft.
+/// Prefixes of architectures whose class is replaced by their MTP class when they are loaded as the
+/// draft.
 const EXCHANGED: &[&str] = &[
     "BailingMoe",
     "DeepseekV3",
@@ -55,11 +57,12 @@ const EXCHANGED: &[&str] = &[
     "Step3p7",
 ];
 
-/// Those of `EXCHANGED` whose loader reads `num_nextn_predict_layers` and rejects a checkpoint without it.
+/// Those of `EXCHANGED` whose loader reads `num_nextn_predict_layers` and rejects a checkpoint
+/// without it.
 const COUNTED: &[&str] = &["DeepseekV3", "Glm4Moe", "GlmMoeDsa"];
 
-/// Architectures whose hidden states no known version exposes to an EAGLE-3 head: neither their classes nor the base
-/// classes have `set_eagle3_layers_to_capture`.
+/// Architectures whose hidden states no known version exposes to an EAGLE-3 head: neither their
+/// classes nor the base classes have `set_eagle3_layers_to_capture`.
 const CLOSED_TO_EAGLE3: &[&str] = &[
     "ArceeForCausalLM",
     "BaichuanForCausalLM",
@@ -120,7 +123,8 @@ pub(super) fn fills_in_path(architecture: &str) -> bool {
     FILLED_IN.contains(&architecture)
 }
 
-/// Whether the draft path defaults to the target's and the draft is the MTP layer in the target's checkpoint.
+/// Whether the draft path defaults to the target's and the draft is the MTP layer in the target's
+/// checkpoint.
 pub(super) fn drafts_from_its_own_checkpoint(architecture: &str) -> bool {
     fills_in_path(architecture) && !OWN_DRAFTS.contains(&architecture)
 }

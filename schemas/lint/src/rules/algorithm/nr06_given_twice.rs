@@ -4,17 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Looks for a flag that is given twice, possibly under another of its names, with different values. For vLLM the same key
-//! of a JSON flag counts too (`--speculative-config.method`).
+//! Looks for a flag that is given twice, possibly under another of its names, with different
+//! values. For vLLM the same key of a JSON flag counts too (`--speculative-config.method`).
 //!
 //! ## Why is this bad?
 //!
-//! Only one of the two can be intended. Which one takes effect depends only on their order. JSON is not merged: the keys
-//! of the first `--speculative-config` are lost.
+//! Only one of the two can be intended. Which one takes effect depends only on their order. JSON is
+//! not merged: the keys of the first `--speculative-config` are lost.
 //!
 //! ## What SGLang does
 //!
-//! argparse uses the last one, as in vLLM. Newer versions of vLLM log `Found duplicate keys --master-addr`.
+//! argparse uses the last one, as in vLLM. Newer versions of vLLM log
+//! `Found duplicate keys --master-addr`.
 //!
 //! ## Example
 //!

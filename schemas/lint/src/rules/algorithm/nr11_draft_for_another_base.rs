@@ -4,14 +4,14 @@
 //!
 //! ## What it does
 //!
-//! Compares the generation in the names of target and draft (Llama 2, 3, 3.1, 3.2, 3.3; Qwen 2, 2.5, 3, 3.5),
-//! written with a dot, a dash or nothing between the digits.
-//! A draft of STANDALONE is a whole model and reads no hidden states: it may be of another generation.
+//! Compares the generation in the names of target and draft (Llama 2, 3, 3.1, 3.2, 3.3; Qwen 2,
+//! 2.5, 3, 3.5), written with a dot, a dash or nothing between the digits. A draft of STANDALONE is
+//! a whole model and reads no hidden states: it may be of another generation.
 //!
 //! ## Why is this bad?
 //!
-//! A head learns the hidden states of one model. It runs on another model of the same shape, but few of its tokens are
-//! accepted.
+//! A head learns the hidden states of one model. It runs on another model of the same shape, but
+//! few of its tokens are accepted.
 //!
 //! ## What SGLang does
 //!
@@ -81,7 +81,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// Family and generation in the last part of a path, such as llama and 3.1, however it is written: `3.1`, `3-1`, `31`.
+/// Family and generation in the last part of a path, such as llama and 3.1, however it is written:
+/// `3.1`, `3-1`, `31`.
 fn generation(path: &str) -> Option<(&'static str, String)> {
     let name = path.trim_end_matches('/').rsplit('/').next()?.to_ascii_lowercase();
     FAMILIES.iter().find_map(|(family, joined)| {

@@ -4,17 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Looks at the draft's `architectures` under EAGLE and EAGLE3: a plain causal model with one layer, or with a draft
-//! vocabulary, is a head in the layout in which EAGLE's authors published it.
+//! Looks at the draft's `architectures` under EAGLE and EAGLE3: a plain causal model with one
+//! layer, or with a draft vocabulary, is a head in the layout in which EAGLE's authors published
+//! it.
 //!
 //! ## Why is this bad?
 //!
-//! SGLang builds the class that the config names. A plain Llama of one layer has no `fc`, so the head's own tensors
-//! have nowhere to go.
+//! SGLang builds the class that the config names. A plain Llama of one layer has no `fc`, so the
+//! head's own tensors have nowhere to go.
 //!
 //! ## What SGLang does
 //!
-//! It fails when the weights are loaded or when the scheduler starts; the message depends on the version.
+//! It fails when the weights are loaded or when the scheduler starts; the message depends on the
+//! version.
 //!
 //! ## Example
 //!

@@ -4,16 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Looks for EAGLE3 whose draft path is the target's, or whose draft is a checkpoint with MTP layers.
+//! Looks for EAGLE3 whose draft path is the target's, or whose draft is a checkpoint with MTP
+//! layers.
 //!
 //! ## Why is this bad?
 //!
-//! An EAGLE-3 head reads several hidden states of the target; an MTP layer reads one. The loaded class has neither the
-//! weights nor the methods of a head.
+//! An EAGLE-3 head reads several hidden states of the target; an MTP layer reads one. The loaded
+//! class has neither the weights nor the methods of a head.
 //!
 //! ## What SGLang does
 //!
-//! It stops with `AttributeError: … object has no attribute 'set_embed'`, or runs with an accept length of about 1.
+//! It stops with `AttributeError: … object has no attribute 'set_embed'`, or runs with an accept
+//! length of about 1.
 //!
 //! ## Example
 //!

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks at drafts whose config was written by the speculators library (`speculators_model_type`), or whose `model_type` is vLLM's own
-//! `eagle`.
+//! Looks at drafts whose config was written by the speculators library (`speculators_model_type`),
+//! or whose `model_type` is vLLM's own `eagle`.
 //!
 //! ## Why is this bad?
 //!
@@ -13,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! transformers does not know the model type, and the classes and fields that SGLang expects are missing or elsewhere.
+//! transformers does not know the model type, and the classes and fields that SGLang expects are
+//! missing or elsewhere.
 //!
 //! ## Example
 //!

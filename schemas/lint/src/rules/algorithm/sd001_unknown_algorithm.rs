@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Compares `--speculative-algorithm` with the names that the version takes: EAGLE, EAGLE3 and NEXTN in all versions,
-//! STANDALONE, NGRAM, DFLASH, FROZEN_KV_MTP, DSPARK and UNO in later ones. Small letters are taken since 0.5.12, and NONE, which
-//! turns speculation off.
+//! Compares `--speculative-algorithm` with the names that the version takes: EAGLE, EAGLE3 and
+//! NEXTN in all versions, STANDALONE, NGRAM, DFLASH, FROZEN_KV_MTP, DSPARK and UNO in later ones.
+//! Small letters are taken since 0.5.12, and NONE, which turns speculation off.
 //!
 //! ## Why is this bad?
 //!
@@ -14,8 +14,8 @@
 //!
 //! ## What SGLang does
 //!
-//! Current versions stop with `ValueError: Unknown speculative algorithm name: X` unless a plug-in has registered the
-//! name; up to 0.5.9 argparse refuses it as an invalid choice.
+//! Current versions stop with `ValueError: Unknown speculative algorithm name: X` unless a plug-in
+//! has registered the name; up to 0.5.9 argparse refuses it as an invalid choice.
 //!
 //! ## Example
 //!
@@ -35,11 +35,14 @@
 //!
 //! ## Versions
 //!
-//! STANDALONE came between 0.4.10 and 0.5.2, NGRAM between 0.5.2 and 0.5.6, DFLASH in 0.5.11, FROZEN_KV_MTP in 0.5.12, DSPARK in 0.5.16 and UNO in 0.5.20. For a version between two that were read the finding says what is not known.
+//! STANDALONE came between 0.4.10 and 0.5.2, NGRAM between 0.5.2 and 0.5.6, DFLASH in 0.5.11,
+//! FROZEN_KV_MTP in 0.5.12, DSPARK in 0.5.16 and UNO in 0.5.20. For a version between two that were
+//! read the finding says what is not known.
 //!
 //! ## Source
 //!
-//! sglang `speculative/spec_info.py`, `arg_groups/speculative_hook.py`; before 0.5.12 `server_args.py`.
+//! sglang `speculative/spec_info.py`, `arg_groups/speculative_hook.py`; before 0.5.12
+//! `server_args.py`.
 
 use launch::placeholder::may_replace_value;
 use schemas::{

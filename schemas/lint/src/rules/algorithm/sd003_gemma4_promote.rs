@@ -12,8 +12,9 @@
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: Gemma4AssistantForCausalLM draft requires --speculative-algorithm NEXTN or EAGLE; EAGLE3 is not supported for
-//! this draft architecture.` Under EAGLE and NEXTN it runs FROZEN_KV_MTP instead, with a line in the log.
+//! `ValueError: Gemma4AssistantForCausalLM draft requires --speculative-algorithm NEXTN or EAGLE;
+//! EAGLE3 is not supported for this draft architecture.` Under EAGLE and NEXTN it runs
+//! FROZEN_KV_MTP instead, with a line in the log.
 //!
 //! ## Example
 //!

@@ -4,19 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Looks at the draft under `--speculative-algorithm EAGLE` (or NEXTN): a class with `Eagle3` in its name, a vocabulary
-//! of its own (`draft_vocab_size`), an `eagle_config`, tensors `d2t` or `t2d`, or an `fc` over more than two hidden
-//! states make it an EAGLE-3 head.
+//! Looks at the draft under `--speculative-algorithm EAGLE` (or NEXTN): a class with `Eagle3` in
+//! its name, a vocabulary of its own (`draft_vocab_size`), an `eagle_config`, tensors `d2t` or
+//! `t2d`, or an `fc` over more than two hidden states make it an EAGLE-3 head.
 //!
 //! ## Why is this bad?
 //!
-//! It runs without any error and every draft token is rejected: accept length exactly 1.00, and slower than without
-//! speculation.
+//! It runs without any error and every draft token is rejected: accept length exactly 1.00, and
+//! slower than without speculation.
 //!
 //! ## What SGLang does
 //!
-//! The target passes one hidden state instead of three. Since that is as wide as the embedding, the head skips its `fc`
-//! layer and continues. The target's output head also replaces the draft's own.
+//! The target passes one hidden state instead of three. Since that is as wide as the embedding, the
+//! head skips its `fc` layer and continues. The target's output head also replaces the draft's own.
 //!
 //! ## Example
 //!
@@ -42,7 +42,8 @@
 //!
 //! ## Versions
 //!
-//! All; a pull request that would detect it was closed without being merged, and 0.5.23 has no check.
+//! All; a pull request that would detect it was closed without being merged, and 0.5.23 has no
+//! check.
 //!
 //! ## Source
 //!

@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks at the draft under `--speculative-algorithm EAGLE3`: a class such as `LlamaForCausalLMEagle`, or an `fc` over
-//! the embedding and one hidden state, makes it an EAGLE-1/2 head.
+//! Looks at the draft under `--speculative-algorithm EAGLE3`: a class such as
+//! `LlamaForCausalLMEagle`, or an `fc` over the embedding and one hidden state, makes it an
+//! EAGLE-1/2 head.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +14,8 @@
 //!
 //! ## What SGLang does
 //!
-//! The target passes three hidden states, so `fc` receives four times the hidden size instead of twice:
-//! `RuntimeError: mat1 and mat2 shapes cannot be multiplied`.
+//! The target passes three hidden states, so `fc` receives four times the hidden size instead of
+//! twice: `RuntimeError: mat1 and mat2 shapes cannot be multiplied`.
 //!
 //! ## Example
 //!
@@ -42,7 +43,8 @@
 //!
 //! ## Source
 //!
-//! sglang `models/llama_eagle.py`, `speculative/eagle_worker_v2.py` (followed in the code, not run).
+//! sglang `models/llama_eagle.py`, `speculative/eagle_worker_v2.py` (followed in the code, not
+//! run).
 
 use schemas::{
     algorithm::Algorithm,

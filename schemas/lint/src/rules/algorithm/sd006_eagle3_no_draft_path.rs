@@ -4,16 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-draft-model-path` under `--speculative-algorithm EAGLE3`, for targets whose own checkpoint
-//! is not used as the draft.
+//! Looks for `--speculative-draft-model-path` under `--speculative-algorithm EAGLE3`, for targets
+//! whose own checkpoint is not used as the draft.
 //!
 //! ## Why is this bad?
 //!
-//! The target is loaded a second time as if it were the head, which doubles its memory and then fails.
+//! The target is loaded a second time as if it were the head, which doubles its memory and then
+//! fails.
 //!
 //! ## What SGLang does
 //!
-//! It stops with an `AttributeError` after loading: `hot_token_id` for Llama, `set_embed` for Qwen2.
+//! It stops with an `AttributeError` after loading: `hot_token_id` for Llama, `set_embed` for
+//! Qwen2.
 //!
 //! ## Example
 //!

@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-draft-model-path` under `--speculative-algorithm EAGLE` (or NEXTN). Without one, the draft
-//! is the multi-token-prediction layer in the target's checkpoint: the target's class must have one, and its config must
-//! not say that there are none.
+//! Looks for `--speculative-draft-model-path` under `--speculative-algorithm EAGLE` (or NEXTN).
+//! Without one, the draft is the multi-token-prediction layer in the target's checkpoint: the
+//! target's class must have one, and its config must not say that there are none.
 //!
 //! ## Why is this bad?
 //!
@@ -14,8 +14,9 @@
 //!
 //! ## What SGLang does
 //!
-//! For a class without an MTP layer the target is loaded again as the draft. For DeepSeek's classes without the layer:
-//! `ValueError: num_nextn_predict_layers is not in the config`, or `AssertionError: Only 1 nextn layer is supported`.
+//! For a class without an MTP layer the target is loaded again as the draft. For DeepSeek's classes
+//! without the layer: `ValueError: num_nextn_predict_layers is not in the config`, or
+//! `AssertionError: Only 1 nextn layer is supported`.
 //!
 //! ## Example
 //!
@@ -43,7 +44,8 @@
 //!
 //! ## Source
 //!
-//! sglang `configs/model_config.py`, `models/deepseek_common/deepseek_weight_loader.py` (followed in the code, not run).
+//! sglang `configs/model_config.py`, `models/deepseek_common/deepseek_weight_loader.py` (followed
+//! in the code, not run).
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 

@@ -8,8 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! The target drafts for itself: this doubles the memory, and each draft step costs as much as the target step that it
-//! is meant to save.
+//! The target drafts for itself: this doubles the memory, and each draft step costs as much as the
+//! target step that it is meant to save.
 //!
 //! ## What SGLang does
 //!

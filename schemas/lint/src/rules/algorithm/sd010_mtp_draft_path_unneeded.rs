@@ -4,13 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Points out a `--speculative-draft-model-path` under EAGLE or NEXTN for targets whose MTP layer is in their own
-//! checkpoint (DeepSeek V3, GLM 4.5 and later, Ling, Hunyuan, …).
+//! Points out a `--speculative-draft-model-path` under EAGLE or NEXTN for targets whose MTP layer
+//! is in their own checkpoint (DeepSeek V3, GLM 4.5 and later, Ling, Hunyuan, …).
 //!
 //! ## Why is this bad?
 //!
-//! It is not wrong, but it is one more checkpoint to load and to keep in step with the target; the separate NextN
-//! exports are older than the versions that read the layer from the target.
+//! It is not wrong, but it is one more checkpoint to load and to keep in step with the target; the
+//! separate NextN exports are older than the versions that read the layer from the target.
 //!
 //! ## What SGLang does
 //!

@@ -4,19 +4,22 @@
 //!
 //! ## What it does
 //!
-//! Looks through the tensors of a target that drafts with its own MTP layers for `mtp.*`, `eh_proj`, and layers after the
-//! last.
+//! Looks through the tensors of a target that drafts with its own MTP layers for `mtp.*`,
+//! `eh_proj`, and layers after the last.
 //!
 //! ## Why is this bad?
 //!
-//! Fine-tuned, quantised and exported checkpoints often drop them. The draft is then random, and its accept length about 1.
+//! Fine-tuned, quantised and exported checkpoints often drop them. The draft is then random, and
+//! its accept length about 1.
 //!
 //! ## What SGLang does
 //!
-//! It loads what exists and leaves the rest at random values, or stops with a load error, depending on the model.
+//! It loads what exists and leaves the rest at random values, or stops with a load error, depending
+//! on the model.
 //!
-//! If a checkpoint has an index, only the files in the index are loaded. An `mtp.safetensors` next to them is added for
-//! GLM-4.5 to 4.7 from 0.5.8 on and for their small models from 0.5.13 on, and for no others.
+//! If a checkpoint has an index, only the files in the index are loaded. An `mtp.safetensors` next
+//! to them is added for GLM-4.5 to 4.7 from 0.5.8 on and for their small models from 0.5.13 on, and
+//! for no others.
 //!
 //! ## Example
 //!
@@ -50,8 +53,9 @@
 //!
 //! ## Source
 //!
-//! slime `docs/en/advanced/speculative-decoding.md`; sglang issue #24795 and PR #17166; AutoAWQ issue #736;
-//! `model_loader/weight_utils.py`, `filter_duplicate_safetensors_files` and `maybe_add_mtp_safetensors`.
+//! slime `docs/en/advanced/speculative-decoding.md`; sglang issue #24795 and PR #17166; AutoAWQ
+//! issue #736; `model_loader/weight_utils.py`, `filter_duplicate_safetensors_files` and
+//! `maybe_add_mtp_safetensors`.
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, version::EngineVersion};
 

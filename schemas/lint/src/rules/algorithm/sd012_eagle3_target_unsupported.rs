@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Compares the target's architecture, under EAGLE3, with the classes that have no `set_eagle3_layers_to_capture` in
-//! any version read. Architectures that are not in sglang at all, or that gained support later, are not checked.
+//! Compares the target's architecture, under EAGLE3, with the classes that have no
+//! `set_eagle3_layers_to_capture` in any version read. Architectures that are not in sglang at all,
+//! or that gained support later, are not checked.
 //!
 //! ## Why is this bad?
 //!

@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks for `lm_head.weight` among the tensors of an EAGLE-3 draft whose config has `draft_vocab_size` and no tied
-//! embedding.
+//! Looks for `lm_head.weight` among the tensors of an EAGLE-3 draft whose config has
+//! `draft_vocab_size` and no tied embedding.
 //!
 //! ## Why is this bad?
 //!
-//! The head keeps its random initial values: the accept length is 1.00, and requests still return HTTP 200.
+//! The head keeps its random initial values: the accept length is 1.00, and requests still return
+//! HTTP 200.
 //!
 //! ## What SGLang does
 //!

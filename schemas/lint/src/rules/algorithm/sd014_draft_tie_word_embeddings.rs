@@ -4,17 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Looks for `tie_word_embeddings: true` in the config of an EAGLE-3 draft whose `draft_vocab_size` differs from its
-//! `vocab_size`.
+//! Looks for `tie_word_embeddings: true` in the config of an EAGLE-3 draft whose `draft_vocab_size`
+//! differs from its `vocab_size`.
 //!
 //! ## Why is this bad?
 //!
-//! The trained head is ignored, and the embedding used in its place has a different number of rows and is then replaced
-//! by the target's.
+//! The trained head is ignored, and the embedding used in its place has a different number of rows
+//! and is then replaced by the target's.
 //!
 //! ## What SGLang does
 //!
-//! `lm_head` is the embedding; acceptance collapses or shapes do not fit. Transformers ties them on loading, too.
+//! `lm_head` is the embedding; acceptance collapses or shapes do not fit. Transformers ties them on
+//! loading, too.
 //!
 //! ## Example
 //!

@@ -4,18 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Looks for an EAGLE-3 draft whose weights have an `lm_head.weight` and whose config.json has no `draft_vocab_size`.
+//! Looks for an EAGLE-3 draft whose weights have an `lm_head.weight` and whose config.json has no
+//! `draft_vocab_size`.
 //!
 //! ## Why is this bad?
 //!
-//! Without `draft_vocab_size` the target's output head is shared with the draft. A head that was trained along with the
-//! draft is then lost, and fewer tokens are accepted. A draft that was trained with the target's own head is fine as it
-//! is.
+//! Without `draft_vocab_size` the target's output head is shared with the draft. A head that was
+//! trained along with the draft is then lost, and fewer tokens are accepted. A draft that was
+//! trained with the target's own head is fine as it is.
 //!
 //! ## What SGLang does
 //!
-//! It uses `vocab_size` as the draft's vocabulary and borrows the target's head. If the key is missing rather than
-//! null, some versions fail with an `AttributeError` instead.
+//! It uses `vocab_size` as the draft's vocabulary and borrows the target's head. If the key is
+//! missing rather than null, some versions fail with an `AttributeError` instead.
 //!
 //! ## Example
 //!

@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-draft-model-revision` without `--speculative-draft-model-path`, under EAGLE or NEXTN on a target
-//! that drafts with the MTP layer of its own checkpoint.
+//! Looks for `--speculative-draft-model-revision` without `--speculative-draft-model-path`, under
+//! EAGLE or NEXTN on a target that drafts with the MTP layer of its own checkpoint.
 //!
 //! ## Why is this bad?
 //!
-//! The draft is loaded from the target's checkpoint at the target's revision. The given revision is silently ignored.
+//! The draft is loaded from the target's checkpoint at the target's revision. The given revision is
+//! silently ignored.
 //!
 //! ## What SGLang does
 //!

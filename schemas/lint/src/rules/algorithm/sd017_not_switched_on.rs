@@ -8,12 +8,14 @@
 //!
 //! ## Why is this bad?
 //!
-//! Nothing is drafted and the draft is not loaded, although the launch names both. The engine prints no message.
+//! Nothing is drafted and the draft is not loaded, although the launch names both. The engine
+//! prints no message.
 //!
 //! ## What SGLang does
 //!
-//! It ignores the flags. Only `--speculative-use-block-verification` without an algorithm is an error: `ValueError:
-//! --speculative-use-block-verification only supports EAGLE / EAGLE3 / NEXTN / DFLASH / DSPARK.`
+//! It ignores the flags. Only `--speculative-use-block-verification` without an algorithm is an
+//! error: `ValueError: --speculative-use-block-verification only supports EAGLE / EAGLE3 / NEXTN /
+//! DFLASH / DSPARK.`
 //!
 //! ## Example
 //!
@@ -44,7 +46,8 @@
 //!
 //! ## Source
 //!
-//! sglang `arg_groups/speculative_hook.py` of 0.5.22 and 0.5.23, `server_args.py` of older versions.
+//! sglang `arg_groups/speculative_hook.py` of 0.5.22 and 0.5.23, `server_args.py` of older
+//! versions.
 
 use launch::{Argument, Syntax};
 use schemas::{
@@ -76,8 +79,8 @@ const MOST_RELATED: usize = 3;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let launch = context.launch;
-    // Flags without a model are a part of a launch. slime gives the model elsewhere, so flags that are neither in an array
-    // nor behind a program may be an addition to others.
+    // Flags without a model are a part of a launch. slime gives the model elsewhere, so flags that
+    // are neither in an array nor behind a program may be an addition to others.
     let is_listed = launch.syntax == Syntax::CommandLine && launch.program.is_empty();
     let is_whole = if launch.engine == Engine::Slime { !is_listed } else { launch.has(Key::ModelPath) };
     if launch.engine == Engine::Spectune || !is_whole || !context.is_absent(Key::SpeculativeAlgorithm) {
@@ -85,7 +88,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let own: Vec<(&Argument, &str)> =
         launch.arguments.iter().filter_map(|argument| Some((argument, name(context, argument)?))).collect();
-    // Decoupled speculation is set up by other flags. A misspelt algorithm is reported as an unknown flag.
+    // Decoupled speculation is set up by other flags. A misspelt algorithm is reported as an
+    // unknown flag.
     let explains = |name: &str| name.contains("decoupled-spec-") || name.starts_with("--speculative-alg");
     if launch.arguments.iter().any(|argument| explains(&argument.flag.value)) {
         return None;

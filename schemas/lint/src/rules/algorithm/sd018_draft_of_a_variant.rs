@@ -1,11 +1,12 @@
 //! # SD018: draft-of-a-variant
 //!
-//! The draft is a variant (DFlash2, Domino, LiLiCorr, XPress, P-EAGLE, PARD) that this engine or version does not run.
+//! The draft is a variant (DFlash2, Domino, LiLiCorr, XPress, P-EAGLE, PARD) that this engine or
+//! version does not run.
 //!
 //! ## What it does
 //!
-//! Recognises variants by the class in the draft's config, or else by the draft's name, and compares the engine's version
-//! with the first that runs them. By the name alone it is a warning.
+//! Recognises variants by the class in the draft's config, or else by the draft's name, and
+//! compares the engine's version with the first that runs them. By the name alone it is a warning.
 //!
 //! | draft | SGLang | vLLM |
 //! |---|---|---|
@@ -18,12 +19,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! The class is not known and the server does not start, or the draft is loaded as the kind that it is built on, without
-//! the part that it was trained with, and few of its tokens are accepted.
+//! The class is not known and the server does not start, or the draft is loaded as the kind that it
+//! is built on, without the part that it was trained with, and few of its tokens are accepted.
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: Model architectures ['DFlash2DraftModel'] are not supported for now.` vLLM says the same.
+//! `ValueError: Model architectures ['DFlash2DraftModel'] are not supported for now.` vLLM says the
+//! same.
 //!
 //! ## Example
 //!
@@ -49,12 +51,13 @@
 //!
 //! ## Versions
 //!
-//! SGLang's were read in 0.5.18 to 0.5.23, vLLM's in 0.28.0 and 0.33.0; a version between two that were read is not
-//! reported. DFlash2 in older versions of vLLM is a known crash (VL24).
+//! SGLang's were read in 0.5.18 to 0.5.23, vLLM's in 0.28.0 and 0.33.0; a version between two that
+//! were read is not reported. DFlash2 in older versions of vLLM is a known crash (VL24).
 //!
 //! ## Source
 //!
-//! sglang `models/dflash.py`, `models/lilicorr.py`, `speculative/domino_utils.py`; vLLM pull requests #52816, #32887 and
+//! sglang `models/dflash.py`, `models/lilicorr.py`, `speculative/domino_utils.py`; vLLM pull
+//! requests #52816, #32887 and
 //! #57934.
 
 use schemas::{diagnostic::Severity, flags::Key};

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks at the algorithm for a DeepSeek V4 target. NEXTN is rejected too: the model checks the name before it is
-//! resolved to EAGLE.
+//! Looks at the algorithm for a DeepSeek V4 target. NEXTN is rejected too: the model checks the
+//! name before it is resolved to EAGLE.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `AssertionError: Only EAGLE and DSPARK speculative algorithms are supported for DeepSeek V4` (up to 0.5.15: EAGLE
-//! only).
+//! `AssertionError: Only EAGLE and DSPARK speculative algorithms are supported for DeepSeek V4` (up
+//! to 0.5.15: EAGLE only).
 //!
 //! ## Example
 //!

@@ -4,13 +4,14 @@
 //!
 //! ## What it does
 //!
-//! Looks the launch up in a table of crashes that were reported or read in the source: algorithm, target, flags, GPU and
-//! versions of each.
+//! Looks the launch up in a table of crashes that were reported or read in the source: algorithm,
+//! target, flags, GPU and versions of each.
 //!
 //! ## Why is this bad?
 //!
-//! The configuration passes the engine's own checks, but the engine crashes anyway: at start, or hours later under
-//! load. If it happens at every start and the version is known, it is an error, otherwise a warning.
+//! The configuration passes the engine's own checks, but the engine crashes anyway: at start, or
+//! hours later under load. If it happens at every start and the version is known, it is an error,
+//! otherwise a warning.
 //!
 //! ## What SGLang does
 //!
@@ -41,7 +42,8 @@
 //!
 //! ## Versions
 //!
-//! Those of each row. If the version is not stated, a row is a warning that lists the versions with the fault.
+//! Those of each row. If the version is not stated, a row is a warning that lists the versions with
+//! the fault.
 //!
 //! ## Source
 //!

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks the launch up in a table of faults that were reported with wrong output: algorithm, target, flags, GPU and versions of
-//! each.
+//! Looks the launch up in a table of faults that were reported with wrong output: algorithm,
+//! target, flags, GPU and versions of each.
 //!
 //! ## Why is this bad?
 //!

@@ -5,18 +5,19 @@
 //! ## What it does
 //!
 //! Compares the values of each flag with the list and the type that the version's parser registers.
-//! If the version is not stated, a value that an older version takes, with every flag of the launch, is information.
+//! If the version is not stated, a value that an older version takes, with every flag of the
+//! launch, is information.
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start. It is the most common failure that needs no model: a value of another engine or another
-//! version, or a typo.
+//! The server does not start. It is the most common failure that needs no model: a value of another
+//! engine or another version, or a typo.
 //!
 //! ## What SGLang does
 //!
-//! argparse stops: `error: argument --kv-cache-dtype: invalid choice: 'fp8' (choose from 'auto', 'fp8_e5m2', …)`. For
-//! lists that plugins can extend (attention backends, quantisation methods, load formats and some others) it is a
-//! warning.
+//! argparse stops: `error: argument --kv-cache-dtype: invalid choice: 'fp8' (choose from 'auto',
+//! 'fp8_e5m2', …)`. For lists that plugins can extend (attention backends, quantisation methods,
+//! load formats and some others) it is a warning.
 //!
 //! ## Example
 //!

@@ -4,20 +4,22 @@
 //!
 //! ## What it does
 //!
-//! Compares the context length (`--context-length`, or the target's config) with the length that SGLang derives from
-//! the draft's config: the first of `max_sequence_length`, `seq_length`, `max_seq_len`, `model_max_length` and
-//! `max_position_embeddings`, times the factor of the rotary scaling; 2048 if none of them is given. Most EAGLE heads
-//! for Llama 3 have 2048.
+//! Compares the context length (`--context-length`, or the target's config) with the length that
+//! SGLang derives from the draft's config: the first of `max_sequence_length`, `seq_length`,
+//! `max_seq_len`, `model_max_length` and `max_position_embeddings`, times the factor of the rotary
+//! scaling; 2048 if none of them is given. Most EAGLE heads for Llama 3 have 2048.
 //!
 //! ## Why is this bad?
 //!
-//! The draft is built with the target's context length, which its config does not allow. The server does not start.
+//! The draft is built with the target's context length, which its config does not allow. The server
+//! does not start.
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: Warning: Target model's context_length (131072) is greater than the derived context_length (2048). This may
-//! lead to incorrect model outputs or CUDA errors. … To allow overriding this maximum, set the env var
-//! SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1` (its own CI is exempt, so that documented commands work there.)
+//! `ValueError: Warning: Target model's context_length (131072) is greater than the derived
+//! context_length (2048). This may lead to incorrect model outputs or CUDA errors. … To allow
+//! overriding this maximum, set the env var SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1` (its own
+//! CI is exempt, so that documented commands work there.)
 //!
 //! ## Example
 //!
@@ -69,12 +71,13 @@
 //!
 //! ## Versions
 //!
-//! 0.5.1 and later (PR #9388; read in 0.5.2). In earlier versions the variable is on by default: see SD061. A launch without
-//! a version whose flags only such versions take is information.
+//! 0.5.1 and later (PR #9388; read in 0.5.2). In earlier versions the variable is on by default:
+//! see SD061. A launch without a version whose flags only such versions take is information.
 //!
 //! ## Source
 //!
-//! sglang `configs/model_config.py`, `utils/hf_transformers/common.py`; slime's guide to speculative decoding.
+//! sglang `configs/model_config.py`, `utils/hf_transformers/common.py`; slime's guide to
+//! speculative decoding.
 
 use schemas::{
     diagnostic::{Safety, Severity},
@@ -128,8 +131,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(if is_of_old(context) { finding.at_most(Severity::Info) } else { finding })
 }
 
-/// Whether a launch that states no version has flags that only versions up to the change take: it was written for one of
-/// those.
+/// Whether a launch that states no version has flags that only versions up to the change take: it
+/// was written for one of those.
 fn is_of_old(context: &Context<'_>) -> bool {
     let takes = |version: &&EngineVersion| context.launch.has_flags_of(**version);
     let mut read = flags::sglang().versions().iter();

@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Like SD060, but for launches whose context may be longer than the draft's config allows: the variable
-//! `SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN` is set, or the version has it on by default, and the version does not
-//! lengthen the draft's table.
+//! Like SD060, but for launches whose context may be longer than the draft's config allows: the
+//! variable `SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN` is set, or the version has it on by
+//! default, and the version does not lengthen the draft's table.
 //!
 //! ## Why is this bad?
 //!
@@ -14,8 +14,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It logs a warning about the context length. Later the rotary table is read past its end: `CUDA error: an illegal memory
-//! access was encountered`.
+//! It logs a warning about the context length. Later the rotary table is read past its end:
+//! `CUDA error: an illegal memory access was encountered`.
 //!
 //! ## Example
 //!
@@ -66,8 +66,9 @@
 //!
 //! ## Versions
 //!
-//! Up to 0.5.0 by default, up to 0.5.2 with the variable set; from 0.5.6 on the draft's table is lengthened (PR #10787).
-//! If no longer context is requested, short requests work and the finding is a warning.
+//! Up to 0.5.0 by default, up to 0.5.2 with the variable set; from 0.5.6 on the draft's table is
+//! lengthened (PR #10787). If no longer context is requested, short requests work and the finding
+//! is a warning.
 //!
 //! ## Source
 //!

@@ -1,16 +1,18 @@
 //! # SD062: draft-context-quality
 //!
-//! Prompts can be longer than the draft was trained for, and its proposals are poor beyond that length.
+//! Prompts can be longer than the draft was trained for, and its proposals are poor beyond that
+//! length.
 //!
 //! ## What it does
 //!
-//! Compares the draft's context length with the longest sequence, where the engine accepts a longer one. It is information
-//! if only the variable that allows it is set: the author knows the draft's length.
+//! Compares the draft's context length with the longest sequence, where the engine accepts a longer
+//! one. It is information if only the variable that allows it is set: the author knows the draft's
+//! length.
 //!
 //! ## Why is this bad?
 //!
-//! A draft that was trained at 2,048 tokens has never seen a longer text: beyond that length few of its tokens are
-//! accepted, and decoding can become slower than without speculation.
+//! A draft that was trained at 2,048 tokens has never seen a longer text: beyond that length few of
+//! its tokens are accepted, and decoding can become slower than without speculation.
 //!
 //! ## What SGLang does
 //!

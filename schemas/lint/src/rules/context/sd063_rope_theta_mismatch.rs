@@ -4,13 +4,14 @@
 //!
 //! ## What it does
 //!
-//! Compares `rope_theta` and the rotary scaling of target and draft, where the draft is an MTP layer in a separate
-//! checkpoint. An EAGLE head is trained from scratch and may differ.
+//! Compares `rope_theta` and the rotary scaling of target and draft, where the draft is an MTP
+//! layer in a separate checkpoint. An EAGLE head is trained from scratch and may differ.
 //!
 //! ## Why is this bad?
 //!
-//! An MTP layer is trained along with the target, with the same rotary embedding. A config that is rewritten on export
-//! often loses it. There is no error; acceptance drops as the distance between tokens grows.
+//! An MTP layer is trained along with the target, with the same rotary embedding. A config that is
+//! rewritten on export often loses it. There is no error; acceptance drops as the distance between
+//! tokens grows.
 //!
 //! ## What SGLang does
 //!

@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Computes the tokens that speculation reserves in each request's context, max(topk × steps, draft tokens), and checks
-//! whether they are a quarter of it or more, or whether the lengths of a benchmark (`--random-input-len`,
-//! `--random-output-len`) leave no room for them.
+//! Computes the tokens that speculation reserves in each request's context, max(topk × steps, draft
+//! tokens), and checks whether they are a quarter of it or more, or whether the lengths of a
+//! benchmark (`--random-input-len`, `--random-output-len`) leave no room for them.
 //!
 //! ## Why is this bad?
 //!
@@ -14,8 +14,8 @@
 //!
 //! ## What SGLang does
 //!
-//! The tokens are reserved in every request; an input that reaches into them is rejected as too long. Older versions
-//! may run past the end: `scatter gather kernel index out of bounds`.
+//! The tokens are reserved in every request; an input that reaches into them is rejected as too
+//! long. Older versions may run past the end: `scatter gather kernel index out of bounds`.
 //!
 //! ## Example
 //!

@@ -4,14 +4,14 @@
 //!
 //! ## What it does
 //!
-//! Compares the longest rollout that slime requests (`--rollout-max-context-len`, else prompt plus response) plus the
-//! draft tokens with the context length, for backends whose verify graphs keep a mask over the whole context: triton,
-//! aiter, wave.
+//! Compares the longest rollout that slime requests (`--rollout-max-context-len`, else prompt plus
+//! response) plus the draft tokens with the context length, for backends whose verify graphs keep a
+//! mask over the whole context: triton, aiter, wave.
 //!
 //! ## Why is this bad?
 //!
-//! The mask of a full batch has room for sequences of the context length, and a verify pass adds the draft tokens to
-//! each. At the end of the context this overruns the mask.
+//! The mask of a full batch has room for sequences of the context length, and a verify pass adds
+//! the draft tokens to each. At the end of the context this overruns the mask.
 //!
 //! ## What SGLang does
 //!

@@ -12,7 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! The draft inherits the target's quantisation. It starts, and only the accept length shows the fault.
+//! The draft inherits the target's quantisation. It starts, and only the accept length shows the
+//! fault.
 //!
 //! ## Example
 //!

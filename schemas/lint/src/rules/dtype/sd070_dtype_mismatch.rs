@@ -4,18 +4,20 @@
 //!
 //! ## What it does
 //!
-//! Without `--dtype`, each checkpoint is loaded in the dtype that its own config.json names (`dtype` or `torch_dtype`).
-//! The rule compares the two. A STANDALONE draft is a separate model and may differ.
+//! Without `--dtype`, each checkpoint is loaded in the dtype that its own config.json names
+//! (`dtype` or `torch_dtype`). The rule compares the two. A STANDALONE draft is a separate model
+//! and may differ.
 //!
 //! ## Why is this bad?
 //!
-//! The target's hidden states and its embedding are fed to the draft as they are. The engine crashes when it captures
-//! its CUDA graphs. The EAGLE-3 heads published for Llama 3.1 are float16, the model is bfloat16.
+//! The target's hidden states and its embedding are fed to the draft as they are. The engine
+//! crashes when it captures its CUDA graphs. The EAGLE-3 heads published for Llama 3.1 are float16,
+//! the model is bfloat16.
 //!
 //! ## What SGLang does
 //!
-//! `Capture cuda graph failed: expected mat1 and mat2 to have the same dtype, but got: c10::BFloat16 != c10::Half`.
-//! Without graphs the same error appears at the first request.
+//! `Capture cuda graph failed: expected mat1 and mat2 to have the same dtype, but got:
+//! c10::BFloat16 != c10::Half`. Without graphs the same error appears at the first request.
 //!
 //! ## Example
 //!
@@ -78,7 +80,8 @@
 //!
 //! ## Source
 //!
-//! slime's guide to speculative decoding; sglang issue #3824, `configs/model_config.py`; SpecForge issue #348.
+//! slime's guide to speculative decoding; sglang issue #3824, `configs/model_config.py`; SpecForge
+//! issue #348.
 
 use schemas::diagnostic::Severity;
 

@@ -4,18 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Without `--dtype`, looks for a draft whose config.json has neither `dtype` nor `torch_dtype`, with a target that is
-//! loaded in a dtype other than float16.
+//! Without `--dtype`, looks for a draft whose config.json has neither `dtype` nor `torch_dtype`,
+//! with a target that is loaded in a dtype other than float16.
 //!
 //! ## Why is this bad?
 //!
-//! As with SD070: the target's hidden states do not match the draft's weights, and the engine crashes when it captures
-//! its CUDA graphs.
+//! As with SD070: the target's hidden states do not match the draft's weights, and the engine
+//! crashes when it captures its CUDA graphs.
 //!
 //! ## What SGLang does
 //!
-//! A missing dtype counts as float32, and float32 is loaded in float16 (Gemma: bfloat16). Then: `Capture cuda graph
-//! failed: expected mat1 and mat2 to have the same dtype, but got: c10::BFloat16 != c10::Half`.
+//! A missing dtype counts as float32, and float32 is loaded in float16 (Gemma: bfloat16). Then:
+//! `Capture cuda graph failed: expected mat1 and mat2 to have the same dtype, but got:
+//! c10::BFloat16 != c10::Half`.
 //!
 //! ## Example
 //!

@@ -4,13 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--quantization` without `--speculative-draft-model-quantization`, with a draft whose config has no
-//! quantisation.
+//! Looks for `--quantization` without `--speculative-draft-model-quantization`, with a draft whose
+//! config has no quantisation.
 //!
 //! ## Why is this bad?
 //!
-//! An offline method (awq, gptq, …) finds no quantised tensors in the draft, and loading fails; an online one (fp8) quantises
-//! the draft on the fly, and fewer of its tokens are accepted.
+//! An offline method (awq, gptq, …) finds no quantised tensors in the draft, and loading fails; an
+//! online one (fp8) quantises the draft on the fly, and fewer of its tokens are accepted.
 //!
 //! ## What SGLang does
 //!

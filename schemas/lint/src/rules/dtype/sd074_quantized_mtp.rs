@@ -4,18 +4,20 @@
 //!
 //! ## What it does
 //!
-//! Looks at targets that are quantised as NVFP4, MXFP4, AWQ, GPTQ or compressed tensors and draft with their own MTP
-//! layers. If the target is known only from the table of published checkpoints, this is a warning.
+//! Looks at targets that are quantised as NVFP4, MXFP4, AWQ, GPTQ or compressed tensors and draft
+//! with their own MTP layers. If the target is known only from the table of published checkpoints,
+//! this is a warning.
 //!
 //! ## Why is this bad?
 //!
-//! Many such checkpoints keep the MTP layer in bfloat16 without listing it, under the name that SGLang uses, among the
-//! ignored layers: its weights then do not fit.
+//! Many such checkpoints keep the MTP layer in bfloat16 without listing it, under the name that
+//! SGLang uses, among the ignored layers: its weights then do not fit.
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: Downcasting not allowed: target.dtype=torch.float8_e4m3fn, loaded_weight.dtype=torch.bfloat16`, `assert
-//! param.size() == loaded_weight.size()`, or `The size of tensor a (2048) must match the size of tensor b (4096)`.
+//! `ValueError: Downcasting not allowed: target.dtype=torch.float8_e4m3fn,
+//! loaded_weight.dtype=torch.bfloat16`, `assert param.size() == loaded_weight.size()`, or `The size
+//! of tensor a (2048) must match the size of tensor b (4096)`.
 //!
 //! ## Example
 //!

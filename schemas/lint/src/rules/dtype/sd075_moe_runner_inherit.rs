@@ -12,8 +12,9 @@
 //!
 //! ## What SGLang does
 //!
-//! `AssertionError: Currently speculative MoE runner backend cannot be flashinfer_trtllm for risk in some draft
-//! models.` Without the flag the draft uses the target's backend, or `auto` if that is `flashinfer_trtllm`.
+//! `AssertionError: Currently speculative MoE runner backend cannot be flashinfer_trtllm for risk
+//! in some draft models.` Without the flag the draft uses the target's backend, or `auto` if that
+//! is `flashinfer_trtllm`.
 //!
 //! ## Example
 //!
@@ -31,8 +32,8 @@
 //!
 //! ## Versions
 //!
-//! Read in 0.5.9. Whether the other versions between 0.5.6 and 0.5.12.post1 reject it is unknown, so a finding there is
-//! a warning.
+//! Read in 0.5.9. Whether the other versions between 0.5.6 and 0.5.12.post1 reject it is unknown,
+//! so a finding there is a warning.
 //!
 //! ## Source
 //!

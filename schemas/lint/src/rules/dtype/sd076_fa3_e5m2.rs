@@ -8,7 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! The backend that runs is not the one that was requested, so triton's limits apply instead of fa3's.
+//! The backend that runs is not the one that was requested, so triton's limits apply instead of
+//! fa3's.
 //!
 //! ## What SGLang does
 //!

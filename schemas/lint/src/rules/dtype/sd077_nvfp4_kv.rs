@@ -4,17 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--kv-cache-dtype nvfp4` with DFLASH or DSPARK, and with NGRAM whose breadth is above 1 (default: 10).
+//! Looks for `--kv-cache-dtype nvfp4` with DFLASH or DSPARK, and with NGRAM whose breadth is above
+//! 1 (default: 10).
 //!
 //! ## Why is this bad?
 //!
-//! On a GPU with native NVFP4 (SM100) the server does not start. If the GPU is not known to be one, the finding is a
-//! warning.
+//! On a GPU with native NVFP4 (SM100) the server does not start. If the GPU is not known to be one,
+//! the finding is a warning.
 //!
 //! ## What SGLang does
 //!
-//! It rejects the combination. With this cache the draft's attention runs on `trtllm_mha`, which verifies chains only,
-//! and the attention mode `prefill` becomes `decode`.
+//! It rejects the combination. With this cache the draft's attention runs on `trtllm_mha`, which
+//! verifies chains only, and the attention mode `prefill` becomes `decode`.
 //!
 //! ## Example
 //!

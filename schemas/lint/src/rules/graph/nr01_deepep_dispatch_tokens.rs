@@ -4,9 +4,10 @@
 //!
 //! ## What it does
 //!
-//! If DeepEP's low-latency mode can be in use, compares the largest captured batch of a rank times the draft tokens
-//! with `SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK`, which may be at most 1024. If the variable may be set
-//! elsewhere, its default, 128, is assumed, and the finding is a warning.
+//! If DeepEP's low-latency mode can be in use, compares the largest captured batch of a rank times
+//! the draft tokens with `SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK`, which may be at
+//! most 1024. If the variable may be set elsewhere, its default, 128, is assumed, and the finding
+//! is a warning.
 //!
 //! ## Why is this bad?
 //!
@@ -39,7 +40,8 @@
 //!
 //! ## Source
 //!
-//! sglang `layers/moe/token_dispatcher/deepep.py`; slime `docs/en/examples/glm5.2-744B-A40B.md`; sglang PR #6081.
+//! sglang `layers/moe/token_dispatcher/deepep.py`; slime `docs/en/examples/glm5.2-744B-A40B.md`;
+//! sglang PR #6081.
 
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 

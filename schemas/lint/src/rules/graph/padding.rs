@@ -35,7 +35,8 @@ impl<'a> Captured<'a> {
         self.0.len()
     }
 
-    /// The capture size at which a batch runs; `None` beyond the largest, where it runs without a graph.
+    /// The capture size at which a batch runs; `None` beyond the largest, where it runs without a
+    /// graph.
     pub fn padded(&self, batch: usize) -> Option<usize> {
         self.0.get(self.0.partition_point(|size| *size < batch)).copied()
     }
@@ -61,7 +62,8 @@ impl<'a> Captured<'a> {
         within.max_by(|(one, wide), (other, wider)| ratio(*wide, *other).cmp(&ratio(*wider, *one)))
     }
 
-    /// Padded rows as a share of the needed rows, over all batches of at most `up_to` that have a graph.
+    /// Padded rows as a share of the needed rows, over all batches of at most `up_to` that have a
+    /// graph.
     pub fn mean_waste(&self, up_to: usize) -> f64 {
         let (mut wanted, mut computed) = (0_u64, 0_u64);
         for batch in 1..=up_to.min(self.largest()) {
@@ -72,9 +74,10 @@ impl<'a> Captured<'a> {
     }
 }
 
-/// The flag with the capture sizes that every rule recommends, as this launch's user would write it: SGLang's own list for
-/// speculation up to `largest`, or every size if the backend must not pad. The list stays within the requests that can
-/// run together, and contains only sizes that can be spread over the GPUs of each attention.
+/// The flag with the capture sizes that every rule recommends, as this launch's user would write
+/// it: SGLang's own list for speculation up to `largest`, or every size if the backend must not
+/// pad. The list stays within the requests that can run together, and contains only sizes that can
+/// be spread over the GPUs of each attention.
 pub(super) fn advised_line(context: &Context<'_>, largest: usize, may_pad: bool) -> String {
     let largest = largest.min(context.requests_per_worker().unwrap_or(usize::MAX)).clamp(1, MOST_SIZES);
     let ranks = context.launch.attention_ranks().filter(|ranks| *ranks > 1);
@@ -100,7 +103,8 @@ pub(super) fn advised_line(context: &Context<'_>, largest: usize, may_pad: bool)
     }
 }
 
-/// Sizes as text. A run of four or more with a constant step is written by `run`, from its first size, step and last size.
+/// Sizes as text. A run of four or more with a constant step is written by `run`, from its first
+/// size, step and last size.
 fn shown(sizes: &[usize], separator: &str, run: impl Fn(usize, usize, usize, &str) -> String) -> String {
     let mut parts = Vec::new();
     let mut rest = sizes;

@@ -4,15 +4,15 @@
 //!
 //! ## What it does
 //!
-//! Compares the largest batch size with a CUDA graph (`--cuda-graph-bs`, `--cuda-graph-max-bs`, or the default of a GPU
-//! whose memory is known) with the number of requests that can run together on one worker. If that number is only the
-//! default and no expected concurrency exceeds the largest graph, or it is at most a tenth above the largest graph, the
-//! finding is information.
+//! Compares the largest batch size with a CUDA graph (`--cuda-graph-bs`, `--cuda-graph-max-bs`, or
+//! the default of a GPU whose memory is known) with the number of requests that can run together on
+//! one worker. If that number is only the default and no expected concurrency exceeds the largest
+//! graph, or it is at most a tenth above the largest graph, the finding is information.
 //!
 //! ## Why is this bad?
 //!
-//! A batch larger than the largest graph runs without one, verify and draft both: many small kernels, each started by
-//! the CPU. Throughput drops just when the load is high.
+//! A batch larger than the largest graph runs without one, verify and draft both: many small
+//! kernels, each started by the CPU. Throughput drops just when the load is high.
 //!
 //! ## What SGLang does
 //!
@@ -51,7 +51,8 @@
 //!
 //! ## Versions
 //!
-//! All versions read. Without an explicit limit, 48 requests run together under speculation (SD090).
+//! All versions read. Without an explicit limit, 48 requests run together under speculation
+//! (SD090).
 //!
 //! ## Source
 //!
@@ -116,7 +117,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         ),
         None => finding,
     };
-    // A limit that is only the default says nothing about how many requests come; slime fills it in every rollout.
+    // A limit that is only the default says nothing about how many requests come; slime fills it in
+    // every rollout.
     let is_default = matches!(context.resolved.max_running_requests.as_ref()?.origin, Origin::Default { .. });
     let may_come = match context.expected_concurrency {
         Some(expected) => expected > largest,

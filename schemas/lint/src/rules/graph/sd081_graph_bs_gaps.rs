@@ -4,13 +4,15 @@
 //!
 //! ## What it does
 //!
-//! If speculation runs with CUDA graphs on flashinfer (as given, or by default, as it is with topk above 1), looks for
-//! batch sizes below the largest captured one that have no graph and so are padded up to the next.
+//! If speculation runs with CUDA graphs on flashinfer (as given, or by default, as it is with topk
+//! above 1), looks for batch sizes below the largest captured one that have no graph and so are
+//! padded up to the next.
 //!
 //! ## Why is this bad?
 //!
-//! The draft's buffers for the padded rows contain values of earlier batches. The engine crashes while it is serving,
-//! most often when the number of running requests shrinks, as at the end of a rollout.
+//! The draft's buffers for the padded rows contain values of earlier batches. The engine crashes
+//! while it is serving, most often when the number of running requests shrinks, as at the end of a
+//! rollout.
 //!
 //! ## What SGLang does
 //!
@@ -65,9 +67,9 @@
 //!
 //! ## Versions
 //!
-//! The main cause was fixed by PR #10892 (in 0.5.6), another by PR #18647 (in 0.5.12). Crashes of this kind are still
-//! reported for later versions (#28569, #32691). From 0.5.12 on the
-//! finding is information, except for slime.
+//! The main cause was fixed by PR #10892 (in 0.5.6), another by PR #18647 (in 0.5.12). Crashes of
+//! this kind are still reported for later versions (#28569, #32691). From 0.5.12 on the finding is
+//! information, except for slime.
 //!
 //! ## Source
 //!
@@ -143,7 +145,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         None => context.gpu_memory.is_none_or(|memory| (60 * 1024..160 * 1024).contains(&memory)),
     };
     let (first, second) = if runs_fa3 { ("fa3", "triton") } else { ("triton", "fa3") };
-    // Since the second cause is mended too, crashes are rare. slime shrinks its batches at the end of every rollout.
+    // Since the second cause is mended too, crashes are rare. slime shrinks its batches at the end
+    // of every rollout.
     let is_rare = context.version() >= V0_5_12_0 && context.launch.engine != Engine::Slime;
     let finding = if is_rare { finding.at_most(Severity::Info) } else { finding };
     Some(

@@ -4,15 +4,16 @@
 //!
 //! ## What it does
 //!
-//! In an explicit `--cuda-graph-bs`, looks for the batch of up to 32 requests with the most padding, and reports it if
-//! it runs at 1.5 times its size or more. If all batches of up to 32 requests together lose less than 25%, the finding
-//! is information.
+//! In an explicit `--cuda-graph-bs`, looks for the batch of up to 32 requests with the most
+//! padding, and reports it if it runs at 1.5 times its size or more. If all batches of up to 32
+//! requests together lose less than 25%, the finding is information.
 //!
 //! ## Why is this bad?
 //!
-//! A batch runs at the next captured size. Under speculation each padded request costs its draft rows and all its
-//! verify rows. SGLang's own list for speculation has every size up to 8 and every second size up to 32; lists made for
-//! decoding without speculation (`1 2 4 8 16 24 …`) have far fewer.
+//! A batch runs at the next captured size. Under speculation each padded request costs its draft
+//! rows and all its verify rows. SGLang's own list for speculation has every size up to 8 and every
+//! second size up to 32; lists made for decoding without speculation (`1 2 4 8 16 24 …`) have far
+//! fewer.
 //!
 //! ## What SGLang does
 //!
@@ -58,8 +59,8 @@ pub(in crate::rules) const RULE: Definition = Definition {
 /// Larger batches have little relative padding in any realistic list.
 const SMALL: usize = 32;
 
-/// Rows computed in vain, in percent of the needed ones and on average over batches, from which the finding is more than
-/// information.
+/// Rows computed in vain, in percent of the needed ones and on average over batches, from which the
+/// finding is more than information.
 const MUCH: f64 = 25.0;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

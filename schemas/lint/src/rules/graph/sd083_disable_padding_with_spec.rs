@@ -8,13 +8,14 @@
 //!
 //! ## Why is this bad?
 //!
-//! It is often tried against crashes with padded batches (SD081). Up to 0.5.2 the list of sizes for speculation ignores
-//! it. From 0.5.6 on every size up to the largest is captured, which makes the start slow and takes much memory.
+//! It is often tried against crashes with padded batches (SD081). Up to 0.5.2 the list of sizes for
+//! speculation ignores it. From 0.5.6 on every size up to the largest is captured, which makes the
+//! start slow and takes much memory.
 //!
 //! ## What SGLang does
 //!
-//! As above. With `--enable-torch-compile` versions from 0.5.12.post1 on stop with an `AssertionError`. The look-up of the
-//! graph was broken for a while (PR #31273).
+//! As above. With `--enable-torch-compile` versions from 0.5.12.post1 on stop with an
+//! `AssertionError`. The look-up of the graph was broken for a while (PR #31273).
 //!
 //! ## Example
 //!
@@ -46,8 +47,8 @@
 //!
 //! ## Source
 //!
-//! sglang `arg_groups/cuda_graph_hook.py`, `arg_groups/validation_hook.py`, 0.5.2 `model_executor/cuda_graph_runner.py`;
-//! slime's guide; PR #31273.
+//! sglang `arg_groups/cuda_graph_hook.py`, `arg_groups/validation_hook.py`, 0.5.2
+//! `model_executor/cuda_graph_runner.py`; slime's guide; PR #31273.
 
 use schemas::{
     diagnostic::{Safety, Severity},

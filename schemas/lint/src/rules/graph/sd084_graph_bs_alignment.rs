@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Under DP attention the number of tokens of a captured batch must be a multiple of the number of GPUs that share one
-//! attention (tp / dp). Looks for a list of which no size satisfies this.
+//! Under DP attention the number of tokens of a captured batch must be a multiple of the number of
+//! GPUs that share one attention (tp / dp). Looks for a list of which no size satisfies this.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It drops every size for which batch size times draft tokens is not a multiple, and stops with `AssertionError:
-//! capture_bs=[]`.
+//! It drops every size for which batch size times draft tokens is not a multiple, and stops with
+//! `AssertionError: capture_bs=[]`.
 //!
 //! ## Example
 //!

@@ -4,18 +4,20 @@
 //!
 //! ## What it does
 //!
-//! Multiplies the largest captured batch by the draft tokens, and compares that with the tokens of a prefill pass
-//! (`--chunked-prefill-size`, at least 8192), by which SGLang decides how much memory to keep free.
+//! Multiplies the largest captured batch by the draft tokens, and compares that with the tokens of
+//! a prefill pass (`--chunked-prefill-size`, at least 8192), by which SGLang decides how much
+//! memory to keep free.
 //!
 //! ## Why is this bad?
 //!
-//! Activations and logits grow with the rows of a pass. Capture runs out of memory or, worse, a full batch does so
-//! under load.
+//! Activations and logits grow with the rows of a pass. Capture runs out of memory or, worse, a
+//! full batch does so under load.
 //!
 //! ## What SGLang does
 //!
-//! `Capture cuda graph failed: …`, with the advice to lower `--mem-fraction-static` or the largest captured batch.
-//! Memory is kept free for a prefill pass; a decode engine of current versions counts the draft tokens too.
+//! `Capture cuda graph failed: …`, with the advice to lower `--mem-fraction-static` or the largest
+//! captured batch. Memory is kept free for a prefill pass; a decode engine of current versions
+//! counts the draft tokens too.
 //!
 //! ## Example
 //!

@@ -12,10 +12,10 @@
 //!
 //! ## What SGLang does
 //!
-//! argparse stops: `error: ambiguous option: --cuda-graph-max-bs could match --cuda-graph-max-bs-decode,
-//! --cuda-graph-max-bs-prefill`, or `error: unrecognized arguments: …`. `--cuda-graph-bs` and `--cuda-graph-max-bs` are
-//! aliases of the names with `-decode` from 0.5.14 on, and were removed in 0.5.20. Abbreviations such as
-//! `--speculative-draft` used to be unique.
+//! argparse stops: `error: ambiguous option: --cuda-graph-max-bs could match
+//! --cuda-graph-max-bs-decode, --cuda-graph-max-bs-prefill`, or `error: unrecognized arguments: …`.
+//! `--cuda-graph-bs` and `--cuda-graph-max-bs` are aliases of the names with `-decode` from 0.5.14
+//! on, and were removed in 0.5.20. Abbreviations such as `--speculative-draft` used to be unique.
 //!
 //! ## Example
 //!
@@ -47,9 +47,10 @@
 //!
 //! ## Versions
 //!
-//! The flags were read from {sglang versions}. In a version between two of them, a flag that the next one lacks is a
-//! warning, and one that it adds is not checked. If the version is not stated, a launch that an older version accepts as a
-//! whole is information: it was probably written for that version.
+//! The flags were read from {sglang versions}. In a version between two of them, a flag that the
+//! next one lacks is a warning, and one that it adds is not checked. If the version is not stated,
+//! a launch that an older version accepts as a whole is information: it was probably written for
+//! that version.
 //!
 //! ## Source
 //!
@@ -142,8 +143,8 @@ fn now_called(argument: &Argument, version: EngineVersion) -> Option<&'static st
     flags::spelling(name).is_some_and(|spelling| spelling.exists_in(version)).then_some(name)
 }
 
-/// A flag that the last version read before this one has and the next one read no longer has, under a name whose
-/// successor already exists.
+/// A flag that the last version read before this one has and the next one read no longer has, under
+/// a name whose successor already exists.
 fn going(context: &Context<'_>, argument: &Argument, spelling: &Spelling, now: Option<&str>) -> Option<Finding> {
     let gone = spelling.until?;
     let read = flags::sglang().versions();

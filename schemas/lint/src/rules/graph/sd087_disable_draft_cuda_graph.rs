@@ -8,13 +8,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! Published versions of SGLang do not have the flag and do not start. The images of slime and miles contain a patch
-//! that adds it.
+//! Published versions of SGLang do not have the flag and do not start. The images of slime and
+//! miles contain a patch that adds it.
 //!
 //! ## What SGLang does
 //!
-//! argparse: `unrecognized arguments`. The closest equivalent in SGLang itself is an environment variable that turns
-//! off the graphs of one of the draft's two passes.
+//! argparse: `unrecognized arguments`. The closest equivalent in SGLang itself is an environment
+//! variable that turns off the graphs of one of the draft's two passes.
 //!
 //! ## Example
 //!

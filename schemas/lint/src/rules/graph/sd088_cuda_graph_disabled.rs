@@ -4,13 +4,14 @@
 //!
 //! ## What it does
 //!
-//! Looks for switches that turn decode graphs off where speculation is on. An engine that only prefills
-//! (`--disaggregation-mode prefill`) needs none.
+//! Looks for switches that turn decode graphs off where speculation is on. An engine that only
+//! prefills (`--disaggregation-mode prefill`) needs none.
 //!
 //! ## Why is this bad?
 //!
-//! A round consists of many small kernels, several times as many as a decode step. Without a graph the CPU launches
-//! each of them, and the GPU waits. Measured for EAGLE-3: 276 tokens per second without graphs, 379 with them.
+//! A round consists of many small kernels, several times as many as a decode step. Without a graph
+//! the CPU launches each of them, and the GPU waits. Measured for EAGLE-3: 276 tokens per second
+//! without graphs, 379 with them.
 //!
 //! ## What SGLang does
 //!

@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for an EAGLE-3 head whose hidden size differs from the target's, on 0.4.6.post5 to 0.4.7 with CUDA graphs.
+//! Looks for an EAGLE-3 head whose hidden size differs from the target's, on 0.4.6.post5 to 0.4.7
+//! with CUDA graphs.
 //!
 //! ## Why is this bad?
 //!
@@ -12,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! The buffer of hidden states is allocated for the draft's width but filled with the target's: `Capture cuda graph failed`.
+//! The buffer of hidden states is allocated for the draft's width but filled with the target's:
+//! `Capture cuda graph failed`.
 //!
 //! ## Example
 //!

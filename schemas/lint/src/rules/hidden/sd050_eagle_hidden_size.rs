@@ -4,13 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Compares `hidden_size` of target and draft under EAGLE, for a draft that is not an EAGLE-3 head (which SD004
-//! reports).
+//! Compares `hidden_size` of target and draft under EAGLE, for a draft that is not an EAGLE-3 head
+//! (which SD004 reports).
 //!
 //! ## Why is this bad?
 //!
-//! The input of the head's `fc` is the target's embedding and hidden state, concatenated. With another width they do
-//! not fit.
+//! The input of the head's `fc` is the target's embedding and hidden state, concatenated. With
+//! another width they do not fit.
 //!
 //! ## What SGLang does
 //!

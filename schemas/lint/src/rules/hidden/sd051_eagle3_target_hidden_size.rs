@@ -4,13 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Under EAGLE3, compares the target's `hidden_size` with the draft's `target_hidden_size`, or with its `hidden_size`
-//! if it does not have the former.
+//! Under EAGLE3, compares the target's `hidden_size` with the draft's `target_hidden_size`, or with
+//! its `hidden_size` if it does not have the former.
 //!
 //! ## Why is this bad?
 //!
-//! The input of the head's `fc` is several hidden states of the target, concatenated. With another width they do not
-//! fit.
+//! The input of the head's `fc` is several hidden states of the target, concatenated. With another
+//! width they do not fit.
 //!
 //! ## What SGLang does
 //!

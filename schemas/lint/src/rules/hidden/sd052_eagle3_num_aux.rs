@@ -4,17 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Compares the draft's `num_aux_hidden_states`, the number of layer ids in `eagle_config`, and the width of the tensor
-//! `fc.weight` with one another. Without the first two, SGLang assumes three.
+//! Compares the draft's `num_aux_hidden_states`, the number of layer ids in `eagle_config`, and the
+//! width of the tensor `fc.weight` with one another. Without the first two, SGLang assumes three.
 //!
 //! ## Why is this bad?
 //!
-//! The hidden states from the target do not fit the layer that receives them, or the weights do not fit the layer.
+//! The hidden states from the target do not fit the layer that receives them, or the weights do not
+//! fit the layer.
 //!
 //! ## What SGLang does
 //!
-//! It builds `fc` for `num_aux_hidden_states`, else for the layer ids, else for three states, and captures the layers of
-//! `eagle_config`: a shape error when weights are loaded or when the draft first runs.
+//! It builds `fc` for `num_aux_hidden_states`, else for the layer ids, else for three states, and
+//! captures the layers of `eagle_config`: a shape error when weights are loaded or when the draft
+//! first runs.
 //!
 //! ## Example
 //!

@@ -4,18 +4,20 @@
 //!
 //! ## What it does
 //!
-//! Looks for a list `eagle_aux_hidden_state_layer_ids` next to `eagle_config` in the draft's config.json, as vLLM's
-//! speculators write it, that differs from the layers that SGLang uses by default. A config that names no layers at all
-//! works for most published heads, and is not reported.
+//! Looks for a list `eagle_aux_hidden_state_layer_ids` next to `eagle_config` in the draft's
+//! config.json, as vLLM's speculators write it, that differs from the layers that SGLang uses by
+//! default. A config that names no layers at all works for most published heads, and is not
+//! reported.
 //!
 //! ## Why is this bad?
 //!
-//! The head gets hidden states of different layers than it was trained on. There is no error; acceptance collapses.
+//! The head gets hidden states of different layers than it was trained on. There is no error;
+//! acceptance collapses.
 //!
 //! ## What SGLang does
 //!
-//! It reads the ids in `eagle_config` only. Without them it captures on entry to layers 2, n/2 and n − 3 of n. The
-//! outer list only determines the width of `fc`.
+//! It reads the ids in `eagle_config` only. Without them it captures on entry to layers 2, n/2 and
+//! n − 3 of n. The outer list only determines the width of `fc`.
 //!
 //! ## Example
 //!

@@ -4,18 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Looks for ids in `eagle_config` that are exactly 2, n/2 and n − 3 for a Llama or Qwen target of n layers: the layers
-//! on whose entry EAGLE-3 captures by convention.
+//! Looks for ids in `eagle_config` that are exactly 2, n/2 and n − 3 for a Llama or Qwen target of
+//! n layers: the layers on whose entry EAGLE-3 captures by convention.
 //!
 //! ## Why is this bad?
 //!
-//! SGLang interprets an id as the layer whose output is needed and captures one layer later. The head gets hidden
-//! states that are off by one layer, and its proposals silently become a little worse.
+//! SGLang interprets an id as the layer whose output is needed and captures one layer later. The
+//! head gets hidden states that are off by one layer, and its proposals silently become a little
+//! worse.
 //!
 //! ## What SGLang does
 //!
-//! Llama's and Qwen's classes always add one to the ids. DeepSeek's and GLM's add one only if the first id is 1, so
-//! they are not checked.
+//! Llama's and Qwen's classes always add one to the ids. DeepSeek's and GLM's add one only if the
+//! first id is 1, so they are not checked.
 //!
 //! ## Example
 //!

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Compares `eagle_config.eagle_aux_hidden_state_layer_ids` with the target's number of layers; without ids, the defaults 2,
-//! n/2 and n − 3.
+//! Compares `eagle_config.eagle_aux_hidden_state_layer_ids` with the target's number of layers;
+//! without ids, the defaults 2, n/2 and n − 3.
 //!
 //! ## Why is this bad?
 //!

@@ -8,8 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! This is not an error: some heads for short contexts are trained this way. Their accept length is lower than that of
-//! heads that read several layers.
+//! This is not an error: some heads for short contexts are trained this way. Their accept length is
+//! lower than that of heads that read several layers.
 //!
 //! ## What SGLang does
 //!

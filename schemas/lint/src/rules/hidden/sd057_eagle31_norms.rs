@@ -8,7 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! A head of EAGLE-3.1 was trained with these norms. Without them its proposals are poor, and no message says why.
+//! A head of EAGLE-3.1 was trained with these norms. Without them its proposals are poor, and no
+//! message says why.
 //!
 //! ## What SGLang does
 //!

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Compares the hidden sizes of target and draft under STANDALONE, before 0.5.15. If only one request runs at a time,
-//! nothing is merged, and nothing is reported.
+//! Compares the hidden sizes of target and draft under STANDALONE, before 0.5.15. If only one
+//! request runs at a time, nothing is merged, and nothing is reported.
 //!
 //! ## Why is this bad?
 //!
@@ -13,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `RuntimeError: Sizes of tensors must match except in dimension 0. Expected size 4096 but got size 2048`.
+//! `RuntimeError: Sizes of tensors must match except in dimension 0. Expected size 4096 but got
+//! size 2048`.
 //!
 //! ## Example
 //!

@@ -4,14 +4,14 @@
 //!
 //! ## What it does
 //!
-//! Compares the names of the draft's tensors with those of `LlamaForCausalLMEagle3`: `fc`, `norm`, and one layer
-//! `midlayer` (or `layers.0`). A checkpoint without such a layer, a quantised one, and one with several layers are not
-//! checked.
+//! Compares the names of the draft's tensors with those of `LlamaForCausalLMEagle3`: `fc`, `norm`,
+//! and one layer `midlayer` (or `layers.0`). A checkpoint without such a layer, a quantised one,
+//! and one with several layers are not checked.
 //!
 //! ## Why is this bad?
 //!
-//! A missing weight keeps its random initial values, and hardly any token is accepted. An ignored weight was part of
-//! the training: without it the head computes something else.
+//! A missing weight keeps its random initial values, and hardly any token is accepted. An ignored
+//! weight was part of the training: without it the head computes something else.
 //!
 //! ## What SGLang does
 //!

@@ -1,4 +1,5 @@
-//! The names of a launch's target: from its path, and other hints at the family if the path has none.
+//! The names of a launch's target: from its path, and other hints at the family if the path has
+//! none.
 
 use launch::Argument;
 use schemas::{engines::Engine, flags::Key};
@@ -19,8 +20,8 @@ const SPELLINGS: [(&str, &str); 10] = [
     ("qwen3next", "qwen3-next"),
 ];
 
-/// Parsers of reasoning and tool calls that belong to one family, with the family's name. Parsers that several families
-/// share are omitted: `glm47`, `kimi_k2` and `qwen3_coder`.
+/// Parsers of reasoning and tool calls that belong to one family, with the family's name. Parsers
+/// that several families share are omitted: `glm47`, `kimi_k2` and `qwen3_coder`.
 const PARSERS: [(&str, &str); 14] = [
     ("deepseek-v4", "deepseek-v4"),
     ("deepseek_v31", "deepseek-v3.1"),

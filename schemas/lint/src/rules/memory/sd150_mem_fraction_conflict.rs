@@ -4,19 +4,22 @@
 //!
 //! ## What it does
 //!
-//! Estimates the memory needed in addition to weights and KV cache: activations of a prefill chunk, graphs, the logits
-//! of the largest verify pass with the copies that sampling makes of them, and, up to 0.5.12, the draft's weights. It
-//! compares the sum with the GPU memory that `--mem-fraction-static` leaves. It needs the GPU (`--gpu-memory`) and the
-//! models' sizes; unknown parts count as zero.
+//! Estimates the memory needed in addition to weights and KV cache: activations of a prefill chunk,
+//! graphs, the logits of the largest verify pass with the copies that sampling makes of them, and,
+//! up to 0.5.12, the draft's weights. It compares the sum with the GPU memory that
+//! `--mem-fraction-static` leaves. It needs the GPU (`--gpu-memory`) and the models' sizes; unknown
+//! parts count as zero.
 //!
 //! ## Why is this bad?
 //!
-//! The engine allocates the KV cache first. It then runs out of memory while graphs are captured, or under load.
+//! The engine allocates the KV cache first. It then runs out of memory while graphs are captured,
+//! or under load.
 //!
 //! ## What SGLang does
 //!
-//! CUDA runs out of memory at capture or in the first large verify pass. A smaller fraction may fail as well, with
-//! `Not enough memory. Please try to increase --mem-fraction-static.`, if the weights fill it.
+//! CUDA runs out of memory at capture or in the first large verify pass. A smaller fraction may
+//! fail as well, with `Not enough memory. Please try to increase --mem-fraction-static.`, if the
+//! weights fill it.
 //!
 //! ## Example
 //!
@@ -48,13 +51,13 @@
 //!
 //! ## Versions
 //!
-//! All; the draft's weights count outside the static fraction up to 0.5.12.post1. Between it and 0.5.15.post1 they are
-//! omitted from the sum.
+//! All; the draft's weights count outside the static fraction up to 0.5.12.post1. Between it and
+//! 0.5.15.post1 they are omitted from the sum.
 //!
 //! ## Source
 //!
-//! sglang issues #4330 and #6875, PRs #2863 and #28855; the reserve for activations and graphs is that of
-//! `arg_groups/memory_hook.py`.
+//! sglang issues #4330 and #6875, PRs #2863 and #28855; the reserve for activations and graphs is
+//! that of `arg_groups/memory_hook.py`.
 
 use launch::resolve::readable;
 use schemas::{diagnostic::Severity, flags::Key};

@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Compares the GPU memory of `--mem-fraction-static` with the weights that it has to hold: the target's, and from
-//! 0.5.15 on the draft's. It needs the GPU (`--gpu-memory`) and the sizes of the models.
+//! Compares the GPU memory of `--mem-fraction-static` with the weights that it has to hold: the
+//! target's, and from 0.5.15 on the draft's. It needs the GPU (`--gpu-memory`) and the sizes of the
+//! models.
 //!
 //! ## Why is this bad?
 //!
@@ -13,9 +14,10 @@
 //!
 //! ## What SGLang does
 //!
-//! From 0.5.15 on: `ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=X. Raise
-//! --mem-fraction-static above Y … If using speculative decoding, draft weights are now counted.` Before:
-//! `RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.`
+//! From 0.5.15 on: `ValueError: Loaded weights leave no GPU memory for the KV cache under
+//! --mem-fraction-static=X. Raise --mem-fraction-static above Y … If using speculative decoding,
+//! draft weights are now counted.` Before: `RuntimeError: Not enough memory. Please try to increase
+//! --mem-fraction-static.`
 //!
 //! ## Example
 //!

@@ -4,10 +4,10 @@
 //!
 //! ## What it does
 //!
-//! Compares the tokens that the KV cache holds with those that running requests reserve for their drafts: twice
-//! max(topk × steps, draft tokens) each, in whole pages for every branch. It reports a reserve of more than half of the
-//! cache, or a cache in which one request of full length does not fit. It needs `--max-total-tokens`, or the GPU
-//! (`--gpu-memory`) and the models' sizes.
+//! Compares the tokens that the KV cache holds with those that running requests reserve for their
+//! drafts: twice max(topk × steps, draft tokens) each, in whole pages for every branch. It reports
+//! a reserve of more than half of the cache, or a cache in which one request of full length does
+//! not fit. It needs `--max-total-tokens`, or the GPU (`--gpu-memory`) and the models' sizes.
 //!
 //! ## Why is this bad?
 //!
@@ -39,8 +39,8 @@
 //!
 //! ## Source
 //!
-//! sglang `mem_cache/allocation_sizing.py`, `model_executor/pool_configurator.py`. The thresholds are spectune's own
-//! judgement.
+//! sglang `mem_cache/allocation_sizing.py`, `model_executor/pool_configurator.py`. The thresholds
+//! are spectune's own judgement.
 
 use schemas::{diagnostic::Severity, flags::Key};
 

@@ -8,8 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! Slots of rejected drafts are not freed. After hours the cache is full of unused slots, and the engine runs out of
-//! memory.
+//! Slots of rejected drafts are not freed. After hours the cache is full of unused slots, and the
+//! engine runs out of memory.
 //!
 //! ## What SGLang does
 //!
@@ -33,8 +33,8 @@
 //!
 //! ## Versions
 //!
-//! Reported on 0.5.5 and fixed by PR #13826, which 0.5.6 has; in which version after 0.5.2 it started is unknown. With
-//! topk above 1 the same was seen on 0.4.7 (#7112), which SD029 reports.
+//! Reported on 0.5.5 and fixed by PR #13826, which 0.5.6 has; in which version after 0.5.2 it
+//! started is unknown. With topk above 1 the same was seen on 0.4.7 (#7112), which SD029 reports.
 //!
 //! ## Source
 //!

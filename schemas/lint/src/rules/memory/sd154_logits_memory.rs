@@ -8,7 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! They are outside the static memory fraction, and sampling makes copies of them: scaled, as probabilities, renormalised.
+//! They are outside the static memory fraction, and sampling makes copies of them: scaled, as
+//! probabilities, renormalised.
 //!
 //! ## What SGLang does
 //!

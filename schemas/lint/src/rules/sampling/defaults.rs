@@ -37,8 +37,8 @@ impl SamplingDefault {
     }
 }
 
-/// The value in the model's own file, if the server follows it: the default from 0.5.6 on. slime sets the sampling
-/// parameters of every request.
+/// The value in the model's own file, if the server follows it: the default from 0.5.6 on. slime
+/// sets the sampling parameters of every request.
 fn of_model(context: &Context<'_>, parameter: &str) -> Option<f32> {
     let key = Key::SamplingDefaults;
     let follows = context.is_absent(key) || context.launch.text(key).is_some_and(|whose| whose.value == "model");

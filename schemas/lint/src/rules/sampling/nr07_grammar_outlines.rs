@@ -12,7 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `OutlinesGrammar` has no rollback, and the verifier expects packed masks: the first structured request ends the scheduler.
+//! `OutlinesGrammar` has no rollback, and the verifier expects packed masks: the first structured
+//! request ends the scheduler.
 //!
 //! ## Example
 //!

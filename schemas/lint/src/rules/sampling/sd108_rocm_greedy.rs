@@ -4,19 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Looks for speculation on `--device cpu` or `xpu`, and on AMD GPUs if the launch implies them: the attention backends
-//! `aiter` and `wave`, or `SGLANG_USE_AITER` in the environment. Rejection sampling, requested or turned on by the
-//! engine, is fine.
+//! Looks for speculation on `--device cpu` or `xpu`, and on AMD GPUs if the launch implies them:
+//! the attention backends `aiter` and `wave`, or `SGLANG_USE_AITER` in the environment. Rejection
+//! sampling, requested or turned on by the engine, is fine.
 //!
 //! ## Why is this bad?
 //!
-//! Temperature and top-p have no effect: every answer is the greedy one. Reinforcement learning then has nothing to
-//! learn from.
+//! Temperature and top-p have no effect: every answer is the greedy one. Reinforcement learning
+//! then has nothing to learn from.
 //!
 //! ## What SGLang does
 //!
-//! The sampling kernel of verification exists for CUDA only. In 0.5.23 rejection sampling is turned on automatically on
-//! AMD GPUs for EAGLE chains that draft from the whole vocabulary.
+//! The sampling kernel of verification exists for CUDA only. In 0.5.23 rejection sampling is turned
+//! on automatically on AMD GPUs for EAGLE chains that draft from the whole vocabulary.
 //!
 //! ## Example
 //!

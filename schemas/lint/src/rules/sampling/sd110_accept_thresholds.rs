@@ -4,18 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-accept-threshold-single` and `--speculative-accept-threshold-acc` below 1.
+//! Looks for `--speculative-accept-threshold-single` and `--speculative-accept-threshold-acc`
+//! below 1.
 //!
 //! ## Why is this bad?
 //!
-//! With both at 1, speculation gives the target's own distribution. Below 1, draft tokens are accepted that the target
-//! would have rejected: this is faster, but no longer the same model. In reinforcement learning the samples are
-//! off-policy.
+//! With both at 1, speculation gives the target's own distribution. Below 1, draft tokens are
+//! accepted that the target would have rejected: this is faster, but no longer the same model. In
+//! reinforcement learning the samples are off-policy.
 //!
 //! ## What SGLang does
 //!
-//! A draft token is accepted if the target gives it a probability of at least `single`; `acc` raises the acceptance
-//! probability p to min(1, p / acc). Nothing in the log says so.
+//! A draft token is accepted if the target gives it a probability of at least `single`; `acc`
+//! raises the acceptance probability p to min(1, p / acc). Nothing in the log says so.
 //!
 //! ## Example
 //!

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-use-rejection-sampling` with another algorithm, with topk above 1, or with an accept threshold
-//! below 1.
+//! Looks for `--speculative-use-rejection-sampling` with another algorithm, with topk above 1, or
+//! with an accept threshold below 1.
 //!
 //! ## Why is this bad?
 //!

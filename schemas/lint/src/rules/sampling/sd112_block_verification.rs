@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-use-block-verification` with another algorithm, with topk above 1, or on a device other
-//! than CUDA.
+//! Looks for `--speculative-use-block-verification` with another algorithm, with topk above 1, or
+//! on a device other than CUDA.
 //!
 //! ## Why is this bad?
 //!
@@ -13,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It raises a ValueError. Where it runs, it turns rejection sampling on, which needs `--speculative-eagle-topk 1`.
+//! It raises a ValueError. Where it runs, it turns rejection sampling on, which needs
+//! `--speculative-eagle-topk 1`.
 //!
 //! ## Example
 //!

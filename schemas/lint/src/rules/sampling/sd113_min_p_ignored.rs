@@ -4,17 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Looks for a `min_p` above 0 in `--preferred-sampling-params`, or in the target's generation_config.json where the server follows
-//! it, under EAGLE, EAGLE3 and STANDALONE.
+//! Looks for a `min_p` above 0 in `--preferred-sampling-params`, or in the target's
+//! generation_config.json where the server follows it, under EAGLE, EAGLE3 and STANDALONE.
 //!
 //! ## Why is this bad?
 //!
-//! Requests are sampled from a different distribution than without speculation: tokens that `min_p` would have cut can
-//! be drawn.
+//! Requests are sampled from a different distribution than without speculation: tokens that `min_p`
+//! would have cut can be drawn.
 //!
 //! ## What SGLang does
 //!
-//! Verification applies temperature, top_k and top_p. It ignores `min_p`, and nothing in the log says so.
+//! Verification applies temperature, top_k and top_p. It ignores `min_p`, and nothing in the log
+//! says so.
 //!
 //! ## Example
 //!
@@ -58,7 +59,8 @@
 //!
 //! ## Source
 //!
-//! sglang `speculative/eagle_utils.py`, before 0.5.15 `speculative/eagle_info.py`; `configs/model_config.py`.
+//! sglang `speculative/eagle_utils.py`, before 0.5.15 `speculative/eagle_info.py`;
+//! `configs/model_config.py`.
 
 use schemas::{diagnostic::Severity, flags::Key};
 

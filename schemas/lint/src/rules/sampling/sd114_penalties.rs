@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks for penalties in `--preferred-sampling-params`, or in the target's generation_config.json where the server follows it, and
-//! for `--enable-custom-logit-processor`, under EAGLE, EAGLE3 and STANDALONE.
+//! Looks for penalties in `--preferred-sampling-params`, or in the target's generation_config.json
+//! where the server follows it, and for `--enable-custom-logit-processor`, under EAGLE, EAGLE3 and
+//! STANDALONE.
 //!
 //! ## Why is this bad?
 //!
@@ -13,9 +14,10 @@
 //!
 //! ## What SGLang does
 //!
-//! Penalties count the tokens up to the last round: all tokens of a round get the same penalty, so a token that repeats
-//! within a round is not penalised (a finding of severity info). The overlapped worker of 0.5.6 to 0.5.9 does not apply
-//! them at all. Custom logit processors are not called when drafts are verified, from 0.5.15 on.
+//! Penalties count the tokens up to the last round: all tokens of a round get the same penalty, so
+//! a token that repeats within a round is not penalised (a finding of severity info). The
+//! overlapped worker of 0.5.6 to 0.5.9 does not apply them at all. Custom logit processors are not
+//! called when drafts are verified, from 0.5.15 on.
 //!
 //! ## Example
 //!
@@ -48,7 +50,8 @@
 //!
 //! ## Source
 //!
-//! sglang `speculative/eagle_utils.py`, `speculative/eagle_info.py`, `speculative/eagle_info_v2.py`; PR #22049, issue #26330.
+//! sglang `speculative/eagle_utils.py`, `speculative/eagle_info.py`,
+//! `speculative/eagle_info_v2.py`; PR #22049, issue #26330.
 
 use schemas::{diagnostic::Severity, flags::Key};
 

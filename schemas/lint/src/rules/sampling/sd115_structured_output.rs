@@ -4,13 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--grammar-backend`, which implies structured output, under EAGLE and EAGLE3 before 0.5.16. The outlines
-//! backend is reported by NR07.
+//! Looks for `--grammar-backend`, which implies structured output, under EAGLE and EAGLE3 before
+//! 0.5.16. The outlines backend is reported by NR07.
 //!
 //! ## Why is this bad?
 //!
-//! A request with a JSON schema or a constrained tool call can hang, or crash the scheduler together with every request
-//! in flight.
+//! A request with a JSON schema or a constrained tool call can hang, or crash the scheduler
+//! together with every request in flight.
 //!
 //! ## What SGLang does
 //!
@@ -32,7 +32,8 @@
 //!
 //! ## Versions
 //!
-//! Reported from 0.4.3 to 0.5.14, the last of them as fixed in 0.5.16. Faults that need a certain schema or parser may remain.
+//! Reported from 0.4.3 to 0.5.14, the last of them as fixed in 0.5.16. Faults that need a certain
+//! schema or parser may remain.
 //!
 //! ## Source
 //!

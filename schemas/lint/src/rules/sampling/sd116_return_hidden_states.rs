@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--enable-return-hidden-states` or `--return-hidden-states-mode` under DFLASH (unless its scheduler is synchronous) and
-//! UNO.
+//! Looks for `--enable-return-hidden-states` or `--return-hidden-states-mode` under DFLASH (unless
+//! its scheduler is synchronous) and UNO.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! The server starts. A request gets `DFLASH speculative decoding does not support return_hidden_states yet.` or `UNO speculative
-//! decoding does not support return_hidden_states.`
+//! The server starts. A request gets `DFLASH speculative decoding does not support
+//! return_hidden_states yet.` or `UNO speculative decoding does not support return_hidden_states.`
 //!
 //! ## Example
 //!

@@ -4,20 +4,20 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--enable-deterministic-inference` or `--rl-on-policy-target`, which suggest that identical output is
-//! expected, under speculation.
+//! Looks for `--enable-deterministic-inference` or `--rl-on-policy-target`, which suggest that
+//! identical output is expected, under speculation.
 //!
 //! ## Why is this bad?
 //!
-//! This is not an error, but a test that compares bits fails. Verification computes several tokens of a request at
-//! once, with different kernels and orders of summation than for one token at a time. If two tokens are nearly equally
-//! likely, the other one can win.
+//! This is not an error, but a test that compares bits fails. Verification computes several tokens
+//! of a request at once, with different kernels and orders of summation than for one token at a
+//! time. If two tokens are nearly equally likely, the other one can win.
 //!
 //! ## What SGLang does
 //!
-//! Without these switches, on an H200 with 0.5.16, greedy output with a chain was equal to that without speculation in
-//! 93 to 100% of the requests; with a tree, in 52 to 70% in bfloat16 and in 90 to 95% in float16. That is rounding, not
-//! wrong acceptance.
+//! Without these switches, on an H200 with 0.5.16, greedy output with a chain was equal to that
+//! without speculation in 93 to 100% of the requests; with a tree, in 52 to 70% in bfloat16 and in
+//! 90 to 95% in float16. That is rounding, not wrong acceptance.
 //!
 //! ## Example
 //!

@@ -8,8 +8,9 @@
 //!
 //! ## Why is this bad?
 //!
-//! A head has learnt the text of its training: the template, the system prompt, whether the model thinks first. With
-//! another template fewer of its tokens are accepted, especially at the start of an answer. Nothing else changes.
+//! A head has learnt the text of its training: the template, the system prompt, whether the model
+//! thinks first. With another template fewer of its tokens are accepted, especially at the start of
+//! an answer. Nothing else changes.
 //!
 //! ## What SGLang does
 //!

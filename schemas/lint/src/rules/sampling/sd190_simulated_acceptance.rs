@@ -8,13 +8,14 @@
 //!
 //! ## Why is this bad?
 //!
-//! Drafts are accepted regardless of the target. The variable exists to time rounds; a server for users or a trainer
-//! would return rubbish.
+//! Drafts are accepted regardless of the target. The variable exists to time rounds; a server for
+//! users or a trainer would return rubbish.
 //!
 //! ## What SGLang does
 //!
-//! It overwrites acceptance; in its default mode it emits token 100 over and over. DFLASH does not read the variable
-//! before 0.5.17: timings there use real acceptance, and the finding is a warning.
+//! It overwrites acceptance; in its default mode it emits token 100 over and over. DFLASH does not
+//! read the variable before 0.5.17: timings there use real acceptance, and the finding is a
+//! warning.
 //!
 //! ## Example
 //!

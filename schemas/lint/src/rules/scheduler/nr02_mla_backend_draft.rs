@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks for trtllm_mla, flashmla or cutlass_mla as the attention backend with an EAGLE-3 draft of the Llama class,
-//! without a separate backend for the draft.
+//! Looks for trtllm_mla, flashmla or cutlass_mla as the attention backend with an EAGLE-3 draft of
+//! the Llama class, without a separate backend for the draft.
 //!
 //! ## Why is this bad?
 //!
-//! The draft inherits the backend; a backend for compressed keys and values only cannot run ordinary heads.
+//! The draft inherits the backend; a backend for compressed keys and values only cannot run
+//! ordinary heads.
 //!
 //! ## What SGLang does
 //!

@@ -4,13 +4,14 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--page-size` above 1 with topk 1 and no attention backend, on a GPU of 160 GiB or more (`--gpu-memory`),
-//! which is assumed to be a Blackwell.
+//! Looks for `--page-size` above 1 with topk 1 and no attention backend, on a GPU of 160 GiB or
+//! more (`--gpu-memory`), which is assumed to be a Blackwell.
 //!
 //! ## Why is this bad?
 //!
-//! The default would be `trtllm_mha`, which works with pages. With an explicit page size the default becomes flashinfer
-//! or triton, and long prompts are slow: in the report, 119 tokens/s with speculation against 229 without.
+//! The default would be `trtllm_mha`, which works with pages. With an explicit page size the
+//! default becomes flashinfer or triton, and long prompts are slow: in the report, 119 tokens/s
+//! with speculation against 229 without.
 //!
 //! ## What SGLang does
 //!

@@ -4,13 +4,14 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--disaggregation-mode decode` with DP attention and EAGLE or EAGLE3. It is a warning if the target's config
-//! or name tells that its index is shared, and else information: published recipes run like this.
+//! Looks for `--disaggregation-mode decode` with DP attention and EAGLE or EAGLE3. It is a warning
+//! if the target's config or name tells that its index is shared, and else information: published
+//! recipes run like this.
 //!
 //! ## Why is this bad?
 //!
-//! Ranks disagree on whether a batch runs in a graph, and wait for each other forever; this is certain if the
-//! checkpoint shares its index across MTP steps (`index_share_for_mtp_iteration`).
+//! Ranks disagree on whether a batch runs in a graph, and wait for each other forever; this is
+//! certain if the checkpoint shares its index across MTP steps (`index_share_for_mtp_iteration`).
 //!
 //! ## What SGLang does
 //!
@@ -32,7 +33,8 @@
 //!
 //! ## Versions
 //!
-//! Reported for several versions up to 0.5.16; it is not known which ones are affected. Later ones are not checked.
+//! Reported for several versions up to 0.5.16; it is not known which ones are affected. Later ones
+//! are not checked.
 //!
 //! ## Source
 //!

@@ -4,18 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--mem-fraction-static` of at least 0.95 with a draft model, if `--max-total-tokens` does not limit the KV
-//! pool.
+//! Looks for `--mem-fraction-static` of at least 0.95 with a draft model, if `--max-total-tokens`
+//! does not limit the KV pool.
 //!
 //! ## Why is this bad?
 //!
-//! Weights and KV cache of the target fill the fraction; the draft's graphs, activations and buffers must fit into the
-//! rest.
+//! Weights and KV cache of the target fill the fraction; the draft's graphs, activations and
+//! buffers must fit into the rest.
 //!
 //! ## What SGLang does
 //!
-//! Up to 0.5.12 the draft's model runner fails when it allocates its memory; later versions size the KV cache after the
-//! draft, and run out of memory under load.
+//! Up to 0.5.12 the draft's model runner fails when it allocates its memory; later versions size
+//! the KV cache after the draft, and run out of memory under load.
 //!
 //! ## Example
 //!

@@ -4,21 +4,22 @@
 //!
 //! ## What it does
 //!
-//! Looks for a missing `--max-running-requests` if speculation is on. If the expected concurrency is known
-//! (`--expected-concurrency`, slime's `--sglang-server-concurrency`) and 48 or less, nothing is reported; if it is not
-//! known, the finding is a warning for slime, which fills its engines, and else information. One GPU of less than 36 GiB
-//! or a DGX Spark serves few users, and is not reported. A text with several such launches is reported once.
+//! Looks for a missing `--max-running-requests` if speculation is on. If the expected concurrency
+//! is known (`--expected-concurrency`, slime's `--sglang-server-concurrency`) and 48 or less,
+//! nothing is reported; if it is not known, the finding is a warning for slime, which fills its
+//! engines, and else information. One GPU of less than 36 GiB or a DGX Spark serves few users, and
+//! is not reported. A text with several such launches is reported once.
 //!
 //! ## Why is this bad?
 //!
-//! Without speculation thousands of requests may run together; merely adding the algorithm's flag reduces that to 48,
-//! and the others wait. A rollout of a few hundred samples per engine is split into batches of 48. The number is for
-//! the whole engine: under DP attention the ranks share it.
+//! Without speculation thousands of requests may run together; merely adding the algorithm's flag
+//! reduces that to 48, and the others wait. A rollout of a few hundred samples per engine is split
+//! into batches of 48. The number is for the whole engine: under DP attention the ranks share it.
 //!
 //! ## What SGLang does
 //!
-//! It logs `Max running requests is reset to 48 for speculative decoding. You can override this by explicitly setting
-//! --max-running-requests.`
+//! It logs `Max running requests is reset to 48 for speculative decoding. You can override this by
+//! explicitly setting --max-running-requests.`
 //!
 //! ## Example
 //!
@@ -71,7 +72,8 @@ pub(in crate::rules) const RULE: Definition = Definition {
 /// Memory in MiB of one GPU, below which a machine with one such GPU serves few requests.
 const SMALL: u64 = 36 * 1024;
 
-/// Whether the launch is for the few users of a workstation: one GPU, which is a DGX Spark or has little memory.
+/// Whether the launch is for the few users of a workstation: one GPU, which is a DGX Spark or has
+/// little memory.
 fn is_for_few(context: &Context<'_>) -> bool {
     let one = context.resolved.tp_size.as_ref().is_some_and(|size| size.value == 1);
     let is_spark = context.architecture() == Some(Architecture::Sm(12, 1));
@@ -105,7 +107,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         ))
         .maybe_note(ranks.map(|ranks| format!("{ranks} attention ranks share them: {} each", (reset / ranks).max(1))))
         .maybe_note((slime && expected.is_none()).then(|| "slime sends up to 512 requests to an engine".to_owned()));
-    // A limit matters only to those who have more requests. slime has; of other launches it is not known.
+    // A limit matters only to those who have more requests. slime has; of other launches it is not
+    // known.
     let finding = if expected.is_some() || slime { finding } else { finding.at_most(Severity::Info) };
     Some(match expected {
         Some(expected) => finding.help(format!("add `{}`", context.line(key, &expected.to_string()))).fix(

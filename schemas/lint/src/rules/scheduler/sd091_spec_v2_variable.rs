@@ -12,8 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! 0.5.15.post1 warns that it has been removed; in 0.5.23 nothing reads it. `--disable-overlap-schedule` selects the
-//! synchronous path.
+//! 0.5.15.post1 warns that it has been removed; in 0.5.23 nothing reads it.
+//! `--disable-overlap-schedule` selects the synchronous path.
 //!
 //! ## Example
 //!

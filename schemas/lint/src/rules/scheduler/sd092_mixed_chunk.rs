@@ -12,8 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! Up to 0.5.15.post1 it is silently turned off for every draft model. 0.5.23 keeps it for EAGLE, EAGLE3, DFLASH and
-//! DSPARK and turns it off for the others.
+//! Up to 0.5.15.post1 it is silently turned off for every draft model. 0.5.23 keeps it for EAGLE,
+//! EAGLE3, DFLASH and DSPARK and turns it off for the others.
 //!
 //! ## Example
 //!

@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--pp-size` above 1 with speculation, except for prefill engines with EAGLE or DSPARK from 0.5.21 on.
+//! Looks for `--pp-size` above 1 with speculation, except for prefill engines with EAGLE or DSPARK
+//! from 0.5.21 on.
 //!
 //! ## Why is this bad?
 //!
@@ -12,9 +13,10 @@
 //!
 //! ## What SGLang does
 //!
-//! Up to 0.5.20: `AssertionError: Pipeline parallelism is not compatible with overlap schedule, speculative decoding`.
-//! From 0.5.21 on it runs on prefill nodes, with a single-layer EAGLE or DSPARK: `PP + speculative decoding (MTP) is
-//! only supported on prefill nodes`. DFLASH and UNO reject it everywhere.
+//! Up to 0.5.20: `AssertionError: Pipeline parallelism is not compatible with overlap schedule,
+//! speculative decoding`. From 0.5.21 on it runs on prefill nodes, with a single-layer EAGLE or
+//! DSPARK: `PP + speculative decoding (MTP) is only supported on prefill nodes`. DFLASH and UNO
+//! reject it everywhere.
 //!
 //! ## Example
 //!
@@ -30,7 +32,8 @@
 //!
 //! ## Versions
 //!
-//! All versions read: on prefill nodes up to 0.5.20, elsewhere up to 0.5.23 unless SGLANG_ENABLE_PP_SPEC is set.
+//! All versions read: on prefill nodes up to 0.5.20, elsewhere up to 0.5.23 unless
+//! SGLANG_ENABLE_PP_SPEC is set.
 //!
 //! ## Source
 //!

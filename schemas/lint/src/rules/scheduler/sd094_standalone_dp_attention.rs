@@ -12,7 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: Currently standalone speculative decoding does not support dp attention.`, and the same for ngram.
+//! `ValueError: Currently standalone speculative decoding does not support dp attention.`, and the
+//! same for ngram.
 //!
 //! ## Example
 //!

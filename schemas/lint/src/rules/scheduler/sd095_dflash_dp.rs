@@ -1,6 +1,7 @@
 //! # SD095: dflash-dp
 //!
-//! DFLASH does not run with DP attention, or only if the output head is split too and the draft is a plain one.
+//! DFLASH does not run with DP attention, or only if the output head is split too and the draft is
+//! a plain one.
 //!
 //! ## What it does
 //!
@@ -13,9 +14,10 @@
 //!
 //! ## What SGLang does
 //!
-//! Up to 0.5.22: `Currently DFLASH speculative decoding does not support dp attention.` (NPUs from 0.5.20 on do). In 0.5.23: `DFLASH
-//! with dp attention requires --enable-dp-lm-head.` and `ValueError: DFLASH with dp attention supports plain DFlash and DFlash2
-//! drafts; Domino and LiLiCorr heads are not supported.`
+//! Up to 0.5.22: `Currently DFLASH speculative decoding does not support dp attention.` (NPUs from
+//! 0.5.20 on do). In 0.5.23: `DFLASH with dp attention requires --enable-dp-lm-head.` and
+//! `ValueError: DFLASH with dp attention supports plain DFlash and DFlash2 drafts; Domino and
+//! LiLiCorr heads are not supported.`
 //!
 //! ## Example
 //!

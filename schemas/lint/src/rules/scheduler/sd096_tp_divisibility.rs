@@ -4,10 +4,11 @@
 //!
 //! ## What it does
 //!
-//! Compares the attention heads and key/value heads of target and draft, and the draft's feed-forward width, with the
-//! tensor parallelism, at which SGLang runs both. Under DP attention the attention is split differently, and the heads
-//! are not checked; nor are MTP layers, which are split like the target's own layers. With `--device cpu` SGLang pads
-//! the heads, and nothing is checked.
+//! Compares the attention heads and key/value heads of target and draft, and the draft's
+//! feed-forward width, with the tensor parallelism, at which SGLang runs both. Under DP attention
+//! the attention is split differently, and the heads are not checked; nor are MTP layers, which are
+//! split like the target's own layers. With `--device cpu` SGLang pads the heads, and nothing is
+//! checked.
 //!
 //! ## Why is this bad?
 //!
@@ -15,8 +16,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It stops with a bare `AssertionError` at `assert self.total_num_heads % tp_size == 0`, or when a layer is split.
-//! There is no separate parallelism for drafts.
+//! It stops with a bare `AssertionError` at `assert self.total_num_heads % tp_size == 0`, or when a
+//! layer is split. There is no separate parallelism for drafts.
 //!
 //! ## Example
 //!

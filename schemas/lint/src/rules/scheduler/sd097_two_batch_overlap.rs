@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--enable-pdmux` with adaptive steps, and for `--enable-pdmux` or `--enable-two-batch-overlap` with a UNO
-//! tree (topk above 1). Adaptive steps under two-batch overlap are reported by SD120.
+//! Looks for `--enable-pdmux` with adaptive steps, and for `--enable-pdmux` or
+//! `--enable-two-batch-overlap` with a UNO tree (topk above 1). Adaptive steps under two-batch
+//! overlap are reported by SD120.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +14,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `speculative_adaptive disabled: …. Falling back to static speculative params.` Under either of them UNO can draft
-//! chains only.
+//! `speculative_adaptive disabled: …. Falling back to static speculative params.` Under either of
+//! them UNO can draft chains only.
 //!
 //! ## Example
 //!

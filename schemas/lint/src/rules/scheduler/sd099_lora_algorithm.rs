@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--enable-lora` or `--lora-paths` with STANDALONE, UNO or FROZEN_KV_MTP, and from 0.5.6 to 0.5.15.post1 with any
-//! algorithm but NGRAM.
+//! Looks for `--enable-lora` or `--lora-paths` with STANDALONE, UNO or FROZEN_KV_MTP, and from
+//! 0.5.6 to 0.5.15.post1 with any algorithm but NGRAM.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +13,9 @@
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: LoRA is only compatible with NGRAM, EAGLE, NEXTN, EAGLE3, DFLASH, or DSPARK speculative decoding, not
-//! STANDALONE.` Older versions: `ValueError: Currently LoRA is only compatible with NGRAM speculative decoding.`
+//! `ValueError: LoRA is only compatible with NGRAM, EAGLE, NEXTN, EAGLE3, DFLASH, or DSPARK
+//! speculative decoding, not STANDALONE.` Older versions: `ValueError: Currently LoRA is only
+//! compatible with NGRAM speculative decoding.`
 //!
 //! ## Example
 //!
@@ -35,8 +36,9 @@
 //!
 //! ## Versions
 //!
-//! The list is that of 0.5.23; in 0.5.6, 0.5.9, 0.5.12.post1 and 0.5.15.post1 it is NGRAM only. In which version
-//! between the last of these and 0.5.23 EAGLE was added is unknown, so EAGLE is not checked there.
+//! The list is that of 0.5.23; in 0.5.6, 0.5.9, 0.5.12.post1 and 0.5.15.post1 it is NGRAM only. In
+//! which version between the last of these and 0.5.23 EAGLE was added is unknown, so EAGLE is not
+//! checked there.
 //!
 //! ## Source
 //!

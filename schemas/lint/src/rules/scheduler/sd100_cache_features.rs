@@ -6,8 +6,10 @@
 //!
 //! Looks for features that SGLang rejects with speculation:
 //!
-//! - `--enable-hierarchical-cache` over several ranks of decode context parallelism, with any algorithm but DSPARK;
-//! - `--enable-unified-memory` with another algorithm than EAGLE, EAGLE3, DFLASH and DSPARK, or with topk above 1;
+//! - `--enable-hierarchical-cache` over several ranks of decode context parallelism, with any
+//!   algorithm but DSPARK;
+//! - `--enable-unified-memory` with another algorithm than EAGLE, EAGLE3, DFLASH and DSPARK, or
+//!   with topk above 1;
 //! - `--weight-cache-mode` other than `off`;
 //! - `--enable-lmcache` with any algorithm;
 //! - `--enable-watermark` with `--speculative-use-rejection-sampling`.
@@ -18,8 +20,9 @@
 //!
 //! ## What SGLang does
 //!
-//! A `ValueError`, a `NotImplementedError` or an `AssertionError` at start. These features do not know the draft's
-//! pages and weights, and a tree moves single tokens where the unified pool moves pages.
+//! A `ValueError`, a `NotImplementedError` or an `AssertionError` at start. These features do not
+//! know the draft's pages and weights, and a tree moves single tokens where the unified pool moves
+//! pages.
 //!
 //! ## Example
 //!
@@ -52,12 +55,13 @@
 //!
 //! ## Versions
 //!
-//! Read in 0.5.23. Older versions have no such check, and lack some of the flags; CUDA graphs, the hierarchical cache
-//! and speculation together crashed some of them (#19177).
+//! Read in 0.5.23. Older versions have no such check, and lack some of the flags; CUDA graphs, the
+//! hierarchical cache and speculation together crashed some of them (#19177).
 //!
 //! ## Source
 //!
-//! sglang `arg_groups/hicache_hook.py`, `arg_groups/kv_cache_hook.py`, `arg_groups/model_path_hook.py`.
+//! sglang `arg_groups/hicache_hook.py`, `arg_groups/kv_cache_hook.py`,
+//! `arg_groups/model_path_hook.py`.
 
 use launch::Argument;
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--disaggregation-decode-enable-radix-cache` with an algorithm other than EAGLE, EAGLE3 or DSPARK; up to
-//! 0.5.22 with any algorithm.
+//! Looks for `--disaggregation-decode-enable-radix-cache` with an algorithm other than EAGLE,
+//! EAGLE3 or DSPARK; up to 0.5.22 with any algorithm.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: --disaggregation-decode-enable-radix-cache is incompatible with speculative decoding (--speculative-algorithm
-//! NGRAM)`.
+//! `ValueError: --disaggregation-decode-enable-radix-cache is incompatible with speculative
+//! decoding (--speculative-algorithm NGRAM)`.
 //!
 //! ## Example
 //!
@@ -37,8 +37,8 @@
 //!
 //! ## Versions
 //!
-//! Since the flag was added, between 0.5.9 and 0.5.11. EAGLE, EAGLE3 and DSPARK are accepted from 0.5.23 on; read in
-//! 0.5.15 to 0.5.20, 0.5.22 and 0.5.23.
+//! Since the flag was added, between 0.5.9 and 0.5.11. EAGLE, EAGLE3 and DSPARK are accepted from
+//! 0.5.23 on; read in 0.5.15 to 0.5.20, 0.5.22 and 0.5.23.
 //!
 //! ## Source
 //!

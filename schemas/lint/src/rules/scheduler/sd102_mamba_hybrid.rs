@@ -4,10 +4,11 @@
 //!
 //! ## What it does
 //!
-//! For targets with linear attention or Mamba layers (Qwen3-Next, Qwen3.5, Nemotron-H, Kimi-Linear, Falcon-H1,
-//! Granite 4 hybrids) looks at
+//! For targets with linear attention or Mamba layers (Qwen3-Next, Qwen3.5, Nemotron-H, Kimi-Linear,
+//! Falcon-H1, Granite 4 hybrids) looks at
 //!
-//! - the strategy `no_buffer` with pages above 1, with the backend `trtllm_mha`, or without `--disable-overlap-schedule`;
+//! - the strategy `no_buffer` with pages above 1, with the backend `trtllm_mha`, or without
+//!   `--disable-overlap-schedule`;
 //! - the strategy `extra_buffer` with a `--mamba-track-interval` below the draft tokens;
 //! - `--enable-linear-replayssm-spec` with topk above 1.
 //!
@@ -17,8 +18,9 @@
 //!
 //! ## What SGLang does
 //!
-//! `AssertionError: no_buffer do not support overlap schedule. Try to set disable_overlap_schedule=True.` and similar
-//! errors. Without a strategy it uses `extra_buffer` if overlap or paging is requested.
+//! `AssertionError: no_buffer do not support overlap schedule. Try to set
+//! disable_overlap_schedule=True.` and similar errors. Without a strategy it uses `extra_buffer` if
+//! overlap or paging is requested.
 //!
 //! ## Example
 //!
@@ -62,7 +64,8 @@
 //!
 //! ## Versions
 //!
-//! `no_buffer` as read in 0.5.23 (0.5.9 turns overlap off automatically); the interval in 0.5.9 and later.
+//! `no_buffer` as read in 0.5.23 (0.5.9 turns overlap off automatically); the interval in 0.5.9 and
+//! later.
 //!
 //! ## Source
 //!

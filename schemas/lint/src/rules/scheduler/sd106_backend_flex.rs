@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for attention backends without the kernels of a draft: flex_attention, torch_native, cutlass_mla,
-//! dual_chunk_flash_attn, wave and some others; fa4 before 0.5.12.
+//! Looks for attention backends without the kernels of a draft: flex_attention, torch_native,
+//! cutlass_mla, dual_chunk_flash_attn, wave and some others; fa4 before 0.5.12.
 //!
 //! ## Why is this bad?
 //!
@@ -13,11 +13,11 @@
 //!
 //! ## What SGLang does
 //!
-//! - flex_attention, from 0.5.6 on: `AssertionError: Speculative decoding is currently not supported with Flex Attention
-//!   backend`.
+//! - flex_attention, from 0.5.6 on: `AssertionError: Speculative decoding is currently not
+//!   supported with Flex Attention backend`.
 //! - torch_native with NGRAM: accepted, then it crashes during warm-up.
-//! - Others: `ValueError: EAGLE is not supported in decode attention backend torch_native`. On torch_native, CUDA graphs are
-//!   turned off as well.
+//! - Others: `ValueError: EAGLE is not supported in decode attention backend torch_native`. On
+//!   torch_native, CUDA graphs are turned off as well.
 //!
 //! ## Example
 //!

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--dwdp-size` above 1, `--enable-layernorm-sp` and `--enable-kv-cache-sharding` with speculation.
-//! Elastic expert parallelism is restricted only while it grows, and is not checked.
+//! Looks for `--dwdp-size` above 1, `--enable-layernorm-sp` and `--enable-kv-cache-sharding` with
+//! speculation. Elastic expert parallelism is restricted only while it grows, and is not checked.
 //!
 //! ## Why is this bad?
 //!
@@ -13,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! An error at start, such as `ValueError: --enable-kv-cache-sharding does not support speculative decoding.`
+//! An error at start, such as `ValueError: --enable-kv-cache-sharding does not support speculative
+//! decoding.`
 //!
 //! ## Example
 //!
@@ -40,7 +41,8 @@
 //!
 //! ## Source
 //!
-//! sglang `arg_groups/parallel_hook.py`, `arg_groups/layernorm_sp_hook.py`, `arg_groups/kv_shard_hook.py`.
+//! sglang `arg_groups/parallel_hook.py`, `arg_groups/layernorm_sp_hook.py`,
+//! `arg_groups/kv_shard_hook.py`.
 
 use schemas::{diagnostic::Severity, flags::Key};
 

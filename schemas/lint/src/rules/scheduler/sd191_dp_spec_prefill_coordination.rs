@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `SGLANG_ENABLE_DP_SPEC_PREFILL_COORDINATION` in the launch's environment with an algorithm other than
-//! EAGLE, EAGLE3 and DSPARK, or with one MTP layer per step.
+//! Looks for `SGLANG_ENABLE_DP_SPEC_PREFILL_COORDINATION` in the launch's environment with an
+//! algorithm other than EAGLE, EAGLE3 and DSPARK, or with one MTP layer per step.
 //!
 //! ## Why is this bad?
 //!

@@ -12,7 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: invalid SGLANG_RAGGED_VERIFY_MODE='off'; expected one of 'static', 'cap-accept', 'compact'`
+//! `ValueError: invalid SGLANG_RAGGED_VERIFY_MODE='off'; expected one of 'static', 'cap-accept',
+//! 'compact'`
 //!
 //! ## Example
 //!

@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Compares the attention backends with the GPU that `--gpu-memory` gives, by model or by an amount of memory that only
-//! GPUs of one architecture have, or else with the only GPU that the text around the launch names (a warning).
+//! Compares the attention backends with the GPU that `--gpu-memory` gives, by model or by an amount
+//! of memory that only GPUs of one architecture have, or else with the only GPU that the text
+//! around the launch names (a warning).
 //!
 //! ## Why is this bad?
 //!
@@ -13,10 +14,12 @@
 //!
 //! ## What SGLang does
 //!
-//! - fa3: `AssertionError: FlashAttention v3 Backend requires SM>=80 and SM<=90.` Latent attention needs SM 9.0.
-//! - trtllm_mla, cutedsl_mla, cutlass_mla: `ValueError: TRTLLM MLA backend is only supported on Blackwell GPUs (SM100/SM12x).`
-//! - trtllm_mha: `ValueError: TRTLLM MHA backend for decode is only supported on Hopper (SM90), Blackwell (SM100) and (SM120)
-//!   GPUs.`; up to 0.5.9 on SM 10 only.
+//! - fa3: `AssertionError: FlashAttention v3 Backend requires SM>=80 and SM<=90.` Latent attention
+//!   needs SM 9.0.
+//! - trtllm_mla, cutedsl_mla, cutlass_mla: `ValueError: TRTLLM MLA backend is only supported on
+//!   Blackwell GPUs (SM100/SM12x).`
+//! - trtllm_mha: `ValueError: TRTLLM MHA backend for decode is only supported on Hopper (SM90),
+//!   Blackwell (SM100) and (SM120) GPUs.`; up to 0.5.9 on SM 10 only.
 //! - aiter and wave run on AMD only; NVIDIA's backends are not available on AMD.
 //!
 //! ## Example
@@ -47,7 +50,8 @@
 //!
 //! ## Source
 //!
-//! sglang `layers/attention/attention_registry.py`, `arg_groups/attention_hook.py`, `server_args.py`.
+//! sglang `layers/attention/attention_registry.py`, `arg_groups/attention_hook.py`,
+//! `server_args.py`.
 
 use launch::resolve::uses_mla;
 use schemas::{

@@ -4,9 +4,10 @@
 //!
 //! ## What it does
 //!
-//! Looks at a DSPARK launch for DP attention without `--enable-dp-lm-head` or with an unsupported all-to-all library,
-//! for context parallelism under DP attention, and for unsupported devices. Under DP attention also for a mode of
-//! verification that the library does not allow, and for an all-to-all library of the draft's own.
+//! Looks at a DSPARK launch for DP attention without `--enable-dp-lm-head` or with an unsupported
+//! all-to-all library, for context parallelism under DP attention, and for unsupported devices.
+//! Under DP attention also for a mode of verification that the library does not allow, and for an
+//! all-to-all library of the draft's own.
 //!
 //! ## Why is this bad?
 //!
@@ -14,8 +15,9 @@
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: DSpark with dp attention requires --enable-dp-lm-head.`, `ValueError: DSpark speculative decoding only supports CUDA,
-//! NPU or XPU device.` and others of this kind. Pipeline parallelism is another finding (SD093).
+//! `ValueError: DSpark with dp attention requires --enable-dp-lm-head.`, `ValueError: DSpark
+//! speculative decoding only supports CUDA, NPU or XPU device.` and others of this kind. Pipeline
+//! parallelism is another finding (SD093).
 //!
 //! ## Example
 //!
@@ -33,8 +35,8 @@
 //!
 //! ## Versions
 //!
-//! Since DSPARK was added (0.5.16). NPUs from 0.5.18 on, XPUs in 0.5.23; `megamoe` from 0.5.18 and `mori` from 0.5.21
-//! on. The mode and the draft's own library were read in 0.5.18 and later.
+//! Since DSPARK was added (0.5.16). NPUs from 0.5.18 on, XPUs in 0.5.23; `megamoe` from 0.5.18 and
+//! `mori` from 0.5.21 on. The mode and the draft's own library were read in 0.5.18 and later.
 //!
 //! ## Source
 //!

@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks in a UNO launch for settings that UNO rejects: tensor parallelism, DP attention, LoRA, rejection sampling, an
-//! attention backend other than fa3, a device other than CUDA, and a missing number of draft tokens.
+//! Looks in a UNO launch for settings that UNO rejects: tensor parallelism, DP attention, LoRA,
+//! rejection sampling, an attention backend other than fa3, a device other than CUDA, and a missing
+//! number of draft tokens.
 //!
 //! ## Why is this bad?
 //!
@@ -13,9 +14,9 @@
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: UNO requires TP=PP=1.`, `ValueError: UNO requires FA3 for both prefill and decode attention` and others of this kind.
-//! Pipeline parallelism is another finding (SD093), and so are deterministic inference (SD098), the draft model and the adapter
-//! (SD009).
+//! `ValueError: UNO requires TP=PP=1.`, `ValueError: UNO requires FA3 for both prefill and decode
+//! attention` and others of this kind. Pipeline parallelism is another finding (SD093), and so are
+//! deterministic inference (SD098), the draft model and the adapter (SD009).
 //!
 //! ## Example
 //!

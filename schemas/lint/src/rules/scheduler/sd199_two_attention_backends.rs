@@ -1,12 +1,13 @@
 //! # SD199: two-attention-backends
 //!
-//! Prefill and decode have different attention backends, under which these versions do not speculate.
+//! Prefill and decode have different attention backends, under which these versions do not
+//! speculate.
 //!
 //! ## What it does
 //!
-//! Compares `--prefill-attention-backend` with `--decode-attention-backend`, each of which falls back to
-//! `--attention-backend`, up to 0.5.1. If one of the two is the engine's default, it is unknown and nothing is
-//! reported.
+//! Compares `--prefill-attention-backend` with `--decode-attention-backend`, each of which falls
+//! back to `--attention-backend`, up to 0.5.1. If one of the two is the engine's default, it is
+//! unknown and nothing is reported.
 //!
 //! ## Why is this bad?
 //!
@@ -40,7 +41,8 @@
 //!
 //! ## Versions
 //!
-//! From 0.4.9.post5, which added the two flags, to 0.5.1.post3. Read in 0.5.1, 0.5.1.post3 and 0.5.2.
+//! From 0.4.9.post5, which added the two flags, to 0.5.1.post3. Read in 0.5.1, 0.5.1.post3 and
+//! 0.5.2.
 //!
 //! ## Source
 //!

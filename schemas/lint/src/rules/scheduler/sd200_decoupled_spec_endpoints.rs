@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--decoupled-spec-role verifier` or `drafter` without `--decoupled-spec-bind-endpoint`,
-//! `--decoupled-spec-connect-endpoints` or `--decoupled-spec-rank`.
+//! Looks for `--decoupled-spec-role verifier` or `drafter` without
+//! `--decoupled-spec-bind-endpoint`, `--decoupled-spec-connect-endpoints` or
+//! `--decoupled-spec-rank`.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +14,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: --decoupled-spec-bind-endpoint, --decoupled-spec-connect-endpoints, and --decoupled-spec-rank are required
-//! for decoupled speculative decoding.`
+//! `ValueError: --decoupled-spec-bind-endpoint, --decoupled-spec-connect-endpoints, and
+//! --decoupled-spec-rank are required for decoupled speculative decoding.`
 //!
 //! ## Example
 //!

@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks up the variables `SGLANG_…` of the launch's environment in a table of those that each version reads. An unknown
-//! name is reported only if it resembles a known one, since plugins and scripts have their own.
+//! Looks up the variables `SGLANG_…` of the launch's environment in a table of those that each
+//! version reads. An unknown name is reported only if it resembles a known one, since plugins and
+//! scripts have their own.
 //!
 //! ## Why is this bad?
 //!
@@ -34,8 +35,8 @@
 //!
 //! ## Versions
 //!
-//! The variables were read from {sglang versions}. If the version is not stated, a variable that is gone is
-//! only information. `SGLANG_ENABLE_SPEC_V2` has its own rule (SD091).
+//! The variables were read from {sglang versions}. If the version is not stated, a variable that is
+//! gone is only information. `SGLANG_ENABLE_SPEC_V2` has its own rule (SD091).
 //!
 //! ## Source
 //!

@@ -4,11 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks for slime's `--mtp-num-layers` without `--enable-mtp-training` where the engines draft with the target's own MTP layer.
+//! Looks for slime's `--mtp-num-layers` without `--enable-mtp-training` where the engines draft
+//! with the target's own MTP layer.
 //!
 //! ## Why is this bad?
 //!
-//! The target changes with every update but the layer does not, so fewer and fewer of its tokens are accepted.
+//! The target changes with every update but the layer does not, so fewer and fewer of its tokens
+//! are accepted.
 //!
 //! ## What SGLang does
 //!

@@ -4,18 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Looks for slime launches that report metrics (`--use-wandb`, `--use-tensorboard`) with SGLang 0.5.12 or later, which
-//! includes the version that slime pins.
+//! Looks for slime launches that report metrics (`--use-wandb`, `--use-tensorboard`) with SGLang
+//! 0.5.12 or later, which includes the version that slime pins.
 //!
 //! ## Why is this bad?
 //!
-//! `rollout/spec_accept_rate` reads 0 although drafts are accepted. `rollout/spec_accept_length` is right.
+//! `rollout/spec_accept_rate` reads 0 although drafts are accepted. `rollout/spec_accept_length` is
+//! right.
 //!
 //! ## What SGLang does
 //!
-//! It reports the counts under other names (`spec_num_correct_drafts`, `spec_num_proposed_drafts`) than slime reads
-//! (`spec_accept_token_num`, `spec_draft_token_num`). Its rate is correct drafts / proposed drafts; its length is
-//! tokens / rounds, including the bonus token.
+//! It reports the counts under other names (`spec_num_correct_drafts`, `spec_num_proposed_drafts`)
+//! than slime reads (`spec_accept_token_num`, `spec_draft_token_num`). Its rate is correct drafts /
+//! proposed drafts; its length is tokens / rounds, including the bonus token.
 //!
 //! ## Example
 //!

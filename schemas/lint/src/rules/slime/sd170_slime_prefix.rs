@@ -8,13 +8,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! slime passes on flags that start with `--sglang-`. A flag without this prefix never reaches the engine, which then
-//! runs without it.
+//! slime passes on flags that start with `--sglang-`. A flag without this prefix never reaches the
+//! engine, which then runs without it.
 //!
 //! ## What SGLang does
 //!
-//! It does not see the flag. slime's parser for the engine leaves it to Megatron's parser. An early version of slime's
-//! guide printed `--speculative-draft-model-path` this way.
+//! It does not see the flag. slime's parser for the engine leaves it to Megatron's parser. An early
+//! version of slime's guide printed `--speculative-draft-model-path` this way.
 //!
 //! ## Example
 //!

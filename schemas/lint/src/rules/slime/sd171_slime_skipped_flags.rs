@@ -4,19 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--sglang-` before flags that slime does not register: the model path, tensor parallelism, ports, ranks,
-//! seeds and the like.
+//! Looks for `--sglang-` before flags that slime does not register: the model path, tensor
+//! parallelism, ports, ranks, seeds and the like.
 //!
 //! ## Why is this bad?
 //!
-//! The flag is unknown to slime's parser and is left to Megatron, or ignored. miles, a descendant of slime, registers
-//! `--sglang-tp-size` but overwrites it: with miles, or if it is unclear which of the two is used, a number that
-//! differs from the one that runs is a warning.
+//! The flag is unknown to slime's parser and is left to Megatron, or ignored. miles, a descendant
+//! of slime, registers `--sglang-tp-size` but overwrites it: with miles, or if it is unclear which
+//! of the two is used, a number that differs from the one that runs is a warning.
 //!
 //! ## What SGLang does
 //!
-//! slime derives them: tensor parallelism is `--rollout-num-gpus-per-engine` over the pipeline size, the model is
-//! `--hf-checkpoint`.
+//! slime derives them: tensor parallelism is `--rollout-num-gpus-per-engine` over the pipeline
+//! size, the model is `--hf-checkpoint`.
 //!
 //! ## Example
 //!
@@ -46,7 +46,8 @@
 //!
 //! ## Source
 //!
-//! slime `slime/backends/sglang_utils/arguments.py`; miles `miles/backends/sglang_utils/arguments.py`.
+//! slime `slime/backends/sglang_utils/arguments.py`; miles
+//! `miles/backends/sglang_utils/arguments.py`.
 
 use launch::Argument;
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
@@ -102,8 +103,9 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     Some(Finding::new(argument.flag.span, message, "not passed on").help(format!("take it out; it is set by {setter}")))
 }
 
-/// slime does not register tensor parallelism; miles accepts and overwrites it. It is unknown which of the two starts
-/// the engine, so only a size that differs from the one that will run is reported.
+/// slime does not register tensor parallelism; miles accepts and overwrites it. It is unknown which
+/// of the two starts the engine, so only a size that differs from the one that will run is
+/// reported.
 fn tensor_parallel(context: &Context<'_>, argument: &Argument, setter: &str) -> Option<Finding> {
     let written = argument.flag.value.as_str();
     let own: Option<usize> = argument.values.first().and_then(|value| value.value.known()?.parse().ok());

@@ -8,8 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! A group's `overrides` take precedence over `--sglang-*`, and an unknown key is dropped with only a line in the log:
-//! the flags given here may not be the ones that run.
+//! A group's `overrides` take precedence over `--sglang-*`, and an unknown key is dropped with only
+//! a line in the log: the flags given here may not be the ones that run.
 //!
 //! ## What SGLang does
 //!

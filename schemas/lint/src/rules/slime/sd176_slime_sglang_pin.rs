@@ -4,14 +4,14 @@
 //!
 //! ## What it does
 //!
-//! If a version after 0.5.15.post1 is given for a slime launch, looks for flags and algorithms that were added after
-//! 0.5.15.post1.
+//! If a version after 0.5.15.post1 is given for a slime launch, looks for flags and algorithms that
+//! were added after 0.5.15.post1.
 //!
 //! ## Why is this bad?
 //!
-//! slime's images contain 0.5.15.post1 with slime's patches. That version does not have the flag, and slime may not
-//! start with a version that has it: slime reads the fields of SGLang's `ServerArgs` as those of a dataclass, which it
-//! no longer is in 0.5.23.
+//! slime's images contain 0.5.15.post1 with slime's patches. That version does not have the flag,
+//! and slime may not start with a version that has it: slime reads the fields of SGLang's
+//! `ServerArgs` as those of a dataclass, which it no longer is in 0.5.23.
 //!
 //! ## What SGLang does
 //!
@@ -46,12 +46,13 @@
 //!
 //! ## Versions
 //!
-//! slime of August 2026. That slime does not start on 0.5.23 is inferred from the source, not tested. Without a
-//! version, or with the pinned one, SD001 and SD086 report what it lacks.
+//! slime of August 2026. That slime does not start on 0.5.23 is inferred from the source, not
+//! tested. Without a version, or with the pinned one, SD001 and SD086 report what it lacks.
 //!
 //! ## Source
 //!
-//! slime `docker/Dockerfile`, `slime/backends/sglang_utils/sglang_engine.py`; sglang `server_args.py`.
+//! slime `docker/Dockerfile`, `slime/backends/sglang_utils/sglang_engine.py`; sglang
+//! `server_args.py`.
 
 use launch::Argument;
 use schemas::{

@@ -8,12 +8,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! The trainer's memory on the GPU, and the graphs and buffers of target and draft, must fit into the rest.
+//! The trainer's memory on the GPU, and the graphs and buffers of target and draft, must fit into
+//! the rest.
 //!
 //! ## What SGLang does
 //!
-//! It runs out of memory when graphs are captured or when it wakes after training. slime's recipes with speculation use
-//! 0.7 to 0.8.
+//! It runs out of memory when graphs are captured or when it wakes after training. slime's recipes
+//! with speculation use 0.7 to 0.8.
 //!
 //! ## Example
 //!

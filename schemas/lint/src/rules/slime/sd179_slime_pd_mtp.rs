@@ -8,8 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! The first proposals that a prefill engine passes on could be out of range and crash the decode engine (illegal
-//! memory access).
+//! The first proposals that a prefill engine passes on could be out of range and crash the decode
+//! engine (illegal memory access).
 //!
 //! ## What SGLang does
 //!

@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks for slime's `--enable-mtp-training` without `--mtp-num-layers`, if the whole command line of the trainer is
-//! visible.
+//! Looks for slime's `--enable-mtp-training` without `--mtp-num-layers`, if the whole command line
+//! of the trainer is visible.
 //!
 //! ## Why is this bad?
 //!
-//! slime does not start. The layers have to be in the checkpoint too: convert it to torch_dist with `--mtp-num-layers 1` as well.
+//! slime does not start. The layers have to be in the checkpoint too: convert it to torch_dist with
+//! `--mtp-num-layers 1` as well.
 //!
 //! ## What SGLang does
 //!
@@ -55,8 +56,8 @@ pub(in crate::rules) const RULE: Definition = Definition {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let (train, layers) = (Key::EnableMtpTraining, Key::MtpNumLayers);
     let place = context.span(train)?;
-    // Flags alone are an excerpt, and model arguments usually come from one of slime's files, by a word such as
-    // `${MODEL_ARGS[@]}`.
+    // Flags alone are an excerpt, and model arguments usually come from one of slime's files, by a
+    // word such as `${MODEL_ARGS[@]}`.
     let launch = context.launch;
     let excerpt = launch.arguments.iter().any(|argument| argument.span.join(launch.anchor) == argument.span);
     let whole = launch.syntax == Syntax::CommandLine && !excerpt && !launch.arguments.iter().any(stands_for_others);

@@ -1,4 +1,5 @@
-//! Real launches with their expected findings: failures that are visible in the text, and cases without a failure.
+//! Real launches with their expected findings: failures that are visible in the text, and cases
+//! without a failure.
 //!
 //! Expected values are from the engines' sources and issues; the rules' pages name them.
 
@@ -391,7 +392,8 @@ fn programs_and_builds_may_have_flags_of_their_own() {
     finds(&own.replace("me/sglang:mine", "lmsysorg/sglang:v0.5.16"), None, "SD195", Severity::Error);
 }
 
-/// Reports that were read only after the rules were written, by issue; see docs/notes/lint-field.md.
+/// Reports that were read only after the rules were written, by issue; see
+/// docs/notes/lint-field.md.
 #[test]
 fn reports_of_the_last_months() {
     let dflash =

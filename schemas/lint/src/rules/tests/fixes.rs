@@ -56,7 +56,8 @@ fn edits_are_written_where_the_file_takes_them() {
         let [launch] = found.as_slice() else { panic!("{name}: one launch in\n{after}") };
         assert_eq!(launch.integer(Key::SpeculativeEagleTopk).map(|topk| topk.value), Some(1), "{name}\n{after}");
         assert!(after.contains("--cuda-graph-max-bs-decode 16"), "{name}\n{after}");
-        // The text outside the command is unchanged, and there are no findings about the text itself.
+        // The text outside the command is unchanged, and there are no findings about the text
+        // itself.
         let others = |text: &str| -> Vec<String> {
             text.lines().filter(|line| !line.contains("--")).map(str::to_owned).collect()
         };

@@ -1,4 +1,5 @@
-//! Texts that show, record or test a launch, and placeholders: no error in any of them, though the same words in a script are one.
+//! Texts that show, record or test a launch, and placeholders: no error in any of them, though the
+//! same words in a script are one.
 
 use launch::{Options, parse};
 use schemas::{diagnostic::Severity, text::Source};

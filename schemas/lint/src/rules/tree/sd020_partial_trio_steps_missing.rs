@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-eagle-topk` or `--speculative-num-draft-tokens` without `--speculative-num-steps`, where steps
-//! are not chosen at run time.
+//! Looks for `--speculative-eagle-topk` or `--speculative-num-draft-tokens` without
+//! `--speculative-num-steps`, where steps are not chosen at run time.
 //!
 //! ## Why is this bad?
 //!
-//! The three numbers form one shape: either all are given, or none. The server does not start, and does not say why.
+//! The three numbers form one shape: either all are given, or none. The server does not start, and
+//! does not say why.
 //!
 //! ## What SGLang does
 //!

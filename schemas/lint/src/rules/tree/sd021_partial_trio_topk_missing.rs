@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-num-steps` without `--speculative-eagle-topk`, where steps are not chosen at run time.
+//! Looks for `--speculative-num-steps` without `--speculative-eagle-topk`, where steps are not
+//! chosen at run time.
 //!
 //! ## Why is this bad?
 //!
@@ -12,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It compares the missing number: `TypeError: '>' not supported between instances of 'NoneType' and 'int'`.
+//! It compares the missing number: `TypeError: '>' not supported between instances of 'NoneType'
+//! and 'int'`.
 //!
 //! ## Example
 //!

@@ -4,18 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-num-steps` and `--speculative-eagle-topk` without `--speculative-num-draft-tokens`, where steps
-//! are not chosen at run time.
+//! Looks for `--speculative-num-steps` and `--speculative-eagle-topk` without
+//! `--speculative-num-draft-tokens`, where steps are not chosen at run time.
 //!
 //! ## Why is this bad?
 //!
-//! With topk above 1 nothing fills in the number, and the start fails where it is first used. With topk 1 it is always
-//! steps + 1 and everything works; the finding is then only a hint.
+//! With topk above 1 nothing fills in the number, and the start fails where it is first used. With
+//! topk 1 it is always steps + 1 and everything works; the finding is then only a hint.
 //!
 //! ## What SGLang does
 //!
-//! With topk 1 it warns `speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when speculative_eagle_topk
-//! == 1`; with a larger topk it stops with a `TypeError` about `NoneType`.
+//! With topk 1 it warns `speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when
+//! speculative_eagle_topk == 1`; with a larger topk it stops with a `TypeError` about `NoneType`.
 //!
 //! ## Example
 //!

@@ -12,8 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It warns `speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when speculative_eagle_topk == 1`
-//! and ignores the number.
+//! It warns `speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when
+//! speculative_eagle_topk == 1` and ignores the number.
 //!
 //! ## Example
 //!

@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! With topk K above 1 and S steps, the draft proposes K candidates in the first step and K² in each later one. The
-//! root and all candidates together are 1 + K + (S − 1)·K², which `--speculative-num-draft-tokens` cannot exceed.
+//! With topk K above 1 and S steps, the draft proposes K candidates in the first step and K² in
+//! each later one. The root and all candidates together are 1 + K + (S − 1)·K², which
+//! `--speculative-num-draft-tokens` cannot exceed.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +14,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It stops with `RuntimeError: selected index k out of range` when graphs are captured or at the first request.
-//! Nothing checks the numbers earlier.
+//! It stops with `RuntimeError: selected index k out of range` when graphs are captured or at the
+//! first request. Nothing checks the numbers earlier.
 //!
 //! ## Example
 //!

@@ -8,12 +8,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! A path below the root has at most draft tokens − 1 nodes. Draft steps beyond that depth are computed in every round
-//! but can never be verified.
+//! A path below the root has at most draft tokens − 1 nodes. Draft steps beyond that depth are
+//! computed in every round but can never be verified.
 //!
 //! ## What SGLang does
 //!
-//! It runs; a comment in older versions says that the additional tokens "will definitely be discarded".
+//! It runs; a comment in older versions says that the additional tokens "will definitely be
+//! discarded".
 //!
 //! ## Example
 //!

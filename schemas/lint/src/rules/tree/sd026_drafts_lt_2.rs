@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-num-draft-tokens` below 2 (the root, which the target has already produced, counts as one).
-//! With topk 1 the number is replaced anyway: see SD023.
+//! Looks for `--speculative-num-draft-tokens` below 2 (the root, which the target has already
+//! produced, counts as one). With topk 1 the number is replaced anyway: see SD023.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! Nothing checks it; selecting zero candidates fails, or drafting has no effect. DSPARK reports it:
-//! `speculative_num_draft_tokens must be >= 2 (= gamma + 1)`.
+//! Nothing checks it; selecting zero candidates fails, or drafting has no effect. DSPARK reports
+//! it: `speculative_num_draft_tokens must be >= 2 (= gamma + 1)`.
 //!
 //! ## Example
 //!

@@ -4,17 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-num-steps` of 0 or less. 0 is valid only for adaptive speculation (no speculation for the
-//! moment) and for spectune's own engine, where 0 steps, topk 1 and 1 draft token mean no speculation.
+//! Looks for `--speculative-num-steps` of 0 or less. 0 is valid only for adaptive speculation (no
+//! speculation for the moment) and for spectune's own engine, where 0 steps, topk 1 and 1 draft
+//! token mean no speculation.
 //!
 //! ## Why is this bad?
 //!
-//! A draft without a step proposes nothing; the draft model is loaded in vain, if the engine starts at all.
+//! A draft without a step proposes nothing; the draft model is loaded in vain, if the engine starts
+//! at all.
 //!
 //! ## What SGLang does
 //!
-//! Nothing checks the number; the draft's attention backend for several steps is not built, but later code relies on
-//! it.
+//! Nothing checks the number; the draft's attention backend for several steps is not built, but
+//! later code relies on it.
 //!
 //! ## Example
 //!

@@ -12,7 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! A comment in the source says `speculative_eagle_topk should not be greater than 16 currently`; nothing checks it.
+//! A comment in the source says `speculative_eagle_topk should not be greater than 16 currently`;
+//! nothing checks it.
 //!
 //! ## Example
 //!

@@ -1,26 +1,30 @@
 //! # SD029: topk-gt1-page-gt1
 //!
-//! A tree with pages of several tokens, on an attention backend that does not support the combination.
+//! A tree with pages of several tokens, on an attention backend that does not support the
+//! combination.
 //!
 //! ## What it does
 //!
-//! Looks for topk above 1 together with a page size above 1 (as given, or as the backend sets it), and checks whether
-//! the backend supports both in this version. Only `--attention-backend` counts, not the flags for split backends.
+//! Looks for topk above 1 together with a page size above 1 (as given, or as the backend sets it),
+//! and checks whether the backend supports both in this version. Only `--attention-backend` counts,
+//! not the flags for split backends.
 //!
 //! ## Why is this bad?
 //!
-//! The branches of a tree share the last page of the prefix. A backend without support for this overwrites one branch
-//! with another.
+//! The branches of a tree share the last page of the prefix. A backend without support for this
+//! overwrites one branch with another.
 //!
 //! ## What SGLang does
 //!
 //! - 0.4.7 sets topk to 1: `speculative_eagle_topk is adjusted to 1 when page_size > 1`.
 //! - 0.4.10 checks nothing, and results may be wrong.
-//! - 0.5.2 stops with `ValueError: speculative_eagle_topk > 1 with page_size > 1 is unstable and produces incorrect results
-//!   for paged attention backends. This combination is only supported for the 'flashinfer' backend.`
+//! - 0.5.2 stops with `ValueError: speculative_eagle_topk > 1 with page_size > 1 is unstable and
+//!   produces incorrect results for paged attention backends. This combination is only supported
+//!   for the 'flashinfer' backend.`
 //! - 0.5.6 to 0.5.12 stop with the same message except for flashinfer and fa3.
-//! - 0.5.15 and later accept flashinfer, fa3 and triton, and otherwise stop with
-//!   `ValueError: speculative_eagle_topk > 1 with page_size > 1 is only supported on ('flashinfer', 'fa3', 'triton'); got attention_backend='…'. Use page_size == 1 or one of those backends.`
+//! - 0.5.15 and later accept flashinfer, fa3 and triton, and otherwise stop with `ValueError:
+//!   speculative_eagle_topk > 1 with page_size > 1 is only supported on ('flashinfer', 'fa3',
+//!   'triton'); got attention_backend='…'. Use page_size == 1 or one of those backends.`
 //!
 //! ## Example
 //!

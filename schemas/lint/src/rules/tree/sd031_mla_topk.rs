@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks for topk above 1 if the target has multi-head latent attention (as DeepSeek does) and the backend is
-//! flashinfer or flashmla. FlashMLA supports nothing else, so the target need not be known there.
+//! Looks for topk above 1 if the target has multi-head latent attention (as DeepSeek does) and the
+//! backend is flashinfer or flashmla. FlashMLA supports nothing else, so the target need not be
+//! known there.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +14,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: Currently Flashinfer MLA only supports topk=1 for speculative decoding`, or `ValueError: Currently FlashMLA
-//! only supports topk=1 for speculative decoding`.
+//! `ValueError: Currently Flashinfer MLA only supports topk=1 for speculative decoding`, or
+//! `ValueError: Currently FlashMLA only supports topk=1 for speculative decoding`.
 //!
 //! ## Example
 //!

@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks for topk above 1 and a page size above 1 on fa3, where the target's class runs sliding-window attention (Gemma 2 and
-//! 3, gpt-oss, EXAONE 4, OLMo 2 and 3) and its config gives a window.
+//! Looks for topk above 1 and a page size above 1 on fa3, where the target's class runs
+//! sliding-window attention (Gemma 2 and 3, gpt-oss, EXAONE 4, OLMo 2 and 3) and its config gives a
+//! window.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +14,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `AssertionError: FlashAttention backend doesn't support topk > 1 speculative decoding with page size > 1 sliding window
-//! attention`.
+//! `AssertionError: FlashAttention backend doesn't support topk > 1 speculative decoding with page
+//! size > 1 sliding window attention`.
 //!
 //! ## Example
 //!
@@ -40,7 +41,8 @@
 //!
 //! ## Versions
 //!
-//! The assertion exists from 0.5.2 to 0.5.23; before 0.5.6 trees with pages are rejected on fa3 anyway (SD029).
+//! The assertion exists from 0.5.2 to 0.5.23; before 0.5.6 trees with pages are rejected on fa3
+//! anyway (SD029).
 //!
 //! ## Source
 //!

@@ -12,8 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! 0.5.9: `Spec v2 currently only supports topk = 1 for speculative decoding.` 0.5.6 has no check and crashes on tensor
-//! sizes.
+//! 0.5.9: `Spec v2 currently only supports topk = 1 for speculative decoding.` 0.5.6 has no check
+//! and crashes on tensor sizes.
 //!
 //! ## Example
 //!

@@ -4,18 +4,20 @@
 //!
 //! ## What it does
 //!
-//! Looks for topk above 1 if the draft's attention runs on FlashInfer inside CUDA graphs, in versions before the fix.
+//! Looks for topk above 1 if the draft's attention runs on FlashInfer inside CUDA graphs, in
+//! versions before the fix.
 //!
 //! ## Why is this bad?
 //!
-//! The buffer has room for the pages of one branch per request, and a tree has topk branches. Once the running
-//! requests' lengths times topk exceed the largest batch times the longest sequence, indices are written past its end:
-//! silently wrong drafts, or an illegal memory access. A launch with short texts may never get there.
+//! The buffer has room for the pages of one branch per request, and a tree has topk branches. Once
+//! the running requests' lengths times topk exceed the largest batch times the longest sequence,
+//! indices are written past its end: silently wrong drafts, or an illegal memory access. A launch
+//! with short texts may never get there.
 //!
 //! ## What SGLang does
 //!
-//! `cuda_graph_kv_indices` lacks the factor topk. From the fix on, its size is checked before each launch of the
-//! kernel.
+//! `cuda_graph_kv_indices` lacks the factor topk. From the fix on, its size is checked before each
+//! launch of the kernel.
 //!
 //! ## Example
 //!

@@ -8,12 +8,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! The draft's table of cache rows has a row for each branch of each request, as long as the context.
+//! The draft's table of cache rows has a row for each branch of each request, as long as the
+//! context.
 //!
 //! ## What SGLang does
 //!
-//! From 0.5.15 on: `AssertionError: kv_indices flat offset would overflow int32; reduce batch/topk/context`. Before, offsets
-//! wrap around.
+//! From 0.5.15 on: `AssertionError: kv_indices flat offset would overflow int32; reduce
+//! batch/topk/context`. Before, offsets wrap around.
 //!
 //! ## Example
 //!

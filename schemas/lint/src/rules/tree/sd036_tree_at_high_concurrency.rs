@@ -4,20 +4,20 @@
 //!
 //! ## What it does
 //!
-//! If the expected concurrency is known (`--expected-concurrency`) and above 8, looks for topk above 1 or at least 16
-//! draft tokens.
+//! If the expected concurrency is known (`--expected-concurrency`) and above 8, looks for topk
+//! above 1 or at least 16 draft tokens.
 //!
 //! ## Why is this bad?
 //!
-//! Each round verifies requests × draft tokens rows. With few requests these rows are nearly free, because reading the
-//! weights takes the time anyway; with many requests, the rejected rows cost time that other requests could have used,
-//! and decoding becomes slower than without speculation.
+//! Each round verifies requests × draft tokens rows. With few requests these rows are nearly free,
+//! because reading the weights takes the time anyway; with many requests, the rejected rows cost
+//! time that other requests could have used, and decoding becomes slower than without speculation.
 //!
 //! ## What SGLang does
 //!
-//! It runs, slowly. Measured by others: 6 steps, topk 10, 32 draft tokens are slower than no speculation with more than
-//! one request in parallel on an A800; on an H20 with a 70B model 2/4/4 and 1/2/2 give 0.52 and 0.56 requests per
-//! second, against 0.62 without speculation.
+//! It runs, slowly. Measured by others: 6 steps, topk 10, 32 draft tokens are slower than no
+//! speculation with more than one request in parallel on an A800; on an H20 with a 70B model 2/4/4
+//! and 1/2/2 give 0.52 and 0.56 requests per second, against 0.62 without speculation.
 //!
 //! ## Example
 //!

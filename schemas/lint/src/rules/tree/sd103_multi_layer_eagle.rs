@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks at topk under EAGLE for targets whose MTP layers run one after the other (Step 3.5, MiMo V2, GigaChat 3.5),
-//! and whenever `--enable-multi-layer-eagle` is given.
+//! Looks at topk under EAGLE for targets whose MTP layers run one after the other (Step 3.5, MiMo
+//! V2, GigaChat 3.5), and whenever `--enable-multi-layer-eagle` is given.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It turns `enable_multi_layer_eagle` on automatically for these models, and asserts topk 1 and draft tokens = steps +
-//! 1.
+//! It turns `enable_multi_layer_eagle` on automatically for these models, and asserts topk 1 and
+//! draft tokens = steps + 1.
 //!
 //! ## Example
 //!

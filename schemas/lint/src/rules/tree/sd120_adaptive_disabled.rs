@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-adaptive` with an algorithm other than EAGLE or EAGLE3, with topk above 1, or with DP
-//! attention.
+//! Looks for `--speculative-adaptive` with an algorithm other than EAGLE or EAGLE3, with topk above
+//! 1, or with DP attention.
 //!
 //! ## Why is this bad?
 //!

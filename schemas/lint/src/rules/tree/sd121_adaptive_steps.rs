@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks at `--speculative-num-steps` with `--speculative-adaptive` and without a separate configuration: the
-//! candidates are then 0, 1, 3, 5 and 7 (without 5 up to 0.5.19, and without 0 up to 0.5.13).
+//! Looks at `--speculative-num-steps` with `--speculative-adaptive` and without a separate
+//! configuration: the candidates are then 0, 1, 3, 5 and 7 (without 5 up to 0.5.19, and without 0
+//! up to 0.5.13).
 //!
 //! ## Why is this bad?
 //!
@@ -13,7 +14,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `--speculative-num-steps=4 is not in the adaptive config candidate_steps [0, 1, 3, 5, 7]. Pass one of those values.`
+//! `--speculative-num-steps=4 is not in the adaptive config candidate_steps [0, 1, 3, 5, 7]. Pass
+//! one of those values.`
 //!
 //! ## Example
 //!

@@ -4,16 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-adaptive` with its default configuration and a `--mem-fraction-static` of 0.9 or more.
+//! Looks for `--speculative-adaptive` with its default configuration and a `--mem-fraction-static`
+//! of 0.9 or more.
 //!
 //! ## Why is this bad?
 //!
-//! Buffers are allocated for the largest number of steps that may be chosen (7, so 8 tokens per request), and graphs
-//! are captured for every number of steps, not just one. All of that is outside the memory fraction.
+//! Buffers are allocated for the largest number of steps that may be chosen (7, so 8 tokens per
+//! request), and graphs are captured for every number of steps, not just one. All of that is
+//! outside the memory fraction.
 //!
 //! ## What SGLang does
 //!
-//! It captures one set of graphs for each of 0, 1, 3, 5 and 7 steps, regardless of `--speculative-num-steps`.
+//! It captures one set of graphs for each of 0, 1, 3, 5 and 7 steps, regardless of
+//! `--speculative-num-steps`.
 //!
 //! ## Example
 //!

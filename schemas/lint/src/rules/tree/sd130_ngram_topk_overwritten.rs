@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-eagle-topk` under NGRAM that differs from `--speculative-ngram-max-bfs-breadth` (default:
-//! 10).
+//! Looks for `--speculative-eagle-topk` under NGRAM that differs from
+//! `--speculative-ngram-max-bfs-breadth` (default: 10).
 //!
 //! ## Why is this bad?
 //!

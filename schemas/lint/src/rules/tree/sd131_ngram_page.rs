@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--page-size` above 1 under NGRAM with a breadth above 1 (default 10) on a backend other than flashinfer.
+//! Looks for `--page-size` above 1 under NGRAM with a breadth above 1 (default 10) on a backend
+//! other than flashinfer.
 //!
 //! ## Why is this bad?
 //!
@@ -12,8 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: speculative_eagle_topk(10) > 1 with page_size(16) > 1 is unstable and produces incorrect results for paged
-//! attention backends.`
+//! `ValueError: speculative_eagle_topk(10) > 1 with page_size(16) > 1 is unstable and produces
+//! incorrect results for paged attention backends.`
 //!
 //! ## Example
 //!

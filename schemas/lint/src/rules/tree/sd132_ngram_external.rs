@@ -4,16 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Looks at `--speculative-ngram-external-corpus-path` under NGRAM: its budget must be between 1 and the number of
-//! draft tokens − 1, and the maximum number of tokens in the corpus above 0.
+//! Looks at `--speculative-ngram-external-corpus-path` under NGRAM: its budget must be between 1
+//! and the number of draft tokens − 1, and the maximum number of tokens in the corpus above 0.
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start. The budget is 0 by default, so a launch with only a corpus never starts.
+//! The server does not start. The budget is 0 by default, so a launch with only a corpus never
+//! starts.
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: --speculative-ngram-external-sam-budget must be positive when --speculative-ngram-external-corpus-path is set.`
+//! `ValueError: --speculative-ngram-external-sam-budget must be positive when
+//! --speculative-ngram-external-corpus-path is set.`
 //!
 //! ## Example
 //!

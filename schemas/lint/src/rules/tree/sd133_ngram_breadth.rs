@@ -4,18 +4,20 @@
 //!
 //! ## What it does
 //!
-//! Looks at NGRAM's breadths and depth: the minimum breadth must be at least 1 and at most the maximum (defaults: 1 and
-//! 10), and the trie deeper than 1. Its capacity must be above its depth.
+//! Looks at NGRAM's breadths and depth: the minimum breadth must be at least 1 and at most the
+//! maximum (defaults: 1 and 10), and the trie deeper than 1. Its capacity must be above its depth.
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start. With a capacity that is too small it starts, and crashes at the first request.
+//! The server does not start. With a capacity that is too small it starts, and crashes at the first
+//! request.
 //!
 //! ## What SGLang does
 //!
-//! The C++ code of the trie stops with `min_bfs_breadth must be less than or equal to max_bfs_breadth` or a similar
-//! error. The root counts towards the capacity, so a path of the full depth needs one more node; no version checks
-//! this, and the trie frees memory that it never allocated: `munmap_chunk(): invalid pointer`.
+//! The C++ code of the trie stops with `min_bfs_breadth must be less than or equal to
+//! max_bfs_breadth` or a similar error. The root counts towards the capacity, so a path of the full
+//! depth needs one more node; no version checks this, and the trie frees memory that it never
+//! allocated: `munmap_chunk(): invalid pointer`.
 //!
 //! ## Example
 //!

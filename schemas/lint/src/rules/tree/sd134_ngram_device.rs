@@ -12,8 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! Up to 0.5.15 `ValueError: Ngram speculative decoding only supports CUDA device.`; in 0.5.23 `Ngram speculative decoding only
-//! supports CUDA, CPU, or XPU devices.`
+//! Up to 0.5.15 `ValueError: Ngram speculative decoding only supports CUDA device.`; in 0.5.23
+//! `Ngram speculative decoding only supports CUDA, CPU, or XPU devices.`
 //!
 //! ## Example
 //!

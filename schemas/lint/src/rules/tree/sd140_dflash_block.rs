@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks at `--speculative-dflash-block-size` below 1, and at a `--speculative-draft-window-size` below the block.
+//! Looks at `--speculative-dflash-block-size` below 1, and at a `--speculative-draft-window-size`
+//! below the block.
 //!
 //! ## Why is this bad?
 //!

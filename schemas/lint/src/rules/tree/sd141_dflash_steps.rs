@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-num-steps` or `--speculative-eagle-topk` above 1 under DFLASH or DSPARK.
+//! Looks for `--speculative-num-steps` or `--speculative-eagle-topk` above 1 under DFLASH or
+//! DSPARK.
 //!
 //! ## Why is this bad?
 //!
@@ -12,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It forces both to 1, so a tree (topk above 1) runs as a chain; the block size is the number of draft tokens.
+//! It forces both to 1, so a tree (topk above 1) runs as a chain; the block size is the number of
+//! draft tokens.
 //!
 //! ## Example
 //!

@@ -4,18 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Compares `num_target_layers` of the draft's config (or of its `dflash_config`) with the number of the target's
-//! layers.
+//! Compares `num_target_layers` of the draft's config (or of its `dflash_config`) with the number
+//! of the target's layers.
 //!
 //! ## Why is this bad?
 //!
-//! The draft reads hidden states from layers spread over the target. With a different depth they come from different
-//! layers than in its training, and few of its tokens are accepted.
+//! The draft reads hidden states from layers spread over the target. With a different depth they
+//! come from different layers than in its training, and few of its tokens are accepted.
 //!
 //! ## What SGLang does
 //!
-//! It starts, with the warning `DFLASH draft config num_target_layers=32 differs from runtime target num_hidden_layers=36;
-//! selecting capture layers based on the runtime target model.`
+//! It starts, with the warning `DFLASH draft config num_target_layers=32 differs from runtime
+//! target num_hidden_layers=36; selecting capture layers based on the runtime target model.`
 //!
 //! ## Example
 //!
@@ -49,7 +49,8 @@
 //!
 //! ## Source
 //!
-//! sglang `model_executor/model_runner_components/spec_aux_hidden_state.py`, `speculative/dflash_utils.py`.
+//! sglang `model_executor/model_runner_components/spec_aux_hidden_state.py`,
+//! `speculative/dflash_utils.py`.
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 

@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks at the draft's attention backend under DFLASH, its own or the target's. In 0.5.23 `trtllm_mha` supports drafts
-//! whose layers all have a sliding window, and causal drafts (`is_causal`); earlier versions support none.
+//! Looks at the draft's attention backend under DFLASH, its own or the target's. In 0.5.23
+//! `trtllm_mha` supports drafts whose layers all have a sliding window, and causal drafts
+//! (`is_causal`); earlier versions support none.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +14,9 @@
 //!
 //! ## What SGLang does
 //!
-//! `DFLASH only enables 'trtllm_mha' when all layers use sliding attention or the draft is explicitly causal; … Falling back to
-//! 'fa4'.` (0.5.15: `DFLASH draft worker does not support 'trtllm_mha' … Falling back to 'flashinfer'.`)
+//! `DFLASH only enables 'trtllm_mha' when all layers use sliding attention or the draft is
+//! explicitly causal; … Falling back to 'fa4'.` (0.5.15: `DFLASH draft worker does not support
+//! 'trtllm_mha' … Falling back to 'flashinfer'.`)
 //!
 //! ## Example
 //!

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Under DFLASH the number of draft tokens must equal `--speculative-dflash-block-size`; under DSPARK it must be
-//! `--speculative-dspark-block-size` + 1.
+//! Under DFLASH the number of draft tokens must equal `--speculative-dflash-block-size`; under
+//! DSPARK it must be `--speculative-dspark-block-size` + 1.
 //!
 //! ## Why is this bad?
 //!
@@ -13,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It raises a ValueError that names both numbers. (`speculative_num_draft_tokens must be >= 2 (= gamma + 1)`)
+//! It raises a ValueError that names both numbers.
+//! (`speculative_num_draft_tokens must be >= 2 (= gamma + 1)`)
 //!
 //! ## Example
 //!

@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-draft-window-size` under an algorithm other than EAGLE, EAGLE3 and DFLASH, or below 1, and
-//! for `--speculative-draft-sink-size` without a window or below 0. A window shorter than a DFLASH block is another
-//! finding (SD140).
+//! Looks for `--speculative-draft-window-size` under an algorithm other than EAGLE, EAGLE3 and
+//! DFLASH, or below 1, and for `--speculative-draft-sink-size` without a window or below 0. A
+//! window shorter than a DFLASH block is another finding (SD140).
 //!
 //! ## Why is this bad?
 //!
@@ -14,7 +14,8 @@
 //!
 //! ## What SGLang does
 //!
-//! A window below 1 is a ValueError, and so is a sink without a window; other algorithms ignore them.
+//! A window below 1 is a ValueError, and so is a sink without a window; other algorithms ignore
+//! them.
 //!
 //! ## Example
 //!

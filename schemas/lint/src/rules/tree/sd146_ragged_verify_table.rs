@@ -5,19 +5,20 @@
 //! ## What it does
 //!
 //! Under DSPARK, looks for `--speculative-dspark-sps-table-path` or
-//! `--speculative-dspark-align-verify-tokens-to-graph-tier` in a mode that does not use them, and for
-//! `SGLANG_RAGGED_VERIFY_MODE=compact` or `cap-accept` without a table.
+//! `--speculative-dspark-align-verify-tokens-to-graph-tier` in a mode that does not use them, and
+//! for `SGLANG_RAGGED_VERIFY_MODE=compact` or `cap-accept` without a table.
 //!
 //! ## Why is this bad?
 //!
-//! In the default mode, static, every drafted token is verified and the table is not read. Without a table the other
-//! modes verify every token too: the cost of a step counts as the same for any number of tokens.
+//! In the default mode, static, every drafted token is verified and the table is not read. Without
+//! a table the other modes verify every token too: the cost of a step counts as the same for any
+//! number of tokens.
 //!
 //! ## What SGLang does
 //!
-//! `--speculative-dspark-sps-table-path feeds the ragged-verify budget scheduler, which is off under
-//! SGLANG_RAGGED_VERIFY_MODE=static; it will be a no-op.`, or `DSpark SPS table is uninitialized (flat): the verify budget
-//! degenerates to verify-all (zero scheduling gain).`
+//! `--speculative-dspark-sps-table-path feeds the ragged-verify budget scheduler, which is off
+//! under SGLANG_RAGGED_VERIFY_MODE=static; it will be a no-op.`, or `DSpark SPS table is
+//! uninitialized (flat): the verify budget degenerates to verify-all (zero scheduling gain).`
 //!
 //! ## Example
 //!

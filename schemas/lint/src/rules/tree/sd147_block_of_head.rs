@@ -4,19 +4,20 @@
 //!
 //! ## What it does
 //!
-//! Compares `--speculative-num-draft-tokens` or the algorithm's block size with `block_size` of the draft's config:
-//! DFLASH verifies as many tokens as a block has, DSPARK one more.
+//! Compares `--speculative-num-draft-tokens` or the algorithm's block size with `block_size` of the
+//! draft's config: DFLASH verifies as many tokens as a block has, DSPARK one more.
 //!
 //! ## Why is this bad?
 //!
-//! The positions of a block see each other, so a shorter block is not the start of a longer one: another length changes
-//! every drafted token, and the draft was trained for one length. DSPARK does not start if only the number of
-//! draft tokens is given and is another one.
+//! The positions of a block see each other, so a shorter block is not the start of a longer one:
+//! another length changes every drafted token, and the draft was trained for one length. DSPARK
+//! does not start if only the number of draft tokens is given and is another one.
 //!
 //! ## What SGLang does
 //!
-//! DFLASH: `DFLASH block size mismatch: using speculative_num_draft_tokens=8 but draft config block_size=16.` DSPARK: `ValueError:
-//! DSpark speculative_num_draft_tokens must equal gamma + 1 (= 8 for gamma=7)`
+//! DFLASH: `DFLASH block size mismatch: using speculative_num_draft_tokens=8 but draft config
+//! block_size=16.` DSPARK: `ValueError: DSpark speculative_num_draft_tokens must equal gamma + 1 (=
+//! 8 for gamma=7)`
 //!
 //! ## Example
 //!

@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Under DFLASH and DSPARK, compares the draft's `hidden_size` (or its `target_hidden_size`) with the target's.
+//! Under DFLASH and DSPARK, compares the draft's `hidden_size` (or its `target_hidden_size`) with
+//! the target's.
 //!
 //! ## Why is this bad?
 //!
-//! The draft reads the target's hidden states and looks its tokens up in the target's embeddings. With another width
-//! neither fits: the draft is for another model.
+//! The draft reads the target's hidden states and looks its tokens up in the target's embeddings.
+//! With another width neither fits: the draft is for another model.
 //!
 //! ## What SGLang does
 //!
@@ -43,7 +44,8 @@
 //!
 //! ## Versions
 //!
-//! Since the algorithms were added; read in 0.5.23. Drafts with an own `target_hidden_size` are compared by it.
+//! Since the algorithms were added; read in 0.5.23. Drafts with an own `target_hidden_size` are
+//! compared by it.
 //!
 //! ## Source
 //!

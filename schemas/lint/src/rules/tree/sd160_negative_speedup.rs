@@ -8,14 +8,15 @@
 //!
 //! ## Why is this bad?
 //!
-//! Speculation trades arithmetic for latency. With few requests a GPU has arithmetic to spare, since reading the
-//! weights takes the time anyway; with many requests it does not, and verifying rejected drafts takes time from other
-//! requests.
+//! Speculation trades arithmetic for latency. With few requests a GPU has arithmetic to spare,
+//! since reading the weights takes the time anyway; with many requests it does not, and verifying
+//! rejected drafts takes time from other requests.
 //!
 //! ## What SGLang does
 //!
-//! It runs. Losses have been reported for rollouts of 256 requests on an H20 (half the throughput), for a 32B model on
-//! four GPUs, and for RL training of an 8B model; SGLang's maintainers say that speculation is for small batches.
+//! It runs. Losses have been reported for rollouts of 256 requests on an H20 (half the throughput),
+//! for a 32B model on four GPUs, and for RL training of an 8B model; SGLang's maintainers say that
+//! speculation is for small batches.
 //!
 //! ## Example
 //!

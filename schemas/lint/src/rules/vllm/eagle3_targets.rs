@@ -1,5 +1,5 @@
-//! vLLM's classes that return the hidden states which EAGLE-3 and DFlash drafts read, by version: `vllm_eagle3.tsv`,
-//! generated from wheels by `scripts/read_eagle3.py`.
+//! vLLM's classes that return the hidden states which EAGLE-3 and DFlash drafts read, by version:
+//! `vllm_eagle3.tsv`, generated from wheels by `scripts/read_eagle3.py`.
 
 use std::sync::OnceLock;
 
@@ -38,8 +38,9 @@ fn table() -> &'static TargetTable {
     })
 }
 
-/// Whether a version has the architecture but does not return its states. A version between two that were read may
-/// return them if the later one does; outside the versions that were read nothing is known.
+/// Whether a version has the architecture but does not return its states. A version between two
+/// that were read may return them if the later one does; outside the versions that were read
+/// nothing is known.
 pub(super) fn lacks_states(architecture: &str, version: EngineVersion) -> bool {
     let TargetTable { read, rows } = table();
     let Some(row) = rows.iter().find(|row| row.name == architecture) else { return false };

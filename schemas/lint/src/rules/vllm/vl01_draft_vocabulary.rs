@@ -4,11 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Compares the vocabulary sizes of target and draft if the draft is a separate whole model (`draft_model`).
+//! Compares the vocabulary sizes of target and draft if the draft is a separate whole model
+//! (`draft_model`).
 //!
 //! ## Why is this bad?
 //!
-//! A draft model's token ids are used as the target's: with another vocabulary they mean other words, or none.
+//! A draft model's token ids are used as the target's: with another vocabulary they mean other
+//! words, or none.
 //!
 //! ## What vLLM does
 //!

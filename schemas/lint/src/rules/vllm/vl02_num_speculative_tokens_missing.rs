@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for a draft model, a head, `mtp` or `ngram` without `num_speculative_tokens`, if no config gives it either
-//! (`n_predict`). If no method is given and the draft is unknown, it is a warning.
+//! Looks for a draft model, a head, `mtp` or `ngram` without `num_speculative_tokens`, if no config
+//! gives it either (`n_predict`). If no method is given and the draft is unknown, it is a warning.
 //!
 //! ## Why is this bad?
 //!
@@ -13,9 +13,10 @@
 //!
 //! ## What vLLM does
 //!
-//! `ValueError: num_speculative_tokens must be provided with speculative model unless the draft model config contains
-//! an n_predict parameter.` The value for a target's own MTP layers is read too late: with `mtp` the number must be
-//! given, otherwise the same error is raised, or a TypeError.
+//! `ValueError: num_speculative_tokens must be provided with speculative model unless the draft
+//! model config contains an n_predict parameter.` The value for a target's own MTP layers is read
+//! too late: with `mtp` the number must be given, otherwise the same error is raised, or a
+//! TypeError.
 //!
 //! ## Example
 //!

@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Compares the draft's `max_position_embeddings` with `--max-model-len`, or with the target's, up to 0.24.
+//! Compares the draft's `max_position_embeddings` with `--max-model-len`, or with the target's, up
+//! to 0.24.
 //!
 //! ## Why is this bad?
 //!
-//! Beyond its own length the draft looks up rotations that do not exist: an illegal memory access, or proposals that are not
-//! accepted.
+//! Beyond its own length the draft looks up rotations that do not exist: an illegal memory access,
+//! or proposals that are not accepted.
 //!
 //! ## What vLLM does
 //!
@@ -42,12 +43,13 @@
 //!
 //! ## Versions
 //!
-//! Up to 0.24, which is reported to fail. 0.33 makes room for the target's context in all heads, and shortens the
-//! context where it cannot; which version introduced this is unknown.
+//! Up to 0.24, which is reported to fail. 0.33 makes room for the target's context in all heads,
+//! and shortens the context where it cannot; which version introduced this is unknown.
 //!
 //! ## Source
 //!
-//! vLLM issues #48894, #23072, #57941, PRs #49343, #57964; `config/speculative.py` and `config/vllm.py` of 0.33.0.
+//! vLLM issues #48894, #23072, #57941, PRs #49343, #57964; `config/speculative.py` and
+//! `config/vllm.py` of 0.33.0.
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--pipeline-parallel-size` above 1 with speculation, up to 0.29. Flags that only old versions have
-//! (`--num-speculative-tokens`) imply such a version if none is stated.
+//! Looks for `--pipeline-parallel-size` above 1 with speculation, up to 0.29. Flags that only old
+//! versions have (`--num-speculative-tokens`) imply such a version if none is stated.
 //!
 //! ## Why is this bad?
 //!
@@ -13,10 +13,10 @@
 //!
 //! ## What vLLM does
 //!
-//! Old versions reject it:
-//! `NotImplementedError: Speculative decoding is currently incompatible with pipeline parallelism`. Later ones load the
-//! draft on the last stage, and the other stages fail at their first request: `AttributeError: 'GPUModelRunner' object
-//! has no attribute 'drafter'`. A draft whose class does not declare support for stages is rejected:
+//! Old versions reject it: `NotImplementedError: Speculative decoding is currently incompatible
+//! with pipeline parallelism`. Later ones load the draft on the last stage, and the other stages
+//! fail at their first request: `AttributeError: 'GPUModelRunner' object has no attribute
+//! 'drafter'`. A draft whose class does not declare support for stages is rejected:
 //! `NotImplementedError: Pipeline parallelism is not supported for this model`.
 //!
 //! ## Example
@@ -45,15 +45,17 @@
 //!
 //! ## Versions
 //!
-//! Every method up to 0.7 and from 0.11 to 0.24; in between MTP and DSpark as well, while other methods are a warning.
-//! From 0.25 to 0.29 it is an error for DSpark, which was added in 0.25, and a warning for the others: another model
-//! runner, which vLLM uses for some models, supports stages. From 0.30 on vLLM drafts on the last stage. Read in 0.7.3,
-//! 0.8.5 and 8 versions from 0.11.0 to 0.29.0.
+//! Every method up to 0.7 and from 0.11 to 0.24; in between MTP and DSpark as well, while other
+//! methods are a warning. From 0.25 to 0.29 it is an error for DSpark, which was added in 0.25, and
+//! a warning for the others: another model runner, which vLLM uses for some models, supports
+//! stages. From 0.30 on vLLM drafts on the last stage. Read in 0.7.3, 0.8.5 and 8 versions from
+//! 0.11.0 to 0.29.0.
 //!
 //! ## Source
 //!
-//! vLLM issues #14117, #30436, #44697, #49355, #52069, #52761, PRs #10975, #31266, #46994, #53408 and #53575; vllm-ascend PR #15747;
-//! `spec_decode/spec_decode_worker.py`, `v1/worker/gpu_model_runner.py`, `config/speculative.py` of 0.33.0.
+//! vLLM issues #14117, #30436, #44697, #49355, #52069, #52761, PRs #10975, #31266, #46994, #53408
+//! and #53575; vllm-ascend PR #15747; `spec_decode/spec_decode_worker.py`,
+//! `v1/worker/gpu_model_runner.py`, `config/speculative.py` of 0.33.0.
 
 use schemas::{diagnostic::Severity, version::EngineVersion};
 

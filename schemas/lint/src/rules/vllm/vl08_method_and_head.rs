@@ -4,14 +4,14 @@
 //!
 //! ## What it does
 //!
-//! Compares `eagle` and `eagle3` with the draft's config, and `draft_model` and `medusa` with the draft's name:
-//! `eagle-`, `eagle3`, `dflash` and `dspark` in it, even in the name of a folder, override the given method. The latter
-//! is a warning.
+//! Compares `eagle` and `eagle3` with the draft's config, and `draft_model` and `medusa` with the
+//! draft's name: `eagle-`, `eagle3`, `dflash` and `dspark` in it, even in the name of a folder,
+//! override the given method. The latter is a warning.
 //!
 //! ## Why is this bad?
 //!
-//! An EAGLE-3 head needs the hidden states of several layers, an EAGLE head those of the last. With the wrong method it
-//! does not load, or its tokens are never accepted.
+//! An EAGLE-3 head needs the hidden states of several layers, an EAGLE head those of the last. With
+//! the wrong method it does not load, or its tokens are never accepted.
 //!
 //! ## What vLLM does
 //!

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! In 0.11.1, checks whether the larger of `num_speculative_tokens` + 1 and the tensor parallelism is a multiple of the
-//! other.
+//! In 0.11.1, checks whether the larger of `num_speculative_tokens` + 1 and the tensor parallelism
+//! is a multiple of the other.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +13,9 @@
 //!
 //! ## What vLLM does
 //!
-//! `Can't determine cudagraph shapes that are both a multiple of 3 (num_speculative_tokens + 1) required by spec-decode and 4
-//! (tensor_parallel_size) required by sequence parallelism`, whether sequence parallelism is on or not.
+//! `Can't determine cudagraph shapes that are both a multiple of 3 (num_speculative_tokens + 1)
+//! required by spec-decode and 4 (tensor_parallel_size) required by sequence parallelism`, whether
+//! sequence parallelism is on or not.
 //!
 //! ## Example
 //!

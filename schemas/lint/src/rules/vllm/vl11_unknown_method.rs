@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks for a `method` that vLLM, or this version of it, does not have: `mtp` was added in 0.11, `dflash` in 0.20,
-//! `dspark` in 0.25; `medusa` and `mlp_speculator` were removed in 0.33. Names that end with `_mtp` depend on the
-//! model: an unknown one is not checked.
+//! Looks for a `method` that vLLM, or this version of it, does not have: `mtp` was added in 0.11,
+//! `dflash` in 0.20, `dspark` in 0.25; `medusa` and `mlp_speculator` were removed in 0.33. Names
+//! that end with `_mtp` depend on the model: an unknown one is not checked.
 //!
 //! ## Why is this bad?
 //!
@@ -46,9 +46,10 @@
 //!
 //! ## Versions
 //!
-//! 0.10.0 and later; earlier versions did not reject unknown names in every case. The methods were read from
-//! {vllm versions}; in a version between two of them, a method that only the later one has may or may not exist. A name that
-//! resembles no known one is a warning: a version that was not read, or a fork, may have it.
+//! 0.10.0 and later; earlier versions did not reject unknown names in every case. The methods were
+//! read from {vllm versions}; in a version between two of them, a method that only the later one
+//! has may or may not exist. A name that resembles no known one is a warning: a version that was
+//! not read, or a fork, may have it.
 //!
 //! ## Source
 //!

@@ -12,7 +12,8 @@
 //!
 //! ## What vLLM does
 //!
-//! `Expected num_speculative_tokens to be greater than zero (0).`, or `Input should be greater than 0`.
+//! `Expected num_speculative_tokens to be greater than zero (0).`, or
+//! `Input should be greater than 0`.
 //!
 //! ## Example
 //!

@@ -8,12 +8,14 @@
 //!
 //! ## Why is this bad?
 //!
-//! vLLM does not start: it rejects unknown keys, and also `tensor_parallel_size`, which is a flag of the target.
+//! vLLM does not start: it rejects unknown keys, and also `tensor_parallel_size`, which is a flag
+//! of the target.
 //!
 //! ## What vLLM does
 //!
-//! `1 validation error for SpeculativeConfig: Unexpected keyword argument`, or `'tensor_parallel_size' is not a valid argument in
-//! the speculative_config. Please pass 'draft_tensor_parallel_size' instead.`
+//! `1 validation error for SpeculativeConfig: Unexpected keyword argument`, or
+//! `'tensor_parallel_size' is not a valid argument in the speculative_config. Please pass
+//! 'draft_tensor_parallel_size' instead.`
 //!
 //! ## Example
 //!

@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--spec-method`, `--spec-model` and `--spec-tokens` together with a `--speculative-config` that has the key.
+//! Looks for `--spec-method`, `--spec-model` and `--spec-tokens` together with a
+//! `--speculative-config` that has the key.
 //!
 //! ## Why is this bad?
 //!
@@ -12,7 +13,8 @@
 //!
 //! ## What vLLM does
 //!
-//! `ValueError: --spec-tokens and --speculative-config['num_speculative_tokens'] are mutually exclusive`
+//! `ValueError: --spec-tokens and --speculative-config['num_speculative_tokens'] are mutually
+//! exclusive`
 //!
 //! ## Example
 //!

@@ -4,13 +4,14 @@
 //!
 //! ## What it does
 //!
-//! Looks for methods whose drafts are separate checkpoints (`eagle`, `eagle3`, `dflash`, `medusa`, `mlp_speculator` and
-//! `draft_model`, the default) with a number of draft tokens and without `model`.
+//! Looks for methods whose drafts are separate checkpoints (`eagle`, `eagle3`, `dflash`, `medusa`,
+//! `mlp_speculator` and `draft_model`, the default) with a number of draft tokens and without
+//! `model`.
 //!
 //! ## Why is this bad?
 //!
-//! vLLM does not start, unless the target is a checkpoint of speculators, which names its own target. If the target's
-//! config is unknown, this is a warning.
+//! vLLM does not start, unless the target is a checkpoint of speculators, which names its own
+//! target. If the target's config is unknown, this is a warning.
 //!
 //! ## What vLLM does
 //!

@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Compares `draft_tensor_parallel_size` with `--tensor-parallel-size`: it must be one or the target's, and for a draft
-//! model the target's. MTP layers and EAGLE heads always run on the target's ranks; another number for them is a
-//! warning.
+//! Compares `draft_tensor_parallel_size` with `--tensor-parallel-size`: it must be one or the
+//! target's, and for a draft model the target's. MTP layers and EAGLE heads always run on the
+//! target's ranks; another number for them is a warning.
 //!
 //! ## Why is this bad?
 //!
@@ -14,9 +14,9 @@
 //!
 //! ## What vLLM does
 //!
-//! `ValueError: speculative_draft_tensor_parallel_size=2 cannot be other value than 1 or target model tensor_parallel_size`;
-//! for a draft model `Currently, 'draft_tensor_parallel_size' and 'tensor_parallel_size' must be the same`. Of the
-//! other methods only `dspark` reads the number.
+//! `ValueError: speculative_draft_tensor_parallel_size=2 cannot be other value than 1 or target
+//! model tensor_parallel_size`; for a draft model `Currently, 'draft_tensor_parallel_size' and
+//! 'tensor_parallel_size' must be the same`. Of the other methods only `dspark` reads the number.
 //!
 //! ## Example
 //!

@@ -12,7 +12,8 @@
 //!
 //! ## What vLLM does
 //!
-//! `1 validation error for SpeculativeConfig: rejection_sample_method: Input should be 'standard', 'synthetic', 'block' or 'fly'`
+//! `1 validation error for SpeculativeConfig: rejection_sample_method: Input should be 'standard',
+//! 'synthetic', 'block' or 'fly'`
 //!
 //! ## Example
 //!
@@ -28,8 +29,8 @@
 //!
 //! ## Versions
 //!
-//! The names were read from all versions from 0.19 to 0.33.0: `strict` and `probabilistic` up to 0.20, `standard` from 0.21, `block` from
-//! 0.25 and `fly` from 0.33 on.
+//! The names were read from all versions from 0.19 to 0.33.0: `strict` and `probabilistic` up to
+//! 0.20, `standard` from 0.21, `block` from 0.25 and `fly` from 0.33 on.
 //!
 //! ## Source
 //!

@@ -4,15 +4,15 @@
 //!
 //! ## What it does
 //!
-//! Looks up every flag in the version's parser, as argparse does: exact names first, then prefixes. A name that resembles
-//! none is information if there are several, or if the image is one without a namespace, which someone built: the engine
-//! is a modified one.
+//! Looks up every flag in the version's parser, as argparse does: exact names first, then prefixes.
+//! A name that resembles none is information if there are several, or if the image is one without a
+//! namespace, which someone built: the engine is a modified one.
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start. The flags by which speculation was configured until 2025 (`--speculative-model`,
-//! `--num-speculative-tokens`, `--ngram-prompt-lookup-max` and others) were removed; keys of `--speculative-config`
-//! replaced them.
+//! The server does not start. The flags by which speculation was configured until 2025
+//! (`--speculative-model`, `--num-speculative-tokens`, `--ngram-prompt-lookup-max` and others) were
+//! removed; keys of `--speculative-config` replaced them.
 //!
 //! ## What vLLM does
 //!
@@ -32,9 +32,10 @@
 //!
 //! ## Versions
 //!
-//! The flags were read from {vllm versions}. In a version between two of them, a flag that only one of
-//! them has may or may not exist. A flag that none of them has is a warning: a plugin, a platform or a fork may have
-//! it. If the text names a plugin that adds flags (ArcticInference), its flags are not reported.
+//! The flags were read from {vllm versions}. In a version between two of them, a flag that only one
+//! of them has may or may not exist. A flag that none of them has is a warning: a plugin, a
+//! platform or a fork may have it. If the text names a plugin that adds flags (ArcticInference),
+//! its flags are not reported.
 //!
 //! ## Source
 //!
@@ -86,7 +87,8 @@ const NOW_FLAGS: [(&str, &str); 6] = [
 /// Maximum edit distance at which a name counts as a typo of a flag.
 const SLIP: usize = 2;
 
-/// Number of flags that resemble none of the engine's from which on they are taken for those of a modified engine.
+/// Number of flags that resemble none of the engine's from which on they are taken for those of a
+/// modified engine.
 const MOST_UNKNOWN: usize = 3;
 
 /// Words that belong to other programs on the same line.

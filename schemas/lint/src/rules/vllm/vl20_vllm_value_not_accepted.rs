@@ -5,7 +5,8 @@
 //! ## What it does
 //!
 //! Compares the values of each flag with the list and the type that the version's parser registers.
-//! If the version is not stated, a value that an older version takes, with every flag of the launch, is information.
+//! If the version is not stated, a value that an older version takes, with every flag of the
+//! launch, is information.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +14,9 @@
 //!
 //! ## What vLLM does
 //!
-//! argparse stops: `error: argument --dtype: invalid choice: 'fp16' (choose from auto, bfloat16, float, …)`.
-//! Quantisation methods, load formats and parsers, which plugins can extend, are not checked.
+//! argparse stops: `error: argument --dtype: invalid choice: 'fp16' (choose from auto, bfloat16,
+//! float, …)`. Quantisation methods, load formats and parsers, which plugins can extend, are not
+//! checked.
 //!
 //! ## Example
 //!

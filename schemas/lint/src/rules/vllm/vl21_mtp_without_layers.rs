@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for the method `mtp` without a draft, if the target's class has no MTP layers in vLLM, or if its config says
-//! that the checkpoint has none.
+//! Looks for the method `mtp` without a draft, if the target's class has no MTP layers in vLLM, or
+//! if its config says that the checkpoint has none.
 //!
 //! ## Why is this bad?
 //!
@@ -13,7 +13,8 @@
 //!
 //! ## What vLLM does
 //!
-//! `NotImplementedError: Unsupported speculative method: 'mtp'`. For DeepSeek V4.1: `ValueError: DeepSeek V4.1 has no classic-MTP draft`.
+//! `NotImplementedError: Unsupported speculative method: 'mtp'`. For DeepSeek V4.1:
+//! `ValueError: DeepSeek V4.1 has no classic-MTP draft`.
 //!
 //! ## Example
 //!

@@ -4,18 +4,21 @@
 //!
 //! ## What it does
 //!
-//! Compares `num_speculative_tokens` with the block of a DFlash or DSpark draft, if its config or its published name
-//! gives it (`…-b16`, `…_block7`).
+//! Compares `num_speculative_tokens` with the block of a DFlash or DSpark draft, if its config or
+//! its published name gives it (`…-b16`, `…_block7`).
 //!
 //! ## Why is this bad?
 //!
-//! Block drafts propose a whole block in one pass. Positions beyond the block were never trained, and their tokens are
-//! rejected; for a draft within DeepSeek V4's own checkpoint, whose recipes ask for more, it is information. In 0.26 and 0.27 fewer tokens than the block of a DeepSeek V4 checkpoint are an error.
+//! Block drafts propose a whole block in one pass. Positions beyond the block were never trained,
+//! and their tokens are rejected; for a draft within DeepSeek V4's own checkpoint, whose recipes
+//! ask for more, it is information. In 0.26 and 0.27 fewer tokens than the block of a DeepSeek V4
+//! checkpoint are an error.
 //!
 //! ## What vLLM does
 //!
-//! It runs, and the tokens beyond the block only cost time. 0.26 and 0.27: `ValueError: DSpark requires
-//! num_speculative_tokens >= dspark_block_size (5); got 3. Smaller values produce incorrect output.`
+//! It runs, and the tokens beyond the block only cost time. 0.26 and 0.27: `ValueError: DSpark
+//! requires num_speculative_tokens >= dspark_block_size (5); got 3. Smaller values produce
+//! incorrect output.`
 //!
 //! ## Example
 //!

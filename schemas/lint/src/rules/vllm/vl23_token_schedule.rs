@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks at `num_speculative_tokens_per_batch_size`: its form, its ranges, and settings that turn it off.
+//! Looks at `num_speculative_tokens_per_batch_size`: its form, its ranges, and settings that turn
+//! it off.
 //!
 //! ## Why is this bad?
 //!
@@ -12,10 +13,12 @@
 //!
 //! ## What vLLM does
 //!
-//! It accepts a list of `[first, last, tokens]` with ranges of batch sizes that start at 1 and do not overlap; gaps
-//! keep the previous number. Its errors are `Batch-size ranges must be non-overlapping and sorted.`,
-//! `The first batch-size range must start at 1 …` and others. Under data parallelism it warns and always drafts
-//! `num_speculative_tokens`. Numbers above `num_speculative_tokens` are clamped to it.
+//! It accepts a list of `[first, last, tokens]` with ranges of batch sizes that start at 1 and do
+//! not overlap; gaps keep the previous number. Its errors are
+//! `Batch-size ranges must be non-overlapping and sorted.`,
+//! `The first batch-size range must start at 1 …` and others. Under data parallelism it warns and
+//! always drafts `num_speculative_tokens`. Numbers above `num_speculative_tokens` are clamped to
+//! it.
 //!
 //! ## Example
 //!

@@ -4,12 +4,14 @@
 //!
 //! ## What it does
 //!
-//! Looks the launch up in a table of crashes that were reported: method, target, flags, GPU and versions of each.
+//! Looks the launch up in a table of crashes that were reported: method, target, flags, GPU and
+//! versions of each.
 //!
 //! ## Why is this bad?
 //!
-//! The configuration passes the engine's own checks, but the engine crashes anyway: at start, or hours later under
-//! load. If it happens at every start and the version is known, it is an error, otherwise a warning.
+//! The configuration passes the engine's own checks, but the engine crashes anyway: at start, or
+//! hours later under load. If it happens at every start and the version is known, it is an error,
+//! otherwise a warning.
 //!
 //! ## What vLLM does
 //!

@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks the launch up in a table of faults that were reported with wrong output: method, target, flags and versions of each.
-//! Structured output and tool calls with `ngram`, `ngram_gpu` and `dspark` are among them.
+//! Looks the launch up in a table of faults that were reported with wrong output: method, target,
+//! flags and versions of each. Structured output and tool calls with `ngram`, `ngram_gpu` and
+//! `dspark` are among them.
 //!
 //! ## Why is this bad?
 //!

@@ -8,11 +8,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! Draft tokens are accepted at random and not by the target. The method exists for timing, and must not be left on.
+//! Draft tokens are accepted at random and not by the target. The method exists for timing, and
+//! must not be left on.
 //!
 //! ## What vLLM does
 //!
-//! It runs. Without exactly one of `synthetic_acceptance_rates` and `synthetic_acceptance_length` it does not start.
+//! It runs. Without exactly one of `synthetic_acceptance_rates` and `synthetic_acceptance_length`
+//! it does not start.
 //!
 //! ## Example
 //!

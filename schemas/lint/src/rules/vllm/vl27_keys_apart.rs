@@ -12,8 +12,9 @@
 //!
 //! ## What vLLM does
 //!
-//! `ValueError: use_heterogeneous_vocab only works with method='draft_model'`, `ValueError: synthetic_acceptance_rates /
-//! synthetic_acceptance_length are only valid with rejection_sample_method='synthetic'.` and others of this kind.
+//! `ValueError: use_heterogeneous_vocab only works with method='draft_model'`, `ValueError:
+//! synthetic_acceptance_rates / synthetic_acceptance_length are only valid with
+//! rejection_sample_method='synthetic'.` and others of this kind.
 //!
 //! ## Example
 //!

@@ -4,19 +4,19 @@
 //!
 //! ## What it does
 //!
-//! Looks through the tensors of a target that drafts with its own MTP layers for `mtp.*`, `eh_proj`, and layers after the last
-//! one.
+//! Looks through the tensors of a target that drafts with its own MTP layers for `mtp.*`,
+//! `eh_proj`, and layers after the last one.
 //!
 //! ## Why is this bad?
 //!
-//! Fine-tuned, quantised and exported checkpoints often drop them. vLLM then fails while loading, or drafts at random
-//! and accepts almost nothing.
+//! Fine-tuned, quantised and exported checkpoints often drop them. vLLM then fails while loading,
+//! or drafts at random and accepts almost nothing.
 //!
 //! ## What vLLM does
 //!
-//! `ValueError: Following weights were not initialized from checkpoint` if the model's loader reports what it loaded
-//! and the model is not quantised. Of a checkpoint with an index only the files in the index are loaded, so an
-//! `mtp.safetensors` next to them does not count.
+//! `ValueError: Following weights were not initialized from checkpoint` if the model's loader
+//! reports what it loaded and the model is not quantised. Of a checkpoint with an index only the
+//! files in the index are loaded, so an `mtp.safetensors` next to them does not count.
 //!
 //! ## Example
 //!

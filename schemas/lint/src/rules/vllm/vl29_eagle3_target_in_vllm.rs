@@ -4,9 +4,10 @@
 //!
 //! ## What it does
 //!
-//! Compares the target's architecture, with `eagle3` and `dflash`, with the classes of vLLM's registry that lack the
-//! interface `SupportsEagle3`, from 0.11 on. Architectures that are not in the registry are not checked, and neither is
-//! a head whose config says that it reads only the last layer's states (`use_aux_hidden_state`).
+//! Compares the target's architecture, with `eagle3` and `dflash`, with the classes of vLLM's
+//! registry that lack the interface `SupportsEagle3`, from 0.11 on. Architectures that are not in
+//! the registry are not checked, and neither is a head whose config says that it reads only the
+//! last layer's states (`use_aux_hidden_state`).
 //!
 //! ## Why is this bad?
 //!
@@ -14,8 +15,9 @@
 //!
 //! ## What vLLM does
 //!
-//! It loads both models and stops: `RuntimeError: Model does not support EAGLE3 interface but aux_hidden_state_outputs
-//! was requested`. Up to 0.21 some families are rejected earlier: `Eagle3 is only supported for [...] models`.
+//! It loads both models and stops: `RuntimeError: Model does not support EAGLE3 interface but
+//! aux_hidden_state_outputs was requested`. Up to 0.21 some families are rejected earlier:
+//! `Eagle3 is only supported for [...] models`.
 //!
 //! ## Example
 //!
@@ -44,11 +46,13 @@
 //!
 //! ## Versions
 //!
-//! Read in 17 versions from 0.11.0 to 0.33.0; between two of them a class may or may not have gained the interface.
+//! Read in 17 versions from 0.11.0 to 0.33.0; between two of them a class may or may not have
+//! gained the interface.
 //!
 //! ## Source
 //!
-//! vLLM `model_executor/models/registry.py` and the classes in it; issue #33329, PRs #26485 and #36527.
+//! vLLM `model_executor/models/registry.py` and the classes in it; issue #33329, PRs #26485 and
+//! #36527.
 
 use schemas::{diagnostic::Severity, flags::Key};
 

@@ -9,8 +9,9 @@
 //!
 //! ## Why is this bad?
 //!
-//! vLLM collects the single keys in one object and appends it to the command line, where it replaces the JSON: every key
-//! that only the JSON gives is lost. A speculative configuration that is left without method and model is an error.
+//! vLLM collects the single keys in one object and appends it to the command line, where it
+//! replaces the JSON: every key that only the JSON gives is lost. A speculative configuration that
+//! is left without method and model is an error.
 //!
 //! ## What vLLM does
 //!
@@ -83,7 +84,8 @@ fn replaced(context: &Context<'_>, whole: &Argument) -> Option<Finding> {
     Some(finding.at_most(Severity::Warning))
 }
 
-/// Whether the single keys, and the flags that are added to them, give a number of tokens but neither method nor model.
+/// Whether the single keys, and the flags that are added to them, give a number of tokens but
+/// neither method nor model.
 fn lacks_draft(context: &Context<'_>, keys: &[&Argument]) -> bool {
     let gives = |name: &str| keys.iter().any(|argument| key(argument).is_some_and(|key| key.replace('-', "_") == name));
     let apart = ["--spec-method", "--spec-model"].iter().any(|flag| context.launch.vllm_flag(flag).is_some());

@@ -4,8 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks at `VLLM_USE_V2_MODEL_RUNNER` in the launch's environment: 1 with a method that only runner V1 has, 0 with one
-//! that only V2 has. Without the variable it looks for a method that needs V1 together with a key that needs V2.
+//! Looks at `VLLM_USE_V2_MODEL_RUNNER` in the launch's environment: 1 with a method that only
+//! runner V1 has, 0 with one that only V2 has. Without the variable it looks for a method that
+//! needs V1 together with a key that needs V2.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +14,8 @@
 //!
 //! ## What vLLM does
 //!
-//! `ValueError: Model Runner V2 does not yet support: ngram/ngram_gpu speculative decoding`, `ValueError: Model Runner V1
-//! does not support: dspark speculative decoding`
+//! `ValueError: Model Runner V2 does not yet support: ngram/ngram_gpu speculative decoding`,
+//! `ValueError: Model Runner V1 does not support: dspark speculative decoding`
 //!
 //! ## Example
 //!
@@ -49,9 +50,10 @@
 //!
 //! ## Versions
 //!
-//! From 0.22 to 0.28 vLLM chooses V2 for dense models and a few architectures, from 0.29 on for all (0.29 to 0.31 not for
-//! some on ROCm), and V1 if V2 does not have the method. V2 has `draft_model` since 0.31, `ngram` and `ngram_gpu` since
-//! 0.32, `dflash` since 0.24, `dspark` since 0.25. V1 is checked from 0.29 on.
+//! From 0.22 to 0.28 vLLM chooses V2 for dense models and a few architectures, from 0.29 on for all
+//! (0.29 to 0.31 not for some on ROCm), and V1 if V2 does not have the method. V2 has `draft_model`
+//! since 0.31, `ngram` and `ngram_gpu` since 0.32, `dflash` since 0.24, `dspark` since 0.25. V1 is
+//! checked from 0.29 on.
 //!
 //! ## Source
 //!

@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! For `dflash` and `dspark` with a separate draft, compares the draft's `target_hidden_size`, or else its
-//! `hidden_size`, with the target's `hidden_size`.
+//! For `dflash` and `dspark` with a separate draft, compares the draft's `target_hidden_size`, or
+//! else its `hidden_size`, with the target's `hidden_size`.
 //!
 //! ## Why is this bad?
 //!
-//! The draft reads the target's hidden states. With another width its first product fails: the draft is for another model.
+//! The draft reads the target's hidden states. With another width its first product fails: the
+//! draft is for another model.
 //!
 //! ## What vLLM does
 //!

@@ -4,17 +4,19 @@
 //!
 //! ## What it does
 //!
-//! For `draft_model`, compares the draft's context with `--max-model-len`, or else with the target's context.
+//! For `draft_model`, compares the draft's context with `--max-model-len`, or else with the
+//! target's context.
 //!
 //! ## Why is this bad?
 //!
-//! Runner V2 cannot stop drafting for long sequences, so vLLM lowers the length of every sequence to the draft's. Longer
-//! requests are refused although `--max-model-len` allows them.
+//! Runner V2 cannot stop drafting for long sequences, so vLLM lowers the length of every sequence
+//! to the draft's. Longer requests are refused although `--max-model-len` allows them.
 //!
 //! ## What vLLM does
 //!
-//! It logs `The draft model's max_model_len (2048) is smaller than the target model's (8192) and the V2 model runner can't
-//! skip speculation for longer sequences; reducing max_model_len to 2048.`
+//! It logs `The draft model's max_model_len (2048) is smaller than the target model's (8192) and
+//! the V2 model runner can't skip speculation for longer sequences; reducing max_model_len to
+//! 2048.`
 //!
 //! ## Example
 //!

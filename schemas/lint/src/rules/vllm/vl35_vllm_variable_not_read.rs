@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks up the variables `VLLM_…` of the launch's environment in a table of those that each version reads. An unknown
-//! name is reported only if it resembles a known one, since plugins and scripts have their own. Variables of platforms that
-//! became plugins are not reported.
+//! Looks up the variables `VLLM_…` of the launch's environment in a table of those that each
+//! version reads. An unknown name is reported only if it resembles a known one, since plugins and
+//! scripts have their own. Variables of platforms that became plugins are not reported.
 //!
 //! ## Why is this bad?
 //!
@@ -34,8 +34,8 @@
 //!
 //! ## Versions
 //!
-//! The variables were read from {vllm versions}. If the version is not stated, a variable that is gone is
-//! only information.
+//! The variables were read from {vllm versions}. If the version is not stated, a variable that is
+//! gone is only information.
 //!
 //! ## Source
 //!

@@ -12,7 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! The head's rows are padded to a multiple of 64 but the buffer of logits is not, so their sizes differ.
+//! The head's rows are padded to a multiple of 64 but the buffer of logits is not, so their sizes
+//! differ.
 //!
 //! ## Example
 //!

@@ -8,16 +8,16 @@
 //!
 //! ## Why is this bad?
 //!
-//! The draft's tokens are used as the target's without conversion. With another vocabulary they mean something else, or
-//! nothing.
+//! The draft's tokens are used as the target's without conversion. With another vocabulary they
+//! mean something else, or nothing.
 //!
 //! ## What SGLang does
 //!
-//! From 0.5.15 on: `ValueError: STANDALONE speculative decoding requires the draft model to share the same vocabulary
-//! as the target model, but got target vocab_size=… and draft vocab_size=…`. Up to 0.5.12 it runs: wrong text, or an
-//! illegal memory access. Sizes that differ by padding only (Qwen2.5: 151936 and 152064) are rejected as well from
-//! 0.5.15 on; before, they ran, and SGLang's own documentation shows such a pair, so for those versions this is a
-//! warning.
+//! From 0.5.15 on: `ValueError: STANDALONE speculative decoding requires the draft model to share
+//! the same vocabulary as the target model, but got target vocab_size=… and draft vocab_size=…`. Up
+//! to 0.5.12 it runs: wrong text, or an illegal memory access. Sizes that differ by padding only
+//! (Qwen2.5: 151936 and 152064) are rejected as well from 0.5.15 on; before, they ran, and SGLang's
+//! own documentation shows such a pair, so for those versions this is a warning.
 //!
 //! ## Example
 //!
@@ -82,7 +82,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
              target model, but got target vocab_size={target} and draft vocab_size={draft}"
         )),
     };
-    // Within one family, ids beyond the shorter vocabulary are padding, which neither model produces.
+    // Within one family, ids beyond the shorter vocabulary are padding, which neither model
+    // produces.
     let padded = edge.side(context.version()) != Side::After && differs_by_padding(context, target, draft);
     let finding = if padded {
         finding.at_most(Severity::Warning).note("the sizes differ by padding only, which this version runs")
@@ -102,8 +103,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
 /// Maximum difference, in rows, between the padded vocabularies of one family.
 const PADDING: usize = 1024;
 
-/// Whether two vocabularies are of one family but padded differently: models of one class, with sizes close to each
-/// other and multiples of 64.
+/// Whether two vocabularies are of one family but padded differently: models of one class, with
+/// sizes close to each other and multiples of 64.
 fn differs_by_padding(context: &Context<'_>, target: usize, draft: usize) -> bool {
     let class =
         |facts: Option<&schemas::model::ModelConfig>| facts.and_then(|config| config.architecture()).map(str::to_owned);

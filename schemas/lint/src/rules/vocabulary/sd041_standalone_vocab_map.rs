@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Compares the vocabularies of the two tokenizer.json files, including added tokens, if a STANDALONE draft has the
-//! target's `vocab_size`. Both files must be available.
+//! Compares the vocabularies of the two tokenizer.json files, including added tokens, if a
+//! STANDALONE draft has the target's `vocab_size`. Both files must be available.
 //!
 //! ## Why is this bad?
 //!
@@ -13,8 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: … the two tokenizers have different token-to-id mappings even though their vocab sizes match`. With
-//! `--skip-tokenizer-init` it does not check.
+//! `ValueError: … the two tokenizers have different token-to-id mappings even though their vocab
+//! sizes match`. With `--skip-tokenizer-init` it does not check.
 //!
 //! ## Example
 //!
@@ -56,7 +56,8 @@
 //!
 //! ## Versions
 //!
-//! Checked since a version after 0.5.12.post1, 0.5.15.post1 at the latest; older ones run and accept little.
+//! Checked since a version after 0.5.12.post1, 0.5.15.post1 at the latest; older ones run and
+//! accept little.
 //!
 //! ## Source
 //!

@@ -8,14 +8,14 @@
 //!
 //! ## Why is this bad?
 //!
-//! Embedding and output head are the target's, but the draft head's own code still uses its own size. A larger draft
-//! vocabulary contains tokens that the target does not have; a smaller one indicates that the head belongs to another
-//! model.
+//! Embedding and output head are the target's, but the draft head's own code still uses its own
+//! size. A larger draft vocabulary contains tokens that the target does not have; a smaller one
+//! indicates that the head belongs to another model.
 //!
 //! ## What SGLang does
 //!
-//! Nothing checks it: logits are cut to the draft's size, or tokens are outside the embedding (an illegal memory
-//! access).
+//! Nothing checks it: logits are cut to the draft's size, or tokens are outside the embedding (an
+//! illegal memory access).
 //!
 //! ## Example
 //!
@@ -45,8 +45,8 @@
 //!
 //! ## Versions
 //!
-//! All versions read. For an EAGLE-3 head with a smaller vocabulary it is a warning: its own map decides which tokens
-//! it proposes.
+//! All versions read. For an EAGLE-3 head with a smaller vocabulary it is a warning: its own map
+//! decides which tokens it proposes.
 //!
 //! ## Source
 //!

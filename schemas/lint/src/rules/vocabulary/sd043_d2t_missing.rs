@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for the tensor `d2t` in an EAGLE-3 draft whose `draft_vocab_size` is smaller than its `vocab_size`.
+//! Looks for the tensor `d2t` in an EAGLE-3 draft whose `draft_vocab_size` is smaller than its
+//! `vocab_size`.
 //!
 //! ## Why is this bad?
 //!
@@ -12,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! This is not checked: the draft's ids are used unchanged, and nearly everything is rejected. `t2d` is not read at all.
+//! This is not checked: the draft's ids are used unchanged, and nearly everything is rejected.
+//! `t2d` is not read at all.
 //!
 //! ## Example
 //!

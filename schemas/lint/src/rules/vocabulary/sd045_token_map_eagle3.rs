@@ -12,7 +12,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It warns `Speculative token map specified, but EAGLE3 models already have this. Ignoring the specified token map.`
+//! It warns `Speculative token map specified, but EAGLE3 models already have this. Ignoring the
+//! specified token map.`
 //!
 //! ## Example
 //!

@@ -8,8 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! The draft proposes ids of the whole vocabulary, and the map interprets them as positions in its short list: wrong
-//! tokens, or an index out of range.
+//! The draft proposes ids of the whole vocabulary, and the map interprets them as positions in its
+//! short list: wrong tokens, or an index out of range.
 //!
 //! ## What SGLang does
 //!
@@ -35,7 +35,8 @@
 //!
 //! ## Source
 //!
-//! sglang `speculative/standalone_worker_v2.py`, `speculative/eagle_worker_v2.py` (followed in the code, not run).
+//! sglang `speculative/standalone_worker_v2.py`, `speculative/eagle_worker_v2.py` (followed in the
+//! code, not run).
 
 use schemas::{
     algorithm::Algorithm,

@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-token-map` with EAGLE (or NEXTN) where tensor parallelism is above 1. NPUs
-//! (`--attention-backend ascend`) support it.
+//! Looks for `--speculative-token-map` with EAGLE (or NEXTN) where tensor parallelism is above 1.
+//! NPUs (`--attention-backend ascend`) support it.
 //!
 //! ## Why is this bad?
 //!
-//! Each GPU holds a part of the output head. The map's ids refer to the whole head and are outside that part.
+//! Each GPU holds a part of the output head. The map's ids refer to the whole head and are outside
+//! that part.
 //!
 //! ## What SGLang does
 //!

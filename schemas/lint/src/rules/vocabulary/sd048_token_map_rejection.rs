@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-use-rejection-sampling` with a token map, or with a draft of a reduced vocabulary.
+//! Looks for `--speculative-use-rejection-sampling` with a token map, or with a draft of a reduced
+//! vocabulary.
 //!
 //! ## Why is this bad?
 //!
@@ -12,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `ValueError: --speculative-use-rejection-sampling requires the draft and target to share one vocab, …`
+//! `ValueError: --speculative-use-rejection-sampling requires the draft and target to share one
+//! vocab, …`
 //!
 //! ## Example
 //!

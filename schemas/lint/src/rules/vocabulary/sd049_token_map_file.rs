@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks at the value, not at the file: a URL, a file that PyTorch does not write (`.json`, `.txt`, `.npy`,
-//! `.safetensors`), or a repository without a file in it.
+//! Looks at the value, not at the file: a URL, a file that PyTorch does not write (`.json`, `.txt`,
+//! `.npy`, `.safetensors`), or a repository without a file in it.
 //!
 //! ## Why is this bad?
 //!
@@ -13,9 +13,9 @@
 //!
 //! ## What SGLang does
 //!
-//! If the file does not exist, everything before the last `/` is treated as a hub repository to download, and the rest
-//! as a file in it. The file is read with `torch.load(weights_only=True)`. Its ids must be smaller than the target's
-//! `vocab_size`.
+//! If the file does not exist, everything before the last `/` is treated as a hub repository to
+//! download, and the rest as a file in it. The file is read with `torch.load(weights_only=True)`.
+//! Its ids must be smaller than the target's `vocab_size`.
 //!
 //! ## Example
 //!

@@ -1,8 +1,8 @@
-//! Latent attention of prompts over expanded keys and values: 3.4 times fewer products than absorbed for DeepSeek-V3's
-//! sizes.
+//! Latent attention of prompts over expanded keys and values: 3.4 times fewer products than
+//! absorbed for DeepSeek-V3's sizes.
 //!
-//! Keys and values are expanded for as many heads at a time as fit in the workspace, by GEMMs of the library; all rows
-//! of a piece of a prompt share them.
+//! Keys and values are expanded for as many heads at a time as fit in the workspace, by GEMMs of
+//! the library; all rows of a piece of a prompt share them.
 
 use kernels::{
     device::{DeviceError, Slice},
@@ -25,15 +25,16 @@ impl Machine {
             && spared(&weights.spec, piece.start, piece.rows) >= self.least_spared as i128
     }
 
-    /// Transposes the weights of a layer's keys, once for all pieces of a pass. This must run before their latent
-    /// vectors are gathered, since linear layers may read their weights before the previous kernel has ended.
+    /// Transposes the weights of a layer's keys, once for all pieces of a pass. This must run
+    /// before their latent vectors are gathered, since linear layers may read their weights before
+    /// the previous kernel has ended.
     pub(super) fn turn_weights(&self, pass: Pass<'_>, weights: &LatentWeights) -> Result<(), DeviceError> {
         let absorb = pass.work.latent.expanded.slice();
         self.kernels.turn_latent_weights(absorb, weights.absorb.slice(), latent_dims(&weights.spec))
     }
 
-    /// Attention of a piece's rows, starting at row `first` of the pass, from queries in `work.qkv` to `work.attended`;
-    /// after [`turn_weights`](Self::turn_weights).
+    /// Attention of a piece's rows, starting at row `first` of the pass, from queries in `work.qkv`
+    /// to `work.attended`; after [`turn_weights`](Self::turn_weights).
     pub(super) fn expanded(
         &self,
         pass: Pass<'_>,

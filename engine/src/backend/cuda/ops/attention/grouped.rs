@@ -105,8 +105,8 @@ impl Machine {
         }
     }
 
-    /// Attention piece by piece, which bounds the workspace of splits. Rows of one group stay in one piece, unless the
-    /// group is longer than a piece.
+    /// Attention piece by piece, which bounds the workspace of splits. Rows of one group stay in
+    /// one piece, unless the group is longer than a piece.
     fn attend_rows(&self, all: Attention<'_>) -> Result<(), DeviceError> {
         let element = self.element_bytes();
         let piece = ATTENTION_ROWS - ATTENTION_ROWS % all.together.clamp(1, ATTENTION_ROWS);

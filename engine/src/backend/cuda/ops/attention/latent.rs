@@ -1,4 +1,5 @@
-//! Latent attention: absorbed in rounds, and over expanded keys and values in prompts of enough rows.
+//! Latent attention: absorbed in rounds, and over expanded keys and values in prompts of enough
+//! rows.
 
 use std::ops::Range;
 
@@ -25,7 +26,8 @@ impl Machine {
         let (dims, entered) = (latent_dims(&weights.spec), &work.latent.entered);
         let parts = self.linear_to_rotate(work, entered.slice(), layer.input, &weights.entry, rows)?;
         let first = weights.entry.outputs - dims.width();
-        // `work.attended` holds the queries if they come from compressed ones; attention overwrites it later.
+        // `work.attended` holds the queries if they come from compressed ones; attention overwrites
+        // it later.
         let queries = if weights.query.is_some() { &work.attended } else { &work.qkv };
         self.kernels.write_latents(LatentRows {
             x: self.rows(entered, weights.entry.outputs),
