@@ -22,10 +22,7 @@ use crate::{
         guide::{self, AcceptanceTable, FORMAT, Guide, GuideCost},
         text_drafts,
     },
-    preparation::{
-        Ready,
-        request::{Progress, SweepRequest},
-    },
+    preparation::{Ready, context::SweepContext, request::Progress},
     space::Candidate,
     trials::{configuration::Configuration, record::Fingerprint},
 };
@@ -48,21 +45,17 @@ pub struct Replayed {
 ///
 /// # Errors
 /// When the engine fails, or the guide cannot be written.
-pub fn find(
-    request: &SweepRequest<'_>,
-    ready: &mut Ready,
-    progress: &mut dyn Progress,
-) -> Result<Option<Guide>, TunerError> {
-    if request.resume {
-        let path = request.out.join(guide::FILE_NAME);
-        let known = guide::read(&request.out).map_err(|reason| TunerError::Malformed { path, reason })?;
-        if let Some(guide) = known.filter(|guide| serves(guide, ready)) {
-            progress.note("predictions are loaded from an earlier run");
+pub fn find(context: &mut SweepContext<'_>) -> Result<Option<Guide>, TunerError> {
+    if context.resume {
+        let path = context.out.join(guide::FILE_NAME);
+        let known = guide::read(context.out).map_err(|reason| TunerError::Malformed { path, reason })?;
+        if let Some(guide) = known.filter(|guide| serves(guide, &context.ready)) {
+            context.progress.note("predictions are loaded from an earlier run");
             return Ok(Some(guide));
         }
     }
-    let Some(guide) = make_each(request, ready, progress)? else { return Ok(None) };
-    guide::write(&guide, &request.out)?;
+    let Some(guide) = make_each(context)? else { return Ok(None) };
+    guide::write(&guide, context.out)?;
     Ok(Some(guide))
 }
 
@@ -83,51 +76,43 @@ fn serves(guide: &Guide, ready: &Ready) -> bool {
 
 /// The guide of each draft, one loaded after the other. Nothing is predicted of a draft that looks
 /// texts up.
-fn make_each(
-    request: &SweepRequest<'_>,
-    ready: &mut Ready,
-    progress: &mut dyn Progress,
-) -> Result<Option<Guide>, TunerError> {
-    let whole = ready.experiment.entrants.clone();
-    let several = request.file.has_several_drafts();
+fn make_each(context: &mut SweepContext<'_>) -> Result<Option<Guide>, TunerError> {
+    let whole = context.ready.experiment.entrants.clone();
+    let several = context.ready.inputs.file.has_several_drafts();
     let mut guides = Vec::new();
-    for name in ready.draft_names() {
-        if several && ready.looks_texts_up(&name) {
+    for name in context.ready.draft_names() {
+        if several && context.ready.looks_texts_up(&name) {
             continue;
         }
-        if let Err(error) = ready.load_draft(&name) {
-            progress.note(&format!("nothing is predicted of draft {name}, which cannot be loaded: {error}"));
+        if let Err(error) = context.ready.load_draft(&name) {
+            context.progress.note(&format!("nothing is predicted of draft {name}, which cannot be loaded: {error}"));
             continue;
         }
         if several {
-            progress.note(&format!("draft {name}"));
+            context.progress.note(&format!("draft {name}"));
         }
         let is_own = |one: &&Candidate| one.configuration.is_off() || one.configuration.draft == name;
-        ready.experiment.entrants = whole.iter().filter(is_own).cloned().collect();
-        let made = make(request, ready, progress);
-        ready.experiment.entrants.clone_from(&whole);
+        context.ready.experiment.entrants = whole.iter().filter(is_own).cloned().collect();
+        let made = make(context);
+        context.ready.experiment.entrants.clone_from(&whole);
         let Some(guide) = made? else { return Ok(None) };
         guides.push(Guide { draft: name, ..guide });
     }
     Guide::together(guides).map(Some).ok_or_else(|| TunerError::Configuration("no draft can be predicted".into()))
 }
 
-fn make(
-    request: &SweepRequest<'_>,
-    ready: &mut Ready,
-    progress: &mut dyn Progress,
-) -> Result<Option<Guide>, TunerError> {
+fn make(context: &mut SweepContext<'_>) -> Result<Option<Guide>, TunerError> {
     let mut cost = GuideCost::default();
-    let shapes = shapes(ready);
-    let Some((acceptance, replayed)) = accepted(request, ready, &shapes, &mut cost, progress)? else { return Ok(None) };
+    let shapes = shapes(&context.ready);
+    let Some((acceptance, replayed)) = accepted(context, &shapes, &mut cost)? else { return Ok(None) };
     let begin = Instant::now();
-    let Some(timed) = rounds::time(request, ready, &acceptance, progress)? else { return Ok(None) };
+    let Some(timed) = rounds::time(context, &acceptance)? else { return Ok(None) };
     cost.timing_s = begin.elapsed().as_secs_f64();
-    let predictions = predictions::all(request, ready, &acceptance, replayed.as_ref(), &timed)?;
-    let rounds_by_batch = by_batch::all(ready, &acceptance, &timed)?;
-    let captures = captures::choose(request, ready, &predictions, &timed)?;
+    let predictions = predictions::all(context, &acceptance, replayed.as_ref(), &timed)?;
+    let rounds_by_batch = by_batch::all(&mut context.ready, &acceptance, &timed)?;
+    let captures = captures::choose(&mut context.ready, &predictions, &timed)?;
     let Timed { summary, .. } = timed;
-    let fingerprint: Fingerprint = ready.fingerprint.clone();
+    let fingerprint: Fingerprint = context.ready.fingerprint.clone();
     let predictions = predictions.into_iter().map(|one| one.prediction).collect();
     Ok(Some(Guide {
         format: FORMAT,
@@ -148,43 +133,37 @@ fn make(
 ///
 /// # Errors
 /// When the engine is not loaded, or a replay fails.
-pub fn acceptance(
-    request: &SweepRequest<'_>,
-    ready: &mut Ready,
-    progress: &mut dyn Progress,
-) -> Result<Option<AcceptanceTable>, TunerError> {
-    let shapes = shapes(ready);
-    let accepted = accepted(request, ready, &shapes, &mut GuideCost::default(), progress)?;
+pub fn acceptance(context: &mut SweepContext<'_>) -> Result<Option<AcceptanceTable>, TunerError> {
+    let shapes = shapes(&context.ready);
+    let accepted = accepted(context, &shapes, &mut GuideCost::default())?;
     Ok(accepted.map(|(table, _)| table))
 }
 
 /// The acceptance table, imported or replayed, with the replay.
 fn accepted(
-    request: &SweepRequest<'_>,
-    ready: &mut Ready,
+    context: &mut SweepContext<'_>,
     shapes: &[TreeShape],
     cost: &mut GuideCost,
-    progress: &mut dyn Progress,
 ) -> Result<Option<(AcceptanceTable, Option<Replayed>)>, TunerError> {
-    let found = match ready.imported.clone() {
+    let found = match context.ready.imported.clone() {
         Some(table) => (table, None),
         None => {
-            let told = ready.has_texts;
-            let Texts { texts, seconds } = texts::find(request, ready, progress)?;
+            let told = context.ready.has_texts;
+            let Texts { texts, seconds } = texts::find(context)?;
             cost.texts_s = seconds;
             let begin = Instant::now();
-            let Some(replayed) = replay(request, ready, texts, shapes, progress)? else { return Ok(None) };
+            let Some(replayed) = replay(context, texts, shapes)? else { return Ok(None) };
             cost.replay_s = begin.elapsed().as_secs_f64();
             let mut table = acceptance::replayed(&replayed.texts, shapes, &replayed.each);
             table.text_drafts = text_drafts::rows(&replayed.texts)?;
             // The same for every draft.
             if !told {
-                progress.note(&text_drafts::sentence(&table.text_drafts));
+                context.progress.note(&text_drafts::sentence(&table.text_drafts));
             }
             (table, Some(replayed))
         }
     };
-    note_missing(&found.0, shapes, progress);
+    note_missing(&found.0, shapes, context.progress);
     Ok(Some(found))
 }
 
@@ -206,26 +185,25 @@ fn note_missing(table: &AcceptanceTable, shapes: &[TreeShape], progress: &mut dy
 }
 
 fn replay(
-    request: &SweepRequest<'_>,
-    ready: &mut Ready,
+    context: &mut SweepContext<'_>,
     texts: Vec<ReplayText>,
     shapes: &[TreeShape],
-    progress: &mut dyn Progress,
 ) -> Result<Option<Replayed>, TunerError> {
     const STEPS: usize = 100;
+    let SweepContext { ready, out, keep_states, interrupted, progress, .. } = context;
     progress.preparing(&format!("replayed acceptance of {} tree shapes", shapes.len()), STEPS);
     let progress = RefCell::new(progress);
     let mut told = |told: ReplayProgress| {
         progress.borrow_mut().prepared(told.walked * STEPS / told.total.max(1));
-        if request.interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let engine = ready.engine()?;
     // They are of the layers that one draft reads, so several drafts would replace each other's.
-    let keep_states = if request.file.has_several_drafts() { 0 } else { request.keep_states };
+    let keep_states = if ready.inputs.file.has_several_drafts() { 0 } else { *keep_states };
+    let engine = ready.engine()?;
     let each = match keep_states {
         0 => engine.replay(&texts, shapes, &mut told)?,
         most_bytes => {
-            let path = request.out.join(STATES_FILE);
+            let path = out.join(STATES_FILE);
             let mut note = |words: &str| progress.borrow_mut().note(words);
             engine.replay_keeping(&texts, shapes, KeepStates { path: &path, most_bytes, note: &mut note }, &mut told)?
         }

@@ -1,38 +1,27 @@
 //! Prepares a sweep: the engine, the workload, the experiment.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
-use engine::{
-    Engine, EngineError, EngineOptions, ShapePolicy,
-    checkpoint::Folder,
-    load,
-    options::{Fp8Compute, default_shape, default_shape_of, fp8_compute, kv_cache, nodes_of, quantization},
-    spec::TextSpec,
-};
-use schemas::{
-    drafting::vllm_method,
-    sweep::{OneDraft, SweepFile, SystemKind},
-    tree::{NodeSource, TreeShape},
-};
+use engine::{Engine, EngineError, EngineOptions, options::Fp8Compute};
 
+pub mod context;
+pub mod inputs;
 pub mod request;
 
-use self::request::SweepRequest;
+use self::inputs::{SweepInputs, first};
 use crate::{
     TunerError,
     prediction::{acceptance, guide::AcceptanceTable},
-    results::{outcome, selection::Comparison},
-    space::{Expanded, LeftOut, expand, settings, together},
-    strategy::{self, Experiment},
-    trials::{
-        configuration::TableRow,
-        record::{Fingerprint, Role},
-    },
+    space::{Expanded, settings},
+    strategy::Experiment,
+    trials::record::Fingerprint,
     workload::{LoadedWorkload, ModelText},
 };
 
 /// A sweep that is ready to run.
 pub struct Ready {
+    /// What it measures, and on what.
+    pub inputs: SweepInputs,
     /// `None` only if an engine could not be restarted, or is not loaded.
     engine: Option<Engine>,
     /// The engine's options without the overrides of configurations, for the chosen draft.
@@ -58,21 +47,22 @@ pub struct Ready {
 ///
 /// # Errors
 /// When something cannot be loaded, or the sweep file requests something impossible.
-pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
-    let file = &request.file;
-    let imported = imported(request)?;
-    let mut space = space(request, imported.as_ref())?;
+pub fn prepare(inputs: &SweepInputs) -> Result<Ready, TunerError> {
+    let file = &inputs.file;
+    let imported = inputs.imported()?;
+    let mut space = inputs.space(imported.as_ref())?;
     // From the whole space, so that all shards of a sweep have the same settings.
-    let mut drafts = each_options(request, &space)?;
+    let mut drafts = inputs.each_options(&space)?;
     let engine = load_first(&mut drafts, &mut space)?;
     let (draft, options) = first(&drafts)?;
-    let workload = LoadedWorkload::load(&file.workload, &request.folder, &ModelText::from_engine(&engine))?;
-    let experiment = experiment(request, &mut space)?;
+    let workload = LoadedWorkload::load(&file.workload, &inputs.folder, &ModelText::from_engine(&engine))?;
+    let experiment = inputs.experiment(&mut space)?;
     refuse_impossible_batches(&experiment, &workload, &engine)?;
     let limit = settings::limit_in_words(file);
-    let fingerprint = fingerprint(request, &engine, &workload, imported.as_ref(), &limit);
+    let fingerprint = fingerprint(inputs, &engine, &workload, imported.as_ref(), &limit);
     let workload = Arc::new(workload);
     Ok(Ready {
+        inputs: inputs.clone(),
         engine: Some(engine),
         options,
         draft,
@@ -106,26 +96,23 @@ fn load_first(drafts: &mut Vec<(String, EngineOptions)>, space: &mut Expanded) -
     }
 }
 
-fn first(drafts: &[(String, EngineOptions)]) -> Result<(String, EngineOptions), TunerError> {
-    drafts.first().cloned().ok_or_else(|| TunerError::Configuration("there is no draft to measure".into()))
-}
-
 /// As [`prepare`], for a sweep over servers: no weights are loaded.
 ///
 /// # Errors
 /// As [`prepare`].
-pub fn without_engine(request: &SweepRequest<'_>) -> Result<(Ready, ModelText), TunerError> {
-    let file = &request.file;
-    let imported = imported(request)?;
-    let mut space = space(request, imported.as_ref())?;
-    let drafts = each_options(request, &space)?;
+pub fn without_engine(inputs: &SweepInputs) -> Result<(Ready, ModelText), TunerError> {
+    let file = &inputs.file;
+    let imported = inputs.imported()?;
+    let mut space = inputs.space(imported.as_ref())?;
+    let drafts = inputs.each_options(&space)?;
     let (draft, options) = first(&drafts)?;
     let model = ModelText::open(&options.model_path, file.engine.context_length)?;
-    let workload = Arc::new(LoadedWorkload::load(&file.workload, &request.folder, &model)?);
-    let experiment = experiment(request, &mut space)?;
+    let workload = Arc::new(LoadedWorkload::load(&file.workload, &inputs.folder, &model)?);
+    let experiment = inputs.experiment(&mut space)?;
     let fingerprint = Fingerprint::default();
     Ok((
         Ready {
+            inputs: inputs.clone(),
             engine: None,
             options,
             draft,
@@ -140,132 +127,6 @@ pub fn without_engine(request: &SweepRequest<'_>) -> Result<(Ready, ModelText), 
         },
         model,
     ))
-}
-
-/// Hash of a model's files, or its name if it is not a folder.
-pub fn model_hash(folder: &Path, name: &str) -> String {
-    if name.is_empty() {
-        return String::new();
-    }
-    let hash = Folder::open(&folder.join(name)).and_then(|folder| folder.hash());
-    hash.unwrap_or_else(|_| name.to_owned())
-}
-
-/// The hashes of the drafts of a sweep, with their names if there are several. A draft that cannot
-/// be loaded is one of them: whether it can may change while a sweep is interrupted, and what its
-/// name means may not.
-pub fn draft_hashes(file: &SweepFile, folder: &Path) -> String {
-    let each = file.each_draft();
-    let hash = |one: &OneDraft| model_hash(folder, &one.file.models.draft);
-    match each.as_slice() {
-        [only] => hash(only),
-        _ => each
-            .iter()
-            .map(|one| format!("{} {}", one.name, hash(one)).trim_end().to_owned())
-            .collect::<Vec<_>>()
-            .join(", "),
-    }
-}
-
-/// The algorithms of the drafts of a sweep, as the first of the settings in a fingerprint.
-pub fn algorithms(file: &SweepFile) -> String {
-    file.each_draft().iter().map(|one| one.file.models.algorithm.clone()).collect::<Vec<_>>().join("+")
-}
-
-/// The acceptance table that the sweep file imports, if any.
-///
-/// # Errors
-/// As [`acceptance::import`].
-pub fn imported(request: &SweepRequest<'_>) -> Result<Option<AcceptanceTable>, TunerError> {
-    request.file.models.acceptance.as_ref().map(|from| acceptance::import(&request.folder, from)).transpose()
-}
-
-/// The configurations of the whole sweep, regardless of the shard; with imported acceptance, only
-/// the ones that it covers.
-///
-/// # Errors
-/// When a table cannot be read, or the target's configuration cannot.
-pub fn space(request: &SweepRequest<'_>, imported: Option<&AcceptanceTable>) -> Result<Expanded, TunerError> {
-    let file = &request.file;
-    if !file.has_several_drafts() {
-        return space_of_one(request, file, imported);
-    }
-    let (mut parts, mut left_out) = (Vec::new(), Vec::new());
-    for OneDraft { name, file } in file.each_draft() {
-        match unfit(request, &file)? {
-            Some(reason) => left_out.push(LeftOut { draft: name, reason }),
-            None => parts.push((name, space_of_one(request, &file, imported)?)),
-        }
-    }
-    if parts.is_empty() {
-        let reasons = left_out.iter().map(|LeftOut { draft, reason }| format!("{draft}: {reason}"));
-        let reasons: Vec<String> = reasons.collect();
-        return Err(TunerError::Configuration(format!("no draft can be loaded ({})", reasons.join("; "))));
-    }
-    Ok(together(parts, left_out))
-}
-
-/// Why spectune's own engine does not load a draft, as far as its headers tell; `None` for a
-/// server, which may load it from elsewhere.
-fn unfit(request: &SweepRequest<'_>, file: &SweepFile) -> Result<Option<String>, TunerError> {
-    if !file.system.is_in_process() {
-        return Ok(None);
-    }
-    let options = options_of(request, file, "", &Expanded::default())?;
-    Ok(load::draft_algorithm(&options).err().map(|error| error.to_string()))
-}
-
-/// The configurations of a sweep of one draft.
-fn space_of_one(
-    request: &SweepRequest<'_>,
-    file: &SweepFile,
-    imported: Option<&AcceptanceTable>,
-) -> Result<Expanded, TunerError> {
-    let tables = file.space.tables.iter().map(|path| table(request, path)).collect::<Result<Vec<_>, _>>()?;
-    let nodes = nodes(request, file);
-    let mut space = expand(&file.space, &file.knobs, &tables, nodes, default(request, file, nodes)?);
-    if matches!(nodes, NodeSource::Block(_)) && file.system.kind != SystemKind::Spectune {
-        // Other engines verify a block as a chain, whatever the number of branches.
-        space.entrants.retain(|one| one.configuration.shape.topk <= 1);
-    }
-    if file.system.kind == SystemKind::Vllm {
-        only_chains(&mut space, &file.models.algorithm);
-    }
-    if let Some(table) = imported {
-        space.retain_covered(|one| acceptance::length_of(table, one).is_ok());
-    }
-    Ok(space)
-}
-
-/// Keeps what vLLM can run: it drafts only chains, and has a default number of tokens for some
-/// methods only.
-fn only_chains(space: &mut Expanded, algorithm: &str) {
-    space.entrants.retain(|one| one.configuration.shape.topk <= 1);
-    if vllm_method(algorithm).is_none_or(|method| !method.has_default) {
-        let defaults = space.entrants.iter_mut().filter(|one| one.role == Role::EngineDefault);
-        defaults.for_each(|one| one.role = Role::Candidate);
-    }
-}
-
-/// Defines the experiment. The space is reduced to the part of the shard.
-///
-/// # Errors
-/// When the search cannot cover it.
-pub fn experiment(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Experiment, TunerError> {
-    let file = &request.file;
-    if let Some(shard) = request.shard {
-        space.entrants = shard.of(&space.entrants);
-    }
-    let experiment = Experiment {
-        entrants: space.entrants.clone(),
-        loads: settings::loads(file),
-        repeats: file.search.repeats,
-        metric: file.objective.metric,
-        looks: Comparison::of(file).looks,
-        restarts: !file.system.is_in_process(),
-    };
-    strategy::check(&file.search, &experiment)?;
-    Ok(experiment)
 }
 
 /// Refuses batches that can never run together: they would only be measured as failures after
@@ -371,10 +232,10 @@ impl Ready {
     ///
     /// # Errors
     /// As [`Engine::load`].
-    pub fn load(&mut self, request: &SweepRequest<'_>) -> Result<(), TunerError> {
+    pub fn load(&mut self) -> Result<(), TunerError> {
         if self.engine.is_none() {
             let engine = Engine::load(self.options.clone())?;
-            self.fingerprint = fingerprint(request, &engine, &self.workload, self.imported.as_ref(), &self.limit);
+            self.fingerprint = fingerprint(&self.inputs, &engine, &self.workload, self.imported.as_ref(), &self.limit);
             self.engine = Some(engine);
         }
         Ok(())
@@ -386,14 +247,16 @@ impl Ready {
     }
 
     /// Messages for the user before the first trial.
-    pub fn notes(&self, request: &SweepRequest<'_>) -> Vec<String> {
+    pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         notes.extend(self.space.skipped());
         if self.workload.left_out > 0 {
             notes.push(format!("{} prompts are skipped (too long, or without a user message)", self.workload.left_out));
         }
         let largest = self.experiment.loads.iter().filter_map(|load| load.batch_size()).max().unwrap_or_default();
-        if let Some(fewest) = request.file.knobs.max_running_requests.iter().min().filter(|fewest| **fewest < largest) {
+        if let Some(fewest) =
+            self.inputs.file.knobs.max_running_requests.iter().min().filter(|fewest| **fewest < largest)
+        {
             notes.push(format!(
                 "with max_running_requests = {fewest}, a batch of {largest} runs {fewest} requests at a time and the \
                  rest wait"
@@ -407,7 +270,8 @@ impl Ready {
                 "a trial has up to {most} requests but the workload has {prompts} prompts: prompts are repeated"
             ));
         }
-        let are_set = !request.file.engine.capture_sizes.is_empty() || !request.file.knobs.capture_sizes.is_empty();
+        let are_set =
+            !self.inputs.file.engine.capture_sizes.is_empty() || !self.inputs.file.knobs.capture_sizes.is_empty();
         if are_set && self.fingerprint.device == "cpu" {
             notes.push("capture_sizes are recorded but have no effect: the CPU captures no graphs".into());
         }
@@ -431,121 +295,16 @@ fn gone() -> EngineError {
     EngineError::Device("the engine could not be started again after a failure".into())
 }
 
-/// What the draft makes of a shape.
-fn nodes(request: &SweepRequest<'_>, file: &SweepFile) -> NodeSource {
-    let models = &file.models;
-    match NodeSource::named(&models.algorithm) {
-        NodeSource::Beams => NodeSource::Beams,
-        texts @ NodeSource::Text(_) => texts,
-        // A server may load the draft from elsewhere.
-        unknown => nodes_of(&request.folder.join(&models.draft)).unwrap_or(unknown),
-    }
-}
-
-/// The engine's default shape; our own engine uses SGLang's.
-fn default(request: &SweepRequest<'_>, file: &SweepFile, nodes: NodeSource) -> Result<TreeShape, TunerError> {
-    if let NodeSource::Block(block) = nodes {
-        return Ok(block.chain());
-    }
-    let models = &file.models;
-    // Our defaults of look-ups are those of the engine that has them.
-    if let Some(rule) = TextSpec::named(&models.algorithm) {
-        return Ok(rule.default_shape());
-    }
-    if file.system.kind == SystemKind::Vllm {
-        // One token per MTP layer. For a head there is no default; three is the number in vLLM's
-        // documentation.
-        return Ok(TreeShape::chain(if models.algorithm.eq_ignore_ascii_case("NEXTN") { 1 } else { 3 }));
-    }
-    Ok(match &models.model_shape {
-        Some(shape) => default_shape_of(shape, &models.algorithm)?,
-        None => default_shape(&request.folder.join(&models.target), &models.algorithm)?,
-    })
-}
-
-/// Reads the table of a tuned file.
-///
-/// # Errors
-/// When it cannot be read.
-pub fn table(request: &SweepRequest<'_>, path: &str) -> Result<Vec<TableRow>, TunerError> {
-    let path = request.folder.join(path);
-    let tuned = outcome::read_file(&path)?;
-    let row = |(max_running_batch, shape)| TableRow { max_running_batch, shape };
-    Ok(tuned.shapes().into_iter().map(row).collect())
-}
-
-/// The options of the engine; of several drafts, for the first that takes part.
-///
-/// # Errors
-/// When the device or the quantisation is unknown.
-pub fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions, TunerError> {
-    Ok(first(&each_options(request, space)?)?.1)
-}
-
-/// The options of the engine for each draft that takes part, with its name.
-///
-/// # Errors
-/// As [`options`].
-pub fn each_options(request: &SweepRequest<'_>, space: &Expanded) -> Result<Vec<(String, EngineOptions)>, TunerError> {
-    let takes_part = |one: &OneDraft| space.left_out.iter().all(|out| out.draft != one.name);
-    let each = request.file.each_draft().into_iter().filter(takes_part);
-    each.map(|OneDraft { name, file }| Ok((name.clone(), options_of(request, &file, &name, space)?))).collect()
-}
-
-/// The options of the engine for a draft of this name, in the sweep of it alone.
-fn options_of(
-    request: &SweepRequest<'_>,
-    file: &SweepFile,
-    name: &str,
-    space: &Expanded,
-) -> Result<EngineOptions, TunerError> {
-    let SweepFile { models, engine, .. } = file;
-    // Pages are reserved for the largest tree of the draft's space, so that the cache has the same
-    // size for every shape.
-    let own = space.entrants.iter().filter(|one| one.configuration.is_off() || one.configuration.draft == name);
-    let largest = own.flat_map(|one| one.configuration.shapes());
-    let largest = largest.max_by_key(|shape| shape.num_draft_tokens);
-    let random = models.model_shape.is_some();
-    Ok(EngineOptions {
-        model_path: request.folder.join(&models.target),
-        draft_model_path: (!models.draft.is_empty()).then(|| request.folder.join(&models.draft)),
-        load_format: if random { engine::options::LoadFormat::Dummy } else { engine::options::LoadFormat::Auto },
-        model_shape: models.model_shape.clone(),
-        num_layers: models.num_layers,
-        algorithm: Some(models.algorithm.clone()),
-        policy: largest.map_or_else(|| EngineOptions::default().policy, ShapePolicy::fixed),
-        device: match request.device {
-            Some(device) => device,
-            None => engine.device.parse()?,
-        },
-        tp_size: engine.tp_size,
-        dtype: models.dtype.clone(),
-        quantization: quantization("models.quantization", models.quantization.as_deref())?,
-        draft_quantization: quantization("models.quantization", models.quantization.as_deref())?,
-        fp8_compute: fp8_compute("models.fp8_compute", models.fp8_compute.as_deref())?,
-        kv_cache: kv_cache("models.kv_cache_dtype", models.kv_cache_dtype.as_deref())?,
-        context_length: engine.context_length,
-        max_running_requests: settings::max_running_requests(file, &space.entrants),
-        page_size: engine.page_size,
-        mem_fraction_static: engine.mem_fraction_static,
-        chunked_prefill_size: engine.chunked_prefill_size,
-        capture_sizes: engine.capture_sizes.clone(),
-        // Otherwise repeats of a workload would find their own prompts in the cache.
-        disable_radix_cache: true,
-        ..EngineOptions::default()
-    })
-}
-
 fn fingerprint(
-    request: &SweepRequest<'_>,
+    inputs: &SweepInputs,
     engine: &Engine,
     workload: &LoadedWorkload,
     imported: Option<&AcceptanceTable>,
     limit: &str,
 ) -> Fingerprint {
     let device = engine.device();
-    let (draft, algorithm) = if request.file.has_several_drafts() {
-        (draft_hashes(&request.file, &request.folder), algorithms(&request.file))
+    let (draft, algorithm) = if inputs.file.has_several_drafts() {
+        (inputs.draft_hashes(), inputs.algorithms())
     } else {
         let algorithm = engine.options().algorithm.as_deref().unwrap_or("no draft").to_owned();
         (engine.identity().draft.clone().unwrap_or_default(), algorithm)

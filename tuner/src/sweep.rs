@@ -6,18 +6,27 @@ mod on_servers;
 mod preflight;
 mod system_bench;
 
-use std::{path::PathBuf, sync::OnceLock};
+use std::{
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
 
-use schemas::{sweep::StrategyName, tuned::TunedFile};
+use schemas::{
+    sweep::{Search, StrategyName},
+    tuned::TunedFile,
+};
 
 pub use self::preflight::{Refusal, refusals};
-use self::system_bench::{MeasuredTrials, SweepField, SystemBench};
-pub use crate::preparation::request::{Progress, SweepRequest};
+use self::system_bench::{BenchControl, MeasuredTrials, SweepField, SystemBench};
+pub use crate::preparation::{
+    inputs::SweepInputs,
+    request::{Progress, SweepRequest},
+};
 pub use crate::strategy::StopReason;
 use crate::{
     TunerError, guidance,
     prediction::guide::Guide,
-    preparation::{self, Ready, prepare},
+    preparation::{Ready, context::SweepContext, prepare},
     results::{
         outcome,
         selection::{Comparison, LoadRanking, Looks, rank},
@@ -111,19 +120,19 @@ pub struct Outline {
 /// # Errors
 /// When the target's configuration cannot be read, a table cannot be read, or the search cannot
 /// cover the space.
-pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
-    let imported = preparation::imported(request)?;
-    let mut space = preparation::space(request, imported.as_ref())?;
-    let experiment = preparation::experiment(request, &mut space)?;
-    let search = &request.file.search;
+pub fn outline(inputs: &SweepInputs) -> Result<Outline, TunerError> {
+    let imported = inputs.imported()?;
+    let mut space = inputs.space(imported.as_ref())?;
+    let experiment = inputs.experiment(&mut space)?;
+    let search = &inputs.file.search;
     let trials = strategy::list(search, &experiment).unwrap_or_else(|| experiment.baseline_trials());
-    let starts = on_servers::starts(request, &space, imported)?;
-    let lookups = on_servers::lookups(request, &space);
-    let planned = planned(request, &experiment);
+    let starts = on_servers::starts(inputs, &space, imported)?;
+    let lookups = on_servers::lookups(inputs, &space);
+    let planned = planned(search, &experiment);
     let confirms = search.confirm && experiment.looks == Looks::PlannedStarts;
     let is_guided = search.strategy == StrategyName::Guided && experiment.restarts;
     let not_replayed = match is_guided {
-        true => on_servers::not_replayed(request, &preparation::options(request, &space)?),
+        true => on_servers::not_replayed(&inputs.file, &inputs.options(&space)?),
         false => None,
     };
     let most_starts = match is_guided {
@@ -140,14 +149,14 @@ pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
 /// # Errors
 /// When the models or the workload cannot be loaded, or the folder's journal cannot be continued.
 pub fn plan(request: &SweepRequest<'_>) -> Result<SweepPlan, TunerError> {
-    let mut ready = prepare(request)?;
-    let search = &request.file.search;
+    let mut ready = prepare(&request.inputs)?;
+    let search = &request.inputs.file.search;
     let planned = strategy::planned(search, &ready.experiment);
     let trials = strategy::list(search, &ready.experiment).unwrap_or_else(|| ready.experiment.baseline_trials());
     let mut left = trials.clone();
     if request.resume && journal::exists(&request.out) {
         let contents = journal::read(&request.out)?;
-        if let Some(reason) = contents.header.refusal(&header(request, &ready, planned)) {
+        if let Some(reason) = contents.header.refusal(&header(&ready, &request.out, planned)) {
             return Err(TunerError::Journal { path: request.out.join(journal::FILE_NAME), reason });
         }
         let done = |trial: &Trial| {
@@ -188,59 +197,60 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     if !request.resume && journal::exists(&request.out) {
         return Err(journal::already_there(&request.out));
     }
-    if !request.file.system.is_in_process() {
+    if !request.inputs.file.system.is_in_process() {
         return on_servers::run(request, progress);
     }
-    let mut ready = prepare(request)?;
-    let search = &request.file.search;
-    let planned = strategy::planned(search, &ready.experiment);
-    let (journal, records) = open(request, &header(request, &ready, planned), progress)?;
-    ready.notes(request).iter().for_each(|note| progress.note(note));
+    let search = &request.inputs.file.search;
+    let mut context = SweepContext::new(request, prepare(&request.inputs)?, request.interrupted, progress);
+    let planned = strategy::planned(search, &context.ready.experiment);
+    let (journal, records) = open(&mut context, planned)?;
+    context.ready.notes().iter().for_each(|note| context.progress.note(note));
 
     let guide = match search.strategy {
-        StrategyName::Guided => guidance::find(request, &mut ready, progress)?,
+        StrategyName::Guided => guidance::find(&mut context)?,
         StrategyName::Grid | StrategyName::Random | StrategyName::Anneal => None,
     };
-    progress.planned(planned, records.len());
+    context.progress.planned(planned, records.len());
     let predictions = guide.as_ref().map_or(&[][..], |guide| &guide.predictions);
+    let SweepContext { mut ready, out, interrupted, progress, .. } = context;
     let field = SweepField::from(&ready);
     let mut system = InProcess::new(&mut ready);
     let begun = OnceLock::new();
-    let limit = TimeLimit::new(search.seconds, request.interrupted, &begun).begin();
-    let mut bench = SystemBench::new(request, field, &mut system, journal, records, (progress, limit));
+    let limit = TimeLimit::new(search.seconds, interrupted, &begun).begin();
+    let control = BenchControl { progress, interrupted, limit };
+    let mut bench = SystemBench::new(field, &mut system, journal, records, control);
     let searched = strategy::search(search, &bench.experiment(), predictions, &mut bench);
     let measured = bench.end()?;
     let context_length = ready.engine()?.capacity().context_length;
-    finish(request, searched, measured, context_length, &ready.fingerprint, guide.as_ref())
+    finish(&ready, out, searched, measured, context_length, guide.as_ref())
 }
 
 /// Ranks the records, and writes the tuned file.
 fn finish(
-    request: &SweepRequest<'_>,
+    ready: &Ready,
+    out: &Path,
     searched: Result<StopReason, SearchStop>,
     MeasuredTrials { records, ran, kept, cut }: MeasuredTrials,
     context_length: usize,
-    fingerprint: &Fingerprint,
     guide: Option<&Guide>,
 ) -> Result<SweepSummary, TunerError> {
-    let search = &request.file.search;
+    let SweepInputs { file, folder, .. } = &ready.inputs;
     let stopped = match searched {
         Ok(reason) | Err(SearchStop::Stop(reason)) => reason,
         Err(SearchStop::Failed(error)) => return Err(error),
     };
-    let ranking = rank(&records, Comparison::of(&request.file));
-    let tuned = outcome::tuned(&request.file, &request.folder, context_length, fingerprint, &ranking, guide);
+    let ranking = rank(&records, Comparison::of(file));
+    let tuned = outcome::tuned(file, folder, context_length, &ready.fingerprint, &ranking, guide);
     let ended = |mut tuned: TunedFile| {
-        tuned.measured.search = format!("{}: {}", search.strategy.name(), stopped.words());
+        tuned.measured.search = format!("{}: {}", file.search.strategy.name(), stopped.words());
         outcome::dated(tuned, &records)
     };
-    let tuned = tuned.map(|tuned| outcome::write(&ended(tuned), &request.out)).transpose()?;
+    let tuned = tuned.map(|tuned| outcome::write(&ended(tuned), out)).transpose()?;
     Ok(SweepSummary { records, ran, kept, ranking, tuned, stopped, cut })
 }
 
 /// Number of trials that the search will request.
-fn planned(request: &SweepRequest<'_>, experiment: &Experiment) -> Planned {
-    let search = &request.file.search;
+fn planned(search: &Search, experiment: &Experiment) -> Planned {
     match (search.strategy, experiment.restarts) {
         (StrategyName::Guided, true) => {
             Planned { trials: strategy::few_starts_trials(search, experiment), exact: false }
@@ -249,15 +259,16 @@ fn planned(request: &SweepRequest<'_>, experiment: &Experiment) -> Planned {
     }
 }
 
-fn header(request: &SweepRequest<'_>, ready: &Ready, planned: Planned) -> JournalHeader {
+fn header(ready: &Ready, out: &Path, planned: Planned) -> JournalHeader {
+    let SweepInputs { file, folder, shard, .. } = &ready.inputs;
     JournalHeader {
         format: journal::FORMAT,
-        journal: journal::new_name(&request.out),
-        sweep: journal::meaning_hash(&request.file),
-        shard: request.shard,
+        journal: journal::new_name(out),
+        sweep: journal::meaning_hash(file),
+        shard: *shard,
         fingerprint: ready.fingerprint.clone(),
-        file: request.file.masked(),
-        folder: request.folder.canonicalize().ok().and_then(|folder| Some(folder.to_str()?.to_owned())),
+        file: file.masked(),
+        folder: folder.canonicalize().ok().and_then(|folder| Some(folder.to_str()?.to_owned())),
         planned: if planned.exact { planned.trials } else { 0 },
         cut: None,
     }
@@ -265,31 +276,31 @@ fn header(request: &SweepRequest<'_>, ready: &Ready, planned: Planned) -> Journa
 
 /// Refuses a folder whose journal cannot be continued with this header, before anything is written
 /// into it.
-fn check_continues(request: &SweepRequest<'_>, header: &JournalHeader) -> Result<(), TunerError> {
-    if !(request.resume && journal::exists(&request.out)) {
+fn check_continues(context: &SweepContext<'_>, header: &JournalHeader) -> Result<(), TunerError> {
+    let out = context.out;
+    if !(context.resume && journal::exists(out)) {
         return Ok(());
     }
     // Released again: what comes first takes long, and another process finds the same state.
-    drop(journal::lock(&request.out)?);
-    let before = journal::read(&request.out)?.header;
+    drop(journal::lock(out)?);
+    let before = journal::read(out)?.header;
     let engine = before.fingerprint.engine.clone();
     // Which engine it is shows only once a server runs.
     let header = JournalHeader { fingerprint: Fingerprint { engine, ..header.fingerprint.clone() }, ..header.clone() };
     match before.refusal(&header) {
-        Some(reason) => Err(TunerError::Journal { path: request.out.join(journal::FILE_NAME), reason }),
+        Some(reason) => Err(TunerError::Journal { path: out.join(journal::FILE_NAME), reason }),
         None => Ok(()),
     }
 }
 
-fn open(
-    request: &SweepRequest<'_>,
-    header: &JournalHeader,
-    progress: &mut dyn Progress,
-) -> Result<(Journal, Vec<Record>), TunerError> {
-    if !(request.resume && journal::exists(&request.out)) {
-        return Ok((Journal::create(&request.out, header)?, Vec::new()));
+/// The journal, new or continued, with the records that it contains.
+fn open(context: &mut SweepContext<'_>, planned: Planned) -> Result<(Journal, Vec<Record>), TunerError> {
+    let SweepContext { ready, out, resume, progress, .. } = context;
+    let header = header(ready, out, planned);
+    if !(*resume && journal::exists(out)) {
+        return Ok((Journal::create(out, &header)?, Vec::new()));
     }
-    let (journal, contents) = Journal::resume(&request.out, header)?;
+    let (journal, contents) = Journal::resume(out, &header)?;
     for line in &contents.damaged {
         progress.note(&format!("line {line} of the journal is damaged; its trial runs again"));
     }

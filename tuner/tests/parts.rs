@@ -5,7 +5,7 @@ use std::{path::Path, sync::atomic::AtomicBool};
 use engine::DeviceChoice;
 use schemas::{sweep::SweepFile, text::Source};
 use tuner::{
-    sweep::{self, Progress, SweepRequest},
+    sweep::{self, Progress, SweepInputs, SweepRequest},
     trials::record::{Measurement, Outcome, Record},
 };
 
@@ -58,12 +58,14 @@ fn parts_are_timed_once_for_each_configuration_and_load() {
     let out = tempfile::tempdir().expect("a folder");
     let interrupted = AtomicBool::new(false);
     let request = SweepRequest {
-        file: SweepFile::read(&Source::new("sweep.toml", FILE)).expect("a sweep file"),
-        folder: models,
+        inputs: SweepInputs {
+            file: SweepFile::read(&Source::new("sweep.toml", FILE)).expect("a sweep file"),
+            folder: models,
+            shard: None,
+            device: Some(DeviceChoice::Emulator),
+        },
         out: out.path().to_owned(),
         resume: false,
-        shard: None,
-        device: Some(DeviceChoice::Emulator),
         keep_states: 0,
         interrupted: &interrupted,
         supervisor: None,

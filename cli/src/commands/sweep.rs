@@ -24,7 +24,7 @@ use tuner::{
     TunerError,
     running::record::RunningSettings,
     strategy::Shard,
-    sweep::{StopReason, SweepRequest, SweepSummary, jobs::JobScheduler},
+    sweep::{StopReason, SweepInputs, SweepRequest, SweepSummary, jobs::JobScheduler},
     trials::record::{Outcome, Record},
 };
 
@@ -211,12 +211,13 @@ pub(super) fn measure(job: Job<'_>) -> anyhow::Result<MeasuredSweep> {
     let never = AtomicBool::new(false);
     let interrupted = if dry_run { &never } else { interrupt::polled() };
     let supervisor = supervise::program();
-    let request = SweepRequest { file, folder, out, resume, shard, device, keep_states, interrupted, supervisor };
-    let at_its_place = |error: TunerError| in_file(error, &request, &source);
+    let inputs = SweepInputs { file, folder, shard, device };
+    let request = SweepRequest { inputs, out, resume, keep_states, interrupted, supervisor };
+    let at_its_place = |error: TunerError| in_file(error, &request.inputs, &source);
     if dry_run {
-        let outline = plan::outline(&tuner::sweep::outline(&request)?, &request);
+        let outline = plan::outline(&tuner::sweep::outline(&request.inputs)?, &request.inputs.file.search);
         // The capacity of a server is unknown before it is started.
-        if !request.file.system.is_in_process() {
+        if !request.inputs.file.system.is_in_process() {
             terminal::print(&outline)?;
             return Ok(Exit::Fine.into());
         }
@@ -224,7 +225,7 @@ pub(super) fn measure(job: Job<'_>) -> anyhow::Result<MeasuredSweep> {
             crate::progress::waiting("loading models to measure the estimate", |_| tuner::sweep::plan(&request));
         // An error is printed alone, not below a plan.
         let planned = planned.map_err(at_its_place)?;
-        terminal::print(&(outline + &plan::estimate(&planned, &request)))?;
+        terminal::print(&(outline + &plan::estimate(&planned, request.resume)))?;
         return Ok(Exit::Fine.into());
     }
     interrupt::advise(again.clone());
@@ -290,16 +291,16 @@ fn end_servers(arguments: &Arguments) -> anyhow::Result<Exit> {
 }
 
 /// Adds the position in the sweep file to an error about one of its values.
-fn in_file(error: TunerError, request: &SweepRequest<'_>, source: &Source) -> anyhow::Error {
+fn in_file(error: TunerError, inputs: &SweepInputs, source: &Source) -> anyhow::Error {
     let wrong = match &error {
         TunerError::BatchTooLarge { batch, .. } => {
             let wrong = FieldError::at(&["batch", "sizes"], error.to_string());
-            let sizes = request.file.batch.sizes.as_ref();
+            let sizes = inputs.file.batch.sizes.as_ref();
             let place = sizes.and_then(|sizes| sizes.iter().position(|size| size == batch));
             place.map_or(wrong.clone(), |place| wrong.element(place))
         }
         TunerError::Engine(EngineError::Device(_))
-            if request.device.is_none() && request.file.engine.device != "auto" =>
+            if inputs.device.is_none() && inputs.file.engine.device != "auto" =>
         {
             FieldError::at(&["engine", "device"], error.to_string())
         }
@@ -311,7 +312,7 @@ fn in_file(error: TunerError, request: &SweepRequest<'_>, source: &Source) -> an
 
 /// Prints the table to stdout, and the names of the written files to stderr.
 fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, again: &str) -> anyhow::Result<Exit> {
-    let out = request.out.display();
+    let SweepRequest { inputs: SweepInputs { file, folder, .. }, out, .. } = request;
     terminal::note(&format!(
         "{} trials measured, {} kept from before: {}",
         summary.ran,
@@ -329,28 +330,31 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, again: &str) -> an
         }
         return Ok(if interrupted { Exit::Interrupted } else { Exit::Findings });
     }
-    let input = report::input(std::slice::from_ref(&request.out))?;
+    let input = report::input(std::slice::from_ref(out))?;
     // If one of them fails, through a closed pipe or a full disk, the other still runs.
-    let report = reports::write(&input, &request.out);
+    let report = reports::write(&input, out);
     let printed = terminal::print(&reports::terminal_table(&input, terminal::width()));
     if let Ok(files) = &report {
         terminal::note(&report::written(files));
     }
     match &summary.tuned {
         Some(tuned) => terminal::note(&format!("tuned:  {0}   (run it: spectune serve {0})", tuned.display())),
-        None if request.file.models.model_shape.is_some() => terminal::note("no tuned file: the weights are random"),
+        None if file.models.model_shape.is_some() => terminal::note("no tuned file: the weights are random"),
         None => terminal::note(
             "no configuration can be chosen: every trial failed, or the baseline without speculation was not measured",
         ),
     }
-    if let Some(warning) = tuner::workload::warning(&request.file, &request.folder) {
+    if let Some(warning) = tuner::workload::warning(file, folder) {
         terminal::note(&format!("warning: {warning}"));
     }
     if interrupted {
         terminal::note(&format!("interrupted; {again}"));
     }
     report.with_context(|| {
-        format!("the report could not be written, but every trial is kept; to write it later: spectune report {out}")
+        format!(
+            "the report could not be written, but every trial is kept; to write it later: spectune report {}",
+            out.display()
+        )
     })?;
     printed?;
     if let Some(reason) = all_speculation_failed(&summary.records) {

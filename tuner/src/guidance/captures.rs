@@ -11,18 +11,14 @@ use crate::{
         guide::{CaptureChoice, CapturePoint, GuideCaptureList},
         latency::Point,
     },
-    preparation::{Ready, request::SweepRequest},
+    preparation::Ready,
     trials::configuration::TrialLoad,
 };
 
 /// The best list for the best predicted configuration of each load, next to commonly used lists.
 /// Empty if rounds run without graphs.
-pub fn choose(
-    request: &SweepRequest<'_>,
-    ready: &mut Ready,
-    predictions: &[Predicted],
-    timed: &Timed,
-) -> Result<Vec<CaptureChoice>, TunerError> {
+pub fn choose(ready: &mut Ready, predictions: &[Predicted], timed: &Timed) -> Result<Vec<CaptureChoice>, TunerError> {
+    let graphs = ready.inputs.file.capture.graphs;
     let loads = ready.experiment.loads.clone();
     let engine = ready.engine()?;
     if graph_sizes(engine).is_empty() {
@@ -33,7 +29,6 @@ pub fn choose(
         let of = predictions.iter().filter(move |one| one.prediction.load == load);
         of.max_by(|a, b| a.prediction.output_tokens_per_s.total_cmp(&b.prediction.output_tokens_per_s))
     };
-    let graphs = request.file.capture.graphs;
     loads.into_iter().filter_map(best).map(|best| choice(best, largest, graphs, timed)).collect()
 }
 

@@ -14,7 +14,7 @@ use crate::{
         guide::{AcceptanceTable, Prediction},
         latency::{Beyond, Point, PrefillKind},
     },
-    preparation::{Ready, request::SweepRequest},
+    preparation::context::SweepContext,
     trials::configuration::{Configuration, TrialLoad},
     workload::{LoadedWorkload, context},
 };
@@ -29,18 +29,18 @@ pub struct Predicted {
 
 /// Predicts every configuration that has the sweep file's settings and known acceptance.
 pub fn all(
-    request: &SweepRequest<'_>,
-    ready: &mut Ready,
+    context: &mut SweepContext<'_>,
     acceptance: &AcceptanceTable,
     replayed: Option<&Replayed>,
     timed: &Timed,
 ) -> Result<Vec<Predicted>, TunerError> {
     let mut all = Vec::new();
+    let SweepContext { ready, interrupted, .. } = context;
     let experiment = ready.experiment.clone();
     let (engine, workload) = ready.parts()?;
     for load in &experiment.loads {
         for entrant in experiment.entrants.iter().filter(|one| one.configuration.is_plain()) {
-            if request.interrupted.load(std::sync::atomic::Ordering::Relaxed) {
+            if interrupted.load(std::sync::atomic::Ordering::Relaxed) {
                 return Ok(all);
             }
             let shape = entrant.configuration.shape;

@@ -1,6 +1,9 @@
 //! Times rounds at designed points, and fits the model of round times.
 
-use std::{sync::atomic::Ordering, time::Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
 
 use engine::{
     Engine,
@@ -18,10 +21,7 @@ use crate::{
             prefill::PrefillModels,
         },
     },
-    preparation::{
-        Ready,
-        request::{Progress, SweepRequest},
-    },
+    preparation::{Ready, context::SweepContext, request::Progress},
     trials::configuration::TrialLoad,
     workload::{LoadedWorkload, context},
 };
@@ -44,12 +44,8 @@ pub struct Timed {
 }
 
 /// Times the rounds. `None` if the user stopped the sweep.
-pub fn time(
-    request: &SweepRequest<'_>,
-    ready: &mut Ready,
-    acceptance: &AcceptanceTable,
-    progress: &mut dyn Progress,
-) -> Result<Option<Timed>, TunerError> {
+pub fn time(context: &mut SweepContext<'_>, acceptance: &AcceptanceTable) -> Result<Option<Timed>, TunerError> {
+    let SweepContext { ready, interrupted, progress, .. } = context;
     let shapes = super::shapes(ready).into_iter().filter(|shape| acceptance.length(*shape).is_some()).collect();
     let graphs = graph_sizes(ready.engine()?);
     let batches = batches(ready, &graphs);
@@ -63,7 +59,7 @@ pub fn time(
     let (few, others) = design.split_at(FEWEST_POINTS.min(design.len()));
     let points = in_order(few);
     progress.preparing("rounds of a designed set of shapes, timed", points.len());
-    let Some(mut times) = time_points(request, engine, &points, progress)? else { return Ok(None) };
+    let Some(mut times) = time_points(engine, &points, interrupted, *progress)? else { return Ok(None) };
     let machine = LatencyMachine::from_engine(engine)?;
     let first = RoundModel::fit(machine, &samples(&times)).map_err(unfit)?;
     let each = begin.elapsed().as_secs_f64() / points.len().max(1) as f64;
@@ -71,7 +67,7 @@ pub fn time(
     let more = in_order(&others[..most.saturating_sub(points.len()).min(others.len())]);
     if !more.is_empty() {
         progress.preparing("further rounds, since the space is large", more.len());
-        let Some(others) = time_points(request, ready.engine()?, &more, progress)? else { return Ok(None) };
+        let Some(others) = time_points(ready.engine()?, &more, interrupted, *progress)? else { return Ok(None) };
         times.extend(others);
     }
     let samples = samples(&times);
@@ -92,14 +88,14 @@ fn in_order(points: &[TimingPoint]) -> Vec<TimingPoint> {
 
 /// `None` if the user stopped the sweep.
 fn time_points(
-    request: &SweepRequest<'_>,
     engine: &mut Engine,
     points: &[TimingPoint],
+    interrupted: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Option<Vec<RoundTimes>>, TunerError> {
     let mut times = Vec::new();
     for group in points.chunk_by(|a, b| (a.context, a.batch) == (b.context, b.batch)) {
-        if request.interrupted.load(Ordering::Relaxed) {
+        if interrupted.load(Ordering::Relaxed) {
             return Ok(None);
         }
         times.extend(engine.time_rounds(&fitting(group, engine), ROUNDS)?);

@@ -11,7 +11,7 @@ use schemas::{sweep::SweepFile, text::Source};
 
 use crate::{
     prediction::guide::AcceptanceSource,
-    sweep::{Progress, StopReason, SweepRequest, SweepSummary, run},
+    sweep::{Progress, StopReason, SweepInputs, SweepRequest, SweepSummary, run},
     trials::{
         configuration::TrialLoad,
         record::{Measurement, Record, Role},
@@ -99,12 +99,14 @@ fn sweep_heard(file: &str, out: &Path, resume: bool, progress: &mut dyn Progress
     std::fs::write(out.join("prompts.jsonl"), PROMPTS).expect("prompts");
     let file = file.replace("tiny/", &format!("{}/tiny/", models.display()));
     let request = SweepRequest {
-        file: SweepFile::read(&Source::new("sweep.toml", file)).expect("a sweep file"),
-        folder: out.to_owned(),
+        inputs: SweepInputs {
+            file: SweepFile::read(&Source::new("sweep.toml", file)).expect("a sweep file"),
+            folder: out.to_owned(),
+            shard: None,
+            device: None,
+        },
         out: out.join("results"),
         resume,
-        shard: None,
-        device: None,
         keep_states: 1 << 30,
         interrupted: &AtomicBool::new(false),
         supervisor: None,

@@ -12,10 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     TunerError,
     files::atomic_file::{self, FormatVersion},
-    preparation::{
-        Ready,
-        request::{Progress, SweepRequest},
-    },
+    preparation::{Ready, context::SweepContext, request::Progress},
     trials::record::Fingerprint,
 };
 
@@ -61,10 +58,11 @@ struct TextLine {
 ///
 /// # Errors
 /// When the engine fails, or the texts cannot be written.
-pub fn find(request: &SweepRequest<'_>, ready: &mut Ready, progress: &mut dyn Progress) -> Result<Texts, TunerError> {
+pub fn find(context: &mut SweepContext<'_>) -> Result<Texts, TunerError> {
+    let SweepContext { ready, out, resume, progress, .. } = context;
     let requests: Vec<Request> = ready.workload.requests.iter().take(MOST).cloned().collect();
-    if request.resume || ready.has_texts {
-        match read(&request.out, &ready.fingerprint, &requests) {
+    if *resume || ready.has_texts {
+        match read(out, &ready.fingerprint, &requests) {
             Ok(Some(texts)) => {
                 if !ready.has_texts {
                     progress.note("texts without speculation are loaded from an earlier run");
@@ -77,8 +75,8 @@ pub fn find(request: &SweepRequest<'_>, ready: &mut Ready, progress: &mut dyn Pr
             }
         }
     }
-    let texts = make(&requests, ready, progress)?;
-    atomic_file::write(&request.out, FILE_NAME, text(&texts, &ready.fingerprint)?.as_bytes())?;
+    let texts = make(&requests, ready, *progress)?;
+    atomic_file::write(out, FILE_NAME, text(&texts, &ready.fingerprint)?.as_bytes())?;
     ready.has_texts = true;
     Ok(texts)
 }

@@ -2,31 +2,25 @@
 
 use std::{path::PathBuf, sync::atomic::AtomicBool};
 
-use engine::DeviceChoice;
 use external::supervisor::SupervisorProgram;
-use schemas::{sweep::SweepFile, version::EngineVersion};
+use schemas::version::EngineVersion;
 
+use super::inputs::SweepInputs;
 use crate::{
     TunerError,
-    strategy::{Planned, Shard},
+    strategy::Planned,
     trials::record::{Record, Trial},
 };
 
-/// Inputs of a sweep.
+/// A sweep as a caller asks for it.
 #[derive(Clone, Debug)]
 pub struct SweepRequest<'a> {
-    /// The sweep file.
-    pub file: SweepFile,
-    /// The folder that its relative paths refer to.
-    pub folder: PathBuf,
+    /// What it measures, and on what.
+    pub inputs: SweepInputs,
     /// Folder of the journal and the tuned file.
     pub out: PathBuf,
     /// Whether to continue an existing sweep.
     pub resume: bool,
-    /// The part of the sweep to measure; `None` for all of it.
-    pub shard: Option<Shard>,
-    /// Device to run on, in place of the file's.
-    pub device: Option<DeviceChoice>,
     /// Maximum size in bytes of the target's hidden states in `out`, from which acceptance can be
     /// replayed without the target; 0 stores none.
     pub keep_states: u64,

@@ -7,17 +7,17 @@ use std::{
     collections::HashSet,
     fs,
     path::PathBuf,
-    sync::{OnceLock, atomic::Ordering},
+    sync::{OnceLock, atomic::AtomicBool},
     time::Instant,
 };
 
 use engine::{EngineOptions, load};
 use external::{ServerError, api::ServerInfo};
-use schemas::sweep::StrategyName;
+use schemas::sweep::{StrategyName, SweepFile};
 
 use super::{
-    Progress, SweepRequest, SweepSummary, check_continues, finish, header, open, planned,
-    system_bench::{SweepField, SystemBench},
+    Progress, SweepInputs, SweepRequest, SweepSummary, check_continues, finish, header, open, planned,
+    system_bench::{BenchControl, SweepField, SystemBench},
 };
 use crate::{
     TunerError, guidance,
@@ -26,7 +26,7 @@ use crate::{
         guide::{self, AcceptanceTable, Guide, GuideCost, GuideErrors, Parameter, RoundTimeSummary, TimedPoint},
         latency::additive::{AdditiveModel, Observation},
     },
-    preparation::{self, Ready},
+    preparation::{self, Ready, context::SweepContext},
     space::{Candidate, Expanded, settings},
     strategy::{self, Experiment, Planned, SearchFindings},
     system::{
@@ -45,66 +45,70 @@ use crate::{
 /// takes says nothing about how long the user wants to measure, and it has a limit of its own.
 pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<SweepSummary, TunerError> {
     let begun = OnceLock::new();
-    let limit = TimeLimit::new(request.file.search.seconds, request.interrupted, &begun);
-    limit.bound(|stop| run_within(&SweepRequest { interrupted: stop, ..request.clone() }, limit, progress))
+    let limit = TimeLimit::new(request.inputs.file.search.seconds, request.interrupted, &begun);
+    limit.bound(|stop| run_within(request, stop, limit, progress))
 }
 
 fn run_within(
     request: &SweepRequest<'_>,
+    stop: &AtomicBool,
     limit: TimeLimit<'_>,
     progress: &mut dyn Progress,
 ) -> Result<SweepSummary, TunerError> {
-    let file = &request.file;
+    let SweepInputs { file, .. } = &request.inputs;
     // Before anything slow.
-    let expanded = preparation::space(request, preparation::imported(request)?.as_ref())?;
-    check_files(&plan_of(request, &expanded), request, progress)?;
-    let (mut ready, model) = preparation::without_engine(request)?;
-    let planned = planned(request, &ready.experiment);
-    let print = fingerprint(request, &ready);
-    check_continues(request, &JournalHeader { fingerprint: print.clone(), ..header(request, &ready, planned) })?;
-    ready.notes(request).iter().for_each(|note| progress.note(note));
-    fs::create_dir_all(&request.out).map_err(|source| TunerError::Write { path: request.out.clone(), source })?;
+    let expanded = request.inputs.space(request.inputs.imported()?.as_ref())?;
+    check_files(&plan_of(&request.inputs, &expanded), file, progress)?;
+    let (ready, model) = preparation::without_engine(&request.inputs)?;
+    let mut context = SweepContext::new(request, ready, stop, progress);
+    let planned = planned(&file.search, &context.ready.experiment);
+    let print = fingerprint(&context.ready);
+    let known = JournalHeader { fingerprint: print.clone(), ..header(&context.ready, context.out, planned) };
+    check_continues(&context, &known)?;
+    context.ready.notes().iter().for_each(|note| context.progress.note(note));
+    fs::create_dir_all(context.out).map_err(|source| TunerError::Write { path: context.out.to_owned(), source })?;
     let is_guided = file.search.strategy == StrategyName::Guided;
     let begin = Instant::now();
-    let acceptance = if is_guided { acceptance(request, &mut ready, progress)? } else { None };
+    let acceptance = if is_guided { acceptance(&mut context)? } else { None };
     let replay_s = begin.elapsed().as_secs_f64();
-    ready.unload();
+    context.ready.unload();
 
-    let plan = LaunchPlan { acceptance: ready.imported.clone(), ..plan_of(request, &expanded) };
-    if request.interrupted.load(Ordering::Relaxed) {
+    let plan = LaunchPlan { acceptance: context.ready.imported.clone(), ..plan_of(&request.inputs, &expanded) };
+    if context.is_interrupted() {
         return Err(SystemError::Server(ServerError::Interrupted).into());
     }
-    let mut system =
-        Servers::new(plan, &file.system, request.out.clone(), request.supervisor.as_ref(), request.interrupted)?;
+    let mut system = Servers::new(plan, &file.system, request.out.clone(), request.supervisor.as_ref(), stop)?;
     // Engine and version are known only once a server runs. No speculation is always measured
     // first.
-    let first = ready
+    let first = context
+        .ready
         .experiment
         .entrants
         .first()
         .map(|one| one.configuration.clone())
         .ok_or_else(|| TunerError::Configuration("there is no configuration to measure".into()))?;
-    progress.preparing("the first server", 1);
+    context.progress.preparing("the first server", 1);
     let info = system.info(&first).map_err(|error| error.hiding(&file.system.secrets()))?;
-    progress.prepared(1);
+    context.progress.prepared(1);
     let version = info.version.as_deref().and_then(|version| version.parse().ok());
-    if let Err(error) = progress.engine_known(version.filter(|_| !info.is_spectune())) {
+    if let Err(error) = context.progress.engine_known(version.filter(|_| !info.is_spectune())) {
         system.stop()?;
         return Err(error);
     }
-    ready.fingerprint = Fingerprint { engine: engine_of(request, &info), ..print };
+    context.ready.fingerprint = Fingerprint { engine: engine_of(file, &info), ..print };
 
-    let (journal, mut records) = open(request, &header(request, &ready, planned), progress)?;
+    let (journal, mut records) = open(&mut context, planned)?;
     // A configuration that failed in an earlier run is tried once more: flags, images or drivers
     // may have changed.
     records.retain(|record| record.measurement().is_some());
+    let SweepContext { ready, out, progress, .. } = context;
     progress.planned(planned, records.len());
-    progress.starts_left(starts_left(request, &ready, planned, &records));
+    progress.starts_left(starts_left(&ready, planned, &records));
     system.start_seconds().into_iter().for_each(|seconds| progress.server_started(seconds));
     let mut found = SearchFindings::default();
     let tables = acceptance.as_ref().map_or_else(Vec::new, |table| tables(&ready.experiment, table, &system, progress));
-    let mut bench =
-        SystemBench::new(request, SweepField::from(&ready), &mut system, journal, records, (progress, limit.begin()));
+    let control = BenchControl { progress: &mut *progress, interrupted: stop, limit: limit.begin() };
+    let mut bench = SystemBench::new(SweepField::from(&ready), &mut system, journal, records, control);
     let search = &file.search;
     let searched = if is_guided {
         strategy::few_starts(search, &ready.experiment, acceptance.as_ref(), &tables, &mut found, &mut bench)
@@ -118,9 +122,9 @@ fn run_within(
     let measured = measured?;
     let guide = acceptance.and_then(|acceptance| guide_of(&ready.fingerprint, acceptance, found, replay_s));
     if let Some(guide) = &guide {
-        guide::write(guide, &request.out)?;
+        guide::write(guide, out)?;
     }
-    let summary = finish(request, searched, measured, model.context_length, &ready.fingerprint, guide.as_ref());
+    let summary = finish(&ready, out, searched, measured, model.context_length, guide.as_ref());
     stopped?;
     summary
 }
@@ -130,19 +134,16 @@ fn run_within(
 ///
 /// # Errors
 /// When a replay that has begun fails.
-fn acceptance(
-    request: &SweepRequest<'_>,
-    ready: &mut Ready,
-    progress: &mut dyn Progress,
-) -> Result<Option<AcceptanceTable>, TunerError> {
-    let reason = match not_replayed(request, &ready.options) {
+fn acceptance(context: &mut SweepContext<'_>) -> Result<Option<AcceptanceTable>, TunerError> {
+    let ready = &mut context.ready;
+    let reason = match not_replayed(&ready.inputs.file, &ready.options) {
         Some(reason) => reason,
-        None => match ready.imported.is_none().then(|| ready.load(request)).transpose() {
-            Ok(_) => return guidance::acceptance(request, ready, progress),
+        None => match ready.imported.is_none().then(|| ready.load()).transpose() {
+            Ok(_) => return guidance::acceptance(context),
             Err(error) => format!("spectune's own engine does not run the models: {error}"),
         },
     };
-    progress.note(&format!(
+    context.progress.note(&format!(
         "acceptance is estimated from the servers' counters, with more starts, instead of replayed: {reason}"
     ));
     Ok(None)
@@ -150,8 +151,7 @@ fn acceptance(
 
 /// Why acceptance is not replayed, as far as it shows before the models are loaded; `None` if it
 /// is, or is imported.
-pub fn not_replayed(request: &SweepRequest<'_>, options: &EngineOptions) -> Option<String> {
-    let file = &request.file;
+pub fn not_replayed(file: &SweepFile, options: &EngineOptions) -> Option<String> {
     if file.models.acceptance.is_some() {
         return None;
     }
@@ -166,17 +166,17 @@ pub fn not_replayed(request: &SweepRequest<'_>, options: &EngineOptions) -> Opti
 }
 
 /// The command lines of a sweep's servers.
-fn plan_of(request: &SweepRequest<'_>, space: &Expanded) -> LaunchPlan {
-    let most = settings::max_running_requests(&request.file, &space.entrants);
-    LaunchPlan::from_file(&request.file, &request.folder, most)
+fn plan_of(SweepInputs { file, folder, .. }: &SweepInputs, space: &Expanded) -> LaunchPlan {
+    let most = settings::max_running_requests(file, &space.entrants);
+    LaunchPlan::from_file(file, folder, most)
 }
 
 /// Looks up models and image, and reports what the first start has to fetch.
 ///
 /// # Errors
 /// When a start would fail.
-fn check_files(plan: &LaunchPlan, request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<(), TunerError> {
-    for FileLookup { what, words, state } in look_up(plan, &request.file.system) {
+fn check_files(plan: &LaunchPlan, file: &SweepFile, progress: &mut dyn Progress) -> Result<(), TunerError> {
+    for FileLookup { what, words, state } in look_up(plan, &file.system) {
         match state {
             LookupState::Here => {}
             LookupState::Later => progress.note(&format!("{what}: {words}")),
@@ -189,9 +189,9 @@ fn check_files(plan: &LaunchPlan, request: &SweepRequest<'_>, progress: &mut dyn
 }
 
 /// Maximum number of starts of the trials that are not measured yet, the first server's included.
-fn starts_left(request: &SweepRequest<'_>, ready: &Ready, planned: Planned, records: &[Record]) -> usize {
+fn starts_left(ready: &Ready, planned: Planned, records: &[Record]) -> usize {
     let experiment = &ready.experiment;
-    let Some(trials) = strategy::list(&request.file.search, experiment) else {
+    let Some(trials) = strategy::list(&ready.inputs.file.search, experiment) else {
         let each = (experiment.loads.len() * experiment.repeats).max(1);
         return planned.trials.saturating_sub(records.len()).div_ceil(each);
     };
@@ -219,23 +219,23 @@ fn tables(
 }
 
 /// What a dry run finds out about models and image; empty if no servers are started.
-pub fn lookups(request: &SweepRequest<'_>, space: &Expanded) -> Vec<FileLookup> {
-    let system = &request.file.system;
-    if system.is_in_process() { Vec::new() } else { look_up(&plan_of(request, space), system) }
+pub fn lookups(inputs: &SweepInputs, space: &Expanded) -> Vec<FileLookup> {
+    let system = &inputs.file.system;
+    if system.is_in_process() { Vec::new() } else { look_up(&plan_of(inputs, space), system) }
 }
 
 /// The command line of every configuration's server; empty if no servers are started. Name and port
 /// are examples.
 pub fn starts(
-    request: &SweepRequest<'_>,
+    inputs: &SweepInputs,
     space: &Expanded,
     acceptance: Option<AcceptanceTable>,
 ) -> Result<Vec<String>, TunerError> {
-    let system = &request.file.system;
+    let system = &inputs.file.system;
     if system.is_in_process() {
         return Ok(Vec::new());
     }
-    let plan = LaunchPlan { acceptance, ..plan_of(request, space) };
+    let plan = LaunchPlan { acceptance, ..plan_of(inputs, space) };
     let line = |one: &Candidate| {
         let launch = plan.launch(system, &one.configuration, "NAME", 0, PathBuf::new());
         launch.map_or_else(|error| format!("cannot start: {error}"), |launch| words(&launch))
@@ -282,26 +282,27 @@ fn guide_of(
 }
 
 /// The engine by a server's own description, with its version.
-fn engine_of(request: &SweepRequest<'_>, info: &ServerInfo) -> String {
+fn engine_of(file: &SweepFile, info: &ServerInfo) -> String {
     let version = info.version.as_deref().unwrap_or("of unknown version");
     // Our own server has SGLang's interface, and reports that it is not SGLang.
     match info.resolved.as_ref().and_then(|answer| answer["engine"].as_str()) {
         Some(name) => format!("{name} {version}, served"),
-        None => format!("{} {version}", request.file.system.kind.name()),
+        None => format!("{} {version}", file.system.kind.name()),
     }
 }
 
 /// Where and with what the sweep runs, without the engine, which is known once a server runs.
-fn fingerprint(request: &SweepRequest<'_>, ready: &Ready) -> Fingerprint {
+fn fingerprint(ready: &Ready) -> Fingerprint {
+    let inputs = &ready.inputs;
     // A key that changes does not change what is measured.
-    let system = &request.file.system.masked();
+    let system = &inputs.file.system.masked();
     let host = Host::this().used_by(system);
     let start = [system.command.as_slice(), system.extra_args.as_slice()].concat().join(" ");
     let env: String = system.env.iter().map(|(name, value)| format!(", {name}={value}")).collect();
-    let models = &request.file.models;
+    let models = &inputs.file.models;
     let quantised = models.quantization.as_ref().map_or_else(String::new, |name| format!(" as {name}"));
     let rows = models.kv_cache_dtype.as_ref().map_or_else(String::new, |name| format!(", KV cache {name}"));
-    let running = settings::limit_in_words(&request.file);
+    let running = settings::limit_in_words(&inputs.file);
     let made_up = ready
         .imported
         .as_ref()
@@ -320,12 +321,12 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready) -> Fingerprint {
         device_name: if host.gpus.is_empty() { host.processor } else { names.join(" + ") },
         driver: host.driver,
         engine: String::new(),
-        target: preparation::model_hash(&request.folder, &models.target),
-        draft: preparation::draft_hashes(&request.file, &request.folder),
+        target: inputs.target_hash(),
+        draft: inputs.draft_hashes(),
         workload: ready.workload.hash.clone(),
         settings: format!(
             "{}, dtype {}{quantised}{rows}{running}{made_up}{cache}{keys}, started by {start}{env}",
-            preparation::algorithms(&request.file),
+            inputs.algorithms(),
             models.dtype
         ),
     }

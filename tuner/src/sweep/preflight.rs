@@ -1,14 +1,13 @@
 //! What a sweep refuses before it loads anything, each with the key of the sweep file that is to
 //! blame. The linter and the sweep both ask here.
 
-use std::{path::Path, sync::atomic::AtomicBool};
+use std::path::Path;
 
 use engine::{EngineOptions, load};
 use schemas::{paths::tidy, sweep::SweepFile};
 
-use super::SweepRequest;
+use super::SweepInputs;
 use crate::{
-    preparation,
     system::server,
     workload::{LoadedWorkload, ModelText},
 };
@@ -35,35 +34,25 @@ impl Refusal {
 /// Checks models, prompts and space of a sweep file whose files and models exist. Only headers of
 /// checkpoints are read. Paths are relative to `folder`.
 pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
-    let request = SweepRequest {
-        file: file.clone(),
-        folder: folder.to_owned(),
-        out: Default::default(),
-        resume: false,
-        shard: None,
-        device: None,
-        keep_states: 0,
-        interrupted: &AtomicBool::new(false),
-        supervisor: None,
-    };
+    let inputs = SweepInputs { file: file.clone(), folder: folder.to_owned(), shard: None, device: None };
     let mut refusals = Vec::new();
-    let imported = match preparation::imported(&request) {
+    let imported = match inputs.imported() {
         Ok(imported) => imported,
         Err(error) => return vec![Refusal::at(&["models", "acceptance"], error)],
     };
     for (at, path) in file.space.tables.iter().enumerate() {
-        if let Err(error) = preparation::table(&request, path) {
+        if let Err(error) = inputs.table(path) {
             refusals.push(Refusal { element: Some(at), ..Refusal::at(&["space", "tables"], error) });
         }
     }
     if !refusals.is_empty() {
         return refusals;
     }
-    let mut space = match preparation::space(&request, imported.as_ref()) {
+    let mut space = match inputs.space(imported.as_ref()) {
         Ok(space) => space,
         Err(error) => return vec![Refusal::at(model_key(file), error)],
     };
-    match preparation::options(&request, &space) {
+    match inputs.options(&space) {
         Err(error) => refusals.push(Refusal::at(&["engine"], error)),
         Ok(options) => {
             if file.models.model_shape.is_none() {
@@ -76,7 +65,7 @@ pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
         }
     }
     refusals.extend(server::refusal(&file.system).map(|reason| Refusal::at(&["system", "command"], reason)));
-    let experiment = preparation::experiment(&request, &mut space);
+    let experiment = inputs.experiment(&mut space);
     refusals.extend(experiment.err().map(|error| Refusal::at(&["search", "trials"], error)));
     refusals
 }

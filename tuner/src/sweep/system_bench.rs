@@ -2,13 +2,18 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use external::failure::Remedy;
 
-use super::{Progress, SweepRequest};
+use schemas::{secrets::Secrets, sweep::Objective};
+
+use super::Progress;
 use crate::{
     TunerError,
     preparation::Ready,
@@ -36,6 +41,22 @@ pub struct SweepField {
     pub workload: Arc<LoadedWorkload>,
     /// Where and with what it runs.
     pub fingerprint: Fingerprint,
+    /// The objective, whose limits define goodput.
+    objective: Objective,
+    /// The most records that the journal may have; `None` for no limit.
+    trial_budget: Option<usize>,
+    /// What no message may contain.
+    secrets: Secrets,
+}
+
+/// Where a bench reports, and what ends it.
+pub struct BenchControl<'a> {
+    /// Told of each trial.
+    pub progress: &'a mut dyn Progress,
+    /// Set when a trial that runs has to end.
+    pub interrupted: &'a AtomicBool,
+    /// No trial starts after it.
+    pub limit: TimeLimit<'a>,
 }
 
 /// What was measured.
@@ -51,7 +72,6 @@ pub struct MeasuredTrials {
 
 /// Runs trials on a system and records them in the journal.
 pub struct SystemBench<'a> {
-    request: &'a SweepRequest<'a>,
     field: SweepField,
     system: &'a mut dyn System,
     journal: Journal,
@@ -63,8 +83,7 @@ pub struct SystemBench<'a> {
     /// Whether the device failed while timing parts. It is then not tried again: a restart each
     /// time would take too long.
     fails_apart: bool,
-    progress: &'a mut dyn Progress,
-    limit: TimeLimit<'a>,
+    control: BenchControl<'a>,
     /// What the end of the time cut off.
     cut: Option<String>,
     /// Number of records that already existed.
@@ -77,6 +96,9 @@ impl From<&Ready> for SweepField {
             experiment: ready.experiment.clone(),
             workload: ready.workload.clone(),
             fingerprint: ready.fingerprint.clone(),
+            objective: ready.inputs.file.objective,
+            trial_budget: ready.inputs.file.search.trials,
+            secrets: ready.inputs.file.system.secrets(),
         }
     }
 }
@@ -84,15 +106,13 @@ impl From<&Ready> for SweepField {
 impl<'a> SystemBench<'a> {
     /// Continues after the existing records.
     pub fn new(
-        request: &'a SweepRequest<'a>,
         field: SweepField,
         system: &'a mut dyn System,
         journal: Journal,
         records: Vec<Record>,
-        (progress, limit): (&'a mut dyn Progress, TimeLimit<'a>),
+        control: BenchControl<'a>,
     ) -> Self {
         Self {
-            request,
             field,
             system,
             journal,
@@ -101,8 +121,7 @@ impl<'a> SystemBench<'a> {
             fails_apart: false,
             kept: records.len(),
             records,
-            progress,
-            limit,
+            control,
             cut: None,
         }
     }
@@ -126,25 +145,25 @@ impl<'a> SystemBench<'a> {
     }
 
     fn may_go_on(&self) -> Result<(), StopReason> {
-        if self.limit.over() == Some(Over::Interrupted) {
+        if self.control.limit.over() == Some(Over::Interrupted) {
             return Err(StopReason::Interrupted);
         }
-        if self.request.file.search.trials.is_some_and(|trials| self.records.len() >= trials) {
+        if self.field.trial_budget.is_some_and(|trials| self.records.len() >= trials) {
             return Err(StopReason::TrialBudget);
         }
-        self.limit.over().map_or(Ok(()), |_| Err(StopReason::TimeBudget))
+        self.control.limit.over().map_or(Ok(()), |_| Err(StopReason::TimeBudget))
     }
 
     /// Why a trial was given up: its time is used up, or the user requests a stop.
     fn given_up(&mut self, trial: &Trial, is_started: bool) -> SearchStop {
-        if self.limit.over() != Some(Over::Time) {
+        if self.control.limit.over() != Some(Over::Time) {
             return SearchStop::Stop(StopReason::Interrupted);
         }
         let Trial { configuration, load, repeat } = trial;
         let what = if is_started { "" } else { "the start of the server of " };
         self.cut = Some(format!(
             "the time of {} was used up, which cut off {what}{configuration}, {load}, repeat {}",
-            self.limit.words(),
+            self.control.limit.words(),
             repeat + 1
         ));
         SearchStop::Stop(StopReason::TimeBudget)
@@ -154,23 +173,23 @@ impl<'a> SystemBench<'a> {
         let workload = self.field.workload.clone();
         let terms = TrialOptions {
             workload: &workload,
-            objective: self.request.file.objective,
+            objective: self.field.objective,
             simulate_accept_length: None,
-            interrupted: self.request.interrupted,
+            interrupted: self.control.interrupted,
         };
         let configured = self.system.configure(&trial.configuration);
-        self.system.notes().iter().for_each(|note| self.progress.note(note));
-        self.system.start_seconds().into_iter().for_each(|seconds| self.progress.server_started(seconds));
+        self.system.notes().iter().for_each(|note| self.control.progress.note(note));
+        self.system.start_seconds().into_iter().for_each(|seconds| self.control.progress.server_started(seconds));
         let is_started = configured.is_ok();
         let ran = configured.and_then(|()| self.system.run(trial, &terms));
         match ran {
             Ok(Ended::Measured(figures)) => Ok(Outcome::Measured(figures)),
             Ok(Ended::Interrupted) => Err(self.given_up(trial, is_started)),
-            Err(_) if self.request.interrupted.load(Ordering::Relaxed) => Err(self.given_up(trial, is_started)),
+            Err(_) if self.control.interrupted.load(Ordering::Relaxed) => Err(self.given_up(trial, is_started)),
             Err(error) => {
                 let error = self.system.explain(error);
                 self.system.recover(&error).map_err(|error| SearchStop::Failed(error.into()))?;
-                let error = error.hiding(&self.request.file.system.secrets());
+                let error = error.hiding(&self.field.secrets);
                 if failure_of(&error).is_some_and(|failure| failure.class.remedy() == Remedy::StopTheSweep) {
                     return Err(SearchStop::Failed(error.into()));
                 }
@@ -182,7 +201,7 @@ impl<'a> SystemBench<'a> {
     /// Adds the parts of a round to a trial that did not measure them, once per configuration and
     /// load. If they are not available, the trial is valid without them.
     fn add_parts(&mut self, trial: &Trial, figures: &mut Measurement) {
-        let unwanted = figures.verify_ms.is_some() || self.request.interrupted.load(Ordering::Relaxed);
+        let unwanted = figures.verify_ms.is_some() || self.control.interrupted.load(Ordering::Relaxed);
         let of = (trial.configuration.clone(), trial.load);
         if unwanted || self.fails_apart || !self.timed_apart.insert(of) {
             return;
@@ -192,11 +211,11 @@ impl<'a> SystemBench<'a> {
             Err(error) => {
                 let Trial { configuration, load, .. } = trial;
                 let words = format!("{configuration} at {load}: could not time the parts of a round: {error}");
-                self.progress.note(&words);
+                self.control.progress.note(&words);
                 self.fails_apart = error.needs_restart();
                 if let Err(error) = self.system.recover(&error) {
                     // The next trial tries to recover again, and fails if that is impossible.
-                    self.progress.note(&error.to_string());
+                    self.control.progress.note(&error.to_string());
                 }
             }
         }
@@ -222,12 +241,12 @@ impl TrialRunner for SystemBench<'_> {
         }
         if let Err(reason) = self.may_go_on() {
             if reason == StopReason::TimeBudget && self.cut.is_none() {
-                let words = self.limit.words();
+                let words = self.control.limit.words();
                 self.cut = Some(format!("the time of {words} was used up before everything was measured"));
             }
             return Err(SearchStop::Stop(reason));
         }
-        self.progress.started(trial);
+        self.control.progress.started(trial);
         let mut outcome = self.run(trial)?;
         if let Outcome::Measured(figures) = &mut outcome {
             self.add_parts(trial, figures);
@@ -242,7 +261,7 @@ impl TrialRunner for SystemBench<'_> {
             outcome,
         };
         self.journal.append(&record)?;
-        self.progress.finished(&record);
+        self.control.progress.finished(&record);
         self.records.push(record);
         let at = self.records.len() - 1;
         self.places.insert(id, at);
@@ -254,6 +273,6 @@ impl TrialRunner for SystemBench<'_> {
     }
 
     fn more(&mut self, trials: usize) {
-        self.progress.more(trials);
+        self.control.progress.more(trials);
     }
 }

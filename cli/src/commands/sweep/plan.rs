@@ -3,34 +3,34 @@
 
 use std::collections::BTreeSet;
 
-use schemas::sweep::StrategyName;
+use schemas::sweep::{Search, StrategyName};
 use tuner::{
     runner::estimate::SpeculationEstimate,
     space::Candidate,
-    sweep::{LoadSize, Outline, SweepPlan, SweepRequest},
+    sweep::{LoadSize, Outline, SweepPlan},
     system::server::{FileLookup, LookupState},
     trials::{configuration::Knobs, record::Role},
 };
 
 /// The plan without an estimate.
-pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
+pub fn outline(outline: &Outline, search: &Search) -> String {
     let mut text = format!("space      {} configurations\n", outline.space.entrants.len());
     for skipped in outline.space.skipped() {
         text += &format!("           {skipped}\n");
     }
     let loads: Vec<String> = outline.loads.iter().map(ToString::to_string).collect();
     text += &format!("loads      {}\n", loads.join(", "));
-    let (trials, repeats) = (outline.planned.trials, request.file.search.repeats);
+    let (trials, repeats) = (outline.planned.trials, search.repeats);
     text += &match outline.planned.exact {
         true => format!("trials     {trials} ({repeats} {})\n", if repeats == 1 { "repeat" } else { "repeats" }),
         false => format!(
             "trials     at most {trials}, chosen by {}; {} of them are baselines, which always run\n",
-            request.file.search.strategy.name(),
+            search.strategy.name(),
             outline.trials.len()
         ),
     };
     text += "\nnum_steps,topk,num_draft_tokens\n";
-    let (listed, settings) = listed(outline, request);
+    let (listed, settings) = listed(outline, search);
     for one in &listed {
         let role = match one.role {
             Role::NoSpeculation => "   always measured",
@@ -53,9 +53,7 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
     if !outline.starts.is_empty() {
         text += &match &outline.not_replayed {
             Some(reason) => format!("acceptance from the servers' counters, with up to 3 more starts: {reason}\n"),
-            None if request.file.search.strategy == StrategyName::Guided => {
-                "acceptance replayed before the first start\n".into()
-            }
+            None if search.strategy == StrategyName::Guided => "acceptance replayed before the first start\n".into(),
             None => String::new(),
         };
         text += if outline.lookups.is_empty() { "" } else { "\n" };
@@ -71,8 +69,8 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
 
 /// The configurations to list, and the settings that are tried with the best of them only: a guided
 /// search on servers chooses the shape first.
-fn listed<'a>(outline: &'a Outline, request: &SweepRequest<'_>) -> (Vec<&'a Candidate>, BTreeSet<&'a Knobs>) {
-    let is_guided = request.file.search.strategy == StrategyName::Guided && !outline.starts.is_empty();
+fn listed<'a>(outline: &'a Outline, search: &Search) -> (Vec<&'a Candidate>, BTreeSet<&'a Knobs>) {
+    let is_guided = search.strategy == StrategyName::Guided && !outline.starts.is_empty();
     let (listed, others): (Vec<_>, Vec<_>) =
         outline.space.entrants.iter().partition(|one| !is_guided || one.configuration.knobs.are_default());
     (listed, others.into_iter().map(|one| &one.configuration.knobs).collect())
@@ -96,9 +94,9 @@ fn duration((low, high): (f64, f64)) -> String {
 }
 
 /// The device, the requests and the estimated duration.
-pub fn estimate(plan: &SweepPlan, request: &SweepRequest<'_>) -> String {
+pub fn estimate(plan: &SweepPlan, resume: bool) -> String {
     let mut text = format!("device     {} ({})\n", plan.fingerprint.device, plan.fingerprint.device_name);
-    if request.resume {
+    if resume {
         text += &format!("done       {} of {} trials\n", plan.done, plan.trials.len());
     }
     let same =
