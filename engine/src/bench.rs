@@ -10,7 +10,7 @@ use schemas::tree::TreeShape;
 use serde::Serialize;
 
 use crate::{
-    Engine, EngineError, Event, Request, SamplingParams, Simulated, StopConditions,
+    Engine, EngineError, Event, Fingerprint, Request, SamplingParams, Simulated, StopConditions,
     backend::{ExpertReads, RoundTiming},
     options::Fp8Compute,
     random::uniform,
@@ -29,7 +29,7 @@ const WARM_UP: Duration = Duration::from_millis(500);
 /// A load: `batch_size` requests together, each with `input_len` random tokens, each answered by
 /// exactly `output_len` tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct RandomBatch {
     /// Number of requests.
     pub batch_size: usize,
     /// Length of each prompt.
@@ -44,7 +44,7 @@ pub struct Load {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     /// The load.
-    pub load: Load,
+    pub load: RandomBatch,
     /// Number of measured repeats, after warm-up.
     pub repeats: usize,
     /// Memory bandwidth of the device in bytes per second, from [`Engine::measure_bandwidth`].
@@ -125,27 +125,6 @@ pub struct Spread {
     pub median: f64,
     pub min: f64,
     pub max: f64,
-}
-
-/// Conditions under which figures were measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fingerprint {
-    /// `cpu` or `cuda:N`.
-    pub device: String,
-    /// Name of the processor or GPU.
-    pub device_name: String,
-    /// Driver version of a GPU; empty on the CPU.
-    pub driver: String,
-    /// Threads on a CPU, multiprocessors on a GPU.
-    pub units: usize,
-    /// Engine and its version.
-    pub engine: String,
-    /// Hash of the target's files.
-    pub target: String,
-    /// Hash of the draft's files; empty without a draft.
-    pub draft: String,
-    /// Hash of the load's lengths and seed.
-    pub workload: String,
 }
 
 /// Observations while the whole batch was decoding.
@@ -237,7 +216,7 @@ struct Floor {
 }
 
 impl Floor {
-    fn of(engine: &Engine, shape: TreeShape, load: &Load, bandwidth: f64, counted: CountedShares) -> Self {
+    fn of(engine: &Engine, shape: TreeShape, load: &RandomBatch, bandwidth: f64, counted: CountedShares) -> Self {
         let rate = engine.product_rate();
         let mut floor = Self { memory_ms: 0.0, compute_ms: rate.map(|_| 0.0), total_ms: 0.0 };
         for pass in engine.cost().passes(shape, load.batch_size, load.input_len + load.output_len / 2, counted) {
@@ -253,7 +232,7 @@ impl Floor {
 
 /// Counts, in a further run of the load, the experts that its rounds read; `None` for a model
 /// without experts.
-fn count_experts(engine: &mut Engine, load: &Load) -> Result<Option<ExpertReads>, EngineError> {
+fn count_experts(engine: &mut Engine, load: &RandomBatch) -> Result<Option<ExpertReads>, EngineError> {
     let cost = engine.cost();
     if cost.target.experts.or(cost.draft.experts).is_none() {
         return Ok(None);
@@ -270,9 +249,9 @@ impl Spread {
     }
 }
 
-fn check(engine: &Engine, load: &Load) -> Result<(), EngineError> {
+fn check(engine: &Engine, load: &RandomBatch) -> Result<(), EngineError> {
     let wrong = |reason: String| Err(EngineError::Configuration(reason));
-    let Load { batch_size, input_len, output_len, .. } = *load;
+    let RandomBatch { batch_size, input_len, output_len, .. } = *load;
     if batch_size == 0 || input_len == 0 || output_len == 0 {
         return wrong("--batch-size, --input-len and --output-len must be at least 1".into());
     }
@@ -289,7 +268,7 @@ fn check(engine: &Engine, load: &Load) -> Result<(), EngineError> {
     Ok(())
 }
 
-fn decode(engine: &mut Engine, load: &Load) -> Result<Seen, EngineError> {
+fn decode(engine: &mut Engine, load: &RandomBatch) -> Result<Seen, EngineError> {
     for number in 0..load.batch_size {
         engine.submit(request(engine, load, number))?;
     }
@@ -326,7 +305,7 @@ fn decode(engine: &mut Engine, load: &Load) -> Result<Seen, EngineError> {
     Ok(seen)
 }
 
-fn request(engine: &Engine, load: &Load, number: usize) -> Request {
+fn request(engine: &Engine, load: &RandomBatch, number: usize) -> Request {
     let vocabulary = engine.capacity().vocab_size;
     let seed = load.seed.wrapping_add(number as u64);
     let token = |position| (uniform(seed, position) * vocabulary as f64) as u32;
@@ -344,20 +323,10 @@ fn request(engine: &Engine, load: &Load, number: usize) -> Request {
     }
 }
 
-fn fingerprint(engine: &Engine, load: &Load) -> Fingerprint {
-    let device = engine.device();
-    let Load { batch_size, input_len, output_len, seed } = *load;
+fn fingerprint(engine: &Engine, load: &RandomBatch) -> Fingerprint {
+    let RandomBatch { batch_size, input_len, output_len, seed } = *load;
     let workload = blake3::hash(format!("random {batch_size} {input_len} {output_len} {seed}").as_bytes());
-    Fingerprint {
-        device: device.device,
-        device_name: device.name,
-        driver: device.driver,
-        units: device.units,
-        engine: crate::NAME_AND_VERSION.into(),
-        target: engine.identity().target.clone(),
-        draft: engine.identity().draft.clone().unwrap_or_default(),
-        workload: workload.to_hex()[..16].to_owned(),
-    }
+    Fingerprint::from_engine(engine, None, "", workload.to_hex()[..16].to_owned())
 }
 
 #[cfg(test)]
@@ -381,8 +350,8 @@ mod tests {
         Engine::load(options).expect("the demo pair loads")
     }
 
-    fn load(batch_size: usize, input_len: usize, output_len: usize) -> Load {
-        Load { batch_size, input_len, output_len, seed: 1 }
+    fn load(batch_size: usize, input_len: usize, output_len: usize) -> RandomBatch {
+        RandomBatch { batch_size, input_len, output_len, seed: 1 }
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod drafts;
 pub mod engine;
 pub mod error;
 mod families;
+mod fingerprint;
 pub mod identity;
 pub mod load;
 mod memory;
@@ -44,6 +45,7 @@ pub const NAME_AND_VERSION: &str = concat!("spectune ", env!("CARGO_PKG_VERSION"
 pub use adjust::{Adjustments, Constraint, Follow, Grammar};
 pub use engine::{Engine, TextStates, timing};
 pub use error::EngineError;
+pub use fingerprint::Fingerprint;
 pub use identity::Identity;
 pub use model_files::ModelFiles;
 pub use options::{DeviceChoice, EngineOptions, ShapePolicy};

@@ -207,7 +207,7 @@ impl ShapePolicy {
     /// What runs instead of a shape for a request that limits its drafts: the policy's largest tree
     /// within both, or no speculation.
     pub fn within(&self, shape: TreeShape, most_drafts: Option<usize>) -> TreeShape {
-        let drafts = |shape: &TreeShape| shape.num_draft_tokens - 1;
+        let drafts = |shape: &TreeShape| shape.drafts();
         let Some(most) = most_drafts.filter(|most| *most < drafts(&shape)) else { return shape };
         let fitting = self.shapes().filter(|shape| drafts(shape) <= most);
         fitting.max_by_key(|shape| (shape.num_draft_tokens, shape.num_steps)).unwrap_or(TreeShape::OFF)

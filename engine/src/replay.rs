@@ -30,7 +30,7 @@ pub use self::{
     trace::PositionTrace,
 };
 use crate::{
-    backend::Backend,
+    backend::Replay,
     error::EngineError,
     request::{Completion, Request, SamplingParams},
 };
@@ -108,7 +108,7 @@ impl Acceptance {
     /// Counts a round in which this many drafts were accepted, with at most `left` tokens of the
     /// text remaining; returns the number of kept tokens.
     fn count(&mut self, shape: TreeShape, accepted: usize, left: usize) -> usize {
-        self.count_drafts(shape.num_draft_tokens.saturating_sub(1), accepted, left)
+        self.count_drafts(shape.drafts(), accepted, left)
     }
 
     /// Like [`count`](Self::count), for a round with this many drafts.
@@ -127,7 +127,7 @@ impl Acceptance {
 
 /// Implements [`Engine::replay_keeping`](crate::Engine::replay_keeping).
 pub(crate) fn run(
-    backend: &mut dyn Backend,
+    backend: &mut dyn Replay,
     texts: &[ReplayText],
     shapes: &[TreeShape],
     keeping: Option<Keeping<'_, '_>>,
@@ -171,7 +171,7 @@ impl Told<'_> {
     }
 }
 
-fn check(backend: &dyn Backend, at: usize, text: &ReplayText) -> Result<(), EngineError> {
+fn check(backend: &dyn Replay, at: usize, text: &ReplayText) -> Result<(), EngineError> {
     let capacity = backend.capacity();
     let ReplayText { tokens, prompt_tokens, .. } = text;
     let refused = |reason: String| Err(EngineError::InvalidRequest(format!("text {at} to replay: {reason}")));

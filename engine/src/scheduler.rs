@@ -217,7 +217,8 @@ impl Scheduler {
         self.backend.kill_rank(rank);
     }
 
-    /// Simulates acceptance from now on; see [`Backend::simulate_acceptance`].
+    /// Simulates acceptance from now on; see
+    /// [`Measure::simulate_acceptance`](crate::backend::Measure::simulate_acceptance).
     ///
     /// # Errors
     /// When a request is running, or memory is missing.
@@ -227,7 +228,8 @@ impl Scheduler {
         self.backend.simulate_acceptance(simulated)
     }
 
-    /// Turns timing of the parts of rounds on or off; see [`Backend::time_parts`].
+    /// Turns timing of the parts of rounds on or off; see
+    /// [`Measure::time_parts`](crate::backend::Measure::time_parts).
     ///
     /// # Errors
     /// When a request is running.
@@ -237,7 +239,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Starts or stops to count the experts that rounds read; see [`Backend::count_experts`].
+    /// Starts or stops to count the experts that rounds read; see
+    /// [`Measure::count_experts`](crate::backend::Measure::count_experts).
     ///
     /// # Errors
     /// When a request is running.
@@ -352,7 +355,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Changes the policy while idle; `captured` reports graphs as in [`Backend::prepare`].
+    /// Changes the policy while idle; `captured` reports graphs as in
+    /// [`Decode::prepare`](crate::backend::Decode::prepare).
     ///
     /// # Errors
     /// When requests are running, or the backend cannot run a shape.
@@ -398,7 +402,7 @@ impl Scheduler {
             capacity: self.backend.capacity(),
             tree: self.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1)
                 + self.backend.capacity().draft_ahead,
-            tokens_a_round: self.policy.shapes().map(TreeShape::most_tokens_a_round).max().unwrap_or(1),
+            tokens_a_round: self.policy.shapes().map(TreeShape::max_tokens_per_round).max().unwrap_or(1),
             has_text: self.model.text.is_some(),
         }
     }

@@ -99,7 +99,7 @@ impl TextDrafts {
     pub fn draft(&mut self, request: u64, shape: TreeShape) -> DraftTree {
         let Some(Sequence { tokens, .. }) = self.requests.get(&request) else { return DraftTree::root(0) };
         let Some(last) = tokens.last().copied() else { return DraftTree::root(0) };
-        let most = shape.num_draft_tokens.saturating_sub(1);
+        let most = shape.drafts();
         match (&mut self.shared, self.spec) {
             _ if shape.is_off() => DraftTree::root(last),
             (Shared::Suffix(suffix), _) => chain(last, suffix.drafts(request, tokens, most)),

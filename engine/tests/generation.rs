@@ -186,7 +186,7 @@ fn simulated_acceptance_has_the_length_that_is_asked_for() {
         let rounds: usize = completions.iter().map(|completion| completion.rounds).sum();
         let mean = 8.0 * 120.0 / rounds as f64;
         // No round yields more tokens than the tree allows.
-        let expected = f64::from(expected).min(shape.most_tokens_a_round() as f64);
+        let expected = f64::from(expected).min(shape.max_tokens_per_round() as f64);
         assert!((mean - expected).abs() < 0.08 * expected, "{shape}: {mean} for {expected}");
     }
 }

@@ -127,10 +127,7 @@ impl TreeShape {
     /// Number of candidates that expansion collects below the root: topk + (num_steps − 1)·topk².
     /// SGLang `speculative/eagle_utils.py`, `organize_draft_results`.
     pub fn pool_size(self) -> usize {
-        if self.num_steps == 0 {
-            return 0;
-        }
-        self.topk.saturating_add((self.num_steps - 1).saturating_mul(self.topk.saturating_mul(self.topk)))
+        if self.is_off() { 0 } else { self.topk.saturating_add(self.beam_rows().saturating_mul(self.topk)) }
     }
 
     /// The upper bound of `num_draft_tokens`: 1 + [`pool_size`](Self::pool_size).
@@ -147,16 +144,34 @@ impl TreeShape {
     /// of its beam: steps and branches beyond d only add proposals that are never kept. Up to d,
     /// each step and each branch changes some tree.
     pub fn smallest_with_same_tree(self) -> Self {
-        let drafts = self.num_draft_tokens.saturating_sub(1);
+        let drafts = self.drafts();
         if self.is_off() || drafts == 0 {
             return self;
         }
         Self { num_steps: self.num_steps.min(drafts), topk: self.topk.min(drafts), ..self }
     }
 
+    /// Number of drafts in the tree: its nodes without the root.
+    pub fn drafts(self) -> usize {
+        self.num_draft_tokens.saturating_sub(1)
+    }
+
+    /// Number of nodes on the longest path that the steps can grow, root included: the entries that
+    /// a round reserves per request for the path that it accepts. A tree of fewer nodes than that
+    /// yields [less](Self::max_tokens_per_round).
+    pub fn longest_path(self) -> usize {
+        self.num_steps.saturating_add(1)
+    }
+
     /// Maximum number of tokens that one round can yield, bonus token included.
-    pub fn most_tokens_a_round(self) -> usize {
-        self.num_steps.min(self.num_draft_tokens.saturating_sub(1)) + 1
+    pub fn max_tokens_per_round(self) -> usize {
+        self.longest_path().min(self.drafts().saturating_add(1))
+    }
+
+    /// Number of cache rows that the beams of one request write while its tree grows:
+    /// (num_steps − 1)·topk. The first step's rows are those of the accepted tokens.
+    pub fn beam_rows(self) -> usize {
+        self.num_steps.saturating_sub(1).saturating_mul(self.topk)
     }
 }
 

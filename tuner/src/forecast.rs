@@ -104,7 +104,7 @@ impl Memory {
     /// Tokens that a request needs beyond its sequence with any of these trees: the largest tree,
     /// and the tokens of one more round in flight.
     pub fn slack(shapes: impl Iterator<Item = TreeShape>) -> usize {
-        shapes.map(|shape| shape.num_draft_tokens + shape.most_tokens_a_round()).max().unwrap_or(2)
+        shapes.map(|shape| shape.num_draft_tokens + shape.max_tokens_per_round()).max().unwrap_or(2)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{Engine, EngineError, EngineOptions, options::Fp8Compute};
+use engine::{Engine, EngineError, EngineOptions};
 
 pub mod context;
 pub mod inputs;
@@ -302,45 +302,10 @@ fn fingerprint(
     imported: Option<&AcceptanceTable>,
     limit: &str,
 ) -> Fingerprint {
-    let device = engine.device();
-    let (draft, algorithm) = if inputs.file.has_several_drafts() {
-        (inputs.draft_hashes(), inputs.algorithms())
-    } else {
-        let algorithm = engine.options().algorithm.as_deref().unwrap_or("no draft").to_owned();
-        (engine.identity().draft.clone().unwrap_or_default(), algorithm)
-    };
-    Fingerprint {
-        device: device.device,
-        device_name: device.name,
-        driver: device.driver,
-        units: device.units,
-        engine: engine::NAME_AND_VERSION.into(),
-        target: engine.identity().target.clone(),
-        draft,
-        workload: workload.hash.clone(),
-        settings: in_words(&algorithm, engine, imported, limit),
-    }
-}
-
-/// The part of a fingerprint in which two sweeps on one machine can differ, the algorithm first.
-fn in_words(algorithm: &str, engine: &Engine, imported: Option<&AcceptanceTable>, limit: &str) -> String {
-    let options = engine.options();
-    let captured = match options.capture_sizes.as_slice() {
-        [] => String::new(),
-        sizes => format!(", capture sizes {}", sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")),
-    };
-    let quantised = options.quantization.map_or_else(String::new, |by| format!(" as {}", by.name()));
-    let products = match engine.identity().fp8_compute {
-        Some(Fp8Compute::Products) => " with fp8 products",
-        Some(Fp8Compute::Weights) | None => "",
-    };
-    let cache = options.kv_cache.word().map_or_else(String::new, |word| format!(", KV cache {word}"));
+    let several = inputs.file.has_several_drafts();
+    let algorithm = several.then(|| inputs.algorithms());
     let imported = imported.map_or_else(String::new, |table| format!(", acceptance {}", acceptance::hash(table)));
-    format!(
-        "{algorithm}, dtype {}{quantised}{products}{cache}, context {}, page size {}, prefill of {} tokens{limit}{captured}{imported}",
-        options.dtype,
-        engine.capacity().context_length,
-        options.page_size,
-        options.chunked_prefill_size
-    )
+    let one = Fingerprint::from_engine(engine, algorithm.as_deref(), limit, workload.hash.clone());
+    let draft = if several { inputs.draft_hashes() } else { one.draft };
+    Fingerprint { draft, settings: one.settings + &imported, ..one }
 }

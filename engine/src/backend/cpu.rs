@@ -32,20 +32,17 @@ use std::{
 
 use schemas::tree::{NodeSource, TreeShape};
 
-use self::{
-    attention::Cache,
-    slot::{SlotState, Slots},
-    source::Source,
-    target::Target,
-};
+use self::{attention::Cache, slot::SlotState, source::Source, target::Target};
 pub use self::{
     load::load,
     quality::{Quality, cache_quality, quantisation_quality},
 };
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, PageId, Pool, PrefillChunk, ReplayPlace, Round,
-    RoundOutput, Slot, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
+    Asked, Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, Measure, PageId, Pool, Prefill,
+    PrefillChunk, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates, Ticket,
+    TokenLogprobs, Yield, expect_finite,
     expert_reads::{ExpertCount, ExpertReads, ExpertTally},
+    slot_table::SlotTable,
 };
 use crate::{
     adjust::Adjuster,
@@ -67,7 +64,7 @@ pub struct CpuBackend {
     caches: Vec<Cache>,
     /// One per draft layer: the same rows, then scratch rows for the draft's rows of a round.
     draft_caches: Vec<Cache>,
-    slots: Slots,
+    slots: SlotTable<SlotState>,
     /// How acceptance is simulated, if it is.
     simulated: Option<Simulated>,
     /// Whether the draft follows the sequences.
@@ -86,7 +83,7 @@ impl CpuBackend {
         Self {
             caches: target.caches(rows, capacity.slots + capacity.snapshots.unwrap_or_default()),
             draft_caches: draft.as_ref().map(|draft| draft.caches(rows)).unwrap_or_default(),
-            slots: Slots::new(capacity.slots),
+            slots: SlotTable::new(capacity),
             target,
             draft,
             capacity,
@@ -113,12 +110,8 @@ impl CpuBackend {
         snapshot: Snapshot,
         order: impl Fn(usize, usize) -> (usize, usize),
     ) -> Result<(), EngineError> {
-        self.slots.get([slot])?;
-        let count = self.capacity.snapshots.unwrap_or_default();
-        if snapshot.0 as usize >= count {
-            return Err(EngineError::Device(format!("snapshot {} does not exist, there are {count}", snapshot.0)));
-        }
-        let (from, to) = order(slot.0 as usize, self.capacity.slots + snapshot.0 as usize);
+        let (slot, snapshot) = self.slots.state_places(slot, snapshot)?;
+        let (from, to) = order(slot, snapshot);
         self.caches.iter_mut().filter_map(Cache::states).for_each(|states| states.copy(from, to));
         Ok(())
     }
@@ -145,7 +138,7 @@ impl CpuBackend {
     }
 }
 
-impl Backend for CpuBackend {
+impl Describe for CpuBackend {
     fn capacity(&self) -> Capacity {
         self.capacity
     }
@@ -162,21 +155,83 @@ impl Backend for CpuBackend {
     fn cost(&self) -> ModelCost {
         Self::cost_of(&self.target, self.draft.as_deref())
     }
+}
 
-    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
-        Ok(bandwidth::read_bandwidth())
-    }
-
-    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
-        self.simulated = simulated;
+impl Slots for CpuBackend {
+    fn open(
+        &mut self,
+        slot: Slot,
+        sampling: &SamplingParams,
+        pages: &[PageId],
+        cached: usize,
+    ) -> Result<(), EngineError> {
+        self.slots.check_open(slot, pages, cached)?;
+        self.slots.open(slot, SlotState::new(sampling.clone(), pages, self.capacity.page_size, cached))?;
+        self.caches.iter_mut().filter_map(Cache::states).for_each(|states| states.reset(slot.0 as usize));
         Ok(())
     }
 
-    fn count_experts(&mut self, on: bool) -> Option<ExpertReads> {
-        let draft = Self::draft_tallies(self.draft.as_deref());
-        self.counted.set(on, self.target.tallies().chain(draft))
+    fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
+        self.slots.check_pages(pages)?;
+        self.slots.get_mut(slot)?.extend(pages, self.capacity.page_size);
+        Ok(())
     }
 
+    fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
+        self.copy_state(slot, to, |slot, snapshot| (slot, snapshot))
+    }
+
+    fn resume(&mut self, slot: Slot, from: Snapshot) -> Result<(), EngineError> {
+        self.copy_state(slot, from, |slot, snapshot| (snapshot, slot))
+    }
+
+    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
+        let state = self.slots.get_mut(slot)?;
+        state.adjuster = Some(Adjuster::after(&state.sampling.adjustments, prompt, output, ends));
+        Ok(())
+    }
+
+    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
+        self.slots.get_mut(slot).map(|state| std::mem::take(&mut state.prompt_logprobs)).unwrap_or_default()
+    }
+
+    fn grammar_failure(&self, slot: Slot) -> Option<String> {
+        self.slots.find(slot)?.adjuster.as_ref()?.failure().map(ToOwned::to_owned)
+    }
+
+    fn close(&mut self, slot: Slot) {
+        self.slots.close(slot);
+    }
+}
+
+impl Prefill for CpuBackend {
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<bool, EngineError> {
+        let begin = Instant::now();
+        // Each half runs on a thread of the pool from the start, so that no operation has to be
+        // handed over to it.
+        let read = rayon::scope(|_| self.prefill_target(chunks, None))?;
+        for (at, token) in read.first().iter().enumerate() {
+            token.iter().for_each(|token| first(at, token.clone()));
+        }
+        rayon::scope(|_| self.prefill_draft(chunks, read))?;
+        self.prefilled += begin.elapsed();
+        Ok(false)
+    }
+
+    fn collect_prefill(&mut self, _first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn prefill_time(&mut self) -> Result<Duration, EngineError> {
+        Ok(std::mem::take(&mut self.prefilled))
+    }
+}
+
+impl Decode for CpuBackend {
     fn prepare(
         &mut self,
         shapes: &[TreeShape],
@@ -205,87 +260,6 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn commit_memory(&mut self) {
-        self.caches.iter_mut().chain(&mut self.draft_caches).for_each(Cache::clear);
-    }
-
-    fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
-        match which {
-            Exchange::Draft => {
-                let Some(draft) = &mut self.draft else { return Ok(false) };
-                *draft = load::other_draft(&**draft, &self.target, options)?;
-            }
-            Exchange::All => {
-                (self.target, self.draft) = load::other_models(&self.target, self.draft.as_deref(), options)?;
-            }
-        }
-        Ok(true)
-    }
-
-    fn open(
-        &mut self,
-        slot: Slot,
-        sampling: &SamplingParams,
-        pages: &[PageId],
-        cached: usize,
-    ) -> Result<(), EngineError> {
-        let Capacity { pages: count, page_size, .. } = self.capacity;
-        if let Some(page) = pages.iter().find(|page| page.0 as usize >= count) {
-            return Err(EngineError::Device(format!("page {} does not exist, there are {count}", page.0)));
-        }
-        if cached > pages.len() * page_size {
-            let pages = pages.len();
-            return Err(EngineError::Device(format!(
-                "{pages} pages of {page_size} tokens cannot hold {cached} positions"
-            )));
-        }
-        self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size, cached))?;
-        self.caches.iter_mut().filter_map(Cache::states).for_each(|states| states.reset(slot.0 as usize));
-        Ok(())
-    }
-
-    fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
-        let Capacity { pages: count, page_size, .. } = self.capacity;
-        if let Some(page) = pages.iter().find(|page| page.0 as usize >= count) {
-            return Err(EngineError::Device(format!("page {} does not exist, there are {count}", page.0)));
-        }
-        self.slots.get_mut(slot)?.extend(pages, page_size);
-        Ok(())
-    }
-
-    fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
-        self.copy_state(slot, to, |slot, snapshot| (slot, snapshot))
-    }
-
-    fn resume(&mut self, slot: Slot, from: Snapshot) -> Result<(), EngineError> {
-        self.copy_state(slot, from, |slot, snapshot| (snapshot, slot))
-    }
-
-    fn prefill(
-        &mut self,
-        chunks: &[PrefillChunk<'_>],
-        first: &mut dyn FnMut(usize, Yield),
-    ) -> Result<bool, EngineError> {
-        let begin = Instant::now();
-        // Each half runs on a thread of the pool from the start, so that no operation has to be
-        // handed over to it.
-        let read = rayon::scope(|_| self.prefill_target(chunks, None))?;
-        for (at, token) in read.first().iter().enumerate() {
-            token.iter().for_each(|token| first(at, token.clone()));
-        }
-        rayon::scope(|_| self.prefill_draft(chunks, read))?;
-        self.prefilled += begin.elapsed();
-        Ok(false)
-    }
-
-    fn collect_prefill(&mut self, _first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    fn prefill_time(&mut self) -> Result<Duration, EngineError> {
-        Ok(std::mem::take(&mut self.prefilled))
-    }
-
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
         let output = rayon::scope(|_| self.run_round(round, None))?;
         Ok(self.finish(output))
@@ -308,7 +282,9 @@ impl Backend for CpuBackend {
     fn pending_draft_tokens(&self, slot: Slot) -> usize {
         self.slots.pending_draft_tokens(slot)
     }
+}
 
+impl Replay for CpuBackend {
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
         self.start_trace(slot, positions, target)
     }
@@ -332,24 +308,40 @@ impl Backend for CpuBackend {
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
         rayon::scope(|_| self.run_probabilities(asked))
     }
+}
 
-    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
-        let state = self.slots.get_mut(slot)?;
-        state.adjuster = Some(Adjuster::after(&state.sampling.adjustments, prompt, output, ends));
+impl Measure for CpuBackend {
+    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
+        Ok(bandwidth::read_bandwidth())
+    }
+
+    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
+        self.simulated = simulated;
         Ok(())
     }
 
-    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
-        self.slots.get_mut(slot).map(|state| std::mem::take(&mut state.prompt_logprobs)).unwrap_or_default()
+    fn count_experts(&mut self, on: bool) -> Option<ExpertReads> {
+        let draft = Self::draft_tallies(self.draft.as_deref());
+        self.counted.set(on, self.target.tallies().chain(draft))
+    }
+}
+
+impl Backend for CpuBackend {
+    fn commit_memory(&mut self) {
+        self.caches.iter_mut().chain(&mut self.draft_caches).for_each(Cache::clear);
     }
 
-    fn grammar_failure(&self, slot: Slot) -> Option<String> {
-        let states = self.slots.get([slot]).ok()?;
-        states.first()?.adjuster.as_ref()?.failure().map(ToOwned::to_owned)
-    }
-
-    fn close(&mut self, slot: Slot) {
-        self.slots.close(slot);
+    fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
+        match which {
+            Exchange::Draft => {
+                let Some(draft) = &mut self.draft else { return Ok(false) };
+                *draft = load::other_draft(&**draft, &self.target, options)?;
+            }
+            Exchange::All => {
+                (self.target, self.draft) = load::other_models(&self.target, self.draft.as_deref(), options)?;
+            }
+        }
+        Ok(true)
     }
 }
 

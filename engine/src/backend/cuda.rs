@@ -60,9 +60,11 @@ use self::{
     workspace::{Activations, RoundArrays, RowArrays, WorkspaceShape},
 };
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace,
-    Round, RoundOutput, Slot, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
+    Asked, Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, GpuState, Measure, PageId, Pool,
+    Prefill, PrefillChunk, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates,
+    Ticket, TokenLogprobs, Yield, expect_finite,
     expert_reads::{ExpertCount, ExpertReads},
+    slot_table::SlotTable,
 };
 use crate::{
     adjust::Adjuster,
@@ -98,7 +100,7 @@ pub struct CudaBackend {
     simulated: Option<Simulated>,
     /// Whether rounds run part by part, so that each is timed.
     times_parts: bool,
-    slots: Vec<Option<OpenSlot>>,
+    slots: SlotTable<OpenSlot>,
     /// Source of the copies of `open`, for each slot.
     slot_staging: HostBuffer,
     staging: Vec<RoundStaging>,
@@ -280,13 +282,9 @@ impl GraphKey {
     }
 }
 
-impl Backend for CudaBackend {
+impl Describe for CudaBackend {
     fn capacity(&self) -> Capacity {
         self.machine.capacity
-    }
-
-    fn gpu_state(&self) -> Option<GpuState> {
-        self.device.state()
     }
 
     fn device(&self) -> DeviceInfo {
@@ -302,40 +300,90 @@ impl Backend for CudaBackend {
     fn cost(&self) -> ModelCost {
         self.machine.cost
     }
+}
 
-    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
-        bandwidth::copy_bandwidth(&self.device)
-    }
-
-    fn product_rate(&self) -> Option<f64> {
-        // Large products in 2-byte types sustain this on 132 multiprocessors of a Hopper GPU, at
-        // the clock that its power allows; for other devices nothing was measured.
-        const HOPPER: f64 = 0.66e15;
-        let properties = self.device.properties();
-        let known = properties.capability == (9, 0) && !properties.emulated && self.machine.cost.element == 2;
-        known.then(|| HOPPER * properties.multiprocessors as f64 / 132.0)
-    }
-
-    fn capture_time(&self) -> Option<Duration> {
-        Some(self.capture_time)
-    }
-
-    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
-        self.set_simulation(simulated)
-    }
-
-    fn time_parts(&mut self, on: bool) {
-        self.times_parts = on;
-        if !on {
-            // Frees the memory of graphs of parts, so that whole rounds are measured without them.
-            self.graphs.retain(|key, _| key.part.is_none());
+impl Slots for CudaBackend {
+    fn open(
+        &mut self,
+        slot: Slot,
+        sampling: &SamplingParams,
+        pages: &[PageId],
+        cached: usize,
+    ) -> Result<(), EngineError> {
+        self.slots.check_open(slot, pages, cached)?;
+        let at = slot.0 as usize;
+        self.write_slot(at, sampling, pages, cached)?;
+        if let Some(states) = &self.machine.states {
+            states.reset(&self.device, at)?;
         }
+        let pages = pages.iter().map(|page| page.0).collect();
+        let logprobs = sampling.logprobs.map(|count| count.min(MOST_CHOICES));
+        let open = OpenSlot {
+            pages,
+            opened_at: cached,
+            read: cached,
+            logprobs,
+            sampling: sampling.clone(),
+            pending: 0,
+            trace: None,
+            adjuster: None,
+            prompt_logprobs: Vec::new(),
+        };
+        self.slots.open(slot, open)
     }
 
-    fn count_experts(&mut self, on: bool) -> Option<ExpertReads> {
-        self.counted.set(on, self.machine.target_tallies().chain(self.machine.draft_tallies()))
+    fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
+        self.add_pages(slot, pages)
     }
 
+    fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
+        self.copy_state(slot, to, |slot, snapshot| (slot, snapshot))
+    }
+
+    fn resume(&mut self, slot: Slot, from: Snapshot) -> Result<(), EngineError> {
+        self.copy_state(slot, from, |slot, snapshot| (snapshot, slot))
+    }
+
+    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
+        let open = self.slots.get_mut(slot)?;
+        open.adjuster = Some(Adjuster::after(&open.sampling.adjustments, prompt, output, ends));
+        Ok(())
+    }
+
+    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
+        let open = self.slots.find_mut(slot);
+        open.map(|open| std::mem::take(&mut open.prompt_logprobs)).unwrap_or_default()
+    }
+
+    fn grammar_failure(&self, slot: Slot) -> Option<String> {
+        self.adjuster(slot)?.failure().map(ToOwned::to_owned)
+    }
+
+    fn close(&mut self, slot: Slot) {
+        self.slots.close(slot);
+    }
+}
+
+impl Prefill for CudaBackend {
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<bool, EngineError> {
+        self.run_prefill(chunks, None, first)?;
+        Ok(!self.pending_first.is_empty())
+    }
+
+    fn collect_prefill(&mut self, first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
+        self.hand_out_first(first)
+    }
+
+    fn prefill_time(&mut self) -> Result<Duration, EngineError> {
+        self.time_prefills()
+    }
+}
+
+impl Decode for CudaBackend {
     fn prepare(
         &mut self,
         shapes: &[TreeShape],
@@ -381,82 +429,6 @@ impl Backend for CudaBackend {
         Ok(())
     }
 
-    fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
-        self.take_weights(options, which)
-    }
-
-    fn open(
-        &mut self,
-        slot: Slot,
-        sampling: &SamplingParams,
-        pages: &[PageId],
-        cached: usize,
-    ) -> Result<(), EngineError> {
-        let at = slot.0 as usize;
-        match self.slots.get(at) {
-            None => {
-                return Err(EngineError::Device(format!("slot {at} does not exist, there are {}", self.slots.len())));
-            }
-            Some(Some(_)) => return Err(EngineError::Device(format!("slot {at} is in use"))),
-            Some(None) => {}
-        }
-        if let Some(page) = pages.iter().find(|page| page.0 as usize >= self.machine.capacity.pages) {
-            let count = self.machine.capacity.pages;
-            return Err(EngineError::Device(format!("page {} does not exist, there are {count}", page.0)));
-        }
-        if cached > pages.len() * self.machine.capacity.page_size {
-            let pages = pages.len();
-            return Err(EngineError::Device(format!("{cached} positions cannot be filled on {pages} pages")));
-        }
-        self.write_slot(at, sampling, pages, cached)?;
-        if let Some(states) = &self.machine.states {
-            states.reset(&self.device, at)?;
-        }
-        let pages = pages.iter().map(|page| page.0).collect();
-        let logprobs = sampling.logprobs.map(|count| count.min(MOST_CHOICES));
-        self.slots[at] = Some(OpenSlot {
-            pages,
-            opened_at: cached,
-            read: cached,
-            logprobs,
-            sampling: sampling.clone(),
-            pending: 0,
-            trace: None,
-            adjuster: None,
-            prompt_logprobs: Vec::new(),
-        });
-        Ok(())
-    }
-
-    fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
-        self.add_pages(slot, pages)
-    }
-
-    fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
-        self.copy_state(slot, to, |slot, snapshot| (slot, snapshot))
-    }
-
-    fn resume(&mut self, slot: Slot, from: Snapshot) -> Result<(), EngineError> {
-        self.copy_state(slot, from, |slot, snapshot| (snapshot, slot))
-    }
-
-    fn prefill(
-        &mut self,
-        chunks: &[PrefillChunk<'_>],
-        first: &mut dyn FnMut(usize, Yield),
-    ) -> Result<bool, EngineError> {
-        self.run_prefill(chunks, None, first)?;
-        Ok(!self.pending_first.is_empty())
-    }
-
-    fn collect_prefill(&mut self, first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
-        self.hand_out_first(first)
-    }
-
-    fn prefill_time(&mut self) -> Result<Duration, EngineError> {
-        self.time_prefills()
-    }
-
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
         self.launch_round(round, None)
     }
@@ -470,9 +442,11 @@ impl Backend for CudaBackend {
     }
 
     fn pending_draft_tokens(&self, slot: Slot) -> usize {
-        self.slots.get(slot.0 as usize).and_then(Option::as_ref).map_or(0, |open| open.pending)
+        self.slots.find(slot).map_or(0, |open| open.pending)
     }
+}
 
+impl Replay for CudaBackend {
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
         self.start_trace(slot, positions, target)
     }
@@ -496,27 +470,49 @@ impl Backend for CudaBackend {
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
         self.run_probabilities(asked)
     }
+}
 
-    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
-        let Some(Some(open)) = self.slots.get_mut(slot.0 as usize) else {
-            return Err(EngineError::Device(format!("slot {} is not open", slot.0)));
-        };
-        open.adjuster = Some(Adjuster::after(&open.sampling.adjustments, prompt, output, ends));
-        Ok(())
+impl Measure for CudaBackend {
+    fn gpu_state(&self) -> Option<GpuState> {
+        self.device.state()
     }
 
-    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
-        let open = self.slots.get_mut(slot.0 as usize).and_then(Option::as_mut);
-        open.map(|open| std::mem::take(&mut open.prompt_logprobs)).unwrap_or_default()
+    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
+        bandwidth::copy_bandwidth(&self.device)
     }
 
-    fn grammar_failure(&self, slot: Slot) -> Option<String> {
-        self.adjuster(slot)?.failure().map(ToOwned::to_owned)
+    fn product_rate(&self) -> Option<f64> {
+        // Large products in 2-byte types sustain this on 132 multiprocessors of a Hopper GPU, at
+        // the clock that its power allows; for other devices nothing was measured.
+        const HOPPER: f64 = 0.66e15;
+        let properties = self.device.properties();
+        let known = properties.capability == (9, 0) && !properties.emulated && self.machine.cost.element == 2;
+        known.then(|| HOPPER * properties.multiprocessors as f64 / 132.0)
     }
 
-    fn close(&mut self, slot: Slot) {
-        if let Some(place) = self.slots.get_mut(slot.0 as usize) {
-            *place = None;
+    fn capture_time(&self) -> Option<Duration> {
+        Some(self.capture_time)
+    }
+
+    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
+        self.set_simulation(simulated)
+    }
+
+    fn time_parts(&mut self, on: bool) {
+        self.times_parts = on;
+        if !on {
+            // Frees the memory of graphs of parts, so that whole rounds are measured without them.
+            self.graphs.retain(|key, _| key.part.is_none());
         }
+    }
+
+    fn count_experts(&mut self, on: bool) -> Option<ExpertReads> {
+        self.counted.set(on, self.machine.target_tallies().chain(self.machine.draft_tallies()))
+    }
+}
+
+impl Backend for CudaBackend {
+    fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
+        self.take_weights(options, which)
     }
 }

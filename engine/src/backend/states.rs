@@ -24,7 +24,7 @@ pub struct StateRow {
 }
 
 /// States of a target for pieces of texts, piece by piece: first the features of each position,
-/// then the final states at the positions at which they are [traced](super::Backend::trace).
+/// then the final states at the positions at which they are [traced](super::Replay::trace).
 #[derive(Debug)]
 pub enum TargetStates<'a> {
     /// The target runs, and its states are appended here.

@@ -3,7 +3,7 @@
 use schemas::tree::TreeShape;
 use serde::Serialize;
 
-use super::Load;
+use super::RandomBatch;
 use crate::{
     Engine,
     backend::{ExpertReads, LayerReads},
@@ -36,7 +36,7 @@ impl ExpertsRead {
     pub(super) fn of(
         engine: &Engine,
         shape: TreeShape,
-        load: &Load,
+        load: &RandomBatch,
         reads: ExpertReads,
         even_memory_floor_ms: f64,
     ) -> Self {
@@ -89,7 +89,7 @@ mod tests {
             ..EngineOptions::default()
         })
         .expect("the models load");
-        let load = Load { batch_size: 2, input_len: 5, output_len: 12, seed: 3 };
+        let load = RandomBatch { batch_size: 2, input_len: 5, output_len: 12, seed: 3 };
         let (startup, shape_change) = (Duration::ZERO, Duration::ZERO);
         run(&mut engine, &Plan { load, repeats: 1, bandwidth: 1e15, startup, shape_change }).expect("it runs")
     }

@@ -4,7 +4,7 @@ use kernels::device::Element;
 
 use super::Engine;
 use crate::{
-    backend::{Backend, PageId, PrefillChunk, Slot, StateRow, TargetStates},
+    backend::{PageId, PrefillChunk, Replay, Slot, StateRow, TargetStates},
     error::EngineError,
     request::SamplingParams,
 };
@@ -33,7 +33,7 @@ impl Engine {
     }
 }
 
-fn read(backend: &mut dyn Backend, tokens: &[u32]) -> Result<TextStates, EngineError> {
+fn read(backend: &mut dyn Replay, tokens: &[u32]) -> Result<TextStates, EngineError> {
     let capacity = backend.capacity();
     let row = backend.state_row().ok_or_else(|| {
         EngineError::Configuration("states of texts need a draft that reads them: load a draft".into())
@@ -58,7 +58,7 @@ fn read(backend: &mut dyn Backend, tokens: &[u32]) -> Result<TextStates, EngineE
     states
 }
 
-fn traced(backend: &mut dyn Backend, slot: Slot, tokens: &[u32], row: &StateRow) -> Result<TextStates, EngineError> {
+fn traced(backend: &mut dyn Replay, slot: Slot, tokens: &[u32], row: &StateRow) -> Result<TextStates, EngineError> {
     let positions = tokens.len() - 1;
     let most = backend.capacity().prefill_chunk.max(1);
     backend.trace(slot, 0..positions, true)?;

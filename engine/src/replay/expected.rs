@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
-    backend::{Asked, Backend, Pool, ReplayPlace, Slot, Wanted},
+    backend::{Asked, Pool, Replay, ReplayPlace, Slot, Wanted},
     error::EngineError,
 };
 
@@ -24,7 +24,7 @@ impl Chances {
     /// When the device fails.
     pub fn ask(
         &mut self,
-        backend: &mut dyn Backend,
+        backend: &mut dyn Replay,
         places: &[ReplayPlace<'_>],
         pools: &[Pool],
         offers: impl Fn(&ReplayPlace<'_>, &Pool) -> Vec<Vec<Vec<u32>>>,

@@ -11,13 +11,13 @@ use schemas::tree::TreeShape;
 
 use super::{Acceptance, ReplayText, Told, expected::Chances, family::Family, kept::Kept};
 use crate::{
-    backend::{Backend, Capacity, PageId, PrefillChunk, ReplayPlace, Slot, TargetStates, Wanted, expect_finite},
+    backend::{Capacity, PageId, PrefillChunk, Replay, ReplayPlace, Slot, TargetStates, Wanted, expect_finite},
     error::EngineError,
 };
 
 /// As many texts as fit on the device; text i is in slot i.
 pub struct Group<'a> {
-    backend: &'a mut dyn Backend,
+    backend: &'a mut dyn Replay,
     texts: &'a [ReplayText],
     /// Index of the group's first text among all texts.
     first: usize,
@@ -49,7 +49,7 @@ impl<'a> Group<'a> {
     /// # Errors
     /// When the first text does not fit, or a slot cannot be opened.
     pub fn open(
-        backend: &'a mut dyn Backend,
+        backend: &'a mut dyn Replay,
         texts: &'a [ReplayText],
         first: usize,
         shapes: &[TreeShape],
@@ -269,7 +269,7 @@ fn chunk(at: usize, text: &ReplayText, positions: Range<usize>) -> PrefillChunk<
 }
 
 fn open(
-    backend: &mut dyn Backend,
+    backend: &mut dyn Replay,
     slot: Slot,
     text: &ReplayText,
     pages: &[PageId],

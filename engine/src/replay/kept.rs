@@ -15,7 +15,7 @@ use std::{
 
 use self::format::{BESIDE, Extent, FORMAT, Found, Header};
 use super::ReplayText;
-use crate::{backend::Backend, error::EngineError, identity::Identity, options::EngineOptions};
+use crate::{backend::Replay, error::EngineError, identity::Identity, options::EngineOptions};
 
 /// Maximum size of the states in memory at once, in bytes, unless a single position is larger.
 const IN_FLIGHT: usize = 64 << 20;
@@ -67,7 +67,7 @@ pub struct Keeping<'a, 'b> {
 impl<'a> Kept<'a> {
     /// Opens or creates the file for these texts. Contents for other texts or another target are
     /// discarded. `None` without a draft.
-    pub fn open(keeping: Keeping<'a, '_>, backend: &dyn Backend, texts: &[ReplayText]) -> Option<Self> {
+    pub fn open(keeping: Keeping<'a, '_>, backend: &dyn Replay, texts: &[ReplayText]) -> Option<Self> {
         let Keeping { keep, identity, options } = keeping;
         let device = backend.device();
         let row = backend.state_row()?;

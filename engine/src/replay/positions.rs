@@ -9,7 +9,7 @@ use super::{
     group::Group,
     trace::{FORMAT, PositionTrace},
 };
-use crate::{backend::Backend, error::EngineError};
+use crate::{backend::Replay, error::EngineError};
 
 /// The largest tree of each depth up to a limit, of the limit's family.
 ///
@@ -32,7 +32,7 @@ fn largest(limit: TreeShape, nodes: NodeSource) -> Result<Vec<TreeShape>, Engine
 
 /// Implements [`Engine::trace_positions`](crate::Engine::trace_positions).
 pub(crate) fn run(
-    backend: &mut dyn Backend,
+    backend: &mut dyn Replay,
     source: &str,
     texts: &[ReplayText],
     limits: &[TreeShape],

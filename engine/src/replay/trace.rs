@@ -137,7 +137,7 @@ impl Nodes {
         let mut kept: Vec<usize> = (0..self.len()).filter(|at| within[*at]).collect();
         // A stable sort keeps ties in the order of their places, as trees do.
         kept.sort_by(|a, b| self.score[*b].total_cmp(&self.score[*a]));
-        kept.truncate(shape.num_draft_tokens.saturating_sub(1));
+        kept.truncate(shape.drafts());
         kept.sort_unstable();
         kept
     }

@@ -12,9 +12,9 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::{
-        Asked, Backend, Capacity, DeviceInfo, MAX_PENDING_DRAFT, PageId, Pool, PrefillChunk, ProducedToken,
-        ReplayPlace, Round, RoundOutput, RoundTiming, Slot, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs,
-        Yield,
+        Asked, Backend, Capacity, Decode, Describe, DeviceInfo, MAX_PENDING_DRAFT, Measure, PageId, Pool, Prefill,
+        PrefillChunk, ProducedToken, Replay, ReplayPlace, Round, RoundOutput, RoundTiming, Slot, Slots, Snapshot,
+        StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
     },
     error::EngineError,
     played::Simulated,
@@ -126,7 +126,7 @@ fn no_draft() -> EngineError {
     EngineError::Configuration("a script has neither target nor draft to replay".into())
 }
 
-impl Backend for Fake {
+impl Describe for Fake {
     fn capacity(&self) -> Capacity {
         self.capacity
     }
@@ -138,25 +138,9 @@ impl Backend for Fake {
     fn cost(&self) -> ModelCost {
         ModelCost::default()
     }
+}
 
-    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
-        Ok(1e9)
-    }
-
-    fn simulate_acceptance(&mut self, _simulated: Option<Simulated>) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    fn prepare(
-        &mut self,
-        shapes: &[TreeShape],
-        _capture_sizes: &[usize],
-        _captured: &mut dyn FnMut(usize, usize),
-    ) -> Result<(), EngineError> {
-        self.world().follows = shapes.iter().any(|shape| !shape.is_off());
-        Ok(())
-    }
-
+impl Slots for Fake {
     fn open(
         &mut self,
         slot: Slot,
@@ -223,6 +207,14 @@ impl Backend for Fake {
         None
     }
 
+    fn close(&mut self, slot: Slot) {
+        let mut world = self.world();
+        assert!(world.in_flight.iter().all(|(_, slots, _)| !slots.contains(&slot)), "{slot:?} is in flight");
+        assert!(world.open.remove(&slot).is_some(), "{slot:?} is not open");
+    }
+}
+
+impl Prefill for Fake {
     fn prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -276,6 +268,18 @@ impl Backend for Fake {
     fn prefill_time(&mut self) -> Result<Duration, EngineError> {
         Ok(Duration::ZERO)
     }
+}
+
+impl Decode for Fake {
+    fn prepare(
+        &mut self,
+        shapes: &[TreeShape],
+        _capture_sizes: &[usize],
+        _captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), EngineError> {
+        self.world().follows = shapes.iter().any(|shape| !shape.is_off());
+        Ok(())
+    }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
         let script = self.script;
@@ -290,7 +294,7 @@ impl Backend for Fake {
             let length = open.prompt.len() + open.produced - 1;
             let room = open.pages.len() * self.capacity.page_size;
             assert!(length + round.shape.num_draft_tokens <= room, "the tree runs over the pages");
-            let accepted = (script.accepted)(&open.prompt, open.produced, round.shape.most_tokens_a_round() - 1);
+            let accepted = (script.accepted)(&open.prompt, open.produced, round.shape.max_tokens_per_round() - 1);
             let places = open.produced..=open.produced + accepted;
             let tokens: Vec<u32> = places.map(|at| (script.token)(&open.prompt, at)).collect();
             let root = std::mem::replace(&mut open.root, tokens[accepted]);
@@ -329,7 +333,9 @@ impl Backend for Fake {
     fn pending_draft_tokens(&self, slot: Slot) -> usize {
         self.world().open[&slot].unread.len()
     }
+}
 
+impl Replay for Fake {
     fn trace(&mut self, _slot: Slot, _positions: Range<usize>, _target: bool) -> Result<(), EngineError> {
         Err(no_draft())
     }
@@ -349,10 +355,16 @@ impl Backend for Fake {
     fn probabilities(&mut self, _asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
         Err(no_draft())
     }
+}
 
-    fn close(&mut self, slot: Slot) {
-        let mut world = self.world();
-        assert!(world.in_flight.iter().all(|(_, slots, _)| !slots.contains(&slot)), "{slot:?} is in flight");
-        assert!(world.open.remove(&slot).is_some(), "{slot:?} is not open");
+impl Measure for Fake {
+    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
+        Ok(1e9)
+    }
+
+    fn simulate_acceptance(&mut self, _simulated: Option<Simulated>) -> Result<(), EngineError> {
+        Ok(())
     }
 }
+
+impl Backend for Fake {}

@@ -11,8 +11,9 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::{
-        Asked, Backend, Capacity, DeviceInfo, DraftTree, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput,
-        Slot, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
+        Asked, Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Measure, PageId, Pool, Prefill,
+        PrefillChunk, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates, Ticket,
+        TokenLogprobs, Yield,
     },
     error::EngineError,
     played::Simulated,
@@ -82,7 +83,7 @@ impl Recording {
     }
 }
 
-impl Backend for Recording {
+impl Describe for Recording {
     fn capacity(&self) -> Capacity {
         Capacity { pages: self.pages, ..self.backend.capacity() }
     }
@@ -94,24 +95,9 @@ impl Backend for Recording {
     fn cost(&self) -> ModelCost {
         self.backend.cost()
     }
+}
 
-    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
-        self.backend.measure_bandwidth()
-    }
-
-    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
-        self.backend.simulate_acceptance(simulated)
-    }
-
-    fn prepare(
-        &mut self,
-        shapes: &[TreeShape],
-        capture_sizes: &[usize],
-        captured: &mut dyn FnMut(usize, usize),
-    ) -> Result<(), EngineError> {
-        self.backend.prepare(shapes, capture_sizes, captured)
-    }
-
+impl Slots for Recording {
     fn open(
         &mut self,
         slot: Slot,
@@ -134,6 +120,24 @@ impl Backend for Recording {
         self.backend.resume(slot, from)
     }
 
+    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
+        self.backend.adjust(slot, prompt, output, ends)
+    }
+
+    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
+        self.backend.prompt_logprobs(slot)
+    }
+
+    fn grammar_failure(&self, slot: Slot) -> Option<String> {
+        self.backend.grammar_failure(slot)
+    }
+
+    fn close(&mut self, slot: Slot) {
+        self.backend.close(slot);
+    }
+}
+
+impl Prefill for Recording {
     fn prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -152,6 +156,17 @@ impl Backend for Recording {
 
     fn prefill_time(&mut self) -> Result<Duration, EngineError> {
         self.backend.prefill_time()
+    }
+}
+
+impl Decode for Recording {
+    fn prepare(
+        &mut self,
+        shapes: &[TreeShape],
+        capture_sizes: &[usize],
+        captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), EngineError> {
+        self.backend.prepare(shapes, capture_sizes, captured)
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
@@ -172,7 +187,9 @@ impl Backend for Recording {
     fn pending_draft_tokens(&self, slot: Slot) -> usize {
         self.backend.pending_draft_tokens(slot)
     }
+}
 
+impl Replay for Recording {
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
         self.backend.trace(slot, positions, target)
     }
@@ -192,20 +209,16 @@ impl Backend for Recording {
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
         self.backend.probabilities(asked)
     }
+}
 
-    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
-        self.backend.adjust(slot, prompt, output, ends)
+impl Measure for Recording {
+    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
+        self.backend.measure_bandwidth()
     }
 
-    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
-        self.backend.prompt_logprobs(slot)
-    }
-
-    fn grammar_failure(&self, slot: Slot) -> Option<String> {
-        self.backend.grammar_failure(slot)
-    }
-
-    fn close(&mut self, slot: Slot) {
-        self.backend.close(slot);
+    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
+        self.backend.simulate_acceptance(simulated)
     }
 }
+
+impl Backend for Recording {}

@@ -64,7 +64,7 @@ impl Scheduler {
         let (ticket, drafts, shape) = match trees {
             Some(trees) => self.launch_drafted(shape, &slots, &trees)?,
             None => {
-                let drafts = vec![shape.num_draft_tokens - 1; slots.len()];
+                let drafts = vec![shape.drafts(); slots.len()];
                 (self.backend.launch(Round { shape, slots: &slots })?, drafts, shape)
             }
         };
@@ -114,7 +114,7 @@ impl Scheduler {
         let texts = self.texts.as_mut()?;
         let within = |most: Option<usize>| match most {
             Some(0) => TreeShape::OFF,
-            Some(most) if most < shape.num_draft_tokens - 1 => {
+            Some(most) if most < shape.drafts() => {
                 TreeShape { num_steps: shape.num_steps.min(most), num_draft_tokens: most + 1, ..shape }
             }
             _ => shape,

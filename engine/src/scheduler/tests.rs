@@ -17,7 +17,7 @@ use super::{
     *,
 };
 use crate::{
-    backend::Capacity,
+    backend::{Capacity, Decode},
     checkpoint::Folder,
     played::Simulated,
     request::{Completion, SamplingParams, StopConditions},
@@ -161,7 +161,7 @@ proptest! {
             while let Some((number, arrival)) = waiting.next_if(|(_, arrival)| arrival.step <= step) {
                 // A few kinds of prompts, so that many share a prefix.
                 let prompt: Vec<u32> = (0..arrival.prompt).map(|at| (number % 4 + at * at) as u32 % 1000).collect();
-                let ahead = (rounds_in_flight - 1) * shape.most_tokens_a_round();
+                let ahead = (rounds_in_flight - 1) * shape.max_tokens_per_round();
                 let fits = (arrival.prompt + arrival.new + shape.num_draft_tokens + ahead).div_ceil(page_size) <= pages;
                 let mut request = request(prompt.clone(), arrival.new);
                 request.sampling.seed = number as u64;
@@ -185,7 +185,7 @@ proptest! {
         for (id, prompt, arrival) in &accepted {
             let completion = completion(&events, *id);
             prop_assert_eq!(&streamed(&events, *id), &completion.output_ids);
-            let (output, rounds, histogram) = expected(prompt, arrival.new, shape.most_tokens_a_round() - 1);
+            let (output, rounds, histogram) = expected(prompt, arrival.new, shape.max_tokens_per_round() - 1);
             if completion.finish_reason == FinishReason::Cancelled {
                 prop_assert!(arrival.cancelled_after.is_some() && output.starts_with(&completion.output_ids));
             } else {

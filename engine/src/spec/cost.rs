@@ -421,7 +421,7 @@ impl ModelCost {
         if shape.is_off() {
             return all;
         }
-        let accepted = batch * (shape.num_steps + 1);
+        let accepted = batch * shape.longest_path();
         let (passes, rows) = self.nodes.passes(shape);
         let context = cached * self.draft_row_read(context as f64);
         all.extend(vec![reading(draft(batch * rows), context); passes]);

@@ -158,7 +158,7 @@ pub(super) mod tests {
         }
         let mut order: Vec<usize> = (0..pool.len()).collect();
         order.sort_by(|a, b| pool[*b].0.total_cmp(&pool[*a].0).then(a.cmp(b)));
-        order.truncate(shape.num_draft_tokens - 1);
+        order.truncate(shape.drafts());
         order.sort_unstable();
         order.into_iter().map(|at| pool[at].1.clone()).collect()
     }

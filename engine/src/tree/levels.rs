@@ -36,7 +36,7 @@ impl<'a> Levels<'a> {
         for shape in self.shapes.iter().filter(|shape| shape.num_steps > steps) {
             // A child of the least kept node could only tie with it, and loses, since it comes
             // later.
-            let drafts = shape.num_draft_tokens.saturating_sub(1);
+            let drafts = shape.drafts();
             for place in best(self.pool.all(), self.pool.of(*shape), drafts) {
                 if last.contains(&place) {
                     needed[place - last.start] = true;
@@ -115,7 +115,7 @@ mod tests {
                 if !coarse {
                     prop_assert_eq!(tree.nodes(), alone.nodes(), "{}", shape);
                 } else {
-                    prop_assert_eq!(pool.kept(*shape).len(), shape.num_draft_tokens - 1);
+                    prop_assert_eq!(pool.kept(*shape).len(), shape.drafts());
                 }
             }
         }

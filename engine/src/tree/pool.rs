@@ -88,7 +88,7 @@ impl Pool {
     /// Places of the drafts of a shape's tree, ascending. Since a proposal scores at most as high
     /// as its parent and comes after it, its parent is always kept with it.
     pub fn kept(&self, shape: TreeShape) -> Vec<usize> {
-        let mut kept = best(&self.proposals, self.of(shape), shape.num_draft_tokens.saturating_sub(1));
+        let mut kept = best(&self.proposals, self.of(shape), shape.drafts());
         kept.sort_unstable();
         kept
     }

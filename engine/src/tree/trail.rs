@@ -22,7 +22,7 @@ pub enum Wanted {
 /// Number of tokens of `text`, which follows the root, that the tree of a shape accepts.
 pub fn accepted(pool: &Pool, shape: TreeShape, text: &[u32]) -> usize {
     let (places, pool) = (pool.of(shape), pool.all());
-    let drafts = shape.num_draft_tokens.saturating_sub(1);
+    let drafts = shape.drafts();
     trail(pool, &places, text).into_iter().take_while(|place| rank(pool, &places, *place) < drafts).count()
 }
 

@@ -146,7 +146,7 @@ impl Synthetic {
 
         // The probability that one of the drafts at a depth is right grows with the number of nodes
         // at that depth.
-        let width = (shape.num_draft_tokens - 1) as f64 / shape.num_steps.max(1) as f64;
+        let width = shape.drafts() as f64 / shape.num_steps.max(1) as f64;
         let rounds = 40_000_u64;
         let mut reached = 1.0;
         let mut histogram = Vec::new();

@@ -145,7 +145,7 @@ fn schedule(request: ExportRequest<'_>) -> Result<Option<ExportSchedule>, Export
 
 /// Checks that a tree is one that the engine can draft.
 fn fits(shape: TreeShape) -> Result<(), ExportError> {
-    let drafts = shape.num_draft_tokens.saturating_sub(1);
+    let drafts = shape.drafts();
     let fits = shape.topk < 2 || (shape.num_steps..=shape.topk.saturating_mul(shape.num_steps)).contains(&drafts);
     if fits { Ok(()) } else { Err(ExportError::TensorRtTree(shape)) }
 }
@@ -196,7 +196,7 @@ fn speculation(
         if request.version < READ {
             return Err(ExportError::TensorRtVersion(request.version, "trees"));
         }
-        let (topk, drafts) = (shape.topk, shape.num_draft_tokens - 1);
+        let (topk, drafts) = (shape.topk, shape.drafts());
         let _ = writeln!(
             text,
             "  use_dynamic_tree: true\n  dynamic_tree_max_topK: {topk}\n  max_total_draft_tokens: {drafts}"

@@ -181,9 +181,9 @@ impl NodeSource {
         match self {
             Self::Beams => shape.pool_size(),
             Self::Block(_) | Self::Text(_) if shape.is_off() => 0,
-            Self::Text(_) => shape.num_draft_tokens.saturating_sub(1),
+            Self::Text(_) => shape.drafts(),
             Self::Block(_) => {
-                let widest = shape.num_draft_tokens.saturating_sub(1).saturating_mul(shape.topk);
+                let widest = shape.drafts().saturating_mul(shape.topk);
                 shape.topk.saturating_add((shape.num_steps - 1).saturating_mul(widest))
             }
         }

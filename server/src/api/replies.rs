@@ -248,7 +248,7 @@ pub fn cache_details<'a>(mut completions: impl Iterator<Item = &'a Completion>) 
 pub fn speculation<'a>(mut completions: impl Iterator<Item = &'a Completion>, state: &State) -> Value {
     let (Some(one), None) = (completions.next(), completions.next()) else { return Value::Null };
     let accepted = one.accepted_drafts();
-    let largest = state.worker.facts().options.policy.shapes().map(|shape| shape.num_draft_tokens - 1).max();
+    let largest = state.worker.facts().options.policy.shapes().map(|shape| shape.drafts()).max();
     // Clients expect a bucket for every possible number of accepted drafts.
     let mut histogram = one.accept_histogram.clone();
     histogram.resize(histogram.len().max(largest.unwrap_or_default() + 1), 0);

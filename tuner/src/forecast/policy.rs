@@ -126,7 +126,7 @@ impl Policy for Table {
     /// The largest tree of the table within both, as in the engine
     /// ([`engine::ShapePolicy::within`]).
     fn within(&self, shape: TreeShape, most_drafts: Option<usize>) -> TreeShape {
-        let drafts = |shape: &TreeShape| shape.num_draft_tokens - 1;
+        let drafts = |shape: &TreeShape| shape.drafts();
         let Some(most) = most_drafts.filter(|most| *most < drafts(&shape)) else { return shape };
         let fitting = self.rows.iter().map(|row| row.shape).filter(|shape| drafts(shape) <= most);
         fitting.max_by_key(|shape| (shape.num_draft_tokens, shape.num_steps)).unwrap_or(TreeShape::OFF)

@@ -139,7 +139,7 @@ fn open<'a>(text: &'a str, fingerprint: &Fingerprint) -> Result<(TextsHeader, &'
     version.expect(FORMAT)?;
     let header: TextsHeader = serde_json::from_str(first).map_err(wrong)?;
     // The draft does not affect text without speculation.
-    let (there, here) = (header.fingerprint.of_target(), fingerprint.of_target());
+    let (there, here) = (header.fingerprint.without_draft(), fingerprint.without_draft());
     if there != here {
         return Err(format!("it was written elsewhere ({})", there.difference(&here)));
     }

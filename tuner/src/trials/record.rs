@@ -12,6 +12,7 @@ use crate::{
     },
 };
 pub use crate::{host::mark::TrialMark, trials::exclusion::Exclusion};
+pub use engine::Fingerprint;
 
 /// One measured point: configuration × load × repeat (the workload is in the [`Fingerprint`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -40,29 +41,6 @@ pub enum Role {
     /// start measures rounds of several chains. The chains share the GPU's memory, so separate
     /// starts decide which is the fastest.
     Probe,
-}
-
-/// Properties that must agree for trials to be ranked together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fingerprint {
-    /// `cpu` or `cuda:N`.
-    pub device: String,
-    /// Name of the processor or GPU.
-    pub device_name: String,
-    /// Driver version of a GPU; empty on the CPU.
-    pub driver: String,
-    /// Number of threads on a CPU, of multiprocessors on a GPU.
-    pub units: usize,
-    /// Engine and its version, such as `spectune 0.1.0`.
-    pub engine: String,
-    /// Hash of the target's files.
-    pub target: String,
-    /// Hash of the draft's files; empty without a draft.
-    pub draft: String,
-    /// Hash of prompts, lengths and sampling.
-    pub workload: String,
-    /// The engine's settings that affect a round and stay the same over a sweep, in words.
-    pub settings: String,
 }
 
 /// Where a trial was measured. Merging keeps it, so that pairs stay within one machine and one part
@@ -264,43 +242,6 @@ pub struct PartsApart {
     pub verify_ms: TrialSpread,
     /// Compaction of the cache and the draft's extension in ms; `None` if a round does neither.
     pub extend_ms: Option<TrialSpread>,
-}
-
-impl Fingerprint {
-    /// The fingerprint without everything that concerns only the draft: of the settings, the
-    /// algorithm, which comes first.
-    pub(crate) fn of_target(&self) -> Self {
-        let settings = self.settings.split_once(", ").map_or("", |(_, rest)| rest).to_owned();
-        Self { draft: String::new(), settings, ..self.clone() }
-    }
-
-    /// The differences from another, each with both values; empty if they agree.
-    pub fn difference(&self, other: &Self) -> String {
-        let words = |(name, there, here)| format!("{name} {there}, now {here}");
-        self.differences(other).into_iter().map(words).collect::<Vec<_>>().join("; ")
-    }
-
-    /// The differences from another: name, value here, value there; an empty value is shown as
-    /// "none".
-    pub fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
-        let fields = |one: &Self| {
-            let Self { device, device_name, driver, units, engine, target, draft, workload, settings } = one.clone();
-            [
-                ("device", device),
-                ("processor or GPU", device_name),
-                ("driver", driver),
-                ("threads or multiprocessors", units.to_string()),
-                ("engine", engine),
-                ("target", target),
-                ("draft", draft),
-                ("workload", workload),
-                ("settings", settings),
-            ]
-        };
-        let pairs = fields(self).into_iter().zip(fields(other)).filter(|(this, that)| this != that);
-        let named = |value: String| if value.is_empty() { "none".to_owned() } else { value };
-        pairs.map(|((name, this), (_, that))| (name, named(this), named(that))).collect()
-    }
 }
 
 impl Record {

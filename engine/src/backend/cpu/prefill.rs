@@ -42,7 +42,7 @@ impl CpuBackend {
         kept: Option<TargetStates<'_>>,
     ) -> Result<TargetRead, EngineError> {
         let mut adjusters = self.slots.take_adjusters(chunks.iter().map(|chunk| chunk.slot));
-        let states = self.slots.get(chunks.iter().map(|chunk| chunk.slot))?;
+        let states = self.slots.get_all(chunks.iter().map(|chunk| chunk.slot))?;
         let mut stack = Stack::default();
         let mut lasts = Vec::new();
         for (chunk, state) in chunks.iter().zip(&states) {
@@ -98,7 +98,7 @@ impl CpuBackend {
     /// updates their slots.
     pub(super) fn prefill_draft(&mut self, chunks: &[PrefillChunk<'_>], read: TargetRead) -> Result<(), EngineError> {
         let TargetRead { pass, lasts, first } = read;
-        let states = self.slots.get(chunks.iter().map(|chunk| chunk.slot))?;
+        let states = self.slots.get_all(chunks.iter().map(|chunk| chunk.slot))?;
         let of_prompts: Vec<Vec<TokenLogprobs>> = chunks
             .iter()
             .zip(&states)

@@ -109,7 +109,7 @@ impl CpuBackend {
         let rows = shapes.iter().map(|shape| draft.nodes().passes(*shape).1).max().unwrap_or(1);
         let mut pools = Vec::with_capacity(places.len());
         for places in places.chunks((MOST_ROWS / rows.max(1)).max(1)) {
-            let states = self.slots.get(places.iter().map(|place| place.slot))?;
+            let states = self.slots.get_all(places.iter().map(|place| place.slot))?;
             let mut roots = Vec::with_capacity(places.len());
             for (state, place) in states.iter().zip(places) {
                 let last = place.position.checked_sub(1);
@@ -130,7 +130,7 @@ impl CpuBackend {
         let width = self.target.hidden_size();
         let mut probabilities = Vec::with_capacity(asked.len());
         for asked in asked.chunks(MOST_ROWS) {
-            let states = self.slots.get(asked.iter().map(|asked| asked.slot))?;
+            let states = self.slots.get_all(asked.iter().map(|asked| asked.slot))?;
             let mut hidden = Vec::with_capacity(asked.len() * width);
             for (state, asked) in states.iter().zip(asked) {
                 let kept = state.trace.as_ref().and_then(|trace| trace.target_row(width, asked.position));

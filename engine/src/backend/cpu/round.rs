@@ -69,7 +69,7 @@ impl CpuBackend {
 
     /// Drafts the trees of all requests together.
     fn draft_trees(&mut self, shape: TreeShape, slots: &[Slot]) -> Result<Vec<DraftTree>, EngineError> {
-        let states = self.slots.get(slots.iter().copied())?;
+        let states = self.slots.get_all(slots.iter().copied())?;
         if shape.is_off() {
             return Ok(states.iter().map(|state| DraftTree::root(state.root)).collect());
         }
@@ -97,7 +97,7 @@ impl CpuBackend {
         shape: TreeShape,
     ) -> Result<(Pass, Vec<Verified>), EngineError> {
         let mut adjusters = self.slots.take_adjusters(slots.iter().copied());
-        let states = self.slots.get(slots.iter().copied())?;
+        let states = self.slots.get_all(slots.iter().copied())?;
         let mut stack = Stack::default();
         for ((tree, state), slot) in trees.iter().zip(&states).zip(slots) {
             let first = stack.len();
@@ -139,7 +139,7 @@ impl CpuBackend {
                 .and_then(|one| one.count(shape, state.sampling.played, state.sampling.seed, state.length))
             {
                 None => walk(tree, choose),
-                Some(count) => simulated_walk(tree, count, shape.most_tokens_a_round(), choose),
+                Some(count) => simulated_walk(tree, count, shape.max_tokens_per_round(), choose),
             };
             path.truncate(tokens.len());
             let rows = path.iter().map(|node| begin + node).collect();
@@ -153,7 +153,7 @@ impl CpuBackend {
     /// Moves the accepted rows of the target's caches to the rows of their positions, and commits
     /// them to its states.
     fn compact(&mut self, verified: &[Verified], slots: &[Slot]) -> Result<(), EngineError> {
-        let states = self.slots.get(slots.iter().copied())?;
+        let states = self.slots.get_all(slots.iter().copied())?;
         for ((verified, state), slot) in verified.iter().zip(states).zip(slots) {
             let ahead = &state.rows[state.length..];
             let from: Vec<u32> = verified.path.iter().map(|node| ahead[*node]).collect();
@@ -200,7 +200,7 @@ impl CpuBackend {
         if late.is_empty() {
             return Ok(());
         }
-        let states = self.slots.get(late.iter().copied())?;
+        let states = self.slots.get_all(late.iter().copied())?;
         let mut stack = Stack::default();
         let mut all = Pass::default();
         let mut lasts = Vec::new();

@@ -3,7 +3,7 @@
 use super::{replay::Trace, target::Pass};
 use crate::{
     adjust::Adjuster,
-    backend::{PageId, Slot, TokenLogprobs},
+    backend::{PageId, Slot, TokenLogprobs, slot_table::SlotTable},
     error::EngineError,
     request::SamplingParams,
 };
@@ -40,10 +40,6 @@ pub struct PendingDraft {
     /// Output of the target's pass at these positions.
     pub pass: Pass,
 }
-
-/// All slots, open or not.
-#[derive(Debug)]
-pub struct Slots(Vec<Option<SlotState>>);
 
 impl SlotState {
     /// A sequence on some pages; the caches hold its first `length` positions.
@@ -85,47 +81,17 @@ impl SlotState {
     }
 }
 
-impl Slots {
-    /// `count` slots, none open.
-    pub fn new(count: usize) -> Self {
-        Self((0..count).map(|_| None).collect())
-    }
-
-    /// Opens a slot.
-    pub fn open(&mut self, slot: Slot, state: SlotState) -> Result<(), EngineError> {
-        match self.0.get_mut(slot.0 as usize) {
-            Some(place @ None) => {
-                *place = Some(state);
-                Ok(())
-            }
-            Some(Some(_)) => Err(EngineError::Device(format!("slot {} is in use", slot.0))),
-            None => Err(EngineError::Device(format!("slot {} does not exist, there are {}", slot.0, self.0.len()))),
-        }
-    }
-
-    /// Closes a slot.
-    pub fn close(&mut self, slot: Slot) {
-        if let Some(place) = self.0.get_mut(slot.0 as usize) {
-            *place = None;
-        }
-    }
-
-    /// The state of an open slot, mutable.
-    pub fn get_mut(&mut self, slot: Slot) -> Result<&mut SlotState, EngineError> {
-        self.0.get_mut(slot.0 as usize).and_then(Option::as_mut).ok_or_else(|| not_open(slot))
-    }
-
+impl SlotTable<SlotState> {
     /// Takes the adjusters of some open slots, to use them while the slots are borrowed;
     /// [`put_back`](Self::put_back) returns them.
     pub fn take_adjusters(&mut self, slots: impl IntoIterator<Item = Slot>) -> Vec<Option<Adjuster>> {
-        let take = |slot: Slot| self.0.get_mut(slot.0 as usize)?.as_mut()?.adjuster.take();
-        slots.into_iter().map(take).collect()
+        slots.into_iter().map(|slot| self.find_mut(slot)?.adjuster.take()).collect()
     }
 
     /// Returns adjusters to their slots.
     pub fn put_back(&mut self, slots: impl IntoIterator<Item = Slot>, adjusters: Vec<Option<Adjuster>>) {
         for (slot, adjuster) in slots.into_iter().zip(adjusters) {
-            if let Some(state) = self.0.get_mut(slot.0 as usize).and_then(Option::as_mut) {
+            if let Some(state) = self.find_mut(slot) {
                 state.adjuster = adjuster;
             }
         }
@@ -133,17 +99,6 @@ impl Slots {
 
     /// Number of positions of a slot that the draft has not processed.
     pub fn pending_draft_tokens(&self, slot: Slot) -> usize {
-        let state = self.0.get(slot.0 as usize).and_then(Option::as_ref);
-        state.map_or(0, |state| state.pending.tokens.len())
+        self.find(slot).map_or(0, |state| state.pending.tokens.len())
     }
-
-    /// The states of several open slots.
-    pub fn get(&self, slots: impl IntoIterator<Item = Slot>) -> Result<Vec<&SlotState>, EngineError> {
-        let one = |slot: Slot| self.0.get(slot.0 as usize).and_then(Option::as_ref).ok_or_else(|| not_open(slot));
-        slots.into_iter().map(one).collect()
-    }
-}
-
-fn not_open(slot: Slot) -> EngineError {
-    EngineError::Device(format!("slot {} is not open", slot.0))
 }

@@ -113,7 +113,7 @@ fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {
         let ticket = backend.launch(Round { shape: *shape, slots: &running }).expect("a round");
         let output = backend.collect(ticket).expect("its output");
         for (slot, produced) in running.iter().zip(output.yields) {
-            assert!((1..=shape.most_tokens_a_round()).contains(&produced.tokens.len()));
+            assert!((1..=shape.max_tokens_per_round()).contains(&produced.tokens.len()));
             outputs[slot.0 as usize].extend(produced.tokens);
         }
     }

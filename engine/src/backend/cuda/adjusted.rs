@@ -64,7 +64,7 @@ impl CudaBackend {
     }
 
     pub(super) fn adjuster(&self, slot: Slot) -> Option<&Adjuster> {
-        self.slots.get(slot.0 as usize)?.as_ref()?.adjuster.as_ref()
+        self.slots.find(slot)?.adjuster.as_ref()
     }
 
     /// Replaces the device's choices along the trees of some requests of a batch.
@@ -96,7 +96,7 @@ impl CudaBackend {
             }
         }
         for walk in walks {
-            if let Some(Some(open)) = self.slots.get_mut(walk.slot.0 as usize) {
+            if let Some(open) = self.slots.find_mut(walk.slot) {
                 open.adjuster = Some(walk.adjuster);
             }
         }
@@ -123,7 +123,7 @@ impl CudaBackend {
         let mut walks = Vec::with_capacity(adjusted.len());
         for at in adjusted {
             let (slot, first) = (slots[*at], at * nodes);
-            let Some(open) = self.slots.get_mut(slot.0 as usize).and_then(Option::as_mut) else { continue };
+            let Some(open) = self.slots.find_mut(slot) else { continue };
             let Some(adjuster) = open.adjuster.take() else { continue };
             let of_tree = first..first + nodes;
             let tree = tree(&tokens[of_tree.clone()], &parents[of_tree.clone()]);
@@ -133,7 +133,7 @@ impl CudaBackend {
             let count =
                 simulation.as_ref().and_then(|one| one.count(shape, open.sampling.played, open.sampling.seed, length));
             let simulated = count.map(|count| {
-                let way = simulated_walk(&tree, count, shape.most_tokens_a_round(), |_| 0);
+                let way = simulated_walk(&tree, count, shape.max_tokens_per_round(), |_| 0);
                 way.into_iter().skip(1).collect()
             });
             let sampling = open.sampling.clone();
@@ -177,7 +177,7 @@ impl CudaBackend {
         for row in self.adjusted(slots) {
             let state = Rows { at: self.work.added.range(row * bytes..(row + 1) * bytes), stride: hidden };
             let logits = self.read_logits(state, 1)?;
-            let Some(Some(open)) = self.slots.get_mut(slots[row].0 as usize) else { continue };
+            let Some(open) = self.slots.find_mut(slots[row]) else { continue };
             let token = choose(&logits, &open.sampling, open.adjuster.as_mut(), positions[row]);
             ids[row] = token.map_or(NOT_FINITE, |token| token as i32);
         }
@@ -193,7 +193,7 @@ impl CudaBackend {
     ) -> Result<(), EngineError> {
         let vocabulary = self.machine.target.spec.vocabulary;
         for (chunk, last) in chunks.iter().zip(lasts) {
-            let open = self.slots.get(chunk.slot.0 as usize).and_then(Option::as_ref);
+            let open = self.slots.find(chunk.slot);
             let Some(PromptLogprobs { from, alternatives }) = open.and_then(|open| open.sampling.prompt_logprobs)
             else {
                 continue;
@@ -204,7 +204,7 @@ impl CudaBackend {
                 let logits = self.logits_after(rows)?;
                 let of_row = |(logits, token): (&[f32], &u32)| sampling::logprobs(logits, *token, alternatives);
                 let all: Vec<_> = logits.par_chunks_exact(vocabulary).zip(tokens).map(of_row).collect();
-                if let Some(Some(open)) = self.slots.get_mut(chunk.slot.0 as usize) {
+                if let Some(open) = self.slots.find_mut(chunk.slot) {
                     open.prompt_logprobs.extend(all);
                 }
             }

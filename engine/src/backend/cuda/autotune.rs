@@ -42,7 +42,7 @@ impl CudaBackend {
     /// alone is kept.
     pub(super) fn tune_in_graph(&mut self, key: GraphKey, graph: Graph) -> Result<Graph, EngineError> {
         let undecided = self.machine.gemm.undecided()?;
-        let is_idle = self.flights.is_empty() && self.slots.iter().all(Option::is_none);
+        let is_idle = self.flights.is_empty() && self.slots.all_open().next().is_none();
         let races = is_idle && key.part.is_none() && !undecided.is_empty();
         let best = match races {
             true => self.with_synthetic_requests(key.batch, |backend| backend.compare(key, graph, undecided))?,

@@ -99,7 +99,7 @@ impl Machine {
             nodes: tree.nodes,
             slot: round.slot.slice(),
             node: round.accepted_node.slice(),
-            most: shape.num_steps + 1,
+            most: shape.longest_path(),
             count: round.group_rows.slice(),
         };
         let of_states = self.delta_states(states);
@@ -141,14 +141,8 @@ impl CudaBackend {
         order: impl Fn(usize, usize) -> (usize, usize),
     ) -> Result<(), EngineError> {
         let Some(states) = &self.machine.states else { return Ok(()) };
-        if !matches!(self.slots.get(slot.0 as usize), Some(Some(_))) {
-            return Err(EngineError::Device(format!("slot {} is not open", slot.0)));
-        }
-        let count = self.machine.capacity.snapshots.unwrap_or_default();
-        if snapshot.0 as usize >= count {
-            return Err(EngineError::Device(format!("snapshot {} does not exist, there are {count}", snapshot.0)));
-        }
-        let (from, to) = order(slot.0 as usize, self.machine.capacity.slots + snapshot.0 as usize);
+        let (slot, snapshot) = self.slots.state_places(slot, snapshot)?;
+        let (from, to) = order(slot, snapshot);
         Ok(states.copy(&self.device, from, to)?)
     }
 }

@@ -82,7 +82,7 @@ impl CudaBackend {
     }
 
     fn wanted_logprobs(&self, slot: Slot) -> Option<usize> {
-        self.slots.get(slot.0 as usize)?.as_ref()?.logprobs
+        self.slots.find(slot)?.logprobs
     }
 
     /// Starts copying the log-probabilities of the chosen tokens, whose final states are in the
@@ -116,7 +116,7 @@ impl CudaBackend {
     /// wait for it: it waits for the device where the host chooses tokens, and launches every
     /// kernel where there are no graphs.
     pub(super) fn launches_slowly(&self) -> bool {
-        let adjusts = self.slots.iter().flatten().any(|slot| slot.adjuster.is_some());
+        let adjusts = self.slots.all_open().any(|slot| slot.adjuster.is_some());
         adjusts || self.options.disable_cuda_graph
     }
 

@@ -28,8 +28,9 @@ use self::thread::RankThread;
 use super::{CudaBackend, CudaOptions, Models, WeightSource, machine::Ranks, meeting::Meeting, memory};
 use crate::{
     backend::{
-        Asked, Backend, Capacity, DeviceInfo, DraftTree, Exchange, ExpertReads, GpuState, PageId, Pool, PrefillChunk,
-        ReplayPlace, Round, RoundOutput, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Wanted, Yield,
+        Asked, Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, ExpertReads, GpuState, Measure,
+        PageId, Pool, Prefill, PrefillChunk, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, StateRow,
+        TargetStates, Ticket, TokenLogprobs, Wanted, Yield,
     },
     checkpoint::Weights,
     error::EngineError,
@@ -438,7 +439,7 @@ fn tokens_of<'a>(yields: impl IntoIterator<Item = &'a Yield>) -> Vec<(Vec<u32>, 
     yields.into_iter().map(|one| (tokens(one), one.not_finite)).collect()
 }
 
-impl Backend for Group {
+impl Describe for Group {
     fn capacity(&self) -> Capacity {
         self.facts.capacity
     }
@@ -447,65 +448,13 @@ impl Backend for Group {
         self.facts.device.clone()
     }
 
-    /// Rank 0's state.
-    fn gpu_state(&self) -> Option<GpuState> {
-        self.first(|backend| Ok(backend.gpu_state())).ok().flatten()
-    }
-
     /// The cost of each rank's own part.
     fn cost(&self) -> ModelCost {
         self.facts.cost
     }
+}
 
-    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
-        let all = self.all(|backend| backend.measure_bandwidth())?;
-        Ok(all.into_iter().fold(f64::INFINITY, f64::min))
-    }
-
-    fn product_rate(&self) -> Option<f64> {
-        self.first(|backend| Ok(backend.product_rate())).ok().flatten()
-    }
-
-    fn capture_time(&self) -> Option<Duration> {
-        self.first(|backend| Ok(backend.capture_time())).ok().flatten()
-    }
-
-    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
-        self.all(move |backend| backend.simulate_acceptance(simulated.clone())).map(|_| ())
-    }
-
-    fn time_parts(&mut self, on: bool) {
-        let work = move |backend: &mut CudaBackend| {
-            backend.time_parts(on);
-            Ok(())
-        };
-        let _ = self.all(work);
-    }
-
-    /// Rank 0's count: all ranks choose the same experts.
-    fn count_experts(&mut self, on: bool) -> Option<ExpertReads> {
-        let reads = self.all(move |backend| Ok(backend.count_experts(on))).ok()?;
-        reads.into_iter().next().flatten()
-    }
-
-    fn prepare(
-        &mut self,
-        shapes: &[TreeShape],
-        capture_sizes: &[usize],
-        captured: &mut dyn FnMut(usize, usize),
-    ) -> Result<(), EngineError> {
-        let (shapes, sizes) = (shapes.to_vec(), capture_sizes.to_vec());
-        let work = move |backend: &mut CudaBackend, tell: &mut dyn FnMut((usize, usize))| {
-            backend.prepare(&shapes, &sizes, &mut |done, all| tell((done, all)))
-        };
-        self.all_watched(work, &mut |(done, all)| captured(done, all)).map(|_| ())
-    }
-
-    fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
-        let options = options.clone();
-        self.first(move |backend| backend.exchange(&options, which))
-    }
-
+impl Slots for Group {
     fn open(
         &mut self,
         slot: Slot,
@@ -522,6 +471,29 @@ impl Backend for Group {
         self.first(move |backend| backend.extend(slot, &pages))
     }
 
+    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
+        let given = Arc::new([prompt, output, ends].map(<[u32]>::to_vec));
+        self.first(move |backend| backend.adjust(slot, &given[0], &given[1], &given[2]))
+    }
+
+    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
+        self.first(move |backend| Ok(backend.prompt_logprobs(slot))).unwrap_or_default()
+    }
+
+    fn grammar_failure(&self, slot: Slot) -> Option<String> {
+        self.first(move |backend| Ok(backend.grammar_failure(slot))).ok().flatten()
+    }
+
+    fn close(&mut self, slot: Slot) {
+        let work = move |backend: &mut CudaBackend| {
+            backend.close(slot);
+            Ok(())
+        };
+        let _ = self.all(work);
+    }
+}
+
+impl Prefill for Group {
     fn prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -540,6 +512,21 @@ impl Backend for Group {
 
     fn prefill_time(&mut self) -> Result<Duration, EngineError> {
         self.first(CudaBackend::prefill_time)
+    }
+}
+
+impl Decode for Group {
+    fn prepare(
+        &mut self,
+        shapes: &[TreeShape],
+        capture_sizes: &[usize],
+        captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), EngineError> {
+        let (shapes, sizes) = (shapes.to_vec(), capture_sizes.to_vec());
+        let work = move |backend: &mut CudaBackend, tell: &mut dyn FnMut((usize, usize))| {
+            backend.prepare(&shapes, &sizes, &mut |done, all| tell((done, all)))
+        };
+        self.all_watched(work, &mut |(done, all)| captured(done, all)).map(|_| ())
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
@@ -560,7 +547,9 @@ impl Backend for Group {
     fn pending_draft_tokens(&self, slot: Slot) -> usize {
         self.first(move |backend| Ok(backend.pending_draft_tokens(slot))).unwrap_or_default()
     }
+}
 
+impl Replay for Group {
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
         self.first(move |backend| backend.trace(slot, positions.clone(), target))
     }
@@ -611,29 +600,53 @@ impl Backend for Group {
         let asked = Arc::new(asked.to_vec());
         self.first(move |backend| backend.probabilities(&asked))
     }
+}
 
-    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
-        let given = Arc::new([prompt, output, ends].map(<[u32]>::to_vec));
-        self.first(move |backend| backend.adjust(slot, &given[0], &given[1], &given[2]))
+impl Measure for Group {
+    /// Rank 0's state.
+    fn gpu_state(&self) -> Option<GpuState> {
+        self.first(|backend| Ok(backend.gpu_state())).ok().flatten()
     }
 
-    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
-        self.first(move |backend| Ok(backend.prompt_logprobs(slot))).unwrap_or_default()
+    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
+        let all = self.all(|backend| backend.measure_bandwidth())?;
+        Ok(all.into_iter().fold(f64::INFINITY, f64::min))
     }
 
-    fn grammar_failure(&self, slot: Slot) -> Option<String> {
-        self.first(move |backend| Ok(backend.grammar_failure(slot))).ok().flatten()
+    fn product_rate(&self) -> Option<f64> {
+        self.first(|backend| Ok(backend.product_rate())).ok().flatten()
+    }
+
+    fn capture_time(&self) -> Option<Duration> {
+        self.first(|backend| Ok(backend.capture_time())).ok().flatten()
+    }
+
+    fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError> {
+        self.all(move |backend| backend.simulate_acceptance(simulated.clone())).map(|_| ())
+    }
+
+    fn time_parts(&mut self, on: bool) {
+        let work = move |backend: &mut CudaBackend| {
+            backend.time_parts(on);
+            Ok(())
+        };
+        let _ = self.all(work);
+    }
+
+    /// Rank 0's count: all ranks choose the same experts.
+    fn count_experts(&mut self, on: bool) -> Option<ExpertReads> {
+        let reads = self.all(move |backend| Ok(backend.count_experts(on))).ok()?;
+        reads.into_iter().next().flatten()
+    }
+}
+
+impl Backend for Group {
+    fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
+        let options = options.clone();
+        self.first(move |backend| backend.exchange(&options, which))
     }
 
     fn kill_rank(&mut self, rank: usize) {
         self.ranks.iter().skip(rank).take(1).for_each(RankThread::kill);
-    }
-
-    fn close(&mut self, slot: Slot) {
-        let work = move |backend: &mut CudaBackend| {
-            backend.close(slot);
-            Ok(())
-        };
-        let _ = self.all(work);
     }
 }

@@ -12,7 +12,7 @@ use super::{
     workspace::WorkspaceShape,
 };
 use crate::{
-    backend::{Backend, MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, Slot, Ticket, TokenLogprobs, Yield},
+    backend::{Decode, MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, Slot, Ticket, TokenLogprobs, Yield},
     error::EngineError,
     played::expect_played,
     tree::DraftTree,
@@ -51,7 +51,7 @@ impl CudaBackend {
         let eager = self.runs_eagerly();
         let batch = if eager { round.slots.len() } else { self.padded(round.slots.len()) };
         let leaves = self.leaves_pending(round.shape);
-        let wanted = |slot: &Slot| self.slots.get(slot.0 as usize)?.as_ref()?.logprobs;
+        let wanted = |slot: &Slot| self.slots.find(*slot)?.logprobs;
         let logprobs: Vec<Option<usize>> = round.slots.iter().map(wanted).collect();
         let key = GraphKey {
             shape: round.shape,
@@ -105,7 +105,7 @@ impl CudaBackend {
         }
         let ticket = self.launched;
         self.launched += 1;
-        let most = round.shape.num_steps + 1;
+        let most = round.shape.longest_path();
         self.flights.push_back(InFlightRound {
             ticket,
             place,
@@ -122,9 +122,7 @@ impl CudaBackend {
         if self.flights.len() >= STAGING_SLOTS {
             return Err(EngineError::Device("too many rounds are in flight".into()));
         }
-        if let Some(slot) = round.slots.iter().find(|slot| !matches!(self.slots.get(slot.0 as usize), Some(Some(_)))) {
-            return Err(EngineError::Device(format!("slot {} is not open", slot.0)));
-        }
+        round.slots.iter().try_for_each(|slot| self.slots.get(*slot).map(|_| ()))?;
         let shape = round.shape;
         if let Some(trees) = trees {
             self.check_trees(trees, round)?;

@@ -27,6 +27,7 @@ use crate::{
     backend::{
         Capacity, VerifyPlan,
         expert_reads::ExpertCount,
+        slot_table::SlotTable,
         state_places::{StateOptions, StatePlaces},
     },
     checkpoint::Tensors,
@@ -85,7 +86,7 @@ pub struct Models<'a> {
 /// Positions past the context that a round may write: its tree, and the tokens of a request that
 /// has ended but still runs along.
 fn slack(options: &CudaOptions, nodes: NodeSource) -> usize {
-    let ahead = |shape: &TreeShape| (shape.num_draft_tokens + shape.num_steps + 1).max(nodes.passes(*shape).1);
+    let ahead = |shape: &TreeShape| (shape.num_draft_tokens + shape.longest_path()).max(nodes.passes(*shape).1);
     let widest = options.shapes.iter().map(ahead).max().unwrap_or(2);
     2 * widest.max(2)
 }
@@ -214,7 +215,7 @@ pub fn load(
         prefilled: Default::default(),
         sent: Vec::new(),
         slot_staging: device.host_buffer(capacity.slots * CudaBackend::staging_bytes(table_width))?,
-        slots: (0..capacity.slots).map(|_| None).collect(),
+        slots: SlotTable::new(capacity),
         graphs: Default::default(),
         capture_sizes: Vec::new(),
         capture_time: Default::default(),

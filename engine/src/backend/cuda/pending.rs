@@ -10,7 +10,7 @@ use kernels::{
 
 use super::{CudaBackend, machine::Machine, round::RoundMemory, weights::DraftWeights};
 use crate::{
-    backend::{Backend, MAX_PENDING_DRAFT, Slot},
+    backend::{Decode, MAX_PENDING_DRAFT, Slot},
     error::EngineError,
 };
 
@@ -90,7 +90,7 @@ impl CudaBackend {
             self.machine.read_pending(memory, draft, members.len(), most)?;
         }
         for (slot, _) in late {
-            if let Some(Some(open)) = self.slots.get_mut(slot.0 as usize) {
+            if let Some(open) = self.slots.find_mut(slot) {
                 open.pending = 0;
             }
         }
@@ -100,7 +100,7 @@ impl CudaBackend {
     /// Counts one more pending token for each of these slots.
     pub(super) fn count_pending(&mut self, slots: &[Slot]) {
         for slot in slots {
-            if let Some(Some(open)) = self.slots.get_mut(slot.0 as usize) {
+            if let Some(open) = self.slots.find_mut(*slot) {
                 open.pending += 1;
             }
         }

@@ -106,12 +106,9 @@ impl CudaBackend {
 
     /// Adds pages to a slot, ordered after the work in flight.
     pub(super) fn add_pages(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
-        let (at, width, count) = (slot.0 as usize, self.machine.slots.table_width, self.machine.capacity.pages);
-        if let Some(page) = pages.iter().find(|page| page.0 as usize >= count) {
-            return Err(EngineError::Device(format!("page {} does not exist, there are {count}", page.0)));
-        }
-        let open = self.slots.get_mut(at).and_then(Option::as_mut);
-        let open = open.ok_or_else(|| EngineError::Device(format!("slot {at} is not open")))?;
+        let (at, width) = (slot.0 as usize, self.machine.slots.table_width);
+        self.slots.check_pages(pages)?;
+        let open = self.slots.get_mut(slot)?;
         let (from, to) = (open.pages.len(), open.pages.len() + pages.len());
         if to > width {
             return Err(EngineError::Device(format!(
@@ -132,7 +129,7 @@ impl CudaBackend {
 
     /// Launches the processing of pieces of prompts, or of texts whose target states are returned
     /// or given, as many rows at once as there is room for. `first` as in
-    /// [`Backend::prefill`](crate::backend::Backend::prefill).
+    /// [`Prefill::prefill`](crate::backend::Prefill::prefill).
     pub(super) fn run_prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -190,9 +187,7 @@ impl CudaBackend {
     }
 
     fn check_chunk(&self, chunk: &PrefillChunk<'_>) -> Result<(), EngineError> {
-        let Some(Some(slot)) = self.slots.get(chunk.slot.0 as usize) else {
-            return Err(EngineError::Device(format!("slot {} is not open", chunk.slot.0)));
-        };
+        let slot = self.slots.get(chunk.slot)?;
         if chunk.tokens.is_empty() || chunk.start != slot.read {
             let (start, length) = (chunk.start, slot.read);
             return Err(EngineError::Device(format!("a piece from {start} does not continue a sequence of {length}")));
@@ -257,7 +252,7 @@ impl CudaBackend {
         let update = slots.update.slice();
         self.machine.kernels.set_state(slots.length.slice(), slots.root.slice(), update, chunks.len())?;
         for chunk in chunks {
-            if let Some(Some(slot)) = self.slots.get_mut(chunk.slot.0 as usize) {
+            if let Some(slot) = self.slots.find_mut(chunk.slot) {
                 slot.read = chunk.start + chunk.tokens.len();
             }
         }
@@ -271,7 +266,7 @@ impl CudaBackend {
         let page_size = self.machine.capacity.page_size;
         let mut columns = Columns { first: vec![0], ..Columns::default() };
         for chunk in chunks {
-            let Some(Some(slot)) = self.slots.get(chunk.slot.0 as usize) else { continue };
+            let Some(slot) = self.slots.find(chunk.slot) else { continue };
             for (position, token) in (chunk.start..).zip(chunk.tokens) {
                 let write = slot.pages[position / page_size] as usize * page_size + position % page_size;
                 columns.push(*token, position, write, chunk.slot);
@@ -284,7 +279,7 @@ impl CudaBackend {
 
     fn wants_prompt_logprobs(&self, chunks: &[PrefillChunk<'_>]) -> bool {
         chunks.iter().any(|chunk| {
-            let slot = self.slots.get(chunk.slot.0 as usize).and_then(Option::as_ref);
+            let slot = self.slots.find(chunk.slot);
             slot.is_some_and(|slot| slot.sampling.prompt_logprobs.is_some())
         })
     }
@@ -386,7 +381,7 @@ impl CudaBackend {
         let reads = self.follows || traced;
         let Some(DraftWeights::Model(model)) = self.machine.draft.as_ref().filter(|_| reads) else { return Ok(()) };
         let opens = |chunk: &PrefillChunk<'_>| {
-            let open = self.slots.get(chunk.slot.0 as usize).and_then(Option::as_ref);
+            let open = self.slots.find(chunk.slot);
             open.is_some_and(|open| open.opened_at == chunk.start)
         };
         let starts = chunks.iter().zip(&columns.lasts).filter(|(chunk, _)| opens(chunk));

@@ -48,9 +48,7 @@ impl CudaBackend {
     pub(super) fn start_trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
         let draft_row = self.draft_row()?;
         let target_row = if target { self.target_row() } else { 0 };
-        let Some(Some(open)) = self.slots.get_mut(slot.0 as usize) else {
-            return Err(EngineError::Device(format!("slot {} is not open", slot.0)));
-        };
+        let open = self.slots.get_mut(slot)?;
         if open.read > positions.start {
             let (read, start) = (open.read, positions.start);
             return Err(EngineError::Device(format!("slot {} has read {read} tokens, past {start}", slot.0)));
@@ -127,7 +125,7 @@ impl CudaBackend {
         let shape = largest(shapes);
         check_shape(&self.machine, shape)?;
         let TreeShape { num_steps: steps, topk, .. } = shape;
-        let scratch = steps.saturating_sub(1) * topk;
+        let scratch = shape.beam_rows();
         let extent = |places| WorkspaceShape {
             rows: places * topk,
             batch: places,
@@ -201,7 +199,7 @@ impl CudaBackend {
         step: usize,
         beams: &[BeamRow<'_>],
     ) -> Result<(), DeviceError> {
-        let scratch = shape.num_steps.saturating_sub(1) * shape.topk;
+        let scratch = shape.beam_rows();
         let arrays = &self.arrays;
         let cache_row = |row: &BeamRow<'_>, beam: usize| (self.machine.cache_rows + row.tree * scratch + beam) as i32;
         let column = |of: &dyn Fn(&BeamRow<'_>) -> i32| beams.iter().map(of).collect::<Vec<i32>>();
@@ -263,7 +261,7 @@ impl CudaBackend {
         for asked in asked.chunks(LOGIT_ROWS.min(self.extent.rows)) {
             let mut samplings = Vec::with_capacity(asked.len());
             for (at, asked) in asked.iter().enumerate() {
-                let open = self.slots.get(asked.slot.0 as usize).and_then(Option::as_ref);
+                let open = self.slots.find(asked.slot);
                 let trace =
                     open.and_then(|open| open.trace.as_ref()).filter(|_| self.holds(asked.slot, asked.position + 1));
                 let kept = trace.and_then(|trace| Some((trace.target.as_ref()?, trace.row(asked.position)?)));
@@ -285,12 +283,12 @@ impl CudaBackend {
     }
 
     pub(super) fn trace_of(&self, slot: Slot) -> Option<&Trace> {
-        self.slots.get(slot.0 as usize)?.as_ref()?.trace.as_ref()
+        self.slots.find(slot)?.trace.as_ref()
     }
 
     /// Whether this many tokens of a slot are in the cache.
     pub(super) fn holds(&self, slot: Slot, tokens: usize) -> bool {
-        self.slots.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(|open| open.read >= tokens)
+        self.slots.find(slot).is_some_and(|open| open.read >= tokens)
     }
 
     /// Bytes of a state of the target.

@@ -107,7 +107,7 @@ impl Machine {
         batch: usize,
         keep_pending: bool,
     ) -> Result<(), DeviceError> {
-        let most = shape.num_steps + 1;
+        let most = shape.longest_path();
         // In a chain every node is already at its position, even with simulated acceptance.
         // Look-ups in a trie may find several tokens after the root whatever the breadth.
         let branches = shape.topk > 1 || matches!(self.nodes(), NodeSource::Text(TextNodes { branches: true, .. }));

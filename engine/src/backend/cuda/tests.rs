@@ -14,8 +14,8 @@ use super::{AttentionKernels, CudaBackend, CudaOptions, Models, WeightSource, lo
 use crate::{
     Acceptance, Engine, KeepStates, ReplayText, WeightFolders,
     backend::{
-        Backend, MAX_PENDING_DRAFT, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot, VerifyPlan, Yield,
-        first_token, state_places::StateOptions,
+        Decode, MAX_PENDING_DRAFT, Measure, PageId, Prefill, PrefillChunk, ProducedToken, Round, RoundTiming, Slot,
+        Slots, VerifyPlan, Yield, first_token, state_places::StateOptions,
     },
     checkpoint::Folder,
     drafts::{DraftTarget, read_draft},

@@ -46,7 +46,7 @@ impl Machine {
     /// were run first.
     pub(super) fn accept(&self, verifying: Verifying<'_>, ahead: Option<InnerNodes<'_>>) -> Result<(), DeviceError> {
         let Verifying { memory: RoundMemory { work, arrays, round }, shape, batch, options, .. } = verifying;
-        let (hidden, most) = (self.target.spec.hidden, shape.num_steps + 1);
+        let (hidden, most) = (self.target.spec.hidden, shape.longest_path());
         self.kernels.accept(
             self.accept_inputs(verifying),
             Acceptance {
@@ -87,7 +87,7 @@ impl Machine {
         let Verifying { memory: RoundMemory { round, .. }, shape, batch, tree, options } = verifying;
         AcceptInputs {
             batch,
-            most: shape.num_steps + 1,
+            most: shape.longest_path(),
             batch_slot: round.slot.slice(),
             chosen: round.chosen.slice(),
             tree,

@@ -38,7 +38,7 @@ fn request(number: usize, played: bool) -> Request {
 fn expected(acceptance: &PlayedAcceptance, shape: TreeShape, request: &Request) -> Vec<u64> {
     let played = request.sampling.played.expect("a text");
     let output = request.stop.max_new_tokens.expect("a limit");
-    let (mut histogram, mut produced) = (vec![0; shape.num_steps + 1], 1);
+    let (mut histogram, mut produced) = (vec![0; shape.longest_path()], 1);
     while produced < output {
         let length = request.input_ids.len() + produced - 1;
         let count = acceptance.count(shape, played, length).expect("a known shape").min(output - produced);

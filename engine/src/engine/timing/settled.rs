@@ -30,7 +30,7 @@ const PATIENCE: u32 = 6;
 const STEADY: f64 = 0.005;
 
 /// A device's rounds of a point so far.
-struct Load {
+struct Settling {
     /// Time for which rounds must be steady.
     settling: Duration,
     /// The rounds until they were steady.
@@ -38,7 +38,7 @@ struct Load {
     settled: bool,
 }
 
-impl Load {
+impl Settling {
     fn new(settling: Duration) -> Self {
         Self { settling, before: Vec::new(), settled: settling.is_zero() }
     }
@@ -86,7 +86,7 @@ impl Engine {
         rounds: usize,
     ) -> Result<RoundTimes, EngineError> {
         let mut times = RoundTimes { point, context: 0.0, device: Vec::new(), wall: Vec::new(), prefill: None };
-        let mut load = Load::new(self.settling());
+        let mut load = Settling::new(self.settling());
         let least = load.settling;
         let enough = |timed: &[Duration]| timed.len() >= rounds.div_ceil(2) && timed.iter().sum::<Duration>() >= least;
         self.run_rounds(&mut times, prompts, rounds, &mut load, &|_| false)?;
@@ -109,7 +109,7 @@ impl Engine {
         times: &mut RoundTimes,
         prompts: &[Vec<u32>],
         rounds: usize,
-        load: &mut Load,
+        load: &mut Settling,
         enough: &dyn Fn(&[Duration]) -> bool,
     ) -> Result<(), EngineError> {
         let point = times.point;

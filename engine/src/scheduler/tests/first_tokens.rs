@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     DeviceChoice,
-    backend::Capacity,
+    backend::{Capacity, Decode},
     load::{Loaded, load},
     request::{PromptLogprobs, SamplingParams},
     scheduler::fake::Fake,

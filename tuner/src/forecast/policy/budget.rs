@@ -64,7 +64,7 @@ impl Budget {
 
     /// The known probabilities of all requests of a view, descending.
     fn expected(&self, view: &View<'_>) -> Vec<f64> {
-        let most = self.limit.num_draft_tokens - 1;
+        let most = self.limit.drafts();
         let certain = vec![1.0; self.limit.num_steps.min(most)];
         let of = |request: &usize| self.known.get(request).unwrap_or(&certain).iter().copied();
         let mut values: Vec<f64> = view.requests.iter().flat_map(of).collect();

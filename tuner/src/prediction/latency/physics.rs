@@ -155,7 +155,7 @@ pub fn round_ms(machine: &LatencyMachine, parameters: &PhysicsParameters, point:
             efficiency: parameters.draft_efficiency,
         };
         let draft = |rows, more| pass(rows, cost.draft + more, cost.draft_row_read(point.context));
-        let accepted = point.batch.saturating_mul(point.shape.num_steps.saturating_add(1));
+        let accepted = point.batch.saturating_mul(point.shape.longest_path());
         let (passes, rows) = cost.nodes.passes(point.shape);
         let rows = point.batch.saturating_mul(rows);
         ms += passes as f64 * pass_ms(draft(rows, PassCost::default()));

@@ -70,7 +70,7 @@ fn machine_ms(point: &Point) -> f64 {
     if !shape.is_off() {
         let beams = batch * shape.topk;
         let step = 0.06 + pass(beams, 0.75, 0.6) + attention(beams, 4096.0) + 2e-5 * (beams * shape.topk) as f64;
-        let rows = batch * (shape.num_steps + 1);
+        let rows = batch * shape.longest_path();
         ms += (shape.num_steps - 1) as f64 * step + 0.06 + pass(rows, 0.85, 0.6) + attention(rows, 4096.0);
     }
     ms
@@ -142,7 +142,7 @@ fn a_machine_that_only_computes_is_learnt_too() {
     let machine = LatencyMachine { bandwidth: 2e10, few_rows: 0, ..MACHINE };
     let truth = |point: &Point| {
         let Point { shape, batch, .. } = *point;
-        let extension = if shape.is_off() { 0 } else { batch * (shape.num_steps + 1) };
+        let extension = if shape.is_off() { 0 } else { batch * shape.longest_path() };
         let drafted = point.draft_rows() * shape.num_steps.saturating_sub(1);
         point.verified_rows() as f64 * 300.0 + drafted as f64 * 15.0 + extension as f64 * 17.0
     };

@@ -59,7 +59,7 @@ pub fn acceptance(experiment: &Experiment, history: &[Record]) -> AcceptanceTabl
 }
 
 fn features(shape: TreeShape) -> [f64; 3] {
-    let spare = (shape.num_draft_tokens as f64 / (shape.num_steps + 1) as f64).max(1.0);
+    let spare = (shape.num_draft_tokens as f64 / shape.longest_path() as f64).max(1.0);
     [1.0, (shape.topk.max(1) as f64).ln(), spare.ln()]
 }
 

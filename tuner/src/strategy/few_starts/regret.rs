@@ -65,7 +65,7 @@ impl SimulatedEngine {
 
     fn length(&self, shape: TreeShape) -> f64 {
         let (first, fading, gain) = self.accepted;
-        let spare = (shape.num_draft_tokens as f64 / (shape.num_steps + 1) as f64).max(1.0);
+        let spare = (shape.num_draft_tokens as f64 / shape.longest_path() as f64).max(1.0);
         let branches = (shape.topk as f64).log2() * spare.log2().min(1.0);
         let rate = |step: usize| ((first + gain * branches) * fading.powi(step as i32)).min(0.97);
         let (mut all, mut length) = (1.0, 1.0);

@@ -39,7 +39,7 @@ fn prompt() -> Vec<u32> {
 
 /// The head's keys and values of a slot, position by position and layer by layer.
 fn kept(backend: &CpuBackend) -> Vec<f32> {
-    let state = backend.slots.get([Slot(0)]).expect("an open slot")[0];
+    let state = backend.slots.get(Slot(0)).expect("an open slot");
     let rows = || state.rows[..state.length].iter();
     backend.draft_caches.iter().flat_map(|cache| rows().flat_map(|row| cache.row(*row))).collect()
 }

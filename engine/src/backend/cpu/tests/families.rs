@@ -255,7 +255,7 @@ fn short_requests(count: u32) -> Vec<(Vec<u32>, SamplingParams)> {
 
 /// The draft's keys and values of a slot, position by position, and its state after the last.
 fn draft_state(backend: &CpuBackend, slot: Slot) -> (Vec<f32>, Vec<f32>) {
-    let state = backend.slots.get([slot]).expect("an open slot")[0];
+    let state = backend.slots.get(slot).expect("an open slot");
     let cache = &backend.draft_caches[0];
     (
         state.rows[..state.length].iter().flat_map(|row| cache.row(*row)).collect(),

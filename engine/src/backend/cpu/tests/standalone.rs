@@ -141,7 +141,7 @@ fn a_model_has_kept_the_same_however_its_text_came_in() {
             text.extend(tokens.iter().map(|token| token.id));
             last = text.pop();
         }
-        let state = backend.slots.get([slot]).expect("an open slot")[0];
+        let state = backend.slots.get(slot).expect("an open slot");
         // The root too: it is processed before the next round.
         let rows = || state.rows[..=state.length].iter();
         let found: Vec<f32> =

@@ -5,7 +5,7 @@ use kernels::device::Element;
 use super::{device, options};
 use crate::{
     backend::{
-        Backend, PageId, PrefillChunk, Slot,
+        PageId, Prefill, PrefillChunk, Slot, Slots,
         cuda::{CudaBackend, CudaOptions, Models, WeightSource, load},
     },
     checkpoint::Folder,

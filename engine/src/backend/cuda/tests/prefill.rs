@@ -3,7 +3,7 @@
 use super::{backend, device, options};
 use crate::{
     adjust::Adjustments,
-    backend::{Backend, PageId, PrefillChunk, Round, Slot, Yield, cuda::CudaBackend},
+    backend::{Decode, PageId, Prefill, PrefillChunk, Round, Slot, Slots, Yield, cuda::CudaBackend},
     request::SamplingParams,
 };
 use kernels::device::Element;

@@ -1,0 +1,55 @@
+//! What is constant about a backend.
+
+use crate::spec::ModelCost;
+
+/// Capacity of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Maximum number of open slots.
+    pub slots: usize,
+    /// Pages of the KV cache.
+    pub pages: usize,
+    /// Tokens per page.
+    pub page_size: usize,
+    /// Maximum length of a sequence, prompt and output together.
+    pub context_length: usize,
+    /// Size of the target's vocabulary.
+    pub vocab_size: usize,
+    /// Maximum number of prompt tokens that one [`PrefillChunk`] should carry.
+    pub prefill_chunk: usize,
+    /// Maximum number of rounds in flight (launched and not collected), at least 1. With more than
+    /// one, the host launches the next round before it knows which requests ended in the last one:
+    /// their slots run along, and their yields are dropped.
+    pub rounds_in_flight: usize,
+    /// Number of places for copies of a slot's state ([`Slots::keep`](super::Slots::keep)), if
+    /// sequences have a state in addition to their pages; `None` if pages are all that they need.
+    pub snapshots: Option<usize>,
+    /// Number of positions after a sequence whose cache rows the draft writes when it processes the
+    /// last token ([`DraftSpec::ahead`](crate::spec::DraftSpec::ahead)).
+    pub draft_ahead: usize,
+}
+
+/// The device of a backend, for fingerprints and logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// For example `cpu` or `cuda:0`.
+    pub device: String,
+    /// The name of the processor or GPU.
+    pub name: String,
+    /// Driver version of a GPU; empty on the CPU.
+    pub driver: String,
+    /// Worker threads on the CPU, multiprocessors on a GPU.
+    pub units: usize,
+}
+
+/// The constant facts of a device that holds models.
+pub trait Describe: Send {
+    /// Its capacity. Constant.
+    fn capacity(&self) -> Capacity;
+
+    /// The device that it runs on. Constant.
+    fn device(&self) -> DeviceInfo;
+
+    /// The memory traffic and multiplications of its passes. Constant.
+    fn cost(&self) -> ModelCost;
+}
