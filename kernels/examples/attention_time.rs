@@ -13,7 +13,7 @@ use std::{env, error::Error, process::ExitCode};
 use kernels::{
     checks::Numbers,
     device::{Buffer, Device, DeviceError, Element},
-    launch::{Ahead, Attention, Groups, Kernels, OwnRows, Rotation, Rows, Sees},
+    launch::{Ahead, Attention, Groups, Kernels, OwnRows, Rotation, Rows, Sees, VisibleRows},
     reference::CacheScales,
 };
 
@@ -229,14 +229,16 @@ impl Scene {
             query: Rows { at: self.qkv.slice(), stride: (HEADS + 2 * KV_HEADS) * self.head_dim },
             keys: self.caches.range(2 * layer * plane..(2 * layer + 1) * plane),
             values: self.caches.range((2 * layer + 1) * plane..(2 * layer + 2) * plane),
-            page_table: self.page_table.slice(),
-            table_width: self.table_width,
-            page_size: PAGE_SIZE,
-            row_slot: self.slot.slice(),
-            row_prefix: self.prefix.slice(),
-            row_own_count: self.own_count.slice(),
-            row_own: self.own.slice(),
-            own_stride: self.own_stride,
+            visible: VisibleRows {
+                page_table: self.page_table.slice(),
+                table_width: self.table_width,
+                page_size: PAGE_SIZE,
+                slot: self.slot.slice(),
+                prefix: self.prefix.slice(),
+                own_count: self.own_count.slice(),
+                own: self.own.slice(),
+                own_stride: self.own_stride,
+            },
             rows: self.rows,
             together: self.nodes,
             heads: HEADS,

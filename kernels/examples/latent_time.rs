@@ -13,7 +13,7 @@ use std::{env, error::Error, process::ExitCode};
 use kernels::{
     checks::Numbers,
     device::{Buffer, Device, DeviceError, Element},
-    launch::{Kernels, LatentAttention, LatentDims, LatentPrompt, LatentQueries, LatentValues},
+    launch::{Kernels, LatentAttention, LatentDims, LatentPrompt, LatentQueries, LatentValues, VisibleRows},
 };
 
 const PAGE_SIZE: usize = 16;
@@ -232,14 +232,16 @@ impl Scene {
             out: self.means.slice(),
             query: self.queries.slice(),
             cache: self.caches.range(layer * plane..(layer + 1) * plane),
-            page_table: self.page_table.slice(),
-            table_width: self.table_width,
-            page_size: PAGE_SIZE,
-            row_slot: self.slot.slice(),
-            row_prefix: self.prefix.slice(),
-            row_own_count: self.own_count.slice(),
-            row_own: self.own.slice(),
-            own_stride: self.own_stride,
+            visible: VisibleRows {
+                page_table: self.page_table.slice(),
+                table_width: self.table_width,
+                page_size: PAGE_SIZE,
+                slot: self.slot.slice(),
+                prefix: self.prefix.slice(),
+                own_count: self.own_count.slice(),
+                own: self.own.slice(),
+                own_stride: self.own_stride,
+            },
             rows: self.rows,
             dims: self.sizes.dims,
             scale: 0.1,

@@ -292,7 +292,8 @@ impl Device {
     }
 
     /// Starts a copy from a range (in bytes) of page-locked memory, in order with the stream, and
-    /// returns at once. The range must not change until the stream has passed the copy.
+    /// returns at once. What is [stored](HostBuffer::store) in the range before the stream has
+    /// passed the copy may be what is copied.
     ///
     /// # Errors
     /// When the ranges do not fit, or the device fails.
@@ -300,12 +301,12 @@ impl Device {
         to.check(range.len())?;
         from.check(range.end)?;
         // SAFETY: both are live and long enough; host buffers outlive the device's work since
-        // dropping one waits for it.
+        // dropping one waits for it, and nobody has a reference to their memory.
         unsafe { self.0.driver.write_async(to.address(), from.address().add(range.start), range.len()) }
     }
 
     /// Starts a copy to page-locked memory, at offset `start` in bytes, in order with the stream,
-    /// and returns at once.
+    /// and returns at once. The values have arrived when the stream has passed the copy.
     ///
     /// # Errors
     /// As [`write_async`](Self::write_async).

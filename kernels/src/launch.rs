@@ -65,7 +65,7 @@ mod training;
 mod tree;
 
 pub use accept::{AcceptInputs, AcceptWalk, Acceptance, CachePlanes, Moves, Played, WalkState};
-pub use attention::{Attention, HEAD_DIMS};
+pub use attention::{Attention, HEAD_DIMS, VisibleRows};
 pub use attention_tiles::{Ahead, Groups, Sees};
 pub use block::{
     BlockGrowth, BlockLayout, BlockView, FirstLevel, LevelRows, MOST_BLOCK_ROWS, RankedLevels, ViewPages, most_parents,

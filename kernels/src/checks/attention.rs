@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Attention, HEAD_DIMS, Kernels, Rows},
+    launch::{Attention, HEAD_DIMS, Kernels, Rows, VisibleRows},
     reference::{CacheScales, KeyValues, Visible, attention_with_sinks, from_e4m3, to_e4m3},
 };
 
@@ -285,11 +285,12 @@ impl<'a> Scene<'a> {
         let [qkv, keys, cached, _, own] = &self.on_device;
         let stride = (self.heads + 2 * self.kv_heads) * self.head_dim;
         let start = batch.start * stride * self.kernels.element().bytes();
+        let all = self.attention(&work, qkv, keys, cached);
         let attention = Attention {
             query: Rows { at: qkv.range(start..qkv.bytes()), stride },
-            row_own: own.range(batch.start * OWN_STRIDE * 4..own.bytes()),
+            visible: VisibleRows { own: own.range(batch.start * OWN_STRIDE * 4..own.bytes()), ..all.visible },
             together,
-            ..self.attention(&work, qkv, keys, cached)
+            ..all
         };
         self.kernels.attention_rows(attention).map_err(text)?;
         self.attended(&work, "one by one")
@@ -330,14 +331,16 @@ impl<'a> Scene<'a> {
             keys: keys.slice(),
             values: values.slice(),
             fp8: self.cache.fp8,
-            page_table: table.slice(),
-            table_width,
-            page_size,
-            row_slot: work.slot.slice(),
-            row_prefix: work.prefix.slice(),
-            row_own_count: work.own_count.slice(),
-            row_own: own.slice(),
-            own_stride: OWN_STRIDE,
+            visible: VisibleRows {
+                page_table: table.slice(),
+                table_width,
+                page_size,
+                slot: work.slot.slice(),
+                prefix: work.prefix.slice(),
+                own_count: work.own_count.slice(),
+                own: own.slice(),
+                own_stride: OWN_STRIDE,
+            },
             rows: work.rows,
             together: 1,
             heads,

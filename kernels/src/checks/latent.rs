@@ -3,7 +3,7 @@
 use super::{Numbers, compare, elementwise::InParts, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Kernels, LatentAttention, LatentDims, LatentQueries, LatentRows, LatentValues, Rows},
+    launch::{Kernels, LatentAttention, LatentDims, LatentQueries, LatentRows, LatentValues, Rows, VisibleRows},
     reference::{Latents, Matrix, Pairing, Rope, RopeScaling, Visible, latent_attention, per_head, rms_norm},
 };
 
@@ -275,14 +275,16 @@ impl Scene {
             out: out.slice(),
             query: query.slice(),
             cache: cache.slice(),
-            page_table: table.slice(),
-            table_width: LONGEST / PAGE_SIZE,
-            page_size: PAGE_SIZE,
-            row_slot: slot.slice(),
-            row_prefix: prefix.slice(),
-            row_own_count: own_count.slice(),
-            row_own: own.slice(),
-            own_stride: OWN_STRIDE,
+            visible: VisibleRows {
+                page_table: table.slice(),
+                table_width: LONGEST / PAGE_SIZE,
+                page_size: PAGE_SIZE,
+                slot: slot.slice(),
+                prefix: prefix.slice(),
+                own_count: own_count.slice(),
+                own: own.slice(),
+                own_stride: OWN_STRIDE,
+            },
             rows: count,
             dims,
             scale: self.scale(),

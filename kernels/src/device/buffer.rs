@@ -35,7 +35,9 @@ pub struct Slice<'a> {
     buffer: PhantomData<&'a Buffer>,
 }
 
-/// Page-locked host memory.
+/// Page-locked host memory, which the device may read and write while the host does other things.
+/// So there is never a reference to it: values are copied in ([`store`](Self::store)) and out
+/// ([`load`](Self::load)). Dropping it waits for the device.
 pub struct HostBuffer {
     driver: Arc<dyn Driver>,
     address: *mut u8,
@@ -209,29 +211,36 @@ impl HostBuffer {
         Err(DeviceError::Shape(format!("a host buffer holds {} bytes, {bytes} are needed", self.bytes)))
     }
 
-    /// Its values. Requires that no copy to or from it is in progress, and that no kernel writes to
-    /// it.
+    /// A copy of its values. Those that a copy or a kernel in progress writes are the old or the
+    /// new ones.
     ///
     /// # Panics
     /// When the buffer is shorter.
-    pub fn values<N: Plain>(&self, start: usize, count: usize) -> &[N] {
-        let end = (start + count) * size_of::<N>();
-        assert!(end <= self.bytes, "{end} bytes of a host buffer of {}", self.bytes);
+    pub fn load<N: Plain>(&self, start: usize, count: usize) -> Vec<N> {
+        let from = self.part::<N>(start, count);
         // SAFETY: within the allocation, which is aligned for every plain type; every bit pattern
-        // is a value.
-        unsafe { std::slice::from_raw_parts(self.address.cast::<N>().add(start), count) }
+        // is a value. The reads are volatile since the device may write meanwhile.
+        (0..count).map(|at| unsafe { from.add(at).read_volatile() }).collect()
     }
 
-    /// Its values, mutable. Requires that no copy to or from it is in progress, and that no kernel
-    /// writes to it.
+    /// Replaces values. A copy in progress that reads them takes the old or the new ones.
     ///
     /// # Panics
     /// When the buffer is shorter.
-    pub fn values_mut<N: Plain>(&mut self, start: usize, count: usize) -> &mut [N] {
+    pub fn store<N: Plain>(&mut self, start: usize, values: &[N]) {
+        let to = self.part::<N>(start, values.len());
+        for (at, value) in values.iter().enumerate() {
+            // SAFETY: as in `load`; nothing else of this process writes, since the borrow is
+            // exclusive.
+            unsafe { to.add(at).write_volatile(*value) }
+        }
+    }
+
+    /// The address of `count` values.
+    fn part<N: Plain>(&self, start: usize, count: usize) -> *mut N {
         let end = (start + count) * size_of::<N>();
         assert!(end <= self.bytes, "{end} bytes of a host buffer of {}", self.bytes);
-        // SAFETY: as in `values`, and the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.address.cast::<N>().add(start), count) }
+        self.address.cast::<N>().wrapping_add(start)
     }
 }
 

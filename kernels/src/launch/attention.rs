@@ -22,6 +22,28 @@ const FEWEST_SPLITS: usize = 3;
 /// Maximum number of splits that `attention.cu` can merge.
 const MOST_SPLITS: usize = 512;
 
+/// The cache rows that each row of a pass sees: a prefix of a slot's positions, and a list of its
+/// own.
+#[derive(Clone, Copy, Debug)]
+pub struct VisibleRows<'a> {
+    /// int32 `[slots, table_width]`.
+    pub page_table: Slice<'a>,
+    /// Maximum number of pages of a slot.
+    pub table_width: usize,
+    /// Cache rows per page.
+    pub page_size: usize,
+    /// int32 `[rows]`: the slot whose positions a row sees.
+    pub slot: Slice<'a>,
+    /// int32 `[rows]`: number of positions that a row sees.
+    pub prefix: Slice<'a>,
+    /// int32 `[rows]`: number of further cache rows that a row sees.
+    pub own_count: Slice<'a>,
+    /// int32 `[rows, own_stride]`: these cache rows.
+    pub own: Slice<'a>,
+    /// Capacity of a row's list.
+    pub own_stride: usize,
+}
+
 /// Operands of [`Kernels::attention_rows`].
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
@@ -35,22 +57,8 @@ pub struct Attention<'a> {
     pub values: Slice<'a>,
     /// The scales of keys and values if they are in FP8; `None` if they are elements.
     pub fp8: Option<CacheScales>,
-    /// int32 `[slots, table_width]`.
-    pub page_table: Slice<'a>,
-    /// Maximum number of pages of a slot.
-    pub table_width: usize,
-    /// Cache rows per page.
-    pub page_size: usize,
-    /// int32 `[rows]`: the slot whose positions a row sees.
-    pub row_slot: Slice<'a>,
-    /// int32 `[rows]`: number of positions that a row sees.
-    pub row_prefix: Slice<'a>,
-    /// int32 `[rows]`: number of further cache rows that a row sees.
-    pub row_own_count: Slice<'a>,
-    /// int32 `[rows, own_stride]`: these cache rows.
-    pub row_own: Slice<'a>,
-    /// Capacity of a row's list.
-    pub own_stride: usize,
+    /// The cache rows that each row sees.
+    pub visible: VisibleRows<'a>,
     /// Number of rows.
     pub rows: usize,
     /// Length of the runs of rows, from the first on, that usually have one slot. Keys that several
@@ -75,10 +83,54 @@ pub struct Attention<'a> {
     pub window: Option<usize>,
 }
 
+impl<'a> VisibleRows<'a> {
+    /// Checks the lengths for this many rows.
+    pub(super) fn check(&self, rows: usize) -> Result<(), DeviceError> {
+        for ints in [self.slot, self.prefix, self.own_count] {
+            check_ints(ints, rows)?;
+        }
+        check_ints(self.own, rows * self.own_stride)
+    }
+
+    /// The arguments of kernels that read a slot's positions.
+    pub(super) fn prefix_arguments(&self) -> [Arg; 5] {
+        [address(self.page_table), int(self.table_width), int(self.page_size), address(self.slot), address(self.prefix)]
+    }
+
+    /// The further arguments of kernels that read lists.
+    pub(super) fn own_arguments(&self) -> [Arg; 3] {
+        [address(self.own_count), address(self.own), int(self.own_stride)]
+    }
+
+    /// The rows from `start` on.
+    pub fn from_row(&self, start: usize) -> Self {
+        let from = |slice: Slice<'a>, width: usize| slice.range(start * width * 4..slice.bytes());
+        Self {
+            slot: from(self.slot, 1),
+            prefix: from(self.prefix, 1),
+            own_count: from(self.own_count, 1),
+            own: from(self.own, self.own_stride),
+            ..*self
+        }
+    }
+}
+
 impl Attention<'_> {
     /// Whether rows see all positions, without sinks.
     pub(super) fn is_plain(&self) -> bool {
         self.sinks.is_none() && self.window.is_none()
+    }
+
+    /// The first arguments of all kernels of attention: queries, the cache and the positions in it.
+    pub(super) fn head_arguments(&self) -> Vec<Arg> {
+        let operands = [
+            address(self.out),
+            address(self.query.at),
+            int(self.query.stride),
+            address(self.keys),
+            address(self.values),
+        ];
+        operands.into_iter().chain(self.visible.prefix_arguments()).collect()
     }
 
     /// Factor of the products of queries and keys as they are stored.
@@ -146,10 +198,7 @@ impl Kernels {
         let element = self.element.bytes();
         out.check(rows * heads * head_dim * element)?;
         self.check_rows(query, rows, heads * head_dim)?;
-        for ints in [attention.row_slot, attention.row_prefix, attention.row_own_count] {
-            check_ints(ints, rows)?;
-        }
-        check_ints(attention.row_own, rows * attention.own_stride)?;
+        attention.visible.check(rows)?;
         check_ints(attention.counters, rows * heads)?;
         attention.partial.check(Self::attention_workspace(rows, heads, head_dim, max_splits))?;
         let group = heads / kv_heads;
@@ -174,20 +223,9 @@ impl Kernels {
         attention.check_sinks(self.element)?;
         let options = attention.options(vec![self.element.option(), format!("-DHEAD_DIM={head_dim}")]);
         let kernel = self.device.kernel(FILE, &options, name)?;
-        let mut arguments = vec![
-            address(out),
-            address(query.at),
-            int(query.stride),
-            address(attention.keys),
-            address(attention.values),
-            address(attention.page_table),
-            int(attention.table_width),
-            int(attention.page_size),
-            address(attention.row_slot),
-            address(attention.row_prefix),
-            address(attention.row_own_count),
-            address(attention.row_own),
-            int(attention.own_stride),
+        let mut arguments = attention.head_arguments();
+        arguments.extend(attention.visible.own_arguments());
+        arguments.extend([
             int(rows),
             int(together),
             int(heads),
@@ -196,7 +234,7 @@ impl Kernels {
             address(attention.partial),
             address(attention.counters),
             int(max_splits),
-        ];
+        ]);
         arguments.extend(attention.fp8.map(|scales| Arg::Float(scales.values)));
         arguments.extend(attention.sink_arguments());
         let blocks = [parts, blocks, max_splits];

@@ -166,7 +166,7 @@ impl Kernels {
         }
         out.check(rows * heads * head_dim * self.element.bytes())?;
         self.check_rows(query, rows, heads * head_dim)?;
-        for ints in [attention.row_slot, attention.row_prefix] {
+        for ints in [attention.visible.slot, attention.visible.prefix] {
             check_ints(ints, rows)?;
         }
         Self::check_window(&attention, sees)?;
@@ -210,17 +210,8 @@ impl Kernels {
         let options = attention.options(vec![self.element.option(), format!("-DHEAD_DIM={head_dim}")]);
         let kernel = self.device.kernel(choice.file, &options, choice.name)?;
         let own_part = |part: fn(&OwnRows<'_>) -> Arg| own.as_ref().map_or(address(Slice::NONE), part);
-        let mut arguments = vec![
-            address(out),
-            address(query.at),
-            int(query.stride),
-            address(attention.keys),
-            address(attention.values),
-            address(attention.page_table),
-            int(attention.table_width),
-            int(attention.page_size),
-            address(attention.row_slot),
-            address(attention.row_prefix),
+        let mut arguments = attention.head_arguments();
+        arguments.extend([
             own_part(|own| address(own.cache_rows)),
             own_part(|own| address(own.count)),
             own_part(|own| address(own.mask)),
@@ -236,12 +227,12 @@ impl Kernels {
             address(attention.partial),
             address(attention.counters),
             int(splits),
-        ];
+        ]);
         arguments.extend(cache_arguments(attention.fp8));
         if !attention.is_plain() {
             arguments.extend(attention.sink_arguments());
             // Rows that see positions alone have no own rows.
-            let own_count = own.map_or(Slice::NONE, |_| attention.row_own_count);
+            let own_count = own.map_or(Slice::NONE, |_| attention.visible.own_count);
             arguments.push(address(own_count));
         }
         if choice.rotates {
@@ -269,7 +260,7 @@ impl Kernels {
                 own.own_stride
             )));
         }
-        check_ints(attention.row_own_count, attention.rows)
+        check_ints(attention.visible.own_count, attention.rows)
     }
 
     /// Number of splits for each of this many pieces of work, at most `most`: as many as run at

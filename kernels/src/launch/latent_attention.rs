@@ -5,7 +5,7 @@
 //! tensor cores. A row reads its list of cache rows, so the kernels serve both modes; only the
 //! number of splits differs.
 
-use super::{Kernels, LatentDims, address, check_ints, grid, int, linear_wide::has_warp_groups};
+use super::{Kernels, LatentDims, VisibleRows, address, grid, int, linear_wide::has_warp_groups};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 const FILE: KernelFile = KernelFile {
@@ -27,22 +27,8 @@ pub struct LatentAttention<'a> {
     pub query: Slice<'a>,
     /// `[cache rows, rank + rotated]`.
     pub cache: Slice<'a>,
-    /// int32 `[slots, table_width]`.
-    pub page_table: Slice<'a>,
-    /// Maximum number of pages of a slot.
-    pub table_width: usize,
-    /// Cache rows per page.
-    pub page_size: usize,
-    /// int32 `[rows]`: the slot whose positions a row sees.
-    pub row_slot: Slice<'a>,
-    /// int32 `[rows]`: number of positions that a row sees.
-    pub row_prefix: Slice<'a>,
-    /// int32 `[rows]`: number of further cache rows that a row sees.
-    pub row_own_count: Slice<'a>,
-    /// int32 `[rows, own_stride]`: these cache rows.
-    pub row_own: Slice<'a>,
-    /// Capacity of a row's list.
-    pub own_stride: usize,
+    /// The cache rows that each row sees.
+    pub visible: VisibleRows<'a>,
     /// Number of rows.
     pub rows: usize,
     /// Sizes.
@@ -143,33 +129,20 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short, no kernel supports the sizes, or the device fails.
     pub fn latent_attention(&self, attention: LatentAttention<'_>) -> Result<(), DeviceError> {
-        let LatentAttention { out, query, cache, rows, dims, scale, partial, max_splits, by_rows, .. } = attention;
+        let LatentAttention { out, query, cache, visible, rows, dims, scale, partial, max_splits, by_rows } = attention;
         if let Some(reason) = dims.refused() {
             return Err(DeviceError::Shape(reason));
         }
         let (element, heads) = (self.element.bytes(), dims.heads);
         out.check(rows * heads * dims.rank * element)?;
         query.check(rows * heads * dims.width() * element)?;
-        for ints in [attention.row_slot, attention.row_prefix, attention.row_own_count] {
-            check_ints(ints, rows)?;
-        }
-        check_ints(attention.row_own, rows * attention.own_stride)?;
+        visible.check(rows)?;
         let properties = self.device.properties();
         // Weights are powers of 2.
         let scale = Arg::Float(scale * std::f32::consts::LOG2_E);
-        let mut arguments = vec![
-            address(out),
-            address(query),
-            address(cache),
-            address(attention.page_table),
-            int(attention.table_width),
-            int(attention.page_size),
-            address(attention.row_slot),
-            address(attention.row_prefix),
-            address(attention.row_own_count),
-            address(attention.row_own),
-            int(attention.own_stride),
-        ];
+        let mut arguments = vec![address(out), address(query), address(cache)];
+        arguments.extend(visible.prefix_arguments());
+        arguments.extend(visible.own_arguments());
         if self.element == Element::F32 {
             arguments.push(scale);
             let kernel = self.device.kernel(FLOAT_FILE, &options(self.element, &dims), "latent_attention")?;
@@ -196,13 +169,8 @@ impl Kernels {
         }
         let merging = [options(self.element, &dims), vec![format!("-DKEYS={}", keys(&dims, properties))]].concat();
         let kernel = self.device.kernel(FILE, &merging, "latent_merge")?;
-        let arguments = [
-            address(out),
-            address(attention.row_prefix),
-            address(attention.row_own_count),
-            address(partial),
-            int(splits),
-        ];
+        let arguments =
+            [address(out), address(visible.prefix), address(visible.own_count), address(partial), int(splits)];
         // SAFETY: as above.
         unsafe { self.device.launch(&kernel, grid([heads, rows, 1], 128, 0), &arguments) }
     }

@@ -1,9 +1,6 @@
 //! The folder of a run.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
 
 use engine::{Engine, ModelFiles, ReplayText};
 use schemas::train::{Stop, TrainFile, TrainStart};

@@ -102,10 +102,10 @@ impl CudaBackend {
         while let Some(PendingFirst { place, tokens }) = self.pending_first.pop_front() {
             let staging = &self.prefills[place];
             staging.known.wait()?;
-            let ids = staging.chosen.values::<i32>(0, tokens.len());
+            let ids = staging.chosen.load::<i32>(0, tokens.len());
             for (row, (PendingToken { piece, position, logprobs }, id)) in tokens.into_iter().zip(ids).enumerate() {
                 let logprobs = logprobs.map(|best| self.described(&staging.described, row, best));
-                let token = (*id != NOT_FINITE).then_some(ProducedToken { id: *id as u32, logprobs });
+                let token = (id != NOT_FINITE).then_some(ProducedToken { id: id as u32, logprobs });
                 first(piece, Yield::of_prompt(token, position));
             }
         }

@@ -170,10 +170,7 @@ impl CudaBackend {
         batch: usize,
     ) -> Result<(), EngineError> {
         let (nodes, staging) = (shape.num_draft_tokens, &mut self.staging[place]);
-        let columns = staging.trees.values_mut::<i32>(0, 2 * batch * nodes);
-        let (tokens, parents) = columns.split_at_mut(batch * nodes);
-        tokens.fill(0);
-        parents.fill(-1);
+        let (mut tokens, mut parents) = (vec![0_i32; batch * nodes], vec![-1_i32; batch * nodes]);
         let rows = tokens.chunks_exact_mut(nodes).zip(parents.chunks_exact_mut(nodes));
         for (tree, (tokens, parents)) in trees.iter().zip(rows) {
             for (node, (token, parent)) in tree.nodes().iter().zip(tokens.iter_mut().zip(parents)) {
@@ -181,6 +178,8 @@ impl CudaBackend {
                 *parent = node.parent.map_or(-1, |parent| parent as i32);
             }
         }
+        staging.trees.store(0, &tokens);
+        staging.trees.store(batch * nodes, &parents);
         self.device.record(&self.staging[place].copy)?;
         Ok(self.device.write_async(self.round.given.slice(), &self.staging[place].trees, 0..2 * batch * nodes * 4)?)
     }
@@ -188,18 +187,17 @@ impl CudaBackend {
     /// Copies the slots of a round to the device if they changed.
     fn send_slots(&mut self, place: usize, members: &[Slot], batch: usize) -> Result<(), EngineError> {
         let eager = self.runs_eagerly();
-        let slots = self.staging[place].slots.values_mut::<i32>(0, batch);
-        slots.fill(self.machine.capacity.slots as i32);
+        let mut slots = vec![self.machine.capacity.slots as i32; batch];
         for (to, slot) in slots.iter_mut().zip(members) {
             *to = slot.0 as i32;
         }
         // Between two graphs the launch of the copy takes longer than the transfer. Kernels that
         // are launched one by one always need the copy: some read before the previous kernel has
         // ended, but none before a copy has.
-        if eager || !self.sent.starts_with(slots) {
-            let sent = slots.to_vec();
+        if eager || !self.sent.starts_with(&slots) {
+            self.staging[place].slots.store(0, &slots);
             self.device.write_async(self.round.slot.slice(), &self.staging[place].slots, 0..batch * 4)?;
-            self.sent = sent;
+            self.sent = slots;
         }
         Ok(())
     }
@@ -225,8 +223,8 @@ impl CudaBackend {
         place.end.wait()?;
         let requests = flight.logprobs.len();
         let first = flight.place * self.round.outputs().ints();
-        let counts = self.round.output.values::<i32>(first, requests);
-        let tokens = self.round.output.values::<i32>(first + flight.batch, requests * flight.most);
+        let counts = self.round.output.load::<i32>(first, requests);
+        let tokens = self.round.output.load::<i32>(first + flight.batch, requests * flight.most);
         let yields = counts.iter().zip(tokens.chunks_exact(flight.most)).enumerate().map(|(at, (count, tokens))| {
             let tokens = &tokens[..usize::try_from(*count).unwrap_or_default().min(flight.most)];
             // The position of a missing token, negated.
@@ -249,11 +247,11 @@ impl CudaBackend {
     pub(super) fn described(&self, host: &HostBuffer, row: usize, best: usize) -> TokenLogprobs {
         let all = self.round.described_rows;
         let first = row * MOST_CHOICES;
-        let ids = host.values::<i32>(all + first, best);
-        let logprobs = host.values::<f32>(all * (1 + MOST_CHOICES) + first, best);
+        let ids = host.load::<i32>(all + first, best);
+        let logprobs = host.load::<f32>(all * (1 + MOST_CHOICES) + first, best);
         TokenLogprobs {
-            logprob: host.values::<f32>(row, 1)[0],
-            top: ids.iter().zip(logprobs).map(|(id, logprob)| (*id as u32, *logprob)).collect(),
+            logprob: host.load::<f32>(row, 1)[0],
+            top: ids.into_iter().zip(logprobs).map(|(id, logprob)| (id as u32, logprob)).collect(),
         }
     }
 }

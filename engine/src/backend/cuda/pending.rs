@@ -71,12 +71,9 @@ impl CudaBackend {
         if late.is_empty() {
             return Ok(());
         }
-        let host = &mut self.staging[place].pending;
-        let columns = host.values_mut::<i32>(0, 2 * late.len());
-        for (at, (slot, pending)) in late.iter().enumerate() {
-            columns[at] = slot.0 as i32;
-            columns[late.len() + at] = *pending as i32;
-        }
+        let slots = late.iter().map(|(slot, _)| slot.0 as i32);
+        let columns: Vec<i32> = slots.chain(late.iter().map(|(_, pending)| *pending as i32)).collect();
+        self.staging[place].pending.store(0, &columns);
         self.sent.clear();
         let together = (self.extent.rows / MAX_PENDING_DRAFT).max(1);
         for (group, members) in late.chunks(together).enumerate() {

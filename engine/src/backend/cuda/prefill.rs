@@ -55,7 +55,7 @@ impl CudaBackend {
             self.device.synchronize()?;
         }
         let spare = self.machine.capacity.pages as u32;
-        let words = self.slot_staging.values_mut::<u32>(start, stride / 4);
+        let mut words = vec![0_u32; stride / 4];
         words[..width].fill(spare);
         for (to, page) in words.iter_mut().zip(pages) {
             *to = page.0;
@@ -78,6 +78,7 @@ impl CudaBackend {
         let place_at = seed_at + 2;
         let played = self.machine.played.as_ref().map(|played| played.place(sampling.played));
         words[place_at..place_at + PLACE_WORDS].copy_from_slice(&played.unwrap_or_default());
+        self.slot_staging.store(start, &words);
 
         let slots = &self.machine.slots;
         let copy = |to: &Buffer, index: usize, word: usize, count: usize| {
@@ -119,9 +120,9 @@ impl CudaBackend {
         // still reading them may take the old or the new ones: the copy below comes after it, and
         // no round before that reads these entries.
         let start = at * Self::staging_bytes(width) / 4;
-        let words = self.slot_staging.values_mut::<u32>(start + from, pages.len());
-        words.iter_mut().zip(pages).for_each(|(word, page)| *word = page.0);
-        open.pages.extend(pages.iter().map(|page| page.0));
+        let words: Vec<u32> = pages.iter().map(|page| page.0).collect();
+        self.slot_staging.store(start + from, &words);
+        open.pages.extend(words);
         let table = self.machine.slots.page_table.range((at * width + from) * 4..(at * width + to) * 4);
         let staged = (start + from) * 4..(start + to) * 4;
         Ok(self.device.write_async(table, &self.slot_staging, staged)?)

@@ -38,7 +38,7 @@ impl PrefillStaging {
     pub fn send(&mut self, device: &Device, to: Slice<'_>, values: &[i32]) -> Result<(), EngineError> {
         let begin = self.filled;
         self.filled += values.len();
-        self.input.values_mut::<i32>(begin, values.len()).copy_from_slice(values);
+        self.input.store(begin, values);
         Ok(device.write_async(to, &self.input, begin * 4..self.filled * 4)?)
     }
 

@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, DeviceError, Slice},
-    launch::{Attention, Parts, Rotation, Rows, Sees, ViewPages},
+    launch::{Attention, Parts, Rotation, Rows, Sees, ViewPages, VisibleRows},
 };
 
 use super::super::layer::LayerOperands;
@@ -73,14 +73,16 @@ impl Machine {
             keys,
             values,
             fp8: weights.cache_scales,
-            page_table: pages.at,
-            table_width: pages.width,
-            page_size: self.capacity.page_size,
-            row_slot: arrays.slot.slice(),
-            row_prefix: arrays.prefix.slice(),
-            row_own_count: arrays.own_count.slice(),
-            row_own: arrays.own.slice(),
-            own_stride: arrays.own_stride,
+            visible: VisibleRows {
+                page_table: pages.at,
+                table_width: pages.width,
+                page_size: self.capacity.page_size,
+                slot: arrays.slot.slice(),
+                prefix: arrays.prefix.slice(),
+                own_count: arrays.own_count.slice(),
+                own: arrays.own.slice(),
+                own_stride: arrays.own_stride,
+            },
             rows,
             together: groups.largest(),
             heads,
@@ -115,10 +117,7 @@ impl Machine {
             self.kernels.attention_rows(Attention {
                 out: all.out.range(from(all.out, all.heads * all.head_dim * element)),
                 query: Rows { at: all.query.at.range(from(all.query.at, all.query.stride * element)), ..all.query },
-                row_slot: all.row_slot.range(from(all.row_slot, 4)),
-                row_prefix: all.row_prefix.range(from(all.row_prefix, 4)),
-                row_own_count: all.row_own_count.range(from(all.row_own_count, 4)),
-                row_own: all.row_own.range(from(all.row_own, all.own_stride * 4)),
+                visible: all.visible.from_row(start),
                 rows: piece.min(all.rows - start),
                 ..all
             })?;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use kernels::{
     device::{Buffer, DeviceError},
-    launch::{LatentAttention, LatentQueries, LatentRows, LatentValues, Rows},
+    launch::{LatentAttention, LatentQueries, LatentRows, LatentValues, Rows, VisibleRows},
 };
 
 use super::super::layer::LayerOperands;
@@ -107,14 +107,16 @@ impl Machine {
             out: means,
             query: queries,
             cache: layer.cache,
-            page_table: self.slots.page_table.slice(),
-            table_width: self.slots.table_width,
-            page_size: self.capacity.page_size,
-            row_slot: from_start(&arrays.slot, 1),
-            row_prefix: from_start(&arrays.prefix, 1),
-            row_own_count: from_start(&arrays.own_count, 1),
-            row_own: from_start(&arrays.own, arrays.own_stride),
-            own_stride: arrays.own_stride,
+            visible: VisibleRows {
+                page_table: self.slots.page_table.slice(),
+                table_width: self.slots.table_width,
+                page_size: self.capacity.page_size,
+                slot: from_start(&arrays.slot, 1),
+                prefix: from_start(&arrays.prefix, 1),
+                own_count: from_start(&arrays.own_count, 1),
+                own: from_start(&arrays.own, arrays.own_stride),
+                own_stride: arrays.own_stride,
+            },
             rows,
             dims,
             scale: spec.score_scale,
