@@ -7,7 +7,7 @@ mod completions;
 mod demo;
 #[cfg(feature = "engine")]
 mod diagnose;
-#[cfg(feature = "engine")]
+#[cfg(feature = "training")]
 mod drift;
 mod explain;
 mod export;
@@ -32,7 +32,7 @@ mod simulate;
 mod supervise;
 #[cfg(feature = "engine")]
 mod sweep;
-#[cfg(feature = "engine")]
+#[cfg(feature = "training")]
 mod train;
 #[cfg(feature = "engine")]
 mod tune;
@@ -109,14 +109,14 @@ pub enum Command {
     #[cfg(feature = "engine")]
     Simulate(Box<simulate::Arguments>),
     /// Adapt a draft head to prompts, so that more of its drafts are accepted
-    #[cfg(feature = "engine")]
+    #[cfg(feature = "training")]
     Train(train::Arguments),
     /// Say from a server's log or metrics why speculation is slower than was promised, and what to
     /// change
     #[cfg(feature = "engine")]
     Diagnose(diagnose::Arguments),
     /// Check in a request log whether acceptance has changed since a head was trained
-    #[cfg(feature = "engine")]
+    #[cfg(feature = "training")]
     Drift(drift::Arguments),
     /// Check the engine's invariants and kernels on this machine's device
     #[cfg(feature = "engine")]
@@ -161,11 +161,11 @@ impl Command {
             Self::Bench(arguments) => bench::run(arguments),
             #[cfg(feature = "engine")]
             Self::Simulate(arguments) => simulate::run(*arguments),
-            #[cfg(feature = "engine")]
+            #[cfg(feature = "training")]
             Self::Train(arguments) => train::run(arguments),
             #[cfg(feature = "engine")]
             Self::Diagnose(arguments) => diagnose::run(arguments),
-            #[cfg(feature = "engine")]
+            #[cfg(feature = "training")]
             Self::Drift(arguments) => drift::run(arguments),
             #[cfg(feature = "engine")]
             Self::Selftest(arguments) => selftest::run(arguments),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 #[cfg(feature = "engine")]
-use {engine::EngineError, training::TrainingError, tuner::TunerError};
+use {engine::EngineError, tuner::TunerError};
 
 /// The exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +83,19 @@ pub fn from_error(error: &anyhow::Error) -> Exit {
     });
     // In a sweep over servers, the server is the engine.
     let server = error.chain().any(|cause| matches!(cause.downcast_ref::<TunerError>(), Some(TunerError::System(_))));
-    let tensors = error.chain().any(|cause| matches!(cause.downcast_ref(), Some(TrainingError::Tensor(_))));
-    if device || server || tensors { Exit::Failure } else { Exit::Usage }
+    if device || server || is_of_tensors(error) { Exit::Failure } else { Exit::Usage }
+}
+
+/// Whether the library of tensors failed, which training uses.
+#[cfg(feature = "training")]
+fn is_of_tensors(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(training::TrainingError::Tensor(_))))
+}
+
+/// Nothing trains in this build.
+#[cfg(all(feature = "engine", not(feature = "training")))]
+fn is_of_tensors(_error: &anyhow::Error) -> bool {
+    false
 }
 
 /// The exit code of an error: without an engine, the input is wrong.

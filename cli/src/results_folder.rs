@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use schemas::quoting::quoted;
+use schemas::{quoting::quoted, training_record::RUN_FILE};
 use tuner::{strategy::Shard, sweep::jobs::place};
 
 /// The folder of results with this name, if no other is given.
@@ -30,7 +30,7 @@ pub fn stem(file: &Path, otherwise: &str) -> String {
 /// continued.
 pub fn check_for_sweep(out: &Path, resume: bool) -> anyhow::Result<()> {
     let continues = resume && tuner::trials::journal::exists(out);
-    if training::contains_run(out) && !continues {
+    if contains_training(out) && !continues {
         bail!(
             "{0} contains a training run, whose report a sweep would overwrite: choose another folder with --out, or move \
              the training run away (mv {1} {1}-training)",
@@ -46,8 +46,9 @@ pub fn check_for_sweep(out: &Path, resume: bool) -> anyhow::Result<()> {
 /// # Errors
 /// When the folder contains a sweep. A training run that is in the same folder already may be
 /// continued.
+#[cfg(feature = "training")]
 pub fn check_for_training(out: &Path, resume: bool) -> anyhow::Result<()> {
-    let continues = resume && training::contains_run(out);
+    let continues = resume && contains_training(out);
     if tuner::trials::journal::exists(out) && !continues {
         bail!(
             "{0} contains a sweep, whose report a training run would overwrite: choose another folder with --out, or move \
@@ -59,7 +60,12 @@ pub fn check_for_training(out: &Path, resume: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[cfg(test)]
+/// Whether a folder contains a training run, finished or not.
+fn contains_training(folder: &Path) -> bool {
+    folder.join(RUN_FILE).exists()
+}
+
+#[cfg(all(test, feature = "training"))]
 mod tests {
     use std::fs;
 

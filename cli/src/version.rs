@@ -7,7 +7,23 @@ pub const SHORT: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SPECTUNE_
 #[cfg(feature = "engine")]
 macro_rules! features {
     () => {
-        "cpu (float32), cuda (libraries of CUDA 13 are loaded when a GPU is used), training (cpu), hub, server"
+        concat!(
+            "cpu (float32), cuda (libraries of CUDA 13 are loaded when a GPU is used), ",
+            training!(),
+            "hub, server"
+        )
+    };
+}
+#[cfg(all(feature = "engine", feature = "training"))]
+macro_rules! training {
+    () => {
+        "training (cpu), "
+    };
+}
+#[cfg(all(feature = "engine", not(feature = "training")))]
+macro_rules! training {
+    () => {
+        ""
     };
 }
 #[cfg(not(feature = "engine"))]

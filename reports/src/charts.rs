@@ -9,6 +9,7 @@ mod heat_map;
 mod histogram;
 pub mod palette;
 mod pareto;
+#[cfg(feature = "png")]
 pub mod picture;
 mod positions;
 mod round_time;

@@ -298,6 +298,7 @@ pub fn csv(frame: &mut DataFrame) -> Result<Vec<u8>, ReportError> {
 ///
 /// # Errors
 /// When it cannot be encoded.
+#[cfg(feature = "parquet")]
 pub fn parquet(frame: &mut DataFrame) -> Result<Vec<u8>, ReportError> {
     let mut bytes = Vec::new();
     // A few kilobytes: compression would only require support in readers.

@@ -63,11 +63,13 @@ pub fn write(input: &ReportInput, out_dir: &Path) -> Result<Vec<PathBuf>, Report
     tables.extend(comparison.as_ref().map(frames::comparison).transpose()?.map(|frame| ("comparison", frame)));
     for (name, mut frame) in tables {
         contents.push((format!("{name}.csv").into(), frames::csv(&mut frame)?));
+        #[cfg(feature = "parquet")]
         contents.push((format!("{name}.parquet").into(), frames::parquet(&mut frame)?));
     }
     for (name, svg) in page.charts() {
         let file = |ending: &str| Path::new("charts").join(format!("{name}.{ending}"));
         contents.push((file("svg"), charts::as_file(svg).into_bytes()));
+        #[cfg(feature = "png")]
         contents.push((file("png"), charts::picture::png(&name, svg)?));
     }
 

@@ -49,6 +49,7 @@ pub fn write(record: &TrainingRecord, out_dir: &Path) -> Result<Vec<PathBuf>, Re
     for Chart { name, wide, .. } in page.parts.iter().flat_map(|part| &part.charts) {
         let file = |ending: &str| Path::new("charts").join(format!("{name}.{ending}"));
         contents.push((file("svg"), charts::as_file(wide).into_bytes()));
+        #[cfg(feature = "png")]
         contents.push((file("png"), charts::picture::png(name, wide)?));
     }
     files::folder(&out_dir.join("charts"))?;

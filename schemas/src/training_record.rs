@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// The version of the format.
 pub const FORMAT: u32 = 1;
+/// The file that identifies the training run of a folder, finished or not.
+pub const RUN_FILE: &str = "run.json";
 
 /// A training run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -29,5 +29,5 @@ mod texts;
 
 pub use compute::{Compute, StepsOn};
 pub use error::TrainingError;
-pub use run::{Finished, RunOutcome, TrainProgress, TrainRequest, TrainWatch, contains_run, run};
+pub use run::{Finished, RunOutcome, TrainProgress, TrainRequest, TrainWatch, run};
 pub use texts::{AnswerProgress, LoadedPrompts, TrainingPrompt};

@@ -22,7 +22,6 @@ use schemas::{
     training_record::{CurvePoint, Evaluation, TrainingRecord},
 };
 
-pub use self::work::contains_run;
 use self::{engines::Engines, steps::Trainer, work::TrainWork};
 use crate::{
     checkpoint,

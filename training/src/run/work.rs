@@ -3,7 +3,10 @@
 use std::{fs, path::PathBuf};
 
 use engine::{Engine, ModelFiles, ReplayText};
-use schemas::train::{Stop, TrainFile, TrainStart};
+use schemas::{
+    train::{Stop, TrainFile, TrainStart},
+    training_record::RUN_FILE,
+};
 use serde::{Deserialize, Serialize};
 
 use super::TrainRequest;
@@ -11,14 +14,6 @@ use crate::{error::TrainingError, folder, head::trained_tensors, scratch, texts:
 
 /// The version of the folder's format.
 const FORMAT: u32 = 1;
-
-/// The file that identifies the run of a folder.
-const RUN_FILE: &str = "run.json";
-
-/// Whether a folder contains a training run, finished or not.
-pub fn contains_run(folder: &Path) -> bool {
-    folder.join(RUN_FILE).exists()
-}
 
 /// The folder of a run.
 pub struct TrainWork {
