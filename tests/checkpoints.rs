@@ -67,11 +67,11 @@ impl Pair {
 /// Output and rounds of a short run: the number of rounds shows whether the head still drafts the
 /// same.
 fn run(engine: &mut Engine) -> (Vec<u32>, usize) {
-    let completion = engine.run(vec![asked()]).expect("the request runs").remove(0);
+    let completion = engine.run(vec![requested()]).expect("the request runs").remove(0);
     (completion.output_ids, completion.rounds)
 }
 
-fn asked() -> Request {
+fn requested() -> Request {
     Request {
         input_ids: (0..24).map(|at| at * at % 200 + 5).collect(),
         sampling: SamplingParams::default(),
@@ -331,7 +331,7 @@ fn check_not_finite(pair: &Pair, position: usize) {
         };
         // The emulator needs a C++ compiler.
         let mut engine = Engine::load(options).expect(&what);
-        let error = engine.run(vec![asked()]).expect_err("the target computes no numbers").to_string();
+        let error = engine.run(vec![requested()]).expect_err("the target computes no numbers").to_string();
         assert!(error.contains(&format!("logits for position {position} are not finite")), "{what}: {error}");
     }
 }
@@ -344,7 +344,7 @@ fn weights_that_are_not_finite_end_a_run_in_an_error_on_every_device() {
     change_tensors(&pair.target(), |tensors| {
         tensors.insert("lm_head.weight".into(), tensors["model.embed_tokens.weight"].clone());
     });
-    let (prompt, output) = (asked().input_ids, pair.run().0);
+    let (prompt, output) = (requested().input_ids, pair.run().0);
     let is_new = |at: &usize| !prompt.contains(&output[*at]) && !output[..*at].contains(&output[*at]);
     let last = (3..output.len()).find(is_new).expect("a token that is new");
     break_row(&pair, "model.embed_tokens.weight", output[last] as usize);
@@ -490,9 +490,9 @@ fn heads_that_do_not_fit_are_errors_that_say_why() {
     for ids in [json!([1, 3, -1]), json!("1, 3, 4")] {
         check_broken("eagle3", layers(ids), &["eagle_config.eagle_aux_hidden_state_layer_ids cannot be read"]);
     }
-    let beside = |ids: Value| config(json!({"eagle_aux_hidden_state_layer_ids": ids}));
-    check_broken("eagle3", beside(json!([0, 1, 9])), &["[0, 1, 9]", "do not exist in a target of 8 layers"]);
-    check_broken("eagle3", beside(json!(3)), &["eagle_aux_hidden_state_layer_ids cannot be read"]);
+    let with_ids = |ids: Value| config(json!({"eagle_aux_hidden_state_layer_ids": ids}));
+    check_broken("eagle3", with_ids(json!([0, 1, 9])), &["[0, 1, 9]", "do not exist in a target of 8 layers"]);
+    check_broken("eagle3", with_ids(json!(3)), &["eagle_aux_hidden_state_layer_ids cannot be read"]);
     check_broken("eagle3", config(json!({"bias": true})), &["fc.bias", "missing", "[128]"]);
     check_broken("eagle3", layers(json!([1, 2])), &["fc.weight", "[128, 256]", "[128, 384]"]);
     let outside = tensors(|tensors| tensors.get_mut("d2t").expect("d2t").2[1] = 8);

@@ -146,8 +146,8 @@ fn check_layout(name: &str, what: &str, lay_out: impl Fn(&Path, &Path) -> Option
     let target = copy(name);
     let run = |options| outcome(&run(&mut Engine::load(options).expect("it loads"), "3,4,8"));
     let expected = run(options(target.path(), Some("NEXTN"), None));
-    let beside = tempfile::tempdir().expect("a folder");
-    let draft = lay_out(target.path(), beside.path());
+    let folder = tempfile::tempdir().expect("a folder");
+    let draft = lay_out(target.path(), folder.path());
     assert_eq!(run(options(target.path(), Some("NEXTN"), draft.as_deref())), expected, "{name}: {what}");
 }
 
@@ -159,10 +159,10 @@ fn mtp_layers_are_found_wherever_they_are_published() {
             read(target).into_iter().partition(|(name, _)| name.starts_with(&prefix))
         };
         check_layout(name, "a draft folder that is the target", |target, _| Some(target.to_owned()));
-        check_layout(name, "a draft folder of the layer alone", |target, beside| {
-            fs::copy(target.join("config.json"), beside.join("config.json")).expect("a file");
-            write(&beside.join("model.safetensors"), &split(target).0);
-            Some(beside.to_owned())
+        check_layout(name, "a draft folder of the layer alone", |target, draft| {
+            fs::copy(target.join("config.json"), draft.join("config.json")).expect("a file");
+            write(&draft.join("model.safetensors"), &split(target).0);
+            Some(draft.to_owned())
         });
         check_layout(name, "a file beside the index", |target, _| {
             let (layer, rest) = split(target);
@@ -179,14 +179,14 @@ fn mtp_layers_are_found_wherever_they_are_published() {
         if !prefix.starts_with("model.layers.") {
             continue;
         }
-        check_layout(name, "exported by itself, as layer 0 of one", |target, beside| {
-            fs::copy(target.join("config.json"), beside.join("config.json")).expect("a file");
+        check_layout(name, "exported by itself, as layer 0 of one", |target, draft| {
+            fs::copy(target.join("config.json"), draft.join("config.json")).expect("a file");
             let class = config(target)["architectures"][0].as_str().expect("a class").to_owned();
-            change_config(beside, &json!({"num_hidden_layers": 1, "architectures": [format!("{class}NextN")]}));
+            change_config(draft, &json!({"num_hidden_layers": 1, "architectures": [format!("{class}NextN")]}));
             let renamed =
                 split(target).0.into_iter().map(|(name, tensor)| (name.replace(&prefix, "model.layers.0."), tensor));
-            write(&beside.join("model.safetensors"), &renamed.collect());
-            Some(beside.to_owned())
+            write(&draft.join("model.safetensors"), &renamed.collect());
+            Some(draft.to_owned())
         });
         check_layout(name, "all experts in one tensor", |target, _| {
             change_tensors(target, fuse_experts);
@@ -389,7 +389,7 @@ fn wrong_tensors_are_named_and_never_panic() {
             let folder = copy(name);
             let load = || Engine::load(options(folder.path(), algorithm, None));
             let of_fused = tensor.contains(".mlp.experts.") && !tensor.ends_with(".weight");
-            let told = |error: &str| {
+            let reported = |error: &str| {
                 let layer =
                     tensor.trim_start_matches("model.").trim_end_matches("gate_up_proj").trim_end_matches("down_proj");
                 error.contains(layer) || error.contains("MTP layer are missing from")
@@ -402,13 +402,13 @@ fn wrong_tensors_are_named_and_never_panic() {
             });
             let error = message(load(), &[&tensor]);
             let shapes = error.contains("expected [") || error.contains("is missing") || error.contains("biases");
-            assert!(told(&error) && (shapes || of_fused), "{name} {tensor}, a row less: {error}");
+            assert!(reported(&error) && (shapes || of_fused), "{name} {tensor}, a row less: {error}");
             change_tensors(folder.path(), |tensors| drop(tensors.remove(&tensor)));
             match load() {
                 // Without norms or biases a layer might be read as one of another kind, unless a
                 // setting requires them.
                 Ok(_) => panic!("{name} loads without {tensor}"),
-                Err(error) => assert!(told(&error.to_string()), "{name} without {tensor}: {error}"),
+                Err(error) => assert!(reported(&error.to_string()), "{name} without {tensor}: {error}"),
             }
         }
     }

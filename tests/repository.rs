@@ -7,6 +7,8 @@
 mod book;
 #[path = "repository/commands.rs"]
 mod commands;
+#[path = "repository/comments.rs"]
+mod comments;
 #[path = "repository/data_files.rs"]
 mod data_files;
 #[path = "repository/dependencies.rs"]

@@ -89,10 +89,10 @@ fn a_server_is_measured_as_it_runs_and_nothing_else_is_reported() {
     let mut arguments = vec!["tune", "--url", &served.url, "--repeats", "2", "--out", "out"];
     arguments.extend(QUICK);
     let ended = spectune(folder.path(), &arguments);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(0), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{reported}");
     let (header, records) = journal(&folder.path().join("out"));
-    assert_eq!((records.len(), header["servers"][0]["engine"].as_str()), (4, Some("spectune")), "{told}");
+    assert_eq!((records.len(), header["servers"][0]["engine"].as_str()), (4, Some("spectune")), "{reported}");
     let setting = |name: &str| {
         let all = header["servers"][0]["settings"].as_array().expect("settings");
         all.iter().find(|one| one["name"] == name).expect("a setting")["value"].clone()
@@ -100,7 +100,7 @@ fn a_server_is_measured_as_it_runs_and_nothing_else_is_reported() {
     assert_eq!((setting("num_steps"), setting("num_draft_tokens")), ("2".into(), "3".into()));
     for record in &records {
         let figures = &record["outcome"];
-        assert_eq!(figures["status"], "measured", "{told}");
+        assert_eq!(figures["status"], "measured", "{reported}");
         assert!(figures["accept_length"].as_f64().is_some_and(|length| (1.0..=3.6).contains(&length)), "{figures}");
         // Short random prompts may have their first token in common.
         let cached = figures["cached_tokens"].as_u64().expect("the server counts them");
@@ -124,10 +124,10 @@ fn a_server_is_measured_as_it_runs_and_nothing_else_is_reported() {
     // A load above the limit is refused with both numbers.
     let above = ["tune", "--url", &served.url, "--out", "above", "--input-len", "8", "--concurrency", "1,64"];
     let ended = spectune(folder.path(), &above);
-    let told = words(&ended);
+    let reported = words(&ended);
     assert!(
-        ended.status.code() == Some(2) && told.contains("concurrency of 64") && told.contains("at most 4"),
-        "{told}"
+        ended.status.code() == Some(2) && reported.contains("concurrency of 64") && reported.contains("at most 4"),
+        "{reported}"
     );
     assert!(!folder.path().join("above").exists());
 }
@@ -149,23 +149,26 @@ fn a_sweep_file_with_a_url_measures_what_runs() {
     };
     fs::write(folder.path().join("sweep.toml"), file("")).expect("a file");
     let ended = spectune(folder.path(), &["sweep", "sweep.toml", "--out", "out"]);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(0), "{told}");
-    assert!(told.contains("5 different prompts, but 6 are needed") && told.contains("does not speculate"), "{told}");
-    assert!(told.contains("runs without speculation: it is measured as it is"), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{reported}");
+    assert!(
+        reported.contains("5 different prompts, but 6 are needed") && reported.contains("does not speculate"),
+        "{reported}"
+    );
+    assert!(reported.contains("runs without speculation: it is measured as it is"), "{reported}");
     let (_, records) = journal(&folder.path().join("out"));
     let of = |name: &str| records.iter().map(|one| one["outcome"][name].clone()).collect::<Vec<_>>();
     // The last trial sends the first prompt once more.
-    assert_eq!(of("repeated_prompts"), [0, 0, 1], "{told}");
-    assert!(of("accept_length").iter().all(Value::is_null), "{told}");
+    assert_eq!(of("repeated_prompts"), [0, 0, 1], "{reported}");
+    assert!(of("accept_length").iter().all(Value::is_null), "{reported}");
     assert!(!folder.path().join("out/tuned.toml").exists());
 
     fs::write(folder.path().join("varied.toml"), file("[space]\nnum_steps = [1, 3]\ntopk = [1]\n")).expect("a file");
     let ended = spectune(folder.path(), &["sweep", "varied.toml", "--out", "varied"]);
-    let told = words(&ended);
+    let reported = words(&ended);
     assert!(
-        ended.status.code() == Some(2) && told.contains("cannot be varied") && told.contains("varied.toml:16"),
-        "{told}"
+        ended.status.code() == Some(2) && reported.contains("cannot be varied") && reported.contains("varied.toml:16"),
+        "{reported}"
     );
 }
 
@@ -176,8 +179,8 @@ fn two_servers_are_measured_in_turns_with_the_same_prompts() {
     let mut arguments = vec!["tune", "--url", &first.url, "--url", &second.url, "--repeats", "2", "--out", "out"];
     arguments.extend(QUICK);
     let ended = spectune(folder.path(), &arguments);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(0), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{reported}");
     let (_, records) = journal(&folder.path().join("out"));
     let order: Vec<u64> = records.iter().filter_map(|one| one["server"].as_u64()).collect();
     assert_eq!(order, [0, 1, 1, 0, 1, 0, 0, 1], "in turns");
@@ -185,7 +188,7 @@ fn two_servers_are_measured_in_turns_with_the_same_prompts() {
         assert_eq!(pair[0]["outcome"]["prompt_tokens"], pair[1]["outcome"]["prompt_tokens"]);
         assert_eq!(pair[0]["repeat"], pair[1]["repeat"]);
     }
-    assert!(told.contains("of server 2 is") && told.contains("too few repeats"), "{told}");
+    assert!(reported.contains("of server 2 is") && reported.contains("too few repeats"), "{reported}");
     let page = fs::read_to_string(folder.path().join("out/report.html")).expect("a page");
     assert!(page.contains("Server 2 relative to server 1") && !page.contains("rank\""), "the page");
 }
@@ -292,8 +295,8 @@ fn answer(mut stream: TcpStream, script: &str, counts: &Counts) -> Option<()> {
 
 /// The first token, then two tokens a round.
 fn completion(body: &[u8], counts: &Counts) -> Option<String> {
-    let asked: Value = serde_json::from_slice(body).ok()?;
-    let tokens = usize::try_from(asked["max_tokens"].as_u64()?).ok()?;
+    let requested: Value = serde_json::from_slice(body).ok()?;
+    let tokens = usize::try_from(requested["max_tokens"].as_u64()?).ok()?;
     let rounds = tokens.saturating_sub(1).div_ceil(2);
     counts.requests.fetch_add(1, Ordering::Relaxed);
     counts.tokens.fetch_add(tokens, Ordering::Relaxed);
@@ -316,14 +319,20 @@ fn a_vllm_without_development_mode_tells_its_number_of_drafts_and_the_launch_fil
     let mut arguments = vec!["tune", "--url", &served.url, "--repeats", "1", "--out", "out"];
     arguments.extend(QUICK);
     let ended = spectune(folder.path(), &arguments);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(0), "{told}");
-    let row = |told: &str, name: &str| {
-        let line = told.lines().find(|line| line.trim_start().starts_with(name)).map(str::trim).map(str::to_owned);
-        line.unwrap_or_else(|| panic!("no {name}: {told}"))
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{reported}");
+    let row = |reported: &str, name: &str| {
+        let line = reported.lines().find(|line| line.trim_start().starts_with(name)).map(str::trim).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("no {name}: {reported}"))
     };
-    assert!(row(&told, "algorithm ").ends_with("not told") && row(&told, "draft ").ends_with("not told"), "{told}");
-    assert!(row(&told, "num_speculative_tokens ").ends_with(" 3") && told.contains("lint: not checked"), "{told}");
+    assert!(
+        row(&reported, "algorithm ").ends_with("not told") && row(&reported, "draft ").ends_with("not told"),
+        "{reported}"
+    );
+    assert!(
+        row(&reported, "num_speculative_tokens ").ends_with(" 3") && reported.contains("lint: not checked"),
+        "{reported}"
+    );
     let (_, records) = journal(&folder.path().join("out"));
     // Twelve tokens: the first one, and eleven in six rounds.
     let length = records[0]["outcome"]["accept_length"].as_f64().expect("a length");
@@ -331,12 +340,12 @@ fn a_vllm_without_development_mode_tells_its_number_of_drafts_and_the_launch_fil
 
     let mut with_launch = vec!["tune", "--url", &served.url, "--launch", "run.sh", "--out", "with", "--dry-run"];
     with_launch.extend(QUICK);
-    let told = words(&spectune(folder.path(), &with_launch));
+    let reported = words(&spectune(folder.path(), &with_launch));
     assert!(
-        row(&told, "algorithm ").ends_with("eagle3") && row(&told, "max running requests ").ends_with("16"),
-        "{told}"
+        row(&reported, "algorithm ").ends_with("eagle3") && row(&reported, "max running requests ").ends_with("16"),
+        "{reported}"
     );
-    assert!(!told.contains("lint: not checked") && !folder.path().join("with").exists(), "{told}");
+    assert!(!reported.contains("lint: not checked") && !folder.path().join("with").exists(), "{reported}");
 }
 
 #[test]
@@ -346,9 +355,9 @@ fn trials_with_other_traffic_are_excluded_and_named() {
     let mut arguments = vec!["tune", "--url", &served.url, "--repeats", "2", "--out", "out"];
     arguments.extend(QUICK);
     let ended = spectune(folder.path(), &arguments);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(1), "nothing counts: {told}");
-    assert!(told.contains("other traffic: it had up to 6 requests more than ours"), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(1), "nothing counts: {reported}");
+    assert!(reported.contains("other traffic: it had up to 6 requests more than ours"), "{reported}");
     let page = fs::read_to_string(folder.path().join("out/report.html")).expect("a page");
     assert!(page.contains("other traffic") && page.contains("No trial counts"), "the page");
     let trials = fs::read_to_string(folder.path().join("out/trials.csv")).expect("trials");
@@ -365,9 +374,9 @@ fn a_key_is_sent_and_stands_in_no_file() {
     assert!(refused.status.code() == Some(3) && words(&refused).contains("--api-key-env NAME"), "{}", words(&refused));
     arguments.extend(["--api-key-env", "LLM_KEY"]);
     let ended = spectune(folder.path(), &arguments);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(0), "{told}");
-    assert!(!told.contains("sk-very-secret"), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{reported}");
+    assert!(!reported.contains("sk-very-secret"), "{reported}");
     assert!(!leaks(folder.path(), "sk-very-secret"));
 }
 
@@ -399,10 +408,10 @@ fn secrets_of_a_started_server_stand_in_no_plan_journal_or_report() {
     let write = |key: &str| fs::write(folder.path().join("sweep.toml"), file(key)).expect("a sweep file");
     write("one-hidden-value");
     let plan = spectune(folder.path(), &["sweep", "sweep.toml", "--out", "out", "--dry-run"]);
-    let told = words(&plan);
+    let reported = words(&plan);
     assert!(
-        told.contains("MY_API_KEY=***") && told.contains("HF_TOKEN=***") && !told.contains("hidden-value"),
-        "{told}"
+        reported.contains("MY_API_KEY=***") && reported.contains("HF_TOKEN=***") && !reported.contains("hidden-value"),
+        "{reported}"
     );
     let ended = spectune(folder.path(), &["sweep", "sweep.toml", "--out", "out"]);
     assert!(matches!(ended.status.code(), Some(0 | 1)) && !words(&ended).contains("hidden-value"), "{}", words(&ended));
@@ -414,7 +423,7 @@ fn secrets_of_a_started_server_stand_in_no_plan_journal_or_report() {
 }
 
 #[test]
-fn servers_that_cannot_be_measured_are_told_apart() {
+fn servers_that_cannot_be_measured_are_distinguished() {
     let folder = tempfile::tempdir().expect("a folder");
     for (script, scheme, words) in [
         ("loading", "http", "is not ready yet: wait until it has loaded its model"),
@@ -426,9 +435,9 @@ fn servers_that_cannot_be_measured_are_told_apart() {
     ] {
         let url = Scripted::start(script).url.replace("http", scheme);
         let ended = spectune(folder.path(), &["tune", "--url", &url, "--input-len", "8", "--out", "out"]);
-        let told = words_of_error(&ended);
-        assert_eq!(ended.status.code(), Some(3), "{script}: {told}");
-        assert!(told.contains(words), "{script}: no {words:?} in {told}");
+        let reported = words_of_error(&ended);
+        assert_eq!(ended.status.code(), Some(3), "{script}: {reported}");
+        assert!(reported.contains(words), "{script}: no {words:?} in {reported}");
     }
     assert!(!folder.path().join("out").exists());
 
@@ -437,9 +446,12 @@ fn servers_that_cannot_be_measured_are_told_apart() {
     let mut arguments = vec!["tune", "--url", &served.url, "--repeats", "4", "--out", "out"];
     arguments.extend(QUICK);
     let ended = spectune(folder.path(), &arguments);
-    let told = words_of_error(&ended);
-    assert_eq!(ended.status.code(), Some(3), "{told}");
-    assert!(told.contains("lists a model that it does not generate with") && told.contains("--resume"), "{told}");
+    let reported = words_of_error(&ended);
+    assert_eq!(ended.status.code(), Some(3), "{reported}");
+    assert!(
+        reported.contains("lists a model that it does not generate with") && reported.contains("--resume"),
+        "{reported}"
+    );
 }
 
 /// What was printed on standard error.
@@ -498,8 +510,8 @@ fn what_is_wrong_with_an_address_is_said() {
         (vec![], 2, "<FILE>"),
     ] {
         let ended = spectune(folder.path(), &[&["tune"], arguments.as_slice()].concat());
-        let told = words(&ended);
-        assert!(ended.status.code() == Some(code) && told.contains(expected), "{arguments:?}: {told}");
-        assert!(!told.contains("sk-x"), "{told}");
+        let reported = words(&ended);
+        assert!(ended.status.code() == Some(code) && reported.contains(expected), "{arguments:?}: {reported}");
+        assert!(!reported.contains("sk-x"), "{reported}");
     }
 }

@@ -117,21 +117,21 @@ fn a_guided_sweep_of_models_that_the_own_engine_cannot_run_counts_acceptance_on_
     assert_ne!(text, other);
     fs::write(&file, other).expect("a sweep file");
     let ended = sweep.run(&[]);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(0), "{told}");
-    assert!(told.contains("acceptance is estimated from the servers' counters"), "{told}");
-    assert!(sweep.out().join("tuned.toml").exists(), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{reported}");
+    assert!(reported.contains("acceptance is estimated from the servers' counters"), "{reported}");
+    assert!(sweep.out().join("tuned.toml").exists(), "{reported}");
 }
 
 #[test]
 fn a_guided_sweep_measures_few_servers_and_predicts_the_rest() {
     let sweep = Sweep::from_own_server("strategy = 'guided'\ncandidates = 1\nrepeats = 2");
     let ended = sweep.run(&[]);
-    let told = words(&ended);
-    assert!(matches!(ended.status.code(), Some(0 | 1)), "{told}");
+    let reported = words(&ended);
+    assert!(matches!(ended.status.code(), Some(0 | 1)), "{reported}");
     let records = sweep.records();
     let failed: Vec<&Value> = records.iter().filter(|one| one["outcome"]["status"] != "measured").collect();
-    assert!(failed.is_empty(), "{failed:#?}\n{told}");
+    assert!(failed.is_empty(), "{failed:#?}\n{reported}");
     let engine = records[0]["fingerprint"]["engine"].as_str().expect("an engine");
     assert!(engine.starts_with("spectune ") && engine.ends_with("served"), "it says which engine it is: {engine}");
     // No speculation, the default, one that determines costs, and finalists: at most four of nine
@@ -214,10 +214,10 @@ exec "$0" $all"#;
 fn one_start_serves_another_chain_at_each_batch_size() {
     let sweep = Sweep::from_chains_by(PLAINLY, GUIDED);
     let ended = sweep.run(&[]);
-    let told = words(&ended);
-    assert!(matches!(ended.status.code(), Some(0 | 1)), "{told}");
+    let reported = words(&ended);
+    assert!(matches!(ended.status.code(), Some(0 | 1)), "{reported}");
     let probes = sweep.probes();
-    assert_eq!(probes.len(), 3, "one start, three batch sizes: {told}");
+    assert_eq!(probes.len(), 3, "one start, three batch sizes: {reported}");
     assert!(sweep.starts() <= 4, "no speculation, the default, several chains, a finalist: {}", sweep.starts());
     // Each batch size used its own row of the table: the accept length is that of its chain, except
     // for the last requests.
@@ -245,14 +245,14 @@ fn one_start_serves_another_chain_at_each_batch_size() {
 fn an_engine_that_falls_back_to_one_chain_is_searched_by_single_starts() {
     let sweep = Sweep::from_chains_by(FALLING_BACK, GUIDED);
     let ended = sweep.run(&[]);
-    let told = words(&ended);
-    assert!(matches!(ended.status.code(), Some(0 | 1)), "{told}");
+    let reported = words(&ended);
+    assert!(matches!(ended.status.code(), Some(0 | 1)), "{reported}");
     let probes = sweep.probes();
-    assert_eq!(probes.len(), 1, "it is tried once: {told}");
+    assert_eq!(probes.len(), 1, "it is tried once: {reported}");
     let reason = probes[0]["outcome"]["reason"].as_str().expect("it failed");
     assert!(reason.contains("speculative_adaptive disabled: dp attention"), "{reason}");
     let measured = sweep.records().iter().filter(|one| one["outcome"]["status"] == "measured").count();
-    assert!(measured >= 9, "three configurations or more at three batch sizes: {told}");
+    assert!(measured >= 9, "three configurations or more at three batch sizes: {reported}");
     assert_eq!(sweep.servers_left(), 0);
 }
 
@@ -329,9 +329,12 @@ fn a_server_that_does_not_start_fails_its_trials_with_the_reason() {
     let script = "echo 'launch_server.py: error: argument --dtype: invalid choice: bf17' >&2; exit 2";
     let sweep = Sweep::new(&format!("command = ['sh', '-c', \"{script}\"]"), "strategy = 'grid'");
     let ended = sweep.run(&[]);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(3), "{told}");
-    assert!(told.contains("the engine rejected the configuration") && told.contains("invalid choice: bf17"), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(3), "{reported}");
+    assert!(
+        reported.contains("the engine rejected the configuration") && reported.contains("invalid choice: bf17"),
+        "{reported}"
+    );
     assert_eq!(sweep.servers_left(), 0);
 }
 
@@ -350,7 +353,7 @@ fn a_dry_run_prints_every_start_and_starts_none() {
 }
 
 #[test]
-fn vllm_is_asked_for_chains_alone() {
+fn vllm_is_requested_chains_alone() {
     let sweep = Sweep::new("command = ['vllm', 'serve']", "strategy = 'grid'");
     let file = sweep.folder.path().join("sweep.toml");
     let content = fs::read_to_string(&file).expect("the sweep file").replace("kind = 'sglang'", "kind = 'vllm'");

@@ -52,9 +52,9 @@ fn send(child: &Child, name: &str) {
 
 #[track_caller]
 fn check_interrupted(ended: &Output, of: &dyn std::fmt::Debug) {
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(130), "{of:?}: {told}");
-    assert!(told.contains("interrupted") && !told.contains("panicked"), "{of:?}: {told}");
+    let reported = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{of:?}: {reported}");
+    assert!(reported.contains("interrupted") && !reported.contains("panicked"), "{of:?}: {reported}");
 }
 
 #[test]
@@ -104,6 +104,6 @@ fn a_command_under_nohup_survives_the_end_of_its_session() {
     // It still reads its input, and reports what is wrong with it.
     child.stdin.take().expect("a pipe").write_all(b"nothing").expect("it reads");
     let ended = child.wait_with_output().expect("it ends");
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(ended.status.code() == Some(2) && told.contains("<stdin>"), "{told}");
+    let reported = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.code() == Some(2) && reported.contains("<stdin>"), "{reported}");
 }

@@ -186,7 +186,7 @@ fn a_dry_run_prints_the_plan() {
 }
 
 #[test]
-fn files_of_the_other_kind_are_told() {
+fn files_of_the_other_kind_are_reported() {
     let folder = sweep_folder();
     fs::write(folder.path().join("tuned.toml"), TUNED).expect("a tuned file");
     let mut shown = String::new();

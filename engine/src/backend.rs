@@ -26,14 +26,14 @@ pub use self::{
     expert_reads::{ExpertReads, LayerReads},
     measure::Measure,
     prefill::{Prefill, PrefillChunk},
-    replay::{Asked, Replay, ReplayPlace},
+    replay::{ProbabilityQuery, Replay, ReplayPlace},
     slots::{PageId, Slot, Slots, Snapshot},
     states::{StateRow, TargetStates},
 };
 use crate::{error::EngineError, options::EngineOptions};
 pub use crate::{
     token::{ProducedToken, TokenLogprobs},
-    tree::{DraftTree, Pool, Wanted},
+    tree::{DraftTree, Pool, RequiredTree},
     verify_plan::{VerifyPlan, inner_rows, target_passes},
 };
 pub use kernels::device::GpuState;

@@ -81,7 +81,7 @@ pub fn read_draft(
     let config = Config::new(folder, weights);
     families::check_quantisation(&config)?;
     let head = DraftHead::detect(config.fields(), &config.tensors);
-    let head = detect::as_asked(&config, head, options.algorithm.as_deref());
+    let head = detect::as_requested(&config, head, options.algorithm.as_deref());
     let kind = detect::kind(&config, target, head.as_ref())?;
     if let (Some(algorithm), Some(head)) = (&options.algorithm, &head) {
         detect::check_algorithm(folder, head, algorithm)?;

@@ -423,8 +423,8 @@ fn check(options: &EngineOptions) -> Result<(), EngineError> {
 }
 
 /// The dtype on a GPU: the requested one, else the checkpoint's.
-fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
-    let dtype = if asked == "auto" { stored.unwrap_or("float32") } else { asked };
+fn element(requested: &str, stored: Option<&str>) -> Result<Element, EngineError> {
+    let dtype = if requested == "auto" { stored.unwrap_or("float32") } else { requested };
     match dtype {
         "half" | "float16" => Ok(Element::F16),
         "bfloat16" => Ok(Element::BF16),
@@ -472,13 +472,13 @@ fn check_products(target: &TargetSpec, draft: Option<&DraftSpec>, element: Eleme
 }
 
 /// The maximum sequence length: the requested one, up to the model's.
-fn context_length(model: &str, made_for: usize, asked: Option<usize>) -> Result<usize, EngineError> {
-    match asked {
+fn context_length(model: &str, made_for: usize, requested: Option<usize>) -> Result<usize, EngineError> {
+    match requested {
         Some(0) => Err(EngineError::Configuration("--context-length is 0: expected at least 1".into())),
-        Some(asked) if asked > made_for => Err(EngineError::Configuration(format!(
-            "--context-length {asked} is longer than the {made_for} tokens that {model} was trained for"
+        Some(requested) if requested > made_for => Err(EngineError::Configuration(format!(
+            "--context-length {requested} is longer than the {made_for} tokens that {model} was trained for"
         ))),
-        Some(asked) => Ok(asked),
+        Some(requested) => Ok(requested),
         None => Ok(made_for),
     }
 }

@@ -141,13 +141,13 @@ pub(crate) fn run(
     }
     texts.iter().enumerate().try_for_each(|(at, text)| check(backend, at, text))?;
     let round_tokens: usize = texts.iter().map(ReplayText::round_tokens).sum();
-    let mut told = Told { progress, done: 0, total: round_tokens * shapes.len() };
+    let mut reported = ReplayReport { progress, done: 0, total: round_tokens * shapes.len() };
     let speculates = shapes.iter().any(|shape| !shape.is_off());
     let mut kept = keeping.filter(|_| speculates).and_then(|keeping| Kept::open(keeping, backend, texts));
     let mut results = Vec::with_capacity(texts.len());
     while results.len() < texts.len() {
         let mut group = Group::open(backend, texts, results.len(), shapes)?;
-        let walked = group.run(kept.as_mut(), &mut told);
+        let walked = group.run(kept.as_mut(), &mut reported);
         group.close();
         match walked? {
             Some(walked) => results.extend(walked),
@@ -158,14 +158,14 @@ pub(crate) fn run(
 }
 
 /// Reports the progress of all groups together.
-struct Told<'a> {
+struct ReplayReport<'a> {
     progress: &'a mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
     /// Tokens of the finished groups.
     done: usize,
     total: usize,
 }
 
-impl Told<'_> {
+impl ReplayReport<'_> {
     fn tell(&mut self, walked: usize) -> ControlFlow<()> {
         (self.progress)(ReplayProgress { walked: self.done + walked, total: self.total })
     }

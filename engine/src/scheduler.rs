@@ -413,8 +413,8 @@ impl Scheduler {
         if self.options.reuse != Reuse::Off {
             // Log-probabilities of a prompt must be computed, so these positions are never taken
             // from the cache.
-            let told = request.sampling.prompt_logprobs.map_or(usize::MAX, |told| told.from);
-            keys.extend(&to_read[..told.min(to_read.len())]);
+            let reported = request.sampling.prompt_logprobs.map_or(usize::MAX, |reported| reported.from);
+            keys.extend(&to_read[..reported.min(to_read.len())]);
         }
         keys
     }

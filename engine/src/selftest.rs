@@ -137,7 +137,7 @@ pub fn run(
         // The random models are small, with heads for at most this many ranks; names of checks show
         // the number.
         let ranks = ranks.min(models::QUERY_HEADS);
-        check_engines(choice, ranks, plan, Wanted(&[]), report)?;
+        check_engines(choice, ranks, plan, PairFilter(&[]), report)?;
         return check_dead_rank(choice, ranks, plan, report);
     }
     let device = devices.into_iter().next();
@@ -159,7 +159,7 @@ pub fn run(
         (Scope::Whole | Scope::Engines(_), None) => CPU,
         (Scope::Whole | Scope::Engines(_), Some(_)) => GPU,
     };
-    let wanted = Wanted(if let Scope::Engines(names) = scope { names } else { &[] });
+    let wanted = PairFilter(if let Scope::Engines(names) = scope { names } else { &[] });
     if !wanted.holds(TEXTS) && !plan.pairs.iter().any(|pair| wanted.has(*pair)) {
         let known: Vec<String> = plan.pairs.iter().map(ToString::to_string).collect();
         return Err(EngineError::Configuration(format!(
@@ -177,9 +177,9 @@ const TEXTS: &str = "texts";
 /// Which drafts and targets are checked: those with one of these texts in their names, or all if
 /// there are none.
 #[derive(Clone, Copy, Debug)]
-struct Wanted<'a>(&'a [String]);
+struct PairFilter<'a>(&'a [String]);
 
-impl Wanted<'_> {
+impl PairFilter<'_> {
     fn has(self, pair: Pair) -> bool {
         self.holds(&pair.to_string())
     }
@@ -213,7 +213,7 @@ fn check_engines(
     choice: DeviceChoice,
     ranks: usize,
     plan: Plan,
-    wanted: Wanted<'_>,
+    wanted: PairFilter<'_>,
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
     let models = RandomModels::write()?;
@@ -498,7 +498,8 @@ mod tests {
 
     fn broken(choice: DeviceChoice, ranks: usize, plan: Plan) -> Vec<Check> {
         let mut checks = Vec::new();
-        check_engines(choice, ranks, plan, Wanted(&[]), &mut |check| checks.push(check)).expect("the device is there");
+        check_engines(choice, ranks, plan, PairFilter(&[]), &mut |check| checks.push(check))
+            .expect("the device is there");
         assert!(checks.len() >= 7, "{checks:?}");
         let in_float = choice != DeviceChoice::Cpu && plan.dtypes.contains(&"float32");
         let adjusts = checks.iter().any(|check| check.name.contains("penalties, grammars"));

@@ -17,5 +17,5 @@ pub use growth::{BeamRow, grow, largest};
 pub use levels::Levels;
 pub use pool::Pool;
 pub use simulation::{simulated_count, simulated_walk};
-pub use trail::{Wanted, accepted, offered};
+pub use trail::{RequiredTree, accepted, offered};
 pub use walk::walk;

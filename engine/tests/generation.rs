@@ -172,7 +172,7 @@ fn a_token_map_changes_what_is_drafted_and_nothing_that_comes_out() {
 }
 
 #[test]
-fn simulated_acceptance_has_the_length_that_is_asked_for() {
+fn simulated_acceptance_has_the_length_that_is_requested() {
     for (shape, expected) in [("4,1,5", 2.5), ("3,4,8", 3.0), ("3,1,4", 9.0), ("0,1,1", 3.0)] {
         let shape: TreeShape = shape.parse().expect("a shape");
         let mut engine = load(EngineOptions {

@@ -139,7 +139,7 @@ pub enum ProcessEnd {
 /// `was_ready` says whether it had been serving before.
 pub fn from_end(ended: ProcessEnd, was_ready: bool, log: &str) -> ServerFailure {
     let log_tail = tail(log);
-    if let Some((class, line)) = told(log) {
+    if let Some((class, line)) = reported(log) {
         let capturing = class == FailureClass::OutOfMemoryWhileRunning && !was_ready;
         let class = match capturing {
             true if captures(log, line) => FailureClass::OutOfMemoryAtCapture,
@@ -173,14 +173,14 @@ pub fn from_end(ended: ProcessEnd, was_ready: bool, log: &str) -> ServerFailure 
 /// Classifies the failure of a server that still runs but does not work as it should.
 pub fn from_silence(what: &str, log: &str) -> ServerFailure {
     // A cause in the log takes precedence: some parents keep waiting for a dead child.
-    match told(log) {
+    match reported(log) {
         Some((class, line)) => ServerFailure { class, evidence: line.trim().to_owned(), log_tail: tail(log) },
         None => ServerFailure { class: FailureClass::Hang, evidence: what.to_owned(), log_tail: tail(log) },
     }
 }
 
 /// The cause in a log, with its line.
-fn told(log: &str) -> Option<(FailureClass, &str)> {
+fn reported(log: &str) -> Option<(FailureClass, &str)> {
     SIGNATURES.iter().find_map(|one| {
         let has = |line: &&str| one.texts.iter().all(|text| contains(line, text));
         log.lines().find(has).map(|line| (one.class, line))
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_is_told_from_the_log_and_not_from_what_follows_it() {
+    fn the_cause_is_distinguished_from_the_log_and_not_from_what_follows_it() {
         let exit = ProcessEnd::Code(1);
         let death = "Received sigquit from a child process. It usually means the child failed.\n";
         for (line, class) in [
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn running_out_of_memory_is_told_by_what_the_server_was_doing() {
+    fn running_out_of_memory_is_reported_by_what_the_server_was_doing() {
         let out = "torch.OutOfMemoryError: CUDA out of memory.";
         let capture = format!("Capturing batches (bs=128 avail_mem=0.5 GB)\n{out}");
         check(&capture, ProcessEnd::Code(1), false, FailureClass::OutOfMemoryAtCapture);

@@ -105,7 +105,7 @@ impl ProcessMark {
 /// marked.
 fn environment(pid: u32, deadline: Instant) -> Vec<u8> {
     let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
-    let look = || Look {
+    let look = || ProcessView {
         environment: read("environ"),
         has_arguments: !read("cmdline").is_empty(),
         has_program: fs::read_link(format!("/proc/{pid}/exe")).is_ok(),
@@ -115,14 +115,14 @@ fn environment(pid: u32, deadline: Instant) -> Vec<u8> {
 
 /// What a process shows at one moment. Threads of the kernel and ended processes have no program;
 /// within `exec` there is a program, and neither arguments nor an environment yet.
-struct Look {
+struct ProcessView {
     environment: Vec<u8>,
     has_arguments: bool,
     has_program: bool,
 }
 
 /// The environment that looks at a process agree on.
-fn settled(mut look: impl FnMut() -> Look, deadline: Instant) -> Vec<u8> {
+fn settled(mut look: impl FnMut() -> ProcessView, deadline: Instant) -> Vec<u8> {
     let mut bare = 0;
     loop {
         let now = look();
@@ -167,12 +167,12 @@ mod tests {
     #[test]
     fn a_process_that_replaces_its_program_is_waited_for() {
         let far = Instant::now() + Duration::from_secs(3600);
-        let shows = |environment: &str, has_arguments: bool| Look {
+        let shows = |environment: &str, has_arguments: bool| ProcessView {
             environment: environment.as_bytes().to_vec(),
             has_arguments,
             has_program: true,
         };
-        let of = |looks: Vec<Look>| {
+        let of = |looks: Vec<ProcessView>| {
             let mut looks = looks.into_iter();
             let environment = settled(|| looks.next().expect("no further look is needed"), far);
             (environment, looks.len())
@@ -182,7 +182,7 @@ mod tests {
         // Of a process without an environment it is known that it has no mark.
         let bare = || shows("", true);
         assert_eq!(of(vec![bare(), bare(), shows("", false), bare(), bare(), bare(), bare()]), (Vec::new(), 1));
-        assert_eq!(of(vec![Look { has_program: false, ..bare() }, bare()]), (Vec::new(), 1));
+        assert_eq!(of(vec![ProcessView { has_program: false, ..bare() }, bare()]), (Vec::new(), 1));
         let within = || shows("", false);
         assert_eq!(settled(within, Instant::now()), Vec::<u8>::new(), "at the deadline");
     }

@@ -161,7 +161,7 @@ fn request(input_ids: &[u32]) -> Generate<'_> {
 }
 
 #[test]
-fn each_way_to_fail_is_told_apart_and_leaves_nothing() {
+fn each_way_to_fail_is_distinguished_and_leaves_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut ports = Ports::default();
     for (script, expected) in [
@@ -269,8 +269,8 @@ fn watched_process() {
     while mark.processes().len() < 4 {
         thread::sleep(Duration::from_millis(1));
     }
-    let told = format!("{} {}", mark.as_str(), supervisor.pid().expect("it runs"));
-    std::fs::write(folder.join("new"), told)
+    let reported = format!("{} {}", mark.as_str(), supervisor.pid().expect("it runs"));
+    std::fs::write(folder.join("new"), reported)
         .and_then(|()| std::fs::rename(folder.join("new"), folder.join("told")))
         .expect("told");
     thread::sleep(Duration::from_secs(1000));
@@ -327,10 +327,10 @@ fn many_kills_leave_nothing() {
             .process_group(0)
             .spawn()
             .expect("it starts");
-        let told = || std::fs::read_to_string(folder.path().join("told")).ok();
-        assert!(comes(|| told().is_some()), "no server started");
-        let told = told().expect("it has told");
-        let (mark, supervisor) = told.split_once(' ').expect("a mark and a process");
+        let reported = || std::fs::read_to_string(folder.path().join("told")).ok();
+        assert!(comes(|| reported().is_some()), "no server started");
+        let reported = reported().expect("it has told");
+        let (mark, supervisor) = reported.split_once(' ').expect("a mark and a process");
         let (mark, supervisor) = (ProcessMark::parse(mark).expect("a mark"), supervisor.parse().expect("a process"));
         // A shell on its way to its command counts as a process for a moment.
         assert!(comes(|| mark.processes().len() >= 4) && is_running(supervisor));

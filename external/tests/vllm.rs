@@ -44,20 +44,20 @@ type ReceivedRequests = Arc<Mutex<Vec<(String, String)>>>;
 fn serve(answers: Answers) -> (Api, ReceivedRequests) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let base = format!("http://{}", listener.local_addr().expect("an address"));
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let kept = asked.clone();
+    let requested = Arc::new(Mutex::new(Vec::new()));
+    let kept = requested.clone();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             answer(stream, &answers, &kept);
         }
     });
-    (Api::new(ApiKind::Vllm, &base, Some("spectune-1-2".into()), Duration::from_secs(10)), asked)
+    (Api::new(ApiKind::Vllm, &base, Some("spectune-1-2".into()), Duration::from_secs(10)), requested)
 }
 
-fn answer(mut stream: TcpStream, answers: &Answers, asked: &Mutex<Vec<(String, String)>>) -> Option<()> {
+fn answer(mut stream: TcpStream, answers: &Answers, requested: &Mutex<Vec<(String, String)>>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let (path, body) = request::read(&mut reader)?;
-    asked.lock().ok()?.push((path.clone(), String::from_utf8_lossy(&body).into_owned()));
+    requested.lock().ok()?.push((path.clone(), String::from_utf8_lossy(&body).into_owned()));
     let version = format!(r#"{{"version": "{}"}}"#, answers.version);
     let models = r#"{"object": "list", "data": [{"id": "spectune-1-2", "object": "model", "max_model_len": 2048}]}"#;
     let (status, kind, text) = match path.as_str() {
@@ -93,15 +93,15 @@ const REQUEST: Generate<'_> = Generate {
 
 #[test]
 fn a_request_tells_its_rounds_where_the_version_can() {
-    let (api, asked) = serve(OF_0_33);
+    let (api, requested) = serve(OF_0_33);
     assert!(api.is_ready().expect("it answers") && api.is_own().expect("it answers"));
     let generated = api.generate(&REQUEST, &std::sync::atomic::AtomicBool::new(false)).expect("served");
     assert_eq!((generated.output_tokens, generated.output_ids.as_slice()), (4, &[11, 12, 13, 14][..]));
     assert_eq!((generated.rounds, generated.accepted_drafts, generated.proposed_drafts), (Some(2), Some(1), Some(6)));
     assert_eq!(generated.accept_histogram, [1, 1, 0, 0]);
     assert!(generated.first_token <= generated.last_token);
-    let asked = asked.lock().expect("kept");
-    let (_, body) = asked.iter().find(|(path, _)| path == "/v1/completions").expect("it was asked");
+    let requested = requested.lock().expect("kept");
+    let (_, body) = requested.iter().find(|(path, _)| path == "/v1/completions").expect("it was asked");
     for part in [r#""prompt":[1,2,3]"#, r#""include_usage":true"#, r#""model":"spectune-1-2""#, r#""ignore_eos":true"#]
     {
         assert!(body.contains(part), "{part}: {body}");

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_told_from_paths() {
+    fn ids_are_distinguished_from_paths() {
         for (text, expected) in [
             ("org/name-1.5_x", true),
             ("gpt2", true),

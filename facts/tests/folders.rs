@@ -41,11 +41,15 @@ fn check(file: &str, content: &[u8], note: &str) {
     let folder = copy("target");
     fs::write(folder.path().join(file), content).expect("a file");
     let gathered = read(&folder);
-    assert!(gathered.notes.iter().any(|told| told.contains(file) && told.contains(note)), "{:?}", gathered.notes);
+    assert!(
+        gathered.notes.iter().any(|reported| reported.contains(file) && reported.contains(note)),
+        "{:?}",
+        gathered.notes
+    );
 }
 
 #[test]
-fn what_is_broken_is_left_out_and_told() {
+fn what_is_broken_is_left_out_and_reported() {
     check("model.safetensors", &[1, 2, 3], "too few");
     check("model.safetensors", &[0xFF; 64], "truncated");
     check("model.safetensors", &(1_u64 << 60).to_le_bytes(), "1152921504606846976");
@@ -57,7 +61,7 @@ fn what_is_broken_is_left_out_and_told() {
 /// Opening a pipe in place of a file would block until a writer opens it.
 #[cfg(unix)]
 #[test]
-fn a_pipe_is_told_and_not_waited_for() {
+fn a_pipe_is_reported_and_not_waited_for() {
     let folder = copy("target");
     let pipe = folder.path().join("model.safetensors");
     fs::remove_file(&pipe).expect("removed");
@@ -72,17 +76,17 @@ fn a_pipe_is_told_and_not_waited_for() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_whose_file_is_gone_is_told_as_such() {
+fn a_link_whose_file_is_gone_is_reported_as_such() {
     let folder = copy("target");
     for name in ["config.json", "tokenizer.json"] {
         fs::remove_file(folder.path().join(name)).expect("removed");
         std::os::unix::fs::symlink("../blobs/gone", folder.path().join(name)).expect("a link");
     }
-    let told = gather(&FactsFolder::new(folder.path()), "it", ModelPlaces { tokenizer: true })
+    let reported = gather(&FactsFolder::new(folder.path()), "it", ModelPlaces { tokenizer: true })
         .err()
         .map(|error| error.to_string());
-    let told = told.unwrap_or_default();
-    assert!(told.contains("config.json: it is a link to ../blobs/gone, which does not exist"), "{told}");
+    let reported = reported.unwrap_or_default();
+    assert!(reported.contains("config.json: it is a link to ../blobs/gone, which does not exist"), "{reported}");
 }
 
 #[test]

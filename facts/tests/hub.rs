@@ -199,14 +199,14 @@ fn heads_with_files_of_other_names_are_listed() {
 }
 
 #[test]
-fn a_hub_that_is_not_there_is_told() {
+fn a_hub_that_is_not_there_is_reported() {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
     let error = read(&Hub::new(&format!("http://{port}"), None)).expect_err("no one listens").to_string();
     assert!(error.contains("cannot fetch"), "{error}");
 }
 
 #[test]
-fn the_cache_comes_before_the_hub_and_without_a_hub_nothing_is_asked() {
+fn the_cache_comes_before_the_hub_and_without_a_hub_nothing_is_requested() {
     let server = Server::start(head(), Manners::default());
     let root = tempfile::tempdir().expect("a folder");
     let mut offline = Sources::new(Some(HubCache::at(root.path())), None);
@@ -218,9 +218,9 @@ fn the_cache_comes_before_the_hub_and_without_a_hub_nothing_is_asked() {
         found.expect("facts").origin
     };
     assert!(name(&mut online).starts_with(&server.address));
-    let asked = server.requests().len();
+    let requested = server.requests().len();
     name(&mut online);
-    assert_eq!(server.requests().len(), asked, "what was found is kept");
+    assert_eq!(server.requests().len(), requested, "what was found is kept");
 
     let snapshot = root.path().join("models--org--head/snapshots/abc");
     fs::create_dir_all(&snapshot).expect("a folder");
@@ -228,7 +228,7 @@ fn the_cache_comes_before_the_hub_and_without_a_hub_nothing_is_asked() {
     fs::write(root.path().join("models--org--head/refs/main"), "abc").expect("a file");
     fs::write(snapshot.join("config.json"), r#"{"architectures": ["A"]}"#).expect("a file");
     assert!(name(&mut Sources::new(Some(HubCache::at(root.path())), hub())).contains("snapshots"));
-    assert_eq!(server.requests().len(), asked);
+    assert_eq!(server.requests().len(), requested);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::{check_findings, lies_in};
 
 /// What the user gives to the linter in addition to the text.
 #[derive(Default)]
-pub struct Told {
+pub struct Conditions {
     /// The target's facts.
     pub target: Option<ModelFacts>,
     /// The draft's facts.
@@ -42,13 +42,13 @@ pub fn check_places(source: &Source, launch: &Launch) {
 }
 
 /// All findings in a text.
-pub fn look(source: &Source, told: &Told) -> Vec<Diagnostic> {
-    let Told { version, gpu_memory, expected_concurrency, .. } = *told;
+pub fn look(source: &Source, conditions: &Conditions) -> Vec<Diagnostic> {
+    let Conditions { version, gpu_memory, expected_concurrency, .. } = *conditions;
     let parsed = parse(source, &launch::Options { version, ..launch::Options::default() });
     parsed.launches.iter().for_each(|launch| check_places(source, launch));
     let models = |launch: &Launch| {
         let (target, draft) = published_models::facts_of(launch);
-        (told.target.clone().or(target), told.draft.clone().or(draft))
+        (conditions.target.clone().or(target), conditions.draft.clone().or(draft))
     };
     let options = ReportOptions { version, gpu_memory, expected_concurrency, ..ReportOptions::default() };
     let Report { findings, resolved, .. } = report(source, parsed, models, &options);
@@ -59,15 +59,15 @@ pub fn look(source: &Source, told: &Told) -> Vec<Diagnostic> {
 }
 
 /// Lints a text, fixes it, and lints the fixed text, in which no applicable fix may remain.
-pub fn look_and_mend(source: &Source, told: &Told) {
-    let found = look(source, told);
+pub fn look_and_mend(source: &Source, conditions: &Conditions) {
+    let found = look(source, conditions);
     check_findings(source, &found);
     for also_unsafe in [false, true] {
-        let mended = fix::until_stable(source, also_unsafe, |source| look(source, told));
-        let fixed = Source::new(source.name(), mended.text);
-        let left = look(&fixed, told);
+        let outcome = fix::until_stable(source, also_unsafe, |source| look(source, conditions));
+        let fixed = Source::new(source.name(), outcome.text);
+        let left = look(&fixed, conditions);
         check_findings(&fixed, &left);
-        if mended.refused.is_empty() {
+        if outcome.refused.is_empty() {
             let more = fix::apply(&fixed, &left, also_unsafe);
             assert!(more.applied.is_empty() || more.text == fixed.text(), "a fix is left that could be applied");
         }

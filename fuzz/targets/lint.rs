@@ -3,7 +3,7 @@
 #![no_main]
 
 use fuzz::{
-    lint::{Told, facts, look_and_mend},
+    lint::{Conditions, facts, look_and_mend},
     sections::sections,
     text,
 };
@@ -18,18 +18,18 @@ fuzz_target!(|input: &[u8]| {
         return;
     }
     let mut launch = "";
-    let mut told = Told::default();
+    let mut conditions = Conditions::default();
     for (name, section) in sections(input) {
         let Some(section) = text(section) else { return };
         match name {
             b"" => launch = section,
-            b"target" => told.target = facts(section),
-            b"draft" => told.draft = facts(section),
-            b"version" => told.version = section.trim().parse().ok(),
-            b"memory" => told.gpu_memory = section.trim().parse().ok(),
-            b"concurrency" => told.expected_concurrency = section.trim().parse().ok(),
+            b"target" => conditions.target = facts(section),
+            b"draft" => conditions.draft = facts(section),
+            b"version" => conditions.version = section.trim().parse().ok(),
+            b"memory" => conditions.gpu_memory = section.trim().parse().ok(),
+            b"concurrency" => conditions.expected_concurrency = section.trim().parse().ok(),
             _ => {}
         }
     }
-    look_and_mend(&Source::new("x", launch), &told);
+    look_and_mend(&Source::new("x", launch), &conditions);
 });

@@ -3,7 +3,7 @@
 
 use fuzz::{
     check_findings,
-    lint::{Told, look},
+    lint::{Conditions, look},
     text,
 };
 use libfuzzer_sys::fuzz_target;
@@ -22,6 +22,6 @@ fuzz_target!(|input: &[u8]| {
         check_findings(&source, &idle);
         let fixed = Source::new(name, fix::apply(&source, &idle, true).text);
         check_findings(&fixed, &suppression::apply(&fixed, Vec::new(), &Selection::default()));
-        check_findings(&source, &look(&source, &Told::default()));
+        check_findings(&source, &look(&source, &Conditions::default()));
     }
 });

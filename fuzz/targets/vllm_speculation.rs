@@ -2,7 +2,7 @@
 #![no_main]
 
 use fuzz::{
-    lint::{Told, look_and_mend},
+    lint::{Conditions, look_and_mend},
     text,
 };
 use libfuzzer_sys::fuzz_target;
@@ -20,5 +20,5 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(value.and_then(|value| value.value.known()), Some(text));
         let _ = launch.vllm_speculation();
     }
-    look_and_mend(&source, &Told::default());
+    look_and_mend(&source, &Conditions::default());
 });

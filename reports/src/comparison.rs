@@ -60,10 +60,10 @@ pub struct ComparisonSummary {
 
 /// Compares two sweeps if requested, or if they differ in exactly one respect. `None` unless there
 /// are exactly two sweeps with trials.
-pub fn compute(sweeps: &[Sweep], asked: bool) -> Option<RunComparison<'_>> {
+pub fn compute(sweeps: &[Sweep], requested: bool) -> Option<RunComparison<'_>> {
     let [first, second] = sweeps else { return None };
     let differing = print(first)?.differences(print(second)?);
-    if !asked && differing.len() != 1 {
+    if !requested && differing.len() != 1 {
         return None;
     }
     let metric = first.metric();

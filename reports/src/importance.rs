@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_stays_missing() {
+    fn what_cannot_be_reported_stays_missing() {
         check(&[1, 1, 1], &[1.0, 2.0, 3.0], None);
         check(&[1, 2, 3], &[1.0, 2.0, 3.0], None);
         check(&[1, 1, 2, 2], &[1.0, 1.0, 1.0, 1.0], None);

@@ -118,7 +118,7 @@ pub fn write(contents: &RunningContents, out_dir: &Path) -> Result<Vec<PathBuf>,
 }
 
 fn page(contents: &RunningContents) -> RunningPage {
-    let RunningHeader { servers, asked, .. } = &contents.header;
+    let RunningHeader { servers, requested, .. } = &contents.header;
     let summaries = result::summaries(&contents.records);
     let paired = if servers.len() == 2 { result::paired(&contents.records) } else { Vec::new() };
     let mut parts = Vec::new();
@@ -129,7 +129,7 @@ fn page(contents: &RunningContents) -> RunningPage {
     parts.push(tables::configuration(servers));
     parts.push(tables::findings(servers));
     parts.push(tables::trials(contents));
-    let loads: Vec<String> = asked.loads.iter().map(|load| names::heading(*load)).collect();
+    let loads: Vec<String> = requested.loads.iter().map(|load| names::heading(*load)).collect();
     let mut subject = Vec::new();
     for (at, server) in servers.iter().enumerate() {
         let label = if servers.len() == 1 { "server".to_owned() } else { format!("server {}", at + 1) };
@@ -166,7 +166,7 @@ fn lead(servers: &[RunningServer], loads: &[String]) -> String {
 /// What must be read first.
 fn warnings(contents: &RunningContents, summaries: &[RunningSummary]) -> Vec<String> {
     let mut warnings = Vec::new();
-    let RunningHeader { asked, servers, .. } = &contents.header;
+    let RunningHeader { requested, servers, .. } = &contents.header;
     let excluded = contents.records.iter().filter(|record| record.exclusion().is_some()).count();
     if summaries.is_empty() {
         warnings.push("No trial counts: there are no figures.".into());
@@ -175,12 +175,12 @@ fn warnings(contents: &RunningContents, summaries: &[RunningSummary]) -> Vec<Str
         let count = figures::counted(excluded, "trial is excluded", "trials are excluded");
         warnings.push(format!("{count}; the last table names each with its reason."));
     }
-    let planned = asked.repeats * asked.loads.len() * servers.len();
+    let planned = requested.repeats * requested.loads.len() * servers.len();
     let counted: usize = summaries.iter().map(|summary| summary.repeats).sum();
     if counted < planned && excluded == 0 {
         warnings.push(format!("{counted} of {planned} planned trials are measured."));
     }
-    if asked.workload.random.is_some() {
+    if requested.workload.random.is_some() {
         warnings.push("The prompts are random tokens: accept lengths on them say nothing about text.".into());
     }
     if summaries.iter().any(|one| one.cache == PrefixCacheUse::Warm) {

@@ -78,9 +78,9 @@ impl State {
 
     /// Whether a client may use this name: the model's name, its path (the name in SGLang), or
     /// `default`, which SGLang's clients send.
-    pub fn is_served(&self, asked: &str) -> bool {
-        let path = |path: &std::path::Path| path.to_str() == Some(asked);
-        [self.model(), "default", ""].contains(&asked)
+    pub fn is_served(&self, requested: &str) -> bool {
+        let path = |path: &std::path::Path| path.to_str() == Some(requested);
+        [self.model(), "default", ""].contains(&requested)
             || path(&self.worker.facts().options.model_path)
             || path(&self.worker.published().weights.model_path)
     }

@@ -476,7 +476,7 @@ async fn a_stop_takes_nothing_new_and_cuts_off_what_does_not_end() {
 }
 
 #[tokio::test]
-async fn what_is_asked_for_is_done_or_refused() {
+async fn what_is_requested_is_done_or_refused() {
     let server = start(ServeOptions::default()).await;
     let chat = |further: Value| {
         let mut body = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, "temperature": 0});
@@ -522,7 +522,7 @@ async fn what_is_asked_for_is_done_or_refused() {
 }
 
 #[tokio::test]
-async fn special_tokens_are_part_of_the_text_where_asked_for() {
+async fn special_tokens_are_part_of_the_text_where_requested() {
     let server = start(ServeOptions::default()).await;
     let text = server.state.worker.facts().text.clone().expect("a tokenizer");
     let special = text.encode("").expect("it encodes")[0];
@@ -582,9 +582,9 @@ async fn idle_connections_make_room_and_busy_ones_leave_room_for_health() {
         let head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n";
         socket.write_all(head.as_bytes()).await.expect("it is sent");
         // After `100 Continue` the request is in progress, but the body never arrives.
-        let mut asked = [0; 12];
-        socket.read_exact(&mut asked).await.expect("an interim answer");
-        assert_eq!(&asked, b"HTTP/1.1 100");
+        let mut requested = [0; 12];
+        socket.read_exact(&mut requested).await.expect("an interim answer");
+        assert_eq!(&requested, b"HTTP/1.1 100");
         busy.push(socket);
     }
     server.get("/v1/models").await.error(503, None, "maximum number of connections");
@@ -597,7 +597,7 @@ async fn idle_connections_make_room_and_busy_ones_leave_room_for_health() {
 }
 
 #[tokio::test]
-async fn browsers_and_clients_without_a_host_or_key_are_told() {
+async fn browsers_and_clients_without_a_host_or_key_are_reported() {
     let server = start(ServeOptions { api_key: Some("secret".into()), ..ServeOptions::default() }).await;
     let ask = "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nOrigin: https://a.example\r\n\
                Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-own\r\n\r\n";

@@ -104,7 +104,7 @@ fn sources(folder: &Path) -> String {
 }
 
 #[test]
-fn uses_are_told_from_other_words() {
+fn uses_are_distinguished_from_other_words() {
     for text in ["use toml::Table;", "let x = toml::Value;", "use toml;", "#[derive(toml::X)]"] {
         assert!(names(text, "toml"), "{text}");
     }

@@ -57,11 +57,11 @@ fn a_hundred_interrupted_and_killed_starts_leave_nothing() {
         signal(&child, name);
         let ended = child.wait_with_output().expect("it ends");
         if name != "-KILL" {
-            let told = words(&ended);
-            assert_eq!(ended.status.code(), Some(130), "{told}");
-            assert!(told.contains("continue with: ") && told.contains(" --resume"), "{told}");
+            let reported = words(&ended);
+            assert_eq!(ended.status.code(), Some(130), "{reported}");
+            assert!(reported.contains("continue with: ") && reported.contains(" --resume"), "{reported}");
             // Without a kill, its own end has waited for the servers.
-            assert_eq!(sweep.servers_left(), 0, "{told}");
+            assert_eq!(sweep.servers_left(), 0, "{reported}");
         }
         sweep.wait_for_none();
     }
@@ -117,10 +117,10 @@ fn a_rejected_configuration_is_started_once_and_once_more_by_resume() {
     let command = format!("command = ['sh', '-c', '''{script}''', '{}', 'serve']", env!("CARGO_BIN_EXE_spectune"));
     let sweep = Sweep::new(&format!("{command}\nextra_args = ['--device', 'cpu']"), GRID);
     let ended = sweep.run(&[]);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(1), "{told}");
-    assert!(told.contains("every configuration with speculation failed"), "{told}");
-    assert!(told.contains("launch_server.py: error: no such draft"), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(1), "{reported}");
+    assert!(reported.contains("every configuration with speculation failed"), "{reported}");
+    assert!(reported.contains("launch_server.py: error: no such draft"), "{reported}");
     let speculating: Vec<Value> =
         sweep.records().into_iter().filter(|one| one["outcome"]["status"] != "measured").collect();
     let mut configurations: Vec<String> =
@@ -128,11 +128,11 @@ fn a_rejected_configuration_is_started_once_and_once_more_by_resume() {
     let trials = configurations.len();
     configurations.sort();
     configurations.dedup();
-    assert_eq!(trials, 4 * configurations.len(), "two batch sizes, two repeats: {told}");
-    assert_eq!(sweep.logs_with("no such draft"), configurations.len(), "{told}");
-    let trial_lines = |with: &str| told.lines().filter(|line| line.starts_with('[') && line.contains(with)).count();
-    assert_eq!(trial_lines("failed: "), configurations.len(), "the reason is printed once for each: {told}");
-    assert_eq!(trial_lines("failed for the same reason"), trials - configurations.len(), "{told}");
+    assert_eq!(trials, 4 * configurations.len(), "two batch sizes, two repeats: {reported}");
+    assert_eq!(sweep.logs_with("no such draft"), configurations.len(), "{reported}");
+    let trial_lines = |with: &str| reported.lines().filter(|line| line.starts_with('[') && line.contains(with)).count();
+    assert_eq!(trial_lines("failed: "), configurations.len(), "the reason is printed once for each: {reported}");
+    assert_eq!(trial_lines("failed for the same reason"), trials - configurations.len(), "{reported}");
     let reason = speculating[0]["outcome"]["reason"].as_str().expect("a reason");
     assert!(reason.contains("no such draft"), "{reason}");
 
@@ -201,11 +201,12 @@ fn a_container_in_a_separate_network_is_refused_before_anything_starts() {
     assert!(lint.status.code() == Some(1) && said.contains("--network host"), "{said}");
     for arguments in [&[][..], &["--dry-run"]] {
         let ended = sweep.run(arguments);
-        let told = words(&ended);
-        assert_eq!(ended.status.code(), Some(2), "{told}");
+        let reported = words(&ended);
+        assert_eq!(ended.status.code(), Some(2), "{reported}");
         assert!(
-            told.contains("Add --network host after `docker run` in place of -p") && told.contains("sweep.toml:4"),
-            "{told}"
+            reported.contains("Add --network host after `docker run` in place of -p")
+                && reported.contains("sweep.toml:4"),
+            "{reported}"
         );
     }
     assert!(!sweep.out().exists());
@@ -232,10 +233,10 @@ fn missing_weights_stop_a_sweep_before_acceptance_is_replayed() {
         assert!(said.contains(part), "no {part:?} in\n{said}");
     }
     let ended = sweep.run(&[]);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(2), "{told}");
-    assert!(told.contains("the draft is incomplete: ") && told.contains("contains no weights"), "{told}");
-    assert!(!told.contains("texts without speculation") && !sweep.out().join("servers").exists(), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(2), "{reported}");
+    assert!(reported.contains("the draft is incomplete: ") && reported.contains("contains no weights"), "{reported}");
+    assert!(!reported.contains("texts without speculation") && !sweep.out().join("servers").exists(), "{reported}");
 }
 
 #[test]
@@ -245,10 +246,10 @@ fn the_time_budget_counts_from_the_first_server_that_is_ready() {
     let command = format!("command = ['sh', '-c', '''{script}''', '{}', 'serve']", env!("CARGO_BIN_EXE_spectune"));
     let sweep = Sweep::new(&format!("{command}\nextra_args = ['--device', 'cpu']"), &format!("{GRID}\nseconds = 3"));
     let ended = sweep.run(&[]);
-    let told = words(&ended);
-    assert!(told.contains("the first server was ready after"), "{told}");
-    assert!(told.contains(" more starts"), "the start renews the remaining time: {told}");
-    assert!(told.contains("the time budget is used up"), "{told}");
-    assert!(!sweep.records().is_empty(), "{told}");
+    let reported = words(&ended);
+    assert!(reported.contains("the first server was ready after"), "{reported}");
+    assert!(reported.contains(" more starts"), "the start renews the remaining time: {reported}");
+    assert!(reported.contains("the time budget is used up"), "{reported}");
+    assert!(!sweep.records().is_empty(), "{reported}");
     assert_eq!(sweep.servers_left(), 0);
 }

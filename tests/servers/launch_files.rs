@@ -90,30 +90,30 @@ fn a_launch_is_measured_with_its_own_shape_and_nothing_else_in_its_file_runs() {
         before.split("path ").nth(2).and_then(|rest| rest.split("/eagle3").next()).expect("a path")
     );
     let ended = tuned.tune(&["--set", &format!("{target}/target")]);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(0), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{reported}");
     let shapes = tuned.shapes();
     for measured in ["0,1,1", "2,2,4"] {
-        assert!(shapes.iter().any(|shape| shape == measured), "{measured} in {shapes:?}: {told}");
+        assert!(shapes.iter().any(|shape| shape == measured), "{measured} in {shapes:?}: {reported}");
     }
     assert_eq!(tuned.text(), before, "only --write changes the file");
     assert!(!tuned.folder.path().join("ran").exists());
-    assert!(told.contains("--port 8000") && told.contains("127.0.0.1 and a free port"), "{told}");
-    assert!(told.contains("run.sh stays as it is") || told.contains("--write --resume"), "{told}");
+    assert!(reported.contains("--port 8000") && reported.contains("127.0.0.1 and a free port"), "{reported}");
+    assert!(reported.contains("run.sh stays as it is") || reported.contains("--write --resume"), "{reported}");
     // What is measured again from the journal is the same, so --write needs no trial.
     let trials = shapes.len();
     let ended = tuned.tune(&["--set", &format!("{target}/target"), "--write", "--resume"]);
-    let told = words(&ended);
-    assert_eq!((ended.status.code(), tuned.shapes().len()), (Some(0), trials), "{told}");
-    assert_eq!(tuned.text() != before, told.contains("run.sh is changed"), "{told}");
+    let reported = words(&ended);
+    assert_eq!((ended.status.code(), tuned.shapes().len()), (Some(0), trials), "{reported}");
+    assert_eq!(tuned.text() != before, reported.contains("run.sh is changed"), "{reported}");
     let out = tuned.folder.path().join("out");
     no_file_has(SECRET, &out);
-    assert!(!told.contains(SECRET), "{told}");
+    assert!(!reported.contains(SECRET), "{reported}");
     // Other prompts are refused before anything is written.
     let before = files(&out);
     let ended = tuned.tune(&["--set", &format!("{target}/target"), "--resume", "--seed", "5"]);
-    let told = words(&ended);
-    assert!(ended.status.code() == Some(2) && told.contains("no longer be comparable"), "{told}");
+    let reported = words(&ended);
+    assert!(ended.status.code() == Some(2) && reported.contains("no longer be comparable"), "{reported}");
     assert!(files(&out) == before, "the folder has changed");
 }
 
@@ -160,27 +160,27 @@ fn a_printed_sweep_is_a_sweep_file_without_secrets() {
 fn a_launch_that_cannot_be_tuned_is_refused_with_every_reason() {
     let tuned = Tuned::new(&launch());
     let ended = tuned.tune(&["--concurrency", "8"]);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(2), "{told}");
-    assert!(told.contains("--set MODEL=VALUE") && told.contains("at most 4 requests together"), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(2), "{reported}");
+    assert!(reported.contains("--set MODEL=VALUE") && reported.contains("at most 4 requests together"), "{reported}");
 }
 
 #[test]
-fn a_launch_with_errors_is_not_started_unless_that_is_asked_for() {
+fn a_launch_with_errors_is_not_started_unless_that_is_requested() {
     let tuned = Tuned::new(&launch().replace("--speculative-num-draft-tokens 4", "--speculative-num-draft-tokens 400"));
     let ended = tuned.tune(&["--set", "MODEL=x"]);
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(1), "{told}");
-    assert!(told.contains("--force") && told.contains("error["), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(1), "{reported}");
+    assert!(reported.contains("--force") && reported.contains("error["), "{reported}");
     assert!(!tuned.folder.path().join("out").exists());
 }
 
 #[test]
-fn a_server_that_does_not_start_is_told_in_its_own_words() {
+fn a_server_that_does_not_start_is_reported_in_its_own_words() {
     let tuned = Tuned::new(&launch().replace("--device cpu", "--device cpu --mem-fraction-static 7.5"));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny/target");
     let ended = tuned.tune(&["--force", "--set", &format!("MODEL={}", root.display())]);
-    let told = words(&ended);
-    assert!(!matches!(ended.status.code(), Some(0)), "{told}");
-    assert!(told.contains("mem-fraction-static"), "{told}");
+    let reported = words(&ended);
+    assert!(!matches!(ended.status.code(), Some(0)), "{reported}");
+    assert!(reported.contains("mem-fraction-static"), "{reported}");
 }

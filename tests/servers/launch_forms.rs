@@ -101,15 +101,15 @@ fn from_start_to_end(name: &'static str, text: &str, arguments: &[&str]) -> Stri
     let launched = Launched::new(name, text);
     let before = launched.text();
     let ended = launched.tune("out", &[arguments, &["--write"]].concat()).output().expect("the binary starts");
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(0), "{name}: {told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{name}: {reported}");
     let measured = launched.measured("out");
     for shape in ["0,1,1", "5,4,16"] {
-        assert!(measured.iter().any(|one| one == shape), "{name}: {shape} in {measured:?}: {told}");
+        assert!(measured.iter().any(|one| one == shape), "{name}: {shape} in {measured:?}: {reported}");
     }
-    let is_changed = told.contains(&format!("{name} is changed"));
-    assert_eq!(launched.text() != before, is_changed, "{name}: {told}");
-    assert!(is_changed || told.contains(&format!("{name} stays as it is")), "{name}: {told}");
+    let is_changed = reported.contains(&format!("{name} is changed"));
+    assert_eq!(launched.text() != before, is_changed, "{name}: {reported}");
+    assert!(is_changed || reported.contains(&format!("{name} stays as it is")), "{name}: {reported}");
     if is_changed {
         let linted = launched.command(&["lint", name, "--format", "json"]).output().expect("the binary starts");
         let findings: Value = serde_json::from_slice(&linted.stdout).expect("JSON");
@@ -122,7 +122,7 @@ fn from_start_to_end(name: &'static str, text: &str, arguments: &[&str]) -> Stri
         assert_eq!(ended.status.code(), Some(0), "{name}: {}", words(&ended));
     }
     assert_eq!(launched.servers_left(), 0);
-    told
+    reported
 }
 
 #[test]
@@ -151,8 +151,8 @@ fn a_service_is_tuned_in_its_container_or_without_it() {
          environment:\n      HF_TOKEN: hf_0123456789abcdefghijklmnopqrst\n    command: >\n      python3 -m \
          sglang.launch_server {flags}\n"
     );
-    let told = from_start_to_end("compose.yaml", &text, &[]);
-    assert!(told.contains("docker run") && !told.contains("hf_0123"), "{told}");
+    let reported = from_start_to_end("compose.yaml", &text, &[]);
+    assert!(reported.contains("docker run") && !reported.contains("hf_0123"), "{reported}");
 }
 
 #[test]
@@ -202,9 +202,9 @@ fn a_request_log_is_a_workload() {
     fs::write(launched.path("requests.jsonl"), log).expect("a log");
     let arguments = ["tune", "run.sh", "--request-log", "requests.jsonl", "--print-sweep"];
     let ended = launched.command(&arguments).output().expect("the binary starts");
-    let told = words(&ended);
-    assert_eq!(ended.status.code(), Some(0), "{told}");
-    assert!(told.contains("output_length = 9") && told.contains("requests.jsonl"), "{told}");
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{reported}");
+    assert!(reported.contains("output_length = 9") && reported.contains("requests.jsonl"), "{reported}");
     let ended = launched.command(&[&arguments[..4], &["--dry-run", "--concurrency", "1"]].concat()).output();
     assert_eq!(ended.expect("the binary starts").status.code(), Some(0));
 }

@@ -67,7 +67,7 @@ pub fn prompts(
                     chat: set.chat,
                     turn: set.turn,
                     max_prompt_tokens: set.max_prompt_tokens,
-                    ..asked(&file.answers, set.requests)
+                    ..requested(&file.answers, set.requests)
                 };
                 read(&workload, folder, model)?
             }
@@ -81,7 +81,7 @@ pub fn prompts(
                 prompts: Some(general.file.clone()),
                 chat: general.chat,
                 max_prompt_tokens: general.max_prompt_tokens,
-                ..asked(&file.answers, general.requests)
+                ..requested(&file.answers, general.requests)
             };
             read(&workload, folder, model)?
         }
@@ -128,7 +128,7 @@ fn logged(
 }
 
 /// A workload without prompts.
-fn asked(answers: &TrainAnswers, requests: usize) -> Workload {
+fn requested(answers: &TrainAnswers, requests: usize) -> Workload {
     Workload {
         ignore_eos: answers.ignore_eos,
         temperature: answers.temperature,

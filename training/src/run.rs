@@ -122,11 +122,11 @@ pub fn run(
     let mut engine = engine;
     let stop = || request.interrupted.load(Ordering::Relaxed);
     let begin = Instant::now();
-    let mut told = |progress: AnswerProgress| {
+    let mut reported = |progress: AnswerProgress| {
         watch(TrainProgress::Answers(progress));
         !stop()
     };
-    let Some(texts) = texts::answer(&mut engine, &placements, &work.answers(), &mut told)? else {
+    let Some(texts) = texts::answer(&mut engine, &placements, &work.answers(), &mut reported)? else {
         return Ok(RunOutcome::Interrupted { step: 0 });
     };
     let answers_s = begin.elapsed().as_secs_f64();

@@ -148,7 +148,7 @@ fn accepted(
     let found = match context.ready.imported.clone() {
         Some(table) => (table, None),
         None => {
-            let told = context.ready.has_texts;
+            let reported = context.ready.has_texts;
             let Texts { texts, seconds } = texts::find(context)?;
             cost.texts_s = seconds;
             let begin = Instant::now();
@@ -157,7 +157,7 @@ fn accepted(
             let mut table = acceptance::replayed(&replayed.texts, shapes, &replayed.each);
             table.text_drafts = text_drafts::rows(&replayed.texts)?;
             // The same for every draft.
-            if !told {
+            if !reported {
                 context.progress.note(&text_drafts::sentence(&table.text_drafts));
             }
             (table, Some(replayed))
@@ -193,19 +193,24 @@ fn replay(
     let SweepContext { ready, out, keep_states, interrupted, progress, .. } = context;
     progress.preparing(&format!("replayed acceptance of {} tree shapes", shapes.len()), STEPS);
     let progress = RefCell::new(progress);
-    let mut told = |told: ReplayProgress| {
-        progress.borrow_mut().prepared(told.walked * STEPS / told.total.max(1));
+    let mut reported = |reported: ReplayProgress| {
+        progress.borrow_mut().prepared(reported.walked * STEPS / reported.total.max(1));
         if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     // They are of the layers that one draft reads, so several drafts would replace each other's.
     let keep_states = if ready.inputs.file.has_several_drafts() { 0 } else { *keep_states };
     let engine = ready.engine()?;
     let each = match keep_states {
-        0 => engine.replay(&texts, shapes, &mut told)?,
+        0 => engine.replay(&texts, shapes, &mut reported)?,
         most_bytes => {
             let path = out.join(STATES_FILE);
             let mut note = |words: &str| progress.borrow_mut().note(words);
-            engine.replay_keeping(&texts, shapes, KeepStates { path: &path, most_bytes, note: &mut note }, &mut told)?
+            engine.replay_keeping(
+                &texts,
+                shapes,
+                KeepStates { path: &path, most_bytes, note: &mut note },
+                &mut reported,
+            )?
         }
     };
     Ok(each.map(|each| Replayed { shapes: shapes.to_vec(), each, texts }))

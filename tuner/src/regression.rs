@@ -327,15 +327,21 @@ mod tests {
     fn what_cannot_be_compared_is_unknown() {
         let load = TrialLoad::BatchSize(8);
         let older = [100.0, 101.0].map(|rate| run(rate, "sglang 0.5.15", load));
-        let told = outcome("throughput < 0.97", &older, &run(50.0, "sglang 0.5.16", load));
-        assert!(matches!(&told, CheckOutcome::Unknown(reason) if reason.contains("2 of the older runs")), "{told:?}");
+        let reported = outcome("throughput < 0.97", &older, &run(50.0, "sglang 0.5.16", load));
+        assert!(
+            matches!(&reported, CheckOutcome::Unknown(reason) if reason.contains("2 of the older runs")),
+            "{reported:?}"
+        );
         let older = [100.0, 101.0, 99.0].map(|rate| run(rate, "sglang 0.5.15", load));
-        let told = outcome("throughput < 0.97", &older, &run(50.0, "vllm 0.26.0", load));
-        assert!(matches!(&told, CheckOutcome::Unknown(reason) if reason.contains("engine")), "{told:?}");
-        let told = outcome("throughput < 0.97", &older, &run(50.0, "sglang 0.5.16", TrialLoad::BatchSize(1)));
-        assert!(matches!(&told, CheckOutcome::Unknown(reason) if reason.contains("did not measure")), "{told:?}");
-        let told = outcome("itl > 1.1", &older, &run(50.0, "sglang 0.5.16", load));
-        assert!(matches!(told, CheckOutcome::Unknown(_)));
+        let reported = outcome("throughput < 0.97", &older, &run(50.0, "vllm 0.26.0", load));
+        assert!(matches!(&reported, CheckOutcome::Unknown(reason) if reason.contains("engine")), "{reported:?}");
+        let reported = outcome("throughput < 0.97", &older, &run(50.0, "sglang 0.5.16", TrialLoad::BatchSize(1)));
+        assert!(
+            matches!(&reported, CheckOutcome::Unknown(reason) if reason.contains("did not measure")),
+            "{reported:?}"
+        );
+        let reported = outcome("itl > 1.1", &older, &run(50.0, "sglang 0.5.16", load));
+        assert!(matches!(reported, CheckOutcome::Unknown(_)));
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn policy(configuration: &Configuration) -> ShapePolicy {
 
 fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, EngineError> {
     let TrialOptions { workload, objective, interrupted, .. } = terms;
-    let (requests, source) = asked(workload, trial)?;
+    let (requests, source) = requested(workload, trial)?;
     if workload.warm_up_tokens > 0 {
         let batch = trial.load.batch_size().unwrap_or_else(|| engine.max_running_requests());
         let short = |request: &Request| shortened(request, workload.warm_up_tokens);
@@ -98,7 +98,10 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result
 }
 
 /// The requests of a trial and their arrivals.
-pub(crate) fn asked(workload: &LoadedWorkload, trial: &Trial) -> Result<(Vec<Request>, RequestSource), EngineError> {
+pub(crate) fn requested(
+    workload: &LoadedWorkload,
+    trial: &Trial,
+) -> Result<(Vec<Request>, RequestSource), EngineError> {
     let load = trial.load;
     if let TrialLoad::BatchSize(batch_size) = load {
         // Requests are repeated if there are fewer than the batch.

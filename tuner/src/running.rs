@@ -72,7 +72,7 @@ pub struct Connected {
 #[derive(Debug)]
 pub struct RunningMeasurement<'a> {
     /// The settings.
-    pub asked: RunningSettings,
+    pub requested: RunningSettings,
     /// Folder of the checkpoint whose tokenizer makes tokens of the prompts.
     pub model: PathBuf,
     /// Folder of the journal.
@@ -229,19 +229,19 @@ pub fn run(
     servers: &[Connected],
     progress: &mut dyn RunningProgress,
 ) -> Result<(RunningContents, RunningEnd), TunerError> {
-    let asked = &request.asked;
+    let requested = &request.requested;
     if !request.resume && exists(&request.out) {
         return Err(already_there(&request.out));
     }
-    servers.iter().try_for_each(|one| check_limit(&one.server, &asked.loads))?;
+    servers.iter().try_for_each(|one| check_limit(&one.server, &requested.loads))?;
     let continues = request.resume && exists(&request.out);
     let starts = if continues { journal::read(&request.out)?.header.starts + 1 } else { 0 };
     let prompts = prompts(request, servers, starts)?;
-    notes(asked, &prompts, servers).iter().for_each(|note| progress.note(note));
+    notes(requested, &prompts, servers).iter().for_each(|note| progress.note(note));
     let header = RunningHeader {
         kind: RUNNING.to_owned(),
         format: record::FORMAT,
-        asked: asked.clone(),
+        requested: requested.clone(),
         servers: servers.iter().map(|one| one.server.clone()).collect(),
         starts: 0,
         prompts: prompts.available(),
@@ -250,7 +250,7 @@ pub fn run(
         journal::check(&request.out, &header)?;
     }
     // What is refused leaves the servers as they are.
-    if asked.flush {
+    if requested.flush {
         servers.iter().try_for_each(|one| trial::flush(&one.api)).map_err(SystemError::from)?;
     }
     let (lines, records) = if continues {
@@ -263,7 +263,7 @@ pub fn run(
         (journal::create(&request.out, &header)?, Vec::new())
     };
     let begun = OnceLock::new();
-    let limit = TimeLimit::new(asked.seconds, request.interrupted, &begun).begin();
+    let limit = TimeLimit::new(requested.seconds, request.interrupted, &begun).begin();
     let ended = limit.bound(|stop| {
         let (failures, start) = (0, starts);
         RunningBench { request, servers, prompts, start, lines, records, failures, limit, stop, progress }.measure()
@@ -286,27 +286,27 @@ fn check_limit(server: &RunningServer, loads: &[TrialLoad]) -> Result<(), TunerE
 }
 
 fn prompts(request: &RunningMeasurement<'_>, servers: &[Connected], starts: usize) -> Result<PromptPool, TunerError> {
-    let told = servers.iter().filter_map(|one| one.server.setting("context length")?.parse::<usize>().ok());
-    let model = ModelText::open(&request.model, told.min())?;
-    let RunningSettings { workload, folder, loads, repeats, .. } = &request.asked;
+    let reported = servers.iter().filter_map(|one| one.server.setting("context length")?.parse::<usize>().ok());
+    let model = ModelText::open(&request.model, reported.min())?;
+    let RunningSettings { workload, folder, loads, repeats, .. } = &request.requested;
     PromptPool::load(workload, Path::new(folder), model, loads, *repeats, starts)
 }
 
 /// What the user should know before the first trial.
-fn notes(asked: &RunningSettings, prompts: &PromptPool, servers: &[Connected]) -> Vec<String> {
+fn notes(requested: &RunningSettings, prompts: &PromptPool, servers: &[Connected]) -> Vec<String> {
     let mut notes = Vec::new();
     if prompts.left_out > 0 {
         notes.push(format!("{} prompts are skipped (too long, or without a user message)", prompts.left_out));
     }
     if let Some(available) = prompts.available().filter(|available| *available < prompts.each_start()) {
-        let instead = if asked.flush { "" } else { ", which the server may find in its prefix cache" };
+        let instead = if requested.flush { "" } else { ", which the server may find in its prefix cache" };
         notes.push(format!(
             "the workload has {available} different prompts, but {} are needed for every repeat to send new ones: the rest \
              repeat earlier ones{instead}; trials with cold and with warm prompts are shown apart",
             prompts.each_start()
         ));
     }
-    if asked.workload.random.is_some() {
+    if requested.workload.random.is_some() {
         notes.push("random prompts: accept lengths on them say nothing about text".into());
     }
     if let [first, second] = servers
@@ -338,7 +338,7 @@ struct RunningBench<'a, 'b> {
 impl RunningBench<'_, '_> {
     /// All blocks that are not measured yet: every load in every repeat.
     fn measure(&mut self) -> Result<RunningEnd, TunerError> {
-        let (repeats, loads) = (self.request.asked.repeats, self.request.asked.loads.clone());
+        let (repeats, loads) = (self.request.requested.repeats, self.request.requested.loads.clone());
         let blocks: Vec<(usize, usize)> =
             (0..repeats).flat_map(|repeat| (0..loads.len()).map(move |load| (repeat, load))).collect();
         let done = blocks.iter().filter(|(repeat, load)| self.is_done(*repeat, loads[*load])).count();
@@ -371,8 +371,8 @@ impl RunningBench<'_, '_> {
         let Connected { api, server, .. } = &self.servers[at];
         self.progress.started(server, load, repeat);
         let options = trial::RunningOptions {
-            warm_up_tokens: self.request.asked.workload.warm_up_tokens,
-            flush: self.request.asked.flush,
+            warm_up_tokens: self.request.requested.workload.warm_up_tokens,
+            flush: self.request.requested.flush,
             speculates: server.speculates,
             interrupted: self.stop,
         };
@@ -442,8 +442,8 @@ mod tests {
             ("http://me:sk-secret@host", "--api-key-env"),
             ("http://", "without a host"),
         ] {
-            let told = base(url).expect_err(url).to_string();
-            assert!(told.contains(words) && !told.contains("sk-secret"), "{told}");
+            let reported = base(url).expect_err(url).to_string();
+            assert!(reported.contains(words) && !reported.contains("sk-secret"), "{reported}");
         }
     }
 
@@ -464,9 +464,9 @@ mod tests {
     #[test]
     fn a_load_above_the_limit_is_refused_with_both_numbers() {
         let server = RunningServer { url: "http://h:1".into(), limit: Some(48), ..RunningServer::default() };
-        let told =
+        let reported =
             check_limit(&server, &[TrialLoad::BatchSize(1), TrialLoad::BatchSize(64)]).expect_err("above").to_string();
-        assert!(told.contains("64") && told.contains("48") && told.contains("http://h:1"), "{told}");
+        assert!(reported.contains("64") && reported.contains("48") && reported.contains("http://h:1"), "{reported}");
         assert!(check_limit(&server, &[TrialLoad::BatchSize(48)]).is_ok());
         assert!(check_limit(&RunningServer { limit: None, ..server }, &[TrialLoad::BatchSize(4096)]).is_ok());
     }

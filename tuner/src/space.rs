@@ -356,11 +356,11 @@ mod tests {
             for num_steps in &space.num_steps {
                 for topk in &space.topk {
                     for num_draft_tokens in &space.num_draft_tokens {
-                        let asked = if *topk == 1 { num_steps + 1 } else { *num_draft_tokens };
+                        let requested = if *topk == 1 { num_steps + 1 } else { *num_draft_tokens };
                         let dropped = expanded.dropped.iter().filter(|one| {
-                            (one.num_steps, one.topk, one.num_draft_tokens) == (*num_steps, *topk, asked)
+                            (one.num_steps, one.topk, one.num_draft_tokens) == (*num_steps, *topk, requested)
                         });
-                        let shape = TreeShape::new(*num_steps, *topk, asked);
+                        let shape = TreeShape::new(*num_steps, *topk, requested);
                         let kept = shape.is_ok_and(|shape| shapes.contains(&shape));
                         let same = expanded.same_tree.iter().filter(|one| {
                             shape == Ok(one.shape)

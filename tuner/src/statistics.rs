@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn the_coverage_is_what_is_printed_whatever_the_values_are_drawn_from() {
         for count in [3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 25] {
-            let told = interval(&(0..count).map(f64::from).collect::<Vec<_>>()).expect("values");
-            assert_eq!(told.kind == RangeKind::Confidence, count >= 6, "{count}");
-            assert_eq!(told.coverage >= 0.95, count >= 6, "{count}: {}", told.coverage);
+            let reported = interval(&(0..count).map(f64::from).collect::<Vec<_>>()).expect("values");
+            assert_eq!(reported.kind == RangeKind::Confidence, count >= 6, "{count}");
+            assert_eq!(reported.coverage >= 0.95, count >= 6, "{count}: {}", reported.coverage);
             let skewed = |random: &mut StdRng| -(1.0 - random.random::<f64>()).ln();
             // A third of the trials take 10 to 300% longer. The true median of such times comes
             // from a million draws.
@@ -125,14 +125,14 @@ mod tests {
             };
             let mut random = StdRng::seed_from_u64(7);
             let median = super::median((0..200_000).map(|_| stalled(&mut random)).collect()).expect("values");
-            let (count, told) = (count as usize, told.coverage);
+            let (count, reported) = (count as usize, reported.coverage);
             for (name, found) in [
                 ("normal", held(count, 0.0, normal)),
                 ("skewed", held(count, std::f64::consts::LN_2, skewed)),
                 ("stalled", held(count, median, stalled)),
             ] {
                 // Three standard errors of the simulation.
-                assert!((found - told).abs() < 0.022, "{count} {name} values: {found}, told {told}");
+                assert!((found - reported).abs() < 0.022, "{count} {name} values: {found}, told {reported}");
             }
         }
     }

@@ -55,7 +55,7 @@ pub struct SweepPlan {
     /// The configurations, and the dropped ones.
     pub space: Expanded,
     /// The requests of a trial under each load.
-    pub asked: Vec<LoadSize>,
+    pub requested: Vec<LoadSize>,
     /// Estimated duration of the remaining trials.
     pub estimate: Estimate,
     /// Where and with what it runs.
@@ -171,7 +171,7 @@ pub fn plan(request: &SweepRequest<'_>) -> Result<SweepPlan, TunerError> {
         Estimate::measure(engine, workload, &left, &loaded)?
     };
     let workload = &ready.workload;
-    let asked = |load: &TrialLoad| LoadSize {
+    let requested = |load: &TrialLoad| LoadSize {
         load: *load,
         requests: workload.requests_under(*load),
         tokens: workload.tokens_under(*load),
@@ -181,7 +181,7 @@ pub fn plan(request: &SweepRequest<'_>) -> Result<SweepPlan, TunerError> {
         done: trials.len() - left.len(),
         trials,
         space: ready.space,
-        asked: ready.experiment.loads.iter().map(asked).collect(),
+        requested: ready.experiment.loads.iter().map(requested).collect(),
         estimate,
         fingerprint: ready.fingerprint,
     })

@@ -72,10 +72,10 @@ impl LoadedWorkload {
             let trace = trace::read(&folder.join(path), workload, &mut numbers, model, &room)?;
             recorded = trace.requests.iter().map(|request| request.arrival).collect();
             let traced = trace.requests.into_iter().zip(workload.seed..);
-            let asked = traced.map(|(TracedRequest { tokens, output_length, .. }, seed)| {
+            let requested = traced.map(|(TracedRequest { tokens, output_length, .. }, seed)| {
                 request(workload, tokens, output_length, seed)
             });
-            let requests: Vec<Request> = asked.collect();
+            let requests: Vec<Request> = requested.collect();
             let prompts = requests.len();
             (requests, trace.left_out, prompts)
         } else {

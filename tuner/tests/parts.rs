@@ -37,9 +37,9 @@ trials = 6
 
 /// Collects the notes to the user.
 #[derive(Default)]
-struct Told(Vec<String>);
+struct Notes(Vec<String>);
 
-impl Progress for Told {
+impl Progress for Notes {
     fn note(&mut self, text: &str) {
         self.0.push(text.to_owned());
     }
@@ -70,10 +70,10 @@ fn parts_are_timed_once_for_each_configuration_and_load() {
         interrupted: &interrupted,
         supervisor: None,
     };
-    let mut told = Told::default();
-    let summary = sweep::run(&request, &mut told).expect("it runs");
+    let mut reported = Notes::default();
+    let summary = sweep::run(&request, &mut reported).expect("it runs");
     assert_eq!(summary.ran, 6);
-    assert!(!told.0.iter().any(|note| note.contains("parts")), "{:?}", told.0);
+    assert!(!reported.0.iter().any(|note| note.contains("parts")), "{:?}", reported.0);
     for record in &summary.records {
         let figures = figures(record);
         assert!(figures.verify_ms.is_none(), "the trial's own rounds run whole");

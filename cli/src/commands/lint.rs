@@ -138,7 +138,7 @@ pub struct Arguments {
 /// The result for one file.
 struct FileResult {
     checked: CheckedText,
-    mended: Option<fix::FixedText>,
+    fixes: Option<fix::FixedText>,
 }
 
 /// Runs the command.
@@ -180,7 +180,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     if let Some(running) = running.as_ref().filter(|_| arguments.files.is_empty()) {
         let settings = linter.settings_of(std::path::Path::new("."))?;
-        all.push(FileResult { checked: linter.check(running.source()?, &settings), mended: None });
+        all.push(FileResult { checked: linter.check(running.source()?, &settings), fixes: None });
     }
     for folder in files::without_launch(&arguments.files, &all, arguments.allow_no_launch) {
         failed(folder);
@@ -210,7 +210,7 @@ fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow
     let files::File { path: file, found } = file;
     let settings = check::CheckSettings { found: *found, ..linter.settings_of(file)? };
     let mut source = setup::read_source(file)?;
-    let mut mended = None;
+    let mut fixes = None;
     if arguments.fix || arguments.diff {
         let check = |source: &Source| linter.check(source.clone(), &settings).diagnostics;
         let fixed = fix::until_stable(&source, arguments.unsafe_fixes, check);
@@ -218,9 +218,9 @@ fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow
             apply_fixes::write(&fixed.text, file, &source)?;
             source = Source::new(source.name(), fixed.text.as_str());
         }
-        mended = Some(fixed);
+        fixes = Some(fixed);
     }
-    Ok(FileResult { checked: linter.check(source, &settings), mended })
+    Ok(FileResult { checked: linter.check(source, &settings), fixes })
 }
 
 fn print(
@@ -229,7 +229,7 @@ fn print(
     running: Option<(&LintedServer, &[ServerComparison])>,
 ) -> anyhow::Result<()> {
     let findings: Vec<Findings<'_>> = all.iter().map(|done| done.checked.findings()).collect();
-    let changes = |done: &FileResult| Some(apply_fixes::diff(&done.checked.source, &done.mended.as_ref()?.text));
+    let changes = |done: &FileResult| Some(apply_fixes::diff(&done.checked.source, &done.fixes.as_ref()?.text));
     let diff = || all.iter().filter_map(changes).collect::<String>();
     let rendered =
         || render(&findings, arguments.format, arguments.format == Format::Full && terminal::stdout_is_coloured());

@@ -41,7 +41,7 @@ pub struct RunningInputs {
     /// The models of a sweep file, which the server should serve.
     pub models: Option<Models>,
     /// The settings; their URLs are filled in.
-    pub asked: RunningSettings,
+    pub requested: RunningSettings,
     /// Folder of the results.
     pub out: PathBuf,
     /// Whether to continue.
@@ -79,9 +79,9 @@ pub fn measure(inputs: &RunningInputs, again: &str) -> anyhow::Result<Exit> {
         servers.iter().filter_map(|one| without_draft(models, &one.server)).for_each(|note| terminal::note(&note));
     }
     let urls = servers.iter().map(|one| one.server.url.clone()).collect();
-    let asked = RunningSettings { urls, ..inputs.asked.clone() };
+    let requested = RunningSettings { urls, ..inputs.requested.clone() };
     if inputs.dry_run {
-        terminal::print(&plan(&asked))?;
+        terminal::print(&plan(&requested))?;
         return Ok(Exit::Fine);
     }
     let go_on = || interrupt::go_on(again);
@@ -90,7 +90,7 @@ pub fn measure(inputs: &RunningInputs, again: &str) -> anyhow::Result<Exit> {
             Some(model) => model.clone(),
             None => tokenizer_of(&servers[0].server)?,
         },
-        asked,
+        requested,
         out: inputs.out.clone(),
         resume: inputs.resume,
         interrupted: interrupt::polled(),
@@ -110,7 +110,7 @@ pub fn measure(inputs: &RunningInputs, again: &str) -> anyhow::Result<Exit> {
             match ended {
                 RunningEnd::Complete => {}
                 RunningEnd::TimeBudget => {
-                    let missing = request.asked.loads.len() * request.asked.repeats * servers.len();
+                    let missing = request.requested.loads.len() * request.requested.repeats * servers.len();
                     let missing = missing.saturating_sub(contents.records.len());
                     terminal::note(&format!(
                         "the time is used up, and at least {missing} trials are not measured; {}",
@@ -172,8 +172,8 @@ fn describe(connected: &mut Connected, launch: Option<&Source>) -> anyhow::Resul
         server.models.join(", ")
     ));
     for setting in &server.settings {
-        let told = reports::running::value(server, &setting.name);
-        terminal::note(&format!("  {:<24} {told}", setting.name));
+        let reported = reports::running::value(server, &setting.name);
+        terminal::note(&format!("  {:<24} {reported}", setting.name));
     }
     for finding in &server.findings {
         terminal::note(&format!("  lint {} {}: {}", finding.severity, finding.code, finding.message));
@@ -235,17 +235,17 @@ fn tokenizer_of(server: &RunningServer) -> anyhow::Result<PathBuf> {
     Ok(folder.into())
 }
 
-fn plan(asked: &RunningSettings) -> String {
-    let loads: Vec<String> = asked.loads.iter().map(ToString::to_string).collect();
-    let trials = asked.loads.len() * asked.repeats * asked.urls.len();
+fn plan(requested: &RunningSettings) -> String {
+    let loads: Vec<String> = requested.loads.iter().map(ToString::to_string).collect();
+    let trials = requested.loads.len() * requested.repeats * requested.urls.len();
     format!(
         "servers    {}\nloads      {}\ntrials     {trials} ({} repeats), {} requests of up to {} tokens each\nNothing is varied: \
          each server is measured as it runs.\n",
-        asked.urls.join(", "),
+        requested.urls.join(", "),
         loads.join(", "),
-        asked.repeats,
-        asked.workload.requests,
-        asked.workload.output_length
+        requested.repeats,
+        requested.workload.requests,
+        requested.workload.output_length
     )
 }
 

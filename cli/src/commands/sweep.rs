@@ -263,7 +263,7 @@ fn at_url(file: SweepFile, folder: &Path, source: &Source, arguments: &Arguments
         launch: None,
         model: Some(folder.join(&file.models.target)),
         models: Some(file.models.clone()),
-        asked: RunningSettings {
+        requested: RunningSettings {
             urls: Vec::new(),
             workload: file.workload.clone(),
             folder: folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).display().to_string(),

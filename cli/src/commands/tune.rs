@@ -198,7 +198,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         launch: arguments.launch.clone(),
         model: arguments.model_path.clone(),
         models: None,
-        asked: asked(&arguments)?,
+        requested: requested(&arguments)?,
         out: arguments.out.clone().unwrap_or_else(|| "results/tune".into()),
         resume: arguments.resume,
         dry_run: arguments.dry_run,
@@ -223,7 +223,7 @@ fn from_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Input
     if let Some(address) = arguments.address.as_ref().filter(|address| !is_server_address(address)) {
         bail!("--address takes an address such as http://node-1:30000, but got {address}");
     }
-    let asked = asked(arguments)?;
+    let requested = requested(arguments)?;
     Ok(launch::Inputs {
         file: file.to_owned(),
         number,
@@ -240,10 +240,10 @@ fn from_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Input
         shard: arguments.shard,
         draft: arguments.draft.clone(),
         algorithm: arguments.algorithm.clone(),
-        concurrency: asked.loads.iter().filter_map(|load| load.batch_size()).collect(),
-        workload: asked.workload,
-        repeats: asked.repeats,
-        seconds: asked.seconds,
+        concurrency: requested.loads.iter().filter_map(|load| load.batch_size()).collect(),
+        workload: requested.workload,
+        repeats: requested.repeats,
+        seconds: requested.seconds,
         until: arguments.until.unwrap_or_default(),
         out: arguments.out.clone(),
         resume: arguments.resume,
@@ -253,7 +253,7 @@ fn from_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Input
     })
 }
 
-fn asked(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
+fn requested(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
     let folder = std::env::current_dir()?;
     let file = arguments.prompts.as_ref().or(arguments.request_log.as_ref());
     let random = match (file, arguments.input_len) {
@@ -417,14 +417,14 @@ mod tests {
             let arguments = <Arguments as clap::FromArgMatches>::from_arg_matches(&matches).expect("arguments");
             again(&arguments, None).with("--out out --resume")
         };
-        let told =
+        let reported =
             command(&["tune", "run.sh", "--input-len", "8", "--set", "HF_TOKEN=hf_0123456789", "--set", "A=b c"]);
-        assert!(told.contains("--set \"HF_TOKEN=$HF_TOKEN\" --set 'A=b c'"), "{told}");
-        assert!(told.ends_with("--out out --resume (with HF_TOKEN set in the environment)"), "{told}");
+        assert!(reported.contains("--set \"HF_TOKEN=$HF_TOKEN\" --set 'A=b c'"), "{reported}");
+        assert!(reported.ends_with("--out out --resume (with HF_TOKEN set in the environment)"), "{reported}");
         let words = "vllm serve m --api-key sk-0123456789";
-        let told = command(&["tune", "run.sh", "--input-len", "8", "--command", words, "--until", "decided"]);
-        assert!(told.contains("--api-key ***") && told.contains("in place of ***"), "{told}");
-        assert!(!told.contains("0123456789") && told.contains("--until decided"), "{told}");
+        let reported = command(&["tune", "run.sh", "--input-len", "8", "--command", words, "--until", "decided"]);
+        assert!(reported.contains("--api-key ***") && reported.contains("in place of ***"), "{reported}");
+        assert!(!reported.contains("0123456789") && reported.contains("--until decided"), "{reported}");
     }
 
     #[test]

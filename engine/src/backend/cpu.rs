@@ -38,8 +38,8 @@ pub use self::{
     quality::{Quality, cache_quality, quantisation_quality},
 };
 use super::{
-    Asked, Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, Measure, PageId, Pool, Prefill,
-    PrefillChunk, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates, Ticket,
+    Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, Measure, PageId, Pool, Prefill, PrefillChunk,
+    ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates, Ticket,
     TokenLogprobs, Yield, expect_finite,
     expert_reads::{ExpertCount, ExpertReads, ExpertTally},
     slot_table::SlotTable,
@@ -305,8 +305,8 @@ impl Replay for CpuBackend {
         rayon::scope(|_| self.run_pools(places, shapes))
     }
 
-    fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
-        rayon::scope(|_| self.run_probabilities(asked))
+    fn probabilities(&mut self, requested: &[ProbabilityQuery]) -> Result<Vec<Vec<f64>>, EngineError> {
+        rayon::scope(|_| self.run_probabilities(requested))
     }
 }
 

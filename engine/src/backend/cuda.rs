@@ -60,9 +60,9 @@ use self::{
     workspace::{Activations, RoundArrays, RowArrays, WorkspaceShape},
 };
 use super::{
-    Asked, Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, GpuState, Measure, PageId, Pool,
-    Prefill, PrefillChunk, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates,
-    Ticket, TokenLogprobs, Yield, expect_finite,
+    Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, GpuState, Measure, PageId, Pool, Prefill,
+    PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow,
+    TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
     expert_reads::{ExpertCount, ExpertReads},
     slot_table::SlotTable,
 };
@@ -467,8 +467,8 @@ impl Replay for CudaBackend {
         self.run_pools(places, shapes)
     }
 
-    fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
-        self.run_probabilities(asked)
+    fn probabilities(&mut self, requested: &[ProbabilityQuery]) -> Result<Vec<Vec<f64>>, EngineError> {
+        self.run_probabilities(requested)
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use schemas::tree::TreeShape;
 
-use super::{Pool, Prefill, PrefillChunk, Slot, StateRow, TargetStates, Wanted};
+use super::{Pool, Prefill, PrefillChunk, RequiredTree, Slot, StateRow, TargetStates};
 use crate::error::EngineError;
 
 /// A position of a text at which a round could have started.
@@ -19,12 +19,12 @@ pub struct ReplayPlace<'a> {
     /// The tokens of the text after the root.
     pub text: &'a [u32],
     /// What the pool must answer.
-    pub wanted: Wanted,
+    pub wanted: RequiredTree,
 }
 
 /// Tokens whose probability at a position of a text the target computes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ProbabilityQuery {
     /// The slot that has read the text.
     pub slot: Slot,
     /// The position that the tokens would have.
@@ -70,5 +70,5 @@ pub trait Replay: Prefill {
     ///
     /// # Errors
     /// When the target's state at a place was not kept, or the device fails.
-    fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError>;
+    fn probabilities(&mut self, requested: &[ProbabilityQuery]) -> Result<Vec<Vec<f64>>, EngineError>;
 }

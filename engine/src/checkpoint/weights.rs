@@ -69,9 +69,9 @@ impl Weights {
             weights.add(&path)?;
         }
         // Some quantisers write MTP layers to a separate file and omit it from the index.
-        let beside = folder.join(MTP_FILE);
-        if beside.exists() && weights.files.iter().all(|(path, _)| *path != beside) {
-            weights.add_missing(&beside)?;
+        let extra = folder.join(MTP_FILE);
+        if extra.exists() && weights.files.iter().all(|(path, _)| *path != extra) {
+            weights.add_missing(&extra)?;
         }
         Ok(weights)
     }

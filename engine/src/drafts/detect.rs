@@ -72,7 +72,7 @@ const SUPPORTED: &str = "supported: EAGLE-1/2, EAGLE-3, DFLASH and DSPARK heads,
 
 /// If the algorithm is STANDALONE, a checkpoint of a whole model is that model, even if it also
 /// contains an MTP layer or has other attention than heads have.
-pub fn as_asked(config: &Config<'_>, head: Option<DraftHead>, algorithm: Option<&str>) -> Option<DraftHead> {
+pub fn as_requested(config: &Config<'_>, head: Option<DraftHead>, algorithm: Option<&str>) -> Option<DraftHead> {
     let standalone = algorithm.is_some_and(|name| name.eq_ignore_ascii_case("STANDALONE"));
     const WHOLE: [&str; 3] =
         ["model.embed_tokens.weight", "model.layers.0.post_attention_layernorm.weight", "model.norm.weight"];
@@ -90,7 +90,7 @@ pub fn check_algorithm(folder: &Folder, head: &DraftHead, algorithm: &str) -> Re
     // NEXTN is an alias of EAGLE in SGLang.
     match (algorithm.to_ascii_uppercase().as_str(), expected) {
         ("EAGLE" | "NEXTN", "EAGLE" | "NEXTN") => Ok(()),
-        (asked, found) if asked == found => Ok(()),
+        (requested, found) if requested == found => Ok(()),
         ("EAGLE" | "NEXTN" | "EAGLE3" | "DFLASH" | "DSPARK" | "STANDALONE", _) => {
             Err(EngineError::Configuration(format!(
                 "--speculative-algorithm {algorithm}, but {} holds {found} (judging by its tensors); use \

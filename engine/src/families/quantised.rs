@@ -34,7 +34,7 @@ pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
 /// # Errors
 /// An error with the method, its file and its key.
 pub fn check_method(config: &Config<'_>) -> Result<(), EngineError> {
-    check_file_beside(config)?;
+    check_file_next_to(config)?;
     let Some(settings) = config.fields().quantization_config.as_ref().filter(|value| !value.is_null()) else {
         return Ok(());
     };
@@ -110,7 +110,7 @@ fn check_groups(settings: &Json, refused: &dyn Fn(&str, &Json) -> EngineError) -
 }
 
 /// hf_quant_config.json, which modelopt writes next to config.json.
-fn check_file_beside(config: &Config<'_>) -> Result<(), EngineError> {
+fn check_file_next_to(config: &Config<'_>) -> Result<(), EngineError> {
     const NAME: &str = "hf_quant_config.json";
     let Some(text) = config.folder().optional(NAME)? else { return Ok(()) };
     let path = config.folder().path().join(NAME);

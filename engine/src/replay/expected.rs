@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
-    backend::{Asked, Pool, Replay, ReplayPlace, Slot, Wanted},
+    backend::{Pool, ProbabilityQuery, Replay, ReplayPlace, RequiredTree, Slot},
     error::EngineError,
 };
 
@@ -30,7 +30,7 @@ impl Chances {
         offers: impl Fn(&ReplayPlace<'_>, &Pool) -> Vec<Vec<Vec<u32>>>,
     ) -> Result<(), EngineError> {
         let mut unknown: BTreeMap<(Slot, usize), BTreeSet<u32>> = BTreeMap::new();
-        for (place, pool) in places.iter().zip(pools).filter(|(place, _)| place.wanted != Wanted::Accepted) {
+        for (place, pool) in places.iter().zip(pools).filter(|(place, _)| place.wanted != RequiredTree::Accepted) {
             for offers in offers(place, pool) {
                 for (position, tokens) in (place.position..).zip(offers) {
                     let at = (place.slot, position);
@@ -40,13 +40,13 @@ impl Chances {
                 }
             }
         }
-        let asked: Vec<Asked> = (unknown.into_iter())
+        let requested: Vec<ProbabilityQuery> = (unknown.into_iter())
             .filter(|(_, tokens)| !tokens.is_empty())
-            .map(|((slot, position), tokens)| Asked { slot, position, tokens: tokens.into_iter().collect() })
+            .map(|((slot, position), tokens)| ProbabilityQuery { slot, position, tokens: tokens.into_iter().collect() })
             .collect();
-        for (asked, chances) in asked.iter().zip(backend.probabilities(&asked)?) {
-            let known = self.0.entry((asked.slot, asked.position)).or_default();
-            known.extend(asked.tokens.iter().copied().zip(chances));
+        for (requested, chances) in requested.iter().zip(backend.probabilities(&requested)?) {
+            let known = self.0.entry((requested.slot, requested.position)).or_default();
+            known.extend(requested.tokens.iter().copied().zip(chances));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use schemas::tree::{NodeSource, TreeShape};
 
 use super::expected::Chances;
 use crate::{
-    backend::{Pool, ReplayPlace, Wanted},
+    backend::{Pool, ReplayPlace, RequiredTree},
     tree::{accepted, offered},
 };
 
@@ -60,8 +60,8 @@ impl Family {
         let outcome = |shape: &TreeShape| Outcome {
             accepted: accepted(pool, *shape, place.text),
             expected: match place.wanted {
-                Wanted::Accepted | Wanted::Whole => 0.0,
-                Wanted::Offered => chances.sum(place, &offered(pool, *shape, place.text)),
+                RequiredTree::Accepted | RequiredTree::Whole => 0.0,
+                RequiredTree::Offered => chances.sum(place, &offered(pool, *shape, place.text)),
             },
         };
         let outcomes = self.shapes.iter().map(outcome).collect();

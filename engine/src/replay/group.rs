@@ -9,9 +9,9 @@ use std::{
 
 use schemas::tree::TreeShape;
 
-use super::{Acceptance, ReplayText, Told, expected::Chances, family::Family, kept::Kept};
+use super::{Acceptance, ReplayReport, ReplayText, expected::Chances, family::Family, kept::Kept};
 use crate::{
-    backend::{Capacity, PageId, PrefillChunk, Replay, ReplayPlace, Slot, TargetStates, Wanted, expect_finite},
+    backend::{Capacity, PageId, PrefillChunk, Replay, ReplayPlace, RequiredTree, Slot, TargetStates, expect_finite},
     error::EngineError,
 };
 
@@ -101,19 +101,19 @@ impl<'a> Group<'a> {
     pub fn run(
         &mut self,
         kept: Option<&mut Kept<'_>>,
-        told: &mut Told<'_>,
+        reported: &mut ReplayReport<'_>,
     ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
-        if !self.families.is_empty() && self.read(kept, told)?.is_break() {
+        if !self.families.is_empty() && self.read(kept, reported)?.is_break() {
             return Ok(None);
         }
         loop {
             let needed = self.advance();
             let walked = self.walks.iter().map(|walk| walk.at - self.texts[walk.text].prompt_tokens).sum();
-            if told.tell(walked).is_break() {
+            if reported.tell(walked).is_break() {
                 return Ok(None);
             }
             if needed.is_empty() {
-                told.done += walked;
+                reported.done += walked;
                 break;
             }
             for (family, places) in needed {
@@ -133,11 +133,15 @@ impl<'a> Group<'a> {
     }
 
     /// Prefills the texts, except for the last token of each.
-    fn read(&mut self, mut kept: Option<&mut Kept<'_>>, told: &mut Told<'_>) -> Result<ControlFlow<()>, EngineError> {
+    fn read(
+        &mut self,
+        mut kept: Option<&mut Kept<'_>>,
+        reported: &mut ReplayReport<'_>,
+    ) -> Result<ControlFlow<()>, EngineError> {
         let mut known = 0;
         if let Some(kept) = kept.as_deref_mut() {
             known = kept.known().saturating_sub(self.first).min(self.texts.len());
-            if self.read_known(kept, known, told)?.is_break() {
+            if self.read_known(kept, known, reported)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -172,7 +176,7 @@ impl<'a> Group<'a> {
                     });
                 }
             }
-            if told.tell(0).is_break() {
+            if reported.tell(0).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -184,7 +188,7 @@ impl<'a> Group<'a> {
         &mut self,
         kept: &mut Kept<'_>,
         known: usize,
-        told: &mut Told<'_>,
+        reported: &mut ReplayReport<'_>,
     ) -> Result<ControlFlow<()>, EngineError> {
         let mut read = vec![0; known];
         let mut states = Vec::new();
@@ -206,7 +210,7 @@ impl<'a> Group<'a> {
                 return Ok(ControlFlow::Continue(()));
             }
             self.backend.prefill_traced(&chunks, TargetStates::In(&states))?;
-            if told.tell(0).is_break() {
+            if reported.tell(0).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -243,21 +247,22 @@ impl<'a> Group<'a> {
     /// Computes the outcomes of all shapes of a family at these places.
     fn expand(&mut self, family: usize, places: &BTreeSet<(usize, usize)>) -> Result<(), EngineError> {
         let family = &mut self.families[family];
-        let wanted = |text: &ReplayText| if text.sampling.is_greedy() { Wanted::Accepted } else { Wanted::Offered };
-        let asked: Vec<ReplayPlace<'_>> = (places.iter())
+        let wanted =
+            |text: &ReplayText| if text.sampling.is_greedy() { RequiredTree::Accepted } else { RequiredTree::Offered };
+        let requested: Vec<ReplayPlace<'_>> = (places.iter())
             .map(|(text, position)| place(*text, &self.texts[*text], *position, wanted(&self.texts[*text])))
             .collect();
-        let pools = self.backend.pools(&asked, family.shapes())?;
-        self.chances.ask(self.backend, &asked, &pools, |place, pool| family.offers(place, pool))?;
-        for ((place, asked), pool) in places.iter().zip(&asked).zip(&pools) {
-            family.learn(*place, asked, pool, &self.chances);
+        let pools = self.backend.pools(&requested, family.shapes())?;
+        self.chances.ask(self.backend, &requested, &pools, |place, pool| family.offers(place, pool))?;
+        for ((place, requested), pool) in places.iter().zip(&requested).zip(&pools) {
+            family.learn(*place, requested, pool, &self.chances);
         }
         Ok(())
     }
 }
 
 /// A position of the text in a slot, as the root of a round.
-fn place(at: usize, text: &ReplayText, position: usize, wanted: Wanted) -> ReplayPlace<'_> {
+fn place(at: usize, text: &ReplayText, position: usize, wanted: RequiredTree) -> ReplayPlace<'_> {
     let (root, after) = (text.tokens[position], &text.tokens[position + 1..]);
     ReplayPlace { slot: Slot(at as u32), position, root, text: after, wanted }
 }

@@ -13,7 +13,7 @@ use std::{
     path::Path,
 };
 
-use self::format::{BESIDE, Extent, FORMAT, Found, Header};
+use self::format::{Extent, FORMAT, Header, KeptTexts, OVERHEAD};
 use super::ReplayText;
 use crate::{backend::Replay, error::EngineError, identity::Identity, options::EngineOptions};
 
@@ -138,7 +138,7 @@ impl<'a> Kept<'a> {
         let written =
             file.seek(SeekFrom::Start(self.end)).and_then(|_| format::write_piece(file, text, positions, states));
         match written {
-            Ok(()) => self.end += states.len() as u64 + BESIDE,
+            Ok(()) => self.end += states.len() as u64 + OVERHEAD,
             Err(error) => {
                 self.file = None;
                 let removed = fs::remove_file(self.keep.path).err();
@@ -164,7 +164,7 @@ impl<'a> Kept<'a> {
             Err(error) => return Err(error),
         }
         let count = self.extents.len();
-        if let Some(Found { texts, end, more }) = found {
+        if let Some(KeptTexts { texts, end, more }) = found {
             (self.known, self.end) = (texts, end);
             if !self.known.is_empty() {
                 self.say(&format!(
@@ -207,7 +207,7 @@ impl<'a> Kept<'a> {
     }
 
     /// The contents of the file for these texts, or the reason why it cannot be used.
-    fn look_into(&self, file: &mut File) -> io::Result<Result<Found, String>> {
+    fn look_into(&self, file: &mut File) -> io::Result<Result<KeptTexts, String>> {
         match format::read_header(file) {
             Err(reason) => Ok(Err(reason)),
             Ok(header) if header != self.header => Ok(Err(header.differences(&self.header))),
@@ -220,7 +220,7 @@ impl<'a> Kept<'a> {
     fn most_needed(&self) -> u64 {
         let text = |text: &Extent| {
             let pieces = text.positions / self.header.together + 2;
-            self.header.row.bytes(&(0..text.positions), &text.wanted) as u64 + pieces as u64 * BESIDE
+            self.header.row.bytes(&(0..text.positions), &text.wanted) as u64 + pieces as u64 * OVERHEAD
         };
         self.extents.iter().map(text).sum()
     }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use schemas::tree::{NodeSource, TreeShape};
 
 use super::{
-    ReplayProgress, ReplayText, Told, check,
+    ReplayProgress, ReplayReport, ReplayText, check,
     group::Group,
     trace::{FORMAT, PositionTrace},
 };
@@ -42,7 +42,7 @@ pub(crate) fn run(
     let lists = limits.iter().map(|limit| largest(*limit, nodes)).collect::<Result<Vec<_>, _>>()?;
     texts.iter().enumerate().try_for_each(|(at, text)| check(backend, at, text))?;
     let positions: usize = texts.iter().map(ReplayText::round_tokens).sum();
-    let mut told = Told { progress, done: 0, total: positions * limits.len() };
+    let mut reported = ReplayReport { progress, done: 0, total: positions * limits.len() };
     let record = |(limit, largest): (&TreeShape, &Vec<TreeShape>)| PositionTrace {
         format: FORMAT,
         source: source.to_owned(),
@@ -54,7 +54,7 @@ pub(crate) fn run(
     let mut first = 0;
     while first < texts.len() {
         let mut group = Group::open(backend, texts, first, limits)?;
-        let found = group.positions(&lists, &mut told);
+        let found = group.positions(&lists, &mut reported);
         group.close();
         let Some(found) = found? else { return Ok(None) };
         first += found.first().map_or(texts.len(), Vec::len);

@@ -226,8 +226,9 @@ impl<'a> Marked<'a> {
                 };
                 // A later sibling with the same token is never accepted.
                 let is_first = self.kept.iter().find(same) == Some(at);
-                let told = chance(depth, one.token).unwrap_or_else(|| f64::from(u8::from(one.token == text[depth])));
-                if is_first { told as f32 } else { 0.0 }
+                let reported =
+                    chance(depth, one.token).unwrap_or_else(|| f64::from(u8::from(one.token == text[depth])));
+                if is_first { reported as f32 } else { 0.0 }
             };
             nodes.score.push(one.score.max(f32::MIN));
             nodes.parent.push(parent);

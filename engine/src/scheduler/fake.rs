@@ -12,9 +12,9 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::{
-        Asked, Backend, Capacity, Decode, Describe, DeviceInfo, MAX_PENDING_DRAFT, Measure, PageId, Pool, Prefill,
-        PrefillChunk, ProducedToken, Replay, ReplayPlace, Round, RoundOutput, RoundTiming, Slot, Slots, Snapshot,
-        StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
+        Backend, Capacity, Decode, Describe, DeviceInfo, MAX_PENDING_DRAFT, Measure, PageId, Pool, Prefill,
+        PrefillChunk, ProbabilityQuery, ProducedToken, Replay, ReplayPlace, Round, RoundOutput, RoundTiming, Slot,
+        Slots, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
     },
     error::EngineError,
     played::Simulated,
@@ -352,7 +352,7 @@ impl Replay for Fake {
         Err(no_draft())
     }
 
-    fn probabilities(&mut self, _asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
+    fn probabilities(&mut self, _requested: &[ProbabilityQuery]) -> Result<Vec<Vec<f64>>, EngineError> {
         Err(no_draft())
     }
 }

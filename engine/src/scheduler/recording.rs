@@ -11,9 +11,9 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::{
-        Asked, Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Measure, PageId, Pool, Prefill,
-        PrefillChunk, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates, Ticket,
-        TokenLogprobs, Yield,
+        Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Measure, PageId, Pool, Prefill, PrefillChunk,
+        ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates,
+        Ticket, TokenLogprobs, Yield,
     },
     error::EngineError,
     played::Simulated,
@@ -206,8 +206,8 @@ impl Replay for Recording {
         self.backend.pools(places, shapes)
     }
 
-    fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
-        self.backend.probabilities(asked)
+    fn probabilities(&mut self, requested: &[ProbabilityQuery]) -> Result<Vec<Vec<f64>>, EngineError> {
+        self.backend.probabilities(requested)
     }
 }
 

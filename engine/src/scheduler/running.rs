@@ -178,8 +178,8 @@ impl Running {
     /// Maximum length of its sequence after the work in flight, in which a round yields at most
     /// this many tokens.
     pub fn length_at_most(&self, tokens_a_round: usize) -> usize {
-        let told = self.request.input_ids.len() + self.output.len();
-        told + usize::from(self.awaits_first) + self.in_flight * tokens_a_round
+        let reported = self.request.input_ids.len() + self.output.len();
+        reported + usize::from(self.awaits_first) + self.in_flight * tokens_a_round
     }
 
     /// Its pages.

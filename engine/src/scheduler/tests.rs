@@ -453,7 +453,7 @@ fn outputs_that_were_made_up_are_not_used_again_and_prompts_are() {
 }
 
 #[test]
-fn a_round_that_runs_ahead_for_nobody_does_not_keep_the_policy_from_changing() {
+fn a_round_that_runs_ahead_for_no_request_does_not_keep_the_policy_from_changing() {
     let capacity = Capacity { rounds_in_flight: 2, ..CAPACITY };
     let (mut scheduler, world) = scheduler(capacity, COUNTING, ShapePolicy::fixed(TreeShape::chain(3)));
     let id = scheduler.submit(request(vec![1], 9)).expect("it fits");
@@ -468,7 +468,7 @@ fn a_round_that_runs_ahead_for_nobody_does_not_keep_the_policy_from_changing() {
 }
 
 #[test]
-fn a_token_that_the_target_has_no_numbers_for_ends_who_wants_it_and_nobody_else() {
+fn a_token_that_the_target_has_no_numbers_for_ends_who_wants_it_and_no_other() {
     // Prompts of one token have none after them.
     const BREAKS: Script = Script {
         token: |prompt, at| if at > 5 || prompt.len() == 1 { NOT_FINITE } else { 100 + at as u32 },

@@ -29,15 +29,17 @@ pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> 
         .extend(UNTYPED_CHECKS.iter().map(|(name, check)| KernelCheck { name: (*name).into(), run: Box::new(check) }));
     let Scope::Kernels(texts) = scope else { return Ok(checks) };
     let texts_in_lower_case: Vec<String> = texts.iter().map(|text| text.to_lowercase()).collect();
-    let is_asked_for = |check: &KernelCheck| {
+    let is_requested = |check: &KernelCheck| {
         let name = check.name.to_lowercase();
         texts_in_lower_case.iter().any(|text| name.contains(text))
     };
-    let (chosen, others): (Vec<_>, Vec<_>) = checks.into_iter().partition(is_asked_for);
+    let (chosen, others): (Vec<_>, Vec<_>) = checks.into_iter().partition(is_requested);
     if chosen.is_empty() {
         let names: Vec<String> = others.into_iter().map(|check| check.name).collect();
-        let (asked, names) = (texts.join(" or "), names.join("; "));
-        return Err(EngineError::Configuration(format!("no kernel check has {asked} in its name; available: {names}")));
+        let (requested, names) = (texts.join(" or "), names.join("; "));
+        return Err(EngineError::Configuration(format!(
+            "no kernel check has {requested} in its name; available: {names}"
+        )));
     }
     Ok(chosen)
 }

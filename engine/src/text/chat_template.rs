@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_for_is_none() {
+    fn what_is_not_requested_is_none() {
         for name in ["tools", "documents"] {
             check(&format!("{{% if {name} is not none %}}some{{% else %}}none{{% endif %}}"), Ok("none"));
             check(&format!("{{% if {name} is defined %}}defined{{% endif %}}"), Ok("defined"));

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_have_the_mean_that_is_asked_for() {
+    fn counts_have_the_mean_that_is_requested() {
         for expected in [1.0, 2.0, 2.25, 3.91] {
             let total: usize = (0..20_000).map(|length| simulated_count(expected, 7, length)).sum();
             let mean = total as f64 / 20_000.0;

@@ -10,7 +10,7 @@ use super::{
 
 /// What the replay of a round must know of its tree. This bounds what has to be expanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RequiredTree {
     /// The number of tokens of the text that it accepts.
     Accepted,
     /// Also the other tokens that it offers along the text.
@@ -71,7 +71,7 @@ impl Expansion {
     /// - a beam that the largest tree would not keep now proposes nothing that it will keep;
     /// - once the text has left the tree, a beam that scores no better than the worst proposal that
     ///   matters cannot displace any of these.
-    pub fn prune(&mut self, text: &[u32], wanted: Wanted) {
+    pub fn prune(&mut self, text: &[u32], wanted: RequiredTree) {
         let (pool, steps) = (self.pool().all(), self.pool().steps());
         let places = self.pool().kept(self.shape());
         let mut kept = vec![false; pool.len()];
@@ -81,9 +81,9 @@ impl Expansion {
         let goes_on = trail.len() == steps && steps < text.len() && trail.last().is_some_and(runs);
         let lowest = match wanted {
             _ if goes_on => f32::NEG_INFINITY,
-            Wanted::Whole => f32::NEG_INFINITY,
-            Wanted::Accepted => trail.last().map_or(f32::INFINITY, |place| pool[*place].score),
-            Wanted::Offered => {
+            RequiredTree::Whole => f32::NEG_INFINITY,
+            RequiredTree::Accepted => trail.last().map_or(f32::INFINITY, |place| pool[*place].score),
+            RequiredTree::Offered => {
                 let followed = &trail[..trail.len().min(text.len().saturating_sub(1))];
                 let looked_at = |(at, proposal): &(usize, &Proposal)| {
                     kept[*at] && proposal.parent.is_none_or(|parent| followed.contains(&parent))
@@ -92,7 +92,9 @@ impl Expansion {
             }
         };
         let needed: Vec<bool> = (self.beams().iter())
-            .map(|beam| kept[beam.place] && (goes_on || wanted == Wanted::Whole || pool[beam.place].score > lowest))
+            .map(|beam| {
+                kept[beam.place] && (goes_on || wanted == RequiredTree::Whole || pool[beam.place].score > lowest)
+            })
             .collect();
         self.retain_beams(&needed);
     }
@@ -147,9 +149,9 @@ mod tests {
             };
             let largest = sized(steps, size, usize::MAX);
             let text = text(seed, topk, coarse, &choices);
-            let (pruned, rows) = expand(largest, seed, coarse, |tree| tree.prune(&text, Wanted::Accepted));
-            let (wider, more) = expand(largest, seed, coarse, |tree| tree.prune(&text, Wanted::Offered));
-            let (all, most) = expand(largest, seed, coarse, |tree| tree.prune(&text, Wanted::Whole));
+            let (pruned, rows) = expand(largest, seed, coarse, |tree| tree.prune(&text, RequiredTree::Accepted));
+            let (wider, more) = expand(largest, seed, coarse, |tree| tree.prune(&text, RequiredTree::Offered));
+            let (all, most) = expand(largest, seed, coarse, |tree| tree.prune(&text, RequiredTree::Whole));
             prop_assert!(rows <= more && more <= most && most <= (steps - 1) * topk);
             let shapes = smaller.iter().map(|(less, size)| sized((*less).min(steps), *size, largest.num_draft_tokens));
             for shape in shapes.chain([largest]) {
@@ -175,7 +177,7 @@ mod tests {
     fn a_chain_stops_at_the_first_token_that_differs() {
         let shape = TreeShape::chain(6);
         let text = text(5, 1, false, &[0, 0, 4, 0, 0, 0]);
-        for wanted in [Wanted::Accepted, Wanted::Offered] {
+        for wanted in [RequiredTree::Accepted, RequiredTree::Offered] {
             let (tree, rows) = expand(shape, 5, false, |tree| tree.prune(&text, wanted));
             assert_eq!((rows, accepted(tree.pool(), shape, &text)), (2, 2), "{wanted:?}");
         }

@@ -36,12 +36,12 @@ mod tests {
             tree.add(parent, 7);
         }
         let choices = [6, 9, 7, 9, 8];
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         let path = walk(&tree, |node| {
-            asked.push(choices[node]);
+            requested.push(choices[node]);
             choices[node]
         });
-        assert_eq!((path, asked), (vec![0, 2, 4], vec![6, 7, 8]));
+        assert_eq!((path, requested), (vec![0, 2, 4], vec![6, 7, 8]));
         assert_eq!(walk(&tree, |_| 4), [0]);
     }
 }

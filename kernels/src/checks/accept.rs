@@ -20,7 +20,7 @@ use crate::{
 const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;
 
 /// A node whose following target token was not requested.
-const NOT_ASKED: i32 = -1;
+const NOT_REQUESTED: i32 = -1;
 
 /// Simulations that every check of given sizes runs.
 const SIMULATIONS: [Simulation; 5] =
@@ -85,14 +85,14 @@ impl Trees {
     fn forget_some(&mut self, numbers: &mut Numbers) {
         for (at, choice) in self.chosen.iter_mut().enumerate() {
             if at % self.nodes > 0 && numbers.below(3) == 0 {
-                *choice = NOT_ASKED;
+                *choice = NOT_REQUESTED;
             }
         }
     }
 
     /// Removes the token after a few nodes, including roots.
     fn break_some(&mut self, numbers: &mut Numbers) {
-        for choice in self.chosen.iter_mut().filter(|choice| **choice != NOT_ASKED) {
+        for choice in self.chosen.iter_mut().filter(|choice| **choice != NOT_REQUESTED) {
             if numbers.below(12) == 0 {
                 *choice = NOT_FINITE;
             }
@@ -312,7 +312,7 @@ fn check_one(
         let start = slot.map_or(0, |slot| situation.length[slot]);
         let choice = |node: usize| trees.chosen[request * nodes + node];
         let mut way = scene.way(request);
-        let known = way.iter().take_while(|node| choice(**node) != NOT_ASKED).count();
+        let known = way.iter().take_while(|node| choice(**node) != NOT_REQUESTED).count();
         way.truncate(known.max(1));
         let token_of = |node: usize| choice(node).max(0);
         let last_token = token_of(way[way.len() - 1]);
@@ -444,10 +444,10 @@ fn check_walk(
     let chosen = poisoned(device, all)?;
     let stand = stand_buffers(device, batch)?;
     // The list has some nodes of requests that are not padding, in any order.
-    let is_asked: Vec<bool> =
+    let is_requested: Vec<bool> =
         (0..all).map(|at| asks_ahead && situation.slot(at / nodes).is_some() && numbers.below(3) > 0).collect();
     let (mut places, mut choices) = (vec![-1; all], vec![0; all]);
-    for (at, node) in (0..all).rev().filter(|at| is_asked[*at]).enumerate() {
+    for (at, node) in (0..all).rev().filter(|at| is_requested[*at]).enumerate() {
         places[node] = at as i32;
         choices[at] = trees.chosen[node];
     }
@@ -468,13 +468,14 @@ fn check_walk(
         needed: needed.slice(),
     };
     let ways: Vec<Vec<usize>> = (0..batch).map(|request| scene.way(request)).collect();
-    let mut known: Vec<i32> = (0..all).map(|at| if is_asked[at] { trees.chosen[at] } else { NOT_ASKED }).collect();
+    let mut known: Vec<i32> =
+        (0..all).map(|at| if is_requested[at] { trees.chosen[at] } else { NOT_REQUESTED }).collect();
     for step in 0..=most {
         kernels.advance_accept(scene.ways(&chosen), walk, step, situation.sequences(uploaded)).map_err(text)?;
         same(&format!("{what}, choices at step {step}"), &ints(device, &chosen)?, &known)?;
         let stands = |(request, way): (usize, &Vec<usize>)| {
             let mut rows = way.iter().map(|node| request * nodes + node);
-            rows.clone().find(|row| known[*row] == NOT_ASKED).or_else(|| rows.next_back()).unwrap_or_default()
+            rows.clone().find(|row| known[*row] == NOT_REQUESTED).or_else(|| rows.next_back()).unwrap_or_default()
         };
         let rows: Vec<usize> = ways.iter().enumerate().map(stands).collect();
         let of = |values: &[i32]| rows.iter().map(|row| values[*row]).collect::<Vec<i32>>();
@@ -485,7 +486,7 @@ fn check_walk(
         {
             same(&format!("{what}, {name} at step {step}"), &ints(device, found)?, &expected)?;
         }
-        let awaits = |row: &usize| situation.slot(row / nodes).is_some() && known[*row] == NOT_ASKED;
+        let awaits = |row: &usize| situation.slot(row / nodes).is_some() && known[*row] == NOT_REQUESTED;
         let is_awaited = rows.iter().any(awaits);
         let mut expected = [0, 0];
         expected[step % 2] = i32::from(is_awaited);
@@ -495,7 +496,7 @@ fn check_walk(
         let answers: Vec<i32> =
             if is_awaited { of(&trees.chosen) } else { rows.iter().map(|row| *row as i32 % 7).collect() };
         for (row, answer) in rows.iter().zip(&answers) {
-            if known[*row] == NOT_ASKED {
+            if known[*row] == NOT_REQUESTED {
                 known[*row] = *answer;
             }
         }

@@ -263,8 +263,8 @@ fn own_kernel(kernel: &dyn KernelHandle) -> Result<&CudaKernel, DeviceError> {
 fn bus_address(device: sys::CUdevice) -> Option<CString> {
     let mut bytes = [0_u8; 32];
     // SAFETY: at most the length of the array is written, including a final zero.
-    let told = unsafe { sys::cuDeviceGetPCIBusId(bytes.as_mut_ptr().cast(), bytes.len() as i32, device) };
-    told.result().ok()?;
+    let reported = unsafe { sys::cuDeviceGetPCIBusId(bytes.as_mut_ptr().cast(), bytes.len() as i32, device) };
+    reported.result().ok()?;
     CStr::from_bytes_until_nul(&bytes).ok().map(ToOwned::to_owned)
 }
 
@@ -284,8 +284,8 @@ impl Driver for Cuda {
         let attribute = |attribute: Attribute| {
             let mut value = 0;
             // SAFETY: both devices exist; the value is written by the call.
-            let asked = unsafe { sys::cuDeviceGetP2PAttribute(&mut value, attribute, self.device, other.device) };
-            asked.result().map(|()| value != 0).map_err(|error| failed("cuDeviceGetP2PAttribute", error))
+            let requested = unsafe { sys::cuDeviceGetP2PAttribute(&mut value, attribute, self.device, other.device) };
+            requested.result().map(|()| value != 0).map_err(|error| failed("cuDeviceGetP2PAttribute", error))
         };
         if !attribute(Attribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED)? {
             return Err(DeviceError::NoDevice(format!(
@@ -415,10 +415,10 @@ impl Driver for Cuda {
         let own = {
             let mut value = 0;
             // SAFETY: the function is live, the value is written by the call.
-            let asked = unsafe {
+            let requested = unsafe {
                 sys::cuFuncGetAttribute(&mut value, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function).result()
             };
-            asked.map_err(|error| failed("cuFuncGetAttribute", error))?;
+            requested.map_err(|error| failed("cuFuncGetAttribute", error))?;
             value
         };
         for (attribute, value) in [
@@ -489,8 +489,8 @@ impl Driver for Cuda {
         let config = self.configuration(geometry, &mut attributes);
         let mut count = 0;
         // SAFETY: the function is live; configuration and count outlive the call.
-        let asked = unsafe { sys::cuOccupancyMaxActiveClusters(&mut count, *function, &raw const config) };
-        asked
+        let requested = unsafe { sys::cuOccupancyMaxActiveClusters(&mut count, *function, &raw const config) };
+        requested
             .result()
             .map_err(|error| failed(&format!("cuOccupancyMaxActiveClusters of {name} {geometry:?}"), error))?;
         Ok(usize::try_from(count).unwrap_or_default())

@@ -325,8 +325,8 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
     // Four such tiles.
     let by_two =
         Choice { name: "attention_wide_by_two", threads: 256, shared: (4 * 2 * 64 + 64) * head_dim * 2, ..by_group };
-    let fits_beside = |width: usize, resident| together * pairs.div_ceil(width) <= resident * multiprocessors;
-    let fits = |width| fits_beside(width, 1);
+    let fits_resident = |width: usize, resident| together * pairs.div_ceil(width) <= resident * multiprocessors;
+    let fits = |width| fits_resident(width, 1);
     match head_dim <= MOST_OF_FEW {
         true if pairs <= 8 && fits(8) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 8, 1),
         true if pairs <= 16 && fits(16) => {
@@ -334,8 +334,8 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
             // heads that selects the variant that runs next to other blocks, with large heads the
             // other one.
             let few_blocks = 16 * together <= multiprocessors;
-            let beside = few_blocks == (head_dim <= MOST_IN_HALF);
-            few(FEW_FILE, if beside { "rotate_and_attend_16_beside" } else { "rotate_and_attend_16" }, true, 16, 8, 1)
+            let shares = few_blocks == (head_dim <= MOST_IN_HALF);
+            few(FEW_FILE, if shares { "rotate_and_attend_16_beside" } else { "rotate_and_attend_16" }, true, 16, 8, 1)
         }
         // A block of two teams leaves no room for blocks of the preceding rotation, which costs
         // time with a single request: in clusters of 8, at most as many blocks as multiprocessors.
@@ -348,7 +348,7 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         }
         // More groups than multiprocessors: as many blocks as run at once, with warp groups if
         // available, which have more bytes in flight.
-        _ if wide && (pairs > 16 || fits_beside(by_group.pairs, by_group.resident)) => by_group,
+        _ if wide && (pairs > 16 || fits_resident(by_group.pairs, by_group.resident)) => by_group,
         // Or smaller blocks: independent ones, with more L1 cache for data in flight, or with
         // separate tiles.
         true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", false, 8, 3, 0),
@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_blocks_of_small_heads_and_many_of_large_ones_stand_beside_others() {
+    fn few_blocks_of_small_heads_and_many_of_large_ones_stand_next_to_others() {
         // Pairs of a group, requests with 8 key/value heads, and head size, on an H200.
         for (pairs, requests, head_dim, expected) in [
             (16, 1, 64, "rotate_and_attend_16_beside"),

@@ -425,8 +425,8 @@ pub(super) fn ring_bytes(shared_bytes: usize) -> usize {
 }
 
 /// Bytes of a ring if this many blocks, at most [`BLOCKS`], share a multiprocessor.
-pub(super) fn ring_bytes_beside(shared_bytes: usize, beside: usize) -> usize {
-    BLOCKS / beside * ring_bytes(shared_bytes)
+pub(super) fn ring_bytes_per_block(shared_bytes: usize, resident: usize) -> usize {
+    BLOCKS / resident * ring_bytes(shared_bytes)
 }
 
 /// Stages of the ring of a block with this many rows, and the maximum number of outputs.
@@ -457,19 +457,19 @@ pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Ite
     })
 }
 
-/// Divides a layer so that concurrent blocks, `beside` per multiprocessor, get the same amount of
+/// Divides a layer so that concurrent blocks, `resident` per multiprocessor, get the same amount of
 /// weights, with as little as possible above a fair share: on an H200, 256 blocks in 264 places are
 /// 4% faster than 224, which leave some multiprocessors with one block and some with two.
 pub(super) fn deal(
     properties: &Properties,
-    beside: usize,
+    resident: usize,
     [inputs, sums]: [usize; 2],
     most_parts: usize,
     piece: usize,
 ) -> Deal {
     // Cost of a block in addition to its weights, in elements of weights.
     const BLOCK: usize = 4096;
-    let places = beside * properties.multiprocessors;
+    let places = resident * properties.multiprocessors;
     // Ties go to the first: more warps have more weights in flight.
     let deals = WARPS
         .into_iter()

@@ -2,7 +2,7 @@
 
 use super::{
     Kernels, Linear, Parts, grid, int,
-    linear::{BLOCKS, Deal, PIECE, WIDE_LAYER, deal, ring_bytes_beside},
+    linear::{BLOCKS, Deal, PIECE, WIDE_LAYER, deal, ring_bytes_per_block},
     linear_wide::{BARRIERS_BYTES, MOST_STAGES, has_warp_groups, scale_bytes},
 };
 use crate::device::{DeviceError, KernelFile, Split, Tile};
@@ -49,7 +49,7 @@ impl Kernels {
     }
 
     fn deal_of_group(&self, rows: usize, inputs: usize, sums: usize, most_parts: usize) -> Deal {
-        deal(self.device.properties(), beside(rows, inputs, sums), [inputs, sums], most_parts, PIECE)
+        deal(self.device.properties(), resident(rows, inputs, sums), [inputs, sums], most_parts, PIECE)
     }
 
     /// Whether there is such a kernel for this many sums (two per output of a gated layer).
@@ -102,11 +102,12 @@ impl Kernels {
         let tile = 16 * warps;
         let weight_tile = if gated { Tile::OfHalves(tile) } else { Tile::Rows(tile) };
         let arguments = self.tile_arguments(linear, most_rows, sums, weight_tile)?;
-        let beside = beside(rows, inputs, sums);
-        let pause = self.pause(inputs.min(sums), if beside == 1 { PAUSE_ALONE } else { PAUSE });
+        let resident = resident(rows, inputs, sums);
+        let pause = self.pause(inputs.min(sums), if resident == 1 { PAUSE_ALONE } else { PAUSE });
         // No more stages than a block has steps: the rest of shared memory is left to blocks of
         // attention.
-        let stages = stages(self.device.properties().shared_bytes, beside, most_rows, tile).min(share.div_ceil(PIECE));
+        let stages =
+            stages(self.device.properties().shared_bytes, resident, most_rows, tile).min(share.div_ceil(PIECE));
         let arguments = [&arguments[..], &[int(share), int(tile), int(pause), int(stages)]].concat();
         let kernel = self.kernel(FILE, if gated { of_gated } else { plain })?;
         let geometry = grid([sums.div_ceil(tile), parts, 1], THREADS, block_bytes(stages, most_rows, tile));
@@ -116,13 +117,13 @@ impl Kernels {
 }
 
 /// Blocks of a layer that share a multiprocessor.
-fn beside(rows: usize, inputs: usize, sums: usize) -> usize {
+fn resident(rows: usize, inputs: usize, sums: usize) -> usize {
     if rows >= LEAST_ROWS_ALONE && inputs.min(sums) < WIDE_LAYER { 1 } else { BLOCKS }
 }
 
-/// Stages of a ring with `beside` blocks per multiprocessor.
-fn stages(shared_bytes: usize, beside: usize, rows: usize, tile: usize) -> usize {
-    let ring = ring_bytes_beside(shared_bytes, beside) - missing_bytes(rows, tile);
+/// Stages of a ring with `resident` blocks per multiprocessor.
+fn stages(shared_bytes: usize, resident: usize, rows: usize, tile: usize) -> usize {
+    let ring = ring_bytes_per_block(shared_bytes, resident) - missing_bytes(rows, tile);
     (ring / stage_bytes(rows, tile)).min(MOST_STAGES)
 }
 
@@ -152,15 +153,15 @@ mod tests {
     use crate::launch::linear::tests::h200;
 
     #[test]
-    fn copies_are_under_way_while_a_stage_is_used_and_blocks_fit_beside_each_other() {
+    fn copies_are_under_way_while_a_stage_is_used_and_blocks_fit_next_to_each_other() {
         let shared_bytes = h200().shared_bytes;
         for (rows, _) in NAMES {
             for tile in [64, 80, 96, 112, 128] {
-                for beside in [1, BLOCKS] {
-                    let stages = stages(shared_bytes, beside, rows, tile);
+                for resident in [1, BLOCKS] {
+                    let stages = stages(shared_bytes, resident, rows, tile);
                     assert!(stages >= 4, "{rows} rows, {tile} outputs");
-                    let bytes = block_bytes(stages, rows, tile) + if beside == 1 { 0 } else { 1024 };
-                    assert!(beside * bytes <= shared_bytes, "{rows} rows, {tile} outputs, {beside} blocks");
+                    let bytes = block_bytes(stages, rows, tile) + if resident == 1 { 0 } else { 1024 };
+                    assert!(resident * bytes <= shared_bytes, "{rows} rows, {tile} outputs, {resident} blocks");
                 }
             }
         }
@@ -170,12 +171,12 @@ mod tests {
     fn narrow_layers_of_many_rows_have_a_block_for_each_multiprocessor() {
         for (inputs, sums, most_parts) in [(2048, 3072, 8), (2048, 2048, 8), (2048, 16384, 1), (8192, 2048, 8)] {
             let blocks = |rows| {
-                let deal = deal(&h200(), beside(rows, inputs, sums), [inputs, sums], most_parts, PIECE);
+                let deal = deal(&h200(), resident(rows, inputs, sums), [inputs, sums], most_parts, PIECE);
                 sums.div_ceil(16 * deal.warps) * deal.parts
             };
             assert!((96..=132).contains(&blocks(32)), "{inputs} → {sums}: {} blocks", blocks(32));
             assert!((128..=264).contains(&blocks(16)), "{inputs} → {sums}: {} blocks", blocks(16));
         }
-        assert_eq!(beside(32, 4096, 4096), BLOCKS);
+        assert_eq!(resident(32, 4096, 4096), BLOCKS);
     }
 }

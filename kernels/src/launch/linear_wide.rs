@@ -2,7 +2,7 @@
 
 use super::{
     Kernels, Linear, Parts, address, grid, int,
-    linear::{PIECE, ring_bytes_beside, shares},
+    linear::{PIECE, ring_bytes_per_block, shares},
 };
 use crate::{
     device::{Arg, DeviceError, Element, KernelFile, Matrix, Properties, Slice, Split, Tile},
@@ -207,7 +207,7 @@ fn stage_bytes(rows: usize, columns: usize) -> usize {
 
 /// Stages, of this many bytes each, of the ring of a block that has a multiprocessor to itself.
 pub(super) fn stages(shared_bytes: usize, stage_bytes: usize) -> usize {
-    (ring_bytes_beside(shared_bytes, 1) / stage_bytes).min(MOST_STAGES)
+    (ring_bytes_per_block(shared_bytes, 1) / stage_bytes).min(MOST_STAGES)
 }
 
 /// Whether a device runs the warp-group kernels.

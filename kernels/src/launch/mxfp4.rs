@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_of_a_step_are_beside_each_other() {
+    fn scales_of_a_step_are_next_to_each_other() {
         let exponents = [1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16];
         assert_eq!(mxfp4_scales(&exponents, 2), [0x0403_0201, 0x0e0d_0c0b, 0x0605, 0x100f]);
         assert_eq!(mxfp4_scale_bytes(2, 192), 16);

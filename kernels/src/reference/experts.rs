@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_the_sum_of_its_experts_whoever_runs_beside_it() {
+    fn a_row_is_the_sum_of_its_experts_whoever_runs_next_to_it() {
         let all = some_experts(5, 9);
         let x = numbers(3 * HIDDEN, 3);
         let routes =

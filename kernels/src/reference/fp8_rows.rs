@@ -2,7 +2,8 @@
 //!
 //! A product of quantised rows with a matrix in FP8 is, for an output element,
 //!
-//! > y = Σ over blocks of 128 inputs of (row's scale · weight's scale · Σ number(x) · number(w)) + bias
+//! > y = Σ over blocks of 128 inputs of (row's scale · weight's scale · Σ number(x) · number(w))
+//! > + bias
 //!
 //! with sums in float32. A number times its scale is rounded once to float32, which is far below
 //! the error of a number, so the definition multiplies [`QuantisedRows::values`] with the matrix's

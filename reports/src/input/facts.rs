@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_told_as_they_are_sent() {
+    fn requests_are_reported_as_they_are_sent() {
         let check = |sizes: &str, expected: &str| {
             let text = format!(
                 "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE3'\n\

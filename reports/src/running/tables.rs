@@ -2,7 +2,7 @@
 
 use tuner::running::{
     journal::RunningContents,
-    record::{PrefixCacheUse, RunningHeader, RunningServer, ToldBy},
+    record::{PrefixCacheUse, RunningHeader, RunningServer, SettingSource},
     result::{FIGURES, Paired, RunningFigure, RunningSummary, verdict},
 };
 
@@ -15,8 +15,8 @@ use crate::{
 /// The second server relative to the first.
 pub fn ratios(paired: &[Paired], servers: &[RunningServer]) -> PagePart {
     let rows = paired.iter().flat_map(|pair| {
-        let told = FIGURES.iter().zip(&pair.ratios).filter_map(|(figure, ratio)| Some((figure, (*ratio)?)));
-        told.map(move |(figure, ratio)| {
+        let reported = FIGURES.iter().zip(&pair.ratios).filter_map(|(figure, ratio)| Some((figure, (*ratio)?)));
+        reported.map(move |(figure, ratio)| {
             vec![
                 Cell::text(format!("{}{}", names::heading(pair.load), warmth(pair.cache))),
                 Cell::text(figure.name),
@@ -100,20 +100,20 @@ pub fn configuration(servers: &[RunningServer]) -> PagePart {
             names.push(&setting.name);
         }
     }
-    let told = |server: &RunningServer, name: &str| {
+    let reported = |server: &RunningServer, name: &str| {
         let found = server.settings.iter().find(|one| one.name == name);
         let from = match found.map(|one| one.from) {
-            Some(ToldBy::Server) => "the server",
-            Some(ToldBy::Metrics) => "its metrics",
-            Some(ToldBy::Launch) => "the launch file",
-            Some(ToldBy::NotTold) => "not told",
+            Some(SettingSource::Server) => "the server",
+            Some(SettingSource::Metrics) => "its metrics",
+            Some(SettingSource::Launch) => "the launch file",
+            Some(SettingSource::Unknown) => "not told",
             None => "no such setting",
         };
         let value = if found.is_some() { value(server, name) } else { figures::MISSING.into() };
         [Cell::text(value), Cell::text(from)]
     };
     let row = |name: &&str| {
-        std::iter::once(Cell::text(*name)).chain(servers.iter().flat_map(|server| told(server, name))).collect()
+        std::iter::once(Cell::text(*name)).chain(servers.iter().flat_map(|server| reported(server, name))).collect()
     };
     let mut headings = vec!["setting".to_owned()];
     for at in 1..=servers.len() {
@@ -121,7 +121,8 @@ pub fn configuration(servers: &[RunningServer]) -> PagePart {
         headings.extend([format!("value{number}"), format!("told by{number}")]);
     }
     let remark = |server: &RunningServer| {
-        let missing = server.settings.iter().filter(|one| one.from == ToldBy::NotTold && one.name != "quantization");
+        let missing =
+            server.settings.iter().filter(|one| one.from == SettingSource::Unknown && one.name != "quantization");
         let any = missing.count() > 0 && server.launch.is_none();
         any.then(|| match server.engine.as_str() {
             "vLLM" => format!(
@@ -217,7 +218,7 @@ pub fn trials(contents: &RunningContents) -> PagePart {
 
 /// Where the prompts come from.
 pub fn prompts(header: &RunningHeader) -> String {
-    let workload = &header.asked.workload;
+    let workload = &header.requested.workload;
     let named = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();
     let length = figures::count(workload.output_length as u64);
     let from = match (named, &workload.random) {
@@ -229,7 +230,7 @@ pub fn prompts(header: &RunningHeader) -> String {
         .prompts
         .map_or_else(String::new, |count| format!(", {} different ones read", figures::count(count as u64)));
     let most = if workload.ignore_eos { "exactly" } else { "at most" };
-    let flushed = if header.asked.flush { ", prefix cache flushed before every trial" } else { "" };
+    let flushed = if header.requested.flush { ", prefix cache flushed before every trial" } else { "" };
     format!("{from}{different}; {} requests per trial, {most} {length} new tokens each{flushed}", workload.requests)
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use tuner::running::{
     journal::RunningContents,
-    record::{PrefixCacheUse, RunningServer, ToldBy},
+    record::{PrefixCacheUse, RunningServer, SettingSource},
     result::{self, FIGURES, verdict},
 };
 
@@ -94,17 +94,17 @@ pub fn terminal(contents: &RunningContents) -> String {
 
 /// A server in one line, with what is told of its speculation.
 fn about(server: &RunningServer) -> String {
-    let told = |name: &str| {
+    let reported = |name: &str| {
         let found = server.settings.iter().find(|one| one.name == name)?;
         let value = found.value.clone().unwrap_or_else(|| "not told".into());
-        let from = if found.from == ToldBy::Launch { " (from the launch file)" } else { "" };
+        let from = if found.from == SettingSource::Launch { " (from the launch file)" } else { "" };
         Some(format!("{name} {value}{from}"))
     };
     let speculation: Vec<String> = match server.speculates {
         Some(false) => vec!["does not speculate".into()],
         _ => ["algorithm", "num_steps", "topk", "num_draft_tokens", "num_speculative_tokens", "draft"]
             .iter()
-            .filter_map(|name| told(name))
+            .filter_map(|name| reported(name))
             .collect(),
     };
     format!("{} at {} on {}: {}", server.name(), server.url, server.place(), speculation.join(", "))

@@ -133,7 +133,7 @@ fn two_runs_that_differ_in_one_thing_are_compared_and_not_ranked() {
 }
 
 #[test]
-fn runs_that_differ_in_more_are_compared_only_when_asked() {
+fn runs_that_differ_in_more_are_compared_only_when_requested() {
     let mut other = elsewhere("runs/newer", "2.0", |_| 1.0);
     other.records.iter_mut().for_each(|record| record.fingerprint.workload = "another".into());
     let mut input = ReportInput { sweeps: vec![elsewhere("runs/older", "1.0", |_| 1.0), other], compare: false };

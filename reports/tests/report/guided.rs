@@ -32,7 +32,7 @@ fn column(frame: &DataFrame, name: &str) -> Vec<Option<f64>> {
 }
 
 #[test]
-fn a_guided_sweep_shows_prediction_beside_measurement() {
+fn a_guided_sweep_shows_prediction_next_to_measurement() {
     let html = check(&input(guided()));
     for part in [
         "Predicted against measured",
@@ -76,7 +76,7 @@ fn a_guide_of_another_machine_is_not_shown() {
 }
 
 #[test]
-fn a_guide_beside_the_journal_is_read_and_a_broken_one_is_a_notice() {
+fn a_guide_next_to_the_journal_is_read_and_a_broken_one_is_a_notice() {
     let synthetic = small();
     let header = JournalHeader { planned: 36, ..header() };
     let folder = tempfile::tempdir().expect("a folder");

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_of_this_machine_may_and_others_where_that_is_safe_or_asked_for() {
+    fn pages_of_this_machine_may_and_others_where_that_is_safe_or_requested() {
         let check = |allowed: &[&str], key: Option<&str>, origin: &str, expected: bool| {
             let options = ServeOptions {
                 api_key: key.map(ToOwned::to_owned),

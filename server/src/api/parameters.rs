@@ -231,7 +231,7 @@ fn stop_conditions(fields: &mut Fields, lengths: Lengths) -> Result<StopConditio
 /// When it is the name of another model.
 pub fn check_model(fields: &mut Fields, state: &State) -> Result<(), ApiError> {
     match fields.text("model")? {
-        Some(asked) if !state.is_served(&asked) => Err(ApiError::no_model(&asked, state.model())),
+        Some(requested) if !state.is_served(&requested) => Err(ApiError::no_model(&requested, state.model())),
         _ => Ok(()),
     }
 }

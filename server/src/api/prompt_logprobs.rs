@@ -20,7 +20,7 @@ pub fn read(fields: &mut Fields, streams: bool) -> Result<Option<usize>, ApiErro
 }
 
 /// The request to the engine that covers all of these numbers of alternatives.
-pub fn asked(counts: [Option<usize>; 2]) -> Option<PromptLogprobs> {
+pub fn requested(counts: [Option<usize>; 2]) -> Option<PromptLogprobs> {
     let alternatives = counts.into_iter().flatten().max()?;
     Some(PromptLogprobs { from: 0, alternatives })
 }

@@ -231,10 +231,10 @@ fn within(
 ///
 /// # Errors
 /// When it is too long.
-pub fn check_length(state: &State, name: &str, prompt: usize, asked: Option<usize>) -> Result<(), ApiError> {
+pub fn check_length(state: &State, name: &str, prompt: usize, requested: Option<usize>) -> Result<(), ApiError> {
     let most = state.worker.facts().capacity.context_length;
-    if prompt.saturating_add(asked.unwrap_or(1)) > most {
-        return Err(ApiError::context_length(name, most, prompt, asked));
+    if prompt.saturating_add(requested.unwrap_or(1)) > most {
+        return Err(ApiError::context_length(name, most, prompt, requested));
     }
     Ok(())
 }

@@ -80,14 +80,14 @@ struct Busy {
 
 /// Maximum number of connections: the requested one, limited by the number of files that the
 /// process may open.
-pub fn most_connections(asked: usize) -> usize {
+pub fn most_connections(requested: usize) -> usize {
     let files = open_files().map_or(usize::MAX, |files| files.saturating_sub(OTHER_FILES + CROWD).max(1));
-    if files < asked {
+    if files < requested {
         tracing::warn!(
-            "at most {files} connections instead of {asked}: the limit of open files (ulimit -n) is too low"
+            "at most {files} connections instead of {requested}: the limit of open files (ulimit -n) is too low"
         );
     }
-    asked.min(files)
+    requested.min(files)
 }
 
 /// The soft limit of open files, from `/proc`, if available.

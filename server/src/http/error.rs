@@ -39,29 +39,29 @@ impl ApiError {
     }
 
     /// The model does not exist.
-    pub fn no_model(asked: &str, served: &str) -> Self {
+    pub fn no_model(requested: &str, served: &str) -> Self {
         Self {
             status: StatusCode::NOT_FOUND,
             code: Some("model_not_found"),
-            ..Self::parameter("model", format!("the model '{asked}' does not exist; this server has '{served}'"))
+            ..Self::parameter("model", format!("the model '{requested}' does not exist; this server has '{served}'"))
         }
     }
 
-    /// Prompt and output exceed the context. `parameter` contains the prompt; `asked` is the
+    /// Prompt and output exceed the context. `parameter` contains the prompt; `requested` is the
     /// requested number of output tokens, if given.
-    pub fn context_length(parameter: &str, most: usize, prompt: usize, asked: Option<usize>) -> Self {
+    pub fn context_length(parameter: &str, most: usize, prompt: usize, requested: Option<usize>) -> Self {
         // OpenAI's wording, which clients search for.
-        let (verb, details) = match asked {
-            Some(asked) => (
-                format!("you requested {} tokens", prompt.saturating_add(asked)),
-                format!(" ({prompt} in the {parameter}, {asked} in the completion)"),
+        let (verb, details) = match requested {
+            Some(requested) => (
+                format!("you requested {} tokens", prompt.saturating_add(requested)),
+                format!(" ({prompt} in the {parameter}, {requested} in the completion)"),
             ),
             None => (format!("your {parameter} resulted in {prompt} tokens"), String::new()),
         };
         let message = format!(
             "This model's maximum context length is {most} tokens. However, {verb}{details}. Please reduce the length \
              of the {parameter}{}.",
-            if asked.is_some() { " or completion" } else { "" }
+            if requested.is_some() { " or completion" } else { "" }
         );
         Self { code: Some("context_length_exceeded"), ..Self::parameter(parameter, message) }
     }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_are_told_apart_at_once_and_piece_by_piece() {
+    fn channels_are_distinguished_at_once_and_piece_by_piece() {
         let thought = "<|channel|>analysis<|message|>Hm, 1 < 2 <|en.<|end|>";
         let answer = format!("{thought}<|start|>assistant<|channel|>final<|message|>Yes.<|return|>");
         check(&answer, 9, "Hm, 1 < 2 <|en.", "Yes.", &[]);

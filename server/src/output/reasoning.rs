@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasoning_is_told_apart_at_once_and_piece_by_piece() {
+    fn reasoning_is_distinguished_at_once_and_piece_by_piece() {
         let check = |answer: &str, inside: bool, reasoning: &str, content: &str| {
             assert_eq!(split(answer, inside), (reasoning.to_owned(), content.to_owned()), "{answer}");
             let mut stream = ReasoningStream::new(inside);

@@ -100,7 +100,7 @@ impl Tools {
             write_calls(message);
         }
         let lines = self.functions.iter().map(|function| function.written["function"].to_string());
-        let told = format!(
+        let reported = format!(
             "These functions can be called, one JSON object a line:\n{}\n\nTo call one, answer with\n<tool_call>\n\
              {{\"name\": \"NAME\", \"arguments\": {{ARGUMENTS}}}}\n</tool_call>",
             lines.collect::<Vec<_>>().join("\n")
@@ -109,9 +109,9 @@ impl Tools {
         match messages.first_mut().filter(|first| is_system(first)) {
             Some(first) => {
                 let content = first["content"].as_str().unwrap_or_default();
-                first["content"] = format!("{content}\n\n{told}").into();
+                first["content"] = format!("{content}\n\n{reported}").into();
             }
-            None => messages.insert(0, json!({"role": "system", "content": told})),
+            None => messages.insert(0, json!({"role": "system", "content": reported})),
         }
     }
 

@@ -38,9 +38,9 @@ async fn a_text_is_scored_as_it_was_generated() {
         assert_eq!(scored["usage"]["completion_tokens"], most);
     }
     let body = json!({"prompt": whole, "max_tokens": 1, "prompt_logprobs": 1, "temperature": 0});
-    let told = list(&server.post("/v1/completions", body).await.json()["choices"][0]["prompt_logprobs"]);
-    let best = told.last().and_then(Value::as_object).expect("alternatives");
-    assert!(told[0].is_null() && best.values().any(|one| one["rank"] == 1), "{best:?}");
+    let reported = list(&server.post("/v1/completions", body).await.json()["choices"][0]["prompt_logprobs"]);
+    let best = reported.last().and_then(Value::as_object).expect("alternatives");
+    assert!(reported[0].is_null() && best.values().any(|one| one["rank"] == 1), "{best:?}");
     let body = json!({"messages": [{"role": "user", "content": "x"}], "prompt_logprobs": 0, "max_tokens": 1});
     let answer = server.post("/v1/chat/completions", body).await.json();
     assert_eq!(json!(list(&answer["prompt_logprobs"]).len()), answer["usage"]["prompt_tokens"]);
@@ -79,7 +79,7 @@ async fn sglangs_own_page_takes_lists_and_tells_of_prompts() {
 }
 
 #[tokio::test]
-async fn logits_are_changed_as_asked_for_with_speculation_as_without() {
+async fn logits_are_changed_as_requested_with_speculation_as_without() {
     let server = start(ServeOptions::default()).await;
     let without = start_with(plain(), ServeOptions::default()).await;
     let text = server.state.worker.facts().text.clone().expect("a tokenizer");

@@ -14,7 +14,7 @@ fn schema() -> Value {
     })
 }
 
-fn asked(further: Value) -> Value {
+fn requested(further: Value) -> Value {
     let mut body = json!({"messages": [{"role": "user", "content": "Describe it."}], "max_tokens": 120});
     body.as_object_mut().expect("an object").extend(further.as_object().cloned().expect("an object"));
     body
@@ -27,7 +27,7 @@ fn content(answer: &TestResponse) -> String {
 }
 
 #[tokio::test]
-async fn output_has_the_form_that_is_asked_for_with_speculation_as_without() {
+async fn output_has_the_form_that_is_requested_with_speculation_as_without() {
     let server = start(ServeOptions::default()).await;
     let policy = ShapePolicy::fixed(schemas::tree::TreeShape::OFF);
     let plain = EngineOptions { draft_model_path: None, algorithm: None, policy, ..options() };
@@ -35,7 +35,7 @@ async fn output_has_the_form_that_is_asked_for_with_speculation_as_without() {
     let format = json!({"type": "json_schema", "json_schema": {"name": "it", "strict": true, "schema": schema()}});
     for seed in 0..6 {
         let temperature = if seed == 0 { 0.0 } else { 1.0 };
-        let body = asked(json!({"response_format": format, "seed": seed, "temperature": temperature}));
+        let body = requested(json!({"response_format": format, "seed": seed, "temperature": temperature}));
         let text = content(&server.post("/v1/chat/completions", body.clone()).await);
         let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
         assert!(value["size"].as_u64().is_some_and(|size| size < 100), "{text}");
@@ -48,13 +48,13 @@ async fn output_has_the_form_that_is_asked_for_with_speculation_as_without() {
         assert_eq!(content(&without.post("/v1/chat/completions", body).await), text, "seed {seed}");
     }
     for (name, value) in [("regex", json!("[0-9]{3}-[a-f]{2}")), ("guided_regex", json!("[0-9]{3}-[a-f]{2}"))] {
-        let text = content(&server.post("/v1/chat/completions", asked(json!({name: value, "seed": 7}))).await);
+        let text = content(&server.post("/v1/chat/completions", requested(json!({name: value, "seed": 7}))).await);
         assert!(text.len() == 6 && text.as_bytes()[3] == b'-', "{text}");
     }
-    let text = content(&server.post("/v1/chat/completions", asked(json!({"guided_choice": ["yes", "no"]}))).await);
+    let text = content(&server.post("/v1/chat/completions", requested(json!({"guided_choice": ["yes", "no"]}))).await);
     assert!(["yes", "no"].contains(&text.as_str()), "{text}");
     let whole = json!({"guided_json": {"type": "array", "minItems": 2.0, "maxItems": 2.0, "items": {"const": 1}}});
-    let text = content(&server.post("/v1/chat/completions", asked(whole)).await);
+    let text = content(&server.post("/v1/chat/completions", requested(whole)).await);
     assert_eq!(serde_json::from_str::<Value>(&text).ok(), Some(json!([1, 1])), "{text}");
     let body = json!({"text": "x", "sampling_params": {"json_schema": schema().to_string(), "max_new_tokens": 200, "sampling_seed": 1}});
     let text = server.post("/generate", body).await.json()["text"].as_str().expect("text").to_owned();
@@ -65,7 +65,7 @@ async fn output_has_the_form_that_is_asked_for_with_speculation_as_without() {
 async fn a_neighbour_without_a_form_is_as_alone() {
     let server = start(ServeOptions::default()).await;
     let format = json!({"type": "json_schema", "json_schema": {"schema": schema()}});
-    let formed = server.post("/v1/chat/completions", asked(json!({"response_format": format, "seed": 3})));
+    let formed = server.post("/v1/chat/completions", requested(json!({"response_format": format, "seed": 3})));
     let body = json!({"prompt": PROMPT, "max_tokens": 40, "temperature": 0});
     let (formed, free) = tokio::join!(formed, server.post("/v1/completions", body));
     assert!(serde_json::from_str::<Value>(&content(&formed)).is_ok());
@@ -84,7 +84,7 @@ async fn functions_are_called_where_they_have_to_be() {
     let tools = json!([function("look"), function("listen")]);
     let named = json!({"type": "function", "function": {"name": "listen"}});
     for (choice, names) in [(json!("required"), vec!["look", "listen"]), (named, vec!["listen"])] {
-        let body = asked(json!({"tools": tools, "tool_choice": choice, "seed": 2, "parallel_tool_calls": false}));
+        let body = requested(json!({"tools": tools, "tool_choice": choice, "seed": 2, "parallel_tool_calls": false}));
         let whole = server.post("/v1/chat/completions", body.clone()).await.json();
         let choice = &whole["choices"][0];
         assert_eq!(
@@ -112,14 +112,14 @@ async fn functions_are_called_where_they_have_to_be() {
         assert_eq!(values.last().expect("an end")["choices"][0]["finish_reason"], "tool_calls");
     }
     // If the model decides, the demo model just writes text.
-    let free = server.post("/v1/chat/completions", asked(json!({"tools": tools, "temperature": 0}))).await.json();
+    let free = server.post("/v1/chat/completions", requested(json!({"tools": tools, "temperature": 0}))).await.json();
     assert!(free["choices"][0]["message"]["content"].is_string(), "{free}");
     let history = json!([
         {"role": "user", "content": "Look."},
         {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
         {"role": "tool", "tool_call_id": "1", "content": "dark"},
     ]);
-    let answer = server.post("/v1/chat/completions", asked(json!({"tools": tools, "messages": history}))).await;
+    let answer = server.post("/v1/chat/completions", requested(json!({"tools": tools, "messages": history}))).await;
     assert_eq!(answer.status, 200, "{}", answer.body);
 }
 
@@ -127,7 +127,7 @@ async fn functions_are_called_where_they_have_to_be() {
 async fn forms_that_cannot_be_are_refused() {
     let server = start(ServeOptions::default()).await;
     let check = async |further: Value, parameter: &str, words: &str| {
-        server.post("/v1/chat/completions", asked(further)).await.error(400, Some(parameter), words);
+        server.post("/v1/chat/completions", requested(further)).await.error(400, Some(parameter), words);
     };
     check(json!({"regex": "("}), "regex", "cannot be followed").await;
     // Only an infinite output would match.
@@ -143,10 +143,10 @@ async fn forms_that_cannot_be_are_refused() {
     check(json!({"tools": tools, "tool_choice": "f"}), "tool_choice", "expected auto").await;
     check(json!({"tool_choice": "required"}), "tool_choice", "there are no tools").await;
     check(json!({"ebnf": "root ::= x"}), "ebnf", "leave it out").await;
-    let asked = |text: Value| json!({"input": "a", "regex": "a", "text": {"format": text}});
-    let answer = server.post("/v1/responses", asked(json!({"type": "json_object"}))).await;
+    let requested = |text: Value| json!({"input": "a", "regex": "a", "text": {"format": text}});
+    let answer = server.post("/v1/responses", requested(json!({"type": "json_object"}))).await;
     answer.error(400, Some("text.format"), "already has a form, given by regex");
-    let answer = server.post("/v1/responses", asked(json!({"type": "json_schema", "schema": 5}))).await;
+    let answer = server.post("/v1/responses", requested(json!({"type": "json_schema", "schema": 5}))).await;
     answer.error(400, Some("text.format.schema"), "expected a JSON schema");
 }
 
@@ -169,7 +169,7 @@ async fn with_tools_and_a_form_an_output_is_calls_or_has_the_form() {
     let format = json!({"type": "json_schema", "json_schema": {"name": "it", "schema": schema()}});
     let both = |further: Value| {
         let mut body =
-            asked(json!({"tools": look(), "response_format": format, "seed": 4, "parallel_tool_calls": false}));
+            requested(json!({"tools": look(), "response_format": format, "seed": 4, "parallel_tool_calls": false}));
         body.as_object_mut().expect("an object").extend(further.as_object().cloned().expect("an object"));
         body
     };

@@ -4,7 +4,7 @@
 use candle_core::{D, DType, Device, Tensor};
 use engine::{
     Engine, SamplingParams,
-    backend::{PageId, PrefillChunk, ReplayPlace, Slot, Wanted},
+    backend::{PageId, PrefillChunk, ReplayPlace, RequiredTree, Slot},
     load::{Loaded as LoadedEngine, load as load_engine},
 };
 use schemas::tree::TreeShape;
@@ -38,7 +38,8 @@ fn check(pair: &str) {
         let mut drafted: Vec<(u32, f32)> = Vec::new();
         for _ in 0..STEPS {
             let followed: Vec<u32> = drafted.iter().map(|(token, _)| *token).chain([0]).collect();
-            let place = ReplayPlace { slot, position, root: text[position], text: &followed, wanted: Wanted::Offered };
+            let place =
+                ReplayPlace { slot, position, root: text[position], text: &followed, wanted: RequiredTree::Offered };
             let pool = backend.pools(&[place], &[shape]).expect("a pool").remove(0);
             drafted = pool.all().iter().map(|proposal| (proposal.token, proposal.score)).collect();
         }

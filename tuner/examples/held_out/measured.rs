@@ -26,7 +26,8 @@ pub struct Timed {
     shape: TreeShape,
     batch: usize,
     /// The requested context.
-    asked: usize,
+    #[serde(rename = "asked")]
+    requested: usize,
     /// Mean context of the timed rounds.
     context: f64,
     /// End of the group of points with this batch and context, in seconds since the start of the
@@ -52,7 +53,7 @@ impl Measured {
     /// All points, each once.
     pub fn every_point(&self) -> BTreeMap<TimingPoint, &Timed> {
         let all = self.designed.iter().chain(self.held_out.values().flatten());
-        all.map(|timed| (timed.asked(), timed)).collect()
+        all.map(|timed| (timed.requested(), timed)).collect()
     }
 }
 
@@ -61,11 +62,11 @@ impl Timed {
     pub fn new(times: &RoundTimes, at_s: f64) -> Self {
         // Rounded to tenths of µs, the resolution of the clocks.
         let ms = |duration: Duration| (duration.as_secs_f64() * 1e7).round() / 1e4;
-        let TimingPoint { shape, batch, context: asked } = times.point;
+        let TimingPoint { shape, batch, context: requested } = times.point;
         Self {
             shape,
             batch,
-            asked,
+            requested,
             context: times.context,
             at_s,
             wall_ms: times.wall.iter().copied().map(ms).collect(),
@@ -74,8 +75,8 @@ impl Timed {
     }
 
     /// The point as requested, with the requested context.
-    pub fn asked(&self) -> TimingPoint {
-        TimingPoint { context: self.asked, batch: self.batch, shape: self.shape }
+    pub fn requested(&self) -> TimingPoint {
+        TimingPoint { context: self.requested, batch: self.batch, shape: self.shape }
     }
 
     /// The sample to which a model is fitted.

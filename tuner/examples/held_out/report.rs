@@ -165,7 +165,7 @@ fn drawn(measured: &Measured, draws: usize) -> Result<(), Box<dyn Error>> {
     let mut random = StdRng::seed_from_u64(1);
     let every_point = measured.every_point();
     let timed = |points: &[TimingPoint]| points.iter().filter_map(|point| every_point.get(point).copied()).collect();
-    let held_out: BTreeSet<TimingPoint> = measured.held_out.values().flatten().map(Timed::asked).collect();
+    let held_out: BTreeSet<TimingPoint> = measured.held_out.values().flatten().map(Timed::requested).collect();
     let mut held_out: Vec<TimingPoint> = held_out.into_iter().collect();
     let mut all = Vec::new();
     for draw in 1..=draws {

@@ -62,7 +62,7 @@ pub fn time(request: &Request, file: &Path) -> Result<Measured, Box<dyn Error>> 
     measured.write(file)?;
     let mut timed: BTreeMap<TimingPoint, Timed> = BTreeMap::new();
     for group in together(&others) {
-        timed.extend(time_group(&mut engine, &group, begin)?.into_iter().map(|one| (one.asked(), one)));
+        timed.extend(time_group(&mut engine, &group, begin)?.into_iter().map(|one| (one.requested(), one)));
         let of_seed = |points: &Vec<TimingPoint>| points.iter().filter_map(|point| timed.get(point).cloned()).collect();
         measured.held_out = held_out.iter().map(|(seed, points)| (*seed, of_seed(points))).collect();
         measured.write(file)?;

@@ -278,9 +278,9 @@ impl Plan {
     }
 
     fn budgets<'a>(&'a self, all: &mut Vec<Candidate<'a>>, notes: &mut Vec<String>) -> Result<(), TunerError> {
-        let asked = |name: &str| self.policies.iter().any(|wanted| wanted == name);
+        let requested = |name: &str| self.policies.iter().any(|wanted| wanted == name);
         if self.limits.is_empty() {
-            if asked("budget") || asked("vllm-adaptive") {
+            if requested("budget") || requested("vllm-adaptive") {
                 notes.push("budgets are left out: they need node scores, which only a trace has".into());
             }
             return Ok(());
@@ -292,7 +292,7 @@ impl Plan {
             return Ok(());
         }
         let Some(costs) = self.times.costs() else {
-            if asked("budget") || asked("vllm-adaptive") {
+            if requested("budget") || requested("vllm-adaptive") {
                 notes.push(
                     "budgets are left out: fitted times know whole trees only, give --times costs by rows".into(),
                 );

@@ -148,7 +148,7 @@ fn with_rounds_in_flight_the_end_is_known_a_round_later() {
 }
 
 #[test]
-fn open_arrivals_wait_for_nobody() {
+fn open_arrivals_wait_for_no_request() {
     let needs = [need(50, 3, 2), need(50, 3, 2), need(50, 2, 1)];
     let arrivals = Arrivals::Open { at_ms: vec![5.0, 20.0, 500.0] };
     let forecast = play(&needs, &arrivals, &setup());

@@ -95,7 +95,7 @@ fn a_shell_launch_becomes_a_sweep_of_its_own_command() {
 }
 
 #[test]
-fn what_the_sweep_sets_itself_is_told_and_secrets_are_hidden() {
+fn what_the_sweep_sets_itself_is_reported_and_secrets_are_hidden() {
     let sweep = sweep("run.sh", SGLANG, &wanted()).expect("a sweep");
     assert_eq!(treatment(&sweep, "--port").measured, "127.0.0.1 and a free port");
     assert_eq!(
@@ -137,8 +137,8 @@ fn programs_are_known_by_path_or_variable() {
     assert_eq!(command("\"$BIN\" serve", &[("BIN", "/v/bin/vllm")]), "/v/bin/vllm serve");
     assert_eq!(command("BIN=$(which vllm)\n\"$BIN\" serve", &[("BIN", "/x/vllm")]), "/x/vllm serve");
     assert_eq!(command("exec env A=1 ${VLLM_BIN:-vllm} serve", &[]), "vllm serve");
-    let told = sweep("run.sh", &format!("\"$BIN_OF_NOBODY\" serve {flags}"), &wanted()).expect_err("unknown");
-    assert!(told.join("\n").contains("--set BIN_OF_NOBODY=VALUE"), "{told:?}");
+    let reported = sweep("run.sh", &format!("\"$BIN_OF_NOBODY\" serve {flags}"), &wanted()).expect_err("unknown");
+    assert!(reported.join("\n").contains("--set BIN_OF_NOBODY=VALUE"), "{reported:?}");
 }
 
 #[test]
@@ -173,18 +173,18 @@ fn flags_alone_and_abbreviations_are_understood() {
     assert_eq!((sweep.file.models.draft.as_str(), sweep.own), ("d", Some(TreeShape::chain(2))));
     let text = "--hf-checkpoint m --rollout-num-gpus-per-engine 1 --sglang-router-policy x --sglang-config pd.yaml \
                 --sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps 3\n";
-    let told = self::sweep("args.sh", text, &wanted()).expect_err("servers differ").join("\n");
-    assert!(told.contains("--sglang-config"), "{told}");
+    let reported = self::sweep("args.sh", text, &wanted()).expect_err("servers differ").join("\n");
+    assert!(reported.contains("--sglang-config"), "{reported}");
     let sweep = self::sweep("args.sh", &text.replace("--sglang-config pd.yaml", ""), &wanted()).expect("a sweep");
     assert_eq!(sweep.file.system.command, ["python3", "-m", "sglang.launch_server"]);
     assert_eq!(sweep.file.system.extra_args, ["--tp-size", "1"]);
 }
 
 #[test]
-fn every_reason_against_a_launch_is_told_at_once() {
+fn every_reason_against_a_launch_is_reported_at_once() {
     let text = "srun python3 -m sglang.launch_server --model-path $NOWHERE_SET --disaggregation-mode prefill --nnodes 2 \
                 --max-running-requests 4 --speculative-algorithm UNO\n";
-    let told = sweep("run.sh", text, &wanted()).expect_err("refused").join("\n");
+    let reported = sweep("run.sh", text, &wanted()).expect_err("refused").join("\n");
     for expected in [
         "disaggregated",
         "several nodes",
@@ -193,15 +193,15 @@ fn every_reason_against_a_launch_is_told_at_once() {
         "with UNO is not varied",
         "at most 4 requests together, but --concurrency asks for 8",
     ] {
-        assert!(told.contains(expected), "{expected}: {told}");
+        assert!(reported.contains(expected), "{expected}: {reported}");
     }
 }
 
 #[test]
 fn a_launch_without_speculation_takes_a_draft() {
     let text = "python3 -m sglang.launch_server --model-path m\n";
-    let told = sweep("run.sh", text, &wanted()).expect_err("no draft").join("\n");
-    assert!(told.contains("--draft DIR"), "{told}");
+    let reported = sweep("run.sh", text, &wanted()).expect_err("no draft").join("\n");
+    assert!(reported.contains("--draft DIR"), "{reported}");
     let sweep = sweep(
         "run.sh",
         text,
@@ -224,15 +224,15 @@ fn a_speculation_that_a_branch_decides_is_given_by_the_user() {
     let sweep = sweep_with("run.sh", &text, &wanted(), &[("C", &given)]).expect("a sweep");
     assert_eq!(sweep.own, Some(TreeShape::chain(4)));
     let computed = "vllm serve m --speculative-config \"$(cat c.json)\"\n";
-    let told = self::sweep("run.sh", computed, &wanted()).expect_err("unknown").join("\n");
-    assert!(told.contains("how the launch speculates is not known here"), "{told}");
+    let reported = self::sweep("run.sh", computed, &wanted()).expect_err("unknown").join("\n");
+    assert!(reported.contains("how the launch speculates is not known here"), "{reported}");
 }
 
 #[test]
 fn several_launches_are_listed() {
     let (source, parsed) = read("run.sh", "vllm serve a --port 1 &\nvllm serve b --port 2\n");
-    let told = choose(&source, &parsed.launches, None).expect_err("two").clone();
-    assert!(told.contains("--launch 2   vllm, line 2"), "{told}");
+    let reported = choose(&source, &parsed.launches, None).expect_err("two").clone();
+    assert!(reported.contains("--launch 2   vllm, line 2"), "{reported}");
     assert!(choose(&source, &parsed.launches, Some(2)).is_ok());
     assert!(choose(&source, &parsed.launches, Some(3)).is_err());
     assert!(choose(&source, &parsed.launches, Some(0)).is_err());
@@ -360,12 +360,12 @@ fn keys_of_toml_are_flags_and_a_log_of_requests_is_left_out() {
 }
 
 #[test]
-fn variables_in_speculative_flags_are_asked_for() {
+fn variables_in_speculative_flags_are_requested() {
     let text = "python3 -m sglang.launch_server --model-path m --speculative-algorithm EAGLE3 \
                 --speculative-draft-model-path $NO_DRAFT --speculative-num-steps $((1+2)) --speculative-eagle-topk $NO_TOPK\n";
-    let told = sweep("run.sh", text, &wanted()).expect_err("variables").join("\n");
+    let reported = sweep("run.sh", text, &wanted()).expect_err("variables").join("\n");
     for part in ["--set NO_DRAFT=VALUE", "--set NO_TOPK=VALUE", "$((1+2))"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(reported.contains(part), "{part}: {reported}");
     }
     let draft = LaunchDraft { path: "d".into(), algorithm: "EAGLE3".into() };
     assert!(
@@ -391,7 +391,7 @@ fn check_draft(text: &str, own: &str, tried: &str, to: &str, written: &str) {
 }
 
 #[test]
-fn blocks_and_look_ups_are_varied_as_their_engine_is_told_them() {
+fn blocks_and_look_ups_are_varied_as_their_engine_is_reported_them() {
     let blocks = "2,1,3 3,1,4 5,1,6 7,1,8 11,1,12 15,1,16";
     let lookups = "2,1,3 3,1,4 5,1,6 8,1,9 16,1,17 24,1,25";
     let sglang = "python3 -m sglang.launch_server --model-path m ";
@@ -484,8 +484,8 @@ fn several_nodes_need_commands_that_start_and_end_them() {
     let text = "srun python3 -m sglang.launch_server --model-path m --nnodes 2 --node-rank $SLURM_NODEID_X \
                 --dist-init-addr h:1 --speculative-algorithm EAGLE3 --speculative-draft-model-path d \
                 --speculative-num-steps 2 --tp 16\n";
-    let told = sweep("run.sh", text, &wanted()).expect_err("refused").join("\n");
-    assert!(told.contains("--start and --stop"), "{told}");
+    let reported = sweep("run.sh", text, &wanted()).expect_err("refused").join("\n");
+    assert!(reported.contains("--start and --stop"), "{reported}");
     let start = LaunchStart {
         start: "sbatch --wait s.sh".into(),
         stop: Some("scancel -n s".into()),

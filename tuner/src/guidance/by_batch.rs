@@ -18,7 +18,7 @@ pub fn all(ready: &mut Ready, acceptance: &AcceptanceTable, timed: &Timed) -> Re
     let shapes: Vec<_> = std::iter::once(schemas::tree::TreeShape::OFF).chain(super::shapes(ready)).collect();
     let (engine, workload) = ready.parts()?;
     let graphs = rounds::graph_sizes(engine);
-    let context = context::mean_halfway(workload.requests.iter().map(context::asked));
+    let context = context::mean_halfway(workload.requests.iter().map(context::requested));
     let largest = engine.max_running_requests();
     let of = |shape| {
         let accept_length = acceptance.length(shape)?;

@@ -115,9 +115,9 @@ fn unfit(error: LatencyError) -> TunerError {
 /// Approximate time in s to measure every shape at every load with the requested repeats, without
 /// prefill.
 fn exhaustive_s(model: &RoundModel, ready: &Ready, space: &design::DesignSpace, acceptance: &AcceptanceTable) -> f64 {
-    let asked = || ready.workload.requests.iter().map(context::asked);
-    let tokens: usize = asked().map(|(_, output)| output).sum();
-    let context = context::mean_halfway(asked());
+    let requested = || ready.workload.requests.iter().map(context::requested);
+    let tokens: usize = requested().map(|(_, output)| output).sum();
+    let context = context::mean_halfway(requested());
     let running = |load: &TrialLoad| load.batch_size().unwrap_or(ready.options.max_running_requests);
     let each = ready.experiment.loads.iter().map(running).flat_map(|batch| {
         space.shapes.iter().map(move |shape| {
@@ -155,7 +155,7 @@ fn batches(ready: &Ready, graphs: &[usize]) -> Vec<usize> {
 
 /// Contexts to time: the shortest request halfway through its output, and the longest at its end.
 fn contexts(workload: &LoadedWorkload) -> Vec<usize> {
-    let requests = || workload.requests.iter().map(context::asked);
+    let requests = || workload.requests.iter().map(context::requested);
     let halfway = |(prompt, output)| context::halfway(prompt, output) as usize;
     let shortest = requests().map(halfway).min().unwrap_or(1);
     let longest = requests().map(|(prompt, output)| prompt.saturating_add(output)).max().unwrap_or(1);

@@ -103,7 +103,7 @@ pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable
     let text = atomic_file::read(&path, LARGEST).map_err(|source| TunerError::Read { path: path.clone(), source })?;
     let malformed = |reason: String| TunerError::Malformed { path: path.clone(), reason };
     let file: ImportedFile = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
-    let wanted = |asked: &Option<String>, there: &Option<String>| asked.is_none() || asked == there;
+    let wanted = |requested: &Option<String>, there: &Option<String>| requested.is_none() || requested == there;
     let mut lengths: BTreeMap<TreeShape, Vec<f64>> = BTreeMap::new();
     for (at, row) in file.rows.iter().enumerate() {
         let kept =
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_shape_are_averaged_within_what_was_asked_for() {
+    fn rows_of_a_shape_are_averaged_within_what_was_requested() {
         let shape = TreeShape::chain(3);
         assert_eq!(check(TABLE, Some("a"), None).expect("a table").length(shape), Some(2.5));
         let table = check(TABLE, Some("a"), Some("y")).expect("a table");

@@ -166,7 +166,7 @@ fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
 }
 
 #[test]
-fn parts_of_a_round_are_timed_beside_a_trial_at_its_batch_and_halfway() {
+fn parts_of_a_round_are_timed_next_to_a_trial_at_its_batch_and_halfway() {
     let mut engine = demo::engine(3);
     let workload = workload(12);
     let figures = figures(&mut engine, TrialLoad::BatchSize(2), &terms(&workload, &NEVER));

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     place,
-    record::{RunningServer, ServerSetting, ToldBy},
+    record::{RunningServer, ServerSetting, SettingSource},
 };
 
 /// A setting that is shown: its name, where SGLang and vLLM tell it, the label of vLLM's cache
@@ -196,12 +196,12 @@ fn is_of(row: &ServerRow, kind: ApiKind, is_spectune: bool) -> bool {
 }
 
 fn setting(row: &ServerRow, info: &ServerInfo, metrics: Option<&Metrics>, launch: Option<&Launch>) -> ServerSetting {
-    let told = of_server(row, info).map(|value| (value, ToldBy::Server));
-    let measured = || from_metrics(row, info, metrics).map(|value| (value, ToldBy::Metrics));
-    let given = || launch.and_then(|launch| of_launch(row, launch)).map(|value| (value, ToldBy::Launch));
-    let (value, from) = match told.or_else(measured).or_else(given) {
+    let reported = of_server(row, info).map(|value| (value, SettingSource::Server));
+    let measured = || from_metrics(row, info, metrics).map(|value| (value, SettingSource::Metrics));
+    let given = || launch.and_then(|launch| of_launch(row, launch)).map(|value| (value, SettingSource::Launch));
+    let (value, from) = match reported.or_else(measured).or_else(given) {
         Some((value, from)) => (Some(value), from),
-        None => (None, ToldBy::NotTold),
+        None => (None, SettingSource::Unknown),
     };
     ServerSetting { name: row.name.to_owned(), value, from }
 }
@@ -283,10 +283,10 @@ fn speculates(info: &ServerInfo, metrics: Option<&Metrics>, launch: Option<&Laun
         }
     }
     // vLLM has the counters of its drafts from the start, and only if it speculates.
-    let told = metrics.filter(|_| info.resolved.is_none()).map(|metrics| draft_positions(metrics).is_some());
+    let reported = metrics.filter(|_| info.resolved.is_none()).map(|metrics| draft_positions(metrics).is_some());
     let of_launch =
         || launch.map(|launch| launch.vllm_speculation().is_some() || launch.has(Key::SpeculativeAlgorithm));
-    told.or_else(of_launch)
+    reported.or_else(of_launch)
 }
 
 fn draft_positions(metrics: &Metrics) -> Option<usize> {
@@ -299,13 +299,13 @@ fn most_running(info: &ServerInfo) -> Option<usize> {
     let states = answer["internal_states"].as_array().map_or(&[][..], Vec::as_slice);
     let each: Option<u64> = states.iter().map(|state| state["effective_max_running_requests_per_dp"].as_u64()).sum();
     let sum = each.filter(|sum| *sum > 0);
-    let told = || answer["max_running_requests"].as_u64();
+    let reported = || answer["max_running_requests"].as_u64();
     let vllm = || {
         let config = answer.get("vllm_config")?;
         let ranks = config["parallel_config"]["data_parallel_size"].as_u64().unwrap_or(1);
         Some(config["scheduler_config"]["max_num_seqs"].as_u64()?.saturating_mul(ranks))
     };
-    sum.or_else(told).or_else(vllm).and_then(|most| usize::try_from(most).ok())
+    sum.or_else(reported).or_else(vllm).and_then(|most| usize::try_from(most).ok())
 }
 
 fn plain(value: &Value) -> String {
@@ -344,16 +344,16 @@ mod tests {
             resolved: None,
         };
         let server = described(ApiKind::Vllm, &info, COUNTERS, None);
-        let told = |name: &str| server.settings.iter().find(|one| one.name == name).expect("a row").clone();
+        let reported = |name: &str| server.settings.iter().find(|one| one.name == name).expect("a row").clone();
         assert_eq!(
-            (told("num_speculative_tokens").value.as_deref(), told("num_speculative_tokens").from),
-            (Some("2"), ToldBy::Metrics)
+            (reported("num_speculative_tokens").value.as_deref(), reported("num_speculative_tokens").from),
+            (Some("2"), SettingSource::Metrics)
         );
         for name in ["algorithm", "draft", "attention backend", "max running requests"] {
-            assert_eq!((told(name).value, told(name).from), (None, ToldBy::NotTold), "{name}");
+            assert_eq!((reported(name).value, reported(name).from), (None, SettingSource::Unknown), "{name}");
         }
         assert_eq!(
-            (told("model").value.as_deref(), told("page size").value.as_deref()),
+            (reported("model").value.as_deref(), reported("page size").value.as_deref()),
             (Some("org/model"), Some("16"))
         );
         assert_eq!((server.speculates, server.limit), (Some(true), None));
@@ -361,9 +361,12 @@ mod tests {
 
         let launch = "vllm serve org/model --max-num-seqs 48 --speculative-config '{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 2}'";
         let server = described(ApiKind::Vllm, &info, COUNTERS, Some(launch));
-        let told = |name: &str| server.settings.iter().find(|one| one.name == name).expect("a row").clone();
-        assert_eq!((told("algorithm").value.as_deref(), told("algorithm").from), (Some("eagle3"), ToldBy::Launch));
-        assert_eq!((told("draft").value.as_deref(), server.limit), (Some("d"), Some(48)));
+        let reported = |name: &str| server.settings.iter().find(|one| one.name == name).expect("a row").clone();
+        assert_eq!(
+            (reported("algorithm").value.as_deref(), reported("algorithm").from),
+            (Some("eagle3"), SettingSource::Launch)
+        );
+        assert_eq!((reported("draft").value.as_deref(), server.limit), (Some("d"), Some(48)));
     }
 
     #[test]

@@ -109,7 +109,7 @@ pub(super) fn resume(folder: &Path, header: &RunningHeader) -> Result<(Lines, Ru
 
 /// Why a measurement cannot continue a journal.
 fn refusal(before: &RunningHeader, now: &RunningHeader) -> Option<String> {
-    let (one, other) = (&before.asked, &now.asked);
+    let (one, other) = (&before.requested, &now.requested);
     let changed = [
         ("the URLs", one.urls != other.urls),
         ("the workload", one.workload != other.workload || one.folder != other.folder),
@@ -120,8 +120,9 @@ fn refusal(before: &RunningHeader, now: &RunningHeader) -> Option<String> {
         changed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name.to_owned()).collect();
     for (then, now) in before.servers.iter().zip(&now.servers) {
         if (&then.engine, &then.version, &then.models) != (&now.engine, &now.version, &now.models) {
-            let told = |one: &super::record::RunningServer| format!("{} with {}", one.name(), one.models.join(", "));
-            changed.push(format!("the server at {} ({}, now {})", now.url, told(then), told(now)));
+            let reported =
+                |one: &super::record::RunningServer| format!("{} with {}", one.name(), one.models.join(", "));
+            changed.push(format!("the server at {} ({}, now {})", now.url, reported(then), reported(now)));
         }
         let settings = then.settings.iter().filter(|one| now.setting(&one.name) != one.value.as_deref());
         changed.extend(settings.map(|one| {

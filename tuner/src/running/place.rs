@@ -19,8 +19,8 @@ pub fn of(url: &str, answer: Option<&Value>) -> (String, Option<String>) {
     let (name, port) = host_and_port(url);
     let here = machine::host();
     let is_here = is_local(&name) || name == here;
-    let told = answer.and_then(|answer| answer["device"]["name"].as_str().map(str::to_owned));
-    let device = told.or_else(|| if is_here { on_this_host(port) } else { None });
+    let reported = answer.and_then(|answer| answer["device"]["name"].as_str().map(str::to_owned));
+    let device = reported.or_else(|| if is_here { on_this_host(port) } else { None });
     (if is_here && !here.is_empty() { here } else { name }, device)
 }
 

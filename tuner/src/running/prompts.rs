@@ -73,9 +73,9 @@ impl PromptPool {
             left_out: 0,
         };
         let needed = if is_file { prompts.each_start().saturating_mul(starts + 1) } else { workload.requests };
-        let mut asked = sweep::Workload { requests: needed.min(sweep::LARGEST), ..workload.clone() };
+        let mut requested = sweep::Workload { requests: needed.min(sweep::LARGEST), ..workload.clone() };
         loop {
-            let loaded = LoadedWorkload::load(&asked, folder, &prompts.model)?;
+            let loaded = LoadedWorkload::load(&requested, folder, &prompts.model)?;
             prompts.left_out = loaded.left_out;
             if !is_file {
                 if workload.trace.is_some() {
@@ -83,7 +83,7 @@ impl PromptPool {
                 }
                 return Ok(prompts);
             }
-            let is_all = loaded.prompts < asked.requests || asked.requests == sweep::LARGEST;
+            let is_all = loaded.prompts < requested.requests || requested.requests == sweep::LARGEST;
             let mut seen = HashSet::new();
             let fresh = loaded.requests.into_iter().filter(|one| seen.insert(one.input_ids.clone()));
             let fresh: Vec<Request> = fresh.collect();
@@ -93,7 +93,7 @@ impl PromptPool {
                 return Ok(prompts);
             }
             // The file repeats prompts: more of it is read.
-            asked.requests = asked.requests.saturating_mul(2).min(sweep::LARGEST);
+            requested.requests = requested.requests.saturating_mul(2).min(sweep::LARGEST);
         }
     }
 

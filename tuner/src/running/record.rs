@@ -36,7 +36,8 @@ pub struct RunningHeader {
     /// Version of the format.
     pub format: u32,
     /// The settings.
-    pub asked: RunningSettings,
+    #[serde(rename = "asked")]
+    pub requested: RunningSettings,
     /// The servers, in the order of the URLs.
     pub servers: Vec<RunningServer>,
     /// How often the measurement was started. Trials of a later start draw prompts that no earlier
@@ -83,13 +84,13 @@ pub struct ServerSetting {
     /// Its value; `None` if nothing tells it.
     pub value: Option<String>,
     /// Where the value comes from.
-    pub from: ToldBy,
+    pub from: SettingSource,
 }
 
 /// Where the value of a setting comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToldBy {
+pub enum SettingSource {
     /// The server's own description of its configuration.
     Server,
     /// Its metrics.
@@ -97,7 +98,8 @@ pub enum ToldBy {
     /// The launch file that the user gave.
     Launch,
     /// Nowhere.
-    NotTold,
+    #[serde(rename = "not_told")]
+    Unknown,
 }
 
 /// A finding of the linter.
@@ -306,9 +308,9 @@ mod tests {
     #[test]
     fn other_traffic_is_named_with_its_signs() {
         let others = Some(OtherTraffic { tokens: Some(90.0), requests: Some(3.0) });
-        let told = RunningFigures { others, ..RunningFigures::default() }.exclusion().expect("excluded");
+        let reported = RunningFigures { others, ..RunningFigures::default() }.exclusion().expect("excluded");
         assert_eq!(
-            told,
+            reported,
             "other traffic: the server generated 90 tokens more than ours, it had up to 3 requests more than ours"
         );
         assert_eq!(RunningFigures::default().exclusion(), None);

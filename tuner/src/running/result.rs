@@ -257,9 +257,9 @@ mod tests {
         assert!((ratio.low - 1.1).abs() < 1e-9 && (ratio.high - 1.1).abs() < 1e-9, "{ratio:?}");
         assert_eq!(verdict(&ratio, &FIGURES[0]), "better");
         assert_eq!(found[0].ratios[2], None, "nothing told accept lengths");
-        let told = summaries(&records);
-        assert_eq!(told.iter().map(|one| (one.server, one.repeats)).collect::<Vec<_>>(), [(0, 7), (1, 6)]);
-        assert_eq!(told[0].cached, None);
+        let reported = summaries(&records);
+        assert_eq!(reported.iter().map(|one| (one.server, one.repeats)).collect::<Vec<_>>(), [(0, 7), (1, 6)]);
+        assert_eq!(reported[0].cached, None);
     }
 
     #[test]

@@ -399,8 +399,8 @@ fn most_telling<'a>(
     let scaled = |row: &[f64; TERMS]| std::array::from_fn(|at| row[at] / largest[at].max(f64::MIN_POSITIVE));
     let spanned: Vec<[f64; TERMS]> = spanned.iter().map(scaled).collect();
     let novelty = |rows: &[[f64; TERMS]]| rows.iter().map(|row| outside(&spanned, scaled(row))).sum::<f64>();
-    let told = candidates.iter().map(|(one, rows)| (*one, novelty(rows)));
-    told.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
+    let reported = candidates.iter().map(|(one, rows)| (*one, novelty(rows)));
+    reported.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
 }
 
 /// Distance of a row from the span of others, as a share of its length (Gram–Schmidt).

@@ -35,9 +35,10 @@ pub fn run(
     let step = step(experiment);
     let mut first = experiment.repeats;
     loop {
-        let asked = Further { search, experiment, first }.asked(bench);
-        let still_open = until_decided && asked.iter().any(|(_, open, _)| *open);
-        let entrants: Vec<(TrialLoad, Vec<Candidate>)> = asked.into_iter().map(|(load, _, all)| (load, all)).collect();
+        let requested = Further { search, experiment, first }.requested(bench);
+        let still_open = until_decided && requested.iter().any(|(_, open, _)| *open);
+        let entrants: Vec<(TrialLoad, Vec<Candidate>)> =
+            requested.into_iter().map(|(load, _, all)| (load, all)).collect();
         if entrants.iter().all(|(_, all)| all.is_empty()) || first >= MOST_REPEATS {
             return Ok(match (until_decided, still_open) {
                 (false, _) => ended,
@@ -72,20 +73,20 @@ struct Further<'a> {
 impl Further<'_> {
     /// For each load, whether a comparison is open, and the configurations to measure, no
     /// speculation among them.
-    fn asked(&self, bench: &dyn TrialRunner) -> Vec<(TrialLoad, bool, Vec<Candidate>)> {
+    fn requested(&self, bench: &dyn TrialRunner) -> Vec<(TrialLoad, bool, Vec<Candidate>)> {
         let of_load = |load: &TrialLoad| {
             let before = bench.history().iter().filter(|record| record.trial.repeat < self.first).cloned();
             let before: Vec<_> = before.collect();
             let Some(ranking) = self.experiment.standing(&before, *load) else { return (*load, false, Vec::new()) };
             let open = if self.search.until == Until::Decided { open(&ranking) } else { Vec::new() };
-            let mut asked = open.clone();
-            asked.extend(self.unconfirmed(&ranking));
+            let mut requested = open.clone();
+            requested.extend(self.unconfirmed(&ranking));
             if self.first < self.experiment.repeats + self.search.remeasure * step(self.experiment) {
-                asked.extend(incomplete(&ranking, self.experiment.repeats));
+                requested.extend(incomplete(&ranking, self.experiment.repeats));
             }
             let entrants = self.experiment.entrants.iter();
-            let is_off = |one: &Candidate| one.role == Role::NoSpeculation && !asked.is_empty();
-            let all = entrants.filter(|one| asked.contains(&one.configuration) || is_off(one)).cloned();
+            let is_off = |one: &Candidate| one.role == Role::NoSpeculation && !requested.is_empty();
+            let all = entrants.filter(|one| requested.contains(&one.configuration) || is_off(one)).cloned();
             (*load, !open.is_empty(), all.collect())
         };
         self.experiment.loads.iter().map(of_load).collect()

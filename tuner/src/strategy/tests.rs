@@ -252,13 +252,13 @@ proptest! {
     ) {
         let experiment = experiment(repeats, false);
         let options = Search { strategy, repeats, trials: budget, seed, ..Search::default() };
-        let asked = trials(&options, &experiment);
-        prop_assert_eq!(asked.iter().collect::<HashSet<_>>().len(), asked.len());
+        let requested = trials(&options, &experiment);
+        prop_assert_eq!(requested.iter().collect::<HashSet<_>>().len(), requested.len());
         let planned = planned(&options, &experiment);
-        prop_assert!(asked.len() <= planned.trials && (!planned.exact || asked.len() == planned.trials));
-        prop_assert!(asked.len() <= budget.unwrap_or(usize::MAX));
+        prop_assert!(requested.len() <= planned.trials && (!planned.exact || requested.len() == planned.trials));
+        prop_assert!(requested.len() <= budget.unwrap_or(usize::MAX));
         if let Some(list) = list(&options, &experiment) {
-            prop_assert_eq!(list, asked);
+            prop_assert_eq!(list, requested);
         }
     }
 

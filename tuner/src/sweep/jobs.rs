@@ -82,7 +82,7 @@ struct JobParts {
     /// Whether shards start servers, which would outlive a killed shard.
     starts_servers: bool,
     /// The number of shards, if it is given.
-    asked: Option<usize>,
+    requested: Option<usize>,
     /// The largest useful number of shards.
     most: usize,
     /// Files and folders that the sweep file names, each with its role.
@@ -96,11 +96,11 @@ impl JobScheduler {
     /// When a path cannot be written into a script, or the number of shards is invalid.
     pub fn job(self, request: &JobRequest<'_>) -> Result<JobFile, TunerError> {
         let parts = JobParts::new(request, self)?;
-        let fixed = parts.asked.unwrap_or(parts.most.min(MOST_SHARDS));
+        let fixed = parts.requested.unwrap_or(parts.most.min(MOST_SHARDS));
         let (text, shards) = match self {
             Self::Slurm => (slurm::script(&parts, fixed), Some(fixed)),
             Self::Kubernetes => (kubernetes::manifest(&parts, fixed), Some(fixed)),
-            Self::Bash => (bash::script(&parts), parts.asked),
+            Self::Bash => (bash::script(&parts), parts.requested),
         };
         Ok(JobFile { text, shards, configurations: parts.most })
     }
@@ -141,7 +141,7 @@ impl JobParts {
             device,
             gpus: file.system.gpus().max(file.engine.tp_size),
             starts_servers: !file.system.is_in_process() && file.system.url.is_none(),
-            asked: request.shards,
+            requested: request.shards,
             most: configurations(file, path),
             inputs: inputs(file),
         })

@@ -107,7 +107,7 @@ pub struct Servers<'a> {
     /// Durations of starts in seconds, failed ones included, that were not reported yet.
     start_seconds: Vec<f64>,
     /// Names of settings for which a difference from the linter was already reported.
-    told: BTreeSet<&'static str>,
+    reported: BTreeSet<&'static str>,
     interrupted: &'a AtomicBool,
 }
 
@@ -177,7 +177,7 @@ impl<'a> Servers<'a> {
             refused: Vec::new(),
             notes,
             start_seconds: Vec::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             interrupted,
         })
     }
@@ -429,7 +429,7 @@ impl System for Servers<'_> {
                 if self.settings.kind == SystemKind::Sglang {
                     let otherwise = {
                         let plan = self.plan.of_draft(configuration);
-                        resolved::beside_the_linter(&running.command, &running.info, &plan, &mut self.told)
+                        resolved::beyond_the_linter(&running.command, &running.info, &plan, &mut self.reported)
                     };
                     self.notes.extend(otherwise);
                 }
@@ -447,7 +447,7 @@ impl System for Servers<'_> {
         let Some(running) = &self.running else {
             return Err(SystemError::Unsupported("no server is running".into()));
         };
-        let (requests, source) = runner::asked(terms.workload, trial)?;
+        let (requests, source) = runner::requested(terms.workload, trial)?;
         let arrivals = match source {
             RequestSource::Closed(batch_size) => LoadArrivals::Closed(batch_size),
             RequestSource::Open(times) => LoadArrivals::Open(times),
@@ -468,8 +468,8 @@ impl System for Servers<'_> {
         let chain = chain.filter(|_| !warms);
         let Some(observed) = self.serve(running, &requests, &arrivals, chain)? else { return Ok(Ended::Interrupted) };
         let after = running.api.counters()?;
-        let untold = Rounds::from_configuration(&trial.configuration, &before, &after);
-        let seen = observed::seen(&requests, observed, &arrivals, untold)?;
+        let unreported = Rounds::from_configuration(&trial.configuration, &before, &after);
+        let seen = observed::seen(&requests, observed, &arrivals, unreported)?;
         if let (Some(before), Some(after)) = (before.retracted, after.retracted)
             && after > before
         {

@@ -59,14 +59,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_stop_command_is_told_with_its_code_and_its_output() {
-        let told = |log: &str| failure(log, Duration::from_secs(15));
-        assert_eq!(told("server\n"), None);
-        assert_eq!(told(&format!("server\n{BEGINS}\nbye\n{ENDED}\n")), None);
-        let found = told(&format!("server\n{BEGINS}\nno such job\n{FAILED}3\n{ENDED}\n")).expect("a failure");
+    fn a_failed_stop_command_is_reported_with_its_code_and_its_output() {
+        let reported = |log: &str| failure(log, Duration::from_secs(15));
+        assert_eq!(reported("server\n"), None);
+        assert_eq!(reported(&format!("server\n{BEGINS}\nbye\n{ENDED}\n")), None);
+        let found = reported(&format!("server\n{BEGINS}\nno such job\n{FAILED}3\n{ENDED}\n")).expect("a failure");
         assert!(found.contains("exit code 3 (it printed: no such job)") && !found.contains("server"), "{found}");
-        let found = told(&format!("server\n{BEGINS}\n")).expect("a failure");
+        let found = reported(&format!("server\n{BEGINS}\n")).expect("a failure");
         assert!(found.contains("within 15 s (it printed nothing)"), "{found}");
-        assert!(told(&format!("gone\n{FAILED}127\n")).is_some_and(|found| found.contains("127")));
+        assert!(reported(&format!("gone\n{FAILED}127\n")).is_some_and(|found| found.contains("127")));
     }
 }

@@ -14,6 +14,6 @@ pub fn mean_halfway(requests: impl ExactSizeIterator<Item = (usize, usize)>) -> 
 }
 
 /// Prompt tokens and maximum output tokens of a request.
-pub fn asked(request: &Request) -> (usize, usize) {
+pub fn requested(request: &Request) -> (usize, usize) {
     (request.input_ids.len(), request.stop.max_new_tokens.unwrap_or_default())
 }

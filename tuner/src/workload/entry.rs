@@ -21,14 +21,14 @@ pub struct WorkloadEntry<'a> {
 
 /// An error in a file, with its line.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct EntryError {
     /// The line, from one.
     pub line: usize,
     /// What is wrong.
     pub reason: String,
 }
 
-impl Wrong {
+impl EntryError {
     /// Converts to the error that ends the sweep.
     pub fn of(self, path: &Path) -> TunerError {
         TunerError::Prompt { path: path.to_owned(), line: self.line, reason: self.reason }
@@ -40,16 +40,16 @@ impl WorkloadEntry<'_> {
     ///
     /// # Errors
     /// When it is not valid JSON, or not of the expected form; with line and column.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Wrong> {
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, EntryError> {
         serde_json::from_str(&self.json).map_err(|error| {
             let line = self.line + error.line().saturating_sub(1);
-            Wrong { line, reason: format!("column {}: {}", error.column(), words(&error)) }
+            EntryError { line, reason: format!("column {}: {}", error.column(), words(&error)) }
         })
     }
 
     /// An error of this entry.
-    pub fn wrong(&self, reason: impl Into<String>) -> Wrong {
-        Wrong { line: self.line, reason: reason.into() }
+    pub fn wrong(&self, reason: impl Into<String>) -> EntryError {
+        EntryError { line: self.line, reason: reason.into() }
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 use super::{
-    entry::{MOST, WorkloadEntry, Wrong, words},
+    entry::{EntryError, MOST, WorkloadEntry, words},
     formats::{self, PromptFormat},
 };
 use crate::TunerError;
@@ -45,7 +45,7 @@ pub fn read(path: &Path) -> Result<String, TunerError> {
     String::from_utf8(bytes).map_err(|error| {
         let good = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
         let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
-        Wrong { line, reason: "not UTF-8: save the file in this encoding".into() }.of(path)
+        EntryError { line, reason: "not UTF-8: save the file in this encoding".into() }.of(path)
     })
 }
 
@@ -54,7 +54,7 @@ pub fn read(path: &Path) -> Result<String, TunerError> {
 /// # Errors
 /// When the list is not JSON, a table is not CSV, or an entry or the number of entries exceeds the
 /// limit.
-pub fn entries<'a>(path: &Path, content: &'a str) -> Result<Vec<WorkloadEntry<'a>>, Wrong> {
+pub fn entries<'a>(path: &Path, content: &'a str) -> Result<Vec<WorkloadEntry<'a>>, EntryError> {
     let content = content.trim_start_matches('\u{feff}');
     let entries = match PromptFormat::from_path(path, content) {
         PromptFormat::Json if content.trim_start().starts_with('[') => listed(content)?,
@@ -74,8 +74,8 @@ pub fn entries<'a>(path: &Path, content: &'a str) -> Result<Vec<WorkloadEntry<'a
     }
 }
 
-fn listed(content: &str) -> Result<Vec<WorkloadEntry<'_>>, Wrong> {
-    let list: Bounded<&RawValue> = serde_json::from_str(content).map_err(|error| Wrong {
+fn listed(content: &str) -> Result<Vec<WorkloadEntry<'_>>, EntryError> {
+    let list: Bounded<&RawValue> = serde_json::from_str(content).map_err(|error| EntryError {
         line: error.line(),
         reason: format!("column {}, in the list of prompts: {}", error.column(), words(&error)),
     })?;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_and_lists_are_told_apart_and_keep_their_places() {
+    fn lines_and_lists_are_distinguished_and_keep_their_places() {
         check("{\"a\":1}\r\n\n{\"b\":2}", &[(1, "{\"a\":1}"), (3, "{\"b\":2}")]);
         check("\u{feff}[\n  {\"a\":\n 1}, {\"b\":2},\n\n{}]\n", &[(2, "{\"a\":\n 1}"), (3, "{\"b\":2}"), (5, "{}")]);
         check("", &[]);

@@ -6,7 +6,7 @@ use std::{borrow::Cow, path::Path};
 use schemas::quoting::quoted;
 use serde_json::{Map, Value};
 
-use super::entry::{MOST, WorkloadEntry, Wrong};
+use super::entry::{EntryError, MOST, WorkloadEntry};
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub fn lines(content: &str) -> Vec<WorkloadEntry<'static>> {
 ///
 /// # Errors
 /// When the header has no known column, or a row is malformed.
-pub fn rows(content: &str, separator: u8) -> Result<Vec<WorkloadEntry<'static>>, Wrong> {
+pub fn rows(content: &str, separator: u8) -> Result<Vec<WorkloadEntry<'static>>, EntryError> {
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).from_reader(content.as_bytes());
     let wrong = |error: &csv::Error| {
         let line = error.position().map_or(1, |place| usize::try_from(place.line()).unwrap_or(usize::MAX));
@@ -119,7 +119,7 @@ pub fn rows(content: &str, separator: u8) -> Result<Vec<WorkloadEntry<'static>>,
             }
             _ => "not a row of CSV".into(),
         };
-        Wrong { line, reason }
+        EntryError { line, reason }
     };
     let header: Vec<String> = reader.headers().map_err(|error| wrong(&error))?.iter().map(column).collect();
     let field = |name: &str| NUMBERS.iter().find(|(known, _)| *known == name).map(|(_, field)| *field);
@@ -129,7 +129,7 @@ pub fn rows(content: &str, separator: u8) -> Result<Vec<WorkloadEntry<'static>>,
              Request tokens and Response tokens",
             TEXTS.join(", ")
         );
-        return Err(Wrong { line: 1, reason });
+        return Err(EntryError { line: 1, reason });
     }
     // BurstGPT's times are seconds; Mooncake's, in the same column, are milliseconds.
     let seconds = header.iter().any(|name| name == "request tokens");
@@ -156,7 +156,7 @@ pub fn rows(content: &str, separator: u8) -> Result<Vec<WorkloadEntry<'static>>,
     Ok(entries)
 }
 
-fn number(value: &str, name: &str, line: usize) -> Result<Value, Wrong> {
+fn number(value: &str, name: &str, line: usize) -> Result<Value, EntryError> {
     let text = value.trim();
     let whole = text.parse::<u64>().map(Value::from).ok();
     let number = whole.or_else(|| {
@@ -165,7 +165,7 @@ fn number(value: &str, name: &str, line: usize) -> Result<Value, Wrong> {
         let whole = real >= 0.0 && real.fract() == 0.0 && real < 1e15;
         Some(if whole { Value::from(real as u64) } else { Value::from(real) })
     });
-    number.ok_or_else(|| Wrong { line, reason: format!("column {name:?}: expected a number, found {text:?}") })
+    number.ok_or_else(|| EntryError { line, reason: format!("column {name:?}: expected a number, found {text:?}") })
 }
 
 fn object<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> String {

@@ -12,7 +12,7 @@ use serde_json::value::Value;
 
 use super::{
     ModelText, Room,
-    entry::{self, Wrong},
+    entry::{self, EntryError},
     file::{self, Bounded},
 };
 use crate::TunerError;
@@ -133,7 +133,7 @@ pub fn texts(
 }
 
 /// The prompts of an entry, at least one.
-fn read(entry: &entry::WorkloadEntry<'_>, turn: Option<UserTurn>) -> Result<Vec<Prompt>, Wrong> {
+fn read(entry: &entry::WorkloadEntry<'_>, turn: Option<UserTurn>) -> Result<Vec<Prompt>, EntryError> {
     let prompts = match entry.json.trim_start().starts_with('"') {
         true => vec![Prompt::Plain(entry.read::<String>()?)],
         false => entry.read::<PromptEntry>()?.prompts(turn).map_err(|reason| entry.wrong(reason))?,
@@ -153,14 +153,14 @@ fn read(entry: &entry::WorkloadEntry<'_>, turn: Option<UserTurn>) -> Result<Vec<
 }
 
 /// The error with the number of entries that have one, if there are several.
-fn counted(wrong: Wrong, entries: &[entry::WorkloadEntry<'_>], turn: Option<UserTurn>) -> Wrong {
+fn counted(wrong: EntryError, entries: &[entry::WorkloadEntry<'_>], turn: Option<UserTurn>) -> EntryError {
     let unusable = entries.iter().filter(|entry| read(entry, turn).is_err()).count();
     if unusable < 2 {
         return wrong;
     }
     let reason =
         format!("{} ({unusable} of {} entries cannot be used; this is the first)", wrong.reason, entries.len());
-    Wrong { reason, ..wrong }
+    EntryError { reason, ..wrong }
 }
 
 impl PromptList {

@@ -10,7 +10,7 @@ use super::{LoadedWorkload, ModelText};
 use crate::{fixtures::demo, trials::configuration::TrialLoad};
 
 /// Parses the `[workload]` table of a sweep file.
-fn asked(lines: &str) -> sweep::Workload {
+fn requested(lines: &str) -> sweep::Workload {
     let text = format!(
         "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE3'\n[workload]\noutput_length = 8\nchat = false\n{lines}\n"
     );
@@ -23,7 +23,7 @@ fn load(engine: &Engine, content: &str, lines: &str) -> Result<LoadedWorkload, S
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("file"), content).expect("a file");
     let shown = folder.path().display().to_string();
-    LoadedWorkload::load(&asked(lines), folder.path(), &ModelText::from_engine(engine))
+    LoadedWorkload::load(&requested(lines), folder.path(), &ModelText::from_engine(engine))
         .map_err(|error| error.to_string().replace(&shown, "."))
 }
 
@@ -115,7 +115,7 @@ fn a_bad_file_is_named_with_the_line() {
     let silent = load(&engine, r#"{"turns": []}"#, "prompts = 'file'").expect_err("no one speaks");
     assert!(silent.contains("file contains no prompt (1 were skipped"), "{silent}");
     let missing =
-        LoadedWorkload::load(&asked("trace = 'none.jsonl'"), Path::new("."), &ModelText::from_engine(&engine))
+        LoadedWorkload::load(&requested("trace = 'none.jsonl'"), Path::new("."), &ModelText::from_engine(&engine))
             .expect_err("no file");
     assert!(missing.to_string().contains("cannot read none.jsonl"), "{missing}");
     let much = super::check_total(super::MOST_TOKENS + 1).expect_err("too much").to_string();

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{
     ModelText, Room, check_total,
-    entry::{WorkloadEntry, Wrong},
+    entry::{EntryError, WorkloadEntry},
     file,
     prompts::{self, Encoder},
     random::RandomVocabulary,
@@ -125,13 +125,13 @@ pub fn has_random_prompts(path: &Path) -> bool {
 }
 
 /// The lines sorted by time; equal times keep the order of the file.
-fn lines<'a>(path: &Path, content: &'a str) -> Result<Vec<TraceLine<'a>>, Wrong> {
+fn lines<'a>(path: &Path, content: &'a str) -> Result<Vec<TraceLine<'a>>, EntryError> {
     let mut lines = file::entries(path, content)?.into_iter().map(line).collect::<Result<Vec<_>, _>>()?;
     lines.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));
     Ok(lines)
 }
 
-fn line(entry: WorkloadEntry<'_>) -> Result<TraceLine<'_>, Wrong> {
+fn line(entry: WorkloadEntry<'_>) -> Result<TraceLine<'_>, EntryError> {
     let TraceFields { timestamp, arrival_s, input_length, output_length, failed } = entry.read()?;
     let arrival = match (timestamp, arrival_s) {
         (Some(milliseconds), None) => milliseconds / 1e3,

@@ -23,8 +23,8 @@ pub(super) fn summary(all: &[FileResult], unreadable: usize) -> String {
         text = format!("{unreadable} could not be checked{rest}");
     }
     let mut fixed: BTreeMap<&str, usize> = BTreeMap::new();
-    let mended = || all.iter().filter_map(|done| done.mended.as_ref());
-    for (code, count) in mended().flat_map(|mended| &mended.fixed) {
+    let fixes = || all.iter().filter_map(|done| done.fixes.as_ref());
+    for (code, count) in fixes().flat_map(|fixes| &fixes.fixed) {
         *fixed.entry(code).or_default() += count;
     }
     if !fixed.is_empty() {
@@ -40,7 +40,7 @@ pub(super) fn summary(all: &[FileResult], unreadable: usize) -> String {
             text.push_str(&format!("; {safe} can be fixed with --fix, {change} more with --unsafe-fixes"));
         }
     }
-    let refused: Vec<&str> = mended().flat_map(|mended| &mended.refused).copied().collect();
+    let refused: Vec<&str> = fixes().flat_map(|fixes| &fixes.refused).copied().collect();
     if !refused.is_empty() {
         text.push_str(&format!("\nnot fixed, because the fixes do not converge: {}", refused.join(", ")));
     }

@@ -12,8 +12,8 @@ use crate::{exit::Exit, terminal};
 
 /// The shard to measure: the user's choice, else the one from the environment, which is then
 /// printed. `None` for all.
-pub fn shard(asked: Option<Shard>) -> anyhow::Result<Option<Shard>> {
-    let shard = match asked {
+pub fn shard(requested: Option<Shard>) -> anyhow::Result<Option<Shard>> {
+    let shard = match requested {
         Some(shard) => Some(shard),
         None => place::shard(|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))?.map(|placed| {
             terminal::note(&format!("shard {}, from {} (--shard 1/1 for all)", placed.shard, placed.because));

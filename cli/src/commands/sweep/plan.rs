@@ -100,9 +100,9 @@ pub fn estimate(plan: &SweepPlan, resume: bool) -> String {
         text += &format!("done       {} of {} trials\n", plan.done, plan.trials.len());
     }
     let same =
-        plan.asked.windows(2).all(|pair| (pair[0].requests, pair[0].tokens) == (pair[1].requests, pair[1].tokens));
+        plan.requested.windows(2).all(|pair| (pair[0].requests, pair[0].tokens) == (pair[1].requests, pair[1].tokens));
     for (at, LoadSize { load, requests, tokens }) in
-        plan.asked.iter().take(if same { 1 } else { usize::MAX }).enumerate()
+        plan.requested.iter().take(if same { 1 } else { usize::MAX }).enumerate()
     {
         let (label, load) =
             (if at == 0 { "a trial" } else { "" }, if same { String::new() } else { format!("{load}: ") });

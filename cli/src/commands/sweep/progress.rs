@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_told_once_it_is_known_and_is_never_nothing() {
+    fn what_is_left_is_reported_once_it_is_known_and_is_never_nothing() {
         let pace = |trial_seconds, trials| TrialPace { trial_seconds, trials, ..TrialPace::default() };
         let seconds = |pace: TrialPace, trials| pace.left(trials).map(|left| left.seconds);
         assert_eq!(seconds(pace(0.0, 0), 40), None);

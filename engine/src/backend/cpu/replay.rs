@@ -7,7 +7,7 @@ use schemas::tree::TreeShape;
 
 use super::{CpuBackend, source::Root};
 use crate::{
-    backend::{Asked, Pool, PrefillChunk, ReplayPlace, Slot},
+    backend::{Pool, PrefillChunk, ProbabilityQuery, ReplayPlace, Slot},
     error::EngineError,
     memory, sampling,
 };
@@ -126,21 +126,21 @@ impl CpuBackend {
     }
 
     /// The target's probabilities of tokens, from its kept states.
-    pub(super) fn run_probabilities(&self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
+    pub(super) fn run_probabilities(&self, requested: &[ProbabilityQuery]) -> Result<Vec<Vec<f64>>, EngineError> {
         let width = self.target.hidden_size();
-        let mut probabilities = Vec::with_capacity(asked.len());
-        for asked in asked.chunks(MOST_ROWS) {
-            let states = self.slots.get_all(asked.iter().map(|asked| asked.slot))?;
-            let mut hidden = Vec::with_capacity(asked.len() * width);
-            for (state, asked) in states.iter().zip(asked) {
-                let kept = state.trace.as_ref().and_then(|trace| trace.target_row(width, asked.position));
-                hidden.extend(kept.ok_or_else(|| not_kept(asked.slot, asked.position))?);
+        let mut probabilities = Vec::with_capacity(requested.len());
+        for requested in requested.chunks(MOST_ROWS) {
+            let states = self.slots.get_all(requested.iter().map(|requested| requested.slot))?;
+            let mut hidden = Vec::with_capacity(requested.len() * width);
+            for (state, requested) in states.iter().zip(requested) {
+                let kept = state.trace.as_ref().and_then(|trace| trace.target_row(width, requested.position));
+                hidden.extend(kept.ok_or_else(|| not_kept(requested.slot, requested.position))?);
             }
             let logits = self.target.logits(&hidden);
-            let rows = logits.par_chunks_exact(self.capacity.vocab_size).zip(asked).zip(&states);
-            probabilities.par_extend(
-                rows.map(|((logits, asked), state)| sampling::probabilities(logits, &state.sampling, &asked.tokens)),
-            );
+            let rows = logits.par_chunks_exact(self.capacity.vocab_size).zip(requested).zip(&states);
+            probabilities.par_extend(rows.map(|((logits, requested), state)| {
+                sampling::probabilities(logits, &state.sampling, &requested.tokens)
+            }));
         }
         Ok(probabilities)
     }

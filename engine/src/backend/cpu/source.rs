@@ -6,7 +6,7 @@ use schemas::tree::{NodeSource, TreeShape};
 
 use super::{attention::Cache, passes::Stack, target::Pass};
 use crate::{
-    backend::{Pool, Wanted, expert_reads::ExpertTally},
+    backend::{Pool, RequiredTree, expert_reads::ExpertTally},
     spec::DraftSpec,
 };
 
@@ -61,5 +61,5 @@ pub struct Root<'a> {
     /// The draft's state after the last of them.
     pub state: &'a [f32],
     /// The text after the root, if it is known, and what the pool must answer about it.
-    pub followed: Option<(&'a [u32], Wanted)>,
+    pub followed: Option<(&'a [u32], RequiredTree)>,
 }

@@ -170,7 +170,7 @@ fn nothing_but_the_request_decides_what_it_gets() {
 }
 
 #[test]
-fn logprobs_come_best_first_and_only_where_asked_for() {
+fn logprobs_come_best_first_and_only_where_requested() {
     let requests = requests();
     let plan = Plan { requests: &requests[..2], page_size: 16, page_stride: 1, chunk: 64, shapes: &[shape("3,4,8")] };
     let outputs = run("eagle3", &plan);

@@ -15,7 +15,7 @@ const LEAST_HEADS: usize = 8;
 const PADDING: usize = 256;
 /// Products that a multiprocessor computes in the launch time of the kernels that only expanded
 /// attention has: about 25 µs.
-const PRODUCTS_BESIDE: usize = 30_000_000;
+const PRODUCTS_AT_ONCE: usize = 30_000_000;
 
 /// Workspace layout, in elements: the key weights of all heads, which the pieces of a pass share;
 /// latent vectors and shared keys of all positions; then keys and values of some heads.
@@ -65,7 +65,7 @@ pub fn expanded_bytes(spec: &MultiHeadLatent, positions: usize, element: Element
 /// Minimum number of products that expanding keys and values must save, on a device with this many
 /// multiprocessors.
 pub fn least_spared(multiprocessors: usize) -> usize {
-    multiprocessors * PRODUCTS_BESIDE
+    multiprocessors * PRODUCTS_AT_ONCE
 }
 
 /// Products that expanding keys and values saves for a piece of this many rows starting at a

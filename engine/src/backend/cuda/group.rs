@@ -28,9 +28,9 @@ use self::thread::RankThread;
 use super::{CudaBackend, CudaOptions, Models, WeightSource, machine::Ranks, meeting::Meeting, memory};
 use crate::{
     backend::{
-        Asked, Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, ExpertReads, GpuState, Measure,
-        PageId, Pool, Prefill, PrefillChunk, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, StateRow,
-        TargetStates, Ticket, TokenLogprobs, Wanted, Yield,
+        Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, ExpertReads, GpuState, Measure, PageId,
+        Pool, Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, RequiredTree, Round, RoundOutput, Slot,
+        Slots, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
     },
     checkpoint::Weights,
     error::EngineError,
@@ -100,7 +100,7 @@ struct Place {
     position: usize,
     root: u32,
     text: Vec<u32>,
-    wanted: Wanted,
+    wanted: RequiredTree,
 }
 
 impl Group {
@@ -171,11 +171,11 @@ impl Group {
         self.all_watched(move |backend, _| work(backend), &mut |()| {})
     }
 
-    /// Like [`all`](Self::all); `told` receives what rank 0 tells while it works.
+    /// Like [`all`](Self::all); `reported` receives what rank 0 tells while it works.
     fn all_watched<N: Send + 'static, R: Send + 'static>(
         &self,
         work: impl Fn(&mut CudaBackend, &mut dyn FnMut(N)) -> Result<R, EngineError> + Clone + Send + 'static,
-        told: &mut dyn FnMut(N),
+        reported: &mut dyn FnMut(N),
     ) -> Result<Vec<R>, EngineError> {
         if let Some(reason) = &*self.ended.lock().unwrap_or_else(PoisonError::into_inner) {
             return Err(EngineError::Device(reason.clone()));
@@ -195,7 +195,7 @@ impl Group {
                     let _ = answers.send(Answer::Done(rank, done));
                 })
             },
-            told,
+            reported,
             PATIENCE,
         );
         answers.map_err(|failure| match failure {
@@ -297,7 +297,7 @@ impl Watch<'_> {
     fn run<N: Send + 'static, R: Send + 'static>(
         &self,
         mut job: impl FnMut(usize, mpsc::Sender<Answer<N, R>>) -> thread::Job,
-        told: &mut dyn FnMut(N),
+        reported: &mut dyn FnMut(N),
         patience: Duration,
     ) -> Result<Vec<R>, Failure> {
         let (sender, receiver) = mpsc::channel();
@@ -313,7 +313,7 @@ impl Watch<'_> {
             let ended: Vec<bool> = self.ranks.iter().map(RankThread::has_ended).collect();
             let dead = match receiver.recv_timeout(LOOK) {
                 Ok(Answer::News(news)) => {
-                    told(news);
+                    reported(news);
                     heard = Instant::now();
                     continue;
                 }
@@ -596,9 +596,9 @@ impl Replay for Group {
         })
     }
 
-    fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
-        let asked = Arc::new(asked.to_vec());
-        self.first(move |backend| backend.probabilities(&asked))
+    fn probabilities(&mut self, requested: &[ProbabilityQuery]) -> Result<Vec<Vec<f64>>, EngineError> {
+        let requested = Arc::new(requested.to_vec());
+        self.first(move |backend| backend.probabilities(&requested))
     }
 }
 

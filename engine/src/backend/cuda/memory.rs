@@ -356,7 +356,7 @@ fn attention_kernels(options: &CudaOptions) -> Result<AttentionKernels, EngineEr
              only: remove it when using --batch-invariant or --dtype float32"
                 .into(),
         )),
-        Some(asked) => Ok(asked),
+        Some(requested) => Ok(requested),
         None if options.batch_invariant || float => Ok(AttentionKernels::Rows),
         None => Ok(AttentionKernels::Tiles),
     }

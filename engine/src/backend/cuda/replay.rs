@@ -22,7 +22,7 @@ use super::{
     workspace::WorkspaceShape,
 };
 use crate::{
-    backend::{Asked, Pool, PrefillChunk, ReplayPlace, Slot},
+    backend::{Pool, PrefillChunk, ProbabilityQuery, ReplayPlace, Slot},
     error::EngineError,
     sampling,
     tree::{BeamRow, Expansion, grow, largest},
@@ -253,29 +253,30 @@ impl CudaBackend {
     }
 
     /// The target's probabilities of tokens, from its kept states.
-    pub(super) fn run_probabilities(&self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
+    pub(super) fn run_probabilities(&self, requested: &[ProbabilityQuery]) -> Result<Vec<Vec<f64>>, EngineError> {
         let row = self.target_row();
         let hidden = self.machine.target.spec.hidden;
         let vocabulary = self.machine.target.spec.vocabulary;
-        let mut probabilities = Vec::with_capacity(asked.len());
-        for asked in asked.chunks(LOGIT_ROWS.min(self.extent.rows)) {
-            let mut samplings = Vec::with_capacity(asked.len());
-            for (at, asked) in asked.iter().enumerate() {
-                let open = self.slots.find(asked.slot);
-                let trace =
-                    open.and_then(|open| open.trace.as_ref()).filter(|_| self.holds(asked.slot, asked.position + 1));
-                let kept = trace.and_then(|trace| Some((trace.target.as_ref()?, trace.row(asked.position)?)));
+        let mut probabilities = Vec::with_capacity(requested.len());
+        for requested in requested.chunks(LOGIT_ROWS.min(self.extent.rows)) {
+            let mut samplings = Vec::with_capacity(requested.len());
+            for (at, requested) in requested.iter().enumerate() {
+                let open = self.slots.find(requested.slot);
+                let trace = open
+                    .and_then(|open| open.trace.as_ref())
+                    .filter(|_| self.holds(requested.slot, requested.position + 1));
+                let kept = trace.and_then(|trace| Some((trace.target.as_ref()?, trace.row(requested.position)?)));
                 let (Some((kept, from)), Some(open)) = (kept, open) else {
-                    return Err(not_kept(asked.slot, asked.position));
+                    return Err(not_kept(requested.slot, requested.position));
                 };
                 let to = self.work.added.range(at * row..(at + 1) * row);
                 self.device.copy(to, kept.range(from * row..(from + 1) * row))?;
                 samplings.push(&open.sampling);
             }
-            let logits = self.read_logits(Rows { at: self.work.added.slice(), stride: hidden }, asked.len())?;
-            let rows = logits.par_chunks_exact(vocabulary).zip(asked).zip(samplings);
-            let of = |((logits, asked), sampling): ((&[f32], &Asked), _)| {
-                sampling::probabilities(logits, sampling, &asked.tokens)
+            let logits = self.read_logits(Rows { at: self.work.added.slice(), stride: hidden }, requested.len())?;
+            let rows = logits.par_chunks_exact(vocabulary).zip(requested).zip(samplings);
+            let of = |((logits, requested), sampling): ((&[f32], &ProbabilityQuery), _)| {
+                sampling::probabilities(logits, sampling, &requested.tokens)
             };
             probabilities.par_extend(rows.map(of));
         }

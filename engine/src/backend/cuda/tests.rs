@@ -175,7 +175,7 @@ fn attention_on_tensor_cores_sees_what_rows_of_trees_see() {
 }
 
 #[test]
-fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it_says_everywhere() {
+fn a_target_that_runs_over_inner_nodes_first_or_is_requested_on_the_way_says_what_it_says_everywhere() {
     for verify_plan in [VerifyPlan::AcceptedPathOnly, VerifyPlan::InnerNodesFirst] {
         check(
             CudaOptions { verify_plan: Some(verify_plan), ..options(Element::BF16) },
@@ -210,7 +210,7 @@ fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it
 /// In the default mode, with a number of rows for which kernels skip layers whose output is not
 /// needed; and in float32, where none does.
 #[test]
-fn products_that_nobody_awaits_are_left_out_and_change_nothing() {
+fn products_that_no_one_awaits_are_left_out_and_change_nothing() {
     let device = device();
     let shape = TreeShape::new(3, 3, 8).expect("a shape");
     for element in [Element::F16, Element::F32] {
@@ -294,7 +294,7 @@ fn norms_that_leave_their_scale_to_the_next_layer_change_little() {
 
 /// With a target that breaks between two rounds, in a padded batch.
 #[test]
-fn logits_that_are_not_finite_are_no_token_wherever_the_target_is_asked() {
+fn logits_that_are_not_finite_are_no_token_wherever_the_target_is_requested() {
     let device = device();
     let tree = TreeShape::new(3, 3, 8).expect("a shape");
     for (verify_plan, shape, temperature, simulate_accept_length) in [

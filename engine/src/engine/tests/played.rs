@@ -84,8 +84,8 @@ fn requests_without_a_text_follow_the_target_and_unknown_shapes_are_refused() {
         let mut engine = Engine::load(head).expect("a pair");
         let plain = engine.run(vec![request(1, false)]).expect("it runs").remove(0);
         engine.simulate_acceptance(Some(Simulated::Played(acceptance()))).expect("it is idle");
-        let beside = engine.run(vec![request(0, true), request(1, false)]).expect("they run").remove(1);
-        assert_eq!((beside.output_ids, beside.accept_histogram), (plain.output_ids, plain.accept_histogram));
+        let together = engine.run(vec![request(0, true), request(1, false)]).expect("they run").remove(1);
+        assert_eq!((together.output_ids, together.accept_histogram), (plain.output_ids, plain.accept_histogram));
         let error = engine.set_policy(ShapePolicy::fixed(TreeShape::chain(2))).expect_err("not in the texts");
         assert!(error.to_string().contains("2,1,3"), "{error}");
         engine.set_policy(ShapePolicy::fixed(TreeShape::OFF)).expect("no speculation is always known");

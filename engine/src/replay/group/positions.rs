@@ -4,10 +4,10 @@ use schemas::tree::TreeShape;
 
 use super::{Group, place};
 use crate::{
-    backend::Wanted,
+    backend::RequiredTree,
     error::EngineError,
     replay::{
-        Told,
+        ReplayReport,
         trace::{Marked, Nodes, TextTrace},
     },
 };
@@ -24,9 +24,9 @@ impl Group<'_> {
     pub fn positions(
         &mut self,
         lists: &[Vec<TreeShape>],
-        told: &mut Told<'_>,
+        reported: &mut ReplayReport<'_>,
     ) -> Result<Option<Vec<Vec<TextTrace>>>, EngineError> {
-        if self.read(None, told)?.is_break() {
+        if self.read(None, reported)?.is_break() {
             return Ok(None);
         }
         let places: Vec<(usize, usize)> = (self.texts.iter().enumerate())
@@ -41,37 +41,40 @@ impl Group<'_> {
                     of_texts[*text].positions.push(nodes);
                 }
                 done += places.len();
-                if told.tell(done).is_break() {
+                if reported.tell(done).is_break() {
                     return Ok(None);
                 }
             }
             traces.push(of_texts);
         }
-        told.done += done;
+        reported.done += done;
         Ok(Some(traces))
     }
 
     /// The nodes at some positions.
     fn nodes(&mut self, shapes: &[TreeShape], places: &[(usize, usize)]) -> Result<Vec<Nodes>, EngineError> {
-        let asked: Vec<_> =
-            places.iter().map(|(text, at)| place(*text, &self.texts[*text], *at, Wanted::Whole)).collect();
-        let pools = self.backend.pools(&asked, shapes)?;
+        let requested: Vec<_> =
+            places.iter().map(|(text, at)| place(*text, &self.texts[*text], *at, RequiredTree::Whole)).collect();
+        let pools = self.backend.pools(&requested, shapes)?;
         let marked: Vec<Marked<'_>> =
-            pools.iter().zip(&asked).map(|(pool, place)| Marked::new(pool, shapes, place.text)).collect();
+            pools.iter().zip(&requested).map(|(pool, place)| Marked::new(pool, shapes, place.text)).collect();
         // A greedy target takes the text's token for certain: only of sampled texts it is asked.
         let sampled: Vec<bool> = places.iter().map(|(text, _)| !self.texts[*text].sampling.is_greedy()).collect();
         let of_sampled = |at: &usize| sampled[*at];
-        let indices: Vec<usize> = (0..asked.len()).filter(of_sampled).collect();
+        let indices: Vec<usize> = (0..requested.len()).filter(of_sampled).collect();
         let offers: std::collections::HashMap<(u32, usize), Vec<Vec<u32>>> = indices
             .iter()
-            .map(|at| ((asked[*at].slot.0, asked[*at].position), marked[*at].offered(asked[*at].text.len())))
+            .map(|at| {
+                ((requested[*at].slot.0, requested[*at].position), marked[*at].offered(requested[*at].text.len()))
+            })
             .collect();
-        let (some, some_pools): (Vec<_>, Vec<_>) = indices.iter().map(|at| (asked[*at], pools[*at].clone())).unzip();
+        let (some, some_pools): (Vec<_>, Vec<_>) =
+            indices.iter().map(|at| (requested[*at], pools[*at].clone())).unzip();
         self.chances.ask(self.backend, &some, &some_pools, |place, _| {
             offers.get(&(place.slot.0, place.position)).cloned().into_iter().collect()
         })?;
         let chances = &self.chances;
-        Ok((marked.iter().zip(&asked).zip(&sampled))
+        Ok((marked.iter().zip(&requested).zip(&sampled))
             .map(|((marked, place), sampled)| {
                 marked.nodes(place.text, |depth, token| {
                     sampled.then(|| chances.of(place.slot, place.position + depth, token))?

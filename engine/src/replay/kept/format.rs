@@ -27,7 +27,7 @@ const CHECKSUM: usize = 16;
 /// Bytes before the states of a piece: text, position and number of positions.
 const HEAD: usize = 24;
 /// Bytes of a piece in addition to its states.
-pub const BESIDE: u64 = (HEAD + CHECKSUM) as u64;
+pub const OVERHEAD: u64 = (HEAD + CHECKSUM) as u64;
 /// Bytes read at once when scanning.
 const WINDOW: usize = 1 << 20;
 
@@ -68,7 +68,7 @@ pub struct Extent {
 }
 
 /// The contents of a file.
-pub struct Found {
+pub struct KeptTexts {
     /// The pieces of each complete text; these are the first texts.
     pub texts: Vec<Vec<Piece>>,
     /// Byte offset of the end of the last one.
@@ -146,10 +146,10 @@ pub fn read_header(file: &mut File) -> Result<Header, String> {
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn look_through(file: &mut File, header: &Header, texts: &[Extent]) -> io::Result<Found> {
+pub fn look_through(file: &mut File, header: &Header, texts: &[Extent]) -> io::Result<KeptTexts> {
     let begin = file.stream_position()?;
     let length = file.metadata()?.len();
-    let mut found = Found { texts: Vec::new(), end: begin, more: false };
+    let mut found = KeptTexts { texts: Vec::new(), end: begin, more: false };
     let (mut pieces, mut at) = (Vec::new(), begin);
     let mut reader = BufReader::with_capacity(WINDOW, file);
     while let Some(text) = texts.get(found.texts.len()) {

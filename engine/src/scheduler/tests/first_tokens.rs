@@ -57,10 +57,10 @@ fn step(scheduler: &mut Scheduler, acts: &Acts) -> Vec<Act> {
 }
 
 /// Steps until one reports tokens of this request.
-fn step_until_told(scheduler: &mut Scheduler, acts: &Acts, id: RequestId) -> Vec<Act> {
+fn step_until_reported(scheduler: &mut Scheduler, acts: &Acts, id: RequestId) -> Vec<Act> {
     for _ in 0..20 {
         let acts = step(scheduler, acts);
-        if acts.iter().any(|act| matches!(act, Act::Tokens(told, _) if *told == id)) {
+        if acts.iter().any(|act| matches!(act, Act::Tokens(reported, _) if *reported == id)) {
             return acts;
         }
     }
@@ -74,44 +74,48 @@ fn step_until_told(scheduler: &mut Scheduler, acts: &Acts, id: RequestId) -> Vec
 fn check(mut scheduler: Scheduler, acts: &Acts) {
     let runs_ahead = scheduler.backend().capacity().rounds_in_flight > 1;
     let alone = scheduler.submit(request(vec![5, 6, 7, 8], 40)).expect("it fits");
-    let told = step(&mut scheduler, acts);
+    let reported = step(&mut scheduler, acts);
     if runs_ahead {
-        assert_eq!(told, [Act::Prefill, Act::Prefilled, Act::Launch, Act::CollectPrefill, Act::Tokens(alone, 1)]);
+        assert_eq!(reported, [Act::Prefill, Act::Prefilled, Act::Launch, Act::CollectPrefill, Act::Tokens(alone, 1)]);
     } else {
-        assert_eq!(told[..5], [Act::Prefill, Act::Tokens(alone, 1), Act::Prefilled, Act::Launch, Act::Collect]);
+        assert_eq!(reported[..5], [Act::Prefill, Act::Tokens(alone, 1), Act::Prefilled, Act::Launch, Act::Collect]);
     }
 
     step(&mut scheduler, acts);
     let joins = scheduler.submit(request(vec![9, 8, 7], 40)).expect("it fits");
-    let told = step(&mut scheduler, acts);
+    let reported = step(&mut scheduler, acts);
     let of_alone = |act: &&Act| matches!(act, Act::Tokens(id, _) if *id == alone);
-    assert!(told.iter().any(|act| of_alone(&act)), "{told:?}");
+    assert!(reported.iter().any(|act| of_alone(&act)), "{reported:?}");
     if runs_ahead {
         // The round that was launched before the prefill is collected while the device works on the
         // prompt.
-        assert_eq!(told[..4], [Act::Prefill, Act::Prefilled, Act::Launch, Act::Collect], "{told:?}");
-        assert_eq!(told[told.len() - 2..], [Act::CollectPrefill, Act::Tokens(joins, 1)], "{told:?}");
-        assert_eq!(told.iter().filter(|act| **act == Act::Collect).count(), 1, "{told:?}");
+        assert_eq!(reported[..4], [Act::Prefill, Act::Prefilled, Act::Launch, Act::Collect], "{reported:?}");
+        assert_eq!(reported[reported.len() - 2..], [Act::CollectPrefill, Act::Tokens(joins, 1)], "{reported:?}");
+        assert_eq!(reported.iter().filter(|act| **act == Act::Collect).count(), 1, "{reported:?}");
     } else {
-        assert_eq!(told[..4], [Act::Prefill, Act::Tokens(joins, 1), Act::Prefilled, Act::Launch], "{told:?}");
-        assert_eq!(told[4], Act::Collect, "{told:?}");
+        assert_eq!(reported[..4], [Act::Prefill, Act::Tokens(joins, 1), Act::Prefilled, Act::Launch], "{reported:?}");
+        assert_eq!(reported[4], Act::Collect, "{reported:?}");
     }
 
     // A request of one token ends without waiting for the next round of the others.
     let short = scheduler.submit(request(vec![3, 2, 1], 1)).expect("it fits");
-    let told = step(&mut scheduler, acts);
-    let first = told.iter().position(|act| *act == Act::Tokens(short, 1)).expect("its token");
+    let reported = step(&mut scheduler, acts);
+    let first = reported.iter().position(|act| *act == Act::Tokens(short, 1)).expect("its token");
     if runs_ahead {
-        assert_eq!(told[first - 1..], [Act::CollectPrefill, Act::Tokens(short, 1), Act::Finished(short)], "{told:?}");
-        assert_eq!(told[..first].iter().filter(|act| **act == Act::Collect).count(), 1, "{told:?}");
+        assert_eq!(
+            reported[first - 1..],
+            [Act::CollectPrefill, Act::Tokens(short, 1), Act::Finished(short)],
+            "{reported:?}"
+        );
+        assert_eq!(reported[..first].iter().filter(|act| **act == Act::Collect).count(), 1, "{reported:?}");
     } else {
         let expected = [Act::Prefill, Act::Tokens(short, 1), Act::Prefilled, Act::Finished(short), Act::Launch];
-        assert_eq!(told[..5], expected, "{told:?}");
+        assert_eq!(reported[..5], expected, "{reported:?}");
     }
 }
 
 #[test]
-fn a_first_token_is_told_before_a_round_is_waited_for() {
+fn a_first_token_is_reported_before_a_round_is_waited_for() {
     for rounds_in_flight in [1, 2] {
         let (scheduler, acts) = scripted(rounds_in_flight, 12);
         check(scheduler, &acts);
@@ -122,7 +126,7 @@ fn a_first_token_is_told_before_a_round_is_waited_for() {
 
 /// Needs a C++ compiler for the emulator.
 #[test]
-fn a_first_token_is_told_before_a_round_is_waited_for_on_a_gpu() {
+fn a_first_token_is_reported_before_a_round_is_waited_for_on_a_gpu() {
     for ranks in [1, 2] {
         let (scheduler, acts) = demo_pair(DeviceChoice::Emulator, ranks);
         assert_eq!(scheduler.backend().capacity().rounds_in_flight, 2);
@@ -131,16 +135,16 @@ fn a_first_token_is_told_before_a_round_is_waited_for_on_a_gpu() {
 }
 
 #[test]
-fn a_prompt_in_pieces_is_told_with_its_last_piece_and_each_of_several_before_the_round() {
+fn a_prompt_in_pieces_is_reported_with_its_last_piece_and_each_of_several_before_the_round() {
     let (mut scheduler, acts) = scripted(2, 8);
     let [long, other] = [vec![1; 17], vec![2; 3]].map(|prompt| scheduler.submit(request(prompt, 9)).expect("it fits"));
     // Pieces of 8, 8, and 1 with the whole of the other prompt.
     assert_eq!(step(&mut scheduler, &acts), [Act::Prefill, Act::Prefilled, Act::CollectPrefill]);
     assert_eq!(step(&mut scheduler, &acts), [Act::Prefill, Act::Prefilled, Act::CollectPrefill]);
-    let told = step_until_told(&mut scheduler, &acts, long);
+    let reported = step_until_reported(&mut scheduler, &acts, long);
     let first = [Act::Tokens(long, 1), Act::Tokens(other, 1)];
-    assert_eq!(told[..4], [Act::Prefill, Act::Prefilled, Act::Launch, Act::CollectPrefill], "{told:?}");
-    assert_eq!(told[4..], first, "{told:?}");
+    assert_eq!(reported[..4], [Act::Prefill, Act::Prefilled, Act::Launch, Act::CollectPrefill], "{reported:?}");
+    assert_eq!(reported[4..], first, "{reported:?}");
 }
 
 /// A request that its first token ends is part of the round that was launched before the token was
@@ -152,10 +156,10 @@ fn a_request_that_its_first_token_ends_gets_nothing_from_the_round_that_was_laun
     let mut short = request(vec![1, 2, 3], 40);
     short.stop.stop_token_ids = vec![100];
     let [short, long] = [short, request(vec![4, 5], 9)].map(|one| scheduler.submit(one).expect("it fits"));
-    let told = step(&mut scheduler, &acts);
+    let reported = step(&mut scheduler, &acts);
     let launched = [Act::Prefill, Act::Prefilled, Act::Launch, Act::CollectPrefill];
-    assert_eq!(told[..4], launched, "{told:?}");
-    assert_eq!(told[4..], [Act::Tokens(short, 1), Act::Tokens(long, 1), Act::Finished(short)], "{told:?}");
+    assert_eq!(reported[..4], launched, "{reported:?}");
+    assert_eq!(reported[4..], [Act::Tokens(short, 1), Act::Tokens(long, 1), Act::Finished(short)], "{reported:?}");
     let mut rest = Vec::new();
     while !scheduler.is_idle() {
         rest.extend(step(&mut scheduler, &acts));

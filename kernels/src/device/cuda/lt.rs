@@ -120,7 +120,7 @@ impl Plan {
         let algorithm = sys::cublasLtMatmulAlgo_t { data: words };
         let mut checked = no_result();
         // SAFETY: all handles are live, and the result is written by the call.
-        let asked = unsafe {
+        let requested = unsafe {
             sys::cublasLtMatmulAlgoCheck(
                 self.library.0,
                 self.description,
@@ -132,7 +132,7 @@ impl Plan {
                 &raw mut checked,
             )
         };
-        (asked.result().is_ok() && checked.workspaceSize <= WORKSPACE).then_some(checked)
+        (requested.result().is_ok() && checked.workspaceSize <= WORKSPACE).then_some(checked)
     }
 
     /// Makes the library rank algorithms for this plan; fills the start of `found` and returns
@@ -142,7 +142,7 @@ impl Plan {
         let mut count = 0;
         // SAFETY: all handles are live, the attribute has its size, and `found` has the length that
         // is passed.
-        let asked = unsafe {
+        let requested = unsafe {
             result::set_matmul_pref_attribute(
                 preference,
                 sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -167,7 +167,7 @@ impl Plan {
         };
         // SAFETY: made above, destroyed once.
         let _ = unsafe { result::destroy_matmul_pref(preference) };
-        asked.map(|()| usize::try_from(count).unwrap_or_default().min(found.len()))
+        requested.map(|()| usize::try_from(count).unwrap_or_default().min(found.len()))
     }
 }
 
@@ -382,7 +382,7 @@ fn tiles(algorithm: &sys::cublasLtMatmulAlgo_t) -> Vec<u32> {
     let mut tiles = vec![0_u32; MOST_TILES];
     let mut written = 0;
     // SAFETY: at most the size of the vector in bytes is written.
-    let asked = unsafe {
+    let requested = unsafe {
         sys::cublasLtMatmulAlgoCapGetAttribute(
             algorithm,
             sys::cublasLtMatmulAlgoCapAttributes_t::CUBLASLT_ALGO_CAP_TILE_IDS,
@@ -391,7 +391,7 @@ fn tiles(algorithm: &sys::cublasLtMatmulAlgo_t) -> Vec<u32> {
             &mut written,
         )
     };
-    tiles.truncate(if asked.result().is_ok() { written / size_of::<u32>() } else { 0 });
+    tiles.truncate(if requested.result().is_ok() { written / size_of::<u32>() } else { 0 });
     tiles
 }
 

@@ -94,14 +94,14 @@ fn measured(row: &AcceptanceRow, draft: &str, section: &Section<'_>) -> Option<f
 fn span(row: &AcceptanceRow, measured: Option<f64>, kind: &str) -> spans::SpanRow {
     let [low, high] = row.interval.unwrap_or([row.accept_length; 2]);
     let interval = row.interval.map_or(String::new(), |[low, high]| format!(" ({low:.2}–{high:.2})"));
-    let beside = measured.map_or(String::new(), |measured| format!("\nmeasured {measured:.2}"));
+    let measured_too = measured.map_or(String::new(), |measured| format!("\nmeasured {measured:.2}"));
     spans::SpanRow {
         name: row.shape.to_string(),
         interval: Interval { median: row.accept_length, low, high, kind: RangeKind::Confidence, coverage: 0.95 },
         role: ColorRole::Chosen,
         second: measured,
         figure: figures::quantity(row.accept_length),
-        tip: format!("{}\n{kind} {:.2}{interval}{beside}", row.shape, row.accept_length),
+        tip: format!("{}\n{kind} {:.2}{interval}{measured_too}", row.shape, row.accept_length),
     }
 }
 

@@ -60,7 +60,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let arrived = fields.arrived();
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
-    let asked = read(fields, &state, &text)?;
+    let requested = read(fields, &state, &text)?;
     let ChatRequest {
         mut parameters,
         messages,
@@ -74,7 +74,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         cache_details,
         truncation,
         token_ids,
-    } = asked;
+    } = requested;
     let ChatPrompt { tokens: prompt, thinks } =
         prompts::encode_chat(&state, text.clone(), messages, options, special, truncation, "messages").await?;
     let length = prompt.len();
@@ -125,7 +125,7 @@ fn read(fields: Fields, state: &State, text: &Text) -> Result<ChatRequest, ApiEr
     let special = fields.flag("add_special_tokens")?;
     let stream = StreamUsage::read(&mut fields)?;
     let prompt_logprobs = prompt_logprobs::read(&mut fields, stream.is_some())?;
-    parameters.sampling.prompt_logprobs = prompt_logprobs::asked([prompt_logprobs, None]);
+    parameters.sampling.prompt_logprobs = prompt_logprobs::requested([prompt_logprobs, None]);
     let name = replies::name(&mut fields, "chatcmpl")?;
     let cache_details = fields.flag("return_cached_tokens_details")?;
     let truncation = Truncation::read(&mut fields, state, parameters.stop.max_new_tokens)?;
@@ -349,9 +349,9 @@ impl Chunks for ChatChunks {
             self.usage.count(index, tokens.len());
         }
         // Counts, log-probabilities and ids of tokens are sent once, with the first delta.
-        let mut told = (tokens.len(), logprobs);
+        let mut reported = (tokens.len(), logprobs);
         let chunk = |delta: Value| {
-            let (further, logprobs) = std::mem::take(&mut told);
+            let (further, logprobs) = std::mem::take(&mut reported);
             self.chunk(index, further, delta, logprobs, Value::Null)
         };
         let mut chunks: Vec<Value> = deltas.into_iter().map(chunk).collect();

@@ -88,8 +88,8 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let of_each_choice = || prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, choices));
     let lengths: Vec<usize> = of_each_choice().map(|prompt| prompt.tokens.len()).collect();
     let echoed = of_each_choice().map(|prompt| if echo { prompt.text.clone() } else { String::new() }).collect();
-    let told = wishes.echo_logprobs || wishes.prompt_logprobs.is_some() || wishes.token_ids.prompt;
-    let kept = of_each_choice().filter(|_| told).map(|prompt| prompt.tokens.clone()).collect();
+    let reported = wishes.echo_logprobs || wishes.prompt_logprobs.is_some() || wishes.token_ids.prompt;
+    let kept = of_each_choice().filter(|_| reported).map(|prompt| prompt.tokens.clone()).collect();
     let requests: Vec<Request> =
         prompts.iter().flat_map(|prompt| parameters.requests(&prompt.tokens, &state)).collect();
     let running = state.submit(named(requests, name.as_deref()), arrived).await?;
@@ -128,7 +128,7 @@ fn read(fields: Fields, state: &State) -> Result<CompletionRequest, ApiError> {
         special: parameters.stop.text == OutputText::WithSpecialTokens,
     };
     let of_echo = parameters.sampling.logprobs.filter(|_| echo_logprobs);
-    parameters.sampling.prompt_logprobs = prompt_logprobs::asked([wishes.prompt_logprobs, of_echo]);
+    parameters.sampling.prompt_logprobs = prompt_logprobs::requested([wishes.prompt_logprobs, of_echo]);
     let name = replies::name(&mut fields, "cmpl")?;
     let truncation = Truncation::read(&mut fields, state, parameters.stop.max_new_tokens)?;
     fields.finish()?;

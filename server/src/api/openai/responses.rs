@@ -58,9 +58,9 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let arrived = fields.arrived();
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
-    let asked = read(fields, &state, &text)?;
+    let requested = read(fields, &state, &text)?;
     let ResponsesRequest { mut parameters, messages, options, tools, reasoning, repeated, truncates, stream, id } =
-        asked;
+        requested;
     let output = parameters.stop.max_new_tokens;
     let ChatPrompt { tokens: prompt, thinks } =
         fitting::encode(&state, &text, messages, options, output, truncates).await?;

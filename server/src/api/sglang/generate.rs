@@ -67,7 +67,7 @@ struct GenerateContext {
     text: Option<Text>,
     /// For each choice whose prompt log-probabilities are requested: the prompt's tokens from the
     /// first requested position.
-    told: Vec<Option<Vec<u32>>>,
+    reported: Vec<Option<Vec<u32>>>,
     cache_details: bool,
 }
 
@@ -88,7 +88,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         requests.push(parameters.requests(&prompt.tokens, &state));
     }
     let requests = ids.name(requests);
-    let told = |named: &Named| {
+    let reported = |named: &Named| {
         let from = named.request.sampling.prompt_logprobs?.from;
         Some(named.request.input_ids.get(from..).unwrap_or_default().to_vec())
     };
@@ -98,7 +98,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         several,
         simulated: state.worker.facts().options.makes_up_acceptance(),
         text: state.worker.facts().text.clone().filter(|_| with_token_text),
-        told: requests.iter().map(told).collect(),
+        reported: requests.iter().map(reported).collect(),
         cache_details,
     };
     let so_far = requests.iter().map(|one| SoFar::new(one.request.input_ids.len())).collect();
@@ -136,7 +136,7 @@ fn read(fields: Fields, state: &State) -> Result<GenerateRequest, ApiError> {
         let message = format!("n is {} for one prompt and {} for another", parameters[0].choices, other.choices);
         return Err(fields.complain("sampling_params", message));
     }
-    let asked = GenerateRequest {
+    let requested = GenerateRequest {
         several: listed || parameters[0].choices > 1,
         parameters,
         name,
@@ -147,7 +147,7 @@ fn read(fields: Fields, state: &State) -> Result<GenerateRequest, ApiError> {
         cache_details: fields.flag("return_cached_tokens_details")?,
     };
     fields.finish()?;
-    Ok(asked)
+    Ok(requested)
 }
 
 /// Fields that a request with several prompts may give once for all of them, or as a list with one
@@ -288,11 +288,11 @@ impl GenerateContext {
     /// Adds log-probabilities of the prompt from the requested position; as in SGLang, the first
     /// token there has none.
     fn add_prompt_logprobs(&self, meta: &mut Value, index: usize, completion: &Completion) {
-        let Some(told) = &self.told[index] else { return };
+        let Some(reported) = &self.reported[index] else { return };
         // The engine has none for position 0.
-        let missing = told.len() - completion.prompt_logprobs.len().min(told.len());
+        let missing = reported.len() - completion.prompt_logprobs.len().min(reported.len());
         let known = completion.prompt_logprobs.iter().skip(1 - missing.min(1)).map(Some);
-        let of_tokens: Vec<_> = told.iter().zip(std::iter::once(None).chain(known)).collect();
+        let of_tokens: Vec<_> = reported.iter().zip(std::iter::once(None).chain(known)).collect();
         let value = |(id, one): &(&u32, Option<&TokenLogprobs>)| match one {
             Some(one) => self.triple(**id, Some(one.logprob)),
             None => self.triple(**id, None),
@@ -315,12 +315,12 @@ impl GenerateContext {
 
     /// Adds log-probabilities of the output.
     fn add_logprobs(&self, meta: &mut Value, tokens: &[ProducedToken]) {
-        let asked: Vec<_> = tokens.iter().filter_map(|token| Some((token.id, token.logprobs.as_ref()?))).collect();
-        if asked.is_empty() {
+        let requested: Vec<_> = tokens.iter().filter_map(|token| Some((token.id, token.logprobs.as_ref()?))).collect();
+        if requested.is_empty() {
             return;
         }
-        meta["output_token_logprobs"] = asked.iter().map(|(id, one)| self.triple(*id, Some(one.logprob))).collect();
-        meta["output_top_logprobs"] = asked.iter().map(|(_, one)| self.top(one)).collect();
+        meta["output_token_logprobs"] = requested.iter().map(|(id, one)| self.triple(*id, Some(one.logprob))).collect();
+        meta["output_top_logprobs"] = requested.iter().map(|(_, one)| self.top(one)).collect();
     }
 }
 

@@ -57,9 +57,9 @@ impl Misfit<'_> {
     fn slopes(&self, at: &[f64]) -> Vec<Vec<f64>> {
         let here: Vec<f64> = self.errors(at).collect();
         let along = |axis: usize| {
-            let mut beside = at.to_vec();
-            beside[axis] += SLOPE;
-            self.errors(&beside).zip(&here).map(|(beside, here)| (beside - here) / SLOPE).collect()
+            let mut shifted = at.to_vec();
+            shifted[axis] += SLOPE;
+            self.errors(&shifted).zip(&here).map(|(shifted, here)| (shifted - here) / SLOPE).collect()
         };
         (0..FITTED).map(along).collect()
     }

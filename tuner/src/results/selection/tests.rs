@@ -268,7 +268,7 @@ fn a_load_with_which_all_keep_up_is_judged_by_latency() {
 }
 
 #[test]
-fn runs_that_are_not_paired_are_told_apart_or_are_too_noisy() {
+fn runs_that_are_not_paired_are_distinguished_or_are_too_noisy() {
     let key = (TrialLoad::BatchSize(1), Configuration::from_shape("3,1,4".parse().expect("a shape")));
     let check = |first: &[f64], second: &[f64], expected: Change| {
         let (first, second) = (records(&[("3,1,4", first)]), records(&[("3,1,4", second)]));

@@ -12,9 +12,9 @@ pub fn script(parts: &JobParts) -> String {
     let (search, found) = if parts.starts_servers { ("*", ":") } else { ("auto | cuda", "device=cuda") };
     let (program, sweep, out) = (quote(&parts.program), quote(&parts.sweep), quote(&parts.out));
     let most = parts.most;
-    let shards = parts.asked.map_or_else(
+    let shards = parts.requested.map_or_else(
         || format!("${{#gpus[@]}}\n[ \"$shards\" -le {most} ] || shards={most} # as many as there are configurations"),
-        |asked| asked.to_string(),
+        |requested| requested.to_string(),
     );
     let grouped = if parts.gpus > 1 { grouped(parts.gpus) } else { String::new() };
     let cleanup = if parts.starts_servers {

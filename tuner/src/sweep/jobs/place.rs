@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_a_shard_lies_beside_the_whole() {
+    fn the_folder_of_a_shard_lies_next_to_the_whole() {
         let folder = folder(Path::new("results/demo"), Shard { index: 2, count: 8 });
         assert_eq!(folder, Path::new("results/demo-shard-2-of-8"));
     }

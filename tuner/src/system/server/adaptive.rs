@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_falls_back_is_told_by_its_log_or_its_answer() {
+    fn a_server_that_falls_back_is_reported_by_its_log_or_its_answer() {
         let info = |resolved: Value| ServerInfo { resolved: Some(resolved), ..ServerInfo::default() };
         let check = |resolved, log: &str| check_started(&table(), &info(resolved), log);
         assert_eq!(check(json!({"speculative_adaptive": true}), "all is well\n"), Ok(()));

@@ -163,8 +163,8 @@ mod tests {
             ("docker run --network=host --detach i", "remove --detach"),
             ("docker run --network host --gpus all", "no image"),
         ] {
-            let told = parse(text).and_then(|one| one.refusal()).unwrap_or_else(|| panic!("{text}"));
-            assert!(told.contains(words), "{text}: {told}");
+            let reported = parse(text).and_then(|one| one.refusal()).unwrap_or_else(|| panic!("{text}"));
+            assert!(reported.contains(words), "{text}: {reported}");
         }
     }
 }

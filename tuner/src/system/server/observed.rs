@@ -44,7 +44,7 @@ pub enum Rounds {
         tokens: f64,
     },
     /// Unknown.
-    Untold,
+    Unknown,
 }
 
 impl Rounds {
@@ -57,7 +57,7 @@ impl Rounds {
         let rounds = more(after.rounds, before.rounds).filter(|rounds| *rounds > 0.0);
         match (rounds, more(after.accepted_drafts, before.accepted_drafts)) {
             (Some(rounds), Some(accepted)) => Self::Counted { tokens: 1.0 + accepted / rounds },
-            _ => Self::Untold,
+            _ => Self::Unknown,
         }
     }
 }
@@ -71,13 +71,13 @@ pub fn seen(
     requests: &[Request],
     observed: Observed,
     arrivals: &LoadArrivals,
-    untold: Rounds,
+    unreported: Rounds,
 ) -> Result<Observations, SystemError> {
     let mut timings = Vec::new();
     let mut ends = Vec::new();
     let mut request_rounds = 0;
     let served = observed.served.into_iter().map(|one| {
-        let completion = completion(requests, &one, untold)?;
+        let completion = completion(requests, &one, unreported)?;
         let between = one.generated.last_token.saturating_sub(one.generated.first_token);
         if let Ok(rounds @ 1..) = u32::try_from(completion.rounds) {
             timings.push(RoundTiming { total: between / rounds, ..RoundTiming::default() });
@@ -109,9 +109,9 @@ pub fn drafted(seen: &Observations) -> (usize, usize) {
     each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
-fn completion(requests: &[Request], served: &Served, untold: Rounds) -> Result<Completion, SystemError> {
+fn completion(requests: &[Request], served: &Served, unreported: Rounds) -> Result<Completion, SystemError> {
     let generated = &served.generated;
-    let rounds = rounds(generated, untold)?;
+    let rounds = rounds(generated, unreported)?;
     Ok(Completion {
         // If the server does not report the tokens themselves, their number still counts.
         output_ids: match generated.output_ids.len() == generated.output_tokens {
@@ -134,15 +134,15 @@ fn completion(requests: &[Request], served: &Served, untold: Rounds) -> Result<C
 }
 
 /// Rounds of a request. Without speculation each token after the first takes one round.
-fn rounds(generated: &Generated, untold: Rounds) -> Result<usize, SystemError> {
+fn rounds(generated: &Generated, unreported: Rounds) -> Result<usize, SystemError> {
     let further = generated.output_tokens.saturating_sub(1);
-    let rounds = match (generated.rounds, untold) {
+    let rounds = match (generated.rounds, unreported) {
         (Some(rounds), _) => rounds as usize,
         (None, Rounds::OneAToken) => further,
         (None, Rounds::Counted { tokens }) => ((further as f64 / tokens.max(1.0)).ceil() as usize).min(further),
         // It ended with its first token: no round ran.
-        (None, Rounds::Untold) if further == 0 => 0,
-        (None, Rounds::Untold) => {
+        (None, Rounds::Unknown) if further == 0 => 0,
+        (None, Rounds::Unknown) => {
             return Err(SystemError::Unsupported(
                 "the server reports neither the rounds of a request nor counters of drafts, so accept lengths are unknown: \
                  start it with its metrics (SGLang: --enable-metrics; vLLM without --disable-log-stats)"
@@ -180,12 +180,12 @@ pub fn check_graphs(log: &str, load: TrialLoad) -> Result<(), SystemError> {
 ///
 /// # Errors
 /// A message with both lengths.
-pub fn check_made_up(asked: f64, runs: f64) -> Result<(), SystemError> {
-    if (runs / asked - 1.0).abs() <= MADE_UP_WITHIN {
+pub fn check_made_up(requested: f64, runs: f64) -> Result<(), SystemError> {
+    if (runs / requested - 1.0).abs() <= MADE_UP_WITHIN {
         return Ok(());
     }
     Err(SystemError::Unsupported(format!(
-        "the server accepts {runs:.2} tokens per round instead of simulating the imported acceptance ({asked:.2}): this version of it does \
+        "the server accepts {runs:.2} tokens per round instead of simulating the imported acceptance ({requested:.2}): this version of it does \
          not simulate acceptance, or only for some trees"
     )))
 }
@@ -225,11 +225,11 @@ mod tests {
             assert_eq!(seen.timings[0].total, Duration::from_millis(each_ms));
             assert_eq!(seen.served[0].completion.output_ids.len(), 9);
         }
-        let of = |rounds, untold| seen(&[], observed(rounds), &LoadArrivals::Closed(1), untold);
+        let of = |rounds, unreported| seen(&[], observed(rounds), &LoadArrivals::Closed(1), unreported);
         assert!(of(Some(9), Rounds::OneAToken).is_err());
         // Eight tokens after the first one, three per round.
         assert_eq!(of(None, Rounds::Counted { tokens: 3.0 }).expect("seen").rounds, 3);
-        assert!(of(None, Rounds::Untold).is_err_and(|error| error.to_string().contains("accept lengths are unknown")));
+        assert!(of(None, Rounds::Unknown).is_err_and(|error| error.to_string().contains("accept lengths are unknown")));
     }
 
     #[test]
@@ -238,14 +238,14 @@ mod tests {
         let chain = Configuration::from_shape("3,1,4".parse().expect("a shape"));
         let of = |after| Rounds::from_configuration(&chain, &counters(Some(10.0), Some(5.0)), &after);
         assert_eq!(of(counters(Some(110.0), Some(155.0))), Rounds::Counted { tokens: 2.5 });
-        assert_eq!(of(counters(Some(10.0), Some(5.0))), Rounds::Untold, "nothing ran");
-        assert_eq!(of(counters(Some(110.0), None)), Rounds::Untold);
+        assert_eq!(of(counters(Some(10.0), Some(5.0))), Rounds::Unknown, "nothing ran");
+        assert_eq!(of(counters(Some(110.0), None)), Rounds::Unknown);
         let off = Configuration::from_shape("0,1,1".parse().expect("no speculation"));
         assert_eq!(Rounds::from_configuration(&off, &Counters::default(), &Counters::default()), Rounds::OneAToken);
     }
 
     #[test]
-    fn a_length_that_is_not_made_up_is_told() {
+    fn a_length_that_is_not_made_up_is_reported() {
         assert!(check_made_up(2.5, 2.45).is_ok());
         assert!(check_made_up(2.5, 1.3).is_err_and(|error| error.to_string().contains("accepts 1.30")));
     }

@@ -34,24 +34,24 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
     };
     if let Some(runs) = runs {
         let speculates = resolved.get("speculative_algorithm").map_or(!runs.is_off(), |name| !name.is_null());
-        let asked = adaptive::largest(configuration);
-        if !speculates && !asked.is_off() {
-            return Err(format!("{asked} was requested, but the server turned speculation off"));
+        let requested = adaptive::largest(configuration);
+        if !speculates && !requested.is_off() {
+            return Err(format!("{requested} was requested, but the server turned speculation off"));
         }
-        if speculates && !asked.is_off() && !runs_as_requested(&plan.algorithm, runs, asked) {
+        if speculates && !requested.is_off() && !runs_as_requested(&plan.algorithm, runs, requested) {
             return Err(format!(
-                "the server runs the tree {runs} instead of the requested {asked}: it rewrites its flags"
+                "the server runs the tree {runs} instead of the requested {requested}: it rewrites its flags"
             ));
         }
-        if speculates && asked.is_off() {
+        if speculates && requested.is_off() {
             return Err(format!("the server speculates with {runs} although no speculation was requested"));
         }
     }
     let mut notes = Vec::new();
-    let asked = configuration.knobs.max_running_requests.unwrap_or(plan.max_running_requests);
-    if let Some(runs) = most_running(resolved).filter(|runs| *runs < asked) {
+    let requested = configuration.knobs.max_running_requests.unwrap_or(plan.max_running_requests);
+    if let Some(runs) = most_running(resolved).filter(|runs| *runs < requested) {
         notes.push(format!(
-            "{configuration}: the server runs at most {runs} requests together instead of the requested {asked}"
+            "{configuration}: the server runs at most {runs} requests together instead of the requested {requested}"
         ));
     }
     if resolved.get("disable_cuda_graph").and_then(Value::as_bool) == Some(true) {
@@ -73,12 +73,12 @@ fn from_vllm(resolved: &Value) -> Option<TreeShape> {
 const LARGEST_CONFIG: u64 = 4 << 20;
 
 /// Compares what `lint --resolved` computes for a launch of SGLang with what its server reports:
-/// one line for each value that differs and is not yet in `told`, where it is then added.
-pub fn beside_the_linter(
+/// one line for each value that differs and is not yet in `reported`, where it is then added.
+pub fn beyond_the_linter(
     command: &str,
     info: &ServerInfo,
     plan: &LaunchPlan,
-    told: &mut BTreeSet<&'static str>,
+    reported: &mut BTreeSet<&'static str>,
 ) -> Vec<String> {
     let Some(answer) = info.resolved.as_ref().filter(|_| !info.is_spectune()) else {
         return Vec::new();
@@ -94,7 +94,7 @@ pub fn beside_the_linter(
     let resolved = resolve(launch, version, given, target.as_ref(), draft.as_ref(), None);
     let differing = running::compare(&resolved, &source, answer).into_iter().filter(|one| one.differs);
     differing
-        .filter(|one| told.insert(one.name))
+        .filter(|one| reported.insert(one.name))
         .map(|one| {
             format!(
                 "{}: the server runs {} where `spectune lint --resolved` says {} for SGLang {version} ({}); the server is right, and is \
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_linter_says_otherwise_is_told_once() {
+    fn what_the_linter_says_otherwise_is_reported_once() {
         let command = "python3 -m sglang.launch_server --model-path /none --page-size 16 --speculative-algorithm EAGLE3 \
                        --speculative-draft-model-path /draft --speculative-num-steps 3 --speculative-eagle-topk 1 \
                        --speculative-num-draft-tokens 4 --max-running-requests 8";
@@ -211,15 +211,15 @@ mod tests {
                                   "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 4});
             ServerInfo { resolved: Some(resolved), version: Some("0.5.16".into()), ..ServerInfo::default() }
         };
-        let mut told = BTreeSet::new();
-        assert_eq!(beside_the_linter(command, &answer(16), &plan(), &mut told), Vec::<String>::new());
-        let lines = beside_the_linter(command, &answer(64), &plan(), &mut told);
+        let mut reported = BTreeSet::new();
+        assert_eq!(beyond_the_linter(command, &answer(16), &plan(), &mut reported), Vec::<String>::new());
+        let lines = beyond_the_linter(command, &answer(64), &plan(), &mut reported);
         assert!(lines.len() == 1 && lines[0].starts_with("page_size: the server runs 64 where"), "{lines:?}");
-        assert_eq!(beside_the_linter(command, &answer(64), &plan(), &mut told), Vec::<String>::new());
+        assert_eq!(beyond_the_linter(command, &answer(64), &plan(), &mut reported), Vec::<String>::new());
     }
 
     #[test]
-    fn fewer_running_requests_are_told_and_refused_for_larger_batches() {
+    fn fewer_running_requests_are_reported_and_refused_for_larger_batches() {
         let resolved = json!({"max_running_requests": 64,
                               "internal_states": [{"effective_max_running_requests_per_dp": 48}]});
         let notes = check(resolved.clone(), "0,1,1").expect("the same configuration");

@@ -161,11 +161,16 @@ mod tests {
         let found =
             parse("0, GPU-a, 1000, 81559\n1, GPU-b, [N/A], 81559\n", &format!("GPU-a, {own}, 80000\nGPU-c, 7, 1\n"));
         assert_eq!(found.len(), 1);
-        let told = words(0, &found[&0], 9000);
-        assert!(told.starts_with("GPU 0 has 1000 of 81559 MiB free, but a server needs about 9000 MiB"), "{told}");
+        let reported = words(0, &found[&0], 9000);
         assert!(
-            told.contains(&format!("process {own} (")) && told.contains("holds 80000 MiB") && told.contains("--url"),
-            "{told}"
+            reported.starts_with("GPU 0 has 1000 of 81559 MiB free, but a server needs about 9000 MiB"),
+            "{reported}"
+        );
+        assert!(
+            reported.contains(&format!("process {own} ("))
+                && reported.contains("holds 80000 MiB")
+                && reported.contains("--url"),
+            "{reported}"
         );
         assert!(words(0, &ServerMemory::default(), 1).contains("CUDA_VISIBLE_DEVICES"));
         let class = |memory: &ServerMemory, needed| {

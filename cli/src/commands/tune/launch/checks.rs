@@ -189,22 +189,22 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_not_known_is_told_with_the_nearest_one() {
-        let told = |text: &str, runs: Option<&str>| {
+    fn a_version_that_is_not_known_is_reported_with_the_nearest_one() {
+        let reported = |text: &str, runs: Option<&str>| {
             let parsed = parse(&Source::new("run.sh", text), &Options::default());
             let runs = runs.map(|version| version.parse().expect("a version"));
             unknown_version(parsed.launches.first().expect("a launch"), runs).unwrap_or_default()
         };
         assert!(
-            told(LAUNCH, Some("0.9.99")).contains("sglang 0.9.99 is not known"),
+            reported(LAUNCH, Some("0.9.99")).contains("sglang 0.9.99 is not known"),
             "{}",
-            told(LAUNCH, Some("0.9.99"))
+            reported(LAUNCH, Some("0.9.99"))
         );
-        assert!(told(LAUNCH, Some("0.9.99")).contains(&newest_known(Engine::Sglang).to_string()));
-        assert_eq!((told(LAUNCH, None), told(LAUNCH, Some("0.5.9"))), (String::new(), String::new()));
+        assert!(reported(LAUNCH, Some("0.9.99")).contains(&newest_known(Engine::Sglang).to_string()));
+        assert_eq!((reported(LAUNCH, None), reported(LAUNCH, Some("0.5.9"))), (String::new(), String::new()));
         let container = "docker run --gpus all vllm/vllm-openai:TAG --model m\n";
-        assert!(told(&container.replace("TAG", "latest"), None).contains("does not say its version"));
-        assert!(told(&container.replace("TAG", "v0.99.9"), None).contains("vllm 0.99.9 is not known"));
+        assert!(reported(&container.replace("TAG", "latest"), None).contains("does not say its version"));
+        assert!(reported(&container.replace("TAG", "v0.99.9"), None).contains("vllm 0.99.9 is not known"));
     }
 
     #[test]

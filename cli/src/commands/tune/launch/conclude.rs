@@ -303,13 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn loads_with_different_chains_are_a_policy_beside_the_launch_or_the_results() {
+    fn loads_with_different_chains_are_a_policy_next_to_the_launch_or_the_results() {
         let chains = [Some(TreeShape::chain(5)), Some(TreeShape::chain(1))];
-        let (beside, with_results) = policies(Mode::Measure, chains, TUNED);
+        let (next_to_launch, with_results) = policies(Mode::Measure, chains, TUNED);
         let policy: serde_json::Value = serde_json::from_str(&with_results.expect("a policy")).expect("JSON");
-        assert!(beside.is_none() && policy.to_string().contains('5'), "{policy}");
-        let (beside, with_results) = policies(Mode::Write, chains, TUNED);
-        assert!(beside.is_some() && with_results.is_none());
+        assert!(next_to_launch.is_none() && policy.to_string().contains('5'), "{policy}");
+        let (next_to_launch, with_results) = policies(Mode::Write, chains, TUNED);
+        assert!(next_to_launch.is_some() && with_results.is_none());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    backend::{Pool, ReplayPlace, Wanted},
+    backend::{Pool, ReplayPlace, RequiredTree},
     description::describe,
     options::EngineOptions,
     selftest::models::{Pair, RandomModels},
@@ -95,7 +95,7 @@ fn pool(backend: &mut CpuBackend, text: &[u32], shape: TreeShape) -> Pool {
     backend.trace(slot, 0..last, false).expect("memory");
     let chunk = PrefillChunk { slot, tokens: &text[..last], start: 0, next: Some(text[last]) };
     backend.prefill_collecting(&[chunk]).expect("a text");
-    let place = ReplayPlace { slot, position: last, root: text[last], text: &[], wanted: Wanted::Offered };
+    let place = ReplayPlace { slot, position: last, root: text[last], text: &[], wanted: RequiredTree::Offered };
     let pool = backend.pools(&[place], &[shape]).expect("a pool").remove(0);
     backend.close(slot);
     pool

@@ -85,7 +85,7 @@ fn a_target_that_drafts_for_itself_is_always_right() {
 }
 
 #[test]
-fn trees_of_a_model_beside_its_target_contain_the_chain_and_accept_no_less() {
+fn trees_of_a_model_next_to_its_target_contain_the_chain_and_accept_no_less() {
     let models = RandomModels::write_seeded(32).expect("a folder");
     let pair = Pair::Standalone;
     let draft = models.draft(pair).expect("a folder");

@@ -70,7 +70,7 @@ fn the_draft_and_the_next_round_are_launched_without_waiting_for_the_first_token
         for (slot, (at, token)) in first.into_iter().enumerate() {
             assert_eq!(at, slot);
             let logprobs = token.tokens[0].logprobs.as_ref();
-            assert_eq!(logprobs.map(|told| told.top.len()), (wanted && slot == 0).then_some(2));
+            assert_eq!(logprobs.map(|reported| reported.top.len()), (wanted && slot == 0).then_some(2));
             let all = token.tokens.iter().chain(&yields[slot].tokens).map(|token| token.id);
             assert_eq!(all.collect::<Vec<_>>(), expected[slot]);
         }
@@ -105,9 +105,9 @@ fn first_tokens_are_not_held_back_by_a_round_that_the_host_takes_part_in() {
     let adjusted = SamplingParams { adjustments: penalised, ..SamplingParams::default() };
     let (mut backend, prompts) = opened(&[SamplingParams::default(), adjusted], 9);
     backend.adjust(Slot(1), &prompts[1], &[], &[]).expect("an open slot");
-    let mut told = Vec::new();
-    let is_in_flight = backend.prefill(&chunks(&prompts), &mut |at, _| told.push(at)).expect("prompts");
-    assert_eq!((is_in_flight, told), (false, vec![0, 1]));
+    let mut reported = Vec::new();
+    let is_in_flight = backend.prefill(&chunks(&prompts), &mut |at, _| reported.push(at)).expect("prompts");
+    assert_eq!((is_in_flight, reported), (false, vec![0, 1]));
 }
 
 /// First tokens belong to the call that launched their prefill.

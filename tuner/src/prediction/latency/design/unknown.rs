@@ -46,9 +46,9 @@ impl Unknown {
 
     /// The candidate whose timing minimises the sum of variances; `None` when all are timed.
     pub fn most_telling(&self) -> Option<usize> {
-        let told = |at: usize| self.squares[at] / (self.covariance[at][at] + NOISE * NOISE);
+        let reported = |at: usize| self.squares[at] / (self.covariance[at][at] + NOISE * NOISE);
         let untimed = (0..self.timed.len()).filter(|at| !self.timed[*at]);
-        untimed.max_by(|one, other| told(*one).total_cmp(&told(*other)))
+        untimed.max_by(|one, other| reported(*one).total_cmp(&reported(*other)))
     }
 
     /// Conditions the covariance on a candidate's time.
