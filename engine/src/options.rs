@@ -130,7 +130,7 @@ pub struct EngineOptions {
     /// Rows of a block head's block, as `--speculative-dflash-block-size` counts them; `None` if
     /// the shape decides ([`Block`](schemas::tree::Block)).
     pub draft_block_size: Option<usize>,
-    /// Number of tokens that a row of the draft sees, itself included; `None` for all, or as its
+    /// Number of tokens before its own that a row of the draft sees; `None` for all, or as its
     /// layers say.
     pub draft_window: Option<usize>,
     /// Numbers of the rule by which drafts are looked up in texts; `None` for the algorithm's

@@ -8,6 +8,7 @@ fn narrower(window: usize, own: Option<usize>) -> Option<usize> {
 }
 
 impl LayerSpec {
+    /// The same, whose rows see at most this many positions, their own included.
     fn with_window(&self, window: usize) -> Result<Self, &'static str> {
         let mut layer = self.clone();
         match &mut layer.attention {
@@ -20,24 +21,32 @@ impl LayerSpec {
 }
 
 impl DraftSpec {
-    /// The same, but a row of its layers sees at most this many positions, its own included; layers
-    /// that see fewer stay as they are.
+    /// The same, but a row of its layers sees at most this many positions before its own; layers
+    /// that see fewer stay as they are. Each row of a block sees the whole block too, so its first
+    /// rows see a few positions more.
+    ///
+    /// SGLang counts the same way: a window is the number of rows to the left of a row
+    /// (`models/llama_eagle3.py`), of tokens with keys and values of their own before the drafts
+    /// (`speculative/spec_utils.py`), or before the block (`speculative/dflash_worker_v2.py`, there
+    /// rounded up to whole pages).
     ///
     /// # Errors
     /// What it has that cannot have a window.
     pub fn with_window(&self, window: usize) -> Result<Self, &'static str> {
         let mut draft = self.clone();
         match &mut draft {
-            Self::Recurrent(recurrent) => recurrent.layer = recurrent.layer.with_window(window)?,
+            Self::Recurrent(recurrent) => recurrent.layer = recurrent.layer.with_window(window.saturating_add(1))?,
             Self::Model(model) => {
-                let layers = model.layers.iter().map(|layer| layer.with_window(window));
+                let layers = model.layers.iter().map(|layer| layer.with_window(window.saturating_add(1)));
                 model.layers = layers.collect::<Result<_, _>>()?;
             }
             Self::Block(block) => {
-                if window < block.block.given.unwrap_or(block.block.rows) {
+                let rows = block.block.given.unwrap_or(block.block.rows);
+                if window < rows {
                     return Err("a larger block, all of whose rows must see each other (SGLang refuses it too)");
                 }
-                block.layers.iter_mut().for_each(|layer| layer.window = narrower(window, layer.window));
+                let last_row = window.saturating_add(rows);
+                block.layers.iter_mut().for_each(|layer| layer.window = narrower(last_row, layer.window));
             }
             Self::Text(_) => return Err("no attention: it looks drafts up in texts"),
         }
@@ -76,7 +85,7 @@ mod tests {
         assert_eq!(bytes(&whole, 1000), bytes(&windowed, 1000));
         let row = whole.cache_row(2);
         // Three passes of the draft, each of which leaves out the rest of the context.
-        assert_eq!(bytes(&whole, 9216) - bytes(&windowed, 9216), 3 * 4 * row * (9216 - 1024));
+        assert_eq!(bytes(&whole, 9216) - bytes(&windowed, 9216), 3 * 4 * row * (9216 - 1025));
         assert_eq!(windowed.with_window(4096), Ok(windowed.clone()), "the narrower one holds");
     }
 
@@ -91,5 +100,23 @@ mod tests {
         let block = DraftSpec::Block(shape.block_head(&target, false, None).expect("a head"));
         assert!(block.with_window(15).is_err_and(|what| what.contains("block")));
         assert!(block.with_window(16).is_ok());
+    }
+
+    #[test]
+    fn a_window_counts_the_positions_before_a_row_as_sglang_does() {
+        let shape = published("llama-3.1-8b").expect("a shape");
+        let target = shape.target(Some(2)).expect("two layers");
+        let windows = |draft: DraftSpec| {
+            let windowed = draft.with_window(64).expect("grouped attention");
+            windowed.windowed_cache(2).expect("all layers have one").window
+        };
+        assert_eq!(windows(DraftSpec::Recurrent(shape.draft(&target))), 65, "64 and the row's own");
+        let small = published("llama-3.2-1b").expect("a shape").target(None).expect("all layers");
+        assert_eq!(windows(DraftSpec::Model(small)), 65);
+        let shape = published("qwen3-8b").expect("a shape");
+        let target = shape.target(None).expect("all layers");
+        let block = shape.block_head(&target, false, None).expect("a head");
+        let rows = block.block.rows;
+        assert_eq!(windows(DraftSpec::Block(block)), 64 + rows, "the last row sees 64 and the block");
     }
 }

@@ -126,7 +126,7 @@ macro_rules! with_flags {
             SpeculativeDraftModelPath speculative_draft_model_path ours Text "The draft: a folder or a Hugging Face id";
             SpeculativeDraftModelQuantization speculative_draft_model_quantization ours Text "Quantisation of the draft's weights; unquant for none";
             SpeculativeDraftModelRevision speculative_draft_model_revision sglang Text "Branch, tag or commit of the draft on the hub";
-            SpeculativeDraftWindowSize speculative_draft_window_size ours Integer "Number of tokens that the draft attends to, the last ones";
+            SpeculativeDraftWindowSize speculative_draft_window_size ours Integer "Number of the last tokens before its own that a row of the draft attends to";
             SpeculativeDsparkBlockSize speculative_dspark_block_size ours Integer "DSPARK: proposed tokens per block";
             SpeculativeEagleTopk speculative_eagle_topk ours Integer "Branches that each beam proposes at each draft step";
             SpeculativeMoeRunnerBackend speculative_moe_runner_backend sglang Text "Kernels of the draft's experts";

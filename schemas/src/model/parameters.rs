@@ -46,6 +46,17 @@ impl ModelConfig {
         }
     }
 
+    /// Number of those of [`parameters`](Self::parameters) that a pass over one token reads: of the
+    /// routed experts, the ones of a token. `None` if it is not known how many these are.
+    pub fn active_parameters(&self) -> Option<u64> {
+        let mut read = self.clone();
+        if self.routed_experts().is_some() {
+            let chosen = Some(self.num_experts_per_tok?);
+            (read.num_experts, read.n_routed_experts, read.num_local_experts) = (chosen, None, None);
+        }
+        read.parameters()
+    }
+
     /// Number of weights in the matrices of the checkpoint's MTP layers, without the embedding and
     /// LM head that they share. 0 without MTP layers, `None` if a size is not known.
     pub fn mtp_parameters(&self) -> Option<u64> {

@@ -19,6 +19,9 @@ pub struct Published {
     pub aliases: Vec<String>,
     /// For a draft, the id of the target that it was trained for.
     pub draft_for: Option<String>,
+    /// The series of models that it is part of: all of a series have one tokenizer and the same
+    /// purpose, so that a small one can draft for a large one.
+    pub series: Option<String>,
     /// The fields that are known.
     pub config: ModelConfig,
     /// Names of the fields that a public source states.
@@ -36,6 +39,8 @@ pub fn published() -> &'static [Published] {
         aliases: Vec<String>,
         #[serde(default)]
         draft_for: Option<String>,
+        #[serde(default)]
+        series: Option<String>,
         config: serde_json::Value,
         stated: Vec<String>,
         source: String,
@@ -50,6 +55,7 @@ pub fn published() -> &'static [Published] {
                     name: row.name,
                     aliases: row.aliases,
                     draft_for: row.draft_for,
+                    series: row.series,
                     stated: row.stated,
                     source: row.source,
                 })
@@ -91,6 +97,26 @@ pub fn drafts_of(target: &str) -> Vec<&'static Published> {
         target.is_some_and(|target| target.name == row.name)
     };
     published().iter().filter(is_of).collect()
+}
+
+/// The whole models that can draft for a target (STANDALONE), the smallest first: those of its
+/// series with as many tokens, of whose weights a pass reads at most a quarter of the target's. A
+/// larger one makes a draft pass too slow to pay.
+pub fn small_models_of(target: &str) -> Vec<&'static Published> {
+    let weights = |row: &Published| row.config.active_parameters();
+    let of = |target: &Published| {
+        let (most, tokens) = (weights(target)? / 4, target.config.vocab_size?);
+        let series = target.series.as_ref()?;
+        let fits = |row: &&Published| {
+            row.series.as_ref() == Some(series)
+                && row.config.vocab_size == Some(tokens)
+                && weights(row).is_some_and(|weights| weights <= most)
+        };
+        let mut small: Vec<&'static Published> = published().iter().filter(fits).collect();
+        small.sort_by_key(|row| weights(row));
+        Some(small)
+    };
+    find(target).and_then(of).unwrap_or_default()
 }
 
 impl Published {
@@ -161,6 +187,25 @@ mod tests {
         assert_eq!(found, names("Qwen/Qwen3-8B"));
         assert_eq!(names("org/unknown"), Vec::<&str>::new());
         assert_eq!(names("AngelSlim/Qwen3-8B_eagle3"), Vec::<&str>::new(), "a draft has no draft");
+    }
+
+    #[test]
+    fn a_small_model_of_the_same_series_and_vocabulary_drafts_for_a_large_one() {
+        let names = |target: &str| small_models_of(target).into_iter().map(|row| row.name.as_str()).collect::<Vec<_>>();
+        assert_eq!(names("/data/Llama-3.1-8B-Instruct"), ["meta-llama/Llama-3.2-1B-Instruct"]);
+        assert_eq!(names("Qwen/Qwen3-8B"), ["Qwen/Qwen3-0.6B", "Qwen/Qwen3-1.7B"]);
+        let large = names("meta-llama/Llama-3.3-70B-Instruct");
+        assert_eq!(large.first(), Some(&"meta-llama/Llama-3.2-1B-Instruct"));
+        assert_eq!(large.last(), Some(&"meta-llama/Llama-3.1-8B-Instruct"), "{large:?}");
+        // Of 30 billion weights a token reads three, so a model of 1.7 billion is not small for it.
+        assert_eq!(names("Qwen/Qwen3-30B-A3B"), ["Qwen/Qwen3-0.6B"]);
+        // The small ones have 151,936 tokens, the large ones 152,064.
+        assert_eq!(names("Qwen/Qwen2.5-72B-Instruct"), ["Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-14B-Instruct"]);
+        assert_eq!(names("Qwen/Qwen2.5-7B-Instruct"), Vec::<&str>::new());
+        assert_eq!(names("Qwen/Qwen2.5-3B-Instruct"), ["Qwen/Qwen2.5-0.5B-Instruct"]);
+        // Another tokenizer of as many tokens.
+        assert_eq!(names("deepseek-ai/DeepSeek-R1-Distill-Llama-8B"), Vec::<&str>::new());
+        assert_eq!(names("org/unknown"), Vec::<&str>::new());
     }
 
     #[test]

@@ -31,10 +31,15 @@ pub struct MemoryEstimate {
     pub draft_weights: Option<u64>,
     /// Whether the draft's weights are part of the static share (0.5.15 and later).
     pub draft_is_static: bool,
-    /// One token in the caches of target and draft.
+    /// One token in the caches of target and draft, as the engine counts it.
     pub kv_token: Option<u64>,
+    /// One token in the cache of a whole model that drafts (STANDALONE). The engine counts its
+    /// layers as if they were the target's; `None` for other drafts.
+    pub draft_kv_token: Option<u64>,
     /// Capacity of the caches in tokens.
     pub kv_tokens: Option<u64>,
+    /// What the draft's cache of that capacity takes beyond what the engine counts for it.
+    pub draft_kv_beyond: Option<u64>,
     /// Logits of the largest captured verify in float32, once.
     pub verify_logits: Option<u64>,
     /// The engine's own reserve for activations and graphs: 1.5 MiB per token of a prefill chunk, 2
@@ -52,7 +57,8 @@ impl MemoryEstimate {
     pub fn needed_outside(&self) -> u64 {
         let draft = if self.draft_is_static { 0 } else { self.draft_weights.unwrap_or(0) };
         let logits = self.verify_logits.unwrap_or(0).saturating_mul(COPIES_OF_LOGITS);
-        self.activations.unwrap_or(0).saturating_add(draft).saturating_add(logits)
+        let cache = self.draft_kv_beyond.unwrap_or(0);
+        self.activations.unwrap_or(0).saturating_add(draft).saturating_add(cache).saturating_add(logits)
     }
 
     /// Bytes of the weights in the static share; `None` if the target's are not known.
@@ -86,12 +92,19 @@ pub(super) fn estimate(given: &Given<'_>, resolved: &Resolved) -> Option<MemoryE
         ),
         draft_weights: draft_weights(given, resolved),
         draft_is_static: given.version >= V0_5_15,
-        kv_token: kv_token(given, resolved),
+        kv_token: None,
+        draft_kv_token: None,
         kv_tokens: None,
+        draft_kv_beyond: None,
         verify_logits: verify_logits(given, resolved),
         activations: activations(resolved),
     };
+    let token = TokenOfKv::of(given, resolved);
+    estimate.kv_token = token.as_ref().and_then(|token| token.target.checked_add(token.draft));
+    estimate.draft_kv_token = token.as_ref().and_then(|token| token.model);
     estimate.kv_tokens = kv_tokens(given, &estimate);
+    let beyond = token.and_then(|token| Some(token.model?.saturating_sub(token.draft)));
+    estimate.draft_kv_beyond = beyond.and_then(|beyond| beyond.checked_mul(estimate.kv_tokens?));
     Some(estimate)
 }
 
@@ -130,28 +143,45 @@ fn mtp_weights(given: &Given<'_>, resolved: &Resolved, dtype: Option<&str>) -> O
     shared(given, resolved, given.target?.mtp_bytes(dtype?)?)
 }
 
-/// Bytes of one token in both caches. The engine assumes that the draft's layers are as wide as the
-/// target's (`model_executor/pool_configurator.py`).
-fn kv_token(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
-    let element = match given.launch.text(Key::KvCacheDtype) {
-        Some(dtype) if dtype.value.starts_with("fp8") => 1,
-        Some(dtype) if dtype.value != "auto" => element_bytes(normal_dtype(dtype.value)?)?,
-        None if given.launch.has(Key::KvCacheDtype) => return None,
-        _ => element_bytes(&resolved.target_dtype.as_ref()?.value)?,
-    };
-    if given.launch.attention_ranks() != Some(1) || given.launch.has(Key::PpSize) {
-        return None;
-    }
-    let config = &given.target?.config;
-    let target = config.kv_bytes_per_token(element, resolved.tp_size.as_ref()?.value)?;
-    let layers = u64::try_from(config.num_hidden_layers.filter(|layers| *layers > 0)?).ok()?;
-    let drafted = match resolved.algorithm.as_ref().map(|algorithm| algorithm.value) {
-        Some(Algorithm::Eagle | Algorithm::Eagle3 | Algorithm::Standalone) => {
-            given.draft.and_then(|draft| draft.config.num_hidden_layers).unwrap_or(1)
+/// Bytes of one token in the caches of one GPU.
+struct TokenOfKv {
+    target: u64,
+    /// In the draft's cache, as the engine counts it (`model_executor/pool_configurator.py`): a
+    /// block head by its own sizes, other drafts as if their layers were the target's.
+    draft: u64,
+    /// In the draft's cache, if it is a whole model whose sizes are known.
+    model: Option<u64>,
+}
+
+impl TokenOfKv {
+    fn of(given: &Given<'_>, resolved: &Resolved) -> Option<Self> {
+        let element = match given.launch.text(Key::KvCacheDtype) {
+            Some(dtype) if dtype.value.starts_with("fp8") => 1,
+            Some(dtype) if dtype.value != "auto" => element_bytes(normal_dtype(dtype.value)?)?,
+            None if given.launch.has(Key::KvCacheDtype) => return None,
+            _ => element_bytes(&resolved.target_dtype.as_ref()?.value)?,
+        };
+        if given.launch.attention_ranks() != Some(1) || given.launch.has(Key::PpSize) {
+            return None;
         }
-        _ => 0,
-    };
-    target.checked_add(target.checked_mul(u64::try_from(drafted).ok()?)? / layers)
+        let config = &given.target?.config;
+        let gpus = resolved.tp_size.as_ref()?.value;
+        let target = config.kv_bytes_per_token(element, gpus)?;
+        let layers = u64::try_from(config.num_hidden_layers.filter(|layers| *layers > 0)?).ok()?;
+        let draft = given.draft.map(|draft| &draft.config);
+        let own = draft.and_then(|draft| draft.kv_bytes_per_token(element, gpus));
+        let as_layers = |count: usize| target.checked_mul(u64::try_from(count).ok()?)?.checked_div(layers);
+        let of_layers = draft.and_then(|draft| draft.num_hidden_layers);
+        let (draft, model) = match resolved.algorithm.as_ref().map(|algorithm| algorithm.value) {
+            Some(Algorithm::Standalone) => (as_layers(of_layers?)?, own),
+            Some(Algorithm::Eagle | Algorithm::Eagle3) => (as_layers(of_layers.unwrap_or(1))?, None),
+            Some(Algorithm::Dflash | Algorithm::Dspark) => {
+                (own.or_else(|| as_layers(of_layers.unwrap_or_default()))?, None)
+            }
+            _ => (0, None),
+        };
+        Some(Self { target, draft, model })
+    }
 }
 
 fn kv_tokens(given: &Given<'_>, estimate: &MemoryEstimate) -> Option<u64> {

@@ -422,6 +422,37 @@ fn drafts_take_context_and_slots_of_each_request() {
 }
 
 #[test]
+fn the_cache_of_a_whole_model_that_drafts_is_its_own_and_counted_as_the_targets() {
+    let target = model("LlamaForCausalLM", LLAMA);
+    let flags = "--speculative-algorithm STANDALONE --speculative-draft-model-path small --max-running-requests 64 \
+                 --mem-fraction-static 0.8";
+    // Sixteen layers with 8 heads of 64, as Llama-3.2-1B, and the same with 32.
+    let drafted = |heads: usize, algorithm: &str| {
+        let small = model(
+            "LlamaForCausalLM",
+            &format!(
+                r#""hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+                   "num_key_value_heads": {heads}, "vocab_size": 128256, "tie_word_embeddings": true"#
+            ),
+        );
+        let text = format!("sglang serve --model-path m {}", flags.replace("STANDALONE", algorithm));
+        let source = Source::new("run.sh", text);
+        let parsed = parse(&source, &Options::default());
+        let launch = parsed.launches.first().expect("a launch");
+        resolve(launch, version("0.5.23"), true, Some(&target), Some(&small), Some(81_559)).memory.expect("known")
+    };
+    let narrow = drafted(8, "STANDALONE");
+    assert_eq!(narrow.kv_token, Some(131_072 + 131_072 / 2), "16 of the target's 32 layers");
+    assert_eq!((narrow.draft_kv_token, narrow.draft_kv_beyond), (Some(2 * 8 * 64 * 16 * 2), Some(0)));
+    assert_eq!(narrow.draft_weights, Some(2 * 1_235_746_816));
+    let wide = drafted(32, "STANDALONE");
+    assert_eq!(wide.draft_kv_token, Some(131_072));
+    assert_eq!(wide.draft_kv_beyond, Some(65_536 * wide.kv_tokens.expect("known")));
+    assert!(wide.needed_outside() > narrow.needed_outside());
+    assert_eq!(drafted(8, "EAGLE").draft_kv_token, None);
+}
+
+#[test]
 fn memory_is_estimated_where_the_sizes_are_known() {
     let target = model("LlamaForCausalLM", LLAMA);
     let flags = "--speculative-algorithm EAGLE3 --max-running-requests 64 --mem-fraction-static 0.8 \

@@ -107,13 +107,14 @@ impl Resolved {
 }
 
 /// The parts of the estimate: name, and bytes (or tokens).
-fn memory_parts(memory: &MemoryEstimate) -> [(&'static str, Option<u64>); 9] {
+fn memory_parts(memory: &MemoryEstimate) -> [(&'static str, Option<u64>); 10] {
     [
         ("gpu_bytes", Some(memory.gpu)),
         ("static_bytes", memory.static_share),
         ("target_weight_bytes", memory.target_weights),
         ("draft_weight_bytes", memory.draft_weights),
         ("kv_bytes_per_token", memory.kv_token),
+        ("draft_kv_bytes_per_token", memory.draft_kv_token),
         ("kv_tokens", memory.kv_tokens),
         ("outside_bytes", memory.outside()),
         ("activation_and_graph_bytes", memory.activations),
@@ -129,12 +130,25 @@ fn memory_table(memory: &MemoryEstimate) -> String {
     let amount = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), readable);
     let tokens = memory.kv_tokens.map_or_else(|| "?".to_owned(), |tokens| tokens.to_string());
     let place = if memory.draft_is_static { "static" } else { "not static in this version" };
+    let own = memory.draft_kv_token.map(|bytes| {
+        let beyond = match memory.draft_kv_beyond {
+            Some(beyond) if beyond > 0 => format!(", {} more in all", readable(beyond)),
+            _ => String::new(),
+        };
+        (
+            "draft's KV cache",
+            format!("{} a token", readable(bytes)),
+            format!("of the whole model; counted above as if its layers were the target's{beyond}"),
+        )
+    });
     let rows = [
         ("all", amount(Some(memory.gpu)), String::new()),
         ("static", amount(memory.static_share), "weights and KV cache".into()),
         ("target weights", amount(memory.target_weights), "static".into()),
         ("draft weights", amount(memory.draft_weights), place.into()),
         ("KV cache", format!("{tokens} tokens"), format!("of {}, target and draft", amount(memory.kv_token))),
+    ];
+    let outside = [
         ("outside", amount(memory.outside()), "activations, graphs, logits".into()),
         (
             "activations, graphs",
@@ -144,7 +158,7 @@ fn memory_table(memory: &MemoryEstimate) -> String {
         ("verify logits", amount(memory.verify_logits), "float32, once; sampling makes copies".into()),
     ];
     let mut text = "memory of one GPU, estimated\n".to_owned();
-    for (name, value, what) in rows {
+    for (name, value, what) in rows.into_iter().chain(own).chain(outside) {
         text.push_str(format!("  {name:20} {value:>18}  {what}").trim_end());
         text.push('\n');
     }

@@ -27,8 +27,10 @@ pub struct LaunchNeeds {
     weights: Option<u64>,
     /// Bytes of the draft's weights; 0 if it is part of the target.
     draft: Option<u64>,
-    /// Bytes of one token in the KV cache.
+    /// Bytes of one token in the KV cache of the target.
     kv_token: Option<u64>,
+    /// Bytes of one token in the draft's own; 0 without one, or if it is not known.
+    draft_kv_token: u64,
     /// The most tokens that run together, and the requests and tokens of each that make them;
     /// `None` if the lengths of the prompts are not known.
     tokens: Option<(usize, usize)>,
@@ -49,6 +51,7 @@ impl LaunchNeeds {
         let gpus = tensor.saturating_mul(pipeline);
         let dtype = dtype(&file.models.dtype, target.as_ref());
         let share = |facts: &ModelFacts| Some(facts.loaded_bytes(dtype)? / u64::try_from(gpus).ok()?);
+        let kv_token = |facts: Option<&ModelFacts>| facts?.config.kv_bytes_per_token(element_bytes(dtype)?, tensor);
         Self {
             gpus,
             target: file.models.target.clone(),
@@ -57,7 +60,8 @@ impl LaunchNeeds {
                 true => Some(0),
                 false => draft.as_ref().and_then(share),
             },
-            kv_token: target.as_ref().and_then(|facts| facts.config.kv_bytes_per_token(element_bytes(dtype)?, tensor)),
+            kv_token: kv_token(target.as_ref()),
+            draft_kv_token: kv_token(draft.as_ref()).unwrap_or_default(),
             tokens: file.workload.random.as_ref().map(|random| {
                 let requests = file.batch_sizes().into_iter().max().unwrap_or(1);
                 (requests, random.input_length.saturating_add(file.workload.output_length))
@@ -84,12 +88,17 @@ impl LaunchNeeds {
             Some(draft) => format!("{} for the draft's", readable(draft)),
             None => "an unknown size for the draft's".into(),
         });
-        let cache = |bytes: u64| match self.tokens {
-            Some((requests, each)) => {
-                let tokens = u64::try_from(requests.saturating_mul(each)).unwrap_or(u64::MAX);
-                format!("{} for the KV cache of {requests} x {each} tokens", readable(bytes.saturating_mul(tokens)))
+        let cache = |target: u64| {
+            let bytes = target.saturating_add(self.draft_kv_token);
+            let whose = if self.draft_kv_token > 0 { "KV caches of target and draft" } else { "KV cache" };
+            match self.tokens {
+                Some((requests, each)) => {
+                    let tokens = u64::try_from(requests.saturating_mul(each)).unwrap_or(u64::MAX);
+                    let all = readable(bytes.saturating_mul(tokens));
+                    format!("{all} for the {whose} of {requests} x {each} tokens")
+                }
+                None => format!("{} for each token of the {whose}", readable(bytes)),
             }
-            None => format!("{} for each token of the KV cache", readable(bytes)),
         };
         parts.extend(self.kv_token.map(cache));
         let each = if self.gpus == 1 { "1 GPU".to_owned() } else { format!("each of {} GPUs", self.gpus) };
@@ -208,6 +217,7 @@ mod tests {
             weights,
             draft: Some(1 << 29),
             kv_token: Some(1 << 17),
+            draft_kv_token: 0,
             tokens: Some((8, 1024)),
             captured,
             batches: vec![1, 5],
@@ -223,6 +233,24 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(needs(None, None).memory().contains("org/model are not known"));
+    }
+
+    #[test]
+    fn a_whole_model_as_the_draft_needs_its_weights_and_its_own_cache() {
+        let text = "[models]\ntarget='meta-llama/Llama-3.1-8B-Instruct'\ndraft='meta-llama/Llama-3.2-1B-Instruct'\n\
+                    algorithm='STANDALONE'\n[workload]\nrandom={input_length=924}\noutput_length=100\n[batch]\nsizes=[8]\n";
+        let file = SweepFile::read(&Source::new("s", text)).expect("a sweep file");
+        let source = Source::new("run.sh", "sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct");
+        let parsed = launch::parse(&source, &launch::Options::default());
+        let needs = LaunchNeeds::from_launch(parsed.launches.first().expect("a launch"), &file);
+        // 128 KiB of the target's 32 layers of 8 heads of 128, and 32 KiB of 16 of 8 of 64.
+        assert_eq!((needs.kv_token, needs.draft_kv_token), (Some(1 << 17), 1 << 15));
+        let text = needs.memory();
+        for part in
+            ["15.0 GiB for the target's", "2.3 GiB for the draft's", "1.2 GiB for the KV caches of target and draft"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[test]

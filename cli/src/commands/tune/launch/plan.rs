@@ -3,7 +3,7 @@
 use launch::Launch;
 use schemas::{
     engines::Engine,
-    model::published::{drafts_of, id_of},
+    model::published::{drafts_of, id_of, small_models_of},
     secrets,
     sweep::{Models, SweepFile},
     text::Source,
@@ -63,7 +63,7 @@ fn not_varied(launch: &Launch, plan: &LaunchSweep) -> Vec<String> {
     lines.push(match published(&plan.file).as_slice() {
         [] => "the draft: try another one with --draft".into(),
         drafts => format!(
-            "the draft: try another one with --draft; published for this target: {} (--print-sweep proposes a sweep of all)",
+            "the draft: try another one with --draft; published ones that fit this target: {} (--print-sweep proposes a sweep of all)",
             drafts.iter().map(|(name, algorithm)| format!("{name} ({algorithm})")).collect::<Vec<_>>().join(", ")
         ),
     });
@@ -75,11 +75,13 @@ fn not_varied(launch: &Launch, plan: &LaunchSweep) -> Vec<String> {
 }
 
 /// The drafts that were published for the target of a sweep, with their algorithms, without the
-/// sweep's own.
+/// sweep's own; then the small models of its series.
 fn published(file: &SweepFile) -> Vec<(&'static str, &'static str)> {
     let own = id_of(&file.models.draft);
-    let others = drafts_of(&file.models.target).into_iter().filter(|row| own != Some(row.name.as_str()));
-    others.filter_map(|row| Some((row.name.as_str(), row.config.draft_algorithm()?))).collect()
+    let heads = drafts_of(&file.models.target).into_iter();
+    let heads = heads.filter_map(|row| Some((row.name.as_str(), row.config.draft_algorithm()?)));
+    let models = small_models_of(&file.models.target).into_iter().map(|row| (row.name.as_str(), "STANDALONE"));
+    heads.chain(models).filter(|(name, _)| own != Some(name)).collect()
 }
 
 /// The published drafts as comments of a sweep file; empty if none is known.
@@ -90,10 +92,9 @@ fn proposal(file: &SweepFile) -> String {
     }
     let Models { draft, algorithm, .. } = &file.models;
     let own = (draft.as_str(), algorithm.as_str());
-    let mut text =
-        "# Drafts that were published for this target. To race them, remove models.draft and models.algorithm,\n\
+    let mut text = "# Published drafts that fit this target. To race them, remove models.draft and models.algorithm,\n\
                     # set search.strategy to \"grid\", and write at the end:\n"
-            .to_owned();
+        .to_owned();
     for (path, algorithm) in std::iter::once(own).chain(published) {
         let path = if path.is_empty() { String::new() } else { format!("# path = \"{path}\"\n") };
         text += &format!("#\n# [[drafts]]\n{path}# algorithm = \"{algorithm}\"\n");
@@ -135,9 +136,15 @@ mod tests {
         };
         let file = of("/models/Qwen3-8B");
         let text = sweep_text("run.sh", &file).expect("text");
-        for draft in ["AngelSlim/Qwen3-8B_eagle3", "z-lab/Qwen3-8B-DFlash-b16", "deepseek-ai/dspark_qwen3_8b_block7"] {
+        for draft in [
+            "AngelSlim/Qwen3-8B_eagle3",
+            "z-lab/Qwen3-8B-DFlash-b16",
+            "deepseek-ai/dspark_qwen3_8b_block7",
+            "Qwen/Qwen3-0.6B",
+        ] {
             assert!(text.contains(&format!("# path = \"{draft}\"")), "{draft}: {text}");
         }
+        assert!(text.contains("# path = \"Qwen/Qwen3-0.6B\"\n# algorithm = \"STANDALONE\""), "{text}");
         assert_eq!(text.matches("# path = \"Tengyunw/qwen3_8b_eagle3\"").count(), 1, "{text}");
         assert_eq!(read(&text), file, "they are comments");
         // Done as the comments say, it is a sweep of all of them.

@@ -93,6 +93,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         part("activations and graphs", memory.activations),
         part("logits of the largest verify, once,", memory.verify_logits),
         part("draft weights", memory.draft_weights.filter(|_| !memory.draft_is_static)),
+        part("the draft's KV cache beyond what the engine counts", memory.draft_kv_beyond),
     ]
     .into_iter()
     .flatten()
