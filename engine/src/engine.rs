@@ -59,6 +59,8 @@ impl Engine {
         let loaded = load(&options)?;
         let Loaded { mut backend, identity, context_length, text, generation, end_tokens } = loaded;
         options.context_length = Some(context_length);
+        // Weights that replace these are multiplied as these are.
+        options.fp8_compute = identity.fp8_compute.or(options.fp8_compute);
         let shapes: Vec<TreeShape> = options.policy.shapes().collect();
         backend.simulate_acceptance(options.simulated.clone())?;
         backend.prepare(&shapes, &options.graph_sizes(), captured)?;

@@ -1,13 +1,13 @@
 //! Loads models onto a device according to the options.
 
+mod fp8;
+
 use std::path::Path;
 
-use kernels::{
-    device::{Device, DeviceError, Element},
-    reference::Fp8Rows,
-};
+use kernels::device::{Device, DeviceError, Element};
 use schemas::{sweep::LARGEST, tree::NodeSource};
 
+use self::fp8::{check_products, check_quantization, default_mode, default_mode_of_random};
 use crate::{
     backend::{
         Backend, cpu,
@@ -22,7 +22,7 @@ use crate::{
     identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
     quantization::{Fp8Compute, Quantization, StoredIn, computed, described, quantised_draft, quantised_target},
-    spec::{DraftSpec, LayerSpec, PublishedModel, StateLayout, TargetSpec, TextSpec, published},
+    spec::{DraftSpec, PublishedModel, StateLayout, TargetSpec, TextSpec, published},
     text::Text,
 };
 
@@ -101,18 +101,24 @@ pub(crate) fn hashes(options: &EngineOptions) -> Result<(String, Option<String>)
 }
 
 fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
-    let Described { folder, weights, spec, draft: own_draft } = describe(options)?;
+    let mut models = describe(options)?;
+    let element = match devices.is_empty() {
+        true => None,
+        false => Some(element(&options.dtype, models.folder.config.weights_dtype())?),
+    };
+    let compute = default_mode(&mut models, options, &devices, element);
+    let options = &EngineOptions { fp8_compute: Some(compute), ..options.clone() };
+    let Described { folder, weights, spec, draft: own_draft } = models;
     let made_for = folder.config.derived_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
     let (hash, draft_hash) = hashes(options)?;
     let (quantised, fp8_compute) = (described(&spec.layers), computed(&spec.layers));
-    let backend: Box<dyn Backend> = match devices.is_empty() {
-        true => {
+    let backend: Box<dyn Backend> = match element {
+        None => {
             let draft = own_draft.as_ref().map(|(spec, own)| (spec.clone(), own.as_ref().unwrap_or(&weights)));
             Box::new(cpu::load((spec, &weights), draft, options, context_length)?)
         }
-        false => {
-            let element = element(&options.dtype, folder.config.weights_dtype())?;
+        Some(element) => {
             check_quantization(options, element)?;
             check_products(&spec, own_draft.as_ref().map(|(spec, _)| spec), element)?;
             // If the kernels compute in float32, FP8 weights are dequantised to float32 at load
@@ -199,8 +205,8 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         options.quantization,
         compute,
     )?;
-    let target = cached("target", options.kv_cache, |format| target.with_cache(format))?;
-    let draft = match rule {
+    let mut target = cached("target", options.kv_cache, |format| target.with_cache(format))?;
+    let mut draft = match rule {
         Some(rule) => windowed(DraftSpec::Text(rule), options.draft_window)?,
         None => {
             let draft = random_draft(shape, &target, options)?;
@@ -211,6 +217,8 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         }
     };
     let element = element(&options.dtype, Some("bfloat16"))?;
+    let compute = default_mode_of_random(&mut target, &mut draft, options, &devices, element);
+    let options = &EngineOptions { fp8_compute: Some(compute), ..options.clone() };
     // As for checkpoints: float32 kernels have no FP8 weights.
     let plain = element == Element::F32;
     let (target, draft) = if plain { (target.in_plain(), draft.in_plain()) } else { (target, draft) };
@@ -433,42 +441,6 @@ fn element(requested: &str, stored: Option<&str>) -> Result<Element, EngineError
             "the checkpoint is stored as {other}, which the GPU cannot compute in: give --dtype bfloat16 or float16"
         ))),
     }
-}
-
-/// On a GPU, quantised weights need 16-bit activations.
-fn check_quantization(options: &EngineOptions, element: Element) -> Result<(), EngineError> {
-    match (options.quantization.or(options.draft_quantization), element) {
-        (Some(by), Element::F32) => Err(EngineError::Configuration(format!(
-            "--quantization {} on a GPU needs --dtype bfloat16 or float16; for float32 use --device cpu",
-            by.name()
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// What a GPU cannot multiply in FP8 is refused by name.
-fn check_products(target: &TargetSpec, draft: Option<&DraftSpec>, element: Element) -> Result<(), EngineError> {
-    let layers = || target.layers.iter().chain(draft.into_iter().flat_map(DraftSpec::layers));
-    let refused = |what: &str| {
-        Err(EngineError::Configuration(format!(
-            "--fp8-compute products: {what}: give --fp8-compute weights, or --device cpu"
-        )))
-    };
-    // On a GPU shared experts are computed with the others, as several of their width if they are
-    // wider.
-    let shared = |layer: &LayerSpec| match (layer.ffn.experts(), layer.formats.ffn_rows) {
-        (Some(experts), Some(Fp8Rows::Tensor)) => experts.shared.is_some(),
-        (Some(experts), Some(Fp8Rows::Row)) => experts.shared.is_some_and(|shared| shared > experts.intermediate),
-        _ => false,
-    };
-    if layers().any(shared) {
-        return refused("a GPU has no static scales of shared experts, and no scale of a row of several of them");
-    }
-    let multiplies = layers().any(|layer| layer.formats.attention_rows.or(layer.formats.ffn_rows).is_some());
-    if multiplies && element == Element::F32 {
-        return refused("a GPU needs --dtype bfloat16 or float16 for them");
-    }
-    Ok(())
 }
 
 /// The maximum sequence length: the requested one, up to the model's.
