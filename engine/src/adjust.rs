@@ -132,6 +132,7 @@ impl Adjuster {
         let Adjustments { presence_penalty, frequency_penalty, repetition_penalty, bias, .. } = &self.adjustments;
         let mut adjusted = logits.to_vec();
         if *repetition_penalty != 1.0 {
+            // Each token once, however often it occurs and wherever.
             let seen = self.prompt.iter().chain(self.counts.keys().filter(|token| !self.prompt.contains(token)));
             for token in seen {
                 if let Some(logit) = adjusted.get_mut(*token as usize) {

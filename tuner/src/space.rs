@@ -166,6 +166,7 @@ pub fn expand(
         }
     }
     let current = space.current.as_ref().and_then(|shape| nodes.parse(shape).ok());
+    // A baseline that runs now is already in the race, under its own role.
     let current = current.filter(|shape| *shape != TreeShape::OFF && *shape != default);
     shapes.retain(|shape| *shape != TreeShape::OFF && *shape != default && Some(*shape) != current);
     shapes.sort_unstable();
@@ -185,6 +186,8 @@ pub fn expand(
         Some(candidate(Configuration { shape, table: rows.clone(), draft: String::new(), knobs: Knobs::default() }))
     }));
     for knobs in combinations(knobs) {
+        // Also the baselines: a setting changes the speed without speculation too, and only pairs
+        // with the same setting tell what speculation adds.
         let every = [TreeShape::OFF, default].into_iter().chain(current).chain(shapes.iter().copied());
         entrants.extend(
             every.map(|shape| candidate(Configuration { knobs: knobs.clone(), ..Configuration::from_shape(shape) })),

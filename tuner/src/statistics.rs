@@ -66,6 +66,7 @@ pub fn interval(values: &[f64]) -> Option<Interval> {
         return Some(Interval { median, low, high, kind: RangeKind::Single, coverage: 0.0 });
     }
     let enough =
+        // Coverage falls with each value that is left out at both ends.
         (0..count / 2).map(|at| (at, coverage(count, at))).take_while(|(_, coverage)| *coverage >= LEVEL).last();
     Some(match enough {
         Some((at, coverage)) => {

@@ -154,6 +154,7 @@ impl<'a> Group<'a> {
             let mut chunks = Vec::new();
             for ((at, text), read) in self.texts.iter().enumerate().zip(&mut read).skip(known) {
                 let start = *read;
+                // No round starts after the last token, so the target does not process it.
                 let end = (start + room).min(text.tokens.len() - 1);
                 if start == end {
                     continue;
@@ -170,6 +171,8 @@ impl<'a> Group<'a> {
                 Some(kept) => {
                     states.clear();
                     self.backend.prefill_traced(&chunks, TargetStates::Out(&mut states))?;
+                    // States of all pieces follow one another; each text takes its part and leaves
+                    // the rest.
                     chunks.iter().fold(states.as_slice(), |states, chunk| {
                         let positions = chunk.start..chunk.start + chunk.tokens.len();
                         kept.add(self.first + chunk.slot.0 as usize, &positions, states)

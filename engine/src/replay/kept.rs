@@ -176,6 +176,7 @@ impl<'a> Kept<'a> {
                 self.say(&format!("is truncated or damaged after byte {end}; the rest is recreated"));
                 self.file.as_ref().map_or(Ok(()), |file| file.set_len(end))?;
             }
+            // Complete: the file is read and nothing is appended, so its size does not matter.
             if self.known.len() == count {
                 return Ok(());
             }
@@ -191,6 +192,7 @@ impl<'a> Kept<'a> {
             ));
             return Ok(());
         }
+        // Nothing that was found is used, so the file begins anew.
         if self.end == 0 {
             let mut file = match self.file.take() {
                 Some(file) => file,

@@ -36,6 +36,7 @@ impl Limits {
             return invalid(format!("token {token} is outside the vocabulary of {}", capacity.vocab_size));
         }
         let nothing_new = request.stop.max_new_tokens == Some(0);
+        // A request that generates nothing may fill the context.
         if prompt >= capacity.context_length + usize::from(nothing_new) {
             return invalid(format!(
                 "the prompt has {prompt} tokens, but the context length is {}, so nothing can be generated; shorten the \

@@ -81,11 +81,15 @@ impl Scheduler {
             if piece.next.is_none() && !known.contains(&running.id()) {
                 running.await_first();
             }
+            // Copied now, since the next piece continues from this state: the copy is ordered after
+            // the pass that computes it.
             if let (Some(kept), Some(key)) = (&mut self.snapshots, running.keeps_now())
                 && let Some(place) = kept.place(&key)
             {
                 self.backend.keep(piece.slot, place)?;
             }
+            // Others may use these pages before the pass has ended: whatever reads them is launched
+            // after it.
             if let Some((table, keys)) = running.filled_pages() {
                 self.pages.share(table, keys);
             }

@@ -83,6 +83,7 @@ impl Scheduler {
         slots: &[Slot],
         trees: &[DraftTree],
     ) -> Result<(Ticket, Vec<usize>, TreeShape), EngineError> {
+        // Acceptance is counted against what was found, not against the shape.
         let drafts: Vec<usize> = trees.iter().map(|tree| tree.nodes().len() - 1).collect();
         if drafts.iter().all(|drafts| *drafts == 0) {
             let shape = TreeShape::OFF;
@@ -103,6 +104,7 @@ impl Scheduler {
         let wanted = ready.iter().map(|running| self.policy.within(whole, running.request().sampling.most_drafts));
         let mut shapes: Vec<TreeShape> = if self.texts.is_some() { vec![whole] } else { wanted.collect() };
         shapes.sort_unstable();
+        // The next larger one than ran last, then the smallest again: each shape has its turn.
         let runs = *shapes.iter().find(|shape| **shape > self.last_shape).or(shapes.first())?;
         self.last_shape = runs;
         Some(NextShape { whole, runs })

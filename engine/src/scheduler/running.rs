@@ -319,7 +319,10 @@ impl Running {
                 break;
             }
         }
+        // What a round accepted after the end of the request is dropped.
         tokens.truncate(kept);
+        // Text is held back while it may be the beginning of a stop string; any other end releases
+        // it.
         if self.finished.as_ref().is_some_and(|reason| !matches!(reason, FinishReason::StopString(_))) {
             text.push_str(&self.stream.finish());
         }

@@ -158,6 +158,8 @@ impl GroupedQuery {
     fn of_rank(&self, ranks: usize) -> Result<Self, String> {
         let heads = divided(self.heads, ranks, "attention heads")?;
         let key_value_heads = match self.key_value_heads {
+            // Fewer heads than ranks are repeated: each rank holds the one that its query heads
+            // read.
             few if few < ranks && ranks.is_multiple_of(few) => 1,
             few if few < ranks => {
                 return Err(format!("{few} key/value heads cannot be split or repeated over {ranks} ranks"));

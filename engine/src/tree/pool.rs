@@ -80,6 +80,7 @@ impl Pool {
         let mut within = vec![false; end];
         for at in 0..end {
             let Proposal { parent, rank, .. } = self.proposals[at];
+            // Parents come before their children, so one pass in order suffices.
             within[at] = rank < shape.topk && parent.is_none_or(|parent| within[parent]);
         }
         (0..end).filter(|at| within[*at]).collect()

@@ -78,12 +78,14 @@ impl Expansion {
         places.iter().for_each(|place| kept[*place] = true);
         let trail = trail(pool, &places, text);
         let runs = |place: &usize| self.beams().iter().any(|beam| beam.place == *place);
+        // The text is still in the tree and a beam continues it, so what it meets next is unknown.
         let goes_on = trail.len() == steps && steps < text.len() && trail.last().is_some_and(runs);
         let lowest = match wanted {
             _ if goes_on => f32::NEG_INFINITY,
             RequiredTree::Whole => f32::NEG_INFINITY,
             RequiredTree::Accepted => trail.last().map_or(f32::INFINITY, |place| pool[*place].score),
             RequiredTree::Offered => {
+                // What is offered after the text's last token is not compared with anything.
                 let followed = &trail[..trail.len().min(text.len().saturating_sub(1))];
                 let looked_at = |(at, proposal): &(usize, &Proposal)| {
                     kept[*at] && proposal.parent.is_none_or(|parent| followed.contains(&parent))

@@ -221,6 +221,7 @@ impl Driver for Emulator {
         if address.is_null() {
             return Err(refused());
         }
+        // Not zeros: what a kernel reads without writing it shows as NaN.
         // SAFETY: just allocated with that size.
         unsafe { std::ptr::write_bytes(address, 0xFF, layout.size()) };
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner).insert(address as u64, layout);

@@ -128,6 +128,7 @@ impl Mail {
 impl Alarm {
     fn new(device: &Device, ranks: usize) -> Result<Self, DeviceError> {
         let words = device.host_buffer((1 + ranks) * 4)?;
+        // Page-locked memory is not zero when it is allocated.
         (0..=ranks).for_each(|at| words.word(at).store(0, Ordering::Relaxed));
         Ok(Self { words: Arc::new(words), collectives: Arc::default() })
     }
@@ -143,6 +144,7 @@ impl Alarm {
     /// Makes the alarm also abort a rank's membership in a group of the collective library.
     pub fn also_ends(&self, collective: &Collective) {
         self.collectives.lock().unwrap_or_else(PoisonError::into_inner).push(collective.clone());
+        // It may have been rung since: then nothing else would abort this membership.
         if self.rung() {
             self.ring();
         }

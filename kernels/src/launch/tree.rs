@@ -307,6 +307,7 @@ impl Kernels {
         step: Option<usize>,
     ) -> Result<(), DeviceError> {
         let Drafting { batch, steps, topk, .. } = drafting;
+        // `draft_begin` stands for step 0, and the last step is processed by `draft_finish`.
         if step.unwrap_or(0) + 2 > steps || step == Some(0) {
             return Err(DeviceError::Shape(format!("draft step {step:?} of {steps} has no pass after it")));
         }
@@ -351,6 +352,7 @@ impl Kernels {
         let Drafting { batch, steps, topk, .. } = drafting;
         let nodes = tree.nodes;
         drafting.check()?;
+        // After a single step each request has one ranking; later there is one per beam.
         proposals.check(if steps == 1 { batch } else { batch * topk }, topk)?;
         sequences.check()?;
         if nodes < 2 {

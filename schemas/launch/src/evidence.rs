@@ -305,6 +305,7 @@ fn clones(text: &str) -> Vec<StatedVersion> {
             };
             let mut state = |engine: Engine, word: &str| {
                 let tag = word.trim_start_matches("tags/");
+                // A branch such as `v0.5.9-fix` is not the release.
                 let version = version_at(tag).filter(|(_, length)| *length == tag.len());
                 if let Some(version) = version.and_then(|(version, _)| plausible(version)) {
                     found.push(StatedVersion { engine, version: Located::new(version, place(word)) });

@@ -69,6 +69,8 @@ pub fn steadied(steps: &[SteadyStep]) -> Steadied {
     }
     let mut expected: Vec<Option<f64>> = vec![None; steps.len()];
     let mut typical: BTreeMap<StepKind, f64> = BTreeMap::new();
+    // Kinds with few steps have no reliable median; they are judged by the nearest kind that has
+    // one.
     let (large, small): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|(_, places)| places.len() >= FEWEST);
     for (kind, places) in large {
         let took: Vec<f64> = places.iter().map(|at| steps[*at].took).collect();

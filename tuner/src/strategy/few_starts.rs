@@ -145,6 +145,8 @@ fn shapes_first(
                 let table = begun.tables.first().filter(|_| !is_last && begun.wants_table(found, bench.history()));
                 table.map_or_else(|| best.clone(), probe)
             }
+            // Too little is measured to predict anything: the start that says most about costs
+            // comes first.
             None => match most_telling(experiment, &open, acceptance, &points) {
                 Some(one) if is_chain(one.configuration.shape) => begun.tables.first().map_or(one.clone(), probe),
                 Some(one) => one.clone(),
@@ -235,6 +237,8 @@ impl Begun {
         let loads: Vec<TrialLoad> =
             experiment.loads.iter().copied().filter(|load| load.batch_size().is_some()).collect();
         for trial in listed::grouped(one, &loads, experiment.repeats) {
+            // The engine does not run tables as requested; its other tables would fail in the same
+            // way.
             if bench.measure(&trial)?.failure().is_some() {
                 self.tables.clear();
                 return Ok(());
@@ -274,6 +278,8 @@ fn points(history: &[Record]) -> Vec<Observation> {
         of.push((figures.output_tokens_per_s, figures.accept_length));
     }
     let point = |((configuration, batch), mut rates): ((&Configuration, usize), Vec<(f64, f64)>)| {
+        // Rate and accept length of one trial stay together: medians of each could be of different
+        // trials.
         rates.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (rate, accept_length) = *rates.get(rates.len() / 2)?;
         let round_ms = 1e3 * batch as f64 * accept_length / rate;

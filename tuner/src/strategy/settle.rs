@@ -75,6 +75,8 @@ impl Further<'_> {
     /// speculation among them.
     fn requested(&self, bench: &dyn TrialRunner) -> Vec<(TrialLoad, bool, Vec<Candidate>)> {
         let of_load = |load: &TrialLoad| {
+            // Later repeats are of an interrupted run: with them a resumed sweep would decide
+            // otherwise than the first.
             let before = bench.history().iter().filter(|record| record.trial.repeat < self.first).cloned();
             let before: Vec<_> = before.collect();
             let Some(ranking) = self.experiment.standing(&before, *load) else { return (*load, false, Vec::new()) };
@@ -136,6 +138,7 @@ pub fn open(ranking: &LoadRanking) -> Vec<Configuration> {
                 .collect()
         }
         SpeculationVerdict::Pays => {
+            // Entries are sorted, best first.
             let best = measured().next().map(named);
             let unclear = |chosen: &&Ranked| {
                 chosen.against_best.is_some_and(|ratio| ratio.coverage == 0.0 || ratio.low.ln() < -INDIFFERENT)

@@ -411,6 +411,7 @@ impl System for Servers<'_> {
             return Ok(());
         }
         self.stop()?;
+        // A start takes minutes, and what the engine refuses it refuses again.
         if let Some((_, refusal)) = self.refused.iter().find(|(refused, _)| refused == configuration) {
             return Err(refusal.clone().into());
         }
@@ -436,6 +437,8 @@ impl System for Servers<'_> {
                 Ok(())
             }
             Err(words) => {
+                // It runs, but not what was requested, so it is stopped and its trials are not
+                // measured.
                 running.configuration = configuration.clone();
                 self.stop()?;
                 Err(self.refuse(configuration, SystemError::Unsupported(words)))

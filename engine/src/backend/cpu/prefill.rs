@@ -41,6 +41,7 @@ impl CpuBackend {
         chunks: &[PrefillChunk<'_>],
         kept: Option<TargetStates<'_>>,
     ) -> Result<TargetRead, EngineError> {
+        // Taken out of their slots, since they change while the slots' states are borrowed.
         let mut adjusters = self.slots.take_adjusters(chunks.iter().map(|chunk| chunk.slot));
         let states = self.slots.get_all(chunks.iter().map(|chunk| chunk.slot))?;
         let mut stack = Stack::default();
@@ -66,6 +67,7 @@ impl CpuBackend {
         }
         let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.captured());
         let pass = match kept {
+            // The target does not run: its states at these positions are already known.
             Some(TargetStates::In(kept)) => self.take_in(chunks, &states, kept)?,
             kept => {
                 let pass = stack.run(|tokens, rows| self.target.forward(tokens, rows, &mut self.caches, capture));

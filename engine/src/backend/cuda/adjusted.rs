@@ -80,6 +80,7 @@ impl CudaBackend {
         let mut walks = self.host_walks(shape, slots, adjusted)?;
         let vocabulary = self.machine.target.spec.vocabulary;
         loop {
+            // All walks advance by a node at a time, so that their logits are computed together.
             let mut open: Vec<(usize, &mut HostWalk)> =
                 walks.iter_mut().filter_map(|walk| Some((walk.first + walk.node?, walk))).collect();
             if open.is_empty() {

@@ -44,10 +44,14 @@ impl Machine {
             };
             self.kernels.block_grow(growth, self.slots.sequences(&self.capacity), tree, arrays.pass(), verify)
         };
+        // Ranks of all depths are independent then: one product serves them, and one kernel grows
+        // the tree.
         let Some(markov) = &draft.markov else {
             self.propose(draft.proposal_head(&self.target), work, hidden, batch * steps, topk, proposals)?;
             return grow(RankedLevels::All);
         };
+        // With corrections a depth is ranked after its parents are chosen, so depths follow one
+        // another.
         self.write_base(draft, work, hidden, batch * steps)?;
         for depth in 0..steps {
             let rankings = most_parents(depth, topk, nodes);

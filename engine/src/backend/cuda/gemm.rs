@@ -135,6 +135,8 @@ impl GemmDispatch {
         let operands = Operands { y, onto, parts, x, w, scales, workspace: self.workspace.slice() };
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
         if searches && worth && plan.fastest().is_none() {
+            // One rank times and the others take its result: kernels differ in their order of sums,
+            // and all ranks must compute the same bits.
             if self.leads() {
                 prepare()?;
                 let own_kernels: &[KernelLaunch<'_>] = if may_stream { &[stream] } else { &[] };
@@ -147,9 +149,12 @@ impl GemmDispatch {
         }
         match plan.fastest() {
             Some(Fastest::Own(_)) => Ok(GemmOutcome::Stream),
+            // Never timed: with few rows weights are all that is read, and the streaming kernels
+            // are made for that.
             None if matmul.rows <= FEW_ROWS => Ok(GemmOutcome::Stream),
             None | Some(Fastest::Library { .. }) => {
                 let parts = plan.run(operands)?;
+                // In parts the result cannot be added yet: the consumer sums the parts.
                 if parts == 1 && onto.is_some() {
                     return Ok(GemmOutcome::Added);
                 }

@@ -185,6 +185,7 @@ impl Group {
             |rank, answers| {
                 let work = work.clone();
                 Box::new(move |backend| {
+                    // A rank that loaded nothing answers by dropping its sender.
                     let Some(backend) = backend else { return };
                     let mut tell = |news| {
                         if rank == 0 {

@@ -153,6 +153,7 @@ impl CudaBackend {
                 rows += chunk.tokens.len();
                 rows <= room
             });
+            // A piece that is longer than the room runs alone, and the room grows for it.
             let count = count.count().max(1);
             let group = &chunks[begin..begin + count];
             if group.iter().map(|chunk| chunk.tokens.len()).sum::<usize>() > room {
@@ -162,6 +163,7 @@ impl CudaBackend {
             if self.pending_first.len() == self.prefills.len() {
                 self.hand_out_first(first)?;
             }
+            // The device may still read the place for its last pass: this waits.
             self.time_prefill(place)?;
             self.prefills[place].clear();
             self.prefill_group(place, begin, group, kept.as_mut(), first)?;

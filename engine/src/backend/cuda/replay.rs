@@ -126,6 +126,8 @@ impl CudaBackend {
         check_shape(&self.machine, shape)?;
         let TreeShape { num_steps: steps, topk, .. } = shape;
         let scratch = shape.beam_rows();
+        // The host ranks candidates here, so the device needs room for beams only, not for pools
+        // and trees.
         let extent = |places| WorkspaceShape {
             rows: places * topk,
             batch: places,

@@ -74,6 +74,7 @@ impl Machine {
         let drafting = self.draft.as_ref().filter(|_| !shape.is_off());
         let verifying = Verifying { memory, shape, batch, tree, options };
         for part in parts {
+            // Without speculation no part drafts, so the one row per request is laid out here.
             if shape.is_off() && matches!(part, Part::Verify | Part::Choose) {
                 self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?;
             }
@@ -185,6 +186,8 @@ impl Machine {
         };
         let proposals = Proposals { ids: round.ids.slice(), logprobs: round.logprobs.slice() };
         let propose = |x: Rows<'_>, rows: usize| self.propose(head, work, x, rows, topk, proposals);
+        // The first step needs no pass: the extension of the last round left the draft's state
+        // after the last token.
         let kept = (Rows { at: self.slots.recurrent.slice(), stride: hidden }, round.slot.slice());
         propose(self.ranked_states(draft, work, Some(kept), batch)?, batch)?;
         if steps > 1 {
@@ -192,11 +195,14 @@ impl Machine {
             self.place_rows(draft, arrays, batch * topk, false)?;
         }
         for step in 1..steps {
+            // A pass reads the states of the step before while it writes its own.
             let (from, to) = ((step - 1) % 2, step % 2);
             let sees = arrays.branches();
             let beams = Pass::new(batch * topk, Groups::Even(topk), sees, arrays, work);
             let x = self.step(draft, beams, &work.states[from], Some(arrays.source.slice()), to)?;
             propose(x, beams.rows)?;
+            // The proposals of the last step have no pass after them: `draft_finish` only ranks
+            // them.
             if step + 1 < steps {
                 let source = arrays.source.slice();
                 self.kernels.draft_expand(drafting, step, proposals, sequences, arrays.pass(), source)?;

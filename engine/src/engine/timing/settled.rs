@@ -136,6 +136,7 @@ impl Engine {
             if ended || self.statistics().waiting > 0 {
                 return Err(self.no_room(point));
             }
+            // The step only prefilled, or launched rounds that are not collected yet.
             if self.statistics().rounds == counted {
                 continue;
             }
@@ -149,6 +150,7 @@ impl Engine {
                 skip -= 1;
                 continue;
             }
+            // Rounds before the device has settled count too, so that one that never settles ends.
             ran += 1;
             if settled && let (Some(wall), Some(device)) = (since, self.statistics().last_round) {
                 times.wall.push(wall);

@@ -59,6 +59,7 @@ pub fn words<'t>(
             if one.is_none() && other.is_none() {
                 return None;
             }
+            // One side is a list, so the other one is too, with unknown words.
             let mut all = one.unwrap_or_else(|| vec![ListWord::Unknown(left)]);
             all.extend(other.unwrap_or_else(|| vec![ListWord::Unknown(right)]));
             Some(all)

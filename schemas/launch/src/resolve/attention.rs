@@ -104,6 +104,7 @@ pub(super) fn backend(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<
             return Some(Decided { value: written.value.to_owned(), origin: Origin::Written(written.span) });
         }
     }
+    // The defaults below are those of NVIDIA's GPUs.
     if launch.text(Key::Device).is_some_and(|device| !device.value.starts_with("cuda") && device.value != "auto") {
         return None;
     }
@@ -139,6 +140,7 @@ pub(super) fn backend(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<
     if generation == Generation::Hopper && chain && (listed || given.version >= V0_5_9) {
         return default("fa3", "for a chain or no speculation");
     }
+    // A topk that the engine itself derives is set only after it has chosen the backend.
     let explicit = !resolved.speculative || topk.is_some();
     if generation == Generation::Blackwell && chain && explicit && given.version >= V0_5_9 {
         return default("trtllm_mha", "for an explicit chain or no speculation");

@@ -26,6 +26,7 @@ impl Surroundings {
         while let Some(word) = words.next() {
             let Some(text) = word.value.known() else {
                 let written = word.value.written();
+                // An option whose value is set elsewhere may set any variable.
                 self.is_open |= ["--env", "--export", "--runtime-env"].iter().any(|option| written.starts_with(option));
                 continue;
             };
@@ -39,6 +40,8 @@ impl Surroundings {
                 None => words.next().map(|next| Located::new(next.value.known(), next.span)),
             };
             match option {
+                // Elsewhere these are other programs' options: `-e` of a shell, of `sed`, of
+                // `xterm`.
                 "-e" | "--env" if in_container => {
                     let Some(value) = value() else { return };
                     self.assignment(value);
@@ -71,6 +74,7 @@ impl Surroundings {
         };
         match text.split_once('=') {
             Some((name, value)) => self.insert(name, Value::Known(value.to_owned()), word.span),
+            // Passed on: it keeps the value that the text gives it.
             None if self.environment.contains_key(text) => {}
             None => self.insert(text, Value::Unknown(format!("${text}")), word.span),
         }

@@ -14,6 +14,7 @@ use super::{
 
 impl<'a> Interpreter<'a> {
     pub(super) fn finish(self) -> LaunchScript<'a> {
+        // A list of words without a flag says nothing that can be checked.
         let named = |fields: &[Field<'_>]| {
             fields.iter().any(|field| field.value.known().is_some_and(|text| text.starts_with('-')))
         };
@@ -49,6 +50,7 @@ impl<'a> Interpreter<'a> {
             on_ways.map(move |way| (scalar.order, line(way, Vec::new())))
         };
         rest.extend(scalars.flat_map(lines_of_scalar).take(MOST_COMMANDS));
+        // Scalars are in a map, and findings come in the order of the text.
         rest.sort_by_key(|(order, _)| *order);
         rest.truncate(MOST_COMMANDS);
         let mut commands = self.commands;

@@ -132,10 +132,12 @@ impl<'a> ShellReader<'a> {
             self.end_pipeline();
             self.read_documents();
             self.close_block();
+            // Blocks that the text leaves open are closed one by one, each with its statement.
             return !self.statements.is_empty();
         };
         match byte {
             b'\n' => {
+                // A pipe at the end of a line continues on the next one.
                 if !self.pipes {
                     self.end_pipeline();
                 }

@@ -71,6 +71,7 @@ impl Misfit<'_> {
 
     /// The parameters with these logarithms, clamped to the range around the start.
     fn near(&self, at: &[f64]) -> PhysicsParameters {
+        // Beyond this range exponentials overflow, and one parameter would hide all others.
         let mut values = self.start.values().map(f64::ln);
         for (value, at) in values.iter_mut().zip(at) {
             *value = (*value + (at - *value).clamp(-FARTHEST, FARTHEST)).exp();

@@ -145,6 +145,7 @@ pub fn round_ms(machine: &LatencyMachine, parameters: &PhysicsParameters, point:
         let pass = PassTime { rows, cost: cost.target, cache_row, efficiency: 1.0 };
         (parameters.round_us + parameters.row_us * rows as f64) / 1e3 + pass_ms(pass)
     };
+    // Two passes where inner nodes are verified before the leaves.
     let (first, second) = point.target_passes(cost);
     let mut ms = target(first) + second.map_or(0.0, target);
     if !point.shape.is_off() {
@@ -163,6 +164,7 @@ pub fn round_ms(machine: &LatencyMachine, parameters: &PhysicsParameters, point:
             NodeSource::Beams => {
                 pass_ms(draft(accepted, cost.draft_extension)) + (passes + 1) as f64 * parameters.draft_pass_us / 1e3
             }
+            // The host drafts, and there is no draft that follows the text.
             NodeSource::Text(_) => 0.0,
             // Neither step reads the context: accepted tokens only write it, and corrections are
             // over rows alone.
@@ -198,6 +200,7 @@ fn linear_ms(machine: &LatencyMachine, parameters: &PhysicsParameters, rows: usi
     let (gb_per_s, tflop_per_s, rows) = if rows <= machine.few_rows {
         (parameters.few_rows_gb_per_s, parameters.few_rows_tflop_per_s, rows)
     } else {
+        // Kernels for many rows compute whole tiles, so the last one costs as much as a full one.
         let rows = rows.checked_next_multiple_of(parameters.tile_rows).unwrap_or(rows);
         (parameters.many_rows_gb_per_s, parameters.many_rows_tflop_per_s, rows)
     };

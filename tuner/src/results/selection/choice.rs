@@ -122,6 +122,7 @@ pub fn choose(
     let off = entries.iter().find(|(_, entry)| entry.role == Role::NoSpeculation).map(|(row, _)| *row);
     let speculating: Vec<&(usize, &Ranked)> =
         entries.iter().filter(|(_, entry)| !entry.configuration.is_off()).collect();
+    // Without both sides there is no verdict, only a fastest configuration.
     if off.is_none() || speculating.is_empty() {
         let tied = entries.iter().filter(|(_, entry)| entry.tied_with_best).collect();
         let verdict = if speculating.is_empty() && all_failed {
@@ -136,6 +137,8 @@ pub fn choose(
     };
     let proven: Vec<&(usize, &Ranked)> =
         speculating.iter().copied().filter(|(_, entry)| ends(entry).is_some_and(|(low, _)| low > 0.0)).collect();
+    // Entries are sorted, so the first that is proven leads the others; a simpler one that ties
+    // replaces it.
     if let Some((best, _)) = proven.first() {
         let ties = |(row, _): &&&(usize, &Ranked)| replaces(judge.scores, *row, *best, &judge.via, comparisons);
         return (simplest(proven.iter().filter(ties).copied().collect()), SpeculationVerdict::Pays);

@@ -119,6 +119,7 @@ pub fn bound(residuals: &[Vec<Option<f64>>], freedom: f64) -> Option<SerialCorre
     };
     let upper = estimate + TO_BOUND * error;
     let (mut low, mut high) = (0.0, MOST_BOUND);
+    // The expectation grows with the correlation, so halving finds where it reaches the bound.
     for _ in 0..20 {
         let middle = (low + high) / 2.0;
         if expected(middle) < upper { low = middle } else { high = middle }
@@ -150,6 +151,7 @@ pub fn correlation(series: &[Vec<Option<f64>>]) -> Option<SerialCorrelation> {
     let roughness = |order: &[usize]| order.windows(2).map(|pair| distance[pair[0]][pair[1]]).sum::<f64>();
     let mut order: Vec<usize> = (0..used.len()).collect();
     let observed = roughness(&order);
+    // Seeded by the data alone: a report that is written again says the same.
     let mut random = StdRng::seed_from_u64(used.len() as u64);
     let smoother = (0..ORDERS)
         .filter(|_| {

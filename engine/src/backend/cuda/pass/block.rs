@@ -58,6 +58,7 @@ impl Machine {
         arrays: &RowArrays,
         rows: usize,
     ) -> Result<(), DeviceError> {
+        // Without attention nothing of the context is read later.
         let Some(attention) = draft.attention() else { return Ok(()) };
         let width = draft.spec.hidden();
         let from = match source {

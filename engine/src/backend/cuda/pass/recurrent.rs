@@ -177,6 +177,7 @@ impl Machine {
         match &draft.join {
             JoinWeights::NormedIntoAttention { norms, residual_is_normed } => {
                 normed(norms, *residual_is_normed, false)?;
+                // Attention reads both halves, so there is nothing to project and no norm after it.
                 return Ok(left.into());
             }
             JoinWeights::Linear(projection) => {

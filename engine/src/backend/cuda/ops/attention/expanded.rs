@@ -53,6 +53,7 @@ impl Machine {
             rest = after;
             this
         };
+        // `turn_weights` has filled the first part, so the order is fixed.
         let [absorb, latents, turned] = [layout.weights, layout.latents, layout.turned].map(&mut next);
         let table_width = self.slots.table_width;
         self.kernels.gather_latents(GatheredLatents {
@@ -69,6 +70,7 @@ impl Machine {
         let position = arrays.position.range(first * 4..arrays.position.bytes());
         self.kernels.turn_latent_queries(queries, (layer.rotations, self.positions), position, rows, dims)?;
 
+        // What is left of the buffer bounds the heads whose keys and values exist at a time.
         let together = (rest.bytes() / (layout.head() * element)).clamp(1, spec.heads);
         for first_head in (0..spec.heads).step_by(together) {
             let heads = together.min(spec.heads - first_head);
