@@ -481,6 +481,7 @@ impl Scheduler {
                 && let Some(waiting) = self.waiting.remove(at)
             {
                 let mut running = match waiting.retracted {
+                    // It was retracted, and its client gets the output so far.
                     Some(running) => *running,
                     None => Running::new(waiting.id, waiting.request, waiting.submitted, None, &self.model),
                 };
@@ -515,16 +516,20 @@ impl Scheduler {
                 break;
             }
             let Some((pages, shared)) = self.pages.open(&keys[..usable], needs.start) else { break };
+            // What it will still take is not available to the requests after it.
             promised += needs.expected - needs.start;
             let (Some(slot), Some(next)) = (self.slots.pop(), self.waiting.pop_front()) else { break };
             let cached = shared * page_size;
             let sampling = &next.request.sampling;
             self.backend.open(slot, sampling, pages.ids(), cached)?;
+            // Its first piece starts after the cached positions, so it needs the state after these.
             if let (Some(kept), Some(key)) = (&mut self.snapshots, next.keys.within(cached).last()) {
                 let state = kept.take(key).ok_or_else(|| EngineError::Device("a kept state is missing".into()))?;
                 self.backend.resume(slot, state)?;
             }
             if sampling.adjustments != Adjustments::default() {
+                // A retracted request continues after its own output, which penalties and grammars
+                // have seen.
                 let output = next.retracted.as_ref().map_or(&[][..], |running| running.output());
                 self.backend.adjust(slot, &next.request.input_ids, output, &self.model.ends(&next.request.stop))?;
             }
@@ -585,6 +590,7 @@ impl Scheduler {
                 at += 1;
                 continue;
             }
+            // In order, since `make_room` takes the last one to be the youngest.
             let mut done = self.running.remove(at);
             self.end_texts(&done);
             self.release(&mut done);

@@ -169,6 +169,7 @@ impl Worker {
         let published = Arc::new(Mutex::new(published));
         let worker = Self { commands, published: published.clone(), facts: Arc::new(facts), alive };
         let thread = std::thread::spawn(move || {
+            // Dropped with the thread, however it ends, which is how others see that it has.
             let _holder = holder;
             let one = Loop {
                 engine,
@@ -305,6 +306,7 @@ struct Loop {
 impl Loop {
     fn run(mut self, commands: &Receiver<WorkerCommand>) -> Option<String> {
         loop {
+            // Then all that have arrived: requests of one moment run in the same rounds.
             let mut next = self.wait(commands).ok()?;
             loop {
                 match next.take().map_or_else(|| commands.try_recv(), Ok) {

@@ -102,6 +102,7 @@ impl Scheduler {
             if missing == 0 {
                 continue;
             }
+            // What it needs now may evict kept pages; what it may need later takes free ones only.
             let wished = pages((needed + GROWTH).min(expected)).saturating_sub(held).min(self.pages.free());
             if !self.pages.extend(table, missing.max(wished)) {
                 return Ok(false);
@@ -119,6 +120,7 @@ impl Scheduler {
     pub fn retract(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
         self.settle(events)?;
         self.statistics.retracted += self.running.len() as u64;
+        // The youngest first, so that the oldest is at the front of the queue in the end.
         while let Some(running) = self.running.pop() {
             self.put_back(running);
         }

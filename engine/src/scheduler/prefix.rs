@@ -141,6 +141,7 @@ impl PrefixCache {
             let Some(node) = self.nodes.get_mut(page) else { continue };
             if node.users == 0 {
                 self.idle -= 1;
+                // No leaf if pages come after it; nothing is removed then.
                 self.leaves.remove(&(node.last_used, *page));
             }
             node.users += 1;
@@ -189,6 +190,7 @@ impl PrefixCache {
         self.idle -= 1;
         if let Some((parent, node)) = node.parent.and_then(|parent| Some((parent, self.nodes.get_mut(&parent)?))) {
             node.children -= 1;
+            // The last page after it is gone, so it is the next to go.
             if node.users == 0 && node.children == 0 {
                 self.leaves.insert((node.last_used, parent));
             }

@@ -298,6 +298,7 @@ impl Kernels {
         self.experts_down(experts)?;
         let (hidden, chosen) = (shape.hidden, shape.chosen());
         let weighted = !matches!(experts.by, ExpertKernels::Many(_));
+        // The norm after the layer adds up that many parts while it reads them.
         if weighted && chosen <= Self::MOST_PARTS && !experts.whole {
             return Ok(Added::Parts(Parts { at: work.outputs, count: chosen }));
         }

@@ -160,6 +160,7 @@ impl Kernels {
         }
         let kernel = self.kernel(FILE, "gather_ranks")?;
         let units = rows * part / 2;
+        // A mailbox holds this many lines of each rank at a time.
         for first in (0..units).step_by(mail.capacity()) {
             let count = mail.capacity().min(units - first);
             let own = [address(out), address(own), int(part), int(vocabulary), int(rows), Arg::Long(first as u64)];

@@ -103,10 +103,12 @@ impl RequestLog {
             simulated: self.simulated,
             finish_reason: completion.finish_reason.word().to_owned(),
         };
+        // Without waiting for the disk, since this is the engine's thread.
         match lines.try_send(logged.line() + "\n") {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
                 self.left_out += 1;
+                // Ever more rarely, so that a slow disk does not fill the program's log too.
                 if self.left_out.is_power_of_two() {
                     tracing::warn!(
                         "the request log is written too slowly: {} requests are missing from it so far",

@@ -70,6 +70,7 @@ impl CudaBackend {
         {
             (best, chosen) = (graph, own);
         }
+        // The trial of all together leaves its kernels chosen, also if it lost.
         undecided.iter().zip(&chosen).for_each(|((matmul, _), chosen)| _ = products.choose(*matmul, *chosen));
         for ((matmul, finalists), chosen) in undecided.into_iter().zip(&mut chosen) {
             for finalist in finalists {
@@ -150,6 +151,7 @@ impl CudaBackend {
         graph: &Graph,
         [begin, end]: &[Event; 2],
     ) -> Result<Duration, EngineError> {
+        // Rounds lengthen the sequences; every timing starts from the same context.
         self.device.write(self.machine.slots.length.slice(), &vec![self.context() as i32; batch])?;
         self.device.record(begin)?;
         (0..TOGETHER).try_for_each(|_| self.device.run(graph))?;

@@ -123,6 +123,7 @@ fn scan(text: &str, at: usize) -> (usize, bool) {
         match character {
             '"' => in_string = true,
             '{' | '[' => depth += 1,
+            // A number or a word ends only with what follows it.
             '}' | ']' | ',' if depth == 0 => return (at + offset, offset > 0),
             '}' | ']' => {
                 depth -= 1;
