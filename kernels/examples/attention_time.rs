@@ -13,7 +13,7 @@ use std::{env, error::Error, process::ExitCode};
 use kernels::{
     checks::Numbers,
     device::{Buffer, Device, DeviceError, Element},
-    launch::{Ahead, Attention, Groups, Kernels, OwnRows, Rotation, Rows, Sees, VisibleRows},
+    launch::{Ahead, Attention, Groups, Kernels, OwnRows, RotaryRows, Rotation, Rows, Sees, VisibleRows},
     reference::CacheScales,
 };
 
@@ -254,9 +254,11 @@ impl Scene {
         let rotation = Rotation {
             qkv: self.qkv.slice(),
             parts: None,
-            table: self.turns.slice(),
-            positions: self.turns.bytes() / (self.head_dim / 2 * 8),
-            position: self.position.slice(),
+            rotary: RotaryRows {
+                table: self.turns.slice(),
+                positions: self.turns.bytes() / (self.head_dim / 2 * 8),
+                position: self.position.slice(),
+            },
             write: self.write.slice(),
             keys: attention.keys,
             values: attention.values,

@@ -13,7 +13,9 @@ use std::{env, error::Error, process::ExitCode};
 use kernels::{
     checks::Numbers,
     device::{Buffer, Device, DeviceError, Element},
-    launch::{Kernels, LatentAttention, LatentDims, LatentPrompt, LatentQueries, LatentValues, VisibleRows},
+    launch::{
+        Kernels, LatentAttention, LatentDims, LatentPrompt, LatentQueries, LatentValues, RotaryRows, VisibleRows,
+    },
 };
 
 const PAGE_SIZE: usize = 16;
@@ -257,9 +259,11 @@ impl Scene {
             out: self.queries.slice(),
             x: self.x.slice(),
             absorb: self.absorb.slice(),
-            table: self.turns.slice(),
-            positions: self.turns.bytes() / (dims.rotated / 2 * 8),
-            position: self.position.slice(),
+            rotary: RotaryRows {
+                table: self.turns.slice(),
+                positions: self.turns.bytes() / (dims.rotated / 2 * 8),
+                position: self.position.slice(),
+            },
             rows,
             dims,
         })?;

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     device::{Device, Element},
-    launch::{Ahead, Groups, Kernels, OwnRows, Rotation, Sees},
+    launch::{Ahead, Groups, Kernels, OwnRows, RotaryRows, Rotation, Sees},
     reference::{KeyValues, Rope, RopeScaling, rms_norm},
 };
 
@@ -182,9 +182,7 @@ impl Scene<'_> {
         let rotation = Rotation {
             qkv: qkv.slice(),
             parts: parts.as_ref().map(InParts::parts),
-            table: table.slice(),
-            positions: POSITIONS,
-            position: position.slice(),
+            rotary: RotaryRows { table: table.slice(), positions: POSITIONS, position: position.slice() },
             write: write.slice(),
             keys: keys.slice(),
             values: cached.slice(),

@@ -3,7 +3,7 @@
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{ContextRows, Kernels, MarkovOrder, MarkovStates, MarkovTokens, Rows},
+    launch::{ContextRows, Kernels, MarkovOrder, MarkovStates, MarkovTokens, RotaryRows, Rows},
     reference::{Rope, RopeScaling, rms_norm},
 };
 
@@ -45,9 +45,7 @@ fn check_context(
     kernels
         .write_context(ContextRows {
             kv: kv_on.slice(),
-            table: table.slice(),
-            positions,
-            position: position.slice(),
+            rotary: RotaryRows { table: table.slice(), positions, position: position.slice() },
             write: rows.slice(),
             cache: cache.slice(),
             key_norms: normed.then_some((norms_on.slice(), EPSILON)),

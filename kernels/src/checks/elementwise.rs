@@ -3,7 +3,7 @@
 use super::{Numbers, compare, linear::sums_of_squares, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Added, JoinNormed, Kernels, Parts, RmsNorm, Rotation, Rows},
+    launch::{Added, JoinNormed, Kernels, Parts, RmsNorm, RotaryRows, Rotation, Rows},
     reference::{Rope, RopeScaling, rms_norm, sigmoid, silu_gate},
 };
 
@@ -325,9 +325,7 @@ fn check_one_rotation(
         .rotate_and_write(Rotation {
             qkv: on_device.slice(),
             parts: parts.as_ref().map(InParts::parts),
-            table: table.slice(),
-            positions,
-            position: position.slice(),
+            rotary: RotaryRows { table: table.slice(), positions, position: position.slice() },
             write: rows.slice(),
             keys: keys.slice(),
             values: values_.slice(),

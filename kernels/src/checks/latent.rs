@@ -3,7 +3,9 @@
 use super::{Numbers, compare, elementwise::InParts, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Kernels, LatentAttention, LatentDims, LatentQueries, LatentRows, LatentValues, Rows, VisibleRows},
+    launch::{
+        Kernels, LatentAttention, LatentDims, LatentQueries, LatentRows, LatentValues, RotaryRows, Rows, VisibleRows,
+    },
     reference::{Latents, Matrix, Pairing, Rope, RopeScaling, Visible, latent_attention, per_head, rms_norm},
 };
 
@@ -93,9 +95,7 @@ pub fn check_latent_write(device: &Device, element: Element) -> Result<(), Strin
             epsilon: EPSILON,
             cache: cache.slice(),
             write: write.slice(),
-            table: table.slice(),
-            positions: POSITIONS,
-            position: position.slice(),
+            rotary: RotaryRows { table: table.slice(), positions: POSITIONS, position: position.slice() },
             rows,
             dims,
         };
@@ -133,9 +133,7 @@ pub fn check_latent_heads(device: &Device, element: Element) -> Result<(), Strin
                 out: queries.slice(),
                 x: x.slice(),
                 absorb: on_absorb.slice(),
-                table: table.slice(),
-                positions: POSITIONS,
-                position: position.slice(),
+                rotary: RotaryRows { table: table.slice(), positions: POSITIONS, position: position.slice() },
                 rows,
                 dims,
             };

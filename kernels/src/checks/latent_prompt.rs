@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     device::{Device, Element},
-    launch::{GatheredLatents, Kernels, LatentDims, LatentPrompt, Linear, Rows},
+    launch::{GatheredLatents, Kernels, LatentDims, LatentPrompt, Linear, RotaryRows, Rows},
     reference::{Latents, Matrix, Visible, latent_attention, per_head},
 };
 
@@ -91,7 +91,12 @@ impl Scene {
         };
         kernels.gather_latents(gathered).map_err(text)?;
         kernels
-            .turn_latent_queries(query.slice(), (table.slice(), positions), position.slice(), rows, dims)
+            .turn_latent_queries(
+                query.slice(),
+                RotaryRows { table: table.slice(), positions, position: position.slice() },
+                rows,
+                dims,
+            )
             .map_err(text)?;
         let out = space(rows * dims.heads * dims.value)?;
         for (first_head, heads) in [(0, dims.heads - 1), (dims.heads - 1, 1)] {

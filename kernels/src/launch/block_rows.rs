@@ -1,6 +1,6 @@
 //! Rows of a block head in the element type: `cuda/block_rows.cu`.
 
-use super::{Kernels, Rows, address, check_ints, grid, int};
+use super::{Kernels, RotaryRows, Rows, address, check_ints, grid, int};
 use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -11,12 +11,8 @@ pub(super) const FILE: KernelFile =
 pub struct ContextRows<'a> {
     /// `[rows, layers, 2, kv_heads · head_dim]`: keys and values of each layer.
     pub kv: Slice<'a>,
-    /// float2 `[positions, head_dim / 2]`: cosine and sine.
-    pub table: Slice<'a>,
-    /// Rows of the table.
-    pub positions: usize,
-    /// int32 `[rows]`.
-    pub position: Slice<'a>,
+    /// The rotation of each row.
+    pub rotary: RotaryRows<'a>,
     /// Cache row of each row, int32; below 0 for none.
     pub write: Slice<'a>,
     /// `[layers, 2, cache rows, kv_heads · head_dim]`.
@@ -70,8 +66,7 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short, or the device fails.
     pub fn write_context(&self, context: ContextRows<'_>) -> Result<(), DeviceError> {
-        let ContextRows { kv, table, positions, position, write, cache, key_norms, rows, layers, kv_heads, head_dim } =
-            context;
+        let ContextRows { kv, rotary, write, cache, key_norms, rows, layers, kv_heads, head_dim } = context;
         let (width, element) = (kv_heads * head_dim, self.element.bytes());
         self.check_rows(Rows { at: kv, stride: layers * 2 * width }, rows, layers * 2 * width)?;
         if layers == 0 || !head_dim.is_multiple_of(4) || !cache.bytes().is_multiple_of(layers * 2 * width * element) {
@@ -79,8 +74,7 @@ impl Kernels {
                 "{layers} layers with heads of {head_dim} elements have no such cache"
             )));
         }
-        table.check(positions * head_dim / 2 * 8)?;
-        check_ints(position, rows)?;
+        rotary.check(rows, head_dim)?;
         check_ints(write, rows)?;
         let (norms, epsilon) = key_norms.unwrap_or((Slice::NONE, 0.0));
         if key_norms.is_some() {
@@ -88,11 +82,12 @@ impl Kernels {
         }
         let plane = cache.bytes() / (layers * 2 * element);
         let kernel = self.kernel(FILE, "write_context")?;
+        let [table, positions, position] = rotary.arguments();
         let arguments = [
             address(kv),
-            address(table),
-            int(positions),
-            address(position),
+            table,
+            positions,
+            position,
             address(write),
             address(cache),
             Arg::Long(2 * plane as u64),

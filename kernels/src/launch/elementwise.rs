@@ -1,7 +1,7 @@
 //! Embedding, norms, rotation and other row-wise kernels: `cuda/elementwise.cu`.
 
 use super::{
-    Kernels, Parts, Rows, Unscaled, address,
+    Kernels, Parts, RotaryRows, Rows, Unscaled, address,
     attention::{cache_arguments, cache_options},
     check_ints, grid, int, line,
     linear::{MOST_ROWS_TO_SCALE, squares_stride},
@@ -101,12 +101,8 @@ pub struct Rotation<'a> {
     /// The source if a linear layer has left `qkv` in parts: then only queries are written to
     /// `qkv`.
     pub parts: Option<Parts<'a>>,
-    /// float2 `[positions, head_dim / 2]`: cosine and sine.
-    pub table: Slice<'a>,
-    /// Rows of the table.
-    pub positions: usize,
-    /// int32 `[rows]`.
-    pub position: Slice<'a>,
+    /// The rotation of each row.
+    pub rotary: RotaryRows<'a>,
     /// Cache row of each row, int32; below 0 for none.
     pub write: Slice<'a>,
     /// `[cache rows, kv_heads, head_dim]`.
@@ -492,13 +488,12 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short.
     pub(super) fn rotation_arguments(&self, rotation: Rotation<'_>) -> Result<[Arg; 9], DeviceError> {
-        let Rotation { qkv, parts, table, positions, position, write, norms, .. } = rotation;
+        let Rotation { qkv, parts, rotary, write, norms, .. } = rotation;
         let Rotation { rows, heads, kv_heads, head_dim, .. } = rotation;
         let width = (heads + 2 * kv_heads) * head_dim;
         self.check_rows(Rows { at: qkv, stride: width }, rows, width)?;
         let (parts, count) = check_parts(parts, rows, width)?;
-        table.check(positions * head_dim / 2 * 8)?;
-        check_ints(position, rows)?;
+        rotary.check(rows, head_dim)?;
         check_ints(write, rows)?;
         let element = self.element.bytes();
         let (query_norm, key_norm, epsilon) = norms.unwrap_or((Slice::NONE, Slice::NONE, 0.0));
@@ -506,12 +501,13 @@ impl Kernels {
             query_norm.check(head_dim * element)?;
             key_norm.check(head_dim * element)?;
         }
+        let [table, positions, position] = rotary.arguments();
         Ok([
             address(parts),
             int(count),
-            address(table),
-            int(positions),
-            address(position),
+            table,
+            positions,
+            position,
             address(write),
             address(query_norm),
             address(key_norm),

@@ -4,7 +4,9 @@
 //! Latent attention is absorbed (see [`reference::latent`](crate::reference)); prompts may also
 //! expand keys and values, with sums in a different order (`latent_prompt.rs`).
 
-use super::{Kernels, Parts, Rows, address, check_ints, elementwise::check_parts, grid, int, latent_attention, line};
+use super::{
+    Kernels, Parts, RotaryRows, Rows, address, check_ints, elementwise::check_parts, grid, int, latent_attention, line,
+};
 use crate::device::{Arg, DeviceError, Element, Kernel, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -54,12 +56,8 @@ pub struct LatentRows<'a> {
     pub cache: Slice<'a>,
     /// Cache row of each row, int32; below 0 for none.
     pub write: Slice<'a>,
-    /// float2 `[positions, rotated / 2]`: cosine and sine.
-    pub table: Slice<'a>,
-    /// Rows of the table.
-    pub positions: usize,
-    /// int32 `[rows]`.
-    pub position: Slice<'a>,
+    /// The rotation of each row.
+    pub rotary: RotaryRows<'a>,
     /// Rows.
     pub rows: usize,
     /// Sizes.
@@ -75,12 +73,8 @@ pub struct LatentQueries<'a> {
     pub x: Slice<'a>,
     /// `[heads, rank, nope]`.
     pub absorb: Slice<'a>,
-    /// As in [`LatentRows`].
-    pub table: Slice<'a>,
-    /// As in [`LatentRows`].
-    pub positions: usize,
-    /// As in [`LatentRows`].
-    pub position: Slice<'a>,
+    /// The rotation of each row.
+    pub rotary: RotaryRows<'a>,
     /// Rows.
     pub rows: usize,
     /// Sizes.
@@ -145,8 +139,7 @@ impl Kernels {
     /// # Errors
     /// When a buffer is too short, no kernel supports the sizes, or the device fails.
     pub fn write_latents(&self, rows: LatentRows<'_>) -> Result<(), DeviceError> {
-        let LatentRows { x, parts, first, query_norm, queries, norm, epsilon, cache, write, table, .. } = rows;
-        let LatentRows { positions, position, rows, dims, .. } = rows;
+        let LatentRows { x, parts, first, query_norm, queries, norm, epsilon, cache, write, rotary, rows, dims } = rows;
         self.check_dims(&dims)?;
         let (element, width) = (self.element.bytes(), first + dims.width());
         let (parts, count) = check_parts(parts, rows, width)?;
@@ -158,17 +151,18 @@ impl Kernels {
             norm.check(first * element)?;
         }
         norm.check(dims.rank * element)?;
-        self.check_turns(&dims, table, positions, position, rows)?;
+        rotary.check(rows, dims.rotated)?;
         check_ints(write, rows)?;
         let kernel = self.kernel(FILE, "latent_write")?;
+        let [table, positions, position] = rotary.arguments();
         let arguments = [
             address(x.at),
             int(x.stride),
             address(parts),
             int(count),
-            address(table),
-            int(positions),
-            address(position),
+            table,
+            positions,
+            position,
             address(write),
             address(queries),
             address(query_norm.unwrap_or(Slice::NONE)),
@@ -191,14 +185,14 @@ impl Kernels {
     /// # Errors
     /// As [`write_latents`](Self::write_latents).
     pub fn latent_queries(&self, queries: LatentQueries<'_>) -> Result<(), DeviceError> {
-        let LatentQueries { out, x, absorb, table, positions, position, rows, dims } = queries;
+        let LatentQueries { out, x, absorb, rotary, rows, dims } = queries;
         self.check_dims(&dims)?;
         let LatentDims { heads, nope, rank, .. } = dims;
         let element = self.element.bytes();
         out.check(rows * heads * dims.width() * element)?;
         x.check(rows * dims.query_width() * element)?;
         absorb.check(heads * rank * nope * element)?;
-        self.check_turns(&dims, table, positions, position, rows)?;
+        rotary.check(rows, dims.rotated)?;
         let (kernel, blocks) = self.of_heads(
             ["latent_queries_1", "latent_queries_2", "latent_queries_8"],
             "latent_queries",
@@ -206,13 +200,14 @@ impl Kernels {
             rank,
             rows,
         )?;
+        let [table, positions, position] = rotary.arguments();
         let arguments = [
             address(x),
             address(absorb),
             address(out),
-            address(table),
-            int(positions),
-            address(position),
+            table,
+            positions,
+            position,
             int(rows),
             int(nope),
             int(rank),
@@ -270,17 +265,5 @@ impl Kernels {
             _ => (many, 8),
         };
         Ok((self.kernel(HEADS_FILE, name)?, [heads, outputs.div_ceil(OUTPUTS), rows.div_ceil(8 * eights)]))
-    }
-
-    pub(super) fn check_turns(
-        &self,
-        dims: &LatentDims,
-        table: Slice<'_>,
-        positions: usize,
-        position: Slice<'_>,
-        rows: usize,
-    ) -> Result<(), DeviceError> {
-        table.check(positions * dims.rotated / 2 * 8)?;
-        check_ints(position, rows)
     }
 }

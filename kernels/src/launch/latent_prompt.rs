@@ -5,7 +5,7 @@
 //! sizes, which pays if few rows see the positions that would have to be expanded. The order of
 //! sums differs, so batch-invariant mode does not use expansion.
 
-use super::{Kernels, LatentDims, address, check_ints, grid, int, line, linear_wide::has_warp_groups};
+use super::{Kernels, LatentDims, RotaryRows, address, check_ints, grid, int, line, linear_wide::has_warp_groups};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const EXPAND_FILE: KernelFile =
@@ -141,28 +141,27 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(blocks, 256), &arguments) }
     }
 
-    /// Rotates the rotary parts of queries `[rows, heads, nope + rotated]` in place; `table` is
-    /// float2 `[positions, rotated / 2]`, `position` int32 `[rows]`.
+    /// Rotates the rotary parts of queries `[rows, heads, nope + rotated]` in place.
     ///
     /// # Errors
     /// As [`turn_latent_weights`](Self::turn_latent_weights).
     pub fn turn_latent_queries(
         &self,
         queries: Slice<'_>,
-        (table, positions): (Slice<'_>, usize),
-        position: Slice<'_>,
+        rotary: RotaryRows<'_>,
         rows: usize,
         dims: LatentDims,
     ) -> Result<(), DeviceError> {
         self.check_expands(&dims)?;
         queries.check(rows * dims.query_width() * self.element.bytes())?;
-        self.check_turns(&dims, table, positions, position, rows)?;
+        rotary.check(rows, dims.rotated)?;
         let kernel = self.kernel(EXPAND_FILE, "latent_turn_queries")?;
+        let [table, positions, position] = rotary.arguments();
         let arguments = [
             address(queries),
-            address(table),
-            int(positions),
-            address(position),
+            table,
+            positions,
+            position,
             int(dims.heads),
             int(dims.nope),
             int(dims.rotated),

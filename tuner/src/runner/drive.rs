@@ -125,6 +125,7 @@ fn feed(
                 seen.unserved_at_last = running.len();
             }
         }
+        // Looked at without taking it: an open loop ends only when nothing is left to arrive.
         let next = waiting.clone().next();
         if running.is_empty() && next.is_none() {
             break;
@@ -132,6 +133,7 @@ fn feed(
         if interrupted.load(Ordering::Relaxed) {
             return Ok(None);
         }
+        // Nothing to serve until the next arrival; that time is no step of the engine.
         if let Some((next, _)) = next.filter(|_| running.is_empty()) {
             // Frees slots that a round in flight still holds, before the next request arrives.
             settle(engine)?;

@@ -19,6 +19,7 @@ impl Cholesky {
                 row.push(sum / above[column]);
             }
             let square = element(at, at) - dot(&row, &row);
+            // Written so that NaN fails too.
             if !(square.is_finite() && square > 0.0) {
                 return None;
             }

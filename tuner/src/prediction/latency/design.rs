@@ -49,6 +49,8 @@ pub fn among(candidates: &[TimingPoint], count: usize) -> Vec<TimingPoint> {
     let mut unknown = Unknown::from_candidates(&some);
     let mut corners = corners.filter_map(|corner| some.binary_search(&corner).ok());
     while chosen.len() < count.min(some.len()) {
+        // Corners first, whatever is known: a model that extrapolates from inside them is of no
+        // use.
         let untimed = corners.by_ref().find(|at| !chosen.contains(&some[*at]));
         let Some(next) = untimed.or_else(|| unknown.most_telling()) else { break };
         unknown.time(next);

@@ -39,6 +39,7 @@ impl Physical {
                 .ok_or_else(|| LatencyError::Fit("there is no starting point".into()))
         };
         let tile_rows = best(&found)?.tile_rows;
+        // The cost has several minima: a descent ends in the one next to its start.
         for factors in others {
             found.push(from(tile_rows, factors)?);
         }

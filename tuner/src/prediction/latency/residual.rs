@@ -171,7 +171,9 @@ impl Residuals {
     pub fn at(&self, place: &ResidualPlace) -> (f64, f64) {
         let covariances: Vec<f64> = self.covariances(place).collect();
         let mean = covariances.iter().zip(&self.weights).map(|(covariance, weight)| covariance * weight).sum();
+        // The part of the variance that the measured points explain.
         let known: f64 = self.covariance.forward(&covariances).iter().map(|value| value * value).sum();
+        // Below zero by rounding alone.
         let unknown = (self.strength.covariance(place, place) - known).max(0.0);
         (mean, self.inflation * (unknown + self.noise).sqrt())
     }

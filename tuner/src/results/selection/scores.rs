@@ -74,11 +74,14 @@ impl Scores {
         let mut rows: Vec<Vec<Option<f64>>> = rows.into_iter().map(logarithms).collect();
         let slow = slow::cells(&rows);
         for (row, column) in &slow {
+            // Dropped before the scatter is estimated, which one such trial would dominate.
             rows[*row][*column] = None;
         }
         let (scatter, residuals) = scatter(&rows).unzip();
         let differences = |off: &Vec<Option<f64>>| {
             let of = |row: &Vec<Option<f64>>| row.iter().zip(off).map(|(a, b)| Some((*a)? - (*b)?)).collect();
+            // Differences, not scores: a drift of the machine that all configurations share is not
+            // noise of a comparison.
             let others = rows.iter().enumerate().filter(|(row, _)| Some(*row) != off_row);
             let series: Vec<Vec<Option<f64>>> = others.map(|(_, row)| of(row)).collect();
             let deviation = scatter.map_or(0.0, |scatter: ScoreEstimate| scatter.variance.sqrt());

@@ -71,6 +71,7 @@ impl Starts {
 
     /// From the logarithm of the score of each start.
     fn from_scores(configuration: Configuration, subject: &[f64], baseline: &[f64]) -> Self {
+        // One start says nothing about how starts differ.
         let rows = [subject, baseline].into_iter().filter(|scores| scores.len() > 1);
         let range = |scores: &[f64]| {
             let ends = scores.iter().fold((f64::MAX, f64::MIN), |(low, high), one| (low.min(*one), high.max(*one)));

@@ -4,7 +4,7 @@ use kernels::{
     device::{DeviceError, Slice},
     launch::{
         BlockLayout, ContextRows, FirstLevel, Groups, LevelRows, MarkovOrder, MarkovStates, MarkovTokens, Proposals,
-        RmsNorm, Rows, TopK,
+        RmsNorm, RotaryRows, Rows, TopK,
     },
 };
 
@@ -86,9 +86,11 @@ impl Machine {
         self.linear(work, kv, context, &draft.context, rows)?;
         self.kernels.write_context(ContextRows {
             kv,
-            table: self.draft_rotations.slice(),
-            positions: self.positions,
-            position: arrays.position.slice(),
+            rotary: RotaryRows {
+                table: self.draft_rotations.slice(),
+                positions: self.positions,
+                position: arrays.position.slice(),
+            },
             write: arrays.write.slice(),
             cache: self.draft_cache.slice(),
             key_norms: draft.key_norms.as_ref().map(|norms| (norms.slice(), draft.spec.epsilon())),

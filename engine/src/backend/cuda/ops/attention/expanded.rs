@@ -6,7 +6,7 @@
 
 use kernels::{
     device::{DeviceError, Slice},
-    launch::{GatheredLatents, LatentPrompt, Linear, Rows},
+    launch::{GatheredLatents, LatentPrompt, Linear, RotaryRows, Rows},
 };
 
 use super::super::layer::LayerOperands;
@@ -68,7 +68,8 @@ impl Machine {
         })?;
         let queries = work.qkv.range(first * spec.query_width() * element..work.qkv.bytes());
         let position = arrays.position.range(first * 4..arrays.position.bytes());
-        self.kernels.turn_latent_queries(queries, (layer.rotations, self.positions), position, rows, dims)?;
+        let rotary = RotaryRows { table: layer.rotations, positions: self.positions, position };
+        self.kernels.turn_latent_queries(queries, rotary, rows, dims)?;
 
         // What is left of the buffer bounds the heads whose keys and values exist at a time.
         let together = (rest.bytes() / (layout.head() * element)).clamp(1, spec.heads);

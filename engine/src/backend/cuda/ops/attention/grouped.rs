@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, DeviceError, Slice},
-    launch::{Attention, Parts, Rotation, Rows, Sees, ViewPages, VisibleRows},
+    launch::{Attention, Parts, RotaryRows, Rotation, Rows, Sees, ViewPages, VisibleRows},
 };
 
 use super::super::layer::LayerOperands;
@@ -54,9 +54,7 @@ impl Machine {
         let rotation = Rotation {
             qkv: work.qkv.slice(),
             parts,
-            table: rotations,
-            positions: self.positions,
-            position: arrays.position.slice(),
+            rotary: RotaryRows { table: rotations, positions: self.positions, position: arrays.position.slice() },
             write: arrays.write.slice(),
             keys,
             values,

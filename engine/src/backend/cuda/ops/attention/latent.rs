@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use kernels::{
     device::{Buffer, DeviceError},
-    launch::{LatentAttention, LatentQueries, LatentRows, LatentValues, Rows, VisibleRows},
+    launch::{LatentAttention, LatentQueries, LatentRows, LatentValues, RotaryRows, Rows, VisibleRows},
 };
 
 use super::super::layer::LayerOperands;
@@ -39,9 +39,7 @@ impl Machine {
             epsilon: layer.weights.epsilon,
             cache: layer.cache,
             write: arrays.write.slice(),
-            table: layer.rotations,
-            positions: self.positions,
-            position: arrays.position.slice(),
+            rotary: RotaryRows { table: layer.rotations, positions: self.positions, position: arrays.position.slice() },
             rows,
             dims,
         })?;
@@ -97,9 +95,11 @@ impl Machine {
             out: queries,
             x: work.qkv.range(start * spec.query_width() * element..work.qkv.bytes()),
             absorb: weights.absorb.slice(),
-            table: layer.rotations,
-            positions: self.positions,
-            position: from_start(&arrays.position, 1),
+            rotary: RotaryRows {
+                table: layer.rotations,
+                positions: self.positions,
+                position: from_start(&arrays.position, 1),
+            },
             rows,
             dims,
         })?;
