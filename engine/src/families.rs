@@ -66,14 +66,18 @@ pub enum CapturedIds {
     /// Outputs if the first id is 1, as the heads of this family are trained; otherwise the stream
     /// before the layers themselves (Kimi-K2's heads).
     DeepSeek,
+    /// Outputs, unless the largest id is the number of layers: then the ids are the layers before
+    /// which the stream is captured, and that one is the output of the last layer.
+    GptOss,
 }
 
 impl CapturedIds {
-    /// The layers before which the stream is captured.
-    pub fn entries(self, ids: &[usize]) -> Vec<usize> {
+    /// The layers before which the stream is captured, in a target of this many layers.
+    pub fn entries(self, ids: &[usize], layers: usize) -> Vec<usize> {
         match self {
             Self::DeepSeek if ids.first() != Some(&1) => ids.to_vec(),
-            Self::Outputs | Self::DeepSeek => ids.iter().map(|id| id.saturating_add(1)).collect(),
+            Self::GptOss if ids.iter().max() == Some(&layers) => ids.to_vec(),
+            Self::Outputs | Self::DeepSeek | Self::GptOss => ids.iter().map(|id| id.saturating_add(1)).collect(),
         }
     }
 }

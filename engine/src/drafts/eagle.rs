@@ -163,7 +163,7 @@ fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, 
     let by_family = fields.eagle_config.as_ref().and_then(|eagle| eagle.eagle_aux_hidden_state_layer_ids.as_ref());
     let by_entry = fields.eagle_aux_hidden_state_layer_ids.as_ref();
     let places: Vec<usize> = match (by_family, by_entry) {
-        (Some(ids), _) => families::family(target.folder)?.captured_ids.entries(ids),
+        (Some(ids), _) => families::family(target.folder)?.captured_ids.entries(ids, layers),
         (None, Some(ids)) => ids.clone(),
         (None, None) if layers >= 4 => vec![2, layers / 2, layers - 3],
         (None, None) => {

@@ -17,7 +17,7 @@ pub static FAMILY: Family = Family {
     architectures: &["GptOssForCausalLM"],
     target: read,
     mtp: None,
-    captured_ids: CapturedIds::Outputs,
+    captured_ids: CapturedIds::GptOss,
     reads: &["sliding_window", "swiglu_limit"],
 };
 

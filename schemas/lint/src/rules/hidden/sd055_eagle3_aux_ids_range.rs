@@ -14,6 +14,8 @@
 //! ## What SGLang does
 //!
 //! Nothing is checked; the first draft pass fails with `mat1 and mat2 shapes cannot be multiplied`.
+//! Only for gpt-oss, if the largest id is the number of layers, ids are taken for the layers before
+//! which the hidden states are captured, and that one for the output of the last layer.
 //!
 //! ## Example
 //!
@@ -41,13 +43,25 @@
 //! {"architectures": ["LlamaForCausalLMEagle3"], "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}}
 //! ```
 //!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft --max-running-requests 16 \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```target
+//! {"architectures": ["GptOssForCausalLM"], "num_hidden_layers": 36}
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLMEagle3"], "eagle_config": {"eagle_aux_hidden_state_layer_ids": [24, 30, 36]}}
+//! ```
+//!
 //! ## Versions
 //!
-//! All versions read.
+//! All versions read; the exception for gpt-oss is in 0.5.23.
 //!
 //! ## Source
 //!
-//! sglang `speculative/spec_aux_hidden_state.py`.
+//! sglang `speculative/spec_aux_hidden_state.py`, `models/gpt_oss.py`
+//! (`set_eagle3_layers_to_capture`).
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
@@ -63,8 +77,12 @@ pub(in crate::rules) const RULE: Definition = Definition {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle3)?;
-    let layers = context.target_config()?.num_hidden_layers?;
+    let target = context.target_config()?;
+    let layers = target.num_hidden_layers?;
     let ids = context.draft_config()?.eagle_config.as_ref()?.eagle_aux_hidden_state_layer_ids.as_ref()?;
+    if target.architecture() == Some("GptOssForCausalLM") && ids.iter().max() == Some(&layers) {
+        return None;
+    }
     let outside = *ids.iter().find(|id| **id >= layers)?;
     let message = format!("the head wants the hidden states of layer {outside}, and the target has {layers} layers");
     Some(
