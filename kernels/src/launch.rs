@@ -141,6 +141,8 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
         let options = vec![element.option(), format!("-DHEAD_DIM={head_dim}")];
         if element != Element::F32 {
             files.push((attention_tiles::FILE, options.clone()));
+        }
+        if element != Element::F32 && *head_dim <= attention_tiles::MOST_OF_FEW {
             files.push((attention_tiles::FEW_FILE, options.clone()));
             files.push((attention_tiles::ALONE_FILE, options.clone()));
         }

@@ -36,7 +36,7 @@ pub(super) const WIDE_HEAD_DIMS: [usize; 2] = [64, 128];
 const TWO_TEAMS_HEAD_DIM: usize = 64;
 
 /// Largest head size that fits the registers of `few.cuh`.
-const MOST_OF_FEW: usize = 128;
+pub(super) const MOST_OF_FEW: usize = 128;
 /// Largest head size with which half of the registers are left to other blocks, which pays with few
 /// blocks.
 const MOST_IN_HALF: usize = 64;
