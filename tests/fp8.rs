@@ -15,24 +15,19 @@ use engine::{
     options::{DeviceChoice, Quantization},
 };
 use half::bf16;
-use kernels::reference::{FP8_BLOCK, Fp8Matrix, Fp8Scales, to_e4m3};
+use kernels::reference::FP8_BLOCK;
 use safetensors::Dtype;
 use serde_json::{Value, json};
 
-use self::tensors::{Tensors, read};
+use self::{
+    quantiser::{Scales, bytes, quantised},
+    tensors::{Tensors, read},
+};
 
+#[path = "support/quantiser.rs"]
+mod quantiser;
 #[path = "support/tensors.rs"]
 mod tensors;
-
-/// How scales are stored.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Scales {
-    Blocks,
-    /// Blocks with scales in bfloat16.
-    ShortBlocks,
-    Channels,
-    Tensor,
-}
 
 const ALL: [Scales; 4] = [Scales::Blocks, Scales::ShortBlocks, Scales::Channels, Scales::Tensor];
 
@@ -66,38 +61,10 @@ fn floats(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
     }
 }
 
-fn bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
 /// Whether a quantiser would convert a tensor.
 fn is_quantised(name: &str, shape: &[usize]) -> bool {
     const LEFT_OUT: [&str; 6] = ["embed_tokens", "lm_head", "mlp.gate.weight", "input_proj", "eh_proj", "fc.weight"];
     shape.len() == 2 && name.ends_with(".weight") && !LEFT_OUT.iter().any(|part| name.contains(part))
-}
-
-/// A matrix quantised with scales of a layout, implemented independently: the largest value under
-/// each scale becomes 448.
-fn quantised(values: &[f32], [outputs, inputs]: [usize; 2], scales: Scales) -> Fp8Matrix<'static> {
-    let shares = |row: usize, column: usize| match scales {
-        Scales::Blocks | Scales::ShortBlocks => row / FP8_BLOCK * inputs.div_ceil(FP8_BLOCK) + column / FP8_BLOCK,
-        Scales::Channels => row,
-        Scales::Tensor => 0,
-    };
-    let mut largest = vec![0.0_f32; shares(outputs - 1, inputs - 1) + 1];
-    for (at, value) in values.iter().enumerate() {
-        let place = &mut largest[shares(at / inputs, at % inputs)];
-        *place = place.max(value.abs());
-    }
-    let short = |scale: f32| if scales == Scales::ShortBlocks { bf16::from_f32(scale).to_f32() } else { scale };
-    let scale: Vec<f32> = largest.iter().map(|largest| short((largest / 448.0).max(1e-12))).collect();
-    let numbers: Vec<u8> =
-        values.iter().enumerate().map(|(at, value)| to_e4m3(value / scale[shares(at / inputs, at % inputs)])).collect();
-    match scales {
-        Scales::Blocks | Scales::ShortBlocks => Fp8Matrix::new([outputs, inputs], numbers, Fp8Scales::Blocks, scale),
-        Scales::Channels => Fp8Matrix::new([outputs, inputs], numbers, Fp8Scales::Channels, scale),
-        Scales::Tensor => Fp8Matrix::new([outputs, inputs], numbers, Fp8Scales::Channels, vec![scale[0]; outputs]),
-    }
 }
 
 /// A checkpoint in FP8, and one with the same values in float32.

@@ -132,12 +132,16 @@ pub fn run(
 ) -> Result<(), EngineError> {
     let devices = devices(choice, ranks)?;
     if ranks > 1 {
-        check_exchanges(&devices, report);
-        let plan = if matches!(scope, Scope::Whole) { GPU } else { QUICK_SHARED };
+        let plan = if matches!(scope, Scope::Whole | Scope::Engines(_)) { GPU } else { QUICK_SHARED };
+        let wanted = wanted(scope, plan)?;
         // The random models are small, with heads for at most this many ranks; names of checks show
         // the number.
         let ranks = ranks.min(models::QUERY_HEADS);
-        check_engines(choice, ranks, plan, PairFilter(&[]), report)?;
+        if matches!(scope, Scope::Engines(_)) {
+            return check_engines(choice, ranks, plan, wanted, report);
+        }
+        check_exchanges(&devices, report);
+        check_engines(choice, ranks, plan, wanted, report)?;
         return check_dead_rank(choice, ranks, plan, report);
     }
     let device = devices.into_iter().next();
@@ -159,16 +163,21 @@ pub fn run(
         (Scope::Whole | Scope::Engines(_), None) => CPU,
         (Scope::Whole | Scope::Engines(_), Some(_)) => GPU,
     };
+    check_engines(choice, ranks, plan, wanted(scope, plan)?, report)
+}
+
+/// The drafts and targets of a plan that a scope names.
+fn wanted(scope: Scope<'_>, plan: Plan) -> Result<PairFilter<'_>, EngineError> {
     let wanted = PairFilter(if let Scope::Engines(names) = scope { names } else { &[] });
-    if !wanted.holds(TEXTS) && !plan.pairs.iter().any(|pair| wanted.has(*pair)) {
-        let known: Vec<String> = plan.pairs.iter().map(ToString::to_string).collect();
-        return Err(EngineError::Configuration(format!(
-            "no draft or target has {} in its name: there are {} and {TEXTS}",
-            wanted.0.join(" or "),
-            known.join(", ")
-        )));
+    if wanted.holds(TEXTS) || plan.pairs.iter().any(|pair| wanted.has(*pair)) {
+        return Ok(wanted);
     }
-    check_engines(choice, ranks, plan, wanted, report)
+    let known: Vec<String> = plan.pairs.iter().map(ToString::to_string).collect();
+    Err(EngineError::Configuration(format!(
+        "no draft or target has {} in its name: there are {} and {TEXTS}",
+        wanted.0.join(" or "),
+        known.join(", ")
+    )))
 }
 
 /// Name of the checks of drafts that are looked up in texts.
@@ -217,9 +226,7 @@ fn check_engines(
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
     let models = RandomModels::write()?;
-    // Models whose sequences have states run on one device.
-    let runs = |pair: &Pair| ranks == 1 || !pair.keeps_states();
-    let pairs: Vec<Pair> = plan.pairs.iter().copied().filter(|pair| runs(pair) && wanted.has(*pair)).collect();
+    let pairs: Vec<Pair> = plan.pairs.iter().copied().filter(|pair| wanted.has(*pair)).collect();
     for dtype in plan.dtypes {
         for pair in &pairs {
             for page_size in plan.page_sizes {
@@ -553,6 +560,16 @@ mod tests {
     }
 
     #[test]
+    fn all_promises_are_kept_of_heads_on_gated_delta_nets_in_the_emulator() {
+        // With enough tokens that some drafts are accepted.
+        let heads = Plan { fp8_dtypes: &[], default_dtypes: &[], shapes: &["3,2,6"], tokens: 10, ..QUICK };
+        let plan = Plan { pairs: &[Pair::Qwen35Eagle3, Pair::Qwen35Dspark], ..heads };
+        assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
+        let plan = Plan { pairs: &[Pair::Qwen35MoeDflash], dtypes: &["bfloat16"], ..heads };
+        assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
+    }
+
+    #[test]
     fn all_promises_are_kept_of_gpt_oss_in_the_emulator() {
         let plan = Plan { default_dtypes: &[], fp8_dtypes: &[], pairs: &[Pair::GptOss], tokens: 6, ..QUICK };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
@@ -578,6 +595,16 @@ mod tests {
     #[test]
     fn all_promises_are_kept_of_a_whole_model_that_drafts_on_two_ranks_in_the_emulator() {
         assert_eq!(broken(DeviceChoice::Emulator, 2, Plan { pairs: &[Pair::Standalone], ..QUICK_SHARED }), []);
+    }
+
+    #[test]
+    fn all_promises_are_kept_of_gated_delta_nets_on_two_ranks_in_the_emulator() {
+        // With enough tokens that some drafts are accepted, and with experts in FP8.
+        let plan = Plan { shapes: &["3,2,6"], tokens: 10, ..QUICK_SHARED };
+        let dense = Plan { pairs: &[Pair::Qwen35], fp8_dtypes: &[], ..plan };
+        assert_eq!(broken(DeviceChoice::Emulator, 2, dense), []);
+        let experts = Plan { pairs: &[Pair::Qwen35MoeDflash], ..plan };
+        assert_eq!(broken(DeviceChoice::Emulator, 2, experts), []);
     }
 
     #[test]

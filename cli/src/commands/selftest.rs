@@ -9,6 +9,7 @@ Examples:
   spectune selftest
   spectune selftest --device cuda:0
   spectune selftest --tp-size 2
+  spectune selftest --tp-size 2 --draft qwen3_5
   spectune selftest --device cuda:0 --draft DFLASH --draft texts
   compute-sanitizer --tool memcheck spectune selftest --device cuda:0 --quick
   compute-sanitizer --tool racecheck spectune selftest --device cuda:0 --kernel top_k";
@@ -32,7 +33,7 @@ pub struct Arguments {
     kernel: Vec<String>,
     /// Run only engine checks of drafts and targets whose name contains this, such as DFLASH, or
     /// texts; may be given several times
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["quick", "kernel", "tp_size"])]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["quick", "kernel"])]
     draft: Vec<String>,
 }
 

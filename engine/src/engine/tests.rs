@@ -82,8 +82,9 @@ fn tokens(output: &Output) -> (&[ProducedToken], &FinishReason) {
     (&output.0, &output.1.finish_reason)
 }
 
-/// Rounds of a shape give what plain decoding gives, whatever the requests want.
-fn check(options: EngineOptions, shape: TreeShape) {
+/// Rounds of a shape give what plain decoding gives, whatever the requests want. Returns the number
+/// of accepted drafts.
+fn check(options: EngineOptions, shape: TreeShape) -> u64 {
     let name = options.algorithm.clone().unwrap_or_default();
     let mut engine = Engine::load(EngineOptions { policy: ShapePolicy::fixed(shape), ..options }).expect("it loads");
     let requests = adjusted::requests(14);
@@ -99,7 +100,7 @@ fn check(options: EngineOptions, shape: TreeShape) {
         let hits = found.iter().map(|(_, completion)| completion.cached_tokens).sum::<usize>();
         assert_eq!(hits > 0, is_cached, "{name}");
     }
-    assert!(engine.statistics().accepted_drafts() > before, "{name}");
+    let accepted = engine.statistics().accepted_drafts() - before;
     let found = run(&mut engine, &requests, &[0, 2]);
     for (at, (found, plain)) in found.iter().zip(&plain).enumerate() {
         match [0, 2].contains(&at) {
@@ -109,6 +110,7 @@ fn check(options: EngineOptions, shape: TreeShape) {
     }
     assert!(found.iter().any(|(_, one)| one.finish_reason == FinishReason::Cancelled), "{name}");
     assert_eq!(engine.statistics().pages_used, 0, "{name}");
+    accepted
 }
 
 #[test]
@@ -116,11 +118,18 @@ fn every_source_works_with_all_that_requests_may_want() {
     let models = RandomModels::write_seeded(21).expect("a folder");
     for pair in [Pair::Eagle3, Pair::Dflash, Pair::Dspark, Pair::Standalone] {
         let (options, shape) = with_head(&models, pair);
-        check(options, shape);
+        assert!(check(options, shape) > 0, "{pair}");
     }
+    // Random drafts of some of these are never right.
+    let of_several_kinds = [Pair::GptOss, Pair::Qwen35, Pair::Qwen35Eagle3, Pair::Qwen35Dspark, Pair::Qwen35MoeDflash];
+    let accepted = of_several_kinds.map(|pair| {
+        let (options, shape) = with_head(&models, pair);
+        check(options, shape)
+    });
+    assert!(accepted.iter().filter(|accepted| **accepted > 0).count() >= 2, "{accepted:?}");
     for rule in RULES {
         let (options, shape) = with_texts(&models, rule, DeviceChoice::Cpu);
-        check(options, shape);
+        assert!(check(options, shape) > 0, "{}", rule.algorithm());
     }
 }
 

@@ -46,6 +46,12 @@ pub enum Pair {
     Qwen35,
     /// The same with experts.
     Qwen35Moe,
+    /// The same target, dense, with an EAGLE-3 head.
+    Qwen35Eagle3,
+    /// With a DSPARK head.
+    Qwen35Dspark,
+    /// With experts and a DFLASH head.
+    Qwen35MoeDflash,
     /// gpt-oss's layers with an EAGLE-3 head.
     GptOss,
     /// A dense target with a DFLASH head.
@@ -57,7 +63,7 @@ pub enum Pair {
 }
 
 /// All pairs.
-pub const PAIRS: [Pair; 12] = [
+pub const PAIRS: [Pair; 15] = [
     Pair::Eagle3,
     Pair::Eagle,
     Pair::Qwen3Moe,
@@ -66,6 +72,9 @@ pub const PAIRS: [Pair; 12] = [
     Pair::DeepSeek,
     Pair::Qwen35,
     Pair::Qwen35Moe,
+    Pair::Qwen35Eagle3,
+    Pair::Qwen35Dspark,
+    Pair::Qwen35MoeDflash,
     Pair::GptOss,
     Pair::Dflash,
     Pair::Dspark,
@@ -93,28 +102,28 @@ const ROTATED: usize = 16;
 const VALUE_DIM: usize = 64;
 /// Of the layers of Qwen3.5, every third has full attention.
 const INTERVAL: usize = 3;
-/// The smallest heads for which the GPU has kernels.
-const DELTA: DeltaSizes = DeltaSizes { key_heads: 1, value_heads: 2, key_dim: 32, value_dim: 32, taps: 4 };
+/// The smallest heads for which the GPU has kernels, as many as two ranks can split.
+const DELTA: DeltaSizes = DeltaSizes { key_heads: 2, value_heads: 4, key_dim: 32, value_dim: 32, taps: 4 };
 
 impl Pair {
     /// Whether the target has layers with experts.
     pub fn has_experts(self) -> bool {
-        matches!(self, Self::Qwen3Moe | Self::Glm | Self::DeepSeek | Self::Qwen35Moe | Self::GptOss)
+        matches!(self, Self::Qwen3Moe | Self::Glm | Self::DeepSeek | Self::GptOss) || self.target() == "qwen3_5_moe"
     }
 
     /// Whether the target's sequences have a state beside their pages.
     pub fn keeps_states(self) -> bool {
-        matches!(self, Self::Qwen35 | Self::Qwen35Moe)
+        matches!(self.target(), "qwen3_5" | "qwen3_5_moe")
     }
 
     /// SGLang's name of the draft's algorithm.
     pub fn algorithm(self) -> &'static str {
         match self {
-            Self::Eagle3 | Self::Qwen3Moe | Self::GptOss => "EAGLE3",
+            Self::Eagle3 | Self::Qwen3Moe | Self::Qwen35Eagle3 | Self::GptOss => "EAGLE3",
             Self::Eagle => "EAGLE",
             Self::Glm | Self::Mimo | Self::DeepSeek | Self::Qwen35 | Self::Qwen35Moe => "NEXTN",
-            Self::Dflash => "DFLASH",
-            Self::Dspark => "DSPARK",
+            Self::Dflash | Self::Qwen35MoeDflash => "DFLASH",
+            Self::Dspark | Self::Qwen35Dspark => "DSPARK",
             Self::Standalone => "STANDALONE",
         }
     }
@@ -126,8 +135,8 @@ impl Pair {
             Self::Glm => "glm4_moe",
             Self::Mimo => "mimo",
             Self::DeepSeek => "deepseek_v3",
-            Self::Qwen35 => "qwen3_5",
-            Self::Qwen35Moe => "qwen3_5_moe",
+            Self::Qwen35 | Self::Qwen35Eagle3 | Self::Qwen35Dspark => "qwen3_5",
+            Self::Qwen35Moe | Self::Qwen35MoeDflash => "qwen3_5_moe",
             Self::GptOss => "gpt_oss",
         }
     }
@@ -278,7 +287,9 @@ fn config(pair: Pair) -> Value {
             "kv_lora_rank": LATENT_RANK, "qk_nope_head_dim": NOPE_DIM, "qk_rope_head_dim": ROTATED,
             "v_head_dim": VALUE_DIM, "num_nextn_predict_layers": 1,
         }),
-        Pair::Qwen35 | Pair::Qwen35Moe => qwen35_config(pair),
+        Pair::Qwen35 | Pair::Qwen35Eagle3 | Pair::Qwen35Dspark | Pair::Qwen35Moe | Pair::Qwen35MoeDflash => {
+            qwen35_config(pair)
+        }
         Pair::GptOss => gpt_oss::config(),
     }
 }

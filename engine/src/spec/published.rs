@@ -433,12 +433,17 @@ mod tests {
         check("llama-3.1-8b", 8.03, 0.425);
         check("qwen3-4b", 4.02, 0.218);
         check("qwen3-30b-a3b", 30.53, 0.182);
-        let shape = published("qwen3-8b").expect("it is known");
-        let target = shape.target(None).expect("all of its layers");
-        let head = shape.block_head(&target, false, None).expect("a dense target");
-        assert_eq!(head.features.at, [2, 10, 18, 26, 34]);
-        let billions = DraftSpec::Block(head).weight_bytes(&target, 1) as f64 / 1e9;
-        assert!((billions / 1.05 - 1.0).abs() < 0.01, "z-lab/Qwen3-8B-DFlash-b16: {billions}");
+        // z-lab/Qwen3-8B-DFlash-b16, and SpecForge's configuration for Qwen3.5-35B-A3B.
+        for (name, captured, billions) in
+            [("qwen3-8b", [2, 10, 18, 26, 34], 1.05), ("qwen3.5-35b-a3b", [2, 11, 20, 29, 38], 0.304)]
+        {
+            let shape = published(name).expect("it is known");
+            let target = shape.target(None).expect("all of its layers");
+            let head = shape.block_head(&target, false, None).expect("a head");
+            assert_eq!(head.features.at, captured);
+            let found = DraftSpec::Block(head).weight_bytes(&target, 1) as f64 / 1e9;
+            assert!((found / billions - 1.0).abs() < 0.01, "{name}: {found}");
+        }
         check("qwen3.5-27b", 26.9, 0.425);
         check("qwen3.5-35b-a3b", 34.66, 0.84);
         check("qwen3-235b-a22b", 235.1, 0.593);

@@ -43,6 +43,16 @@ impl Share {
         start..start + part
     }
 
+    /// The rank's part of sections that follow each other, if each rank has `parts` of them.
+    pub fn sections(self, parts: [usize; 3]) -> [Range<usize>; 3] {
+        let mut begin = 0;
+        parts.map(|part| {
+            let start = begin + self.rank * part;
+            begin += self.ranks * part;
+            start..start + part
+        })
+    }
+
     /// The rank's rows of a vocabulary head if each rank has `part` of them; if these do not divide
     /// the vocabulary, the last ranks overlap.
     pub fn head_range(self, vocabulary: usize, part: usize) -> Range<usize> {
@@ -197,6 +207,8 @@ mod tests {
             |whole, part, ranks| (0..ranks).map(|rank| Share { rank, ranks }.range(whole, part)).collect::<Vec<_>>();
         assert_eq!(ranges(8, 4, 2), [0..4, 4..8]);
         assert_eq!(ranges(2, 1, 4), [0..1, 0..1, 1..2, 1..2]);
+        let sections = |rank| Share { rank, ranks: 2 }.sections([2, 2, 6]);
+        assert_eq!((sections(0), sections(1)), ([0..2, 4..6, 8..14], [2..4, 6..8, 14..20]));
         let heads = |whole, part, ranks| {
             (0..ranks).map(|rank| Share { rank, ranks }.head_range(whole, part)).collect::<Vec<_>>()
         };

@@ -73,6 +73,9 @@ pub enum Role {
 pub enum Split {
     /// Each rank has some of its outputs.
     Rows,
+    /// Its outputs are sections that follow each other (queries, keys and values), and each rank
+    /// has this many of each.
+    Sections([usize; 3]),
     /// Each rank has some of its inputs.
     Columns,
     /// Each rank has some experts, or some of the intermediate values of every expert.

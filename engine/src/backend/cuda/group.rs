@@ -30,7 +30,7 @@ use crate::{
     backend::{
         Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, ExpertReads, GpuState, Measure, PageId,
         Pool, Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, RequiredTree, Round, RoundOutput, Slot,
-        Slots, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
+        Slots, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
     },
     checkpoint::Weights,
     error::EngineError,
@@ -470,6 +470,14 @@ impl Slots for Group {
     fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
         let pages = pages.to_vec();
         self.first(move |backend| backend.extend(slot, &pages))
+    }
+
+    fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {
+        self.first(move |backend| backend.keep(slot, to))
+    }
+
+    fn resume(&mut self, slot: Slot, from: Snapshot) -> Result<(), EngineError> {
+        self.first(move |backend| backend.resume(slot, from))
     }
 
     fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {

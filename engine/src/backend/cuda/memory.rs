@@ -283,12 +283,6 @@ pub(super) fn of_rank(models: Models<'_>, share: Share, splits_layers: bool) -> 
             share.ranks
         ))
     };
-    if target.state() != StateLayout::default() {
-        return Err(EngineError::Configuration(format!(
-            "--tp-size {}: linear attention (Qwen3.5, 3.6 and 3.8) runs on one GPU only so far: remove the flag",
-            share.ranks
-        )));
-    }
     check_tensors(weights, target.tensors().all())?;
     let rank = target.of_rank(share.ranks).map_err(|reason| refused("target", reason))?;
     let draft = draft.map(|(spec, weights)| {
@@ -313,11 +307,16 @@ pub(super) fn check_tensors(weights: WeightSource<'_>, tensors: Vec<&TensorSpec>
     tensors.into_iter().try_for_each(|tensor| checkpoint.expect(&tensor.name, &tensor.shape))
 }
 
-/// The smallest capacity among all ranks.
+/// What fits on all ranks.
 fn agreed(capacity: Capacity, ranks: Option<&Ranks>) -> Result<Capacity, EngineError> {
     let Some(ranks) = ranks else { return Ok(capacity) };
-    let all = ranks.meeting.exchange(capacity)?;
-    Ok(all.into_iter().min_by_key(|capacity| capacity.pages).unwrap_or(capacity))
+    let least = |one: Capacity, other: Capacity| Capacity {
+        pages: one.pages.min(other.pages),
+        slots: one.slots.min(other.slots),
+        snapshots: one.snapshots.min(other.snapshots),
+        ..one
+    };
+    Ok(ranks.meeting.exchange(capacity)?.into_iter().fold(capacity, least))
 }
 
 /// Compiles the kernels of a device; all ranks of a group use the same.

@@ -33,8 +33,10 @@ impl PublishedModel {
         let refused = |what: &str| {
             EngineError::Configuration(format!("--model-shape {}: no block head is published for {what}", self.name))
         };
-        let intermediate = match (self.ffn, self.draft) {
-            (Ffn::Dense(intermediate), _) | (_, Draft::Eagle3 { intermediate, .. }) => intermediate,
+        let intermediate = match (self.ffn, self.draft, self.heads) {
+            (Ffn::Dense(intermediate), ..) | (_, Draft::Eagle3 { intermediate, .. }, _) => intermediate,
+            // As in SpecForge's configuration for Qwen3.5-35B-A3B.
+            (_, _, Heads::Delta { .. }) => 3 * self.hidden,
             _ => return Err(refused("its feed-forward blocks")),
         };
         if matches!(self.heads, Heads::Latent { .. }) {

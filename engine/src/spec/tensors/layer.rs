@@ -235,10 +235,15 @@ impl DeltaNet {
             LinearTensors::new(&format!("{prefix}.{name}"), outputs, self.input, false, role, split)
         };
         let of_heads = |name: &str| TensorSpec::vector(format!("{prefix}.{name}"), sizes.value_heads, role, split);
-        let matrix = TensorSpec::matrix(format!("{prefix}.conv1d.weight"), sizes.channels(), sizes.taps, role, split);
+        let keys = sizes.key_heads * sizes.key_dim;
+        let sections = Split::Sections([keys, keys, sizes.value_width()]);
+        let matrix =
+            TensorSpec::matrix(format!("{prefix}.conv1d.weight"), sizes.channels(), sizes.taps, role, sections);
+        let mixed =
+            LinearTensors::new(&format!("{prefix}.in_proj_qkv"), sizes.channels(), self.input, false, role, sections);
         let output = format!("{prefix}.out_proj");
         DeltaTensors {
-            mixed: linear("in_proj_qkv", sizes.channels()),
+            mixed,
             gate: linear("in_proj_z", sizes.value_width()),
             beta: linear("in_proj_b", sizes.value_heads),
             decay: linear("in_proj_a", sizes.value_heads),

@@ -1,5 +1,7 @@
 //! FP8 matrices on a device in the kernels' layout: concatenated, with their scales.
 
+use std::ops::Range;
+
 use kernels::{
     device::Buffer,
     launch::fp8_order,
@@ -7,12 +9,16 @@ use kernels::{
 };
 
 use super::{Loader, ScaleBuffer, WeightSource};
-use crate::{checkpoint::Tensors, error::EngineError, spec::TensorSpec};
+use crate::{
+    checkpoint::Tensors,
+    error::EngineError,
+    spec::{Split, TensorSpec},
+};
 
 impl Loader<'_> {
     /// Matrices with the same number of inputs, concatenated by rows.
     pub fn fp8(&self, tensors: &[&TensorSpec], layout: Fp8Scales) -> Result<(Buffer, ScaleBuffer), EngineError> {
-        self.fp8_parts(tensors, layout, |tensor| self.fp8_matrix(tensor).map(|matrix| vec![matrix]))
+        self.fp8_parts(tensors, layout, |tensor| self.fp8_sections(tensor))
     }
 
     /// Like [`fp8`](Self::fp8), with some rows of each matrix: `rows[i]` are those of the matrix at
@@ -63,18 +69,26 @@ impl Loader<'_> {
         Ok((buffer, ScaleBuffer { at: device.upload(&scales)?, layout }))
     }
 
+    /// A matrix of the checkpoint, or what a rank has of each of its sections.
+    fn fp8_sections(&self, tensor: &TensorSpec) -> Result<Vec<Fp8Matrix<'_>>, EngineError> {
+        match (self.source, tensor.split) {
+            (WeightSource::Checkpoint(weights), Split::Sections(parts)) if self.share.is_part() => {
+                let whole = Tensors::new(weights).fp8(&self.whole_of(weights, tensor))?;
+                let columns = || 0..whole.inputs();
+                let sections = self.share.sections(parts).into_iter();
+                sections.map(|rows| self.fp8_cut(&whole, [rows, columns()], tensor)).collect()
+            }
+            _ => Ok(vec![self.fp8_matrix(tensor)?]),
+        }
+    }
+
     /// A matrix of the checkpoint.
     pub(super) fn fp8_matrix(&self, tensor: &TensorSpec) -> Result<Fp8Matrix<'_>, EngineError> {
         match self.source {
             WeightSource::Checkpoint(weights) => {
-                let tensors = Tensors::new(weights);
-                match tensors.shape(&tensor.name).filter(|whole| self.share.is_part() && **whole != tensor.shape[..]) {
-                    None => tensors.fp8(tensor),
-                    Some(whole) => {
-                        let whole = TensorSpec { shape: whole.to_vec(), ..tensor.clone() };
-                        self.fp8_part(&tensors.fp8(&whole)?, tensor)
-                    }
-                }
+                let whole = self.whole_of(weights, tensor);
+                let matrix = Tensors::new(weights).fp8(&whole)?;
+                if whole.shape == tensor.shape { Ok(matrix) } else { self.fp8_part(&matrix, tensor) }
             }
             WeightSource::Random => Err(EngineError::Configuration(format!("{} is random", tensor.name))),
         }
@@ -82,10 +96,20 @@ impl Loader<'_> {
 
     /// A rank's part of a matrix, in whole blocks of scales.
     fn fp8_part(&self, whole: &Fp8Matrix<'_>, part: &TensorSpec) -> Result<Fp8Matrix<'static>, EngineError> {
-        let [rows, columns] = [(0, whole.outputs()), (1, whole.inputs())].map(|(axis, all)| {
+        let ranges = [(0, whole.outputs()), (1, whole.inputs())].map(|(axis, all)| {
             let own = part.shape.get(axis).copied().unwrap_or_default();
             if own == all { 0..all } else { self.share.range(all, own) }
         });
+        self.fp8_cut(whole, ranges, part)
+    }
+
+    /// Some rows and columns of the matrix of which `part` describes what the rank has.
+    fn fp8_cut(
+        &self,
+        whole: &Fp8Matrix<'_>,
+        [rows, columns]: [Range<usize>; 2],
+        part: &TensorSpec,
+    ) -> Result<Fp8Matrix<'static>, EngineError> {
         let is_cut =
             |start: usize, length: usize| !start.is_multiple_of(FP8_BLOCK) || !length.is_multiple_of(FP8_BLOCK);
         let layout = whole.layout();

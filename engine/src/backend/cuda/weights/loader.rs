@@ -1,6 +1,6 @@
 //! Loads tensors of a spec onto a device, in one element type.
 
-use std::{borrow::Cow, cell::Cell};
+use std::{borrow::Cow, cell::Cell, ops::Range};
 
 use kernels::{
     device::{Buffer, Device, Element, Slice},
@@ -159,7 +159,14 @@ impl<'a> Loader<'a> {
     /// The values of a vector as float32; zeros for random weights.
     pub fn float_values(&self, tensor: &TensorSpec) -> Result<Vec<f32>, EngineError> {
         match &self.source {
-            WeightSource::Checkpoint(weights) => Tensors::new(weights).vector(tensor),
+            WeightSource::Checkpoint(weights) => {
+                let whole = self.whole_of(weights, tensor);
+                let values = Tensors::new(weights).vector(&whole)?;
+                Ok(match self.ranges(&whole, tensor) {
+                    None => values,
+                    Some((_, ranges)) => ranges.into_iter().flat_map(|range| &values[range]).copied().collect(),
+                })
+            }
             WeightSource::Random => Ok(vec![0.0; tensor.values() as usize]),
         }
     }
@@ -173,11 +180,8 @@ impl<'a> Loader<'a> {
                 Ok(device.write(to, &element.encode(&Tensors::new(weights).vector(tensor)?))?)
             }
             (WeightSource::Checkpoint(weights), _) => {
-                let tensors = Tensors::new(weights);
-                // The shape of the whole tensor has been checked.
-                let whole = tensors.shape(&tensor.name).filter(|_| self.share.is_part()).unwrap_or(&tensor.shape);
-                let whole = TensorSpec { shape: whole.to_vec(), ..tensor.clone() };
-                let (bytes, stored) = tensors.bytes(&whole)?;
+                let whole = self.whole_of(weights, tensor);
+                let (bytes, stored) = Tensors::new(weights).bytes(&whole)?;
                 let part = self.part((&bytes, stored), &whole, tensor)?;
                 write(device, to, element, (&part, stored))
             }
@@ -207,21 +211,32 @@ impl Loader<'_> {
         whole: &TensorSpec,
         part: &TensorSpec,
     ) -> Result<Cow<'b, [u8]>, EngineError> {
-        let Some(axis) = (0..part.shape.len()).find(|axis| whole.shape.get(*axis) != Some(&part.shape[*axis])) else {
-            return Ok(Cow::Borrowed(bytes));
-        };
-        let (all, own) = (whole.shape[axis], part.shape[axis]);
-        let range = match part.role {
-            Role::VocabularyHead => self.share.head_range(all, own),
-            _ => self.share.range(all, own),
-        };
+        let Some((axis, ranges)) = self.ranges(whole, part) else { return Ok(Cow::Borrowed(bytes)) };
         let inner: usize = whole.shape[axis + 1..].iter().product::<usize>() * stored.bytes();
-        if axis == 0 {
+        if let ([range], 0) = (&ranges[..], axis) {
             return Ok(Cow::Borrowed(&bytes[range.start * inner..range.end * inner]));
         }
-        let rows = bytes.chunks_exact(all * inner);
-        let own: Vec<u8> = rows.flat_map(|row| &row[range.start * inner..range.end * inner]).copied().collect();
-        Ok(Cow::Owned(own))
+        let rows = bytes.chunks_exact(whole.shape[axis] * inner);
+        let own = rows.flat_map(|row| ranges.iter().flat_map(|range| &row[range.start * inner..range.end * inner]));
+        Ok(Cow::Owned(own.copied().collect()))
+    }
+
+    /// A tensor as all ranks together have it. The shape of the whole has been checked.
+    pub(super) fn whole_of(&self, weights: &Weights, tensor: &TensorSpec) -> TensorSpec {
+        let stored = Tensors::new(weights).shape(&tensor.name).filter(|_| self.share.is_part());
+        TensorSpec { shape: stored.unwrap_or(&tensor.shape).to_vec(), ..tensor.clone() }
+    }
+
+    /// The dimension that ranks split, and this rank's part of it; `None` if all have all of it.
+    fn ranges(&self, whole: &TensorSpec, part: &TensorSpec) -> Option<(usize, Vec<Range<usize>>)> {
+        let axis = (0..part.shape.len()).find(|axis| whole.shape.get(*axis) != Some(&part.shape[*axis]))?;
+        let (all, own) = (whole.shape[axis], part.shape[axis]);
+        let ranges = match (part.role, part.split) {
+            (Role::VocabularyHead, _) => vec![self.share.head_range(all, own)],
+            (_, Split::Sections(parts)) => self.share.sections(parts).to_vec(),
+            _ => vec![self.share.range(all, own)],
+        };
+        Some((axis, ranges))
     }
 }
 
