@@ -41,6 +41,7 @@ pub fn wait_until_ready(
         if let Some(ended) = server.ended() {
             return Err(ServerError::Failed(from_end(ended, false, &server.log())));
         }
+        // Briefly, so that an end of the process or a stop is seen soon.
         let answered = match answers.recv_timeout(LOOK.min(longest)) {
             Ok(own) => own?,
             Err(RecvTimeoutError::Timeout) => None,

@@ -204,6 +204,8 @@ fn trainer<'a>(
     let settings = &request.file.training;
     let compute = request.steps_on.open(settings.precision)?;
     let (dtype, device) = compute.tensors();
+    // The weights that training begins with, also when it is resumed: a checkpoint has only what is
+    // trained.
     let models = engines.models(&work.start())?;
     let spec = models.draft.clone().ok_or_else(|| TrainingError::Configuration("no draft to train".into()))?;
     if settings.feature_weight > 0.0 && !(spec.sees_final() && spec.hidden() == models.target.hidden) {
@@ -239,6 +241,7 @@ fn trainer<'a>(
         None => (checkpoint::SavedProgress::default(), AdamW::new(adam)),
         Some(kept) => (kept.progress.clone(), AdamW::resumed(adam, kept.progress.step, kept.moments)),
     };
+    // An interrupted run leaves heads of steps that the checkpoint does not know.
     work.clean(progress.best)?;
     Ok(Trainer {
         request,

@@ -1,12 +1,11 @@
 //! `spectune drift`: checks whether acceptance has changed since a head was trained.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context;
-use schemas::training_record::TrainingRecord;
 use training::drift::{AcceptanceDrift, Baseline, drift};
 
-use crate::{exit::Exit, setup, terminal};
+use super::report::read_record;
+use crate::{exit::Exit, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,17 +41,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         terminal::print(&shown(&found, record.is_some()))?;
     }
     Ok(if found.moved() { Exit::Findings } else { Exit::Fine })
-}
-
-/// Reads the record of a training run.
-///
-/// # Errors
-/// When the folder has none.
-pub fn read_record(folder: &Path) -> anyhow::Result<TrainingRecord> {
-    let path = folder.join("training.json");
-    let text = setup::read_text(&path, setup::LARGEST_CONFIGURATION)
-        .with_context(|| format!("{} contains no finished training run", folder.display()))?;
-    TrainingRecord::parse(&text).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))
 }
 
 fn shown(found: &AcceptanceDrift, of_training: bool) -> String {

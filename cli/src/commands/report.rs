@@ -4,12 +4,12 @@ mod fail_if;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use reports::{ReportInput, Sweep};
+use schemas::training_record::TrainingRecord;
 use tuner::regression::FailCondition;
 
-use super::drift;
-use crate::{exit::Exit, terminal};
+use crate::{exit::Exit, setup, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -85,7 +85,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 
 /// The report of a training run.
 fn report_training(folder: &Path, out: &Path) -> anyhow::Result<Exit> {
-    let record = drift::read_record(folder)?;
+    let record = read_record(folder)?;
     let files = reports::training::write(&record, out)?;
     terminal::print(&reports::training::summary(&record))?;
     if let Some(page) = files.first() {
@@ -94,11 +94,23 @@ fn report_training(folder: &Path, out: &Path) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
+/// Reads the record of a training run.
+///
+/// # Errors
+/// When the folder has none.
+pub fn read_record(folder: &Path) -> anyhow::Result<TrainingRecord> {
+    let path = folder.join("training.json");
+    let text = setup::read_text(&path, setup::LARGEST_CONFIGURATION)
+        .with_context(|| format!("{} contains no finished training run", folder.display()))?;
+    TrainingRecord::parse(&text).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))
+}
+
 /// Names the page, and counts the other files.
 pub fn written(files: &[PathBuf]) -> String {
     let Some(page) = files.first() else { return "nothing was written".into() };
     let others = files.len() - 1;
-    format!("report: {}   (also written: Markdown, JSON, CSV, Parquet and charts, {others} files)", page.display())
+    let tables = if cfg!(feature = "parquet") { "CSV, Parquet" } else { "CSV" };
+    format!("report: {}   (also written: Markdown, JSON, {tables} and charts, {others} files)", page.display())
 }
 
 /// Reads the folders of sweeps.

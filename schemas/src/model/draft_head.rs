@@ -104,6 +104,8 @@ impl DraftHead {
     /// gives the widths that shapes are compared with, and the names of variants.
     pub fn detect(config: &ModelConfig, tensors: &impl TensorList) -> Option<Self> {
         let has = |name: &str| tensors.shape_of(name).is_some();
+        // The order matters: an MTP layer has the tensors of an EAGLE head too, and variants those
+        // of the kind that they are built on.
         if let Some(layout) = MtpLayout::detect(tensors) {
             return Some(Self::Mtp(layout));
         }
@@ -117,6 +119,7 @@ impl DraftHead {
         if is_eagle3(config, tensors, layer) {
             return Some(Self::Eagle3 { layer });
         }
+        // Only EAGLE heads are left that join embedding and feature.
         if has("fc.weight") {
             return Some(Self::Eagle { layer });
         }

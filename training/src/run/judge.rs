@@ -36,6 +36,7 @@ pub fn judge(trainer: &mut Trainer<'_>, watch: &mut TrainWatch<'_>) -> Result<Op
     let chosen = best.map_or_else(|| start.clone(), |step| trainer.work.head_at(step));
     let mut both = |texts: &[usize]| {
         let Some(before) = trainer.replay(&start, texts)? else { return Ok(None) };
+        // Without a better checkpoint the head is the one it began with, whose replay is known.
         let after = if best.is_some() { trainer.replay(&chosen, texts)? } else { Some(before.clone()) };
         Ok::<_, TrainingError>(after.map(|after| Both { before, after }))
     };
@@ -56,6 +57,7 @@ pub fn judge(trainer: &mut Trainer<'_>, watch: &mut TrainWatch<'_>) -> Result<Op
     let verdict = verdict(best, comparisons.first(), trainer.request.file.models.start);
     predict(trainer, &mut comparisons, watch);
     let head = verdict.better.then(|| trainer.work.head());
+    // An interrupted run may have left one, which a worse head must not keep.
     folder::remove(&trainer.work.head())?;
     if let Some(head) = &head {
         write(trainer, &chosen, head)?;
