@@ -301,7 +301,7 @@ impl Device {
         to.check(range.len())?;
         from.check(range.end)?;
         // SAFETY: both are live and long enough; host buffers outlive the device's work since
-        // dropping one waits for it, and nobody has a reference to their memory.
+        // dropping one waits for it, and no reference to their memory exists.
         unsafe { self.0.driver.write_async(to.address(), from.address().add(range.start), range.len()) }
     }
 
