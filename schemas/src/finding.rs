@@ -96,6 +96,8 @@ pub enum Doubt {
     OtherRuntime,
     /// The image is known as it is today; older ones may differ.
     OtherImage,
+    /// The class of the target or the draft is known only by its name.
+    ModelByName,
     /// An unknown program takes the flags.
     Wrapper,
     /// A condition excludes the launch with the values that the text gives.

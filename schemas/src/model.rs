@@ -32,6 +32,8 @@ pub struct ModelFacts {
     /// Whether only some fields of the config are known, so that an absent field may still be in
     /// the file. False if the file itself was read.
     pub partial: bool,
+    /// Whether only the class is known, because the name is that of a variant of a published model.
+    pub by_name: bool,
     /// Names, shapes and dtypes of all tensors, if every header could be read.
     pub tensors: Option<TensorHeaders>,
     /// Names and total size of all tensors, if the checkpoint has an index.

@@ -52,7 +52,7 @@ pub enum TextForm {
     PythonText,
     /// Python in a folder of tests, and the inputs and expected outputs of tests.
     Test,
-    /// YAML and JSON of any other kind.
+    /// YAML, JSON and TOML of any other kind.
     OtherYaml,
     /// A file with any other ending.
     OtherFile,
@@ -117,7 +117,7 @@ impl TextForm {
             Self::Page => "any other Markdown block, a page without blocks, reStructuredText",
             Self::PythonText => "any other command in Python",
             Self::Test => "Python tests, inputs and expected outputs of tests",
-            Self::OtherYaml => "any other YAML, JSON",
+            Self::OtherYaml => "any other YAML, JSON, TOML",
             Self::OtherFile => "a file with any other ending",
         }
     }

@@ -126,7 +126,8 @@ fn find(
     if let Some(program) = program::program(texts) {
         let program::Program { engine, launcher, last, from } = program;
         let flags = texts.get(last + 1..).unwrap_or_default();
-        let is_requested_for_help = flags.iter().any(|flag| matches!(*flag, "--help" | "-h"));
+        let is_requested_for_help =
+            flags.iter().any(|flag| matches!(*flag, "--help" | "-h") || flag.starts_with("--help="));
         if is_requested_for_help || programs::has_flag_of_diffusion(flags) {
             return None;
         }
@@ -175,9 +176,20 @@ fn in_image(texts: &[&str], image: &image::ImageRun, stated: Option<Engine>) -> 
         Some(EngineMatch { engine, launcher, first, words, is_sure: true })
     };
     if let Some(entry_point) = &image.entry_point {
-        let replaced: Vec<&str> = std::iter::once(entry_point.as_str()).chain(flags.iter().copied()).collect();
+        let replaced: Vec<&str> = entry_point.iter().map(String::as_str).chain(flags.iter().copied()).collect();
         if let Some(program) = program::program(&replaced) {
-            return found(program.engine, program.launcher, image.first + program.last);
+            let after = (program.last + 1).saturating_sub(entry_point.len());
+            let is_requested_for_help = flags.iter().any(|flag| *flag == "--help" || flag.starts_with("--help="));
+            return if is_requested_for_help {
+                None
+            } else {
+                found(program.engine, program.launcher, image.first + after)
+            };
+        }
+        // Another program has its own arguments.
+        let own = entry_point.first().map(|program| programs::base(program)).unwrap_or_default();
+        if !(own.is_empty() || own.contains("vllm") || own.contains("sglang")) {
+            return None;
         }
     }
     let engine = stated.or(image.engine).or_else(|| engine_of_flags(flags))?;
@@ -223,7 +235,8 @@ fn match_flags(line: &ShellCommand<'_>, texts: &[&str], stated: Option<Engine>) 
     let launcher = if is_forwarded { Launcher::Wrapper } else { Launcher::Own };
     let words = served.map(|serve| (serve - 1, serve));
     let first = served.map_or(first, |serve| serve + 1);
-    let is_sure = alone && !line.is_forwarded;
+    // Flags that name the target are all that an option passes on.
+    let is_sure = alone && (!line.is_forwarded || flags_of::names_target(flags));
     evident.then_some(EngineMatch { engine, launcher, first, words, is_sure })
 }
 

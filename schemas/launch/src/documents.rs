@@ -11,8 +11,8 @@ use super::{
     context::TextContext,
     dockerfile,
     document::{Document, ReadDocument},
-    kind::{TextKind, is_makefile},
-    launch_file, makefile, markdown, problems, python, template, unit, yaml,
+    kind::{TextKind, is_makefile, is_script_name},
+    launch_file, listings, makefile, markdown, problems, python, template, unit, yaml,
 };
 
 /// Maximum nesting of texts that is parsed.
@@ -88,7 +88,7 @@ impl WorkItem {
             TextKind::Yaml => yaml::read(source, context, options),
             TextKind::Script if self.outer.is_none() && is_makefile(source.name()) => makefile::read(source, context),
             TextKind::Script if self.outer.is_none() => yaml::read_unnamed(source, context, options)
-                .unwrap_or_else(|| arguments::read(source, context, options)),
+                .unwrap_or_else(|| listed(source, context, arguments::read(source, context, options))),
             TextKind::Script => arguments::read(source, context, options),
             TextKind::Markdown => markdown::read(source, context),
             TextKind::Python => python::read(source, context),
@@ -137,6 +137,14 @@ impl WorkItem {
         }
         (self.outer, Parsed { launches, findings })
     }
+}
+
+/// Adds what a text that is no script lists.
+fn listed(source: &Source, context: &TextContext, mut read: ReadDocument) -> ReadDocument {
+    if !is_script_name(source.name()) {
+        read.documents.extend(listings::lists(source, context));
+    }
+    read
 }
 
 /// A finding about a construct in the text of a launch, with the doubts of that launch; `None` if

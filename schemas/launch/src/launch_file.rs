@@ -20,7 +20,7 @@ use toml::{
 
 use super::{
     Argument, Engine, Insertion, Launch, Launcher, Options, Setting, Syntax, Value, context::TextContext,
-    document::ReadDocument, forks::Forks, problems, writing::Writing,
+    document::ReadDocument, forks::Forks, listings, problems, writing::Writing,
 };
 
 /// Shortest key that is taken for a slip of the pen; a shorter one is near to everything.
@@ -52,7 +52,10 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
         Ok(file) => launch.engine = file.engine.map_or(launch.engine, engine),
         Err(_) if !holds_launch => {
             // Some other program's file.
-            return ReadDocument::default();
+            let documents = DeTable::parse(source.text())
+                .map(|table| listings::in_toml(source, table.get_ref(), context))
+                .unwrap_or_default();
+            return ReadDocument { documents, ..ReadDocument::default() };
         }
         // With a wrong key or value the rest of the file is still looked at.
         Err(error) => findings.insert(0, invalid(error.message(), error.span(), source)),
@@ -72,7 +75,10 @@ fn in_order<'a>(table: &'a DeTable<'a>) -> Vec<FileEntry<'a>> {
 
 /// Whether a file has a key of launch files, or one much like it.
 fn holds_launch(entries: &[FileEntry<'_>]) -> bool {
-    let names = || entries.iter().map(|(key, _)| key.get_ref().replace('_', "-"));
+    // No flag is a table.
+    let is_table = |value: &Spanned<DeValue<'_>>| matches!(value.get_ref(), DeValue::Table(_));
+    let plain = || entries.iter().filter(|(_, value)| !is_table(value));
+    let names = || plain().map(|(key, _)| key.get_ref().replace('_', "-"));
     let is_key = |name: String| {
         ["engine", "engine-version", "environment"].contains(&name.as_str()) || flags::by_name(&name).is_some()
     };
@@ -86,9 +92,7 @@ fn holds_launch(entries: &[FileEntry<'_>]) -> bool {
     // Other programs have a `model` and a `revision` too, among much else.
     let is_own = |(key, value): &&FileEntry<'_>| {
         let name = key.get_ref().replace('_', "-");
-        // No flag is a table.
-        let is_table = matches!(value.get_ref(), DeValue::Table(_));
-        (name == "environment" || !is_table) && (is_key(name.clone()) || is_slip(name))
+        (name == "environment" || !is_table(value)) && (is_key(name.clone()) || is_slip(name))
     };
     let own = entries.iter().take(MOST_GUESSES).filter(is_own).count();
     own > 0 && own * 2 > entries.len().min(MOST_GUESSES)

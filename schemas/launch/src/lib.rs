@@ -24,6 +24,7 @@ mod kind;
 mod known_in;
 mod launch_file;
 mod launcher;
+mod listings;
 mod makefile;
 mod markdown;
 mod odd_blanks;

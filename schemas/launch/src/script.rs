@@ -11,7 +11,10 @@ mod execute;
 mod expand;
 mod exports;
 mod here_documents;
+mod implied;
 mod inside;
+mod read_builtin;
+mod remote;
 mod surroundings;
 mod unused;
 mod value;
@@ -28,6 +31,7 @@ use self::{
     blocks::Arms,
     control_flow::{Branch, Conditional, Elements},
     copies::Copies,
+    implied::Implication,
 };
 use schemas::text::{Located, Source, Span};
 
@@ -63,6 +67,7 @@ struct Interpreter<'a> {
     source: &'a Source,
     scalars: HashMap<Cow<'a, str>, ShellVariable<'a>>,
     copies: Copies<'a>,
+    implied: HashMap<&'a str, Implication>,
     /// Every array that was ever assigned; a name that is assigned twice without use keeps both.
     arrays: Vec<Elements<'a>>,
     /// Which of them a name means now.
@@ -142,6 +147,7 @@ impl<'a> Interpreter<'a> {
             source,
             scalars: HashMap::new(),
             copies: HashMap::new(),
+            implied: HashMap::new(),
             arrays: Vec::new(),
             current: HashMap::new(),
             pinned: None,

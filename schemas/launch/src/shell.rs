@@ -17,6 +17,7 @@ mod cases;
 mod documents;
 mod lexer;
 mod names;
+mod printed;
 mod quote_gaps;
 mod value;
 mod word;
@@ -24,6 +25,7 @@ mod word;
 pub(super) use body::{Chunk, chunks};
 pub(super) use lexer::{ShellReader, comments, name_length};
 pub use names::unset_names;
+pub(super) use printed::document as printed_document;
 pub(super) use value::chunks_of_word;
 
 use std::borrow::Cow;
@@ -152,6 +154,9 @@ pub(super) enum WordPart<'a> {
     Variable { name: &'a str, operator: Operator, argument: Vec<WordPart<'a>>, quoted: bool },
     /// `${NAME[@]}` or `${NAME[*]}`.
     Elements(&'a str),
+    /// `$(cat <<EOF … EOF)`: the body of a here-document, `is_verbatim` if the shell expands nothing
+    /// in it.
+    Printed { body: Span, is_verbatim: bool, strips_tabs: bool, quoted: bool },
     /// `$(seq …)` with constant bounds.
     Sequence { first: i64, step: i64, last: i64 },
     /// Anything whose text is known only at run time.

@@ -12,6 +12,7 @@ use super::{
     evidence::version_in_image,
     images::engine_of_image,
     kind::TextKind,
+    quoting::quoted,
 };
 
 /// Maximum number of variables per unit.
@@ -37,6 +38,13 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
         let prefixes: &[char] = if is_flags { &[] } else { &['-', '@', '+', '!', ':', '|'] };
         let command = entry.value.trim_start_matches(prefixes);
         let mut composed = Composed::default();
+        for (name, value) in surroundings.environment.iter().filter(|(name, _)| splits(command, name)) {
+            if let Some(text) = value.value.known().filter(|text| text.contains(' ')) {
+                composed.write(&format!("{name}="));
+                composed.copy(&quoted(text), Span::new(value.span.start, value.span.start));
+                composed.write("\n");
+            }
+        }
         specifiers.compose(command, Span::new(entry.place.end - command.len(), entry.place.end), &mut composed);
         Document {
             surroundings: surroundings.clone(),
@@ -47,6 +55,11 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
     };
     let starts = entries.iter().filter(|entry| matches!(entry.key, "ExecStart" | "Exec" | "ExecStartPre"));
     ReadDocument { documents: starts.map(command).collect(), ..ReadDocument::default() }
+}
+
+/// Whether a command has the words of a variable: `$NAME` as a word, which systemd splits.
+fn splits(command: &str, name: &str) -> bool {
+    command.split_whitespace().any(|word| word.strip_prefix('$') == Some(name))
 }
 
 fn entries(source: &Source) -> Vec<UnitEntry<'_>> {

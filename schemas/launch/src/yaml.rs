@@ -107,6 +107,12 @@ fn is_command(text: &str) -> bool {
     is_name && (is_path || is_word) && !first.ends_with(['.', ':', ','])
 }
 
+/// Whether a text that begins with a flag is a sentence about flags: a comma ends one of its words.
+fn is_sentence(text: &str) -> bool {
+    let is_plain = |word: &&str| !word.contains(['{', '}', '[', ']', '"', '\'', '=']);
+    text.starts_with("--") && text.split_whitespace().filter(is_plain).any(|word| word.ends_with(','))
+}
+
 /// Whether the first line that says anything is a key, or an item of a list with one.
 fn begins_as_yaml(source: &Source) -> bool {
     if is_script_name(source.name()) || source.name().ends_with(".txt") {
@@ -240,6 +246,16 @@ impl<'a> YamlReader<'a> {
             used.extend(&container.scalars);
             self.found.documents.push(self.container_document(container));
         }
+        for (id, node) in tree.nodes.iter().enumerate() {
+            let YamlNode::List(list) = node else { continue };
+            if list.items.iter().any(|item| used.contains(item)) || self.is_full() {
+                continue;
+            }
+            if let Some(container) = YamlContainer::from_list(self.source.text(), &tree, id) {
+                used.extend(&container.scalars);
+                self.found.documents.push(self.container_document(container));
+            }
+        }
         let is_block = |scalar: &Scalar| matches!(scalar.style, ScalarStyle::Literal | ScalarStyle::Folded);
         self.scripts(&used, is_block);
         // A line by itself may be a command too, as that of a step in a workflow, or the value of a
@@ -277,6 +293,9 @@ impl<'a> YamlReader<'a> {
             }
             if let Some(kind) = TextKind::from_name(key).filter(|kind| *kind != TextKind::Script) {
                 self.found.documents.extend(self.file(key, scalar, kind));
+                continue;
+            }
+            if is_sentence(&scalar.text) {
                 continue;
             }
             let Some(excerpt) = container::lone_script(self.source.text(), &tree, scalar) else { continue };

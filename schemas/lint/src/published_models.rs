@@ -3,22 +3,28 @@
 use launch::Launch;
 use schemas::{
     flags::Key,
-    model::{ModelFacts, published::find},
+    model::{
+        ModelFacts,
+        published::{find, head_by_name, variant_of},
+    },
 };
 
-/// Target and draft of a launch, if the table contains them. If the launch names no target (slime's
-/// is often named in another file), it is assumed to be the one that the draft was trained for.
+/// Target and draft of a launch, if the table contains them; of a target with the name of a variant,
+/// and of a head with the name of one, the class. If the launch names no target (slime's is often named in another file), it is assumed
+/// to be the one that the draft was trained for.
 pub fn facts_of(launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
     let row = |key| launch.text(key).and_then(|name| Some((name.value, find(name.value)?)));
     let draft = row(Key::SpeculativeDraftModelPath);
-    let target = row(Key::ModelPath).map(|(name, row)| row.facts(name)).or_else(|| {
+    let by_name = || variant_of(launch.text(Key::ModelPath)?.value);
+    let target = row(Key::ModelPath).map(|(name, row)| row.facts(name)).or_else(by_name).or_else(|| {
         let (_, draft) = draft.filter(|_| !launch.has(Key::ModelPath))?;
         let name = draft.draft_for.as_deref()?;
         let mut facts = find(name)?.facts(name);
         facts.origin = format!("{}; assumed because the draft was trained for it", facts.origin);
         Some(facts)
     });
-    (target, draft.map(|(name, row)| row.facts(name)))
+    let head = || head_by_name(launch.text(Key::SpeculativeDraftModelPath)?.value);
+    (target, draft.map(|(name, row)| row.facts(name)).or_else(head))
 }
 
 #[cfg(test)]

@@ -75,7 +75,13 @@ pub fn report(
         let ReportOptions { gpu_memory, expected_concurrency, .. } = *options;
         let context =
             Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory, hardware };
-        let mut of_launch = lint(&context, &options.selection);
+        let read = |facts: &&ModelFacts| !facts.by_name;
+        let (read_target, read_draft) = (target.filter(read), draft.filter(read));
+        let is_by_name = read_target.is_some() != target.is_some() || read_draft.is_some() != draft.is_some();
+        let unnamed = is_by_name.then(|| resolve(launch, version, given, read_target, read_draft, options.gpu_memory));
+        let unnamed =
+            unnamed.as_ref().map(|resolved| Context { resolved, target: read_target, draft: read_draft, ..context });
+        let mut of_launch = lint(&context, unnamed.as_ref(), &options.selection);
         of_launch.iter_mut().for_each(|one| outside::doubt_fix(source, launch, one));
         found.extend(of_launch);
         if options.unchecked {

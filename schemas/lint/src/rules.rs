@@ -170,12 +170,22 @@ impl LintRule {
 
 /// The findings of the selected rules in a launch, sorted by place and then by code. vLLM launches
 /// have separate rules. If the version is not stated, no error depends on it (see `unstated.rs`).
-pub(crate) fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
+///
+/// `unnamed` is the same launch without what names of models say of their classes, if that is all
+/// that is known of one of them: findings that are not in it are doubtful.
+pub(crate) fn lint(context: &Context<'_>, unnamed: Option<&Context<'_>>, selection: &Selection) -> Vec<Diagnostic> {
     let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));
     let candidates = Candidates::new(context);
     let settled = |rule: &LintRule| {
         let judged = |found| settle(found, |found, severity| candidates.judge(rule, found, severity));
-        rule.look(context).into_iter().filter_map(judged).collect::<Vec<_>>()
+        let mut found = rule.look(context);
+        let without = unnamed.map(|unnamed| rule.look(unnamed)).unwrap_or_default();
+        for one in found.iter_mut().filter(|_| unnamed.is_some()) {
+            if !without.iter().any(|other| other.span == one.span && other.message == one.message) {
+                one.doubts.insert(Doubt::ModelByName);
+            }
+        }
+        found.into_iter().filter_map(judged).collect::<Vec<_>>()
     };
     let mut found: Vec<Diagnostic> = rules.flat_map(settled).collect();
     found.sort_by_key(|diagnostic| (diagnostic.span, diagnostic.code));

@@ -33,9 +33,13 @@ fn effect(doubt: Doubt, depends: Depends) -> Effect {
     match doubt {
         Doubt::OtherEngine => Effect::AtMost(Severity::Info, None),
         Doubt::Shown if depends.plugin => Effect::AtMost(Severity::Info, None),
+        Doubt::Fork if depends.unknown_name => Effect::AtMost(Severity::Info, None),
         Doubt::Fork if depends.engine => WARNING,
         Doubt::FlagOfFork => Effect::Drops,
         Doubt::OtherRelease | Doubt::SetElsewhere | Doubt::OtherRuntime | Doubt::OtherImage => WARNING,
+        Doubt::ModelByName => {
+            Effect::AtMost(Severity::Warning, Some("the class of the target or the draft is taken from its name"))
+        }
         Doubt::OtherSplitter if depends.lines => WARNING,
         Doubt::OtherFormat if depends.lines || depends.words => Effect::AtMost(Severity::Info, None),
         Doubt::OtherQuoting if depends.quoting => Effect::Drops,
@@ -132,7 +136,7 @@ mod tests {
         settle(finding, |_, _| verdict).map(|found| (found.severity, found.notes))
     }
 
-    const ALL: [Doubt; 14] = [
+    const ALL: [Doubt; 15] = [
         Doubt::OtherEngine,
         Doubt::Fork,
         Doubt::FlagOfFork,
@@ -144,6 +148,7 @@ mod tests {
         Doubt::OwnFlags,
         Doubt::OtherRuntime,
         Doubt::OtherImage,
+        Doubt::ModelByName,
         Doubt::Wrapper,
         Doubt::Untaken,
         Doubt::Shown,
@@ -165,7 +170,7 @@ mod tests {
         ];
         let table = [
             "info    info    info    info    info    info    info",
-            "error   warning error   error   error   error   error",
+            "error   warning info    error   error   error   error",
             "-       -       -       -       -       -       -",
             "warning warning warning warning warning warning warning",
             "warning warning warning warning warning warning warning",
@@ -173,6 +178,7 @@ mod tests {
             "error   error   error   info    info    error   error",
             "error   error   error   error   error   -       error",
             "error   error   -       error   error   error   error",
+            "warning warning warning warning warning warning warning",
             "warning warning warning warning warning warning warning",
             "warning warning warning warning warning warning warning",
             "warning warning -       error   warning warning warning",

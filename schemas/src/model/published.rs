@@ -89,6 +89,122 @@ fn find_with_id(name: &str) -> Option<(&'static Published, &'static str)> {
     all().find(|(_, id)| id.eq_ignore_ascii_case(name)).or_else(|| all().find(|(_, id)| last(id) == wanted))
 }
 
+/// The class of a target whose name is that of a published family in another size, precision or
+/// tuning: `org/Qwen3.5-9B-AWQ`. `None` if the name says anything else.
+pub fn variant_of(name: &str) -> Option<ModelFacts> {
+    let wanted = family_of(name)?;
+    let mut rows = published().iter().filter(|row| row.ids().any(|id| family_of(id).as_deref() == Some(&wanted)));
+    let first = rows.next()?;
+    let class = first.config.architecture()?;
+    if !is_target(class) || rows.any(|row| row.config.architecture() != Some(class)) {
+        return None;
+    }
+    let own = &first.config;
+    // What all sizes have in common: latent attention, MTP layers, experts.
+    let config = ModelConfig {
+        architectures: own.architectures.clone(),
+        model_type: own.model_type.clone(),
+        kv_lora_rank: own.kv_lora_rank,
+        qk_nope_head_dim: own.qk_nope_head_dim,
+        qk_rope_head_dim: own.qk_rope_head_dim,
+        v_head_dim: own.v_head_dim,
+        num_nextn_predict_layers: own.num_nextn_predict_layers,
+        mtp_num_hidden_layers: own.mtp_num_hidden_layers,
+        num_mtp_layers: own.num_mtp_layers,
+        num_experts: own.num_experts,
+        num_local_experts: own.num_local_experts,
+        n_routed_experts: own.n_routed_experts,
+        ..ModelConfig::default()
+    };
+    Some(ModelFacts {
+        name: name.to_owned(),
+        origin: format!("its name, which is like that of {}", first.name),
+        config,
+        partial: true,
+        by_name: true,
+        ..ModelFacts::default()
+    })
+}
+
+/// The class of an EAGLE-3 head by its name: nearly all that were published are of one class, and
+/// those with latent attention say so. `None` for any other name.
+pub fn head_by_name(name: &str) -> Option<ModelFacts> {
+    let last = name.trim_end_matches('/').rsplit('/').next()?.to_ascii_lowercase();
+    let words: Vec<&str> = last.split(['-', '_', '.']).collect();
+    let is_eagle3 = words.contains(&"eagle3") || words.windows(2).any(|pair| pair == ["eagle", "3"]);
+    if !is_eagle3 || words.contains(&"mla") || last.contains("deepseek") {
+        return None;
+    }
+    Some(ModelFacts {
+        name: name.to_owned(),
+        origin: "its name, which is that of an EAGLE-3 head".to_owned(),
+        config: ModelConfig::parse(r#"{"architectures": ["LlamaForCausalLMEagle3"]}"#).ok()?,
+        partial: true,
+        by_name: true,
+        ..ModelFacts::default()
+    })
+}
+
+/// The words of a name that tell its family, the size as `#b`; `None` if there is only one.
+fn family_of(name: &str) -> Option<String> {
+    let last = name.trim_end_matches('/').rsplit('/').next()?.to_ascii_lowercase();
+    let words = last.split(['-', '_']).filter(|word| !is_of_variant(word)).map(|word| match word.strip_suffix('b') {
+        Some(size) if size.parse::<f64>().is_ok() => "#b".to_owned(),
+        Some(active) if active.strip_prefix('a').is_some_and(|size| size.parse::<f64>().is_ok()) => "a#b".to_owned(),
+        _ => word.to_owned(),
+    });
+    let words: Vec<String> = words.collect();
+    (words.len() > 1).then(|| words.join("-"))
+}
+
+/// Whether a word of a name says how the weights are kept, tuned or dated, which leaves the class.
+fn is_of_variant(word: &str) -> bool {
+    const WORDS: [&str; 31] = [
+        "abliterated",
+        "autoround",
+        "awq",
+        "bf16",
+        "bnb",
+        "chat",
+        "dynamic",
+        "exl3",
+        "fp16",
+        "fp4",
+        "fp8",
+        "gptq",
+        "heretic",
+        "hf",
+        "instruct",
+        "int4",
+        "int8",
+        "it",
+        "marlin",
+        "mxfp4",
+        "mxfp8",
+        "nvfp4",
+        "quantized",
+        "quark",
+        "sft",
+        "terminus",
+        "thinking",
+        "torchao",
+        "uncensored",
+        "w4afp8",
+        "block",
+    ];
+    let is_width = |word: &str| {
+        let (weights, activations) = word.strip_prefix('w').and_then(|rest| rest.split_once('a')).unwrap_or_default();
+        [weights, activations].iter().all(|bits| !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let is_day = word.len() == 4 && word.bytes().all(|byte| byte.is_ascii_digit());
+    WORDS.contains(&word) || is_width(word) || is_day || word.strip_suffix("bit").is_some_and(|bits| bits.len() == 1)
+}
+
+/// Whether a class is that of a whole model, not of a draft.
+fn is_target(class: &str) -> bool {
+    !["Eagle", "Draft", "DSpark", "DFlash", "NextN"].iter().any(|part| class.contains(part))
+}
+
 /// The drafts that were published for a target, by its id, an alias, or a path as in [`find`].
 pub fn drafts_of(target: &str) -> Vec<&'static Published> {
     let Some(row) = find(target) else { return Vec::new() };
@@ -206,6 +322,39 @@ mod tests {
         // Another tokenizer of as many tokens.
         assert_eq!(names("deepseek-ai/DeepSeek-R1-Distill-Llama-8B"), Vec::<&str>::new());
         assert_eq!(names("org/unknown"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn variants_of_a_family_have_its_class() {
+        for (name, class) in [
+            ("org/Qwen3.5-9B-AWQ-4bit", Some("Qwen3_5ForConditionalGeneration")),
+            ("/models/Qwen3-VL-32B-Instruct-FP8", Some("Qwen3VLForConditionalGeneration")),
+            ("meta-llama/Llama-3.1-405B", Some("LlamaForCausalLM")),
+            ("moonshotai/Kimi-K2.6-w4a8", Some("KimiK25ForConditionalGeneration")),
+            ("Qwen/Qwen3-Coder-480B-A35B-Instruct", None),
+            ("Qwen/Qwen3-Embedding-8B", None),
+            ("org/Qwen3.5-27B-DFlash", None),
+            ("org/Qwen3-8B-eagle3", None),
+            ("target", None),
+        ] {
+            let facts = variant_of(name);
+            assert_eq!(facts.as_ref().and_then(|facts| facts.config.architecture()), class, "{name}");
+            assert!(facts.is_none_or(|facts| facts.partial && facts.by_name && facts.config.hidden_size.is_none()));
+        }
+    }
+
+    #[test]
+    fn heads_are_known_by_their_names() {
+        for (name, is_head) in [
+            ("lightseekorg/kimi-k2.6-eagle3", true),
+            ("/data/my_eagle3_head", true),
+            ("org/Qwen3-8B-EAGLE-3", true),
+            ("lightseekorg/kimi-k2.6-eagle3-mla", false),
+            ("org/Qwen3-8B-EAGLE", false),
+            ("org/Qwen3-8B", false),
+        ] {
+            assert_eq!(head_by_name(name).is_some(), is_head, "{name}");
+        }
     }
 
     #[test]

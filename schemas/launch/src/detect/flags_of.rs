@@ -91,6 +91,11 @@ pub fn is_list(words: &[&str]) -> bool {
     known.nth(1).is_some() || words.iter().any(|word| word.starts_with("--model-path"))
 }
 
+/// Whether a flag names the target.
+pub fn names_target(words: &[&str]) -> bool {
+    words.iter().any(|word| matches!(word.split('=').next(), Some("--model" | "--model-path")))
+}
+
 /// Whether the flags can only be an engine's: several of them exist in no other program.
 pub fn is_evident(words: &[&str]) -> bool {
     let own = words

@@ -19,8 +19,8 @@ pub struct ImageRun {
     /// The index of the first word after it.
     pub first: usize,
     pub engine: Option<Engine>,
-    /// The program that replaces the image's entry point.
-    pub entry_point: Option<String>,
+    /// The words that replace the image's entry point.
+    pub entry_point: Option<Vec<String>>,
 }
 
 /// The image that some words run; `texts` are their texts.
@@ -63,14 +63,15 @@ fn image_at(words: &[Field<'_>], texts: &[&str], from: usize) -> Option<usize> {
     named.or_else(|| unknown.iter().find(|at| !is_list(at))).copied()
 }
 
-/// The value of `--entrypoint` among options.
-fn entry_point(options: &[&str]) -> Option<String> {
+/// The words of `--entrypoint` among options.
+fn entry_point(options: &[&str]) -> Option<Vec<String>> {
     let at = options.iter().rposition(|option| option.starts_with("--entrypoint"))?;
     let value = match options.get(at)?.strip_prefix("--entrypoint=") {
         Some(value) => value,
         None => options.get(at + 1)?,
     };
-    Some(value.to_owned())
+    // Podman takes several words as JSON.
+    Some(serde_json::from_str(value).unwrap_or_else(|_| vec![value.to_owned()]))
 }
 
 /// Whether a variable says by its name that it holds an image.

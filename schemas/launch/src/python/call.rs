@@ -5,10 +5,18 @@ use tree_sitter::Node;
 
 use super::{
     super::{Engine, compose::Composed},
+    lists::{ListNames, words, write},
     names::Names,
-    nodes::named_children,
+    nodes::{identifier, named_children},
     strings::{is_dict, json, known, parts, span},
 };
+
+/// The class of Ray Serve that describes a deployment: its `engine_kwargs` are arguments of vLLM,
+/// unless it names another engine.
+const OF_RAY: &str = "LLMConfig";
+
+/// The function of SGLang that starts a server with a model and a list of other arguments.
+const STARTER_OF_SGLANG: &str = "popen_launch_server";
 
 /// The engine that a call starts, if it calls an engine's class.
 ///
@@ -18,12 +26,18 @@ pub fn engine(text: &str, names: &Names<'_>, call: Node<'_>) -> Option<Engine> {
     let function = text.get(call.child_by_field_name("function")?.byte_range())?;
     let name = function.rsplit('.').next()?;
     let module = function.rsplit_once('.').map_or("", |(module, _)| module);
+    let is_of_ray = name == OF_RAY && text.contains("ray") && !text.contains("llm_engine");
+    if is_of_ray {
+        return Some(Engine::Vllm);
+    }
     if names.is_foreign(name) || !(module.is_empty() || module.contains("vllm") || module.contains("sgl")) {
         return None;
     }
     let is_sglang = matches!(name, "Engine" | "ServerArgs") && !function.contains("create_engine");
     let is_vllm = matches!(name, "LLM" | "EngineArgs" | "AsyncEngineArgs");
     match () {
+        // A function of SGLang's tests and benchmarks.
+        () if name == STARTER_OF_SGLANG => Some(Engine::Sglang),
         () if is_sglang && (function.starts_with("sgl") || text.contains("sglang")) => Some(Engine::Sglang),
         () if is_vllm && text.contains("vllm") => Some(Engine::Vllm),
         () => None,
@@ -32,9 +46,19 @@ pub fn engine(text: &str, names: &Names<'_>, call: Node<'_>) -> Option<Engine> {
 
 /// A call as the command line that gives an engine the same arguments; `None` if it has none.
 pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<'t>) -> Option<Composed> {
-    let function = span(call.child_by_field_name("function")?);
+    let name = call.child_by_field_name("function")?;
+    let function = span(name);
     let arguments = call.child_by_field_name("arguments")?;
+    let last = text.get(name.byte_range())?.rsplit('.').next();
+    if last == Some(STARTER_OF_SGLANG) {
+        return server(text, names, function, arguments);
+    }
     let mut composed = Composed::default();
+    if last == Some(OF_RAY) {
+        composed.put_for("vllm serve", function);
+        let given = named_children(arguments).into_iter().find_map(|one| value_of(text, one, "engine_kwargs"))?;
+        return (splat_of(text, names, engine, given, &mut composed)? > 0).then_some(composed);
+    }
     composed.put_for(if engine == Engine::Vllm { "vllm serve" } else { "python3 -m sglang.launch_server" }, function);
     let (mut keywords, mut is_first) = (0, true);
     for argument in named_children(arguments) {
@@ -57,6 +81,33 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<
     (keywords > 0).then_some(composed)
 }
 
+/// The command of a server of SGLang: `popen_launch_server(model, url, other_args=[…])`. `None` if
+/// its arguments are assembled elsewhere.
+fn server<'t>(text: &'t str, names: &Names<'t>, function: Span, arguments: Node<'t>) -> Option<Composed> {
+    let arguments = named_children(arguments);
+    let keyword = |name: &str| arguments.iter().find_map(|one| value_of(text, *one, name));
+    let positional = arguments.first().filter(|first| first.kind() != "keyword_argument").copied();
+    let others = keyword("other_args")?;
+    let words = words(text, names, &ListNames::new(), others, 0)?;
+    let mut composed = Composed::default();
+    composed.put_for("python3 -m sglang.launch_server", function);
+    composed.space();
+    composed.put_for("--model-path", function);
+    match positional.or_else(|| keyword("model")) {
+        Some(model) => value(text, names, model, &mut composed),
+        None => composed.unknown(function),
+    }
+    write(&mut composed, &words, false);
+    Some(composed)
+}
+
+/// The value of a keyword argument of this name.
+fn value_of<'t>(text: &str, argument: Node<'t>, name: &str) -> Option<Node<'t>> {
+    let is_it =
+        argument.kind() == "keyword_argument" && identifier(text, argument.child_by_field_name("name")) == Some(name);
+    argument.child_by_field_name("value").filter(|_| is_it)
+}
+
 /// The keywords of `**settings`, and their number; an unknown word unless it is a dictionary that
 /// nothing changes.
 fn splat<'t>(
@@ -66,7 +117,17 @@ fn splat<'t>(
     splat: Node<'t>,
     composed: &mut Composed,
 ) -> Option<usize> {
-    let own = splat.named_child(0)?;
+    splat_of(text, names, engine, splat.named_child(0)?, composed)
+}
+
+/// The keywords of a dictionary, or of the name of one.
+fn splat_of<'t>(
+    text: &'t str,
+    names: &Names<'t>,
+    engine: Engine,
+    own: Node<'t>,
+    composed: &mut Composed,
+) -> Option<usize> {
     let given = if own.kind() == "identifier" { names.value(text, own) } else { Some(own) };
     let name = text.get(own.byte_range()).unwrap_or_default();
     let is_changed = [format!("{name}["), format!("{name}.")].iter().any(|use_| text.contains(use_.as_str()));
@@ -90,7 +151,7 @@ fn splat<'t>(
             Some(keywords.len())
         }
         _ => {
-            unknown(composed, splat);
+            unknown(composed, own);
             Some(0)
         }
     }

@@ -185,7 +185,8 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
     let is_whole = texts.first().is_some_and(|first| !first.starts_with("--"));
     let is_added = node.parent().is_some_and(|parent| parent.kind() == "binary_operator");
     // A flag at the end gets its value where the list is used.
-    let is_open = texts.last().is_some_and(|last| last.starts_with("--") && !last.contains('='));
+    let last = words.last().and_then(|last| known(last.as_deref()?));
+    let is_open = last.is_some_and(|(last, _)| last.starts_with("--") && !last.contains(['=', ' ']));
     let grows = names.grows(text, node) || (is_open && is_whole);
     if grows || is_added {
         command.space();

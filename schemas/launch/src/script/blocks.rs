@@ -76,6 +76,16 @@ impl Arms<'_> {
         }
     }
 
+    /// Whether they are those of a block of this kind.
+    pub(super) fn is(&self, block: ShellBlock) -> bool {
+        self.block == block
+    }
+
+    /// What holds in the current branch.
+    pub(super) fn facts(&self) -> Vec<Fact> {
+        if self.is_decided { self.condition.facts(true) } else { Vec::new() }
+    }
+
     /// The result of the list, with that of its last command.
     fn result(&mut self, last: Condition) -> Condition {
         let before = std::mem::take(&mut self.total);
@@ -303,7 +313,9 @@ impl<'a> Interpreter<'a> {
 
     /// Takes what a condition says of variables into account, up to the end of the branch.
     fn narrow(&mut self, condition: &Condition, holds: bool) {
-        for fact in condition.facts(holds) {
+        let facts = condition.facts(holds);
+        let implied = facts.iter().flat_map(|fact| self.implied_by(fact)).collect::<Vec<_>>();
+        for fact in facts.into_iter().chain(implied) {
             let name = fact.variable.name.as_str();
             if self.given.is_some_and(|given| given.fixed.contains_key(name)) {
                 continue;
@@ -369,6 +381,17 @@ impl<'a> Interpreter<'a> {
         if !self.blocks.is_empty() {
             self.assigned.push(name);
         }
+    }
+
+    /// Notes an assignment that the innermost blocks, as many as given, are not around.
+    pub(super) fn assigned_outside(&mut self, name: &'a str, inner: usize) {
+        if self.blocks.len() <= inner {
+            return;
+        }
+        let first = self.blocks.len() - inner;
+        let at = self.blocks.get(first).copied().unwrap_or(self.assigned.len());
+        self.assigned.insert(at.min(self.assigned.len()), name);
+        self.blocks.iter_mut().skip(first).for_each(|before| *before += 1);
     }
 
     fn forget_since(&mut self, before: usize, depth: usize, keeps_exports: bool) {

@@ -56,7 +56,7 @@ impl<'a> Interpreter<'a> {
         self.order_of(name) == Some(copy.order) && self.order_of(copy.source) == copy.source_order
     }
 
-    fn order_of(&self, name: &str) -> Option<usize> {
+    pub(super) fn order_of(&self, name: &str) -> Option<usize> {
         self.scalars.get(name).map(|scalar| scalar.order)
     }
 }

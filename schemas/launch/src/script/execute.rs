@@ -17,6 +17,7 @@ use super::{
     Interpreter, MOST_COMMANDS, ShellVariable, Used, anything,
     control_flow::{Elements, ways},
     inside::only_talks,
+    read_builtin,
 };
 
 /// Maximum number of words of a command without flags that are searched for an engine's program.
@@ -46,19 +47,24 @@ impl<'a> Interpreter<'a> {
             }
             return;
         }
-        if matches!(first, Some("for" | "select" | "read"))
-            && let Some(name) = command.words.get(1).and_then(ShellWord::name)
-        {
+        let assigned = match first {
+            Some("for" | "select") => command.words.get(1..2).unwrap_or_default(),
+            Some("read") => read_builtin::operands(command.words.get(1..).unwrap_or_default()).0,
+            _ => &[],
+        };
+        for name in assigned.iter().filter_map(ShellWord::name) {
             self.order += 1;
             if let Some(value) = self.given.and_then(|given| given.fixed.get(name.as_ref())) {
                 self.scalars.insert(name, self.given_scalar(value));
-                return;
+                continue;
             }
             let value = only_value(command)
                 .map_or_else(|| anything(&name), |value| CommandText::Known(value.to_owned().into()));
             let words = Elements::default();
             let scalar = ShellVariable { value, words, literal: None, used: true, order: self.order };
             self.scalars.insert(name, scalar);
+        }
+        if !assigned.is_empty() {
             return;
         }
         self.note_requirement(command);
@@ -73,7 +79,7 @@ impl<'a> Interpreter<'a> {
             return;
         }
         let mut used = Used::default();
-        if first == Some("eval") && self.evaluate(command, &mut used) {
+        if first == Some("eval") && self.evaluate(command, &mut used) || self.run_remotely(command, &mut used) {
             return;
         }
         let mut words = self.expand_all(&command.words, &mut used);

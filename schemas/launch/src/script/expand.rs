@@ -5,7 +5,7 @@ use schemas::text::{Located, Span};
 use super::{
     super::{
         command::{CommandText, Field},
-        shell::{Operator, ShellWord, WordPart, WordParts},
+        shell::{self, Chunk, HereDocument, Operator, ShellWord, WordPart, WordParts, printed_document},
     },
     Interpreter, ShellVariable, Used,
     control_flow::{Branch, Conditional},
@@ -114,6 +114,10 @@ impl<'a> Interpreter<'a> {
                     None => fields.push(self.unknown(word.span)),
                 }
             }
+            [WordPart::Printed { body, is_verbatim, strips_tabs, quoted: false }] => {
+                let split = self.split_document(&printed_document(*body, *is_verbatim, *strips_tabs), used);
+                fields.extend(split.fields);
+            }
             [WordPart::Sequence { first, step, last }] => match numbers(*first, *step, *last) {
                 Some(numbers) => {
                     let known = |number: String| Located::new(CommandText::Known(number.into()), word.span);
@@ -174,6 +178,9 @@ impl<'a> Interpreter<'a> {
                     }
                 }
                 WordPart::Sequence { first, step, last } => whole.push_str(&numbers(*first, *step, *last)?.join(" ")),
+                WordPart::Printed { body, is_verbatim, strips_tabs, .. } => {
+                    whole.push_str(&self.printed(&printed_document(*body, *is_verbatim, *strips_tabs), used)?);
+                }
                 WordPart::Elements(_) | WordPart::Opaque => return None,
             }
             if self.bytes.get() + whole.len() > MOST_BYTES {
@@ -181,6 +188,23 @@ impl<'a> Interpreter<'a> {
             }
         }
         self.bytes.set(self.bytes.get() + whole.len());
+        Some(whole)
+    }
+}
+
+impl<'a> Interpreter<'a> {
+    /// What `cat` prints of a here-document, without the line ends at its end.
+    fn printed(&self, document: &HereDocument<'a>, used: &mut Used<'a>) -> Option<String> {
+        let mut whole = String::new();
+        for chunk in shell::chunks(self.source.text(), document) {
+            match chunk {
+                Chunk::Text(span) => whole.push_str(self.source.slice(span)),
+                Chunk::Continuation(_) => {}
+                Chunk::Expansion(WordPart::Printed { .. }, _) => return None,
+                Chunk::Expansion(part, _) => whole.push_str(&self.join(std::slice::from_ref(&part), used)?),
+            }
+        }
+        whole.truncate(whole.trim_end_matches('\n').len());
         Some(whole)
     }
 }

@@ -35,7 +35,7 @@ const MOST_FILLED: usize = 1 << 16;
 impl<'a> Interpreter<'a> {
     /// Keeps a here-document if a command runs it.
     pub(super) fn document(&mut self, document: &shell::HereDocument<'a>) {
-        if self.documents.len() >= MOST_DOCUMENTS {
+        if self.documents.len() >= MOST_DOCUMENTS || self.read_into_variable(document) {
             return;
         }
         let stages: Vec<PipelineStage<'a>> = document
@@ -123,7 +123,7 @@ impl<'a> Interpreter<'a> {
         }
         let value = match part {
             // A sequence's numbers are on separate lines, which end a command.
-            WordPart::Sequence { .. } | WordPart::Elements(_) | WordPart::Opaque => None,
+            WordPart::Sequence { .. } | WordPart::Elements(_) | WordPart::Printed { .. } | WordPart::Opaque => None,
             part => self.text(&WordParts::One(part), span, used).known().map(str::to_owned),
         };
         let quoted = filled.text.ends_with(['"', '\'']);

@@ -3,8 +3,12 @@
 use schemas::text::Span;
 
 use super::{
-    super::shell::{Operator, ShellReader, ShellWord, SimpleCommand, WordPart},
+    super::{
+        command::ShellCommand,
+        shell::{Operator, ShellReader, ShellWord, SimpleCommand, WordPart},
+    },
     Interpreter, Used,
+    control_flow::ways,
 };
 use crate::programs::{self, ProgramRole};
 
@@ -36,6 +40,9 @@ impl<'a> Interpreter<'a> {
             if self.reads_variable(command, word, runs) {
                 continue;
             }
+            if option_before.is_some_and(takes_flags) && self.forwards_variable(word) {
+                continue;
+            }
             let Some(inside) = self.inside(span) else { continue };
             let text = self.source.slice(inside);
             if !names_an_engine(text) && !self.names_an_engine_by_variables(word) {
@@ -54,7 +61,7 @@ impl<'a> Interpreter<'a> {
             // Escapes for the enclosing quotes mean something else to the command inside.
             let is_escaped = match quote {
                 Some(b'"') => text.contains("\\\""),
-                _ => text.contains("'\\''"),
+                _ => text.contains("'\\''") || text.contains("'\"'\"'"),
             };
             if is_escaped {
                 let mut used = Used::default();
@@ -100,6 +107,30 @@ impl<'a> Interpreter<'a> {
         let used = Used { scalars: vec![name], ..Used::default() };
         let surroundings = self.surroundings(&command.assignments);
         self.run_later(literal, surroundings, &used)
+    }
+
+    /// Keeps the flags of a variable that an option passes on: `--framework-args "$FLAGS"`.
+    fn forwards_variable(&mut self, word: &ShellWord<'a>) -> bool {
+        let [WordPart::Variable { name, operator: Operator::Value | Operator::Default, .. }] = word.parts.as_slice()
+        else {
+            return false;
+        };
+        let Some(scalar) = self.scalars.get(*name).filter(|scalar| scalar.words.is_list()) else { return false };
+        let (mut words, mut conditional) = (Vec::new(), Vec::new());
+        scalar.words.expand(&self.gone, &mut words, &mut conditional);
+        self.mark(&Used { scalars: vec![name], ..Used::default() });
+        for way in ways(words, &conditional, &self.gone) {
+            let is_untaken = self.is_untaken(&way.on);
+            self.commands.push(ShellCommand {
+                is_untaken,
+                words: way.words,
+                perhaps: way.perhaps,
+                branches: way.branches,
+                is_forwarded: true,
+                ..ShellCommand::default()
+            });
+        }
+        true
     }
 
     /// The part between the quotes around a word, if it contains blanks.

@@ -5,7 +5,7 @@ use schemas::text::{Located, Source, Span};
 use super::{
     super::{
         compose::Composed,
-        shell::{self, Chunk, Operator, WordPart, WordParts},
+        shell::{self, Chunk, HereDocument, Operator, WordPart, WordParts, printed_document},
     },
     Interpreter, Used,
     control_flow::{Conditional, Elements},
@@ -78,19 +78,49 @@ impl<'a> Interpreter<'a> {
     pub(super) fn split_value(&mut self, span: Span, used: &mut Used<'a>) -> WordSplit<'a> {
         let source = self.source;
         let mut split = WordSplit::default();
-        for chunk in shell::chunks_of_word(source.text(), span) {
+        self.split_chunks(shell::chunks_of_word(source.text(), span), &mut split, used, true);
+        split.end_word(source);
+        self.words += split.fields.len();
+        split
+    }
+
+    /// Splits the body of a here-document in the same way.
+    pub(super) fn split_document(&mut self, document: &HereDocument<'a>, used: &mut Used<'a>) -> WordSplit<'a> {
+        let source = self.source;
+        let mut split = WordSplit::default();
+        self.split_chunks(shell::chunks(source.text(), document), &mut split, used, false);
+        split.end_word(source);
+        self.words += split.fields.len();
+        split
+    }
+
+    /// `is_outside`: not in a here-document, so that one in the chunks is read.
+    fn split_chunks(
+        &mut self,
+        chunks: Vec<Chunk<'a>>,
+        split: &mut WordSplit<'a>,
+        used: &mut Used<'a>,
+        is_outside: bool,
+    ) {
+        let source = self.source;
+        for chunk in chunks {
             match chunk {
                 Chunk::Text(place) => {
                     split.literal.copy(source.slice(place), place);
                     split.verbatim(source, place);
                 }
                 Chunk::Continuation(_) => {}
-                Chunk::Expansion(part, place) => self.fill_in(part, place, &mut split, used),
+                Chunk::Expansion(WordPart::Printed { body, is_verbatim, strips_tabs, .. }, _)
+                    if is_outside && self.has_room() =>
+                {
+                    let document = printed_document(body, is_verbatim, strips_tabs);
+                    let inner = shell::chunks(source.text(), &document);
+                    self.bytes.set(self.bytes.get() + body.end - body.start);
+                    self.split_chunks(inner, split, used, false);
+                }
+                Chunk::Expansion(part, place) => self.fill_in(part, place, split, used),
             }
         }
-        split.end_word(source);
-        self.words += split.fields.len();
-        split
     }
 
     /// The common case of an assignment's value: one word without anything that a shell would
@@ -111,7 +141,7 @@ impl<'a> Interpreter<'a> {
             return;
         }
         let value = match part {
-            WordPart::Elements(_) | WordPart::Opaque => None,
+            WordPart::Elements(_) | WordPart::Printed { .. } | WordPart::Opaque => None,
             part => self.text(&WordParts::One(part), place, used).known().map(str::to_owned),
         };
         let Some(value) = value.filter(|_| self.has_room()) else {

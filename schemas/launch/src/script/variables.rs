@@ -30,6 +30,7 @@ impl<'a> Interpreter<'a> {
         let split = split.unwrap_or_else(|| self.split_value(assignment.value.span, &mut used));
         let literal = Self::literal_of(&split);
         self.assigned(assignment.name);
+        let before = self.scalars.get(assignment.name).and_then(|old| old.value.known()).map(str::to_owned);
         self.order += 1;
         // Words that were copied into another variable are inspected there.
         if split.fields.len() > 1 {
@@ -75,6 +76,7 @@ impl<'a> Interpreter<'a> {
             }
         }
         self.note_copy(assignment);
+        self.note_implication(assignment.name, before.filter(|_| !assignment.append));
         Located::new(value, assignment.value.span)
     }
 

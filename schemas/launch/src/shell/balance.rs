@@ -21,7 +21,12 @@ pub(crate) struct Hopeless {
     brace: bool,
     backquote: bool,
     single: bool,
+    /// Here-documents.
+    document: bool,
 }
+
+/// Maximum number of here-documents on one line of a substitution.
+const MOST_DOCUMENTS: usize = 8;
 
 impl Hopeless {
     fn slot(&mut self, opener: Opener) -> &mut bool {
@@ -62,6 +67,8 @@ impl Hopeless {
         // command substitution starts unquoted, even inside quotes.
         let mut doubles = usize::from(opener == Opener::Double);
         let mut around = Vec::new();
+        // Delimiters of here-documents whose bodies start on the next line.
+        let mut documents: Vec<&[u8]> = Vec::new();
         let mut at = from;
         while let Some(byte) = text.get(at).copied() {
             let top = *stack.last()?;
@@ -93,6 +100,14 @@ impl Hopeless {
                 (_, b'`', _) => Some((Opener::Backquote, 0)),
                 (Opener::Double, _, _) => None,
                 (_, b'"', _) => Some((Opener::Double, 0)),
+                (Opener::Parenthesis, b'<', Some(b'<')) if !is_arithmetic(&stack) => {
+                    at = self.announced(text, at + 1, &mut documents);
+                    None
+                }
+                (Opener::Parenthesis, b'\n', _) if !documents.is_empty() => {
+                    at = self.after_documents(text, at, std::mem::take(&mut documents));
+                    None
+                }
                 (Opener::Parenthesis, b'(', _) => Some((Opener::Parenthesis, 0)),
                 (Opener::Parenthesis, b'\'', _) | (Opener::Brace, b'\'', _) if doubles == 0 => {
                     // An unclosed quote is an apostrophe.
@@ -115,6 +130,51 @@ impl Hopeless {
     }
 }
 
+impl Hopeless {
+    /// Notes the delimiter after `<<`, and returns the offset after it.
+    fn announced<'t>(&self, text: &'t [u8], at: usize, documents: &mut Vec<&'t [u8]>) -> usize {
+        let rest = text.get(at..).unwrap_or_default();
+        let skipped = rest.iter().take_while(|byte| matches!(byte, b'-' | b' ' | b'\'' | b'"' | b'\\')).count();
+        let name = rest.get(skipped..).unwrap_or_default();
+        let length = name.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
+        let is_name = name.first().is_some_and(|first| !first.is_ascii_digit()) && length > 0;
+        if self.document || !is_name || rest.first() == Some(&b'<') || documents.len() >= MOST_DOCUMENTS {
+            return at;
+        }
+        documents.push(name.get(..length).unwrap_or_default());
+        let closing = name.get(length).filter(|byte| matches!(byte, b'\'' | b'"'));
+        at + skipped + length + usize::from(closing.is_some())
+    }
+
+    /// The offset of the first line after the bodies of here-documents. One without an end is
+    /// commands.
+    fn after_documents(&mut self, text: &[u8], from: usize, delimiters: Vec<&[u8]>) -> usize {
+        let mut at = from;
+        for delimiter in delimiters {
+            let mut line = at;
+            let end = loop {
+                let Some(rest) = text.get(line..).filter(|rest| !rest.is_empty()) else { break None };
+                let length = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+                if rest.get(..length).is_some_and(|text| text.trim_ascii() == delimiter) {
+                    break Some(line + length);
+                }
+                line += length + 1;
+            };
+            let Some(end) = end else {
+                self.document = true;
+                return at;
+            };
+            at = end;
+        }
+        at
+    }
+}
+
+/// Whether the innermost parentheses are those of arithmetic, where `<<` is a shift.
+fn is_arithmetic(stack: &[Opener]) -> bool {
+    matches!(stack, [.., Opener::Parenthesis, Opener::Parenthesis])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +194,10 @@ mod tests {
         check(Opener::Double, r#"it's \" fine" x"#, Some(r#"it's \" fine""#));
         check(Opener::Double, "never", None);
         check(Opener::Parenthesis, "don't close)", Some("don't close)"));
+        let with_program = "python3 - <<'PY'\nprint(\"it's ( open\")\nPY\n)";
+        check(Opener::Parenthesis, &format!("{with_program} x"), Some(with_program));
+        check(Opener::Parenthesis, "echo $(( 1 << n ))\nn) x", Some("echo $(( 1 << n ))\nn)"));
+        check(Opener::Parenthesis, "cat <<EOF\nno end)", Some("cat <<EOF\nno end)"));
     }
 
     #[test]

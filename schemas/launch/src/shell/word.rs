@@ -8,6 +8,7 @@ use super::{
     Operator, ShellWord, Trouble, WordPart, WordParts,
     balance::Opener,
     lexer::{ShellReader, name_length},
+    printed::printed,
 };
 
 /// Maximum depth to which `${A:-${B:-…}}` is followed.
@@ -170,8 +171,8 @@ impl<'a> ShellReader<'a> {
         match self.peek(1) {
             Some(b'(') => match self.hopeless.end_of(Opener::Parenthesis, self.bytes(), self.at + 2) {
                 Some(end) => {
-                    let part = sequence(self.slice(self.at + 2, end - 1));
-                    parts.push(part);
+                    let inside = self.slice(self.at + 2, end - 1);
+                    parts.push(printed(inside, self.at + 2, quoted).unwrap_or_else(|| sequence(inside)));
                     self.at = end;
                 }
                 None => self.unclosed(2, parts),

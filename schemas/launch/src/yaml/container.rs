@@ -97,6 +97,24 @@ impl<'a> YamlContainer<'a> {
         Some(Self { excerpt, variables, version, image, is_part, scalars, problems })
     }
 
+    /// A list that belongs to no container, if its words start an engine: a command that a program
+    /// wrote down.
+    pub fn from_list(yaml: &str, tree: &'a Tree, list: Id) -> Option<Self> {
+        let texts: Vec<&str> =
+            tree.items(list).iter().map_while(|item| Some(tree.scalar(*item)?.text.as_str())).collect();
+        if texts.len() < tree.items(list).len() || !starts_engine(&texts) {
+            return None;
+        }
+        let words = words(yaml, tree, [list].into_iter())?;
+        let variables = ContainerVariables::default();
+        let excerpt = Excerpt::default();
+        let excerpt =
+            Writer { tree, variables: &variables, excerpt, is_joined: false }.write_all(&words, Runner::Other);
+        let scalars = words.iter().map(|word| word.id).collect();
+        let problems = Vec::new();
+        Some(Self { excerpt, variables, version: None, image: None, is_part: false, scalars, problems })
+    }
+
     /// The lists of flags under other keys of a mapping, such as `extraArgs` in the values of a
     /// chart.
     pub fn lists_of(yaml: &str, tree: &'a Tree, map: &'a Map) -> Vec<Self> {
@@ -105,7 +123,14 @@ impl<'a> YamlContainer<'a> {
             ["--speculative-", "--speculative_config", "--model-path"].iter().any(|own| text.starts_with(own))
         };
         let is_command = |key: Id| tree.scalar(key).is_some_and(|key| COMMAND.contains(&key.text.as_str()));
-        let lists = map.entries.iter().filter(|(key, list)| !is_command(*key) && tree.items(*list).iter().any(is_flag));
+        // A list of names, as of those that are looked for, has no values between them.
+        let has_value =
+            |id: &Id| tree.scalar(*id).is_some_and(|word| !word.text.starts_with("--") || word.text.contains('='));
+        let holds_flags = |list: Id| {
+            let items = tree.items(list);
+            items.iter().any(is_flag) && (items.len() < 3 || items.iter().any(has_value))
+        };
+        let lists = map.entries.iter().filter(|(key, list)| !is_command(*key) && holds_flags(*list));
         lists
             .filter_map(|(_, list)| {
                 let words = words(yaml, tree, [*list].into_iter())?;

@@ -108,6 +108,8 @@ fn not_listed(
     };
     let is_open = accepted.is_open || may_be_of_fork || context.launch.may_be_fork();
     let finding = if is_open { finding.at_most(Severity::Warning) } else { finding };
+    let is_of_fork = elsewhere.is_none() && meant.is_none() && context.launch.may_be_fork();
+    let finding = if is_of_fork { finding.at_most(Severity::Info) } else { finding };
     // A launch without a version that an older one accepts as a whole was probably written for that
     // one.
     let takes = |known: &Word, version: EngineVersion| known.exists_in(version) && context.launch.has_flags_of(version);

@@ -117,7 +117,7 @@ impl Example {
             gpu_memory: self.memory,
             hardware: Hardware::named_in(text),
         };
-        let found = lint(&context, &Selection::default());
+        let found = lint(&context, None, &Selection::default());
         for diagnostic in &found {
             let lies_in = |span: schemas::text::Span| text.get(span.range()).is_some();
             assert!(lies_in(diagnostic.span), "{} lies in\n{text}", diagnostic.code);

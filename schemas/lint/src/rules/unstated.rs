@@ -183,6 +183,7 @@ mod tests {
                 gpu_memory,
                 hardware: Hardware::default(),
             },
+            None,
             &Selection::default(),
         )
     }

@@ -19,6 +19,9 @@ const NOW_FLAGS: [(&str, &str); 3] = [
     ("VLLM_TORCH_PROFILER_DIR", "--profiler-config"),
 ];
 
+/// Values that ask for what every version does that no longer reads the variable.
+const ALWAYS_SO: [(&str, &str); 1] = [("VLLM_USE_V1", "1")];
+
 /// The findings on the variables of a launch that start with one of the prefixes. Those in `except`
 /// have other rules, or other readers.
 pub(super) fn not_read(context: &Context<'_>, prefix: &str, except: &[&str]) -> Vec<Finding> {
@@ -52,7 +55,9 @@ fn gone(context: &Context<'_>, known: &Variable, value: &Located<Value>) -> Opti
         Some(now) => format!("use `{now}` instead"),
         None => format!("take `{}` out", known.name),
     });
-    Some(if context.resolved.version_given { finding } else { finding.at_most(Severity::Info) })
+    let is_so = ALWAYS_SO.iter().any(|(name, own)| *name == known.name && value.value.known() == Some(own));
+    let is_harmless = is_so || !context.resolved.version_given;
+    Some(if is_harmless { finding.at_most(Severity::Info) } else { finding })
 }
 
 /// Whether a replacement is a variable, or a flag that the version has.

@@ -82,7 +82,7 @@ fn found(text: &str, version: Option<&str>) -> Vec<Vec<Diagnostic>> {
             let hardware = Hardware::default();
             let context =
                 Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory, hardware };
-            lint(&context, &Selection::default())
+            lint(&context, None, &Selection::default())
         })
         .collect()
 }
@@ -214,7 +214,7 @@ fn launches_of_vllm_are_not_judged_by_what_sglang_does() {
         gpu_memory: None,
         hardware: Hardware::default(),
     };
-    let found = lint(&context, &Selection::default());
+    let found = lint(&context, None, &Selection::default());
     // Its parser lacks these flags; nothing else is reported.
     assert!(!found.is_empty() && found.iter().all(|found| found.code == "VL19"), "{found:?}");
 }

@@ -42,7 +42,7 @@ fn found(text: &str, extra: GivenFacts<'_>) -> Vec<Diagnostic> {
         gpu_memory,
         hardware: Hardware::default(),
     };
-    lint(&context, &Selection::default())
+    lint(&context, None, &Selection::default())
 }
 
 fn severity(code: &str, found: &[Diagnostic]) -> Option<Severity> {

@@ -103,9 +103,8 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         arguments.filter_map(|argument| look(context, argument)).map(Finding::by_engine).collect();
     // Several names of which none resembles a flag are those of a modified engine.
     let is_foreign = |one: &&Finding| one.depends.unknown_name;
-    // So are those of an image that someone built here.
-    let is_own_image = context.launch.image.as_deref().is_some_and(|image| !image.contains('/'));
-    if is_own_image || found.iter().filter(is_foreign).count() >= MOST_UNKNOWN {
+    // So are those of an image that no project of the engine publishes.
+    if context.launch.may_be_fork() || found.iter().filter(is_foreign).count() >= MOST_UNKNOWN {
         found.iter_mut().filter(|one| one.depends.unknown_name).for_each(|one| one.harm = Severity::Info);
     }
     found
@@ -144,6 +143,10 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
             Lookup::Unknown if matches!(context.launch.launcher, Launcher::Benchmark | Launcher::Wrapper) => None,
             Lookup::Unknown => {
                 let near = nearest(&name);
+                // So do Dynamo's workers.
+                if context.launch.launcher == Launcher::Dynamo && near.is_none() {
+                    return None;
+                }
                 if context.launch.forks.may_have(Engine::Vllm, &name, near.is_some()) {
                     return None;
                 }
