@@ -1,4 +1,4 @@
-//! Listings of commands in texts that nobody runs: lists of quoted words, as programs print them
+//! Listings of commands in texts that no one runs: lists of quoted words, as programs print them
 //! and as TOML and JSON hold them (`['vllm', 'serve', 'm']`).
 
 use schemas::text::{Source, Span};

@@ -9,9 +9,10 @@ use schemas::{
     },
 };
 
-/// Target and draft of a launch, if the table contains them; of a target with the name of a variant,
-/// and of a head with the name of one, the class. If the launch names no target (slime's is often named in another file), it is assumed
-/// to be the one that the draft was trained for.
+/// Target and draft of a launch, if the table contains them. Of a target with the name of a
+/// variant, and of a head with the name of one, the class is known. If the launch names no target
+/// (slime's is often named in another file), it is assumed to be the one that the draft was trained
+/// for.
 pub fn facts_of(launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
     let row = |key| launch.text(key).and_then(|name| Some((name.value, find(name.value)?)));
     let draft = row(Key::SpeculativeDraftModelPath);
