@@ -33,7 +33,7 @@ pub use self::{
 use crate::{error::EngineError, options::EngineOptions};
 pub use crate::{
     token::{ProducedToken, TokenLogprobs},
-    tree::{DraftTree, Pool, RequiredTree},
+    tree::{DraftTree, LookedUp, Pool, RequiredTree},
     verify_plan::{VerifyPlan, inner_rows, target_passes},
 };
 pub use kernels::device::GpuState;

@@ -72,7 +72,8 @@ impl Engine {
                 options.policy.clone(),
                 scheduler_options(&options),
             )
-            .with_texts(options.text_draft()),
+            .with_texts(options.text_draft())
+            .with_second_source(options.second_source),
             options,
             text,
             generation,
@@ -272,7 +273,8 @@ impl Engine {
             self.scheduler.expect_idle("texts can be replayed")?;
             return replay::texts::run(rule, texts, shapes, progress);
         }
-        replay::run(self.scheduler.lend()?, texts, shapes, None, progress)
+        let second_source = self.options.second_source;
+        replay::run(self.scheduler.lend()?, texts, shapes, replay::Extras { second_source, keeping: None }, progress)
     }
 
     /// Like [`replay`](Self::replay), but keeps the target's states of the texts in a file. If the
@@ -292,8 +294,9 @@ impl Engine {
         if self.options.text_draft().is_some() {
             return self.replay(texts, shapes, progress);
         }
-        let keeping = Keeping { keep, identity: &self.identity, options: &self.options };
-        replay::run(self.scheduler.lend()?, texts, shapes, Some(keeping), progress)
+        let keeping = Some(Keeping { keep, identity: &self.identity, options: &self.options });
+        let second_source = self.options.second_source;
+        replay::run(self.scheduler.lend()?, texts, shapes, replay::Extras { second_source, keeping }, progress)
     }
 
     /// What the draft would propose at every position of texts: one [`PositionTrace`] for each
@@ -316,6 +319,11 @@ impl Engine {
                  in order instead",
                 rule.algorithm()
             )));
+        }
+        if self.options.second_source.is_some() {
+            return Err(EngineError::Configuration(
+                "a trace by position has the proposals of the head alone: remove --speculative-second-source".into(),
+            ));
         }
         let source = self.options.algorithm.clone().unwrap_or_else(|| "draft".into());
         replay::positions::run(self.scheduler.lend()?, &source, texts, limits, progress)

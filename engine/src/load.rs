@@ -96,7 +96,7 @@ pub(crate) fn hashes(options: &EngineOptions) -> Result<(String, Option<String>)
         Some(DraftFrom::Target) => Some(target.clone()),
         Some(DraftFrom::Texts(rule)) => return Ok((target_hash(target, options), Some(texts(rule)))),
     };
-    let draft = draft.map(|hash| windowed_hash(quantised_hash(hash, options.draft_quantization, options), options));
+    let draft = draft.map(|hash| drafting_hash(quantised_hash(hash, options.draft_quantization, options), options));
     Ok((target_hash(target, options), draft))
 }
 
@@ -111,6 +111,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
     let Described { folder, weights, spec, draft: own_draft } = models;
     let made_for = folder.config.derived_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
+    check_second_source(options, own_draft.is_some(), !devices.is_empty())?;
     let (hash, draft_hash) = hashes(options)?;
     let (quantised, fp8_compute) = (described(&spec.layers), computed(&spec.layers));
     let backend: Box<dyn Backend> = match element {
@@ -173,9 +174,28 @@ fn target_hash(hash: String, options: &EngineOptions) -> String {
     }
 }
 
-/// A draft's hash, extended by its window, which changes what it drafts.
-fn windowed_hash(hash: String, options: &EngineOptions) -> String {
-    options.draft_window.map_or(hash.clone(), |window| format!("{hash} with a window of {window}"))
+/// A draft's hash, extended by its window and by what is looked up beside it, which change what is
+/// drafted.
+fn drafting_hash(hash: String, options: &EngineOptions) -> String {
+    let hash = options.draft_window.map_or(hash.clone(), |window| format!("{hash} with a window of {window}"));
+    let second = options.second_source.map(TextSpec::PromptLookup);
+    second.map_or(hash.clone(), |rule| format!("{hash} beside {}", texts(rule)))
+}
+
+/// Refuses a second source where nothing joins what it finds.
+fn check_second_source(options: &EngineOptions, has_draft: bool, on_gpu: bool) -> Result<(), EngineError> {
+    let reason = match options.second_source {
+        None => return Ok(()),
+        Some(_) if options.text_draft().is_some() || !has_draft => {
+            "joins look-ups with the trees of a head: give one with --speculative-draft-model-path, or look up alone with \
+             --speculative-algorithm PROMPT_LOOKUP"
+        }
+        Some(_) if on_gpu => {
+            "runs on the CPU alone: GPUs choose a tree among the proposals of one draft. Remove it, or give --device cpu"
+        }
+        Some(_) => return Ok(()),
+    };
+    Err(EngineError::Configuration(format!("--speculative-second-source {reason}")))
 }
 
 /// What identifies a draft from texts: its rule, with all numbers.
@@ -195,6 +215,7 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
             "--load-format dummy makes weights on a CUDA device; on the CPU give a checkpoint with --model-path".into(),
         ));
     }
+    check_second_source(options, true, true)?;
     let rule = options.text_draft();
     rule.as_ref().map_or(Ok(()), TextSpec::check)?;
     let context_length = context_length(name, shape.context_length, options.context_length)?;
@@ -243,7 +264,7 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
                 None => {
                     let own = options.draft_model_path.as_ref().map(|own| format!(" {}", own.display()));
                     let made = format!("random {name} {algorithm}{}", own.unwrap_or_default());
-                    windowed_hash(quantised_hash(made, options.draft_quantization, options), options)
+                    drafting_hash(quantised_hash(made, options.draft_quantization, options), options)
                 }
             }),
             quantised,

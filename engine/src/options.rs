@@ -21,7 +21,7 @@ use crate::{
     checkpoint::Folder,
     error::EngineError,
     played::Simulated,
-    spec::{CacheFormat, TextSpec, published},
+    spec::{CacheFormat, PromptLookup, TextSpec, published},
     verify_plan::VerifyPlan,
 };
 
@@ -136,6 +136,8 @@ pub struct EngineOptions {
     /// Numbers of the rule by which drafts are looked up in texts; `None` for the algorithm's
     /// defaults.
     pub text_rule: Option<TextSpec>,
+    /// What is looked up beside a head, and joined with its trees; `None` for nothing.
+    pub second_source: Option<PromptLookup>,
     /// FR-Spec: a file that lists the tokens of the target's vocabulary that an EAGLE-1/2 head may
     /// propose.
     pub token_map: Option<PathBuf>,
@@ -261,6 +263,7 @@ impl Default for EngineOptions {
             draft_block_size: None,
             draft_window: None,
             text_rule: None,
+            second_source: None,
             token_map: None,
             simulated: None,
             verify_plan: None,
@@ -360,6 +363,11 @@ impl FromStr for DeviceChoice {
     }
 }
 
+/// What a file names as the second source: a name that its reader has checked.
+pub fn second_source(name: Option<&str>) -> Option<PromptLookup> {
+    name.map(|_| PromptLookup::SECOND)
+}
+
 /// The options of a tuned file. Its relative paths are relative to `folder`.
 pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, EngineError> {
     let TunedFile { models, engine, .. } = tuned;
@@ -369,6 +377,7 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
         model_path: folder.join(&models.target),
         draft_model_path: (!models.draft.is_empty()).then(|| folder.join(&models.draft)),
         algorithm: Some(models.algorithm.clone()),
+        second_source: second_source(models.second_source.as_deref()),
         policy: policy.unwrap_or_else(|| ShapePolicy::fixed(TreeShape::OFF)),
         device: engine.device.parse()?,
         dtype: models.dtype.clone(),

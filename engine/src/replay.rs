@@ -33,6 +33,7 @@ use crate::{
     backend::Replay,
     error::EngineError,
     request::{Completion, Request, SamplingParams},
+    spec::PromptLookup,
 };
 
 /// A text to replay.
@@ -125,12 +126,21 @@ impl Acceptance {
     }
 }
 
+/// What a replay has beside the backend.
+#[derive(Default)]
+pub(crate) struct Extras<'a, 'b> {
+    /// What rounds look up beside the draft.
+    pub second_source: Option<PromptLookup>,
+    /// Where the target's states are kept, if they are.
+    pub keeping: Option<Keeping<'a, 'b>>,
+}
+
 /// Implements [`Engine::replay_keeping`](crate::Engine::replay_keeping).
 pub(crate) fn run(
     backend: &mut dyn Replay,
     texts: &[ReplayText],
     shapes: &[TreeShape],
-    keeping: Option<Keeping<'_, '_>>,
+    extras: Extras<'_, '_>,
     progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
 ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
     let nodes = backend.cost().nodes;
@@ -143,10 +153,10 @@ pub(crate) fn run(
     let round_tokens: usize = texts.iter().map(ReplayText::round_tokens).sum();
     let mut reported = ReplayReport { progress, done: 0, total: round_tokens * shapes.len() };
     let speculates = shapes.iter().any(|shape| !shape.is_off());
-    let mut kept = keeping.filter(|_| speculates).and_then(|keeping| Kept::open(keeping, backend, texts));
+    let mut kept = extras.keeping.filter(|_| speculates).and_then(|keeping| Kept::open(keeping, backend, texts));
     let mut results = Vec::with_capacity(texts.len());
     while results.len() < texts.len() {
-        let mut group = Group::open(backend, texts, results.len(), shapes)?;
+        let mut group = Group::open(backend, texts, results.len(), shapes, extras.second_source)?;
         let walked = group.run(kept.as_mut(), &mut reported);
         group.close();
         match walked? {

@@ -44,9 +44,9 @@ use crate::{
     options::{EngineOptions, ShapePolicy},
     played::Simulated,
     request::{Event, FinishReason, Request, RequestId, StopConditions},
-    spec::TextSpec,
+    spec::{PromptLookup, TextSpec},
     text::Text,
-    text_drafts::TextDrafts,
+    text_drafts::{SecondSource, TextDrafts},
 };
 
 /// Properties of the model that the scheduler needs.
@@ -102,6 +102,8 @@ pub struct Scheduler {
     submitted: u64,
     /// Texts in which drafts are looked up, if the backend does not draft.
     texts: Option<TextDrafts>,
+    /// What is looked up beside the draft of the backend.
+    second_source: Option<SecondSource>,
     /// Time of keeping texts since the last round was launched.
     kept_texts: Duration,
     /// Whether requests stay in the queue.
@@ -161,6 +163,7 @@ impl Scheduler {
             last_shape: TreeShape::OFF,
             submitted: 0,
             texts: None,
+            second_source: None,
             kept_texts: Duration::ZERO,
             holds_queue: false,
             backend,
@@ -173,6 +176,17 @@ impl Scheduler {
     #[must_use]
     pub fn with_texts(self, rule: Option<TextSpec>) -> Self {
         Self { texts: rule.map(TextDrafts::new), ..self }
+    }
+
+    /// The same with look-ups beside the draft of the backend.
+    #[must_use]
+    pub fn with_second_source(self, rule: Option<PromptLookup>) -> Self {
+        Self { second_source: rule.map(SecondSource::new), ..self }
+    }
+
+    /// Whether drafts are looked up after the last token, which the host has to know.
+    fn looks_up(&self) -> bool {
+        self.texts.is_some() || self.second_source.is_some()
     }
 
     /// The device.
@@ -446,8 +460,7 @@ impl Scheduler {
         self.make_room(events)?;
         self.admit()?;
         self.prefill(events)?;
-        // Drafts are looked up after the last token, which the host has to know.
-        while self.texts.is_some() && !self.in_flight.is_empty() {
+        while self.looks_up() && !self.in_flight.is_empty() {
             self.collect(events)?;
         }
         let launched = self.launch()?;

@@ -42,8 +42,8 @@ pub use self::{
     target::TargetSpec,
     tensors::{
         AttentionTensors, BlockTensors, CacheScaleNames, DeltaTensors, ExpertsTensors, FfnTensors, GatedTensors,
-        GroupedTensors, JoinTensors, LatentTensors, LayerTensors, LinearTensors, MarkovTensors, RecurrentTensors, Role,
-        Split, TargetTensors, TensorSpec,
+        GroupedTensors, JoinTensors, LatentTensors, LayerTensors, LinearTensors, MASK_EMBEDDING, MarkovTensors,
+        RecurrentTensors, Role, Split, TargetTensors, TensorSpec,
     },
     text::{Occurrence, PromptLookup, SuffixRule, TextSpec, TrieMatch, TrieRule},
 };

@@ -10,6 +10,7 @@
 //! batch, before the next round is drafted.
 
 mod prompt_lookup;
+mod second_source;
 mod suffix;
 mod suffix_tree;
 mod trie;
@@ -18,6 +19,7 @@ use std::collections::HashMap;
 
 use schemas::tree::TreeShape;
 
+pub use self::second_source::{OwnText, SecondSource};
 use self::{suffix::Suffix, trie::Trie};
 use crate::{
     spec::{Occurrence, TextSpec},

@@ -113,6 +113,9 @@ pub fn export(
     if batch_size == Some(0) {
         return Err(ExportError::EmptyBatch);
     }
+    if tuning.launch.speculative_second_source.is_some() {
+        return Err(ExportError::SecondSource);
+    }
     // A flag of spectune alone: a note says what the other engine does instead.
     let launch = LaunchFile { fp8_compute: None, ..tuning.launch.clone() };
     let written = &Tuning { launch, ..tuning.clone() };
@@ -230,6 +233,7 @@ impl From<&TunedFile> for Tuning {
         let launch = LaunchFile {
             model_path: Some(models.target.clone()),
             speculative_algorithm: Some(models.algorithm.clone()),
+            speculative_second_source: models.second_source.clone(),
             speculative_draft_model_path: (!models.draft.is_empty()).then(|| models.draft.clone()),
             dtype: Some(models.dtype.clone()),
             quantization: models.quantization.clone(),

@@ -240,6 +240,7 @@ mod tests {
         Key::PromptLookupMax,
         Key::PromptLookupMin,
         Key::SimulateAcceptLength,
+        Key::SpeculativeSecondSource,
         Key::SuffixDecodingMaxCachedRequests,
         Key::SuffixDecodingMaxSpecFactor,
         Key::SuffixDecodingMaxTreeDepth,

@@ -196,6 +196,10 @@ impl SweepFile {
             self.check_nothing_varies()?;
         }
         let kind = self.system.kind.name();
+        if self.models.second_source.is_some() || self.drafts.iter().any(|draft| draft.second_source.is_some()) {
+            let reason = format!("{kind} drafts from one source: remove second_source");
+            return Err(FieldError::at(&["models", "second_source"], reason));
+        }
         if self.models.model_shape.is_some() {
             let reason =
                 format!("only spectune runs random weights of a shape: {kind} needs models.target and models.draft");

@@ -46,8 +46,11 @@ pub struct TunedModels {
     /// Folder of the draft; omitted for the MTP layer of the target's own checkpoint.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub draft: String,
-    /// EAGLE, EAGLE3 or NEXTN.
+    /// As `models.algorithm` of a sweep.
     pub algorithm: String,
+    /// What is looked up beside the head, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_source: Option<String>,
     /// Type of weights and activations.
     pub dtype: String,
     /// Quantisation of 16-bit weights of both at load time, if any: fp8.
@@ -385,6 +388,7 @@ mod tests {
                 target: "target".into(),
                 draft: "draft".into(),
                 algorithm: "EAGLE3".into(),
+                second_source: None,
                 dtype: "auto".into(),
                 quantization: None,
                 fp8_compute: None,

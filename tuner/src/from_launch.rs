@@ -167,6 +167,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &LaunchOverrides) -> R
             num_layers: None,
             acceptance: None,
             algorithm: speculation.draft.algorithm.clone(),
+            second_source: None,
             dtype: arguments.dtype.clone().unwrap_or_else(|| "auto".into()),
             quantization: None,
             fp8_compute: None,

@@ -134,12 +134,14 @@ pub struct Arguments {
     /// their policies, and print both beside each other
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rollout", "batch_size", "request_rate", "arrivals"])]
     against: Option<PathBuf>,
-    /// Print the chosen policy as flags for slime, or as the rows of a tuned file for spectune
-    #[arg(long, value_name = "ENGINE", value_parser = ["slime", "spectune"])]
+    /// Print the chosen policy as flags for slime, or as the rows of a tuned file for spectune; or
+    /// the flags with which SGLang budgets the rows of DSPARK by the time of steps
+    #[arg(long, value_name = "ENGINE", value_parser = ["slime", "spectune", "sglang-dspark"])]
     export: Option<String>,
-    /// Where to write the file that exported flags name
-    #[arg(long, value_name = "FILE", default_value = "speculative-tiers.json", requires = "export")]
-    export_file: PathBuf,
+    /// Where to write the file that exported flags name; default: speculative-tiers.json, or
+    /// dspark-costs.json
+    #[arg(long, value_name = "FILE", requires = "export")]
+    export_file: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -157,6 +159,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         return compare::run(measured, &drafts(&arguments)?.0, &times(&arguments)?, arguments.json);
     }
     let (plan, algorithm) = plan(&arguments)?;
+    if arguments.export.as_deref() == Some("sglang-dspark") {
+        return export_dspark(&arguments, &plan);
+    }
     let found = plan.run()?;
     if let Some(path) = &arguments.policies_out {
         let policies = plan.named_tables()?;
@@ -183,6 +188,12 @@ fn plan(arguments: &Arguments) -> anyhow::Result<(Plan, String)> {
     let (drafts, traced) = drafts(arguments)?;
     let limits: Vec<TreeShape> = traced.iter().flat_map(|trace| trace.largest.iter().copied()).collect();
     let algorithm = traced.first().map_or_else(|| "EAGLE3".to_owned(), |trace| trace.source.clone());
+    if algorithm == "STANDALONE" && arguments.times == NAMES[0].0 {
+        terminal::note(
+            "warning: the times of steps are those of a head, and a pass of a whole model takes longer: give --times with a \
+             file of this machine, or the name of one with a small model as its draft",
+        );
+    }
     let mut shapes: Vec<TreeShape> = arguments
         .shapes
         .iter()
@@ -352,6 +363,29 @@ fn buckets(found: &SimulationReport) -> String {
     text + "rounds: of the trace at these contexts; all: too few there, so the accept length is that of all contexts\n"
 }
 
+/// Writes SGLang's table of step costs for DSPARK, and prints the flags that name it.
+fn export_dspark(arguments: &Arguments, plan: &Plan) -> anyhow::Result<Exit> {
+    let deepest = plan.shapes.iter().filter(|shape| shape.topk == 1).max_by_key(|shape| shape.num_steps);
+    let chain = *deepest.filter(|shape| !shape.is_off()).context("give the chain of the head's block with --shapes")?;
+    let context = plan.mean_context();
+    let table = exported::dspark_costs(&plan.times, chain, arguments.max_running_requests, context)
+        .map_err(|reason| anyhow::anyhow!("--export sglang-dspark: {reason}"))?;
+    let path = arguments.export_file.clone().unwrap_or_else(|| "dspark-costs.json".into());
+    fs::write(&path, table).with_context(|| format!("cannot write {}", path.display()))?;
+    terminal::note(&format!("written: {} ({})", path.display(), plan.times.source()));
+    terminal::note(&format!(
+        "the times are those of a mean context of {context:.0} tokens: SGLang's table has one context. A head without a \
+         confidence head verifies all rows, and so does SGLang without SGLANG_RAGGED_VERIFY_MODE"
+    ));
+    let file = path.display();
+    terminal::print(&format!(
+        "export SGLANG_RAGGED_VERIFY_MODE=compact\nSGLANG_ARGS=(\n  --speculative-algorithm DSPARK\n  \
+         --speculative-dspark-block-size {}\n  --speculative-dspark-sps-table-path {file}\n)\n",
+        chain.num_steps
+    ))?;
+    Ok(Exit::Fine)
+}
+
 /// Prints slime's flags, and writes the file that they name.
 fn export(arguments: &Arguments, found: &SimulationReport, algorithm: &str) -> anyhow::Result<()> {
     let chosen = &found.study.policies[found.study.chosen].name;
@@ -364,10 +398,11 @@ fn export(arguments: &Arguments, found: &SimulationReport, algorithm: &str) -> a
         );
         return terminal::print(&exported::spectune(table));
     }
-    let file = arguments.export_file.display().to_string();
+    let path = arguments.export_file.clone().unwrap_or_else(|| "speculative-tiers.json".into());
+    let file = path.display().to_string();
     let flags = exported::slime(algorithm, table, &file).map_err(|reason| anyhow::anyhow!("{chosen}: {reason}"))?;
     if let Some(text) = &flags.file {
-        fs::write(&arguments.export_file, text).with_context(|| format!("cannot write {file}"))?;
+        fs::write(&path, text).with_context(|| format!("cannot write {file}"))?;
         terminal::note(&format!("written: {file}"));
     }
     flags.warnings.iter().for_each(|warning| terminal::note(&format!("warning: {warning}")));

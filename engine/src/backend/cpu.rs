@@ -32,15 +32,15 @@ use std::{
 
 use schemas::tree::{NodeSource, TreeShape};
 
-use self::{attention::Cache, slot::SlotState, source::Source, target::Target};
+use self::{attention::Cache, round::Drafted, slot::SlotState, source::Source, target::Target};
 pub use self::{
     load::load,
     quality::{Quality, cache_quality, quantisation_quality},
 };
 use super::{
-    Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, Measure, PageId, Pool, Prefill, PrefillChunk,
-    ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates, Ticket,
-    TokenLogprobs, Yield, expect_finite,
+    Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, LookedUp, Measure, PageId, Pool, Prefill,
+    PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow,
+    TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
     expert_reads::{ExpertCount, ExpertReads, ExpertTally},
     slot_table::SlotTable,
 };
@@ -261,12 +261,17 @@ impl Decode for CpuBackend {
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
-        let output = rayon::scope(|_| self.run_round(round, None))?;
+        let output = rayon::scope(|_| self.run_round(round, Drafted::Here(&[])))?;
+        Ok(self.finish(output))
+    }
+
+    fn launch_joined(&mut self, round: Round<'_>, chains: &[LookedUp]) -> Result<Ticket, EngineError> {
+        let output = rayon::scope(|_| self.run_round(round, Drafted::Here(chains)))?;
         Ok(self.finish(output))
     }
 
     fn launch_drafted(&mut self, round: Round<'_>, trees: &[DraftTree]) -> Result<Ticket, EngineError> {
-        let output = rayon::scope(|_| self.run_round(round, Some(trees)))?;
+        let output = rayon::scope(|_| self.run_round(round, Drafted::ByHost(trees)))?;
         Ok(self.finish(output))
     }
 

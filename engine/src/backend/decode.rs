@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schemas::tree::TreeShape;
 
-use super::{DraftTree, ProducedToken, Slot, Slots};
+use super::{DraftTree, LookedUp, ProducedToken, Slot, Slots};
 use crate::error::EngineError;
 
 /// Maximum number of tokens of a sequence that the draft may leave pending. Rounds without
@@ -104,6 +104,16 @@ pub trait Decode: Slots {
     fn launch_drafted(&mut self, round: Round<'_>, _trees: &[DraftTree]) -> Result<Ticket, EngineError> {
         let slots = round.slots.len();
         Err(EngineError::Device(format!("this device cannot verify the trees that the host drafted for {slots} slots")))
+    }
+
+    /// Like [`launch`](Self::launch), but each slot's tree is joined with a chain that the host has
+    /// looked up, which may be empty ([`joined`](crate::tree::joined)).
+    ///
+    /// # Errors
+    /// When this backend cannot join trees, or the device fails.
+    fn launch_joined(&mut self, round: Round<'_>, _chains: &[LookedUp]) -> Result<Ticket, EngineError> {
+        let slots = round.slots.len();
+        Err(EngineError::Device(format!("this device cannot join its trees with what was looked up for {slots} slots")))
     }
 
     /// Waits for a launched round. Rounds are collected in the order in which they were launched.

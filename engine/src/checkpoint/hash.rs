@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use super::{read::open, safetensors};
+use super::{mask_embedding, read::open, safetensors};
 use crate::error::EngineError;
 
 /// Bytes of each sample of a large file.
@@ -13,14 +13,16 @@ const SAMPLE: u64 = 1 << 20;
 /// Number of samples per file.
 const SAMPLES: u64 = 16;
 
-/// blake3 over config.json and, for each safetensors file in order, its size and its contents: all
-/// of it up to 16 MiB, and above that 16 samples of 1 MiB, evenly spaced from the header to the
-/// end. Retraining changes every weight, so samples distinguish checkpoints without reading
-/// hundreds of gigabytes.
+/// blake3 over config.json and, for each safetensors file in order and for a mask embedding, its
+/// size and its contents: all of it up to 16 MiB, and above that 16 samples of 1 MiB, evenly spaced
+/// from the header to the end. Retraining changes every weight, so samples distinguish checkpoints
+/// without reading hundreds of gigabytes.
 pub(super) fn of(folder: &Path) -> Result<String, EngineError> {
     let mut hasher = blake3::Hasher::new();
     let mut files = vec![folder.join("config.json")];
     files.extend(safetensors::files(folder)?);
+    let mask = folder.join(mask_embedding::FILE);
+    files.extend(mask.exists().then_some(mask));
     for path in files {
         let read = |source| EngineError::Read { path: path.clone(), source };
         let mut file = open(&path)?;

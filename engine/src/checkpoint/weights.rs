@@ -12,11 +12,12 @@ use schemas::model::TensorHeader;
 
 use super::{
     dtype::{E4M3, MXFP4, element},
+    mask_embedding::{self, MaskEmbedding},
     packed::{self, Every},
     read::open,
     safetensors,
 };
-use crate::error::EngineError;
+use crate::{error::EngineError, spec::MASK_EMBEDDING};
 
 /// A file of MTP layers that the index does not list.
 const MTP_FILE: &str = "mtp.safetensors";
@@ -73,6 +74,7 @@ impl Weights {
         if extra.exists() && weights.files.iter().all(|(path, _)| *path != extra) {
             weights.add_missing(&extra)?;
         }
+        weights.add_mask_embedding()?;
         Ok(weights)
     }
 
@@ -165,6 +167,16 @@ impl Weights {
             self.tensors.entry(name).or_insert(Tensor { file: self.files.len(), ..tensor });
         }
         self.files.extend(others.files);
+        Ok(())
+    }
+
+    /// Adds the vector of `mask_embedding.pt`, if the folder has that file.
+    fn add_mask_embedding(&mut self) -> Result<(), EngineError> {
+        let Some((file, vector)) = mask_embedding::read(&self.folder)? else { return Ok(()) };
+        let MaskEmbedding { dtype, length, bytes, .. } = vector;
+        let tensor = Tensor { file: self.files.len(), dtype: dtype.into(), shape: vec![length], bytes, rows: None };
+        self.files.push((self.folder.join(mask_embedding::FILE), file));
+        self.tensors.insert(MASK_EMBEDDING.into(), tensor);
         Ok(())
     }
 

@@ -17,12 +17,12 @@ use schemas::{
 use self::{layers::layers, settings::Settings};
 use super::{DraftTarget, hot_tokens};
 use crate::{
-    checkpoint::Weights,
+    checkpoint::{Weights, mask_embedding_token},
     error::EngineError,
     families::{self, Config},
     spec::{
         BlockSpec, BlockTensorLayout, CaptureNorms, CapturedFeatures, ConfidenceSpec, EmbeddingSource, LinearSpec,
-        MarkovKind, MarkovSpec, VocabularySource, default_layers,
+        MASK_EMBEDDING, MarkovKind, MarkovSpec, VocabularySource, default_layers,
     },
 };
 
@@ -63,6 +63,7 @@ pub fn read(
         features: features(config, settings, layers.len(), target)?,
         block: block(config, settings, dspark, given)?,
         mask: mask(config, settings, tokens)?,
+        mask_embedding: own(MASK_EMBEDDING),
         value_scale: settings.number("attention_value_scale")?.unwrap_or(1.0) as f32,
         markov: markov(config, settings, dspark)?,
         confidence: confidence(config, settings, dspark)?,
@@ -172,20 +173,26 @@ fn block(
 /// The token that stands for a position to be drafted.
 fn mask(config: &Config<'_>, settings: Settings<'_>, tokens: usize) -> Result<u32, EngineError> {
     const NAMES: [&str; 4] = ["mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id"];
-    if config.folder().path().join("mask_embedding.pt").exists() {
-        return Err(config.unsupported(
-            "a mask embedding in mask_embedding.pt",
-            "only heads whose mask is a token of the vocabulary (mask_token_id) are supported",
-        ));
-    }
+    // The vector takes the place of its token, which need not be one of the target's.
+    let of_vector = mask_embedding_token(config.folder().path())?;
+    let has_vector = config.tensors.has(MASK_EMBEDDING);
     for name in NAMES {
-        match settings.count(name)? {
-            Some(id) if id < tokens => return Ok(id as u32),
-            Some(id) => {
+        match (settings.count(name)?, of_vector) {
+            (Some(id), Some(token)) if id != token => {
+                return Err(config.malformed(format!(
+                    "{name} is {id}, but mask_embedding.pt is for token {token}: one of them belongs to another head"
+                )));
+            }
+            (Some(id), _) if id < tokens => return Ok(id as u32),
+            (Some(_), _) if has_vector => return Ok(0),
+            (Some(id), _) => {
                 return Err(config.malformed(format!("{name} is {id}, but the target has {tokens} tokens")));
             }
-            None => {}
+            (None, _) => {}
         }
+    }
+    if has_vector {
+        return Ok(of_vector.filter(|token| *token < tokens).unwrap_or_default() as u32);
     }
     Err(config.malformed("mask_token_id is missing: it is the token that stands for a position to be drafted".into()))
 }

@@ -106,6 +106,7 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
         let window = count(launch, Key::SpeculativeDraftWindowSize)?.filter(|window| *window > 0);
         options.draft_window = Some(window.ok_or_else(|| no_sense(setting, "a number of tokens of at least 1"))?);
     }
+    options.second_source = text::second_source(launch, &options)?;
     options.text_rule = text::rule(launch, &options)?;
     if let Some(path) = text(Key::SpeculativeTokenMap) {
         options.token_map = Some(path.into());

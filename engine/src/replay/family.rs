@@ -19,6 +19,10 @@ pub struct Family {
     known: HashMap<(usize, usize), Vec<Outcome>>,
 }
 
+/// What is chosen from in place of the draft's pool, for a shape at a place; `None` if nothing else
+/// is.
+pub type Joins<'a> = &'a dyn Fn(&ReplayPlace<'_>, &Pool, TreeShape) -> Option<Pool>;
+
 /// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
@@ -51,18 +55,35 @@ impl Family {
 
     /// The tokens that each shape offers after the root of a position, and after each accepted
     /// token of the text.
-    pub fn offers(&self, place: &ReplayPlace<'_>, pool: &Pool) -> Vec<Vec<Vec<u32>>> {
-        self.shapes.iter().map(|shape| offered(pool, *shape, place.text)).collect()
+    pub fn offers(&self, place: &ReplayPlace<'_>, pool: &Pool, joins: Joins<'_>) -> Vec<Vec<Vec<u32>>> {
+        let of = |shape: &TreeShape| {
+            let joined = joins(place, pool, *shape);
+            offered(joined.as_ref().unwrap_or(pool), *shape, place.text)
+        };
+        self.shapes.iter().map(of).collect()
     }
 
     /// Adds the outcomes that follow from the pool of a place.
-    pub fn learn(&mut self, at: (usize, usize), place: &ReplayPlace<'_>, pool: &Pool, chances: &Chances) {
-        let outcome = |shape: &TreeShape| Outcome {
-            accepted: accepted(pool, *shape, place.text),
-            expected: match place.wanted {
-                RequiredTree::Accepted | RequiredTree::Whole => 0.0,
-                RequiredTree::Offered => chances.sum(place, &offered(pool, *shape, place.text)),
-            },
+    pub fn learn(
+        &mut self,
+        at: (usize, usize),
+        place: &ReplayPlace<'_>,
+        pool: &Pool,
+        chances: &Chances,
+        joins: Joins<'_>,
+    ) {
+        let outcome = |shape: &TreeShape| {
+            let joined = joins(place, pool, *shape);
+            let pool = joined.as_ref().unwrap_or(pool);
+            Outcome {
+                accepted: accepted(pool, *shape, place.text),
+                expected: match place.wanted {
+                    RequiredTree::Accepted => 0.0,
+                    RequiredTree::Offered | RequiredTree::Whole => {
+                        chances.sum(place, &offered(pool, *shape, place.text))
+                    }
+                },
+            }
         };
         let outcomes = self.shapes.iter().map(outcome).collect();
         self.known.insert(at, outcomes);

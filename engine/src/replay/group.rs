@@ -11,8 +11,13 @@ use schemas::tree::TreeShape;
 
 use super::{Acceptance, ReplayReport, ReplayText, expected::Chances, family::Family, kept::Kept};
 use crate::{
-    backend::{Capacity, PageId, PrefillChunk, Replay, ReplayPlace, RequiredTree, Slot, TargetStates, expect_finite},
+    backend::{
+        Capacity, PageId, Pool, PrefillChunk, Replay, ReplayPlace, RequiredTree, Slot, TargetStates, expect_finite,
+    },
     error::EngineError,
+    spec::PromptLookup,
+    text_drafts::OwnText,
+    tree::{LookedUp, joined},
 };
 
 /// As many texts as fit on the device; text i is in slot i.
@@ -25,6 +30,9 @@ pub struct Group<'a> {
     walks: Vec<Walk>,
     shapes: usize,
     chances: Chances,
+    /// What rounds at each position of the outputs would look up beside the draft, text by text;
+    /// `None` without a second source.
+    looked_up: Option<Vec<Vec<LookedUp>>>,
 }
 
 /// A shape's walk along a text.
@@ -53,6 +61,7 @@ impl<'a> Group<'a> {
         texts: &'a [ReplayText],
         first: usize,
         shapes: &[TreeShape],
+        second_source: Option<PromptLookup>,
     ) -> Result<Self, EngineError> {
         let texts = &texts[first..];
         let capacity = backend.capacity();
@@ -88,6 +97,7 @@ impl<'a> Group<'a> {
             walks,
             shapes: shapes.len(),
             chances: Chances::default(),
+            looked_up: second_source.map(|rule| texts.iter().map(|text| looked_up(text, rule, shapes)).collect()),
             backend,
             texts,
             first,
@@ -250,15 +260,29 @@ impl<'a> Group<'a> {
     /// Computes the outcomes of all shapes of a family at these places.
     fn expand(&mut self, family: usize, places: &BTreeSet<(usize, usize)>) -> Result<(), EngineError> {
         let family = &mut self.families[family];
-        let wanted =
-            |text: &ReplayText| if text.sampling.is_greedy() { RequiredTree::Accepted } else { RequiredTree::Offered };
+        let (texts, looked_up) = (self.texts, self.looked_up.as_deref());
+        let wanted = |text: &ReplayText| match (looked_up, text.sampling.is_greedy()) {
+            // What is looked up can take the place of any node of the draft's tree.
+            (Some(_), _) => RequiredTree::Whole,
+            (None, true) => RequiredTree::Accepted,
+            (None, false) => RequiredTree::Offered,
+        };
+        let joined = |place: &ReplayPlace<'_>, pool: &Pool, shape: TreeShape| {
+            let text = place.slot.0 as usize;
+            let at = place.position - texts[text].prompt_tokens;
+            looked_up.and_then(|all| all.get(text)?.get(at)).map(|chain| joined(pool, shape, chain))
+        };
         let requested: Vec<ReplayPlace<'_>> = (places.iter())
             .map(|(text, position)| place(*text, &self.texts[*text], *position, wanted(&self.texts[*text])))
             .collect();
         let pools = self.backend.pools(&requested, family.shapes())?;
-        self.chances.ask(self.backend, &requested, &pools, |place, pool| family.offers(place, pool))?;
+        let sampled = |place: &ReplayPlace<'_>| !texts[place.slot.0 as usize].sampling.is_greedy();
+        self.chances.ask(self.backend, &requested, &pools, |place, pool| match sampled(place) {
+            true => family.offers(place, pool, &joined),
+            false => Vec::new(),
+        })?;
         for ((place, requested), pool) in places.iter().zip(&requested).zip(&pools) {
-            family.learn(*place, requested, pool, &self.chances);
+            family.learn(*place, requested, pool, &self.chances, &joined);
         }
         Ok(())
     }
@@ -268,6 +292,18 @@ impl<'a> Group<'a> {
 fn place(at: usize, text: &ReplayText, position: usize, wanted: RequiredTree) -> ReplayPlace<'_> {
     let (root, after) = (text.tokens[position], &text.tokens[position + 1..]);
     ReplayPlace { slot: Slot(at as u32), position, root, text: after, wanted }
+}
+
+/// What rounds look up at each position of a text's output but the last, for shapes of any depth.
+fn looked_up(text: &ReplayText, rule: PromptLookup, shapes: &[TreeShape]) -> Vec<LookedUp> {
+    let deepest = shapes.iter().map(|shape| shape.num_steps).max().unwrap_or_default();
+    let (prompt, output) = text.tokens.split_at(text.prompt_tokens);
+    let mut own = OwnText::new(prompt);
+    let look_up = |token: &u32| {
+        own.extend(rule, &[*token]);
+        own.drafts(rule, TreeShape::chain(deepest))
+    };
+    output.iter().take(output.len().saturating_sub(1)).map(look_up).collect()
 }
 
 /// A chunk of the text in a slot; the text continues after it.

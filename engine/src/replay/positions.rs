@@ -53,7 +53,7 @@ pub(crate) fn run(
     let mut traces: Vec<PositionTrace> = limits.iter().zip(&lists).map(record).collect();
     let mut first = 0;
     while first < texts.len() {
-        let mut group = Group::open(backend, texts, first, limits)?;
+        let mut group = Group::open(backend, texts, first, limits, None)?;
         let found = group.positions(&lists, &mut reported);
         group.close();
         let Some(found) = found? else { return Ok(None) };

@@ -11,9 +11,9 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::{
-        Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Measure, PageId, Pool, Prefill, PrefillChunk,
-        ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates,
-        Ticket, TokenLogprobs, Yield,
+        Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, LookedUp, Measure, PageId, Pool, Prefill,
+        PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow,
+        TargetStates, Ticket, TokenLogprobs, Yield,
     },
     error::EngineError,
     played::Simulated,
@@ -172,6 +172,11 @@ impl Decode for Recording {
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
         self.acts.push(Act::Launch);
         self.backend.launch(round)
+    }
+
+    fn launch_joined(&mut self, round: Round<'_>, chains: &[LookedUp]) -> Result<Ticket, EngineError> {
+        self.acts.push(Act::Launch);
+        self.backend.launch_joined(round, chains)
     }
 
     fn launch_drafted(&mut self, round: Round<'_>, trees: &[DraftTree]) -> Result<Ticket, EngineError> {

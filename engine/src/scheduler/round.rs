@@ -44,6 +44,7 @@ impl Scheduler {
         let mut members = Vec::new();
         let mut slots = Vec::new();
         let mut tokens = 0;
+        let mut chains = Vec::new();
         let drafts_itself = self.texts.is_none();
         for running in &mut self.running {
             let most_drafts = running.request().sampling.most_drafts;
@@ -54,18 +55,27 @@ impl Scheduler {
                 if let Some(texts) = &mut self.texts {
                     texts.update(running.id().0, &running.request().input_ids, running.output());
                 }
+                if let Some(source) = &mut self.second_source {
+                    let (prompt, output) = (&running.request().input_ids, running.output());
+                    chains.push(source.look_up(running.id().0, prompt, output, shape.runs));
+                }
                 members.push((running.id(), most_drafts));
                 slots.push(slot);
             }
         }
         let shape = shape.runs;
         let trees = self.look_up(&members, shape);
-        let looked_up = trees.is_some().then(|| begin.elapsed() + std::mem::take(&mut self.kept_texts));
+        let looked_up = self.looks_up().then(|| begin.elapsed() + std::mem::take(&mut self.kept_texts));
         let (ticket, drafts, shape) = match trees {
             Some(trees) => self.launch_drafted(shape, &slots, &trees)?,
             None => {
                 let drafts = vec![shape.drafts(); slots.len()];
-                (self.backend.launch(Round { shape, slots: &slots })?, drafts, shape)
+                let round = Round { shape, slots: &slots };
+                let ticket = match chains.iter().any(|chain| !chain.tokens.is_empty()) {
+                    true => self.backend.launch_joined(round, &chains)?,
+                    false => self.backend.launch(round)?,
+                };
+                (ticket, drafts, shape)
             }
         };
         let times_prefills = std::mem::take(&mut self.untimed_prefill);
@@ -129,12 +139,18 @@ impl Scheduler {
         if let Some(texts) = &mut self.texts {
             texts.end(running.id().0);
         }
+        if let Some(source) = &mut self.second_source {
+            source.end(running.id().0);
+        }
     }
 
     /// Forgets all texts.
     pub(super) fn forget_texts(&mut self) {
         if let Some(texts) = &mut self.texts {
             texts.clear();
+        }
+        if let Some(source) = &mut self.second_source {
+            source.clear();
         }
     }
 

@@ -23,6 +23,8 @@ pub struct BlockSpec {
     pub block: Block,
     /// The token that stands for a position to be drafted.
     pub mask: u32,
+    /// Whether the head has an embedding of its own for that token, in place of the table's row.
+    pub mask_embedding: bool,
     /// Factor of the values of attention.
     pub value_scale: f32,
     /// DSPARK: what corrects a row by the token before it.

@@ -13,7 +13,7 @@ use kernels::reference::Fp8Rows;
 use super::{NormWeights, WeightFormat};
 
 pub use self::{
-    block::{BlockTensors, MarkovTensors},
+    block::{BlockTensors, MASK_EMBEDDING, MarkovTensors},
     layer::{
         AttentionTensors, CacheScaleNames, DeltaTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors,
         LatentTensors, LayerTensors,

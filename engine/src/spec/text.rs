@@ -89,6 +89,8 @@ pub enum TrieMatch {
 impl PromptLookup {
     /// vLLM's defaults.
     pub const DEFAULT: Self = Self { min: 5, max: 5, occurrence: Occurrence::Earliest };
+    /// As a second source beside a head: short runs too, since each has a chance of its own.
+    pub const SECOND: Self = Self { min: 2, max: 16, occurrence: Occurrence::Latest };
     /// The drafts of a round by default. vLLM has no default, and its examples use this one.
     pub const DRAFTS: usize = 5;
 }

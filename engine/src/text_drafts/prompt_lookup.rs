@@ -3,8 +3,14 @@
 
 use crate::spec::{Occurrence, PromptLookup};
 
-/// At most `most` drafts after some tokens. The occurrence may overlap the looked up tokens.
+/// At most `most` drafts after some tokens.
 pub fn drafts(tokens: &[u32], rule: PromptLookup, most: usize) -> Vec<u32> {
+    find(tokens, rule).1.iter().take(most).copied().collect()
+}
+
+/// The number of tokens that an earlier occurrence shares with the last ones, and what follows it;
+/// nothing if there is none. The occurrence may overlap the looked up tokens.
+pub fn find(tokens: &[u32], rule: PromptLookup) -> (usize, &[u32]) {
     // Tokens that end here equal the last ones: the place after them, and their number.
     let mut best = (0, 0);
     let ends: &mut dyn Iterator<Item = usize> = match rule.occurrence {
@@ -21,8 +27,8 @@ pub fn drafts(tokens: &[u32], rule: PromptLookup, most: usize) -> Vec<u32> {
         }
     }
     match best {
-        (_, 0) => Vec::new(),
-        (end, _) => tokens[end..].iter().take(most).copied().collect(),
+        (_, 0) => (0, &[]),
+        (end, equal) => (equal, &tokens[end..]),
     }
 }
 

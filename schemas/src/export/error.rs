@@ -61,6 +61,12 @@ pub enum ExportError {
          smallest batches and {1} for larger ones; export one row with --batch-size N"
     )]
     TensorRtSchedule(usize, usize),
+    /// Only spectune joins two sources of drafts.
+    #[error(
+        "the tuned drafts join a head with look-ups (second_source), which no other engine does: tune the head alone to \
+         export it"
+    )]
+    SecondSource,
     /// vLLM has no such algorithm.
     #[error("vLLM has no counterpart of the algorithm {0} (known: {known})", known = vllm_algorithms())]
     Algorithm(String),

@@ -19,7 +19,8 @@ use crate::{toml_file::FieldError, tree::NodeSource};
 #[serde(deny_unknown_fields)]
 pub struct SweepDraft {
     /// Its name in results: letters, digits, `.`, `_` and `-`. Default: the last part of `path`, or
-    /// without a path the algorithm in lower case. No two drafts may have the same name.
+    /// without a path the algorithm in lower case, followed by its second source. No two drafts may
+    /// have the same name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// As `models.algorithm`: EAGLE, EAGLE3, NEXTN, DFLASH, DSPARK, STANDALONE, NGRAM,
@@ -29,6 +30,9 @@ pub struct SweepDraft {
     /// own checkpoint (NEXTN, EAGLE) and for drafts from texts (NGRAM, PROMPT_LOOKUP, SUFFIX).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
+    /// As `models.second_source`: with it and without it a head is two drafts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_source: Option<String>,
     /// The tree shapes to try with this draft, in place of `[space]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<Space>,
@@ -60,7 +64,10 @@ impl SweepDraft {
             return self.name.clone();
         }
         let last = self.path.split(['/', '\\']).rfind(|part| !part.is_empty() && *part != "." && *part != "..");
-        let name = last.map_or_else(|| self.algorithm.to_ascii_lowercase(), ToOwned::to_owned);
+        let mut name = last.map_or_else(|| self.algorithm.to_ascii_lowercase(), ToOwned::to_owned);
+        if let Some(second) = &self.second_source {
+            name = format!("{name}-{}", second.to_ascii_lowercase().replace('_', "-"));
+        }
         name.chars().map(|one| if is_of_a_name(one) { one } else { '-' }).collect()
     }
 }
@@ -105,6 +112,7 @@ impl SweepFile {
         let mut file = Self { drafts: Vec::new(), ..self.clone() };
         file.models.draft.clone_from(&draft.path);
         file.models.algorithm.clone_from(&draft.algorithm);
+        file.models.second_source.clone_from(&draft.second_source);
         if let Some(space) = &draft.space {
             file.space.clone_from(space);
         }
@@ -213,6 +221,17 @@ mod tests {
     }
 
     #[test]
+    fn a_head_with_a_second_source_is_another_draft() {
+        let twice = "path = '/heads/eagle3/'\n[[drafts]]\nalgorithm = 'EAGLE3'\npath = '/heads/eagle3'\n\
+                     second_source = 'PROMPT_LOOKUP'\n";
+        let file = read("path = '/heads/eagle3/'\n", twice).expect("a good file");
+        let names: Vec<String> = file.each_draft().into_iter().map(|one| one.name).collect();
+        assert_eq!(names, ["eagle3", "eagle3-prompt-lookup", "suffix"]);
+        let of = |name: &str| file.of_draft(name).models.second_source;
+        assert_eq!((of("eagle3"), of("eagle3-prompt-lookup").as_deref()), (None, Some("PROMPT_LOOKUP")));
+    }
+
+    #[test]
     fn each_prompt_file_is_a_workload_of_its_own() {
         let file = read("prompts = 'p'", "prompt_files = ['a/chat.jsonl', 'b/code.v2.jsonl']").expect("a good file");
         let each = file.each_workload();
@@ -231,6 +250,8 @@ mod tests {
             ("algorithm = 'SUFFIX'", "algorithm = 'SUFFIX'\nname = 'eagle3'", 10, "two drafts are called eagle3"),
             ("algorithm = 'SUFFIX'", "algorithm = 'SUFFIX'\nname = 'a b'", 10, "may have letters"),
             ("path = '/heads/eagle3/'\n", "", 7, "the key `path` is missing"),
+            ("algorithm = 'SUFFIX'", "algorithm = 'SUFFIX'\nsecond_source = 'PROMPT_LOOKUP'", 10, "has none"),
+            ("path = '/heads/eagle3/'", "path = '/heads/eagle3/'\nsecond_source = 'NGRAM'", 7, "PROMPT_LOOKUP"),
             ("'4,1,5'", "'4,1,9'", 10, "draft suffix, its space"),
             ("'2,1,3'", "'2,1,9'", 7, "draft eagle3, [space], which it shares"),
             ("target = 't'", "target = 't'\nalgorithm = 'EAGLE3'", 3, "each of [[drafts]] has its own"),

@@ -27,10 +27,14 @@ pub struct Models {
     /// A JSON file with accept lengths by tree shape, measured elsewhere: imported instead of a
     /// replay, and labelled as imported.
     pub acceptance: Option<Acceptance>,
-    /// EAGLE, EAGLE3 or NEXTN; checked against the draft's tensors. Needed unless `[[drafts]]`
-    /// lists the drafts.
+    /// EAGLE, EAGLE3, NEXTN, DFLASH, DSPARK, STANDALONE, NGRAM, PROMPT_LOOKUP or SUFFIX; checked
+    /// against the draft's tensors. Needed unless `[[drafts]]` lists the drafts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub algorithm: String,
+    /// What is looked up beside the head, and joined with its trees: PROMPT_LOOKUP, or omitted for
+    /// nothing. For spectune's own engine on the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second_source: Option<String>,
     /// Dtype of weights and activations: auto, float32, bfloat16, float16. The CPU computes in
     /// float32.
     #[serde(default = "auto")]
@@ -117,6 +121,16 @@ impl Models {
             (Some(_), true, true) if self.acceptance.is_none() => {
                 let reason = "random weights accept nothing: give models.acceptance, a table measured elsewhere";
                 return Err(FieldError::at(&["models", "model_shape"], reason));
+            }
+            _ => {}
+        }
+        match &self.second_source {
+            Some(word) if !word.eq_ignore_ascii_case("PROMPT_LOOKUP") => {
+                return Err(FieldError::word(&["models", "second_source"], word, &["PROMPT_LOOKUP"]));
+            }
+            Some(_) if matches!(NodeSource::named(&self.algorithm), NodeSource::Text(_)) => {
+                let reason = "a second source joins look-ups with the trees of a head, and this algorithm has none";
+                return Err(FieldError::at(&["models", "second_source"], reason));
             }
             _ => {}
         }

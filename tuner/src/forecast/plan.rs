@@ -197,16 +197,21 @@ impl Plan {
         all
     }
 
+    /// The mean context of the load in tokens, over its output.
+    pub fn mean_context(&self) -> f64 {
+        let jobs = self.load.requests.draw(&self.drafts, 0);
+        let tokens: f64 = jobs.iter().map(|job| job.output_tokens as f64).sum();
+        let halfway =
+            |job: &Job| (job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0) * job.output_tokens as f64;
+        jobs.iter().map(halfway).sum::<f64>() / tokens.max(1.0)
+    }
+
     /// The tables, by the names of their policies. One by batch alone is judged at the mean context
     /// of the load.
     fn tables(&self) -> Result<Vec<(&'static str, Table)>, TunerError> {
         let (shapes, batches) = (self.all_shapes(), self.batches());
         let chains: Vec<TreeShape> = shapes.iter().copied().filter(|shape| shape.topk == 1).collect();
-        let jobs = self.load.requests.draw(&self.drafts, 0);
-        let tokens: f64 = jobs.iter().map(|job| job.output_tokens as f64).sum();
-        let halfway =
-            |job: &Job| (job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0) * job.output_tokens as f64;
-        let context = jobs.iter().map(halfway).sum::<f64>() / tokens.max(1.0);
+        let context = self.mean_context();
         let mut tables = vec![("batch", tables::by_batch(&self.drafts, &self.times, &shapes, &batches, context)?)];
         if !self.contexts.is_empty() {
             let table = tables::by_batch_and_context(&self.drafts, &self.times, &shapes, &batches, &self.contexts)?;

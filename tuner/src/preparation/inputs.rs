@@ -198,6 +198,7 @@ impl SweepInputs {
             model_shape: models.model_shape.clone(),
             num_layers: models.num_layers,
             algorithm: Some(models.algorithm.clone()),
+            second_source: engine::options::second_source(models.second_source.as_deref()),
             policy: largest.map_or_else(|| EngineOptions::default().policy, ShapePolicy::fixed),
             device: match self.device {
                 Some(device) => device,

@@ -81,6 +81,7 @@ pub fn tuned(
             target: absolute(&file.models.target),
             draft: if file.models.draft.is_empty() { String::new() } else { absolute(&file.models.draft) },
             algorithm: file.models.algorithm.clone(),
+            second_source: file.models.second_source.clone(),
             // Other engines need this explicitly: with `auto` they would load target and draft each
             // in its own dtype.
             dtype: file.models.dtype.clone(),

@@ -34,6 +34,8 @@ use crate::{
 pub struct BlockDraft {
     embedding: Arc<Matrix>,
     head: Arc<Matrix>,
+    /// What stands for a position to be drafted, if it is no row of the embedding.
+    mask: Option<Vec<f32>>,
     /// Projects captured features to the head's width.
     reduce: Linear,
     /// Norm of the projected features.
@@ -75,6 +77,7 @@ impl BlockDraft {
         Ok(Self {
             embedding: shared(tensors.embedding.as_ref(), &target.embedding)?,
             head: shared(tensors.head.as_ref(), &target.head)?,
+            mask: from.optional_vector(tensors.mask.as_ref())?,
             reduce: Linear::load(from, &tensors.reduce)?,
             context_norm: from.vector(&tensors.context_norm)?,
             layers,
@@ -96,6 +99,10 @@ impl BlockDraft {
         let tokens: Vec<u32> =
             roots.iter().flat_map(|root| (0..rows).map(move |row| if row == 0 { root.token } else { mask })).collect();
         let mut x = embed(&self.embedding, &tokens);
+        if let Some(vector) = &self.mask {
+            let each = x.chunks_exact_mut(vector.len()).enumerate();
+            each.filter(|(row, _)| row % rows != 0).for_each(|(_, row)| row.copy_from_slice(vector));
+        }
         for ((layer, spec), cache) in self.layers.iter().zip(&self.spec.layers).zip(caches) {
             cache.grow(scratch + write.len());
             let visible: Vec<Visible<'_>> = (roots.iter().zip(write.chunks_exact(rows.max(1))))

@@ -14,8 +14,17 @@ use super::{
 use crate::{
     backend::{MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
     error::EngineError,
-    tree::{DraftTree, simulated_walk, walk},
+    tree::{DraftTree, LookedUp, Pool, joined, simulated_walk, walk},
 };
+
+/// Who drafts the trees of a round.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Drafted<'a> {
+    /// The draft of this backend, joined with what the host has looked up, if it has.
+    Here(&'a [LookedUp]),
+    /// The host.
+    ByHost(&'a [DraftTree]),
+}
 
 /// The result of verifying a request's tree.
 struct Verified {
@@ -30,12 +39,8 @@ struct Verified {
 }
 
 impl CpuBackend {
-    /// Runs one round for a batch. `trees` are those that the host has drafted, if it has.
-    pub(super) fn run_round(
-        &mut self,
-        round: Round<'_>,
-        trees: Option<&[DraftTree]>,
-    ) -> Result<RoundOutput, EngineError> {
+    /// Runs one round for a batch.
+    pub(super) fn run_round(&mut self, round: Round<'_>, drafted: Drafted<'_>) -> Result<RoundOutput, EngineError> {
         let Round { shape, slots } = round;
         let start = Instant::now();
         let draft = Self::draft_tallies(self.draft.as_deref());
@@ -43,9 +48,9 @@ impl CpuBackend {
         if !shape.is_off() {
             self.read_pending(slots)?;
         }
-        let trees = match trees {
-            Some(trees) => Cow::Borrowed(trees),
-            None => Cow::Owned(self.draft_trees(shape, slots)?),
+        let trees = match drafted {
+            Drafted::ByHost(trees) => Cow::Borrowed(trees),
+            Drafted::Here(chains) => Cow::Owned(self.draft_trees(shape, slots, chains)?),
         };
         let drafted = Instant::now();
         let (pass, verified) = self.verify(&trees, slots, shape)?;
@@ -67,8 +72,13 @@ impl CpuBackend {
         Ok(RoundOutput { yields, timing })
     }
 
-    /// Drafts the trees of all requests together.
-    fn draft_trees(&mut self, shape: TreeShape, slots: &[Slot]) -> Result<Vec<DraftTree>, EngineError> {
+    /// Drafts the trees of all requests together, and joins each with its chain, if there are any.
+    fn draft_trees(
+        &mut self,
+        shape: TreeShape,
+        slots: &[Slot],
+        chains: &[LookedUp],
+    ) -> Result<Vec<DraftTree>, EngineError> {
         let states = self.slots.get_all(slots.iter().copied())?;
         if shape.is_off() {
             return Ok(states.iter().map(|state| DraftTree::root(state.root)).collect());
@@ -86,7 +96,11 @@ impl CpuBackend {
             roots.push(Root { token: state.root, prefix, state: drafted, followed: None });
         }
         let pools = draft.pools(&mut self.draft_caches, scratch, &[shape], &roots);
-        Ok(pools.iter().zip(&states).map(|(pool, state)| pool.tree(shape, state.root)).collect())
+        let tree = |(at, (pool, state)): (usize, (&Pool, &&SlotState))| match chains.get(at) {
+            Some(chain) => joined(pool, shape, chain).tree(shape, state.root),
+            None => pool.tree(shape, state.root),
+        };
+        Ok(pools.iter().zip(&states).enumerate().map(tree).collect())
     }
 
     /// One pass of the target over all nodes of all trees, and acceptance.

@@ -4,6 +4,7 @@
 
 mod blocks;
 mod families;
+mod second_source;
 mod standalone;
 
 use std::path::{Path, PathBuf};

@@ -11,8 +11,48 @@ use super::{count, no_sense};
 use crate::{
     error::EngineError,
     options::EngineOptions,
-    spec::{Occurrence, TextSpec, TrieMatch, TrieRule},
+    spec::{Occurrence, PromptLookup, TextSpec, TrieMatch, TrieRule},
 };
+
+/// What is looked up beside the options' head, with the numbers of the flags.
+///
+/// # Errors
+/// When there is no head, or a number is invalid.
+pub fn second_source(launch: &Launch, options: &EngineOptions) -> Result<Option<PromptLookup>, EngineError> {
+    let Some(setting) = launch.setting(Key::SpeculativeSecondSource) else { return Ok(options.second_source) };
+    let word = launch.text(Key::SpeculativeSecondSource).map(|word| word.value.to_ascii_uppercase());
+    if word.as_deref() != Some("PROMPT_LOOKUP") {
+        return Err(no_sense(setting, "PROMPT_LOOKUP, the only rule that looks up a request's own tokens alone"));
+    }
+    let mut rule = PromptLookup::SECOND;
+    numbers(launch, &mut rule)?;
+    if rule.occurrence == Occurrence::LatestFilled {
+        return Err(EngineError::Configuration(
+            "--prompt-lookup-match latest-filled fills missing drafts, which a second source has no use for: give \
+             latest or earliest"
+                .into(),
+        ));
+    }
+    TextSpec::PromptLookup(rule).check()?;
+    Ok(Some(rule))
+}
+
+/// Reads the flags of prompt lookup.
+fn numbers(launch: &Launch, rule: &mut PromptLookup) -> Result<(), EngineError> {
+    let (min, max) = (count(launch, Key::PromptLookupMin)?, count(launch, Key::PromptLookupMax)?);
+    // As in vLLM, one of the two alone is both.
+    rule.min = min.or(max).unwrap_or(rule.min);
+    rule.max = max.or(min).unwrap_or(rule.max);
+    if let Some(setting) = launch.setting(Key::PromptLookupMatch) {
+        rule.occurrence = match launch.text(Key::PromptLookupMatch).map(|word| word.value) {
+            Some("earliest") => Occurrence::Earliest,
+            Some("latest") => Occurrence::Latest,
+            Some("latest-filled") => Occurrence::LatestFilled,
+            _ => return Err(no_sense(setting, "earliest, latest or latest-filled")),
+        };
+    }
+    Ok(())
+}
 
 /// The rule of the options' algorithm with the numbers of the flags; `None` if it is no such rule.
 ///
@@ -24,7 +64,8 @@ pub fn rule(launch: &Launch, options: &EngineOptions) -> Result<Option<TextSpec>
     // A block head may be given without its algorithm; the loader checks its flags.
     let of_texts = OWN_FLAGS.iter().filter(|flag| matches!(NodeSource::named(flag.algorithm), NodeSource::Text(_)));
     for OwnFlag { key, algorithm: of, .. } in of_texts {
-        if let Some(setting) = launch.setting(*key).filter(|_| algorithm != *of) {
+        let is_second = options.second_source.is_some() && *of == "PROMPT_LOOKUP";
+        if let Some(setting) = launch.setting(*key).filter(|_| algorithm != *of && !is_second) {
             return Err(EngineError::Configuration(format!(
                 "{} is for --speculative-algorithm {of}: remove it, or give that algorithm",
                 setting.spelling
@@ -41,18 +82,7 @@ pub fn rule(launch: &Launch, options: &EngineOptions) -> Result<Option<TextSpec>
     match &mut found {
         None => {}
         Some(TextSpec::PromptLookup(rule)) => {
-            let (min, max) = (count(launch, Key::PromptLookupMin)?, count(launch, Key::PromptLookupMax)?);
-            // As in vLLM, one of the two alone is both.
-            rule.min = min.or(max).unwrap_or(rule.min);
-            rule.max = max.or(min).unwrap_or(rule.max);
-            if let Some(setting) = launch.setting(Key::PromptLookupMatch) {
-                rule.occurrence = match launch.text(Key::PromptLookupMatch).map(|word| word.value) {
-                    Some("earliest") => Occurrence::Earliest,
-                    Some("latest") => Occurrence::Latest,
-                    Some("latest-filled") => Occurrence::LatestFilled,
-                    _ => return Err(no_sense(setting, "earliest, latest or latest-filled")),
-                };
-            }
+            numbers(launch, rule)?;
         }
         Some(TextSpec::Suffix(rule)) => {
             whole(Key::SuffixDecodingMaxTreeDepth, &mut rule.max_tree_depth)?;

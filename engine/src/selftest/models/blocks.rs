@@ -51,6 +51,7 @@ pub fn spec(pair: Pair) -> BlockSpec {
         layers: vec![layer; if dspark { 1 } else { 2 }],
         block: if dspark { Block::DSPARK } else { Block::DFLASH },
         mask: MASK,
+        mask_embedding: dspark,
         value_scale: 1.0,
         markov: dspark.then_some(MarkovSpec { rank: RANK, kind: MarkovKind::Recurrent }),
         confidence: dspark.then_some(ConfidenceSpec { with_markov: true }),

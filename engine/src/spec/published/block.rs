@@ -76,6 +76,7 @@ impl PublishedModel {
             layers: vec![BlockLayer { layer, causal: false, window: None }; LAYERS],
             block: Block { given: given.map(|size| block.rows_for(size)), ..block },
             mask: 0,
+            mask_embedding: false,
             value_scale: 1.0,
             markov: dspark.then_some(MarkovSpec { rank: RANK, kind: MarkovKind::Vanilla }),
             confidence: None,

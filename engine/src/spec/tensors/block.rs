@@ -3,6 +3,10 @@
 use super::{LayerTensors, LinearTensors, Role, Split, TensorSpec};
 use crate::spec::{BlockSpec, EmbeddingSource, MarkovKind, MarkovSpec, VocabularySource};
 
+/// The name of the vector that stands for a position to be drafted. Published heads have it in a
+/// file of its own, `mask_embedding.pt`.
+pub const MASK_EMBEDDING: &str = "mask_embedding";
+
 /// Tensors of a block head that its checkpoint contains. Embedding and head are missing if they are
 /// the target's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +15,8 @@ pub struct BlockTensors {
     pub embedding: Option<TensorSpec>,
     /// `[vocabulary, hidden]`.
     pub head: Option<TensorSpec>,
+    /// `[hidden]`: what stands for a position to be drafted, if it is no row of the embedding.
+    pub mask: Option<TensorSpec>,
     /// Reduces captured features: `[hidden, captured · target hidden]`.
     pub reduce: LinearTensors,
     /// Norm of the reduced features.
@@ -68,6 +74,9 @@ impl BlockSpec {
                 .then(|| matrix("embed_tokens", target_vocabulary, hidden, Role::Embedding)),
             head: (self.head == VocabularySource::Own)
                 .then(|| matrix("lm_head", self.vocabulary, hidden, Role::VocabularyHead)),
+            mask: self
+                .mask_embedding
+                .then(|| TensorSpec::vector(MASK_EMBEDDING.into(), hidden, Role::Embedding, Split::Replicated)),
             reduce: linear(
                 self.tensors.reduce,
                 hidden,
@@ -92,8 +101,8 @@ impl BlockSpec {
 impl BlockTensors {
     /// All tensors.
     pub fn all(&self) -> Vec<&TensorSpec> {
-        let Self { embedding, head, reduce, context_norm, layers, norm, markov, confidence } = self;
-        let ends = embedding.iter().chain(head).chain(reduce.all()).chain([context_norm, norm]);
+        let Self { embedding, head, mask, reduce, context_norm, layers, norm, markov, confidence } = self;
+        let ends = embedding.iter().chain(head).chain(mask).chain(reduce.all()).chain([context_norm, norm]);
         let markov = markov.iter().flat_map(MarkovTensors::all);
         let confidence = confidence.iter().flat_map(LinearTensors::all);
         ends.chain(layers.iter().flat_map(LayerTensors::all)).chain(markov).chain(confidence).collect()

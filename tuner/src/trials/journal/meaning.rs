@@ -33,7 +33,11 @@ fn tables(file: &SweepFile) -> Map<String, Value> {
     // What the name of a draft in a configuration stands for. Shapes may change, as those of
     // `[space]`; without a list the hash is that of earlier versions.
     let each = |draft: &SweepDraft| {
-        (draft.display_name(), serde_json::json!({ "algorithm": draft.algorithm, "path": draft.path }))
+        let mut of = serde_json::json!({ "algorithm": draft.algorithm, "path": draft.path });
+        if let (Some(second), Value::Object(keys)) = (&draft.second_source, &mut of) {
+            keys.insert("second_source".into(), second.as_str().into());
+        }
+        (draft.display_name(), of)
     };
     if !drafts.is_empty() {
         tables.insert("drafts".into(), Value::Object(drafts.iter().map(each).collect()));

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     backend::{Pool, ReplayPlace, RequiredTree},
+    checkpoint::write_mask_embedding,
     description::describe,
     options::EngineOptions,
     selftest::models::{Pair, RandomModels},
@@ -126,6 +127,28 @@ fn a_window_and_causality_hide_what_they_should() {
     let causal = json!({"layer_types": ["full_attention", "full_attention"], "is_causal": true});
     assert_eq!(first_scores(causal.clone(), &text, 6), first_scores(causal, &text, 9));
     assert_ne!(first_scores(full.clone(), &text, 6), first_scores(full, &text, 9));
+}
+
+#[test]
+fn a_mask_embedding_takes_the_place_of_its_token() {
+    let models = RandomModels::write_seeded(12).expect("a folder");
+    let options = options(&models, Pair::Dflash);
+    let head = models.draft(Pair::Dflash).expect("a folder");
+    let shape = TreeShape::chain(5);
+    let mut plain = backend(&options);
+    let token = 1;
+    let (width, row) = (plain.target.hidden_size(), token * plain.target.hidden_size());
+    let of_table = plain.target.embedding.data()[row..row + width].to_vec();
+    let expected = pool(&mut plain, &prompt(), shape);
+    let with = |vector: &[f32], token: u8| {
+        write_mask_embedding(&head, vector, token);
+        describe(&options).map(|_| pool(&mut backend(&options), &prompt(), shape)).map_err(|error| error.to_string())
+    };
+    assert_eq!(with(&of_table, 1), Ok(expected.clone()), "the row of its token");
+    let other: Vec<f32> = of_table.iter().map(|value| value * 0.5 + 0.25).collect();
+    assert_ne!(with(&other, 1), Ok(expected));
+    assert!(with(&other, 2).is_err_and(|error| error.contains("mask_embedding.pt is for token 2")));
+    assert!(with(&other[1..], 1).is_err_and(|error| error.contains("mask_embedding")));
 }
 
 #[test]

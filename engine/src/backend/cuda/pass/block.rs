@@ -119,7 +119,15 @@ impl Machine {
         let stream = self.rows(&work.stream, width);
         let table = draft.embedding.as_ref().unwrap_or(&self.target.embedding).slice();
         let vocabulary = self.target.spec.vocabulary;
-        self.kernels.embed(stream, table, first.rows.token.slice(), all, width, vocabulary)?;
+        match &draft.mask {
+            None => self.kernels.embed(stream, table, first.rows.token.slice(), all, width, vocabulary)?,
+            Some(mask) => {
+                // A table of one row: every token is that row. Then the first row of each block.
+                self.kernels.embed(stream, mask.slice(), first.rows.token.slice(), all, width, 1)?;
+                let roots = Rows { stride: rows * stream.stride, ..stream };
+                self.kernels.embed(roots, table, arrays.level(1).token, batch, width, vocabulary)?;
+            }
+        }
         let passes: Vec<Pass<'a>> = arrays
             .views
             .iter()

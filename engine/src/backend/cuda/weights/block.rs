@@ -24,6 +24,8 @@ pub struct BlockWeights {
     pub embedding: Option<Buffer>,
     /// `None` if it uses the target's.
     pub head: Option<Buffer>,
+    /// What stands for a position to be drafted; `None` if it is a row of the embedding.
+    pub mask: Option<Buffer>,
     /// Projects captured features to the head's width.
     pub reduce: Projection,
     /// Norm of the projected features.
@@ -80,6 +82,7 @@ impl BlockWeights {
         Ok(Self {
             embedding: loader.optional(tensors.embedding.as_ref())?,
             head: loader.optional(tensors.head.as_ref())?,
+            mask: loader.optional(tensors.mask.as_ref())?,
             reduce: whole.projection(&[&tensors.reduce])?,
             context_norm: loader.tensor(&tensors.context_norm)?,
             context: context(of_layers, &spec, target.spec.vocabulary)?,
