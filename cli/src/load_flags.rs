@@ -37,6 +37,10 @@ pub struct LoadFlags {
     /// speculation
     #[arg(long, value_name = "P:N")]
     limit_drafts: Option<String>,
+    /// Let each request follow its text from the place that has the context of its prompt, so that
+    /// acceptance depends on the context as in the trace; default: from a random place
+    #[arg(long)]
+    pub keep_contexts: bool,
     /// Abort the rest of a rollout then, instead of letting it run on
     #[arg(long, requires = "rollout")]
     abort: bool,

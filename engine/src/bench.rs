@@ -84,6 +84,9 @@ pub struct Bench {
     /// its driver does not tell the energy that it uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_joule: Option<f64>,
+    /// Number of times that a request was put back because the KV cache was full, over all repeats:
+    /// the batch was smaller than stated at those times.
+    pub retractions: u64,
     /// Whether acceptance was simulated instead of measured.
     pub simulated: bool,
     /// A note on the quantisation of the target's weights, if any.
@@ -153,7 +156,9 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
         }
     }
     let before = engine.gpu_state();
+    let retracted = engine.statistics().retracted_for_pages;
     let runs: Vec<Seen> = (0..(*repeats).max(1)).map(|_| decode(engine, load)).collect::<Result<_, _>>()?;
+    let retractions = engine.statistics().retracted_for_pages - retracted;
     let energy_j = engine.gpu_state().zip(before).and_then(|(now, before)| now.energy_since(&before));
     let rounds = runs.iter().flat_map(|seen| &seen.rounds).map(|timing| timing.total.as_secs_f64() * 1e3);
     let Some(round_ms) = Spread::of(rounds.collect()) else {
@@ -192,6 +197,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
         stall_ms,
         accept_length: tokens as f64 / request_rounds as f64,
         tokens_per_joule: energy_j.map(|energy_j| tokens as f64 / energy_j),
+        retractions,
         simulated: engine.options().makes_up_acceptance(),
         quantised: engine.identity().quantised.clone(),
         fp8_compute: engine.identity().fp8_compute.map(Fp8Compute::name),

@@ -277,6 +277,13 @@ impl Default for EngineOptions {
     }
 }
 
+/// The context by which a [`ShapePolicy`] chooses: the mean length of the sequences of the requests
+/// that can use a round, in whole tokens. A length is that of the prompt and of the output as far
+/// as the host knows it when it launches the round. `None` without a request.
+pub fn mean_context(lengths: &[usize]) -> Option<usize> {
+    lengths.iter().sum::<usize>().checked_div(lengths.len())
+}
+
 /// The padded batch for this many requests: the next of these ascending capture sizes; the batch
 /// itself if it exceeds all of them.
 pub fn padded(capture_sizes: &[usize], batch: usize) -> usize {

@@ -351,6 +351,7 @@ impl Scheduler {
     /// # Errors
     /// When the device fails.
     pub fn settle(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
+        self.statistics.ran.clear();
         self.end_cancelled(events);
         while !self.in_flight.is_empty() {
             self.collect(events)?;
@@ -456,7 +457,12 @@ impl Scheduler {
     /// # Errors
     /// When the device fails.
     pub fn step(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
+        self.statistics.ran.clear();
         self.end_cancelled(events);
+        if self.running.is_empty() {
+            // Whose turn it is does not depend on earlier runs.
+            self.last_shape = TreeShape::OFF;
+        }
         self.make_room(events)?;
         self.admit()?;
         self.prefill(events)?;

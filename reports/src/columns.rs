@@ -157,6 +157,17 @@ pub const COLUMNS: &[Column] = &[
         figure: |entry| value(entry.tokens_per_joule),
     },
     Column {
+        key: "retractions",
+        heading: "retractions",
+        short: "retr.",
+        unit: "",
+        meaning: "times that a request was put back because the KV cache was full, and prefilled again: median over repeats",
+        expendable: 2,
+        optional: true,
+        write: figures::quantity,
+        figure: |entry| value(entry.retractions),
+    },
+    Column {
         key: "draft_ms",
         heading: "draft",
         short: "draft",

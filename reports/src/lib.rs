@@ -10,6 +10,7 @@ mod agreement;
 mod charts;
 mod columns;
 mod comparison;
+mod contexts;
 mod data;
 mod definitions;
 mod drift;

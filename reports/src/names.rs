@@ -1,7 +1,7 @@
 //! Short names of configurations and loads for places where the full names do not fit or are not
 //! allowed.
 
-use tuner::trials::configuration::{Configuration, TrialLoad};
+use tuner::trials::configuration::{Configuration, ContextRange, TrialLoad};
 
 /// A short label of a configuration for charts: its tree, and the number of other settings that
 /// differ.
@@ -24,7 +24,7 @@ pub fn short(configuration: &Configuration) -> String {
 /// What a short name omits: the rows of a table and the settings that differ; empty if it omits
 /// nothing.
 pub fn rest(configuration: &Configuration) -> String {
-    let rows = configuration.table.iter().map(|row| format!("≤{}: {}", row.max_running_batch, row.shape));
+    let rows = configuration.table.iter().map(ToString::to_string);
     rows.chain(configuration.knobs.words()).collect::<Vec<_>>().join("; ")
 }
 
@@ -50,6 +50,7 @@ pub fn model(path: &str) -> String {
 pub fn heading(load: TrialLoad) -> String {
     match load {
         TrialLoad::BatchSize(size) => format!("Batch size {size}"),
+        TrialLoad::BatchInContexts(size, contexts) => format!("Batch size {size}, {contexts}"),
         TrialLoad::RequestRate(rate) => format!("{} requests/s", rate.0),
         TrialLoad::Recorded => "Recorded arrivals".into(),
     }
@@ -59,6 +60,12 @@ pub fn heading(load: TrialLoad) -> String {
 pub fn anchor(load: TrialLoad) -> String {
     match load {
         TrialLoad::BatchSize(size) => format!("batch-{size}"),
+        TrialLoad::BatchInContexts(size, ContextRange { above, up_to: Some(up_to) }) => {
+            format!("batch-{size}-context-{}-{up_to}", above + 1)
+        }
+        TrialLoad::BatchInContexts(size, ContextRange { above, up_to: None }) => {
+            format!("batch-{size}-context-above-{above}")
+        }
         // In exponent notation for many zeros.
         TrialLoad::RequestRate(rate) => format!("rate-{}", format!("{:?}", rate.0).trim_end_matches(".0")),
         TrialLoad::Recorded => "recorded".into(),
@@ -79,7 +86,7 @@ mod tests {
         assert_eq!(short(&Configuration::from_shape(TreeShape::OFF)), "off");
         assert_eq!(short(&Configuration { draft: "suffix".into(), ..plain }), "suffix 3,1,4");
         let rows = [(8, TreeShape::chain(3)), (32, TreeShape::OFF)];
-        let table = rows.map(|(max_running_batch, shape)| TableRow { max_running_batch, shape }).to_vec();
+        let table = rows.map(|(max_running_batch, shape)| TableRow::of_batch(max_running_batch, shape)).to_vec();
         let knobs = Knobs { page_size: Some(16), ..Knobs::default() };
         let both = Configuration { table, knobs, ..Configuration::from_shape(TreeShape::OFF) };
         assert_eq!((short(&both), rest(&both)), ("table of 2 +1".into(), "≤8: 3,1,4; ≤32: 0,1,1; page_size=16".into()));
@@ -107,6 +114,8 @@ mod tests {
             (TrialLoad::RequestRate(Real(0.25)), "rate-0.25"),
             (TrialLoad::RequestRate(Real(1e300)), "rate-1e300"),
             (TrialLoad::Recorded, "recorded"),
+            (TrialLoad::BatchInContexts(8, ContextRange { above: 64, up_to: Some(512) }), "batch-8-context-65-512"),
+            (TrialLoad::BatchInContexts(8, ContextRange { above: 512, up_to: None }), "batch-8-context-above-512"),
         ] {
             assert_eq!(anchor(load), expected);
         }

@@ -66,6 +66,9 @@ pub struct RaceEntry {
     /// Output tokens per joule of the GPU: median over repeats; `None` if its driver does not tell
     /// the energy.
     pub tokens_per_joule: Option<f64>,
+    /// Times that a request was put back because the KV cache was full: median over repeats; `None`
+    /// if there was none, or it is not told.
+    pub retractions: Option<f64>,
     /// Parts of a round in ms, if they were measured.
     pub split: Option<RaceSplit>,
     /// Entry k − 1 is the share of rounds in which at least k drafts were accepted.
@@ -262,6 +265,10 @@ impl RaceEntry {
             tokens_per_joule: tuner::statistics::median(
                 measurements.iter().filter_map(|one| one.tokens_per_joule()).collect(),
             ),
+            retractions: statistics::median(
+                measurements.iter().filter_map(|one| Some(one.retractions? as f64)).collect(),
+            )
+            .filter(|count| *count > 0.0),
             split: split(&measurements),
             positions: positions(&ranked.accept_histogram),
             noise: noise(&trials, excluded),

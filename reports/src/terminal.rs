@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::{
     columns::{self, Column},
+    contexts::{self, BatchContexts},
     definitions, failures,
     figures::{self, MISSING},
     input::ReportInput,
@@ -101,6 +102,11 @@ fn write_section(text: &mut String, section: &Section<'_>, width: usize) {
         }
         write_race(text, race, width);
         drafts::line(race).iter().for_each(|line| write_wrapped(text, &one_line(line), width));
+    }
+    let by_context: Vec<String> = contexts::compute(section).iter().filter_map(BatchContexts::sentence).collect();
+    if !by_context.is_empty() {
+        text.push('\n');
+        by_context.iter().for_each(|line| write_wrapped(text, &one_line(line), width));
     }
 }
 

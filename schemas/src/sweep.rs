@@ -144,6 +144,7 @@ impl SweepFile {
             self.engine.check(),
             self.workload.check(),
             self.check_batch(),
+            self.check_contexts(),
             self.arrivals.check(&self.workload),
             if self.drafts.is_empty() { self.space.check(self.nodes()) } else { Ok(()) },
             self.knobs.check(self.system.kind),
@@ -175,8 +176,21 @@ impl SweepFile {
         each_within(&["batch", "sizes"], sizes, LARGEST)
     }
 
+    fn check_contexts(&self) -> Result<(), FieldError> {
+        let contexts = &self.batch.contexts;
+        each_within(&["batch", "contexts"], contexts, LARGEST)?;
+        if let Some(at) = contexts.windows(2).position(|pair| pair[0] >= pair[1]) {
+            return Err(FieldError::at(&["batch", "contexts"], "expected ascending numbers").element(at + 1));
+        }
+        if !contexts.is_empty() && self.batch_sizes().is_empty() {
+            let reason = "buckets of contexts are measured at batch sizes, and there are none: add batch.sizes";
+            return Err(FieldError::at(&["batch", "contexts"], reason));
+        }
+        Ok(())
+    }
+
     fn check_size(&self) -> Result<(), FieldError> {
-        let loads = self.batch_sizes().len() + self.arrivals.count();
+        let loads = self.batch_sizes().len() * (self.batch.contexts.len() + 1) + self.arrivals.count();
         let trials = [self.knobs.count(), loads, self.search.repeats]
             .iter()
             .fold(self.most_shapes(), |product, one| product.saturating_mul(*one));
@@ -208,6 +222,13 @@ impl SweepFile {
         if !self.space.tables.is_empty() {
             let reason = format!("tables are not supported with {kind}: list their shapes instead");
             return Err(FieldError::at(&["space", "tables"], reason));
+        }
+        if !self.batch.contexts.is_empty() && self.search.strategy == StrategyName::Guided {
+            let reason = format!(
+                "a guided search over {kind} predicts batches, not contexts: use grid, random or anneal, or leave \
+                 batch.contexts out"
+            );
+            return Err(FieldError::at(&["batch", "contexts"], reason));
         }
         Ok(())
     }
@@ -356,6 +377,9 @@ num_draft_tokens = [4, 8]
             ),
             ("[space]", "[search]\nrepeats = 1048576\n[space]", 12, 1, "more than 1000000"),
             ("[space]", "[search]\nstrategy = \"best\"\n[space]", 11, 12, "`best` is not one of"),
+            ("[space]", "[batch]\ncontexts = [512, 512]\n[space]", 11, 18, "ascending"),
+            ("[space]", "[batch]\ncontexts = [0]\n[space]", 11, 13, "0 is out of range"),
+            ("[space]", "[batch]\nsizes = []\ncontexts = [9]\n[arrivals]\nrates = [1]\n[space]", 12, 12, "batch.sizes"),
             ("[space]", "[arrivals]\nrates = [1.5, -1.0]\n[space]", 11, 15, "above 0"),
             ("[space]", "[arrivals]\nrecorded = true\n[space]", 11, 12, "only workload.trace"),
             ("[space]", "[objective]\nmetric = \"goodput\"\n[space]", 11, 10, "goodput needs a limit"),

@@ -238,12 +238,14 @@ impl TunedFile {
                 self.format
             ));
         }
-        if self.policy.iter().any(|row| row.max_context.is_some()) {
-            caveats.push(
-                "it has rows by context, which spectune's own engine follows: tables of other engines have no context, so \
-                 an export contains the rows for the shortest contexts"
-                    .into(),
-            );
+        let batches = self.batches_that_depend_on_context();
+        if !batches.is_empty() {
+            caveats.push(format!(
+                "up to batch {}, the tree depends on the context, which spectune's own engine follows: tables of other \
+                 engines have no context, so an export contains the rows for one context (--context N), by default the \
+                 shortest",
+                batches.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            ));
         }
         let batches = |rows: Vec<&PolicyRow>| {
             let batches: Vec<String> = rows.iter().map(|row| row.max_running_batch.to_string()).collect();
@@ -257,17 +259,32 @@ impl TunedFile {
         caveats.extend(unknown.map(|row| {
             let why = row.reason.strip_prefix("not known: ").filter(|_| self.format > 1);
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
-            format!("up to batch {}: whether speculation pays is not known{why}", row.max_running_batch)
+            let context = row.max_context.map_or_else(String::new, |longest| format!(" and context {longest}"));
+            format!("up to batch {}{context}: whether speculation pays is not known{why}", row.max_running_batch)
         }));
         caveats
     }
 
+    /// The largest running batches of rows whose trees differ by context.
+    pub fn batches_that_depend_on_context(&self) -> Vec<usize> {
+        let of_batch = self.policy.chunk_by(|a, b| a.max_running_batch == b.max_running_batch);
+        let differ = |rows: &&[PolicyRow]| rows.iter().any(|row| row.shape() != rows[0].shape());
+        of_batch.filter(differ).map(|rows| rows[0].max_running_batch).collect()
+    }
+
+    /// The same file with one row for each batch: the one that holds at a mean context, in tokens.
+    #[must_use]
+    pub fn at_context(&self, context: usize) -> Self {
+        let of_batch = self.policy.chunk_by(|a, b| a.max_running_batch == b.max_running_batch);
+        let holds = |row: &&PolicyRow| row.max_context.is_none_or(|longest| longest >= context);
+        let row = |rows: &[PolicyRow]| rows.iter().find(holds).or(rows.last()).cloned();
+        let policy = of_batch.filter_map(row).map(|row| PolicyRow { max_context: None, ..row }).collect();
+        Self { policy, ..self.clone() }
+    }
+
     /// The policy as `(largest running batch, shape)`, for the shortest contexts.
     pub fn shapes(&self) -> Vec<(usize, TreeShape)> {
-        let mut shapes: Vec<(usize, TreeShape)> =
-            self.policy.iter().map(|row| (row.max_running_batch, row.shape())).collect();
-        shapes.dedup_by_key(|(batch, _)| *batch);
-        shapes
+        of_shortest_contexts(self.policy.iter().map(|row| (row.max_running_batch, row.shape())))
     }
 
     /// The policy as `(largest running batch, largest mean context, shape)`.
@@ -327,6 +344,14 @@ impl TunedFile {
         }
         Ok(())
     }
+}
+
+/// Rows of a table by batch and context, in the order of a tuned file, without their contexts: of
+/// each batch only the first one.
+pub fn of_shortest_contexts(rows: impl Iterator<Item = (usize, TreeShape)>) -> Vec<(usize, TreeShape)> {
+    let mut shapes: Vec<(usize, TreeShape)> = rows.collect();
+    shapes.dedup_by_key(|(batch, _)| *batch);
+    shapes
 }
 
 impl PolicyRow {
@@ -442,7 +467,16 @@ mod tests {
         let [short, long, off] = [TreeShape::chain(3), TreeShape::chain(5), TreeShape::OFF];
         assert_eq!(read.shapes(), [(1, short), (8, off)]);
         assert_eq!(read.shapes_by_context(), [(1, 4096, short), (1, usize::MAX, long), (8, usize::MAX, off)]);
-        assert!(read.caveats().iter().any(|caveat| caveat.contains("rows by context")));
+        let warns = |file: &TunedFile| file.caveats().iter().any(|caveat| caveat.contains("depends on the context"));
+        assert!(warns(&read) && read.caveats().iter().any(|caveat| caveat.contains("up to batch 1, ")));
+        let at = |context| read.at_context(context);
+        assert_eq!([at(1).shapes(), at(4096).shapes()], [read.shapes(), read.shapes()]);
+        assert_eq!(at(4097).shapes(), [(1, TreeShape::chain(5)), (8, off)]);
+        assert!(!warns(&at(4097)) && at(4097).policy.iter().all(|row| row.max_context.is_none()));
+        // Rows that agree lose nothing when they are exported.
+        let mut same = read.clone();
+        (same.policy[1].num_steps, same.policy[1].num_draft_tokens) = (3, 4);
+        assert!(!warns(&same));
         file.policy.swap(0, 1);
         let text = file.text().expect("it can be written");
         let error = TunedFile::read(&Source::new("tuned.toml", text)).expect_err("descending").message.clone();

@@ -17,6 +17,8 @@ pub mod compare;
 pub mod costs;
 pub mod drafts;
 pub mod exported;
+#[cfg(test)]
+mod falsifying;
 pub mod figures;
 pub mod load;
 mod memory;
@@ -37,7 +39,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::traced::{Job, Simulation, simulate_policy};
 use self::{needs::Needs, play::Play};
-use crate::{TunerError, trials::record::TrialSpread};
+use crate::{TunerError, prediction::latency::prefill::PrefillStep, trials::record::TrialSpread};
 
 /// The work of a request under a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +82,9 @@ pub struct Setup {
     /// Maximum number of tokens in one chunk of a prompt:
     /// [`engine::backend::Capacity::prefill_chunk`].
     pub prefill_chunk: usize,
-    /// Rounds that are launched before the host knows that a request has ended: for this many
-    /// rounds its slot still runs, and the next request waits. See [`rounds_behind`].
+    /// Rounds that are launched before the host knows what a round yielded. For this many rounds the
+    /// next request waits for the slot of one that has ended, and this slot still runs, unless the
+    /// host knew in advance which round was the last. See [`rounds_behind`].
     pub rounds_behind: usize,
     /// Whether prompts are prefilled in the steps of running requests, as vLLM does, and not in
     /// steps of their own before the rounds.
@@ -162,15 +165,14 @@ pub struct Stretch {
     pub ms: f64,
 }
 
-/// The value of [`Setup::rounds_behind`]: without speculation the host knows in advance which round
-/// is a request's last.
-pub fn rounds_behind(rounds_in_flight: usize, speculates: bool) -> usize {
-    if speculates { rounds_in_flight.saturating_sub(1) } else { 0 }
+/// The value of [`Setup::rounds_behind`] of an engine.
+pub fn rounds_behind(rounds_in_flight: usize) -> usize {
+    rounds_in_flight.saturating_sub(1)
 }
 
 /// Simulates a workload. `round_ms(batch, context)` is the time in ms of a round of a padded batch
-/// at a mean context, `prefill_ms(tokens)` the time in ms of a step that prefills this many prompt
-/// tokens. Prompts are assumed to share no prefixes.
+/// at a mean context, `prefill_ms(step)` the time in ms of a step that only prefills.
+/// Prompts are assumed to share no prefixes.
 ///
 /// # Errors
 /// When the workload is empty or cannot run, a time is not a number of at least 0, or `round_ms`
@@ -180,7 +182,7 @@ pub fn simulate(
     arrivals: &Arrivals,
     setup: &Setup,
     round_ms: impl Fn(usize, f64) -> Result<f64, TunerError>,
-    prefill_ms: impl Fn(usize) -> f64,
+    prefill_ms: impl Fn(&PrefillStep) -> f64,
 ) -> Result<Forecast, TunerError> {
     let impossible = |need: &&Need| need.prompt_tokens == 0 || need.output_tokens <= need.rounds;
     if let Some(need) = needs.iter().find(impossible) {

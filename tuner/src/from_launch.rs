@@ -192,7 +192,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &LaunchOverrides) -> R
             ..EngineSettings::default()
         },
         workload: wanted.workload.clone(),
-        batch: Batch { sizes: Some(wanted.concurrency.clone()) },
+        batch: Batch { sizes: Some(wanted.concurrency.clone()), ..Batch::default() },
         arrivals: SweepArrivals::default(),
         space,
         knobs: KnobLists::default(),

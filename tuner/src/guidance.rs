@@ -40,6 +40,18 @@ pub struct Replayed {
     pub texts: Vec<ReplayText>,
 }
 
+impl Replayed {
+    /// The accept length of a shape over the texts of these requests; `None` if it was not
+    /// replayed, or had no round.
+    fn length_over(&self, shape: TreeShape, requests: &[usize]) -> Option<f64> {
+        let at = self.shapes.iter().position(|one| *one == shape)?;
+        let mut texts: Vec<usize> = requests.iter().map(|request| request % self.each.len().max(1)).collect();
+        texts.sort_unstable();
+        texts.dedup();
+        acceptance::length_over(texts.into_iter().filter_map(|text| self.each.get(text)?.get(at)))
+    }
+}
+
 /// The guide of a sweep: the one in its folder, if it was made for the same sweep, else a new one.
 /// `None` if the user stopped the sweep.
 ///
@@ -109,7 +121,7 @@ fn make(context: &mut SweepContext<'_>) -> Result<Option<Guide>, TunerError> {
     let Some(timed) = rounds::time(context, &acceptance)? else { return Ok(None) };
     cost.timing_s = begin.elapsed().as_secs_f64();
     let predictions = predictions::all(context, &acceptance, replayed.as_ref(), &timed)?;
-    let rounds_by_batch = by_batch::all(&mut context.ready, &acceptance, &timed)?;
+    let rounds_by_batch = by_batch::all(&mut context.ready, &acceptance, replayed.as_ref(), &timed)?;
     let captures = captures::choose(&mut context.ready, &predictions, &timed)?;
     let Timed { summary, .. } = timed;
     let fingerprint: Fingerprint = context.ready.fingerprint.clone();

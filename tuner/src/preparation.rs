@@ -57,6 +57,7 @@ pub fn prepare(inputs: &SweepInputs) -> Result<Ready, TunerError> {
     let (draft, options) = first(&drafts)?;
     let workload = LoadedWorkload::load(&file.workload, &inputs.folder, &ModelText::from_engine(&engine))?;
     let experiment = inputs.experiment(&mut space)?;
+    workload.check_buckets(&experiment.loads)?;
     refuse_impossible_batches(&experiment, &workload, &engine)?;
     let limit = settings::limit_in_words(file);
     let fingerprint = fingerprint(inputs, &engine, &workload, imported.as_ref(), &limit);
@@ -109,6 +110,7 @@ pub fn without_engine(inputs: &SweepInputs) -> Result<(Ready, ModelText), TunerE
     let model = ModelText::open(&options.model_path, file.engine.context_length)?;
     let workload = Arc::new(LoadedWorkload::load(&file.workload, &inputs.folder, &model)?);
     let experiment = inputs.experiment(&mut space)?;
+    workload.check_buckets(&experiment.loads)?;
     let fingerprint = Fingerprint::default();
     Ok((
         Ready {
@@ -140,12 +142,9 @@ fn refuse_impossible_batches(
     let capacity = engine.capacity();
     for load in &experiment.loads {
         let Some(batch) = load.batch_size().map(|batch| batch.min(engine.max_running_requests())) else { continue };
-        let tokens = workload
-            .requests
-            .iter()
-            .cycle()
-            .take(batch)
-            .map(|request| request.input_ids.len().saturating_add(request.stop.max_new_tokens.unwrap_or_default()));
+        let sent = workload.sent_under(*load).into_iter().take(batch).map(|at| &workload.requests[at]);
+        let tokens =
+            sent.map(|request| request.input_ids.len().saturating_add(request.stop.max_new_tokens.unwrap_or_default()));
         let pages = tokens.fold(0_usize, |sum, tokens| sum.saturating_add(tokens.div_ceil(capacity.page_size)));
         // Prompts with a common prefix share pages only with a prefix cache; a sweep has none.
         if pages > capacity.pages {

@@ -19,7 +19,7 @@ pub(crate) use self::drive::{CompletedRequest, Observations, RequestSource};
 use crate::{
     host::machine::Watch,
     trials::{
-        configuration::{Configuration, TrialLoad},
+        configuration::{Configuration, TableRow},
         record::{Measurement, Trial},
     },
     workload::LoadedWorkload,
@@ -68,10 +68,11 @@ pub fn run(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Resu
     reset.map(|()| ended)
 }
 
-/// The tree for each batch.
+/// The tree for each batch and context.
 fn policy(configuration: &Configuration) -> ShapePolicy {
-    let rows = configuration.table.iter().map(|row| (row.max_running_batch, row.shape)).collect();
-    ShapePolicy::table(rows).unwrap_or_else(|| ShapePolicy::fixed(configuration.shape))
+    let row = |row: &TableRow| (row.max_running_batch, row.max_context.unwrap_or(usize::MAX), row.shape);
+    let rows = configuration.table.iter().map(row).collect();
+    ShapePolicy::by_context(rows).unwrap_or_else(|| ShapePolicy::fixed(configuration.shape))
 }
 
 fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, EngineError> {
@@ -103,13 +104,9 @@ pub(crate) fn requested(
     trial: &Trial,
 ) -> Result<(Vec<Request>, RequestSource), EngineError> {
     let load = trial.load;
-    if let TrialLoad::BatchSize(batch_size) = load {
-        // Requests are repeated if there are fewer than the batch.
-        let count = workload.requests_under(load);
-        return Ok((
-            workload.requests.iter().cycle().take(count).cloned().collect(),
-            RequestSource::Closed(batch_size),
-        ));
+    if let Some(batch_size) = load.batch_size() {
+        let sent = workload.sent_under(load).into_iter().map(|at| workload.requests[at].clone());
+        return Ok((sent.collect(), RequestSource::Closed(batch_size)));
     }
     let arrivals = workload.arrivals(load, trial.repeat).ok_or_else(|| {
         EngineError::Configuration("the workload has no recorded arrival times: only workload.trace has".into())

@@ -12,7 +12,7 @@ mod random;
 mod tests;
 mod trace;
 
-use std::{path::Path, time::Duration};
+use std::{borrow::Cow, path::Path, time::Duration};
 
 use engine::{Request, SamplingParams, StopConditions};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -97,15 +97,63 @@ impl LoadedWorkload {
         Ok(Self { requests, recorded, seed, warm_up_tokens, hash, left_out, prompts })
     }
 
-    /// Number of requests that a trial under a load sends: at least as many as run together.
+    /// The places of the requests of a load: those of its context bucket, or all.
+    pub fn places_of(&self, load: TrialLoad) -> Vec<usize> {
+        let is_in = |at: &usize| {
+            let (prompt, output) = context::requested(&self.requests[*at]);
+            load.contexts().is_none_or(|contexts| contexts.contains(context::halfway(prompt, output)))
+        };
+        (0..self.requests.len()).filter(is_in).collect()
+    }
+
+    /// The places of the requests that a trial under a load sends, repeated if there are fewer than
+    /// run together.
+    pub fn sent_under(&self, load: TrialLoad) -> Vec<usize> {
+        let places = self.places_of(load);
+        let count = places.len().max(load.batch_size().unwrap_or_default());
+        places.iter().copied().cycle().take(count).collect()
+    }
+
+    /// Number of requests that a trial under a load sends.
     pub fn requests_under(&self, load: TrialLoad) -> usize {
-        self.requests.len().max(load.batch_size().unwrap_or_default())
+        self.sent_under(load).len()
     }
 
     /// Maximum number of tokens that such a trial generates.
     pub fn tokens_under(&self, load: TrialLoad) -> u64 {
-        let tokens = |request: &Request| request.stop.max_new_tokens.unwrap_or_default() as u64;
-        self.requests.iter().cycle().take(self.requests_under(load)).map(tokens).sum()
+        let tokens = |at: usize| self.requests[at].stop.max_new_tokens.unwrap_or_default() as u64;
+        self.sent_under(load).into_iter().map(tokens).sum()
+    }
+
+    /// The workload of a load: itself, or only the requests of the load's context bucket.
+    pub fn of_load(&self, load: TrialLoad) -> Cow<'_, Self> {
+        if load.contexts().is_none() {
+            return Cow::Borrowed(self);
+        }
+        let requests = self.places_of(load).into_iter().map(|at| self.requests[at].clone()).collect();
+        Cow::Owned(Self { requests, ..self.clone() })
+    }
+
+    /// Checks that each context bucket has a request.
+    ///
+    /// # Errors
+    /// When one has none, with the contexts that there are.
+    pub fn check_buckets(&self, loads: &[TrialLoad]) -> Result<(), TunerError> {
+        let Some(contexts) =
+            loads.iter().filter(|load| self.places_of(**load).is_empty()).find_map(|load| load.contexts())
+        else {
+            return Ok(());
+        };
+        let halfway = |request: &Request| {
+            let (prompt, output) = context::requested(request);
+            context::halfway(prompt, output)
+        };
+        let all = || self.requests.iter().map(halfway);
+        let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
+        Err(TunerError::Configuration(format!(
+            "batch.contexts: no request of the workload has {contexts}; halfway through their outputs they have contexts of \
+             {least:.0} to {most:.0} tokens"
+        )))
     }
 
     /// Arrival times of the requests, relative to the first one: the same for every configuration,
@@ -113,7 +161,7 @@ impl LoadedWorkload {
     /// same. `None` for a closed loop, and for recorded times if the workload has none.
     pub fn arrivals(&self, load: TrialLoad, repeat: usize) -> Option<Vec<Duration>> {
         match load {
-            TrialLoad::BatchSize(_) => None,
+            TrialLoad::BatchSize(_) | TrialLoad::BatchInContexts(..) => None,
             TrialLoad::RequestRate(rate) => Some(arrivals::poisson(self.seed, repeat, rate.0, self.requests.len())),
             TrialLoad::Recorded => (self.recorded.len() == self.requests.len()).then(|| self.recorded.clone()),
         }

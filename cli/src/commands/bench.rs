@@ -99,7 +99,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 40, requires = "times_out")]
     points: usize,
     /// Repeats of each measurement, after one warm-up run and half a second; figures are medians.
-    /// Of a rollout or closed loop, without warm-up, the repeat of median time is shown
+    /// Of a rollout or closed loop, after a few short requests, the repeat of median time is shown
     #[arg(long, value_name = "N", default_value_t = 3)]
     repeats: usize,
     /// Seed of the prompts
@@ -283,9 +283,13 @@ fn row(figures: &Bench) -> String {
     let stall =
         figures.stall_ms.map_or_else(String::new, |stall| format!("  + {:.3} ms waiting for drafts", stall.median));
     let experts = figures.experts.as_ref().map_or_else(String::new, experts_read);
+    let retracted = match figures.retractions {
+        0 => String::new(),
+        count => format!("  {count} retractions: the KV cache was full"),
+    };
     format!(
         "{shape:<9} {batch_size:>6}    {rate:<26} {tokens_per_s_per_user:>12.1} {prefill:>14.0}  {rounds:<22} {accept:>7} \
-         {bytes:>9} {products:>12} {share:>9}{energy}{stall}{experts}"
+         {bytes:>9} {products:>12} {share:>9}{energy}{stall}{experts}{retracted}"
     )
 }
 

@@ -41,6 +41,10 @@ pub struct Arguments {
     /// its rows agree
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
+    /// Mean context of the running requests, in tokens, whose rows are exported if the table has rows
+    /// by context, which other engines cannot follow. Default: the shortest
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    context: Option<u64>,
     /// Version of the engine, which decides the spelling of flags and the form of tables. Default:
     /// the measured engine's, else the newest known
     #[arg(long, value_name = "V")]
@@ -52,8 +56,11 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let Arguments { tuned: path, to, batch_size, engine_version, force } = arguments;
-    let tuned = setup::read_tuned(&path)?;
+    let Arguments { tuned: path, to, batch_size, context, engine_version, force } = arguments;
+    let mut tuned = setup::read_tuned(&path)?;
+    if let Some(context) = context {
+        tuned = tuned.at_context(context as usize);
+    }
     let mut sources = Sources::new(HubCache::from_environment(), None);
     let target = facts_of(&mut sources, &path, &tuned.models.target);
     let draft = facts_of(&mut sources, &path, &tuned.models.draft);
@@ -62,7 +69,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Err(ExportError::RowsDiffer(differ)) => {
             terminal::note(&format!("error: {}", differ.message()));
             let path = path.display().to_string();
-            differ.commands(&quoted(&path)).iter().for_each(|command| terminal::lines(&format!("  {command}")));
+            let given = context.map_or_else(String::new, |context| format!(" --context {context}"));
+            differ
+                .commands(&(quoted(&path).to_string() + &given))
+                .iter()
+                .for_each(|command| terminal::lines(&format!("  {command}")));
             return Ok(Exit::Usage);
         }
         exported => exported?,

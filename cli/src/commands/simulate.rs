@@ -287,8 +287,14 @@ fn load(arguments: &Arguments) -> anyhow::Result<Load> {
             arguments.batch_size.context("give a load: --rollout, --batch-size, --request-rate or --arrivals")?,
         )
     };
-    let requests =
-        Rollout { prompts, samples, prompt_tokens: arguments.prompt_len, lengths, limited: arguments.load.limited()? };
+    let requests = Rollout {
+        prompts,
+        samples,
+        prompt_tokens: arguments.prompt_len,
+        lengths,
+        limited: arguments.load.limited()?,
+        keeps_contexts: arguments.load.keep_contexts,
+    };
     Ok(Load { requests, sent })
 }
 
@@ -296,7 +302,9 @@ fn load(arguments: &Arguments) -> anyhow::Result<Load> {
 fn report(found: &SimulationReport) -> String {
     let SimulationReport { study, .. } = found;
     let mut text = format!("simulated: {}, median of {} draws\n\n", found.objective, study.draws);
-    text += "policy                seconds  speed-up  quartiles\n";
+    let retracts = study.policies.iter().any(|policy| policy.retractions > 0.0);
+    let heading = if retracts { "  retractions" } else { "" };
+    text += &format!("policy                seconds{heading}  speed-up  quartiles\n");
     let mut order: Vec<usize> = (0..study.policies.len()).collect();
     order.sort_by(|a, b| study.policies[*a].judged_on_s.total_cmp(&study.policies[*b].judged_on_s));
     let shown = |(place, at): &(usize, &usize)| *place < SHOWN || **at == 0 || **at == study.chosen;
@@ -304,8 +312,14 @@ fn report(found: &SimulationReport) -> String {
         let (at, policy) = (*at, &study.policies[*at]);
         let [median, low, high] = policy.speedup;
         let mark = if at == study.chosen { "  chosen" } else { "" };
-        text +=
-            &format!("{:<20} {:>8.2}  {median:>7.3}x  {low:.3} to {high:.3}{mark}\n", policy.name, policy.judged_on_s);
+        let retractions = if retracts { format!("  {:>11.1}", policy.retractions) } else { String::new() };
+        text += &format!(
+            "{:<20} {:>8.2}{retractions}  {median:>7.3}x  {low:.3} to {high:.3}{mark}\n",
+            policy.name, policy.judged_on_s
+        );
+    }
+    if retracts {
+        text += "retractions: requests put back because the KV cache was full, mean per draw\n";
     }
     let hidden = order.iter().enumerate().filter(|one| !shown(one)).count();
     if hidden > 0 {

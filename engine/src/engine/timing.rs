@@ -76,6 +76,10 @@ pub struct RoundTimes {
 pub struct PrefillTime {
     /// Number of prefilled tokens.
     pub tokens: usize,
+    /// Number of their prompts, which have equal lengths.
+    pub prompts: usize,
+    /// Sum over the tokens of the number of tokens that each attends to, itself included.
+    pub pairs: u64,
     /// Whether the draft processed them too, as in an engine that may speculate.
     pub draft: bool,
     /// Number of scheduler steps with prefill; each prefills at most `--chunked-prefill-size`
@@ -83,6 +87,17 @@ pub struct PrefillTime {
     pub steps: usize,
     /// Their total time.
     pub elapsed: Duration,
+}
+
+/// Prompts that are prefilled together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PrefillPoint {
+    /// Tokens of each prompt.
+    pub length: usize,
+    /// Number of prompts.
+    pub prompts: usize,
+    /// The tree of the engine: the draft processes prompts too if it speculates.
+    pub shape: TreeShape,
 }
 
 /// How timed rounds are launched.
@@ -116,6 +131,42 @@ impl Engine {
     /// As [`time_rounds`](Self::time_rounds).
     pub fn time_parts(&mut self, points: &[TimingPoint], rounds: usize) -> Result<Vec<RoundTimes>, EngineError> {
         self.time_runs(points, rounds, Run::InParts)
+    }
+
+    /// Prefills the prompts of each point `repeats` times, after one time that does not count;
+    /// results are in the order of the points. Afterwards shapes, acceptance and prefix cache are as
+    /// after [`time_rounds`](Self::time_rounds).
+    ///
+    /// # Errors
+    /// When requests are running, a prompt does not fit the engine, or the device fails.
+    pub fn time_prefills(&mut self, points: &[PrefillPoint], repeats: usize) -> Result<Vec<PrefillTime>, EngineError> {
+        self.scheduler.expect_idle("prefills can be timed")?;
+        let simulated = self.options.simulated.clone();
+        let times = self.time_prompts(points, repeats);
+        let restored = self.restore(simulated);
+        let times = times?;
+        restored.map(|()| times)
+    }
+
+    fn time_prompts(&mut self, points: &[PrefillPoint], repeats: usize) -> Result<Vec<PrefillTime>, EngineError> {
+        self.scheduler.set_reuse(Reuse::Off)?;
+        let vocabulary = self.capacity().vocab_size;
+        let mut times = Vec::with_capacity(points.len() * repeats);
+        for PrefillPoint { length, prompts, shape } in points {
+            // Prompts of one token need no round, so no graph.
+            self.scheduler.set_policy(ShapePolicy::fixed(*shape), &[], &mut |_, _| {})?;
+            for repeat in 0..=repeats {
+                let token = |number: usize, position: usize| {
+                    let seed = ((*length as u64) << 32) + ((repeat as u64) << 16) + number as u64;
+                    (uniform(seed, position) * vocabulary as f64) as u32
+                };
+                let prompt = |number: usize| (0..*length).map(|position| token(number, position)).collect();
+                let prompts: Vec<Vec<u32>> = (0..*prompts).map(prompt).collect();
+                let time = self.read(&prompts, !shape.is_off())?;
+                times.extend((repeat > 0).then_some(time));
+            }
+        }
+        Ok(times)
     }
 
     fn time_runs(&mut self, points: &[TimingPoint], rounds: usize, run: Run) -> Result<Vec<RoundTimes>, EngineError> {
@@ -221,6 +272,8 @@ impl Engine {
         let read = |counted: &Statistics| counted.prompt_tokens - counted.cached_tokens;
         Ok(PrefillTime {
             tokens: (read(after) - read(&before)) as usize,
+            prompts: prompts.len(),
+            pairs: prompts.iter().map(|prompt| (prompt.len() * (prompt.len() + 1) / 2) as u64).sum(),
             draft,
             steps,
             elapsed: after.prefill_time - before.prefill_time,

@@ -11,6 +11,7 @@ use super::{InFlight, Running, Scheduler, no_token, statistics::RanRound};
 use crate::{
     backend::{DraftTree, Round, Slot, Ticket},
     error::EngineError,
+    options::mean_context,
     request::{Event, RequestId},
 };
 
@@ -109,8 +110,8 @@ impl Scheduler {
     fn next_shape(&mut self) -> Option<NextShape> {
         let ready: Vec<&Running> = self.running.iter().filter(|running| running.wants_round()).collect();
         let length = |running: &&Running| running.request().input_ids.len() + running.output().len();
-        let tokens: usize = ready.iter().map(length).sum();
-        let whole = self.policy.shape_at(ready.len(), tokens.checked_div(ready.len())?);
+        let lengths: Vec<usize> = ready.iter().map(length).collect();
+        let whole = self.policy.shape_at(ready.len(), mean_context(&lengths)?);
         let wanted = ready.iter().map(|running| self.policy.within(whole, running.request().sampling.most_drafts));
         let mut shapes: Vec<TreeShape> = if self.texts.is_some() { vec![whole] } else { wanted.collect() };
         shapes.sort_unstable();

@@ -76,8 +76,8 @@ pub struct Statistics {
     pub stall_time: Duration,
     /// The timing of the last round.
     pub last_round: Option<RoundTiming>,
-    /// What the last round ran.
-    pub last_ran: Option<RanRound>,
+    /// What those rounds ran that the last step collected, in their order.
+    pub ran: Vec<RanRound>,
 }
 
 /// A round that has run.
@@ -105,7 +105,7 @@ impl Statistics {
     /// Counts a round, with the number of drafts of each request that had not ended before.
     pub(super) fn round(&mut self, ran: RanRound, drafts: &[usize], timing: &RoundTiming) {
         let launched = ran.batch;
-        self.last_ran = Some(ran);
+        self.ran.push(ran);
         self.rounds += 1;
         if self.rounds_by_batch.len() < launched {
             self.rounds_by_batch.resize(launched, 0);

@@ -166,7 +166,8 @@ fn label(
         .collect();
     for number in chosen.chain(rest) {
         let (point, (x, y)) = (&points[number], places[number]);
-        let load = point.load.batch_size().map_or_else(|| point.load.to_string(), |size| size.to_string());
+        let load = point.load.batch_size().filter(|_| point.load.contexts().is_none());
+        let load = load.map_or_else(|| point.load.to_string(), |size| size.to_string());
         let text = format!("{} @ {load}", names::short(point.configuration));
         let font = Font { bold: point.chosen, ..Font::new(SMALL - 1, ColorRole::Ink) };
         let offsets = [

@@ -3,6 +3,7 @@
 
 mod acceptance;
 mod captures;
+mod contexts;
 mod importance;
 mod noise;
 mod predictions;
@@ -21,6 +22,7 @@ use super::part::PagePart;
 /// When a chart cannot be drawn.
 pub fn for_section(section: &Section<'_>, prefix: &str) -> Result<Vec<PagePart>, ReportError> {
     let mut parts = Vec::new();
+    parts.extend(contexts::part(section));
     parts.extend(predictions::part(section)?);
     if let Some(guide) = section.guide {
         for (at, guide) in guide.each().enumerate() {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use tuner::files::date;
 
 use super::Section;
+use crate::{figures, race::Race};
 
 /// What random prompts do not say.
 const RANDOM_PROMPTS: &str =
@@ -74,6 +75,7 @@ impl Section<'_> {
         if random && !cautions.iter().any(|caution| caution.contains("random")) {
             cautions.push(RANDOM_PROMPTS.to_owned());
         }
+        cautions.extend(self.races.iter().filter_map(retractions));
         let mut known = BTreeSet::new();
         cautions.retain(|caution| known.insert(caution.clone()));
         cautions
@@ -86,6 +88,17 @@ impl Section<'_> {
             None => self.fingerprint.engine.clone(),
         }
     }
+}
+
+/// A caution if requests of a load were retracted.
+fn retractions(race: &Race) -> Option<String> {
+    let most = race.measured().filter_map(|entry| entry.retractions).max_by(f64::total_cmp)?;
+    Some(format!(
+        "{}: the KV cache was full, so requests were put back and prefilled again, up to {} times a trial: the batch was \
+         smaller then; lower it, or raise engine.mem_fraction_static",
+        race.load,
+        figures::quantity(most)
+    ))
 }
 
 /// Labels that distinguish sections: the differing ones of machine, models, workload and engine,

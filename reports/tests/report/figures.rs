@@ -165,10 +165,8 @@ fn probes_are_rows_and_a_load_with_nothing_else_is_on_the_page() {
         let mut probe = record.clone();
         probe.id.push_str("/probe");
         probe.role = Role::Probe;
-        probe.trial.configuration.table = vec![
-            TableRow { max_running_batch: 1, shape: TreeShape::chain(7) },
-            TableRow { max_running_batch: 8, shape: TreeShape::chain(3) },
-        ];
+        probe.trial.configuration.table =
+            vec![TableRow::of_batch(1, TreeShape::chain(7)), TableRow::of_batch(8, TreeShape::chain(3))];
         probe
     };
     let chains: Vec<&Record> =

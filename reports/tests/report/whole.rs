@@ -7,7 +7,7 @@ use polars_io::prelude::*;
 use reports::{ReportInput, Sweep};
 use schemas::tree::TreeShape;
 use tuner::trials::{
-    configuration::{Knobs, Real, TableRow, TrialLoad},
+    configuration::{ContextRange, Knobs, Real, TableRow, TrialLoad},
     journal::JournalHeader,
     record::{Outcome, Role},
 };
@@ -293,6 +293,60 @@ fn a_winner_that_is_no_better_than_the_default_is_said_to_be_none() {
 }
 
 #[test]
+fn buckets_of_contexts_are_shown_with_the_gain_of_following_them() {
+    let buckets = [ContextRange { above: 0, up_to: Some(512) }, ContextRange { above: 512, up_to: None }];
+    let mut sweep = small().sweep("runs/one");
+    sweep.records.retain(|record| record.trial.load.batch_size().is_some_and(|batch| batch <= 8));
+    for record in &mut sweep.records {
+        let place = usize::from(record.trial.load == TrialLoad::BatchSize(8));
+        record.trial.load = TrialLoad::BatchInContexts(8, buckets[place]);
+        let chain = record.trial.configuration.shape == TreeShape::chain(3);
+        let up = if record.trial.repeat % 2 == 0 { 1.001 } else { 0.999 };
+        if let Outcome::Measured(figures) = &mut record.outcome {
+            figures.output_tokens = 1000;
+            figures.output_tokens_per_s = match (record.role, place) {
+                (Role::NoSpeculation, 0) => 100.0,
+                (Role::NoSpeculation, _) => 150.0,
+                (_, 0) if chain => 200.0 * up,
+                (_, 1) if chain => 100.0 * up,
+                _ => 80.0 * up,
+            };
+        }
+    }
+    let input = input(sweep);
+    let html = check(&input);
+    for part in [
+        "Accept length and round time by context",
+        "3,1,4 (the choice for contexts up to 512)",
+        "batch-8-context-1-512",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    // 1/200 + 1/100 with the chain everywhere, 1/200 + 1/150 by context.
+    let table = reports::terminal_table(&input, 400);
+    let gain =
+        "Batch 8: 3,1,4 for contexts up to 512, off for contexts above 512 together are +29% over 3,1,4 everywhere";
+    assert!(table.contains(gain), "{table}");
+}
+
+#[test]
+fn retractions_are_a_column_and_a_caution_of_their_load() {
+    let mut sweep = small().sweep("runs/one");
+    let caution =
+        "batch 8: the KV cache was full, so requests were put back and prefilled again, up to 3.00 times a trial";
+    let table = |sweep: &Sweep| reports::terminal_table(&input(sweep.clone()), 400);
+    assert!(!table(&sweep).contains("KV cache was full") && !table(&sweep).contains("retr."));
+    for record in sweep.records.iter_mut().filter(|record| record.trial.load == TrialLoad::BatchSize(8)) {
+        if let Outcome::Measured(figures) = &mut record.outcome {
+            figures.retractions = Some(3);
+        }
+    }
+    let found = table(&sweep);
+    assert!(found.contains(caution) && found.contains("retr."), "{found}");
+    assert!(check(&input(sweep)).contains("the KV cache was full"));
+}
+
+#[test]
 fn arrivals_settings_and_tables_have_names_of_their_own() {
     let mut sweep = small().sweep("runs/one");
     for record in &mut sweep.records {
@@ -304,8 +358,8 @@ fn arrivals_settings_and_tables_have_names_of_their_own() {
         }
         if record.trial.configuration.shape.topk == 4 && record.trial.configuration.shape.num_steps == 3 {
             record.trial.configuration.table = vec![
-                TableRow { max_running_batch: 4, shape: record.trial.configuration.shape },
-                TableRow { max_running_batch: 64, shape: TreeShape::chain(3) },
+                TableRow::of_batch(4, record.trial.configuration.shape),
+                TableRow::of_batch(64, TreeShape::chain(3)),
             ];
         }
     }

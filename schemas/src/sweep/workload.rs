@@ -105,6 +105,12 @@ pub struct RandomPrompts {
 pub struct Batch {
     /// Batch sizes, each a separate race. Default: `[1]`, or none with `[arrivals]`.
     pub sizes: Option<Vec<usize>>,
+    /// Borders between buckets of contexts, in tokens, ascending: contexts up to the first one, up
+    /// to the second one, …, and above the last one. Each batch size is then a race in each bucket,
+    /// with the requests whose context halfway through their output is in it, and the tuned file
+    /// has a row for each batch and bucket. A bucket without a request is an error.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub contexts: Vec<usize>,
 }
 
 /// Open loops: requests arrive at given times, even while others run. Each rate is a separate race,

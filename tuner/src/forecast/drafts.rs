@@ -97,6 +97,13 @@ impl Drafts {
         }
     }
 
+    /// Tokens of the prompt of a text; 0 without texts.
+    pub fn prompt_tokens(&self, text: usize) -> usize {
+        let Source::Traced(traces) = &self.source else { return 0 };
+        let texts = traces.first().map(|trace| trace.texts.as_slice()).unwrap_or_default();
+        texts.get(text % texts.len().max(1)).map_or(0, |text| text.prompt_tokens)
+    }
+
     /// Whether the acceptance of a shape is known.
     pub fn knows(&self, shape: TreeShape) -> bool {
         match &self.source {

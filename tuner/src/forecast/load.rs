@@ -102,7 +102,8 @@ impl fmt::Display for Load {
         self.requests.limited.iter().try_for_each(|limited| {
             let (percentage, most) = (limited.share * 100.0, limited.most_drafts);
             write!(formatter, ", {percentage:.0}% with {most} drafts at most")
-        })
+        })?;
+        if self.requests.keeps_contexts { formatter.write_str(", contexts kept") } else { Ok(()) }
     }
 }
 
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn a_rollout_that_aborts_is_done_when_its_share_of_all_requests_is() {
         let lengths = Lengths::Recorded(vec![5]);
-        let requests = Rollout { prompts: 5, samples: 2, prompt_tokens: 4, lengths, limited: None };
+        let requests = Rollout { prompts: 5, samples: 2, prompt_tokens: 4, lengths, ..Rollout::default() };
         let load = |abort| Load { requests: requests.clone(), sent: Sent::AtOnce { share: 0.9, abort } };
         assert_eq!((load(true).until(), load(false).until()), (Some(9), None));
         let ends: Vec<f64> = (1..=9).map(f64::from).collect();

@@ -6,7 +6,7 @@ use super::{
     Need,
     play::{Course, Progress, Ran, Step},
 };
-use crate::TunerError;
+use crate::{TunerError, prediction::latency::prefill::PrefillStep};
 
 /// Requests with one tree for all rounds.
 pub struct Needs<'a> {
@@ -14,8 +14,8 @@ pub struct Needs<'a> {
     pub needs: &'a [Need],
     /// Time in ms of a round of a padded batch at a mean context.
     pub round_ms: &'a dyn Fn(usize, f64) -> Result<f64, TunerError>,
-    /// Time in ms of a step that prefills this many tokens.
-    pub prefill_ms: &'a dyn Fn(usize) -> f64,
+    /// Time in ms of a step that only prefills.
+    pub prefill_ms: &'a dyn Fn(&PrefillStep) -> f64,
 }
 
 impl Course for Needs<'_> {
@@ -40,14 +40,21 @@ impl Course for Needs<'_> {
         need.prompt_tokens as f64 + done * (need.output_tokens - 1) as f64
     }
 
-    fn round(&mut self, step: &Step<'_>) -> Result<Ran, TunerError> {
-        let ms = (self.round_ms)(step.padded, step.context)?;
-        let batch = step.members.len() + step.riders;
-        // The tree and the tokens of single rounds are unknown here.
-        Ok(Ran { ms, shape: TreeShape::OFF, batch, rows: batch, tokens: vec![0; step.members.len()] })
+    /// Only where each round yields one token does the host know which is the last one.
+    fn may_go_on(&self, request: usize, _: usize, _: usize) -> bool {
+        let Need { output_tokens, rounds, .. } = self.needs[request];
+        output_tokens > rounds + 1
     }
 
-    fn prefill_ms(&self, tokens: usize) -> f64 {
-        (self.prefill_ms)(tokens)
+    fn round(&mut self, step: &Step<'_>) -> Result<Ran, TunerError> {
+        let ms = (self.round_ms)(step.padded, step.context)?;
+        let batch = step.members.len() + step.riders.len();
+        // The tree and the tokens of single rounds are unknown here.
+        let (riders, tokens) = (step.riders.len(), vec![0; step.members.len()]);
+        Ok(Ran { ms, shape: TreeShape::OFF, batch, riders, rows: batch, tokens })
+    }
+
+    fn prefill_ms(&self, step: &PrefillStep) -> f64 {
+        (self.prefill_ms)(step)
     }
 }

@@ -462,7 +462,7 @@ mod tests {
             shapes: (1..=3).map(TreeShape::chain).collect(),
             limits: Vec::new(),
             load: Load {
-                requests: Rollout { prompts: 16, samples: 4, prompt_tokens: 50, lengths, limited: None },
+                requests: Rollout { prompts: 16, samples: 4, prompt_tokens: 50, lengths, ..Rollout::default() },
                 sent,
             },
             setup: Setup {

@@ -6,7 +6,7 @@ use engine::options::padded;
 use schemas::tree::TreeShape;
 
 use super::{Arrivals, Forecast, Setup, Stretch, memory::Occupancy};
-use crate::{TunerError, trials::record::TrialSpread};
+use crate::{TunerError, prediction::latency::prefill::PrefillStep, trials::record::TrialSpread};
 
 /// How requests proceed in rounds.
 pub trait Course {
@@ -26,14 +26,21 @@ pub trait Course {
     /// Tokens of a request in the cache at its next round.
     fn context(&self, request: usize, progress: Progress) -> f64;
 
+    /// Whether a host that knows this many tokens of an output launches another round after those
+    /// in flight, each of which yields at least one token.
+    fn may_go_on(&self, request: usize, known: usize, in_flight: usize) -> bool;
+
+    /// No request runs.
+    fn rest(&mut self) {}
+
     /// Runs a round.
     ///
     /// # Errors
     /// When its time is unknown.
     fn round(&mut self, step: &Step<'_>) -> Result<Ran, TunerError>;
 
-    /// The time in ms of a step that only prefills this many prompt tokens.
-    fn prefill_ms(&self, tokens: usize) -> f64;
+    /// The time in ms of a step that only prefills.
+    fn prefill_ms(&self, step: &PrefillStep) -> f64;
 }
 
 /// What a request has done since its first token.
@@ -54,6 +61,8 @@ pub struct Member {
     pub progress: Progress,
     /// Tokens in the cache.
     pub context: f64,
+    /// Tokens of its sequence, prompt and output, as the host knows it.
+    pub known: usize,
 }
 
 /// A round that is about to run.
@@ -61,8 +70,8 @@ pub struct Member {
 pub struct Step<'a> {
     /// Running requests whose prompts are prefilled.
     pub members: &'a [Member],
-    /// Slots that run after the end of their request.
-    pub riders: usize,
+    /// Requests that have ended, which the host does not know yet: their slots run.
+    pub riders: &'a [Member],
     /// The batch, padded to the next capture size.
     pub padded: usize,
     /// Tokens in the cache, all slots together / `padded`.
@@ -82,6 +91,8 @@ pub struct Ran {
     pub shape: TreeShape,
     /// Requests and slots of ended ones that took part.
     pub batch: usize,
+    /// Number of the latter.
+    pub riders: usize,
     /// Rows that the target verified.
     pub rows: usize,
     /// The tokens that each member received, in their order; 0 for one that did not take part.
@@ -104,6 +115,8 @@ pub struct Play<'a, C> {
     running: Vec<Running>,
     /// Slots that still run after the end of their request.
     riders: Vec<Rider>,
+    /// For each slot of an ended request, the rounds until the host knows that it is free.
+    held: Vec<usize>,
     batches: Vec<u64>,
     stretches: Vec<Stretch>,
     ended: Vec<Ended>,
@@ -124,15 +137,52 @@ struct Running {
     request: usize,
     sent_ms: f64,
     unread: usize,
+    /// Tokens of the prompt that are prefilled.
+    read: usize,
     progress: Progress,
     first_token_ms: Option<f64>,
     /// Whether its prompt is read again, which yields a token once more.
     reads_again: bool,
+    output: ProducedTokens,
 }
 
 struct Rider {
+    request: usize,
+    progress: Progress,
     context: f64,
     rounds_left: usize,
+    output: ProducedTokens,
+}
+
+/// The output of a request. The host knows all but the tokens of the last rounds, which are in
+/// flight when it launches the next one.
+#[derive(Clone, Default)]
+struct ProducedTokens {
+    /// Tokens so far, including the first one.
+    produced: usize,
+    /// Those of the last rounds: 0 for one in which the request did not take part.
+    recent: VecDeque<usize>,
+}
+
+impl ProducedTokens {
+    /// A round, or a prefill before one, has yielded tokens.
+    fn push(&mut self, tokens: usize, rounds_behind: usize) {
+        self.produced += tokens;
+        self.recent.push_back(tokens);
+        while self.recent.len() > rounds_behind {
+            self.recent.pop_front();
+        }
+    }
+
+    /// Tokens that the host knows.
+    fn known(&self) -> usize {
+        self.produced - self.recent.iter().sum::<usize>()
+    }
+
+    /// Rounds of the request in flight, a first token included.
+    fn in_flight(&self) -> usize {
+        self.recent.iter().filter(|tokens| **tokens > 0).count()
+    }
 }
 
 struct Ended {
@@ -141,13 +191,6 @@ struct Ended {
     first_token_ms: f64,
     latency_ms: f64,
     at_ms: f64,
-}
-
-/// The prompts that a step prefills.
-#[derive(Clone, Copy, Default)]
-struct Read {
-    tokens: usize,
-    requests: usize,
 }
 
 impl<'a, C: Course> Play<'a, C> {
@@ -165,6 +208,7 @@ impl<'a, C: Course> Play<'a, C> {
             waiting: VecDeque::new(),
             running: Vec::new(),
             riders: Vec::new(),
+            held: Vec::new(),
             batches: Vec::new(),
             stretches: Vec::new(),
             ended: Vec::new(),
@@ -187,10 +231,13 @@ impl<'a, C: Course> Play<'a, C> {
         }
         while self.ended.len() < self.until {
             self.send();
+            if self.running.is_empty() && self.riders.is_empty() && self.held.is_empty() {
+                self.course.rest();
+            }
             self.make_room();
             self.admit();
             let decoding = self.running.iter().any(|one| self.decodes(one));
-            let read = if self.setup.mixed_prefill && decoding { self.read() } else { Read::default() };
+            let read = if self.setup.mixed_prefill && decoding { self.read() } else { PrefillStep::default() };
             if read.tokens == 0 {
                 self.prefill()?;
             }
@@ -223,6 +270,7 @@ impl<'a, C: Course> Play<'a, C> {
                     // Idle until the next arrival.
                     self.now_ms = self.now_ms.max(*next);
                     self.riders.clear();
+                    self.held.clear();
                 }
                 while let Some(at) = at_ms.get(self.next).filter(|at| **at <= self.now_ms) {
                     self.enqueue(*at);
@@ -240,15 +288,18 @@ impl<'a, C: Course> Play<'a, C> {
     }
 
     fn admit(&mut self) {
-        while self.running.len() + self.riders.len() < self.setup.max_running_requests
+        while self.running.len() + self.held.len() < self.setup.max_running_requests
             && let Some(sent) = self.waiting.front().filter(|sent| sent.behind == 0)
             && self.fits(sent)
             && let Some(Sent { request, at_ms, retracted, .. }) = self.waiting.pop_front()
         {
             let (progress, first_token_ms) = retracted.unwrap_or_default();
+            let produced = if first_token_ms.is_some() { 1 + progress.tokens } else { 0 };
             self.running.push(Running {
+                output: ProducedTokens { produced, recent: VecDeque::new() },
                 request,
                 sent_ms: at_ms,
+                read: 0,
                 unread: self.length(request, progress),
                 progress,
                 first_token_ms,
@@ -291,25 +342,25 @@ impl<'a, C: Course> Play<'a, C> {
     }
 
     /// Takes the prompt chunks of one step, first come, first served.
-    fn read(&mut self) -> Read {
-        let mut budget = self.setup.prefill_budget;
-        let mut requests = 0;
+    fn read(&mut self) -> PrefillStep {
+        let mut step = PrefillStep::default();
         for one in &mut self.running {
-            let count = one.unread.min(self.setup.prefill_chunk).min(budget);
+            let count = one.unread.min(self.setup.prefill_chunk).min(self.setup.prefill_budget - step.tokens);
+            step.add(one.read, count);
+            one.read += count;
             one.unread -= count;
-            budget -= count;
-            requests += usize::from(count > 0);
         }
-        Read { tokens: self.setup.prefill_budget - budget, requests }
+        step
     }
 
     /// Prefills the prompt chunks of one step on their own.
     fn prefill(&mut self) -> Result<(), TunerError> {
-        let read = self.read().tokens;
-        if read == 0 {
+        let step = self.read();
+        if step.tokens == 0 {
             return Ok(());
         }
-        let milliseconds = checked(self.course.prefill_ms(read), || format!("prefill of {read} tokens"))?;
+        let tokens = step.tokens;
+        let milliseconds = checked(self.course.prefill_ms(&step), || format!("prefill of {tokens} tokens"))?;
         self.prefill_ms += milliseconds;
         self.now_ms += milliseconds;
         self.first_tokens();
@@ -319,34 +370,44 @@ impl<'a, C: Course> Play<'a, C> {
 
     /// Hands out the first tokens of prompts that are prefilled.
     fn first_tokens(&mut self) {
+        let behind = self.setup.rounds_behind;
         for one in self.running.iter_mut().filter(|one| one.unread == 0) {
-            one.first_token_ms.get_or_insert(self.now_ms - one.sent_ms);
+            if one.first_token_ms.is_none() {
+                one.first_token_ms = Some(self.now_ms - one.sent_ms);
+                one.output.push(1, behind);
+            }
             if std::mem::take(&mut one.reads_again) {
                 one.progress.tokens += 1;
+                one.output.push(1, behind);
             }
         }
     }
 
-    fn round(&mut self, read: Read) -> Result<(), TunerError> {
-        let member = |one: &Running| Member {
-            request: one.request,
-            progress: one.progress,
-            context: self.course.context(one.request, one.progress),
+    fn round(&mut self, read: PrefillStep) -> Result<(), TunerError> {
+        let of = |request: usize, progress: Progress, context: f64, output: &ProducedTokens| {
+            let known = self.course.prompt_tokens(request) + output.known();
+            Member { request, progress, context, known }
         };
+        let member =
+            |one: &Running| of(one.request, one.progress, self.course.context(one.request, one.progress), &one.output);
         let members: Vec<Member> = self.running.iter().filter(|one| self.decodes(one)).map(member).collect();
-        let batch = members.len() + self.riders.len();
+        let rider = |one: &Rider| of(one.request, one.progress, one.context, &one.output);
+        let riders: Vec<Member> = self.riders.iter().map(rider).collect();
+        let batch = members.len() + riders.len();
         if batch == 0 {
+            // With nothing to launch, the host waits for all that is in flight.
+            self.held.clear();
+            self.running.iter_mut().for_each(|one| one.output.recent.clear());
             return Ok(());
         }
-        let tokens: f64 = members.iter().map(|one| one.context).sum();
-        let tokens = self.riders.iter().fold(tokens, |sum, rider| sum + rider.context);
+        let tokens: f64 = members.iter().chain(&riders).map(|one| one.context).sum();
         let padded = padded(&self.setup.capture_sizes, batch);
         let ran = self.course.round(&Step {
             members: &members,
-            riders: self.riders.len(),
+            riders: &riders,
             padded,
             context: tokens / padded as f64,
-            prefilling: read.requests,
+            prefilling: read.prompts,
             prefilled: read.tokens,
         })?;
         let milliseconds = checked(ran.ms, || format!("a round of {padded}"))?;
@@ -358,14 +419,22 @@ impl<'a, C: Course> Play<'a, C> {
             if let Some((_, tokens)) = yields.next() {
                 one.progress.rounds += usize::from(*tokens > 0 || C::COUNTS_ALL);
                 one.progress.tokens += tokens;
+                one.output.push(*tokens, self.setup.rounds_behind);
             }
         }
         if read.tokens > 0 {
             self.first_tokens();
         }
         self.waiting.iter_mut().for_each(|sent| sent.behind = sent.behind.saturating_sub(1));
-        self.riders.iter_mut().for_each(|rider| rider.rounds_left -= 1);
+        for rider in &mut self.riders {
+            rider.rounds_left -= 1;
+            rider.output.push(0, self.setup.rounds_behind);
+        }
         self.riders.retain(|rider| rider.rounds_left > 0);
+        self.held.iter_mut().for_each(|rounds| *rounds -= 1);
+        self.held.retain(|rounds| *rounds > 0);
+        // A slot that took part is in flight for one more round.
+        self.held.extend(std::iter::repeat_n(1, ran.riders));
         self.end();
         Ok(())
     }
@@ -397,7 +466,8 @@ impl<'a, C: Course> Play<'a, C> {
         }
     }
 
-    /// Removes the requests whose last round has run.
+    /// Removes the requests whose last round has run. Where rounds are in flight, the host knows that
+    /// a round later, unless it knew before that the round was the last one.
     fn end(&mut self) {
         let (course, behind, now_ms) = (&self.course, self.setup.rounds_behind, self.now_ms);
         let done = |one: &mut Running| one.first_token_ms.is_some() && course.has_ended(one.request, one.progress);
@@ -405,9 +475,14 @@ impl<'a, C: Course> Play<'a, C> {
             let (request, rounds) = (one.request, one.progress.rounds);
             // The host knows about a request that ends with its first token before it launches a
             // round.
-            if behind > 0 && rounds > 0 {
+            let rides = rounds > 0 && course.may_go_on(request, one.output.known(), one.output.in_flight());
+            if behind > 0 && rides {
                 let context = (course.prompt_tokens(request) + course.output_tokens(request)) as f64;
-                self.riders.push(Rider { context, rounds_left: behind });
+                let output = one.output.clone();
+                self.riders.push(Rider { request, progress: one.progress, context, rounds_left: behind, output });
+            }
+            if behind > 0 && rounds > 0 {
+                self.held.push(behind);
             }
             self.ended.push(Ended {
                 tokens: course.output_tokens(request),

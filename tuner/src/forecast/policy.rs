@@ -19,7 +19,8 @@ pub struct View<'a> {
     pub batch: usize,
     /// `batch`, padded to the next capture size.
     pub padded: usize,
-    /// Mean number of tokens in the cache.
+    /// Mean length of their sequences in tokens, by the engine's own rule
+    /// ([`engine::options::mean_context`]): whole tokens, as far as the host knows the outputs.
     pub context: f64,
     /// Requests whose prompts are prefilled in the same step.
     pub prefilling: usize,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Job, drafts::Drafts};
 
 /// A rollout.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rollout {
     /// Number of prompts.
     pub prompts: usize,
@@ -19,6 +19,10 @@ pub struct Rollout {
     /// Requests that limit their drafts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited: Option<Limited>,
+    /// Whether each request follows its text from the place that has the context of its prompt, so
+    /// that acceptance depends on the context as in the trace, and not from a random place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_contexts: bool,
 }
 
 /// Requests that ask for fewer drafts than the policy would verify.
@@ -48,6 +52,12 @@ pub enum Lengths {
     },
 }
 
+impl Default for Lengths {
+    fn default() -> Self {
+        Self::Recorded(Vec::new())
+    }
+}
+
 impl Rollout {
     /// Number of requests.
     pub fn count(&self) -> usize {
@@ -55,7 +65,7 @@ impl Rollout {
     }
 
     /// The requests of one draw. Samples of a prompt have the text of the prompt, at different
-    /// positions.
+    /// positions unless contexts are kept.
     pub fn draw(&self, drafts: &Drafts, seed: u64) -> Vec<Job> {
         let mut random = StdRng::seed_from_u64(seed);
         // Separate, so that lengths and places are the same with and without limits.
@@ -69,6 +79,8 @@ impl Rollout {
                 let most_drafts = self.limited.filter(|limited| chances.random::<f64>() < limited.share);
                 let most_drafts = most_drafts.map(|limited| limited.most_drafts);
                 let prompt_tokens = self.prompt_tokens.max(1);
+                let own = prompt_tokens.saturating_sub(drafts.prompt_tokens(text));
+                let start = if self.keeps_contexts { own } else { start };
                 jobs.push(Job { prompt_tokens, output_tokens, text, start, most_drafts });
             }
         }
@@ -108,7 +120,7 @@ mod tests {
     fn lengths_have_their_median_and_a_long_tail() {
         let drafts = Drafts::golden(&[1.5]).expect("a length");
         let lengths = Lengths::LongTail { median: 1000.0, sigma: 1.0, most: 20_000 };
-        let rollout = Rollout { prompts: 500, samples: 8, prompt_tokens: 100, lengths, limited: None };
+        let rollout = Rollout { prompts: 500, samples: 8, prompt_tokens: 100, lengths, ..Rollout::default() };
         let jobs = rollout.draw(&drafts, 1);
         let mut tokens: Vec<usize> = jobs.iter().map(|job| job.output_tokens).collect();
         tokens.sort_unstable();

@@ -34,6 +34,10 @@ pub struct Judged {
     /// Time of the first policy / its own, on the other draws: median, and the lower and the upper
     /// quartile of pairs.
     pub speedup: [f64; 3],
+    /// Number of times that a running request was put back because the KV cache was full: mean over
+    /// all draws.
+    #[serde(default)]
+    pub retractions: f64,
 }
 
 /// The result of a study.
@@ -62,10 +66,13 @@ pub fn study(
     seconds: impl Fn(&Forecast) -> f64,
 ) -> Result<Study, TunerError> {
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
+    let mut retractions = vec![0; candidates.len()];
     for number in 0..2 * draws as u64 {
         let jobs = draw(number);
-        for (candidate, times) in candidates.iter().zip(&mut times) {
-            times.push(seconds(&run(&jobs, &mut *(candidate.make)())?));
+        for (at, candidate) in candidates.iter().enumerate() {
+            let forecast = run(&jobs, &mut *(candidate.make)())?;
+            times[at].push(seconds(&forecast));
+            retractions[at] += forecast.retractions;
         }
     }
     let half = |times: &[f64], second: bool| {
@@ -75,18 +82,20 @@ pub fn study(
     let Some(first) = times.first().filter(|times| !times.is_empty()).cloned() else {
         return Err(TunerError::Configuration("a study needs at least one policy and one draw".into()));
     };
-    let judged = |(candidate, times): (&Candidate<'_>, &Vec<f64>)| {
+    let judged = |(at, candidate): (usize, &Candidate<'_>)| {
+        let times = &times[at];
         let mut pairs: Vec<f64> = first[draws..].iter().zip(&times[draws..]).map(|(none, own)| none / own).collect();
         pairs.sort_by(f64::total_cmp);
-        let at = |share: f64| pairs[(share * (pairs.len() - 1) as f64).round() as usize];
+        let quantile = |share: f64| pairs[(share * (pairs.len() - 1) as f64).round() as usize];
         Judged {
             name: candidate.name.clone(),
             chosen_on_s: half(times, false),
             judged_on_s: half(times, true),
-            speedup: [median(pairs.clone()).unwrap_or_default(), at(0.25), at(0.75)],
+            speedup: [median(pairs.clone()).unwrap_or_default(), quantile(0.25), quantile(0.75)],
+            retractions: retractions[at] as f64 / (2 * draws) as f64,
         }
     };
-    let policies: Vec<Judged> = candidates.iter().zip(&times).map(judged).collect();
+    let policies: Vec<Judged> = candidates.iter().enumerate().map(judged).collect();
     let best = |of: fn(&Judged) -> f64| {
         (0..policies.len()).min_by(|a, b| of(&policies[*a]).total_cmp(&of(&policies[*b]))).unwrap_or(0)
     };
@@ -123,7 +132,7 @@ mod tests {
         let mut candidates: Vec<Candidate<'_>> = shapes.iter().map(|shape| fixed(*shape)).collect();
         candidates.push(Candidate { name: "table".into(), table: None, make: Box::new(|| Box::new(table.clone())) });
         let lengths = Lengths::LongTail { median: 60.0, sigma: 1.0, most: 1000 };
-        let rollout = Rollout { prompts: 32, samples: 8, prompt_tokens: 100, lengths, limited: None };
+        let rollout = Rollout { prompts: 32, samples: 8, prompt_tokens: 100, lengths, ..Rollout::default() };
         let arrivals = Arrivals::Open { at_ms: vec![0.0; 256] };
         let setup = Setup {
             capture_sizes: batches.to_vec(),
@@ -144,6 +153,7 @@ mod tests {
         assert_eq!((found.policies[found.chosen].name.as_str(), found.draws), ("table", 5));
         assert!(found.regret.abs() < 1e-12, "{found:?}");
         assert_eq!(found.policies[0].speedup, [1.0; 3]);
+        assert!(found.policies.iter().all(|one| one.retractions == 0.0));
         assert!(found.policies[5].speedup[0] > 1.2, "{found:?}");
         assert!(study(&[], 5, |_| Vec::new(), run, |_| 0.0).is_err());
     }

@@ -14,7 +14,7 @@ use crate::{
         latency::{
             LatencyMachine, Point, PrefillKind, RoundClock, RoundModel, TimedSample,
             design::{DesignSpace, design},
-            prefill::PrefillModel,
+            prefill::{PrefillModel, PrefillStep},
         },
     },
     runner::{self, Ended, TrialOptions},
@@ -47,7 +47,7 @@ fn closed(batch_size: usize) -> Arrivals {
 
 /// A round takes 10 ms plus 1 ms per request; a prefill step 5 ms plus 1 ms per ten tokens.
 fn play(needs: &[Need], arrivals: &Arrivals, setup: &Setup) -> Forecast {
-    let prefill = |tokens: usize| 5.0 + tokens as f64 / 10.0;
+    let prefill = |step: &PrefillStep| 5.0 + step.tokens as f64 / 10.0;
     simulate(needs, arrivals, setup, |batch, _| Ok(10.0 + batch as f64), prefill).expect("it can be played")
 }
 
@@ -118,6 +118,21 @@ fn long_prompts_are_read_piece_by_piece_between_rounds() {
 }
 
 #[test]
+fn the_steps_of_a_prompt_know_what_was_read_before() {
+    let seen = std::cell::RefCell::new(Vec::new());
+    let prefill = |step: &PrefillStep| {
+        seen.borrow_mut().push(*step);
+        1.0
+    };
+    let setup = Setup { prefill_budget: 100, prefill_chunk: 60, ..setup() };
+    simulate(&[need(90, 3, 2), need(30, 2, 1)], &closed(2), &setup, |_, _| Ok(1.0), prefill).expect("it is played");
+    let step = |tokens, prompts, pairs| PrefillStep { tokens, prompts, pairs };
+    // 60 and 30 tokens, then 30 after 60.
+    let expected = [step(90, 2, 60 * 61 / 2 + 30 * 31 / 2), step(30, 1, 30 * 60 + 30 * 31 / 2)];
+    assert_eq!(*seen.borrow(), expected);
+}
+
+#[test]
 fn rounds_are_padded_and_know_the_mean_context() {
     let setup = Setup { capture_sizes: vec![1, 4], ..setup() };
     let seen = std::cell::RefCell::new(Vec::new());
@@ -131,20 +146,33 @@ fn rounds_are_padded_and_know_the_mean_context() {
 
 #[test]
 fn with_rounds_in_flight_the_end_is_known_a_round_later() {
-    assert_eq!((rounds_behind(2, true), rounds_behind(2, false), rounds_behind(1, true)), (1, 0, 0));
+    assert_eq!((rounds_behind(2), rounds_behind(1)), (1, 0));
     let setup = Setup { rounds_behind: 1, ..setup() };
-    let forecast = play(&[need(50, 3, 2), need(50, 3, 2)], &closed(1), &setup);
+    let forecast = play(&[need(50, 4, 2), need(50, 4, 2)], &closed(1), &setup);
     // Prefill 10 and two rounds 22; one round of 11 in which the first request's slot still runs;
     // the same again, and no request waits for the slot that runs after the last one.
     close(forecast.elapsed_s, (32.0 + 11.0 + 32.0) / 1e3);
     assert_eq!(forecast.batches, [0, 5]);
     close(forecast.latency_ms.max, 43.0);
 
-    let forecast = play(&[need(50, 3, 2), need(50, 7, 6), need(50, 3, 2)], &closed(2), &setup);
+    let speculating = [need(50, 4, 2), need(50, 9, 6), need(50, 4, 2)];
+    let forecast = play(&speculating, &closed(2), &setup);
     // Prompts 15, two rounds of two, one round with the first request's slot, the third prompt 10,
     // two rounds of two, and one with the third request's slot.
     close(forecast.elapsed_s, (15.0 + 6.0 * 12.0 + 10.0) / 1e3);
     assert_eq!(forecast.batches, [0, 0, 6]);
+
+    // Without a free slot, the third prompt also waits until the host knows that the slot no longer
+    // runs: prompts 15, three rounds of two, one of the second request alone, the third prompt 10,
+    // two rounds of two.
+    let forecast = play(&speculating, &closed(2), &Setup { max_running_requests: 2, ..setup.clone() });
+    close(forecast.elapsed_s, (15.0 + 3.0 * 12.0 + 11.0 + 10.0 + 2.0 * 12.0) / 1e3);
+
+    // Where a round yields one token, the host knows which one is the last, but the third prompt
+    // comes after a round of the second request alone.
+    let forecast = play(&[need(50, 3, 2), need(50, 7, 6), need(50, 3, 2)], &closed(2), &setup);
+    close(forecast.elapsed_s, (15.0 + 2.0 * 12.0 + 11.0 + 10.0 + 2.0 * 12.0 + 11.0) / 1e3);
+    assert_eq!(forecast.batches, [0, 2, 4]);
 }
 
 #[test]
@@ -253,7 +281,7 @@ fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64,
         memory: None,
         prefill_budget: 16,
         prefill_chunk: capacity.prefill_chunk,
-        rounds_behind: rounds_behind(capacity.rounds_in_flight, !shape.is_off()),
+        rounds_behind: rounds_behind(capacity.rounds_in_flight),
         mixed_prefill: false,
     };
     let forecast = play(&needs, &closed(batch_size), &setup);
@@ -307,13 +335,13 @@ fn timed_rounds_lead_to_a_forecast_and_to_capture_sizes() {
         }
     };
     let needs = [need(24, 21, 10), need(28, 19, 9), need(30, 9, 4), need(25, 17, 8)];
-    let forecast = simulate(&needs, &closed(2), &setup, round_ms, |tokens| prefill.step(tokens)).expect("it is played");
+    let forecast = simulate(&needs, &closed(2), &setup, round_ms, |step| prefill.step(step)).expect("it is played");
     assert!(forecast.elapsed_s > forecast.prefill_s && forecast.prefill_s > 0.0, "{forecast:?}");
     assert_eq!(forecast.output_tokens, 66);
     assert!(forecast.batches.len() == 3 && forecast.batches[2] > 0, "{forecast:?}");
     let demand = Demand::new(&forecast.batches, 4, |batch| round_ms(batch, 30.0)).expect("it is one");
     let lists = optimize(&demand, &CaptureLimits { graphs: 3, memory: None }).expect("it is possible");
     assert!(lists.iter().all(|list| list.sizes.last() == Some(&4) && list.expected_ms > 0.0));
-    let far = simulate(&[need(4000, 21, 10)], &closed(1), &setup, round_ms, |tokens| prefill.step(tokens));
+    let far = simulate(&[need(4000, 21, 10)], &closed(1), &setup, round_ms, |step| prefill.step(step));
     assert!(far.expect_err("nothing was timed there").to_string().contains("Context"));
 }

@@ -9,7 +9,10 @@ use super::costs::StepCosts;
 use crate::{
     TunerError,
     files::atomic_file,
-    prediction::latency::{Point, RoundModel, prefill::PrefillModel},
+    prediction::latency::{
+        Point, RoundModel,
+        prefill::{PrefillModel, PrefillStep},
+    },
 };
 
 /// Version of the format of fitted times.
@@ -83,9 +86,7 @@ impl FittedTimes {
         if times.format != FORMAT {
             return Err(format!("format {}, but this program reads {FORMAT}: time the rounds again", times.format));
         }
-        let sound =
-            |model: &PrefillModel| [model.step_ms, model.token_ms].iter().all(|ms| ms.is_finite() && *ms >= 0.0);
-        if !sound(&times.prefill) || !sound(&times.prefill_target) {
+        if !times.prefill.is_sound() || !times.prefill_target.is_sound() {
             return Err("prefill: expected times of at least 0".into());
         }
         let model = RoundModel::from_json(&times.rounds.to_string()).map_err(|error| error.to_string())?;
@@ -158,11 +159,11 @@ impl Times {
     }
 
     /// A step that only prefills, in ms; `speculates` is whether the draft reads prompts too.
-    pub fn prefill(&self, tokens: usize, speculates: bool) -> f64 {
+    pub fn prefill(&self, step: &PrefillStep, speculates: bool) -> f64 {
         match self {
-            Self::Sum(costs) => costs.prefill(tokens),
-            Self::Fitted(times) if speculates => times.prefill.step(tokens),
-            Self::Fitted(times) => times.prefill_target.step(tokens),
+            Self::Sum(costs) => costs.prefill(step.tokens),
+            Self::Fitted(times) if speculates => times.prefill.step(step),
+            Self::Fitted(times) => times.prefill_target.step(step),
         }
     }
 }
@@ -185,7 +186,12 @@ mod tests {
         let machine = LatencyMachine { cost: ModelCost::default(), bandwidth: 1e12, few_rows: 32 };
         let point = Point { shape: TreeShape::chain(2), batch: 4, context: 100.0 };
         let model = RoundModel::fit(machine, &[TimedSample { point, ms: vec![7.0; 4] }]).expect("it fits");
-        let prefill = [PrefillModel { step_ms: 2.0, token_ms: 0.5 }, PrefillModel { step_ms: 1.0, token_ms: 0.25 }];
+        let prefill = [(2.0, 0.5), (1.0, 0.25)].map(|(step_ms, token_ms)| PrefillModel {
+            step_ms,
+            token_ms,
+            prompt_ms: 1.5,
+            ..PrefillModel::default()
+        });
         let timed = TimedPlaces { shapes: vec![point.shape], batches: vec![4], contexts: vec![100] };
         let times = FittedTimes::new("by hand".into(), timed, model, prefill).expect("finite");
         let folder = tempfile::tempdir().expect("a folder");
@@ -195,7 +201,8 @@ mod tests {
         let own = Times::Fitted(Box::new(times));
         let ms = |times: &Times| times.shape(point.shape, 4, 100.0).expect("known");
         assert!((ms(&read) - 7.0).abs() < 0.05 && (ms(&read) - ms(&own)).abs() < 1e-9, "{}", ms(&read));
-        assert!((read.prefill(10, true) - 7.0).abs() < 1e-9 && (read.prefill(10, false) - 3.5).abs() < 1e-9);
+        let step = PrefillStep { tokens: 10, prompts: 2, pairs: 55 };
+        assert!((read.prefill(&step, true) - 10.0).abs() < 1e-9 && (read.prefill(&step, false) - 6.5).abs() < 1e-9);
         assert!(read.round(point.shape, 4, 7, 100.0, 0).is_err());
         std::fs::write(&path, r#"{"format": 9, "rounds": {}}"#).expect("writable");
         assert!(Times::read(&path).is_err());

@@ -1,6 +1,9 @@
 //! Requests that follow known acceptance under a policy.
 
-use engine::{options::padded, replay::trace::Nodes};
+use engine::{
+    options::{mean_context, padded},
+    replay::trace::Nodes,
+};
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +14,7 @@ use super::{
     policy::{Choice, Policy, View},
     times::Times,
 };
-use crate::TunerError;
+use crate::{TunerError, prediction::latency::prefill::PrefillStep};
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,22 +86,35 @@ impl Traced<'_> {
         Place { text: job.text, position: job.start + progress.tokens }
     }
 
-    /// What runs of a choice, and which members take part: requests that limit their drafts cannot
-    /// be in the same round as the others, since a round has one shape. It is the rule of the
-    /// engine's scheduler.
-    fn turn(&mut self, step: &Step<'_>, choice: Choice) -> (Choice, Vec<Member>) {
-        let Choice::Shape(whole) = choice else { return (choice, step.members.to_vec()) };
+    /// What runs of a choice, and which members and riders take part: requests that limit their
+    /// drafts cannot be in the same round as the others, since a round has one shape. It is the rule
+    /// of the engine's scheduler.
+    fn turn(&mut self, step: &Step<'_>, choice: Choice) -> (Choice, [Vec<Member>; 2]) {
+        let Choice::Shape(whole) = choice else { return (choice, [step.members.to_vec(), step.riders.to_vec()]) };
         let most = |member: &Member| self.simulation.jobs[member.request].most_drafts;
         let wanted = |member: &Member| self.policy.within(whole, most(member));
-        let mut shapes: Vec<TreeShape> = step.members.iter().map(wanted).collect();
-        if shapes.is_empty() {
-            return (Choice::Shape(whole), Vec::new());
-        }
+        let mut shapes: Vec<TreeShape> = step.members.iter().chain(step.riders).map(wanted).collect();
         shapes.sort_unstable();
-        let runs = shapes.iter().find(|shape| **shape > self.last_shape).copied().unwrap_or(shapes[0]);
-        let members = step.members.iter().copied().filter(|member| wanted(member) == runs).collect();
+        let later = shapes.iter().find(|shape| **shape > self.last_shape);
+        let runs = later.or(shapes.first()).copied().unwrap_or(whole);
+        let own = |all: &[Member]| all.iter().copied().filter(|member| wanted(member) == runs).collect();
+        let taking_part = [own(step.members), own(step.riders)];
         self.last_shape = runs;
-        (Choice::Shape(runs), members)
+        (Choice::Shape(runs), taking_part)
+    }
+
+    /// What a policy sees of a step in which these members and riders take part.
+    fn view<'v>(&self, step: &Step<'_>, members: &[Member], riders: &[Member], requests: &'v [usize]) -> View<'v> {
+        let batch = members.len() + riders.len();
+        let known: Vec<usize> = members.iter().chain(riders).map(|member| member.known).collect();
+        View {
+            requests,
+            batch,
+            padded: padded(&self.simulation.setup.capture_sizes, batch),
+            context: mean_context(&known).unwrap_or_default() as f64,
+            prefilling: step.prefilling,
+            prefilled: step.prefilled,
+        }
     }
 
     /// Verified rows and accepted drafts of each of these members.
@@ -154,36 +170,24 @@ impl Course for Traced<'_> {
         (self.simulation.jobs[request].prompt_tokens + progress.tokens) as f64
     }
 
+    fn may_go_on(&self, request: usize, known: usize, in_flight: usize) -> bool {
+        known + in_flight < self.simulation.jobs[request].output_tokens
+    }
+
+    fn rest(&mut self) {
+        self.last_shape = TreeShape::OFF;
+    }
+
     fn round(&mut self, step: &Step<'_>) -> Result<Ran, TunerError> {
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         batch.extend(step.members.iter().map(|member| member.request));
-        let view = View {
-            requests: &batch,
-            batch: step.members.len() + step.riders,
-            padded: step.padded,
-            // The mean of the slots that run: padding has no context.
-            context: step.context * step.padded as f64 / (step.members.len() + step.riders) as f64,
-            prefilling: step.prefilling,
-            prefilled: step.prefilled,
-        };
-        let choice = self.policy.choose(&view);
-        let (choice, members) = self.turn(step, choice);
+        let choice = self.policy.choose(&self.view(step, step.members, step.riders, &batch));
+        let (choice, [members, riders]) = self.turn(step, choice);
         batch.clear();
         batch.extend(members.iter().map(|member| member.request));
-        let absent: f64 = step.members.iter().map(|member| member.context).sum::<f64>()
-            - members.iter().map(|member| member.context).sum::<f64>();
-        let tokens = step.context * step.padded as f64 - absent;
-        let size = members.len() + step.riders;
-        let step_padded = padded(&self.simulation.setup.capture_sizes, size);
-        let view = View {
-            requests: &batch,
-            batch: size,
-            padded: step_padded,
-            context: tokens / size as f64,
-            prefilling: step.prefilling,
-            prefilled: step.prefilled,
-        };
+        let tokens: f64 = members.iter().chain(&riders).map(|member| member.context).sum();
+        let view = self.view(step, &members, &riders, &batch);
         let (rows, accepted) = self.accepted(&members, &view, &choice)?;
         self.policy.learn(&view, &accepted);
         let shape = match choice {
@@ -205,11 +209,11 @@ impl Course for Traced<'_> {
         });
         let (tokens, batch_size) = (tokens.collect(), view.batch);
         self.batch = batch;
-        Ok(Ran { ms, shape, batch: batch_size, rows, tokens })
+        Ok(Ran { ms, shape, batch: batch_size, riders: riders.len(), rows, tokens })
     }
 
-    fn prefill_ms(&self, tokens: usize) -> f64 {
-        self.simulation.times.prefill(tokens, self.policy.speculates())
+    fn prefill_ms(&self, step: &PrefillStep) -> f64 {
+        self.simulation.times.prefill(step, self.policy.speculates())
     }
 }
 

@@ -68,11 +68,13 @@ fn predict(
         memory: None,
         prefill_budget: engine.options().chunked_prefill_size,
         prefill_chunk: capacity.prefill_chunk,
-        rounds_behind: rounds_behind(capacity.rounds_in_flight, !shape.is_off()),
+        rounds_behind: rounds_behind(capacity.rounds_in_flight),
         mixed_prefill: false,
     };
     let arrivals = match load {
-        TrialLoad::BatchSize(batch_size) => Arrivals::Closed { batch_size: batch_size.min(setup.max_running_requests) },
+        TrialLoad::BatchSize(batch_size) | TrialLoad::BatchInContexts(batch_size, _) => {
+            Arrivals::Closed { batch_size: batch_size.min(setup.max_running_requests) }
+        }
         TrialLoad::RequestRate(_) | TrialLoad::Recorded => {
             let at = workload.arrivals(load, 0).unwrap_or_default();
             Arrivals::Open { at_ms: at.iter().map(|at| at.as_secs_f64() * 1e3).collect() }
@@ -80,7 +82,7 @@ fn predict(
     };
     let round_ms = |batch: usize, context: f64| Ok(timed.model.ms(&Point { shape, batch, context }));
     let prefill = timed.prefill.of(shape);
-    let forecast = simulate(needs, &arrivals, &setup, round_ms, |tokens| prefill.step(tokens))?;
+    let forecast = simulate(needs, &arrivals, &setup, round_ms, |step| prefill.step(step))?;
     let context = context::mean_halfway(needs.iter().map(|need| (need.prompt_tokens, need.output_tokens)));
     let rounds: u64 = forecast.batches.iter().sum();
     let kind = |batch: usize| timed.model.kind(&Point { shape, batch, context });
@@ -115,9 +117,9 @@ fn needs(
     length: f64,
     replayed: Option<&Replayed>,
 ) -> Vec<Need> {
-    let count = workload.requests.len().max(load.batch_size().unwrap_or(0));
     let place = replayed.and_then(|replayed| replayed.shapes.iter().position(|one| *one == shape));
-    let need = |(at, request): (usize, &engine::Request)| {
+    let need = |at: usize| {
+        let request = &workload.requests[at];
         let prompt_tokens = request.input_ids.len();
         let text = replayed.map(|replayed| (replayed, at % replayed.texts.len().max(1)));
         let output_tokens = match text.and_then(|(replayed, at)| replayed.texts.get(at)) {
@@ -133,7 +135,7 @@ fn needs(
         };
         Need { prompt_tokens, output_tokens, rounds }
     };
-    workload.requests.iter().cycle().take(count).enumerate().map(|(at, request)| need((at, request))).collect()
+    workload.sent_under(load).into_iter().map(need).collect()
 }
 
 #[cfg(test)]
@@ -163,6 +165,8 @@ mod tests {
         let model = RoundModel::fit(machine, &samples).expect("it fits");
         let read = |draft, tokens, milliseconds| PrefillTime {
             tokens,
+            prompts: 1,
+            pairs: 0,
             draft,
             steps: 1,
             elapsed: Duration::from_millis(milliseconds),

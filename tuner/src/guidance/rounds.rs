@@ -22,7 +22,6 @@ use crate::{
         },
     },
     preparation::{Ready, context::SweepContext, request::Progress},
-    trials::configuration::TrialLoad,
     workload::{LoadedWorkload, context},
 };
 
@@ -115,11 +114,12 @@ fn unfit(error: LatencyError) -> TunerError {
 /// Approximate time in s to measure every shape at every load with the requested repeats, without
 /// prefill.
 fn exhaustive_s(model: &RoundModel, ready: &Ready, space: &design::DesignSpace, acceptance: &AcceptanceTable) -> f64 {
-    let requested = || ready.workload.requests.iter().map(context::requested);
-    let tokens: usize = requested().map(|(_, output)| output).sum();
-    let context = context::mean_halfway(requested());
-    let running = |load: &TrialLoad| load.batch_size().unwrap_or(ready.options.max_running_requests);
-    let each = ready.experiment.loads.iter().map(running).flat_map(|batch| {
+    let each = ready.experiment.loads.iter().flat_map(|load| {
+        let sent = ready.workload.sent_under(*load);
+        let requested = || sent.iter().map(|at| context::requested(&ready.workload.requests[*at]));
+        let tokens: usize = requested().map(|(_, output)| output).sum();
+        let context = context::mean_halfway(requested());
+        let batch = load.batch_size().unwrap_or(ready.options.max_running_requests);
         space.shapes.iter().map(move |shape| {
             let rounds = tokens as f64 / batch as f64 / acceptance.length(*shape).unwrap_or(1.0).max(1.0);
             rounds * model.ms(&Point { shape: *shape, batch, context }) / 1e3
@@ -142,7 +142,7 @@ fn fitting(points: &[TimingPoint], engine: &Engine) -> Vec<TimingPoint> {
 /// more of them for open loops, where any batch may run.
 fn batches(ready: &Ready, graphs: &[usize]) -> Vec<usize> {
     let closed = ready.experiment.loads.iter().filter_map(|load| load.batch_size());
-    let open = ready.experiment.loads.iter().any(|load| !matches!(load, TrialLoad::BatchSize(_)));
+    let open = ready.experiment.loads.iter().any(|load| load.batch_size().is_none());
     let largest = if open { ready.options.max_running_requests } else { closed.clone().max().unwrap_or(1) };
     let step: usize = if open { 2 } else { 4 };
     let between =
@@ -192,8 +192,12 @@ fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[TimedSample]) 
             parameter("rows of a tile", parameters.tile_rows as f64, "rows"),
             parameter("fixed cost of a prefill step", prefill.both.step_ms * 1e3, "µs"),
             parameter("prefill of a token", prefill.both.token_ms * 1e3, "µs"),
+            parameter("prefill of a prompt", prefill.both.prompt_ms * 1e3, "µs"),
+            parameter("attention of a million pairs of tokens in prefill", prefill.both.pairs_ms * 1e3, "µs"),
             parameter("fixed cost of a prefill step, target alone", prefill.target.step_ms * 1e3, "µs"),
             parameter("prefill of a token, target alone", prefill.target.token_ms * 1e3, "µs"),
+            parameter("prefill of a prompt, target alone", prefill.target.prompt_ms * 1e3, "µs"),
+            parameter("attention of a million pairs in prefill, target alone", prefill.target.pairs_ms * 1e3, "µs"),
         ],
         error: validated.map_or_else(GuideErrors::default, |one| GuideErrors {
             median: one.median,

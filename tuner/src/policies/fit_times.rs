@@ -1,7 +1,11 @@
 //! Times rounds and prefills of an engine at designed points, and fits the models with which
 //! [`forecast`](crate::forecast) simulates policies on this machine.
 
-use engine::{Engine, options::padded, timing::TimingPoint};
+use engine::{
+    Engine,
+    options::padded,
+    timing::{PrefillPoint, TimingPoint},
+};
 
 use crate::{
     TunerError,
@@ -15,6 +19,11 @@ use crate::{
 
 /// Timed rounds per point.
 const ROUNDS: usize = 15;
+/// Timed prefills per point.
+const PREFILLS: usize = 3;
+/// The shortest timed prompt in tokens; each further one is this many times as long.
+const SHORTEST: usize = 16;
+const LONGER: usize = 4;
 
 /// Times at most `points` points of a space, and fits models to them. `progress` receives the
 /// number of timed points and of all.
@@ -50,7 +59,8 @@ pub fn run(
     let samples: Vec<TimedSample> =
         times.iter().map(|times| TimedSample::from_times(times, RoundClock::Wall)).collect();
     let model = RoundModel::fit(LatencyMachine::from_engine(engine)?, &samples).map_err(unfit)?;
-    let prefills: Vec<_> = times.iter().filter_map(|times| times.prefill).collect();
+    let mut prefills: Vec<_> = times.iter().filter_map(|times| times.prefill).collect();
+    prefills.extend(engine.time_prefills(&prefill_points(engine, &timed), PREFILLS)?);
     let prefill = PrefillModels::fit(&prefills).map_err(unfit)?;
     let device = engine.device();
     let source = format!(
@@ -61,4 +71,36 @@ pub fn run(
         engine::NAME_AND_VERSION
     );
     FittedTimes::new(source, timed, model, [prefill.both, prefill.target])
+}
+
+/// Prompts of designed lengths, alone and as many as fill a step: rounds are timed with batches of
+/// prompts of few lengths, which does not tell what a single prompt, a long one or a short one
+/// costs.
+fn prefill_points(engine: &Engine, timed: &TimedPlaces) -> Vec<PrefillPoint> {
+    let budget = engine.options().chunked_prefill_size;
+    let longest = timed.contexts.iter().copied().max().unwrap_or_default().max(budget);
+    // The engine adds the tree of a round to what a request may fill.
+    let nodes = timed.shapes.iter().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);
+    let room = engine.capacity().context_length.saturating_sub(2 * nodes + 1).max(1);
+    let mut lengths: Vec<usize> = std::iter::successors(Some(SHORTEST), |length| Some(length * LONGER))
+        .take_while(|one| *one < longest)
+        .collect();
+    lengths.extend(timed.contexts.iter().copied().chain([budget]));
+    lengths.iter_mut().for_each(|length| *length = (*length).min(room));
+    lengths.sort_unstable();
+    lengths.dedup();
+    let largest = timed.shapes.iter().copied().filter(|shape| !shape.is_off()).max_by_key(|one| one.num_draft_tokens);
+    let off = timed.shapes.iter().copied().find(|shape| shape.is_off());
+    let of_length = |length: usize| {
+        let full = (budget / length).clamp(1, engine.max_running_requests());
+        let mut counts = vec![1, full];
+        counts.dedup();
+        counts.into_iter().map(move |prompts| (length, prompts))
+    };
+    let shapes: Vec<_> = largest.into_iter().chain(off).collect();
+    let of_shape = |shape| {
+        let places = lengths.iter().copied().flat_map(of_length);
+        places.map(move |(length, prompts)| PrefillPoint { length, prompts, shape }).collect::<Vec<_>>()
+    };
+    shapes.into_iter().flat_map(of_shape).collect()
 }

@@ -48,8 +48,8 @@ pub fn policy(rows: &[TableRow]) -> Result<ShapePolicy, TunerError> {
         .ok_or_else(|| TunerError::Configuration("a policy needs at least one row".into()))
 }
 
-/// What a simulation has to know of an engine that runs a policy.
-pub fn setup(engine: &Engine, policy: &ShapePolicy) -> Setup {
+/// What a simulation has to know of an engine.
+pub fn setup(engine: &Engine) -> Setup {
     let (options, capacity) = (engine.options(), engine.capacity());
     Setup {
         capture_sizes: options.graph_sizes(),
@@ -58,7 +58,7 @@ pub fn setup(engine: &Engine, policy: &ShapePolicy) -> Setup {
         memory: None,
         prefill_budget: options.chunked_prefill_size,
         prefill_chunk: capacity.prefill_chunk,
-        rounds_behind: rounds_behind(capacity.rounds_in_flight, policy.speculates()),
+        rounds_behind: rounds_behind(capacity.rounds_in_flight),
         mixed_prefill: false,
     }
 }
@@ -77,6 +77,36 @@ pub fn prepare(
     let played = drafts.played(&shapes)?.map(Arc::new);
     engine.simulate_acceptance(played.clone().map(Simulated::Played))?;
     Ok(played)
+}
+
+/// New tokens of each request that warms up.
+const WARM_UP_TOKENS: usize = 4;
+
+/// Runs the first requests of a load for a few tokens, one alone and then as many as fill two steps
+/// of prefill, so that what is done once for a new size (kernels that are loaded, plans of the
+/// library) is not part of the load.
+///
+/// # Errors
+/// As [`run`].
+pub fn warm_up(
+    engine: &mut Engine,
+    load: &PlayedLoad<'_>,
+    played: Option<&PlayedAcceptance>,
+) -> Result<(), TunerError> {
+    let budget = 2 * engine.options().chunked_prefill_size;
+    let mut tokens = 0;
+    let fits = |job: &&Job| {
+        tokens += job.prompt_tokens;
+        tokens <= budget
+    };
+    let together = load.jobs.iter().take(engine.max_running_requests()).take_while(fits).count().max(1);
+    let short = |job: &Job| Job { output_tokens: job.output_tokens.min(WARM_UP_TOKENS), ..*job };
+    let jobs: Vec<Job> = load.jobs[..together.min(load.jobs.len())].iter().map(short).collect();
+    for jobs in [&jobs[..1.min(jobs.len())], &jobs] {
+        let arrivals = Arrivals::Open { at_ms: vec![0.0; jobs.len()] };
+        run(engine, &PlayedLoad { jobs, arrivals: &arrivals, until: None, ..*load }, played)?;
+    }
+    Ok(())
 }
 
 /// Runs a load on an idle engine whose policy and acceptance are [prepared](prepare).
@@ -213,7 +243,7 @@ impl<'a> PlayedRun<'a> {
     }
 
     fn step(&mut self, engine: &mut Engine) -> Result<(), TunerError> {
-        let (rounds, prefill) = (engine.statistics().rounds, engine.statistics().prefill_time);
+        let prefill = engine.statistics().prefill_time;
         let mut ended = Vec::new();
         engine.step(&mut |event| {
             if let Event::Finished { request, completion } = event {
@@ -230,9 +260,9 @@ impl<'a> PlayedRun<'a> {
         }
         let after = engine.statistics();
         let prefilled = after.prefill_time > prefill;
-        if let Some(ran) = after.last_ran.filter(|_| after.rounds > rounds) {
-            // Several rounds are collected in one step only when the last ones are drained.
-            let alone = after.rounds == rounds + 1 && !prefilled;
+        // Several rounds are collected in one step only when the last ones are drained.
+        let alone = after.ran.len() == 1 && !prefilled;
+        for ran in &after.ran {
             let ms = self.last_round.filter(|_| alone).map(|last| (now - last).as_secs_f64() * 1e3);
             let batch = padded(&engine.options().graph_sizes(), ran.batch);
             let context = ran.tokens as f64 / batch as f64;
@@ -278,7 +308,10 @@ impl<'a> PlayedRun<'a> {
 
 #[cfg(test)]
 mod tests {
-    use engine::replay::trace::{FORMAT, Nodes, PositionTrace, ROOT, TextTrace};
+    use engine::{
+        DeviceChoice,
+        replay::trace::{FORMAT, Nodes, PositionTrace, ROOT, TextTrace},
+    };
     use schemas::tree::TreeShape;
 
     use super::*;
@@ -312,14 +345,54 @@ mod tests {
         }
     }
 
-    /// Policies see the same batches and contexts in both, and rounds accept the same drafts: also
-    /// with a switch while the batch shrinks, by batch and by context, and in a closed loop. Where
-    /// requests limit their drafts, which rounds are together depends on whose turn it was before
-    /// the load, but not what they accept.
-    #[test]
-    fn the_engine_accepts_in_each_round_what_the_simulator_says() {
-        let mut engine = demo::engine(4);
-        let drafts = Drafts::traced(vec![trace(&[2, 0, 1, 2, 2, 0, 1, 1, 0])]).expect("a trace");
+    /// What each round ran, on the engine and simulated: its tree and its requests.
+    fn decisions(
+        engine: &mut Engine,
+        drafts: &Drafts,
+        table: &Table,
+        jobs: &[Job],
+        arrivals: &Arrivals,
+    ) -> [Vec<(TreeShape, usize)>; 2] {
+        let rows: Vec<TableRow> = (table.rows().iter())
+            .map(|row| TableRow {
+                batch: row.batch,
+                context: row.context.is_finite().then_some(row.context),
+                shape: row.shape,
+            })
+            .collect();
+        let policy = policy(&rows).expect("rows");
+        let played = prepare(engine, drafts, &policy).expect("known shapes");
+        engine.set_policy(policy).expect("it is idle");
+        let load = PlayedLoad { jobs, arrivals, until: None, seed: 1 };
+        warm_up(engine, &load, played.as_deref()).expect("it runs");
+        let mut numbers = StdRng::seed_from_u64(1);
+        let requests = jobs.iter().map(|job| request(engine, job, played.as_deref(), &mut numbers)).collect();
+        let mut run = PlayedRun::new(&load, requests, engine);
+        let mut ran = Vec::new();
+        while run.ended.len() < run.until {
+            run.send(engine).expect("they fit");
+            run.step(engine).expect("it runs");
+            ran.extend(engine.statistics().ran.iter().map(|one| (one.shape, one.batch)));
+        }
+        let measured = run.finish(engine).expect("it ends");
+        let setup = setup(engine);
+        let times = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name").into();
+        let simulation = Simulation { jobs, arrivals, setup: &setup, drafts, times: &times, until: None };
+        let simulated = simulate_policy(&simulation, &mut table.clone()).expect("it is simulated");
+        let of_rounds = |one: &crate::forecast::Stretch| vec![(one.shape, one.batch); one.rounds as usize];
+        let decided = simulated.stretches.iter().flat_map(of_rounds).collect();
+        let simulated = Figures::from_forecast(&simulated, &setup.capture_sizes);
+        let counts = |figures: &Figures| {
+            let groups = figures.rounds.iter().map(|group| (group.shape, group.batch, group.rounds));
+            (figures.output_tokens, figures.accept_length, figures.ends_s.len(), groups.collect::<Vec<_>>())
+        };
+        assert_eq!(counts(&measured), counts(&simulated), "{table:?}, {arrivals:?}");
+        assert!(measured.elapsed_s > 0.0 && measured.rounds.iter().all(|group| group.context > 6.0));
+        [ran, decided]
+    }
+
+    /// Loads whose batches shrink, and whose requests limit their drafts.
+    fn loads() -> Vec<(Vec<Job>, Arrivals)> {
         let job = |number: usize| Job {
             prompt_tokens: 6 + 3 * number,
             output_tokens: 8 + 11 * number,
@@ -327,57 +400,69 @@ mod tests {
             start: 5 * number,
             most_drafts: None,
         };
-        let free: Vec<Job> = (0..5).map(job).collect();
+        let free: Vec<Job> = (0..6).map(job).collect();
         let limited: Vec<Job> = free.iter().map(|job| Job { most_drafts: Some(job.start / 5 % 3), ..*job }).collect();
+        let at_once = || Arrivals::Open { at_ms: vec![0.0; 6] };
+        let closed = |batch_size| Arrivals::Closed { batch_size };
+        vec![
+            (free.clone(), at_once()),
+            (free.clone(), closed(1)),
+            (free.clone(), closed(2)),
+            (free, closed(4)),
+            (limited.clone(), at_once()),
+            (limited, closed(3)),
+        ]
+    }
+
+    fn tables() -> Vec<Table> {
         let row = |batch, context, shape| Row { batch, context, shape };
-        let tables = [
-            Table::fixed(TreeShape::OFF),
-            Table::fixed(TreeShape::chain(2)),
-            Table::new(vec![
-                row(1, f64::INFINITY, TreeShape::chain(2)),
-                row(3, 30.0, TreeShape::OFF),
-                row(3, f64::INFINITY, TreeShape::chain(1)),
-                row(4, f64::INFINITY, TreeShape::chain(2)),
-            ])
-            .expect("rows"),
-        ];
-        let times = StepCosts::named("llama-3.1-8b-eagle3-h200").expect("a name").into();
-        for table in tables {
-            let rows: Vec<TableRow> = (table.rows().iter())
-                .map(|row| {
-                    let context = row.context.is_finite().then_some(row.context);
-                    TableRow { batch: row.batch, context, shape: row.shape }
-                })
-                .collect();
-            let policy = policy(&rows).expect("rows");
-            let played = prepare(&mut engine, &drafts, &policy).expect("known shapes");
-            engine.set_policy(policy.clone()).expect("it is idle");
-            let at_once = Arrivals::Open { at_ms: vec![0.0; free.len()] };
-            let closed = Arrivals::Closed { batch_size: 2 };
-            // The engine counts the token that is about to be read, so it may cross the border of a
-            // context a round earlier.
-            let all = [(&free, &at_once), (&free, &closed), (&limited, &at_once)];
-            let loads = if table.rows().len() > 1 { 1 } else { all.len() };
-            for (jobs, arrivals) in all.into_iter().take(loads) {
-                let load = PlayedLoad { jobs, arrivals, until: None, seed: 1 };
-                let measured = run(&mut engine, &load, played.as_deref()).expect("it runs");
-                let setup = setup(&engine, &policy);
-                let simulation =
-                    Simulation { jobs, arrivals, setup: &setup, drafts: &drafts, times: &times, until: None };
-                let simulated = simulate_policy(&simulation, &mut table.clone()).expect("it is simulated");
-                let simulated = Figures::from_forecast(&simulated, &setup.capture_sizes);
-                let counts = |figures: &Figures| {
-                    let groups = figures.rounds.iter().map(|group| (group.shape, group.batch, group.rounds));
-                    (figures.output_tokens, figures.accept_length, figures.ends_s.len(), groups.collect::<Vec<_>>())
-                };
-                let (mut found, mut expected) = (counts(&measured), counts(&simulated));
-                if jobs[0].most_drafts.is_some() {
-                    found.3.clear();
-                    expected.3.clear();
-                }
-                assert_eq!(found, expected, "{table:?}, {arrivals:?}");
-                assert!(measured.elapsed_s > 0.0 && measured.rounds.iter().all(|group| group.context > 6.0));
+        let (any, one, two) = (f64::INFINITY, TreeShape::chain(1), TreeShape::chain(2));
+        // One of these borders is crossed in each phase of a request.
+        let by_context = (12..60).step_by(7).map(|border| {
+            let rows = vec![
+                row(1, f64::from(border) + 3.0, one),
+                row(1, any, two),
+                row(3, f64::from(border), TreeShape::OFF),
+                row(3, any, one),
+                row(4, any, two),
+            ];
+            Table::new(rows).expect("rows")
+        });
+        [Table::fixed(TreeShape::OFF), Table::fixed(two)].into_iter().chain(by_context).collect()
+    }
+
+    /// Policies see the same batches and contexts in both, rounds accept the same drafts, and
+    /// requests with other limits take the same turns, also where a load follows another one.
+    #[test]
+    fn the_engine_decides_in_each_round_what_the_simulator_says() {
+        let drafts = Drafts::traced(vec![trace(&[2, 0, 1, 2, 2, 0, 1, 1, 0])]).expect("a trace");
+        let mut engine = demo::engine(4);
+        let mut switches = 0;
+        for table in tables() {
+            for (jobs, arrivals) in loads() {
+                let [ran, decided] = decisions(&mut engine, &drafts, &table, &jobs, &arrivals);
+                assert_eq!(ran, decided, "{table:?}, {arrivals:?}");
+                let by_context = |pair: &&[(TreeShape, usize)]| pair[0].1 == pair[1].1 && pair[0].0 != pair[1].0;
+                let free = jobs.iter().all(|job| job.most_drafts.is_none());
+                switches += if free { ran.windows(2).filter(by_context).count() } else { 0 };
             }
+        }
+        assert!(switches > 20, "{switches}");
+    }
+
+    /// The same where the host launches a round before it knows what the one before yielded. Needs
+    /// a C++ compiler for the emulator.
+    #[test]
+    fn with_a_round_in_flight_the_engine_decides_what_the_simulator_says() {
+        let drafts = Drafts::traced(vec![trace(&[2, 0, 1, 2, 2, 0, 1, 1, 0])]).expect("a trace");
+        let mut engine = demo::engine_on(DeviceChoice::Emulator, 4, 128);
+        assert_eq!(setup(&engine).rounds_behind, 1);
+        let (tables, loads) = (tables(), loads());
+        // The emulator is slow: each load once, alone and with every slot taken, free and limited.
+        for (table, load) in [(1, 0), (1, 3), (1, 4), (3, 0), (3, 2), (3, 5)] {
+            let (table, (jobs, arrivals)) = (&tables[table], &loads[load]);
+            let [ran, decided] = decisions(&mut engine, &drafts, table, jobs, arrivals);
+            assert_eq!(ran, decided, "{table:?}, {arrivals:?}");
         }
     }
 }

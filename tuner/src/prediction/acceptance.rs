@@ -55,6 +55,11 @@ fn tokens(one: &Acceptance) -> f64 {
     one.expected_drafts.map_or(counted, |expected| counted - one.accepted_drafts() as f64 + expected)
 }
 
+/// Tokens / rounds over some texts; `None` without a round.
+pub fn length_over<'a>(each: impl Iterator<Item = &'a Acceptance>) -> Option<f64> {
+    ratio(each.map(|one| (tokens(one), one.rounds as f64)))
+}
+
 fn ratio(counts: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     let (tokens, rounds) = counts.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     (rounds > 0.0).then(|| tokens / rounds)

@@ -12,7 +12,7 @@ use crate::{
     files::atomic_file::{self, FormatVersion},
     prediction::text_drafts::TextDraftRow,
     trials::{
-        configuration::{Configuration, TrialLoad},
+        configuration::{Configuration, ContextRange, TrialLoad},
         record::Fingerprint,
     },
 };
@@ -196,6 +196,9 @@ pub struct Prediction {
 /// Predicted round times of a tree at each running batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundsByBatch {
+    /// The context bucket of the requests; `None` for all requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contexts: Option<ContextRange>,
     /// The tree shape.
     pub shape: TreeShape,
     /// Output tokens / rounds.

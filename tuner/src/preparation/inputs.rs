@@ -14,6 +14,7 @@ use schemas::{
     drafting::vllm_method,
     sweep::{OneDraft, SweepFile, SystemKind},
     tree::{NodeSource, TreeShape},
+    tuned::PolicyRow,
 };
 
 use crate::{
@@ -160,8 +161,12 @@ impl SweepInputs {
     pub fn table(&self, path: &str) -> Result<Vec<TableRow>, TunerError> {
         let path = self.folder.join(path);
         let tuned = outcome::read_file(&path)?;
-        let row = |(max_running_batch, shape)| TableRow { max_running_batch, shape };
-        Ok(tuned.shapes().into_iter().map(row).collect())
+        let row = |row: &PolicyRow| TableRow {
+            max_running_batch: row.max_running_batch,
+            max_context: row.max_context,
+            shape: row.shape(),
+        };
+        Ok(tuned.policy.iter().map(row).collect())
     }
 
     /// The options of the engine; of several drafts, for the first that takes part.

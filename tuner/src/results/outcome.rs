@@ -1,6 +1,7 @@
 //! The result of a sweep: the tuned file.
 
 mod borders;
+mod contexts;
 #[cfg(test)]
 mod tests;
 mod warnings;
@@ -26,7 +27,7 @@ use crate::{
     results::selection::{self, LoadRanking, Ranked, SpeculationVerdict},
     space::settings::max_running_requests,
     trials::{
-        configuration::{Configuration, Knobs, TableRow},
+        configuration::{Configuration, ContextRange, Knobs, TableRow},
         record::{Fingerprint, Record},
     },
     workload,
@@ -239,48 +240,70 @@ fn best_with<'a>(ranking: &'a LoadRanking, start: &OutcomeStart) -> Option<&'a R
     ranking.winner().filter(has).or_else(|| ranking.entries.iter().find(has))
 }
 
-/// The tree for each batch. Closed loops determine it for their batch sizes, and a guide for the
-/// sizes between them. Without closed loops, the winner of the highest load is used, whether a tree
-/// or a table.
+/// The tree for each batch, and each context bucket if the sweep has any. Closed loops determine it
+/// for their batch sizes, and a guide for the sizes between them. Without closed loops, the winner
+/// of the highest load is used, whether a tree or a table.
 fn policy(
     file: &SweepFile,
     start: &OutcomeStart,
     winners: &[(&LoadRanking, &Ranked)],
     guide: Option<&Guide>,
 ) -> Vec<PolicyRow> {
-    let OutcomeStart { knobs, draft } = start;
-    let closed: Vec<PolicyRow> = winners
-        .iter()
-        .filter_map(|(ranking, winner)| row(ranking, winner, ranking.load.batch_size()?, winner.configuration.shape))
-        .collect();
+    let buckets = ContextRange::between(&file.batch.contexts);
+    let buckets: Vec<Option<ContextRange>> =
+        if buckets.is_empty() { vec![None] } else { buckets.into_iter().map(Some).collect() };
+    let of_bucket = |contexts: &Option<ContextRange>| by_batch(start, winners, guide, *contexts);
+    let closed = contexts::joined(&buckets.iter().map(of_bucket).collect::<Vec<_>>());
     if !closed.is_empty() {
-        let score = |batch: usize, shape: TreeShape| {
-            let ranking = winners.iter().find(|(ranking, _)| ranking.load.batch_size() == Some(batch))?.0;
-            let configuration = Configuration {
-                knobs: knobs.clone(),
-                draft: if shape.is_off() { String::new() } else { draft.clone() },
-                ..Configuration::from_shape(shape)
-            };
-            ranking.score(&configuration)
-        };
-        return guide.and_then(|guide| borders::between(&closed, guide, &score)).unwrap_or(closed);
+        return closed;
     }
     let Some((ranking, winner)) = winners.last() else { return closed };
-    let largest = knobs.max_running_requests.unwrap_or_else(|| max_running_requests(file, &[]));
+    let largest = start.knobs.max_running_requests.unwrap_or_else(|| max_running_requests(file, &[]));
     if winner.configuration.table.is_empty() {
-        return row(ranking, winner, largest, winner.configuration.shape).into_iter().collect();
+        let whole = TableRow::of_batch(largest, winner.configuration.shape);
+        return row(ranking, winner, &whole).into_iter().collect();
     }
-    let of_table = |one: &TableRow| row(ranking, winner, one.max_running_batch, one.shape);
-    winner.configuration.table.iter().filter_map(of_table).collect()
+    winner.configuration.table.iter().filter_map(|one| row(ranking, winner, one)).collect()
 }
 
-fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: TreeShape) -> Option<PolicyRow> {
+/// The tree for each batch in a context bucket, or for all requests.
+fn by_batch(
+    start: &OutcomeStart,
+    winners: &[(&LoadRanking, &Ranked)],
+    guide: Option<&Guide>,
+    contexts: Option<ContextRange>,
+) -> Vec<PolicyRow> {
+    let OutcomeStart { knobs, draft } = start;
+    let own = || winners.iter().filter(|(ranking, _)| ranking.load.contexts() == contexts);
+    let measured = |(ranking, winner): &(&LoadRanking, &Ranked)| {
+        let row_of_load = TableRow {
+            max_running_batch: ranking.load.batch_size()?,
+            max_context: contexts.and_then(|contexts| contexts.up_to),
+            shape: winner.configuration.shape,
+        };
+        row(ranking, winner, &row_of_load)
+    };
+    let rows: Vec<PolicyRow> = own().filter_map(measured).collect();
+    let score = |batch: usize, shape: TreeShape| {
+        let ranking = own().find(|(ranking, _)| ranking.load.batch_size() == Some(batch))?.0;
+        let configuration = Configuration {
+            knobs: knobs.clone(),
+            draft: if shape.is_off() { String::new() } else { draft.clone() },
+            ..Configuration::from_shape(shape)
+        };
+        ranking.score(&configuration)
+    };
+    guide.and_then(|guide| borders::between(&rows, guide, contexts, &score)).unwrap_or(rows)
+}
+
+fn row(ranking: &LoadRanking, winner: &Ranked, place: &TableRow) -> Option<PolicyRow> {
+    let TableRow { max_running_batch, max_context, shape } = *place;
     let speedup = winner.speedup;
     // No speculation relative to itself is 1, without an interval.
     let repeated = speedup.filter(|ends| ends.kind != selection::RangeKind::Single && ends.low < ends.high);
     Some(PolicyRow {
         max_running_batch,
-        max_context: None,
+        max_context,
         measured_batch: ranking.load.batch_size().unwrap_or(max_running_batch),
         num_steps: shape.num_steps,
         topk: shape.topk,

@@ -118,13 +118,20 @@ impl Estimate {
         let mut basis = Vec::new();
         for load in loads {
             let batch_size = load.batch_size().unwrap_or(most);
-            let (pace, from_batch) = if is_open(&load) { open } else { prober.pace(batch_size, false)? };
+            // Another bucket of contexts has another pace.
+            let own = workload.of_load(load);
+            let mut bucket = Prober { engine: &mut *prober.engine, workload: &own, measured: None };
+            let (pace, from_batch) = match load.contexts() {
+                _ if is_open(&load) => open,
+                None => prober.pace(batch_size, false)?,
+                Some(_) => bucket.pace(batch_size, false)?,
+            };
             basis.push(Basis {
                 load,
                 batch_size,
                 from_batch,
                 tokens_per_s_per_user: pace.map(|pace| pace.tokens_per_s_per_user),
-                trial_seconds: pace.map(|pace| trial_seconds(pace, workload, batch_size, workload.arrivals(load, 0))),
+                trial_seconds: pace.map(|pace| trial_seconds(pace, &own, batch_size, workload.arrivals(load, 0))),
                 trials: trials.iter().filter(|trial| trial.load == load).count(),
             });
         }

@@ -31,13 +31,14 @@ pub fn time(
     figures: &Measurement,
 ) -> Result<Option<PartsApart>, EngineError> {
     let batch = median_batch(&figures.running_batch).clamp(1, engine.max_running_requests());
-    let shape = policy(&trial.configuration).shape(batch);
+    let context = halfway(&workload.of_load(trial.load), figures);
+    let shape = policy(&trial.configuration).shape_at(batch, context);
     if shape.is_off() && !trial.configuration.is_off() {
         return Ok(None);
     }
     // The rounds before and after the timed ones need room too.
     let room = engine.capacity().context_length.saturating_sub(shape.num_draft_tokens + 2 * ROUNDS);
-    let point = TimingPoint { context: halfway(workload, figures).min(room).max(1), batch, shape };
+    let point = TimingPoint { context: context.min(room).max(1), batch, shape };
     let times = engine.time_parts(&[point], ROUNDS)?;
     Ok(times.into_iter().next().and_then(|times| {
         let part = |of: PartOfRound| spread(&times.device, of);

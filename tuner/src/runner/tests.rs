@@ -182,7 +182,7 @@ fn parts_of_a_round_are_timed_next_to_a_trial_at_its_batch_and_halfway() {
 
     // In a table the rounds without speculation keep their tokens for the draft; a fixed shape has
     // others.
-    let row = |max_running_batch, shape| TableRow { max_running_batch, shape };
+    let row = TableRow::of_batch;
     let chain = TreeShape::chain(2);
     let table = vec![row(2, TreeShape::OFF), row(8, chain)];
     let mut tabled = trial(TrialLoad::BatchSize(2));

@@ -5,15 +5,20 @@ use schemas::sweep::SweepFile;
 
 use crate::{
     space::Candidate,
-    trials::configuration::{Knobs, Real, TrialLoad},
+    trials::configuration::{ContextRange, Knobs, Real, TrialLoad},
 };
 
 /// Default maximum number of running requests in an open loop: SGLang's default under speculation.
 const OPEN_LOOP_REQUESTS: usize = 48;
 
-/// The loads of a sweep file: closed loops ascending, then rates ascending, then recorded arrivals.
+/// The loads of a sweep file: closed loops ascending, each in every context bucket if there are
+/// any, then rates ascending, then recorded arrivals.
 pub fn loads(file: &SweepFile) -> Vec<TrialLoad> {
-    let closed = file.batch_sizes().into_iter().map(TrialLoad::BatchSize);
+    let buckets = ContextRange::between(&file.batch.contexts);
+    let closed = file.batch_sizes().into_iter().flat_map(|size| {
+        let whole = buckets.is_empty().then_some(TrialLoad::BatchSize(size));
+        whole.into_iter().chain(buckets.iter().map(move |contexts| TrialLoad::BatchInContexts(size, *contexts)))
+    });
     let mut rates: Vec<Real> = file.arrivals.rates.iter().copied().map(Real).collect();
     rates.sort_unstable();
     rates.dedup();
@@ -85,11 +90,20 @@ mod tests {
             "[batch]\nsizes = [8, 1]\n[arrivals]\nrecorded = true\nrates = [2]",
             &[TrialLoad::BatchSize(1), TrialLoad::BatchSize(8), rate(2.0), TrialLoad::Recorded],
         );
+        let bucket = |above, up_to| ContextRange { above, up_to };
+        let buckets = [bucket(0, Some(64)), bucket(64, Some(256)), bucket(256, None)];
+        let all = [1, 8].into_iter().flat_map(|size| buckets.map(|one| TrialLoad::BatchInContexts(size, one)));
+        check("[batch]\nsizes = [8, 1]\ncontexts = [64, 256]", &all.collect::<Vec<_>>());
+        // A context is in exactly one of them, borders in the bucket that they end.
+        for (context, expected) in [(1.0, 0), (64.0, 0), (64.5, 1), (256.0, 1), (256.5, 2), (1e9, 2)] {
+            let found: Vec<usize> = (0..3).filter(|at| buckets[*at].contains(context)).collect();
+            assert_eq!(found, [expected], "{context}");
+        }
     }
 
     #[test]
     fn as_many_run_together_as_any_load_needs() {
-        let row = |max_running_batch| TableRow { max_running_batch, shape: TreeShape::OFF };
+        let row = |max_running_batch| TableRow::of_batch(max_running_batch, TreeShape::OFF);
         let table = Configuration { table: vec![row(4), row(64)], ..Configuration::from_shape(TreeShape::OFF) };
         let entrants = [Candidate { configuration: table, role: Role::Candidate }];
         let check = |more: &str, entrants: &[Candidate], expected: usize| {

@@ -23,12 +23,15 @@ pub struct Configuration {
     pub draft: String,
 }
 
-/// A row of a table: the tree for running batches up to this size. The last row also holds for all
-/// larger batches.
+/// A row of a table: the tree for running batches up to this size, and contexts up to this length.
+/// The last row also holds for all larger batches, and the last one of a batch for longer contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableRow {
     /// Largest running batch.
     pub max_running_batch: usize,
+    /// Largest mean context in tokens; `None` for any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_context: Option<usize>,
     /// The tree shape.
     pub shape: TreeShape,
 }
@@ -64,10 +67,21 @@ pub struct Knobs {
 pub enum TrialLoad {
     /// Closed loop: this many requests are kept running.
     BatchSize(usize),
+    /// The same with the requests of a context bucket.
+    BatchInContexts(usize, ContextRange),
     /// Open loop: this many requests per second, as a Poisson process.
     RequestRate(Real),
     /// Open loop: at the arrival times of the workload's trace.
     Recorded,
+}
+
+/// A bucket of contexts, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ContextRange {
+    /// They are longer than this.
+    pub above: usize,
+    /// The longest one; `None` for no limit.
+    pub up_to: Option<usize>,
 }
 
 /// A number that can be compared and hashed; never NaN if it comes from a checked file.
@@ -153,13 +167,43 @@ fn listed(sizes: &[usize]) -> String {
     sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
+impl TableRow {
+    /// A row for any context.
+    pub fn of_batch(max_running_batch: usize, shape: TreeShape) -> Self {
+        Self { max_running_batch, max_context: None, shape }
+    }
+}
+
 impl TrialLoad {
     /// The batch size of a closed loop.
     pub fn batch_size(self) -> Option<usize> {
         match self {
-            Self::BatchSize(size) => Some(size),
+            Self::BatchSize(size) | Self::BatchInContexts(size, _) => Some(size),
             Self::RequestRate(_) | Self::Recorded => None,
         }
+    }
+
+    /// The context bucket of its requests; `None` for all requests.
+    pub fn contexts(self) -> Option<ContextRange> {
+        match self {
+            Self::BatchInContexts(_, contexts) => Some(contexts),
+            Self::BatchSize(_) | Self::RequestRate(_) | Self::Recorded => None,
+        }
+    }
+}
+
+impl ContextRange {
+    /// The buckets between ascending borders, shortest contexts first; none without a border.
+    pub fn between(borders: &[usize]) -> Vec<Self> {
+        let Some(last) = borders.last() else { return Vec::new() };
+        let starts = std::iter::once(0).chain(borders.iter().copied());
+        let limited = starts.zip(borders).map(|(above, up_to)| Self { above, up_to: Some(*up_to) });
+        limited.chain([Self { above: *last, up_to: None }]).collect()
+    }
+
+    /// Whether a context is in the bucket.
+    pub fn contains(self, context: f64) -> bool {
+        context > self.above as f64 && self.up_to.is_none_or(|up_to| context <= up_to as f64)
     }
 }
 
@@ -172,11 +216,30 @@ impl fmt::Display for Configuration {
             [] if self.shape.is_off() => formatter.write_str("no speculation")?,
             [] => self.shape.fmt(formatter)?,
             rows => {
-                let row = |row: &TableRow| format!("≤{}: {}", row.max_running_batch, row.shape);
-                write!(formatter, "table {}", rows.iter().map(row).collect::<Vec<_>>().join("; "))?;
+                write!(formatter, "table {}", rows.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
             }
         }
         self.knobs.words().iter().try_for_each(|word| write!(formatter, " {word}"))
+    }
+}
+
+impl fmt::Display for TableRow {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "≤{}", self.max_running_batch)?;
+        if let Some(context) = self.max_context {
+            write!(formatter, " at context ≤{context}")?;
+        }
+        write!(formatter, ": {}", self.shape)
+    }
+}
+
+impl fmt::Display for ContextRange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self { above: 0, up_to: Some(up_to) } => write!(formatter, "contexts up to {up_to}"),
+            Self { above, up_to: Some(up_to) } => write!(formatter, "contexts of {} to {up_to}", above + 1),
+            Self { above, up_to: None } => write!(formatter, "contexts above {above}"),
+        }
     }
 }
 
@@ -184,6 +247,7 @@ impl fmt::Display for TrialLoad {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BatchSize(size) => write!(formatter, "batch {size}"),
+            Self::BatchInContexts(size, contexts) => write!(formatter, "batch {size}, {contexts}"),
             Self::RequestRate(rate) => write!(formatter, "{} requests/s", rate.0),
             Self::Recorded => formatter.write_str("recorded arrivals"),
         }

@@ -7,7 +7,10 @@ use schemas::{
 };
 
 use super::{LoadedWorkload, ModelText};
-use crate::{fixtures::demo, trials::configuration::TrialLoad};
+use crate::{
+    fixtures::demo,
+    trials::configuration::{ContextRange, TrialLoad},
+};
 
 /// Parses the `[workload]` table of a sweep file.
 fn requested(lines: &str) -> sweep::Workload {
@@ -84,6 +87,24 @@ fn a_batch_larger_than_the_workload_asks_more_of_the_same_requests() {
         assert_eq!((workload.requests_under(load), workload.tokens_under(load)), (requests, 8 * requests as u64));
     }
     assert_eq!(workload.requests_under(TrialLoad::Recorded), 6);
+}
+
+#[test]
+fn a_load_of_a_context_bucket_has_the_requests_of_the_bucket_only() {
+    let engine = demo::engine(1);
+    let content = "{\"prompt_ids\": [1, 2, 3, 4]}\n{\"prompt_ids\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]}\n\
+                   {\"prompt_ids\": [1, 2, 3, 4, 5, 6]}";
+    let workload = load(&engine, content, "prompts = 'file'\nrequests = 5").expect("a workload");
+    // Outputs have 8 tokens: halfway, the contexts are 8, 16, 10, 8 and 16.
+    let load = |batch, above, up_to| TrialLoad::BatchInContexts(batch, ContextRange { above, up_to });
+    let (short, long) = (load(2, 0, Some(10)), load(3, 10, None));
+    assert_eq!((workload.places_of(short), workload.sent_under(long)), (vec![0, 2, 3], vec![1, 4, 1]));
+    assert_eq!((workload.requests_under(short), workload.tokens_under(long)), (3, 24));
+    assert_eq!(workload.of_load(long).requests, [workload.requests[1].clone(), workload.requests[4].clone()]);
+    assert_eq!(*workload.of_load(TrialLoad::BatchSize(2)), workload);
+    assert!(workload.check_buckets(&[short, long, TrialLoad::BatchSize(1)]).is_ok());
+    let words = workload.check_buckets(&[short, load(1, 16, Some(64))]).expect_err("no such request").to_string();
+    assert!(words.contains("contexts of 17 to 64; ") && words.contains("contexts of 8 to 16 tokens"), "{words}");
 }
 
 #[test]

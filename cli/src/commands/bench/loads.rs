@@ -29,7 +29,15 @@ pub fn loads(arguments: &Arguments) -> anyhow::Result<Vec<Load>> {
     let lengths = arguments.load.lengths()?;
     let Some(prompt_tokens) = arguments.input_len else { bail!("give --input-len, the tokens of each prompt") };
     let limited = arguments.load.limited()?;
-    let of = |prompts, samples| Rollout { prompts, samples, prompt_tokens, lengths: lengths.clone(), limited };
+    let keeps_contexts = arguments.load.keep_contexts;
+    let of = |prompts, samples| Rollout {
+        prompts,
+        samples,
+        prompt_tokens,
+        lengths: lengths.clone(),
+        limited,
+        keeps_contexts,
+    };
     if let Some((prompts, samples, sent)) = arguments.load.rollout()? {
         return Ok(vec![Load { requests: of(prompts, samples), sent }]);
     }
@@ -78,6 +86,7 @@ pub fn run(
             let arrivals = load.sent.arrivals(jobs.len());
             let what = PlayedLoad { jobs: &jobs, arrivals: &arrivals, until: load.until(), seed: arguments.seed };
             let mut repeats = progress::waiting(&format!("measuring {} on {load}", policy.name), |_| {
+                played_load::warm_up(engine, &what, played.as_deref())?;
                 (0..arguments.repeats)
                     .map(|_| played_load::run(engine, &what, played.as_deref()))
                     .collect::<Result<Vec<_>, _>>()
@@ -91,7 +100,7 @@ pub fn run(
                 policy: policy.clone(),
                 load: load.clone(),
                 draw: arguments.draw,
-                setup: played_load::setup(engine, &table),
+                setup: played_load::setup(engine),
                 figures,
             };
             let line = if arguments.json { serde_json::to_string(&run)? } else { row(&run) };

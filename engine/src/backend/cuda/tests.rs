@@ -433,6 +433,21 @@ fn a_round_in_parts_yields_what_a_whole_one_does_and_takes_what_its_parts_take()
     }
 }
 
+/// A table by batch and context switches between rounds: the graphs of all its trees are there before
+/// the first request.
+#[test]
+fn a_switch_between_prepared_shapes_captures_nothing() {
+    let device = device();
+    let shapes: [TreeShape; 3] = ["0,1,1", "1,1,2", "2,2,4"].map(|shape| shape.parse().expect("a shape"));
+    let mut backend = backend(&device, "eagle3", options(Element::BF16));
+    backend.prepare(&shapes, &[1, 2, 4], &mut |_, _| {}).expect("shapes that fit");
+    assert_eq!(backend.graphs.len(), 9);
+    for shape in shapes.into_iter().chain(shapes) {
+        generate(&mut backend, shape, 1, 3);
+    }
+    assert_eq!(backend.graphs.len(), 9);
+}
+
 /// The demo pair, with memory for two short texts.
 fn short_engine(device: DeviceChoice, head: &str, dtype: &str, shape: TreeShape) -> Engine {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");

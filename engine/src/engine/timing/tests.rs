@@ -94,6 +94,21 @@ fn prompts_are_timed_when_others_of_their_lengths_have_been_read() {
 }
 
 #[test]
+fn prefills_are_timed_in_full_with_and_without_the_draft() {
+    let policy = ShapePolicy::fixed(TreeShape::chain(2));
+    let mut engine = engine(DeviceChoice::Cpu, EngineOptions { policy: policy.clone(), ..EngineOptions::default() });
+    let point = |length, prompts, shape| PrefillPoint { length, prompts, shape };
+    let points = [point(20, 1, TreeShape::chain(2)), point(9, 3, TreeShape::OFF)];
+    let times = engine.time_prefills(&points, 2).expect("they are timed");
+    let found: Vec<_> = times.iter().map(|one| (one.tokens, one.prompts, one.pairs, one.draft)).collect();
+    assert_eq!(found, [(20, 1, 210, true), (20, 1, 210, true), (27, 3, 135, false), (27, 3, 135, false)]);
+    assert!(times.iter().all(|one| one.steps > 0 && !one.elapsed.is_zero()));
+    assert!(engine.is_idle() && engine.options().policy == policy);
+    let words = engine.time_prefills(&[point(9999, 1, TreeShape::OFF)], 1).expect_err("too long").to_string();
+    assert!(words.contains("9999 tokens") && engine.is_idle(), "{words}");
+}
+
+#[test]
 fn points_that_do_not_fit_are_refused_and_change_nothing() {
     let policy = ShapePolicy::fixed(TreeShape::chain(1));
     let mut engine = engine(DeviceChoice::Cpu, EngineOptions { policy: policy.clone(), ..EngineOptions::default() });

@@ -92,7 +92,7 @@ pub fn launches(configuration: &Configuration, load: TrialLoad, section: &Sectio
     // The card is about this load only, regardless of the tuned file's rows for other loads.
     tuning.table = match configuration.table.as_slice() {
         [] => vec![(batch_size.unwrap_or(usize::MAX), configuration.shape)],
-        rows => rows.iter().map(|row| (row.max_running_batch, row.shape)).collect(),
+        rows => schemas::tuned::of_shortest_contexts(rows.iter().map(|row| (row.max_running_batch, row.shape))),
     };
     // The verdicts are those of the tuned file's rows; the card has its own.
     tuning.verdicts.clear();

@@ -3,7 +3,10 @@
 use schemas::{tree::TreeShape, tuned::PolicyRow};
 
 use super::FELT;
-use crate::prediction::guide::Guide;
+use crate::{
+    prediction::guide::{Guide, RoundsByBatch},
+    trials::configuration::ContextRange,
+};
 
 /// The table with its borders where the predictions place them: each measured batch keeps its
 /// winner, and between two measured batches with different winners there is one border, from which
@@ -13,14 +16,17 @@ use crate::prediction::guide::Guide;
 /// the second winner is corrected by the measured `score`s of both (by batch and shape, higher is
 /// better) at the two batches, if they were measured there. No third shape appears in between: if
 /// both batches have the same winner, a prediction in favour of another has been refuted at both.
+/// `contexts` is the bucket in which the rows were measured.
 pub(super) fn between(
     measured: &[PolicyRow],
     guide: &Guide,
+    contexts: Option<ContextRange>,
     score: &dyn Fn(usize, TreeShape) -> Option<f64>,
 ) -> Option<Vec<PolicyRow>> {
     // The logarithm of the tokens per second of one request.
     let predicted = |row: &PolicyRow, batch: usize| {
-        let of = guide.rounds_by_batch.iter().find(|one| one.shape == row.shape())?;
+        let is_own = |one: &&RoundsByBatch| one.shape == row.shape() && one.contexts == contexts;
+        let of = guide.rounds_by_batch.iter().find(is_own)?;
         Some((of.accept_length / of.round_ms.get(batch.checked_sub(1)?)?).ln())
     };
     // Logarithm of the second row's gain over the first.
@@ -68,9 +74,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        prediction::guide::{
-            AcceptanceSource, AcceptanceTable, GuideCost, GuideErrors, RoundTimeSummary, RoundsByBatch,
-        },
+        prediction::guide::{AcceptanceSource, AcceptanceTable, GuideCost, GuideErrors, RoundTimeSummary},
         trials::record::Fingerprint,
     };
 
@@ -97,6 +101,7 @@ mod tests {
 
     fn guide(rounds: &[(&str, &dyn Fn(usize) -> f64)]) -> Guide {
         let of = |(shape, ms): &(&str, &dyn Fn(usize) -> f64)| RoundsByBatch {
+            contexts: None,
             shape: shape.parse().expect("a shape"),
             accept_length: 1.0,
             round_ms: (1..=32).map(ms).collect(),
@@ -127,13 +132,17 @@ mod tests {
             ("1,4,4", &|batch| if batch < 5 { 0.8 } else { 1.5 }),
         ]);
         let measured = [row(1, "1,4,4"), row(8, "0,1,1"), row(32, "1,4,4")];
-        let rows: Vec<(usize, usize, usize)> = between(&measured, &guide, &|_, _| None)
+        let rows: Vec<(usize, usize, usize)> = between(&measured, &guide, None, &|_, _| None)
             .expect("all are predicted")
             .iter()
             .map(|row| (row.max_running_batch, row.num_steps, row.measured_batch))
             .collect();
         assert_eq!(rows, [(4, 1, 1), (16, 0, 8), (32, 1, 32)]);
-        assert_eq!(between(&[row(1, "1,4,4"), row(8, "2,1,3")], &guide, &|_, _| None), None, "one is not predicted");
+        assert_eq!(
+            between(&[row(1, "1,4,4"), row(8, "2,1,3")], &guide, None, &|_, _| None),
+            None,
+            "one is not predicted"
+        );
     }
 
     #[test]
@@ -145,7 +154,7 @@ mod tests {
             let score = move |batch: usize, shape: TreeShape| {
                 Some(if shape.num_steps == 0 { 1.0 } else { ratios[usize::from(batch == 32)] })
             };
-            between(&measured, &guide, &score).expect("all are predicted")[0].max_running_batch
+            between(&measured, &guide, None, &score).expect("all are predicted")[0].max_running_batch
         };
         assert_eq!(last_of_first([0.8, 1.25]), 15, "as predicted");
         assert_eq!(last_of_first([1.2, 1.25]), 1, "the second is faster from the beginning");
@@ -158,14 +167,14 @@ mod tests {
         // only.
         let guide = guide(&[("0,1,1", &|_| 1.0), ("1,4,4", &|_| 0.8)]);
         let measured = [row(1, "1,4,4"), row(8, "0,1,1"), row(32, "0,1,1")];
-        let rows = between(&measured, &guide, &|_, _| None).expect("all are predicted");
+        let rows = between(&measured, &guide, None, &|_, _| None).expect("all are predicted");
         assert_eq!(rows.iter().map(|row| row.max_running_batch).collect::<Vec<_>>(), [7, 32]);
     }
 
     #[test]
     fn a_measured_winner_holds_whatever_is_predicted() {
         let guide = guide(&[("0,1,1", &|_| 1.0), ("1,4,4", &|_| 2.0)]);
-        let rows = between(&[row(1, "1,4,4"), row(3, "0,1,1")], &guide, &|_, _| None).expect("all are predicted");
+        let rows = between(&[row(1, "1,4,4"), row(3, "0,1,1")], &guide, None, &|_, _| None).expect("all are predicted");
         assert_eq!(rows.iter().map(|row| row.max_running_batch).collect::<Vec<_>>(), [1, 3]);
     }
 }

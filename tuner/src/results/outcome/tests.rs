@@ -64,3 +64,37 @@ fn a_tuned_file_has_the_draft_that_gains_the_most_over_all_loads() {
     check([[90.0, 80.0], [95.0, 130.0]], "SUFFIX", "", [0, 3], &[]);
     check([[90.0, 80.0], [95.0, 70.0]], "EAGLE3", "11", [0, 0], &[]);
 }
+
+/// Short contexts are fastest with a chain of three, long ones without speculation; at batch 8 a
+/// chain of one is best everywhere.
+#[test]
+fn a_tuned_file_has_a_row_for_each_batch_and_context_bucket() {
+    let text = "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE3'\n[workload]\nrandom = { input_length = 8 }\n\
+                [batch]\nsizes = [1, 8]\ncontexts = [64]\n";
+    let file = SweepFile::read(&Source::new("sweep.toml", text)).expect("a sweep");
+    let shapes = [TreeShape::OFF, TreeShape::chain(1), TreeShape::chain(3)];
+    let speeds = [[100.0, 110.0, 150.0], [100.0, 90.0, 80.0], [400.0, 500.0, 450.0], [300.0, 350.0, 250.0]];
+    let mut records = Vec::new();
+    for (load, speeds) in crate::space::settings::loads(&file).into_iter().zip(speeds) {
+        for repeat in 0..8_usize {
+            records.extend(shapes.iter().zip(speeds).map(|(shape, speed)| {
+                let role = if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
+                let trial = Trial { configuration: Configuration::from_shape(*shape), load, repeat };
+                synthetic::record(trial, role, speed * (1.0 - 1e-4 * (repeat % 3) as f64))
+            }));
+        }
+    }
+    let ranking = rank(&records, Comparison::of(&file));
+    let tuned = tuned(&file, Path::new(""), 64, &Fingerprint::default(), &ranking, None).expect("a winner");
+    let rows: Vec<_> =
+        tuned.policy.iter().map(|row| (row.max_running_batch, row.max_context, row.num_steps, row.speedup)).collect();
+    let expected = [
+        (1, Some(64), 3, Some(1.5)),
+        (1, None, 0, Some(1.0)),
+        (8, Some(64), 1, Some(1.25)),
+        (8, None, 1, Some(1.1667)),
+    ];
+    assert_eq!(rows, expected);
+    let written = TunedFile::read(&Source::new("tuned.toml", tuned.text().expect("it is TOML")));
+    assert_eq!(written.map(|file| file.batches_that_depend_on_context()), Ok(vec![1]));
+}

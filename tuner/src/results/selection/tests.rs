@@ -285,7 +285,7 @@ fn runs_that_are_not_paired_are_distinguished_or_are_too_noisy() {
 #[test]
 fn a_table_is_not_mistaken_for_no_speculation() {
     let off = Configuration::from_shape(TreeShape::OFF);
-    let row = TableRow { max_running_batch: 8, shape: "3,1,4".parse().expect("a shape") };
+    let row = TableRow::of_batch(8, "3,1,4".parse().expect("a shape"));
     let table = Configuration { table: vec![row], ..off.clone() };
     let measured = |configuration: &Configuration, role: Role, rate: f64| {
         let trial = Trial { configuration: configuration.clone(), load: TrialLoad::BatchSize(1), repeat: 0 };

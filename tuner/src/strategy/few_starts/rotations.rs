@@ -33,10 +33,7 @@ pub fn rotations(experiment: &Experiment, acceptance: &AcceptanceTable) -> Vec<C
     }
     let chains = spread(&chains, batches.len());
     let table = |turn: usize| {
-        let row = |(at, batch): (usize, &usize)| TableRow {
-            max_running_batch: *batch,
-            shape: chains[(at + turn) % chains.len()],
-        };
+        let row = |(at, batch): (usize, &usize)| TableRow::of_batch(*batch, chains[(at + turn) % chains.len()]);
         let table: Vec<TableRow> = batches.iter().enumerate().map(row).collect();
         let shape = table.last().map_or(TreeShape::OFF, |row| row.shape);
         Configuration { table, ..Configuration::from_shape(shape) }

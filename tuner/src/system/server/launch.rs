@@ -520,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_table_of_chains_becomes_a_file_or_a_schedule() {
-        let row = |(batch, steps)| TableRow { max_running_batch: batch, shape: TreeShape::chain(steps) };
+        let row = |(batch, steps)| TableRow::of_batch(batch, TreeShape::chain(steps));
         let table: Vec<TableRow> = [(1, 5), (8, 2)].map(row).into();
         let configuration = Configuration { table, ..Configuration::from_shape(TreeShape::chain(2)) };
         let settings = SystemSettings { command: vec!["run".into()], ..SystemSettings::default() };
