@@ -154,8 +154,8 @@ pub(super) enum WordPart<'a> {
     Variable { name: &'a str, operator: Operator, argument: Vec<WordPart<'a>>, quoted: bool },
     /// `${NAME[@]}` or `${NAME[*]}`.
     Elements(&'a str),
-    /// `$(cat <<EOF … EOF)`: the body of a here-document, `is_verbatim` if the shell expands nothing
-    /// in it.
+    /// `$(cat <<EOF … EOF)`: the body of a here-document, `is_verbatim` if the shell expands
+    /// nothing in it.
     Printed { body: Span, is_verbatim: bool, strips_tabs: bool, quoted: bool },
     /// `$(seq …)` with constant bounds.
     Sequence { first: i64, step: i64, last: i64 },
