@@ -49,6 +49,7 @@ pub struct Recording {
     backend: Box<dyn Backend>,
     acts: Acts,
     pages: usize,
+    snapshots: Option<usize>,
 }
 
 impl Acts {
@@ -74,18 +75,24 @@ impl Recording {
     /// Wraps a backend.
     pub fn new(backend: Box<dyn Backend>) -> (Self, Acts) {
         let acts = Acts::default();
-        (Self { pages: backend.capacity().pages, backend, acts: acts.clone() }, acts)
+        let Capacity { pages, snapshots, .. } = backend.capacity();
+        (Self { backend, acts: acts.clone(), pages, snapshots }, acts)
     }
 
     /// Uses only this many pages.
     pub fn with_pages(self, pages: usize) -> Self {
         Self { pages, ..self }
     }
+
+    /// Uses at most this many snapshots.
+    pub fn with_snapshots(self, most: usize) -> Self {
+        Self { snapshots: self.snapshots.map(|snapshots| snapshots.min(most)), ..self }
+    }
 }
 
 impl Describe for Recording {
     fn capacity(&self) -> Capacity {
-        Capacity { pages: self.pages, ..self.backend.capacity() }
+        Capacity { pages: self.pages, snapshots: self.snapshots, ..self.backend.capacity() }
     }
 
     fn device(&self) -> DeviceInfo {

@@ -3,6 +3,7 @@
 mod first_tokens;
 mod growth;
 mod limits;
+mod load;
 
 use std::{
     collections::BTreeSet,
