@@ -69,14 +69,13 @@ fn by_depth(nodes: &[Joined], depths: usize) -> Pool {
     let mut pool = Pool::default();
     let mut place_of: Vec<Option<usize>> = vec![None; nodes.len()];
     for depth in 1..=depths {
-        let mut next = pool.all().len();
         let mut step = Vec::new();
-        for (at, node) in nodes.iter().enumerate().filter(|(_, node)| node.depth == depth) {
+        let of_depth = nodes.iter().enumerate().filter(|(_, node)| node.depth == depth);
+        for (next, (at, node)) in (pool.all().len()..).zip(of_depth) {
             let parent = node.parent.and_then(|parent| place_of[parent]);
             let above = parent.map_or(0.0, |parent| pool.all()[parent].score);
             step.push(Proposal { token: node.token, score: above + node.edge, parent, rank: 0 });
             place_of[at] = Some(next);
-            next += 1;
         }
         pool.push_step(step);
     }
