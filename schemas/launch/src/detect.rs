@@ -186,9 +186,9 @@ fn in_image(texts: &[&str], image: &image::ImageRun, stated: Option<Engine>) -> 
                 found(program.engine, program.launcher, image.first + after)
             };
         }
-        // Another program has its own arguments.
-        let own = entry_point.first().map(|program| programs::base(program)).unwrap_or_default();
-        if !(own.is_empty() || own.contains("vllm") || own.contains("sglang")) {
+        // An interpreter runs another program, with arguments of its own.
+        let own = entry_point.first().map(String::as_str).unwrap_or_default();
+        if programs::base(own).starts_with("python") || programs::has(own, ProgramRole::Shell) {
             return None;
         }
     }

@@ -48,7 +48,9 @@ impl<'a> Interpreter<'a> {
         self.order += 1;
         let mut words = Elements::default();
         words.begin(split.fields, &split.conditional, &gone, false);
-        let scalar = ShellVariable { value, words, literal, used: false, order: self.order };
+        // A text that does not begin with a flag is a message, unless a command uses it.
+        let used = !value.written().trim_start().starts_with('-');
+        let scalar = ShellVariable { value, words, literal, used, order: self.order };
         self.scalars.insert(name.into(), scalar);
         self.assigned_outside(name, in_lists);
         true
