@@ -116,7 +116,9 @@ impl PrefillModel {
         let mut best: Option<(f64, Self)> = None;
         // Fewer costs first.
         let mut subsets: Vec<u32> = (1..1 << COSTS).collect();
-        subsets.retain(|subset| (subset >> 2).count_ones() as usize <= most);
+        // Whatever else costs time, tokens do.
+        let with_tokens = |subset: u32| subset >> 2 == 0 || subset & 2 != 0;
+        subsets.retain(|subset| (subset >> 2).count_ones() as usize <= most && with_tokens(*subset));
         subsets.sort_by_key(|subset: &u32| (subset.count_ones(), *subset));
         for subset in subsets {
             for least_tokens in LEAST_TOKENS {
