@@ -82,9 +82,9 @@ pub struct Setup {
     /// Maximum number of tokens in one chunk of a prompt:
     /// [`engine::backend::Capacity::prefill_chunk`].
     pub prefill_chunk: usize,
-    /// Rounds that are launched before the host knows what a round yielded. For this many rounds the
-    /// next request waits for the slot of one that has ended, and this slot still runs, unless the
-    /// host knew in advance which round was the last. See [`rounds_behind`].
+    /// Rounds that are launched before the host knows what a round yielded. For this many rounds
+    /// the next request waits for the slot of one that has ended, and this slot still runs, unless
+    /// the host knew in advance which round was the last. See [`rounds_behind`].
     pub rounds_behind: usize,
     /// Whether prompts are prefilled in the steps of running requests, as vLLM does, and not in
     /// steps of their own before the rounds.

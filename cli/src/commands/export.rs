@@ -41,8 +41,8 @@ pub struct Arguments {
     /// its rows agree
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
-    /// Mean context of the running requests, in tokens, whose rows are exported if the table has rows
-    /// by context, which other engines cannot follow. Default: the shortest
+    /// Mean context of the running requests, in tokens, whose rows are exported if the table has
+    /// rows by context, which other engines cannot follow. Default: the shortest
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     context: Option<u64>,
     /// Version of the engine, which decides the spelling of flags and the form of tables. Default:

@@ -134,8 +134,8 @@ impl Engine {
     }
 
     /// Prefills the prompts of each point `repeats` times, after one time that does not count;
-    /// results are in the order of the points. Afterwards shapes, acceptance and prefix cache are as
-    /// after [`time_rounds`](Self::time_rounds).
+    /// results are in the order of the points. Afterwards shapes, acceptance and prefix cache are
+    /// as after [`time_rounds`](Self::time_rounds).
     ///
     /// # Errors
     /// When requests are running, a prompt does not fit the engine, or the device fails.

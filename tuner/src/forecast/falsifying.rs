@@ -1,4 +1,5 @@
-//! Loads that would show a simulator or a policy to be wrong: each has a property that a mean hides.
+//! Loads that would show a simulator or a policy to be wrong: each has a property that a mean
+//! hides.
 
 use engine::replay::trace::{FORMAT, Nodes, PositionTrace, ROOT, TextTrace};
 use schemas::tree::TreeShape;
@@ -201,6 +202,7 @@ fn rows_of_a_table_are_met_in_the_order_of_growing_contexts() {
     let forecast = run(&jobs, &Arrivals::Closed { batch_size: 4 }, &setup(), &drafts(&[vec![0; 400]]), &mut table);
     let steps: Vec<usize> = forecast.stretches.iter().map(|one| one.shape.num_steps).collect();
     assert_eq!(steps, [0, 1, 2]);
-    // Before round 101 the host knows the first token and those of 99 rounds; round 100 is in flight.
+    // Before round 101 the host knows the first token and those of 99 rounds; round 100 is in
+    // flight.
     assert_eq!(forecast.stretches[0].rounds, 101);
 }

@@ -466,8 +466,8 @@ impl<'a, C: Course> Play<'a, C> {
         }
     }
 
-    /// Removes the requests whose last round has run. Where rounds are in flight, the host knows that
-    /// a round later, unless it knew before that the round was the last one.
+    /// Removes the requests whose last round has run. Where rounds are in flight, the host knows
+    /// that a round later, unless it knew before that the round was the last one.
     fn end(&mut self) {
         let (course, behind, now_ms) = (&self.course, self.setup.rounds_behind, self.now_ms);
         let done = |one: &mut Running| one.first_token_ms.is_some() && course.has_ended(one.request, one.progress);

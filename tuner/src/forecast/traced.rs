@@ -87,8 +87,8 @@ impl Traced<'_> {
     }
 
     /// What runs of a choice, and which members and riders take part: requests that limit their
-    /// drafts cannot be in the same round as the others, since a round has one shape. It is the rule
-    /// of the engine's scheduler.
+    /// drafts cannot be in the same round as the others, since a round has one shape. It is the
+    /// rule of the engine's scheduler.
     fn turn(&mut self, step: &Step<'_>, choice: Choice) -> (Choice, [Vec<Member>; 2]) {
         let Choice::Shape(whole) = choice else { return (choice, [step.members.to_vec(), step.riders.to_vec()]) };
         let most = |member: &Member| self.simulation.jobs[member.request].most_drafts;

@@ -433,8 +433,8 @@ fn a_round_in_parts_yields_what_a_whole_one_does_and_takes_what_its_parts_take()
     }
 }
 
-/// A table by batch and context switches between rounds: the graphs of all its trees are there before
-/// the first request.
+/// A table by batch and context switches between rounds: the graphs of all its trees are there
+/// before the first request.
 #[test]
 fn a_switch_between_prepared_shapes_captures_nothing() {
     let device = device();

@@ -107,8 +107,8 @@ impl PrefillModel {
         if measured.is_empty() {
             return Err(LatencyError::Fit("no prefill was timed".into()));
         }
-        // Prompts of one length say nothing about costs of a prompt and its pairs, those of two lengths
-        // tell one of them.
+        // Prompts of one length say nothing about costs of a prompt and its pairs, those of two
+        // lengths tell one of them.
         let mut lengths: Vec<usize> = measured.iter().map(|one| one.tokens / one.prompts.max(1)).collect();
         lengths.sort_unstable();
         lengths.dedup();
