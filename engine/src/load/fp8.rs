@@ -85,10 +85,8 @@ fn in_products(
     element: Element,
 ) -> Option<(TargetSpec, Option<DraftSpec>)> {
     let products = Fp8Compute::Products;
+    computed(&target.layers)?;
     if target.layers.iter().any(|layer| layer.ffn.experts().is_some()) {
-        return None;
-    }
-    if computed(&target.layers).is_none() {
         return None;
     }
     let in_products = || {

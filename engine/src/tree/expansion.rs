@@ -82,8 +82,8 @@ impl Expansion {
             step.extend(Proposal::children(Some((beam.place, parent.score)), self.shape.topk, proposals));
             sources.resize(step.len(), row);
         }
-        // Among the proposals of this step alone, as in SGLang: those of earlier steps that were not
-        // chosen are never continued.
+        // Among the proposals of this step alone, as in SGLang: those of earlier steps that were
+        // not chosen are never continued.
         let beams: Vec<Beam> =
             (best(&step, (0..step.len()).collect(), self.shape.topk).into_iter().zip(self.numbered..))
                 .map(|(at, number)| {
