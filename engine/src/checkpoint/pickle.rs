@@ -36,6 +36,14 @@ pub(super) struct PickledTensor {
     pub strides: Vec<usize>,
 }
 
+/// Maximum number of operations: a file with one tensor has about 60. It bounds how deep values are
+/// nested too.
+const MOST_OPERATIONS: usize = 2_000;
+
+/// Maximum number of parts of a value that is kept under a number or taken from there, since a few
+/// operations that copy the same value twice each would fill any memory.
+const MOST_COPIED: usize = 1_000;
+
 /// Values on the stack, or marks between them.
 #[derive(Clone, Debug)]
 enum Item {
@@ -57,7 +65,7 @@ struct Machine<'a> {
 /// With what is not understood, and where.
 pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
     let mut machine = Machine { bytes, at: 0, stack: Vec::new(), memo: HashMap::new() };
-    loop {
+    for _ in 0..MOST_OPERATIONS {
         let at = machine.at;
         let code = machine.take(1)?[0];
         if code == b'.' {
@@ -65,6 +73,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Value, String> {
         }
         machine.step(code).map_err(|reason| format!("byte {at} of the pickle: {reason}"))?;
     }
+    Err(format!("the pickle has more than {MOST_OPERATIONS} operations, the limit for one tensor"))
 }
 
 impl Machine<'_> {
@@ -81,8 +90,8 @@ impl Machine<'_> {
             b'q' | b'r' | 0x94 => self.keep(code),
             b'h' | b'j' => {
                 let key = self.number(if code == b'h' { 1 } else { 4 })?;
-                let value = self.memo.get(&(key as u32)).cloned();
-                self.push(value.ok_or("a reference to nothing")?)
+                let value = copied(self.memo.get(&(key as u32)).ok_or("a reference to nothing")?)?;
+                self.push(value)
             }
             b'K' | b'M' | b'J' | 0x8a | b'X' | 0x8c | b'c' | b'N' | b'G' | 0x88 | 0x89 => self.constant(code),
             b')' | b't' | 0x85..=0x87 | b'}' | b']' => self.collection(code),
@@ -187,7 +196,7 @@ impl Machine<'_> {
         };
         match self.stack.last() {
             Some(Item::Value(value)) => {
-                self.memo.insert(key, value.clone());
+                self.memo.insert(key, copied(value)?);
                 Ok(())
             }
             _ => Err("nothing to store".into()),
@@ -235,6 +244,21 @@ impl Machine<'_> {
         let size = rest.iter().position(|byte| *byte == b'\n').ok_or("it ends too early")?;
         self.at += size + 1;
         String::from_utf8(rest[..size].to_vec()).map_err(|_| "a name that is not UTF-8".into())
+    }
+}
+
+/// A copy of a value that is not too large.
+fn copied(value: &Value) -> Result<Value, String> {
+    fn parts(value: &Value) -> usize {
+        1 + match value {
+            Value::Tuple(values) => values.iter().map(parts).sum(),
+            Value::Dict(entries) => entries.iter().map(|(key, value)| parts(key) + parts(value)).sum(),
+            _ => 0,
+        }
+    }
+    match parts(value) {
+        0..=MOST_COPIED => Ok(value.clone()),
+        more => Err(format!("a value of {more} parts is used twice; the limit is {MOST_COPIED}")),
     }
 }
 
@@ -299,6 +323,14 @@ mod tests {
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&bytes);
         }
+    }
+
+    #[test]
+    fn values_that_double_with_each_operation_and_endless_nesting_are_refused() {
+        let doubled = [&b"\x80\x04K\x01\x94"[..], &b"h\x00h\x00\x86q\x00".repeat(60), b"."].concat();
+        assert!(read(&doubled).is_err_and(|error| error.contains("used twice")));
+        let nested = [&b"\x80\x04)"[..], &b"\x85".repeat(1 << 20), b"."].concat();
+        assert!(read(&nested).is_err_and(|error| error.contains("more than 2000 operations")));
     }
 
     #[test]
