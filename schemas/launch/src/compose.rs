@@ -37,10 +37,16 @@ impl Composed {
     }
 
     /// Adds text that replaces the text at `place`, even if both have the same length and would map
-    /// byte for byte.
+    /// byte for byte: any part of it stands at the whole place.
     pub fn put_for(&mut self, text: &str, place: Span) {
-        let is_as_long = place.end - place.start == text.len();
-        self.copy(text, if is_as_long { Span::new(place.start, place.start) } else { place });
+        let first = text.chars().next().map_or(0, char::len_utf8);
+        if place.end - place.start == text.len() && first < text.len() {
+            let (one, rest) = text.split_at(first);
+            self.copy(one, place);
+            self.copy(rest, place);
+        } else {
+            self.copy(text, place);
+        }
     }
 
     /// Adds text that does not occur in the source.

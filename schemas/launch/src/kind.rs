@@ -174,8 +174,11 @@ fn by_first_line(text: &str) -> Option<TextKind> {
 fn looks_like_toml(source: &Source) -> bool {
     let line = source.text().lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     line.is_some_and(|line| {
-        if line.starts_with('[') {
-            return line.trim_end().ends_with(']') && !line.starts_with("[[ ") && !line.starts_with("[ ");
+        // The header of a table, rather than a list of words or the time of a line of a log.
+        if let Some(header) = line.strip_prefix("[[").or_else(|| line.strip_prefix('[')) {
+            let name = header.trim_end_matches(']');
+            let is_bare = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
+            return name.len() < header.len() && !name.is_empty() && name.chars().all(is_bare);
         }
         // A shell assignment has no blanks around its `=`.
         line.split_once('=').is_some_and(|(key, value)| {
@@ -246,6 +249,17 @@ mod tests {
         assert_eq!(ending_of("run-v0.5.9"), None);
         assert_eq!(ending_of("<stdin>"), None);
         assert_eq!(ending_of("a.b/run.SH.tmpl").as_deref(), Some("sh"));
+    }
+
+    #[test]
+    fn lines_of_logs_and_lists_are_not_toml_and_headers_are() {
+        let kind = |text: &str| TextKind::from_text(&Source::new("server.log", text));
+        for text in ["[2026-01-12 10:11:12] cmd: ['vllm', 'serve']\n", "['vllm', 'serve']\n", "[\"vllm\"]\n", "[[\n"] {
+            assert_ne!(kind(text), TextKind::Toml, "{text}");
+        }
+        for text in ["[models]\ntarget = \"m\"\n", "[[drafts]]\n", "[models.draft-1]\n"] {
+            assert_eq!(kind(text), TextKind::Toml, "{text}");
+        }
     }
 
     #[test]

@@ -80,7 +80,8 @@ struct ScriptWriter<'a> {
     dialect: MakeDialect,
     values: BTreeMap<&'a str, QuotedValue>,
     script: Composed,
-    /// Whether a value was written where it is used.
+    /// Whether a value stands elsewhere than where it is used. Those of variables do: they can be set
+    /// from outside (`make N=4`), and a recipe of `just` can have them as parameters.
     is_moved: bool,
 }
 
@@ -133,7 +134,16 @@ impl<'a> ScriptWriter<'a> {
             let (start, end) = (at + reference.start, at + reference.end);
             self.copy(span.start + at, span.start + start, span.start);
             let place = Span::new(span.start + start, span.start + end);
-            self.refer(lines::name_in(text.get(start..end).unwrap_or_default(), self.dialect), place, depth);
+            match lines::name_in(text.get(start..end).unwrap_or_default(), self.dialect) {
+                // A shell does not look into these quotes for a variable; make and just do.
+                Some(name)
+                    if name != "$" && !self.values.contains_key(name) && ends_in_single_quotes(&text[..start]) =>
+                {
+                    self.is_moved = true;
+                    self.script.unknown(place);
+                }
+                name => self.refer(name, place, depth),
+            }
             at = end;
         }
         self.copy(span.start + at, span.end, span.start);
@@ -148,15 +158,30 @@ impl<'a> ScriptWriter<'a> {
     fn refer(&mut self, name: Option<&'a str>, place: Span, depth: usize) {
         match name {
             Some("$") => self.script.put_for("$", place),
-            Some(name) => match self.values.get(name).copied() {
-                None => self.script.put_for(&format!("${{{name}}}"), place),
-                Some(QuotedValue::Only(value)) if depth < DEEPEST => {
-                    self.is_moved = true;
-                    self.expand(value, depth + 1);
+            Some(name) => {
+                self.is_moved = true;
+                match self.values.get(name).copied() {
+                    None => self.script.put_for(&format!("${{{name}}}"), place),
+                    Some(QuotedValue::Only(value)) if depth < DEEPEST => self.expand(value, depth + 1),
+                    Some(_) => self.script.unknown(place),
                 }
-                Some(_) => self.script.unknown(place),
-            },
+            }
             None => self.script.unknown(place),
         }
     }
+}
+
+/// Whether a part of a command ends within single quotes.
+fn ends_in_single_quotes(text: &str) -> bool {
+    let mut open = None;
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match (letter, open) {
+            ('\\', None | Some('"')) => _ = letters.next(),
+            ('"' | '\'', None) => open = Some(letter),
+            (letter, Some(quote)) if letter == quote => open = None,
+            _ => {}
+        }
+    }
+    open == Some('\'')
 }

@@ -299,3 +299,21 @@ fn python_that_starts_an_engine_is_read() {
     );
     codes("a.md", &format!("```python\n{engine}```\n"), &["SD021"]);
 }
+
+#[test]
+fn value_of_a_variable_of_make_or_just_is_found_and_never_fixed() {
+    let flags = "--model-path Qwen/Qwen3-8B --speculative-algorithm EAGLE3 --speculative-draft-model-path \
+                 AngelSlim/Qwen3-8B_eagle3 --max-running-requests 8 --speculative-num-steps 3 --speculative-eagle-topk 1 \
+                 --speculative-num-draft-tokens";
+    for (name, text) in [
+        ("Makefile", format!("N ?= 8\nserve:\n\tpython3 -m sglang.launch_server {flags} $(N)\n")),
+        ("Makefile", format!("N ?= 8\nserve:\n\tpython3 -m sglang.launch_server {flags}=${{N}}\n")),
+        ("justfile", format!("n := \"8\"\nserve:\n    python3 -m sglang.launch_server {flags} {{{{n}}}}\n")),
+        ("justfile", format!("n := \"8\"\nserve n=\"9\":\n    python3 -m sglang.launch_server {flags} {{{{n}}}}\n")),
+    ] {
+        let found = report_text(&Source::new(name, text.clone()), &report::ReportOptions::default()).findings;
+        let fixed: Vec<_> = found.iter().filter(|finding| finding.fix.is_some()).map(|finding| &finding.code).collect();
+        assert!(fixed.is_empty(), "{fixed:?} in {text}");
+    }
+    codes("Makefile", &format!("N ?= 8\nserve:\n\tpython3 -m sglang.launch_server {flags} $(N)\n"), &["SD023"]);
+}
