@@ -215,25 +215,29 @@ impl Kind {
     }
 }
 
+/// Parts of a tensor: type, shape and bytes of each, by expert and by whether it is the second of
+/// two.
+type Parts = BTreeMap<(usize, bool), (Dtype, Vec<usize>, Vec<u8>)>;
+
 /// Experts of a layer as transformers has them in memory: gate and up in one tensor.
 fn fuse(tensors: &mut Tensors) {
-    let mut fused: BTreeMap<String, Vec<(usize, bool, Vec<usize>, Dtype, Vec<u8>)>> = BTreeMap::new();
+    let mut fused: BTreeMap<String, Parts> = BTreeMap::new();
     let apart: Vec<String> = tensors.keys().filter(|name| name.contains(".mlp.experts.")).cloned().collect();
     for name in apart {
-        let (dtype, shape, data) = tensors.remove(&name).expect("a tensor");
+        let tensor = tensors.remove(&name).expect("a tensor");
         let (layer, rest) = name.split_once(".experts.").expect("an expert");
         let (expert, part) = rest.split_once('.').expect("a projection");
         let (projection, end) = part.split_once("_proj.weight").expect("a projection");
         let joined = if projection == "down" { "down_proj" } else { "gate_up_proj" };
-        let expert = expert.parse().expect("a number");
+        let expert: usize = expert.parse().expect("a number");
         let place = fused.entry(format!("{layer}.experts.{joined}{end}")).or_default();
-        place.push((expert, projection == "up", shape, dtype, data));
+        place.insert((expert, projection == "up"), tensor);
     }
-    for (name, mut parts) in fused {
-        parts.sort_by_key(|(expert, is_up, ..)| (*expert, *is_up));
-        let (dtype, [rows, columns]) = (parts[0].3, [parts[0].2[0], parts[0].2[1]]);
+    for (name, parts) in fused {
+        let (dtype, first, _) = parts.values().next().expect("a part");
+        let (dtype, [rows, columns]) = (*dtype, [first[0], first[1]]);
         let shape = vec![EXPERTS, parts.len() / EXPERTS * rows, columns];
-        tensors.insert(name, (dtype, shape, parts.into_iter().flat_map(|(.., data)| data).collect()));
+        tensors.insert(name, (dtype, shape, parts.into_values().flat_map(|(.., data)| data).collect()));
     }
 }
 
