@@ -107,7 +107,7 @@ pub trait Decode: Slots {
     }
 
     /// Like [`launch`](Self::launch), but each slot's tree is joined with a chain that the host has
-    /// looked up, which may be empty ([`joined`](crate::tree::joined)).
+    /// looked up, which may be empty (`tree::joined`).
     ///
     /// # Errors
     /// When this backend cannot join trees, or the device fails.

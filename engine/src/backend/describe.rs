@@ -15,7 +15,7 @@ pub struct Capacity {
     pub context_length: usize,
     /// Size of the target's vocabulary.
     pub vocab_size: usize,
-    /// Maximum number of prompt tokens that one [`PrefillChunk`] should carry.
+    /// Maximum number of prompt tokens that one [`PrefillChunk`](super::PrefillChunk) should carry.
     pub prefill_chunk: usize,
     /// Maximum number of rounds in flight (launched and not collected), at least 1. With more than
     /// one, the host launches the next round before it knows which requests ended in the last one:

@@ -37,10 +37,11 @@ pub trait Measure: Describe {
     /// When the device fails, or memory for what is played is missing.
     fn simulate_acceptance(&mut self, simulated: Option<Simulated>) -> Result<(), EngineError>;
 
-    /// Turns timing of the parts of rounds on or off ([`RoundTiming::verify`] is `Some` while it is
-    /// on). A device that holds a round in one graph splits it into several meanwhile, so rounds
-    /// take slightly longer; a device that always measures the parts ignores this. Only while no
-    /// round is in flight.
+    /// Turns timing of the parts of rounds on or off
+    /// ([`RoundTiming::verify`](super::RoundTiming::verify) is `Some` while it is on). A device
+    /// that holds a round in one graph splits it into several meanwhile, so rounds take slightly
+    /// longer; a device that always measures the parts ignores this. Only while no round is in
+    /// flight.
     fn time_parts(&mut self, _on: bool) {}
 
     /// Starts to count the experts that rounds read, or stops, and returns what was counted since

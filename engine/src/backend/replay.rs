@@ -35,9 +35,9 @@ pub struct ProbabilityQuery {
 
 /// Keeps the states of texts, and drafts from them.
 pub trait Replay: Prefill {
-    /// Keeps, from now until the slot is closed, the states that [`prefill`](Self::prefill)
-    /// computes at these positions, none of which the slot has read yet: the draft's state and,
-    /// with `target`, the target's final hidden state.
+    /// Keeps, from now until the slot is closed, the states that
+    /// [`prefill`](super::Prefill::prefill) computes at these positions, none of which the slot has
+    /// read yet: the draft's state and, with `target`, the target's final hidden state.
     ///
     /// # Errors
     /// When the slot is not open, no draft is loaded, or memory for the states is missing; nothing
@@ -48,9 +48,9 @@ pub trait Replay: Prefill {
     /// `None` without a draft. Constant.
     fn state_row(&self) -> Option<StateRow>;
 
-    /// Like [`prefill`](Self::prefill), for pieces of traced slots whose texts continue after the
-    /// pieces; it returns or accepts the target's states at their positions. If the target does not
-    /// run, its caches are unchanged and only the draft can continue.
+    /// Like [`prefill`](super::Prefill::prefill), for pieces of traced slots whose texts continue
+    /// after the pieces; it returns or accepts the target's states at their positions. If the
+    /// target does not run, its caches are unchanged and only the draft can continue.
     ///
     /// # Errors
     /// When a piece does not belong to such a text, the number of states differs from the number of

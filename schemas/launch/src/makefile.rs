@@ -80,8 +80,8 @@ struct ScriptWriter<'a> {
     dialect: MakeDialect,
     values: BTreeMap<&'a str, QuotedValue>,
     script: Composed,
-    /// Whether a value stands elsewhere than where it is used. Those of variables do: they can be set
-    /// from outside (`make N=4`), and a recipe of `just` can have them as parameters.
+    /// Whether a value stands elsewhere than where it is used. Those of variables do: they can be
+    /// set from outside (`make N=4`), and a recipe of `just` can have them as parameters.
     is_moved: bool,
 }
 
