@@ -7,7 +7,7 @@ use std::path::Path;
 use kernels::device::{Device, DeviceError, Element};
 use schemas::{sweep::LARGEST, tree::NodeSource};
 
-use self::fp8::{check_products, check_quantization, default_mode, default_mode_of_random};
+use self::fp8::{Models, check_products, check_quantization, default_mode};
 use crate::{
     backend::{
         Backend, cpu,
@@ -106,7 +106,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
         true => None,
         false => Some(element(&options.dtype, models.folder.config.weights_dtype())?),
     };
-    let compute = default_mode(&mut models, options, &devices, element);
+    let compute = default_mode(Models::described(&mut models, options), options, &devices, element);
     let options = &EngineOptions { fp8_compute: Some(compute), ..options.clone() };
     let Described { folder, weights, spec, draft: own_draft } = models;
     let made_for = folder.config.derived_context_length();
@@ -238,7 +238,7 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
         }
     };
     let element = element(&options.dtype, Some("bfloat16"))?;
-    let compute = default_mode_of_random(&mut target, &mut draft, options, &devices, element);
+    let compute = default_mode(Models::random(&mut target, &mut draft), options, &devices, Some(element));
     let options = &EngineOptions { fp8_compute: Some(compute), ..options.clone() };
     // As for checkpoints: float32 kernels have no FP8 weights.
     let plain = element == Element::F32;

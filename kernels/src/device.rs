@@ -79,6 +79,13 @@ pub struct Properties {
     pub emulated: bool,
 }
 
+impl Properties {
+    /// Whether it is a Hopper GPU, the only ones whose warp groups multiply from shared memory.
+    pub fn is_hopper(&self) -> bool {
+        self.capability == (9, 0)
+    }
+}
+
 /// A loaded kernel.
 #[derive(Clone)]
 pub struct Kernel(Arc<dyn KernelHandle>);

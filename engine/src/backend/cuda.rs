@@ -486,7 +486,7 @@ impl Measure for CudaBackend {
         // the clock that its power allows; for other devices nothing was measured.
         const HOPPER: f64 = 0.66e15;
         let properties = self.device.properties();
-        let known = properties.capability == (9, 0) && !properties.emulated && self.machine.cost.element == 2;
+        let known = properties.is_hopper() && !properties.emulated && self.machine.cost.element == 2;
         known.then(|| HOPPER * properties.multiprocessors as f64 / 132.0)
     }
 

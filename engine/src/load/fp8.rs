@@ -15,15 +15,41 @@ use crate::{
     spec::{DraftSpec, LayerSpec, TargetSpec},
 };
 
-/// Major compute capability of the GPUs whose kernels multiply two factors in FP8 (Hopper).
-const MULTIPLIES_FP8: u32 = 9;
+/// Models whose mode is not known yet.
+pub(super) struct Models<'a> {
+    target: &'a mut TargetSpec,
+    draft: Option<&'a mut DraftSpec>,
+    /// Where the matrices of both are.
+    stored: (StoredIn<'a>, StoredIn<'a>),
+    /// Whether the engines for which the weights were made quantise activations.
+    quantises: bool,
+}
 
-/// Chooses the mode of a described checkpoint if the options name none, and puts its layers in it.
-/// On GPUs that multiply in FP8 it is the mode of the engines for which the checkpoint was made:
-/// products, if they quantise activations. It stays `weights` if some layer cannot have products,
-/// and for targets with experts, where products are slower (docs/notes/performance/fp8.md).
+impl<'a> Models<'a> {
+    /// Those of a checkpoint.
+    pub fn described(models: &'a mut Described, options: &EngineOptions) -> Self {
+        let quantises = activations_are_quantised(models.folder.config.quantization_config.as_ref(), options);
+        let stored = Tensors::new(&models.weights);
+        let (draft, own) = match &mut models.draft {
+            Some((spec, own)) => (Some(spec), own.as_ref()),
+            None => (None, None),
+        };
+        let stored = (StoredIn::Checkpoint(stored), StoredIn::Checkpoint(own.map_or(stored, Tensors::new)));
+        Self { target: &mut models.spec, draft, stored, quantises }
+    }
+
+    /// Those of a published shape with random weights; all published formats quantise activations.
+    pub fn random(target: &'a mut TargetSpec, draft: &'a mut DraftSpec) -> Self {
+        Self { target, draft: Some(draft), stored: (StoredIn::Nowhere, StoredIn::Nowhere), quantises: true }
+    }
+}
+
+/// Chooses the mode of models if the options name none, and puts their layers in it. On Hopper GPUs
+/// it is the mode of the engines for which the weights were made: products, if they quantise
+/// activations. It stays `weights` if some layer cannot have products, and for targets with
+/// experts, where products are slower (docs/notes/performance/fp8.md).
 pub(super) fn default_mode(
-    described: &mut Described,
+    models: Models<'_>,
     options: &EngineOptions,
     devices: &[(Device, String)],
     element: Option<Element>,
@@ -31,49 +57,19 @@ pub(super) fn default_mode(
     if let Some(compute) = options.fp8_compute {
         return compute;
     }
-    let settings = described.folder.config.quantization_config.as_ref();
-    let Some(element) = element.filter(|_| multiply_fp8(devices) && activations_are_quantised(settings, options))
-    else {
-        return Fp8Compute::Weights;
-    };
-    let draft = described.draft.as_ref().map(|(spec, _)| spec);
-    let stored = Tensors::new(&described.weights);
-    let of_draft = described.draft.as_ref().and_then(|(_, own)| own.as_ref()).map_or(stored, Tensors::new);
-    let stored = (StoredIn::Checkpoint(stored), StoredIn::Checkpoint(of_draft));
-    let Some((target, draft)) = in_products(&described.spec, draft, stored, options, element) else {
-        return Fp8Compute::Weights;
-    };
-    described.spec = target;
-    if let (Some((spec, _)), Some(draft)) = (&mut described.draft, draft) {
-        *spec = draft;
-    }
-    Fp8Compute::Products
-}
-
-/// The same for random weights, whose published formats all quantise activations.
-pub(super) fn default_mode_of_random(
-    target: &mut TargetSpec,
-    draft: &mut DraftSpec,
-    options: &EngineOptions,
-    devices: &[(Device, String)],
-    element: Element,
-) -> Fp8Compute {
-    if let Some(compute) = options.fp8_compute {
-        return compute;
-    }
-    let stored = (StoredIn::Nowhere, StoredIn::Nowhere);
-    match in_products(target, Some(draft), stored, options, element).filter(|_| multiply_fp8(devices)) {
-        Some((spec, of_draft)) => {
-            *target = spec;
-            of_draft.into_iter().for_each(|spec| *draft = spec);
+    let is_hopper = |(device, _): &(Device, String)| device.properties().is_hopper();
+    let element = element.filter(|_| models.quantises && !devices.is_empty() && devices.iter().all(is_hopper));
+    let of_draft = models.draft.as_deref();
+    match element.and_then(|element| in_products(models.target, of_draft, models.stored, options, element)) {
+        Some((target, draft)) => {
+            *models.target = target;
+            if let (Some(own), Some(draft)) = (models.draft, draft) {
+                *own = draft;
+            }
             Fp8Compute::Products
         }
         None => Fp8Compute::Weights,
     }
-}
-
-fn multiply_fp8(devices: &[(Device, String)]) -> bool {
-    !devices.is_empty() && devices.iter().all(|(device, _)| device.properties().capability.0 == MULTIPLIES_FP8)
 }
 
 /// Target and draft with products; `None` if a part of them cannot have any, or has experts.
@@ -182,9 +178,9 @@ mod tests {
     fn device_that_does_not_multiply_in_fp8_keeps_weights_and_a_given_mode_stays() {
         let options = family("llama_fp8_blocks");
         let mut models = describe(&options).expect("a checkpoint");
-        assert_eq!(default_mode(&mut models, &options, &[], None), Fp8Compute::Weights);
+        assert_eq!(default_mode(Models::described(&mut models, &options), &options, &[], None), Fp8Compute::Weights);
         let given = EngineOptions { fp8_compute: Some(Fp8Compute::Products), ..options };
-        assert_eq!(default_mode(&mut models, &given, &[], None), Fp8Compute::Products);
+        assert_eq!(default_mode(Models::described(&mut models, &given), &given, &[], None), Fp8Compute::Products);
     }
 
     #[test]

@@ -212,7 +212,7 @@ pub(super) fn stages(shared_bytes: usize, stage_bytes: usize) -> usize {
 
 /// Whether a device runs the warp-group kernels.
 pub(super) fn has_warp_groups(element: Element, properties: &Properties) -> bool {
-    element != Element::F32 && (properties.capability == (9, 0) || properties.emulated)
+    element != Element::F32 && (properties.is_hopper() || properties.emulated)
 }
 
 /// The possible divisions of a layer among multiprocessors that run one block at a time, in order
