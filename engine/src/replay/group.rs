@@ -298,10 +298,10 @@ fn place(at: usize, text: &ReplayText, position: usize, wanted: RequiredTree) ->
 fn looked_up(text: &ReplayText, rule: PromptLookup, shapes: &[TreeShape]) -> Vec<LookedUp> {
     let deepest = shapes.iter().map(|shape| shape.num_steps).max().unwrap_or_default();
     let (prompt, output) = text.tokens.split_at(text.prompt_tokens);
-    let mut own = OwnText::new(prompt);
+    let mut own = OwnText::new(prompt, rule);
     let look_up = |token: &u32| {
-        own.extend(rule, &[*token]);
-        own.drafts(rule, TreeShape::chain(deepest))
+        own.extend(&[*token]);
+        own.drafts(TreeShape::chain(deepest))
     };
     output.iter().take(output.len().saturating_sub(1)).map(look_up).collect()
 }

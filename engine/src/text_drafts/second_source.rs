@@ -29,9 +29,14 @@ pub struct SecondSource {
 }
 
 /// The tokens of a request, and how well look-ups in them have fared.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct OwnText {
+    rule: PromptLookup,
     tokens: Vec<u32>,
+    /// What is found after the tokens: the length of the run, and where its continuation starts.
+    /// Kept since a look-up scans all tokens, and both the drafts and the count of what was right
+    /// need it.
+    found: (usize, usize),
     /// Of each range of runs: how often its token was right, and how often there was one.
     counted: [(u32, u32); RUNS.len()],
 }
@@ -45,10 +50,10 @@ impl SecondSource {
     /// Brings a request up to date, and looks up what may follow: its prompt, and its output so
     /// far, which only grows.
     pub fn look_up(&mut self, request: u64, prompt: &[u32], output: &[u32], shape: TreeShape) -> LookedUp {
-        let text = self.requests.entry(request).or_insert_with(|| OwnText::new(prompt));
+        let text = self.requests.entry(request).or_insert_with(|| OwnText::new(prompt, self.rule));
         let known = text.tokens.len().saturating_sub(prompt.len());
-        text.extend(self.rule, output.get(known..).unwrap_or_default());
-        text.drafts(self.rule, shape)
+        text.extend(output.get(known..).unwrap_or_default());
+        text.drafts(shape)
     }
 
     /// Forgets a request.
@@ -64,30 +69,32 @@ impl SecondSource {
 
 impl OwnText {
     /// A prompt.
-    pub fn new(prompt: &[u32]) -> Self {
-        Self { tokens: prompt.to_vec(), ..Self::default() }
+    pub fn new(prompt: &[u32], rule: PromptLookup) -> Self {
+        let found = find(prompt, rule);
+        Self { rule, tokens: prompt.to_vec(), found, counted: Default::default() }
     }
 
     /// Adds tokens of the output, and counts for each whether it was the one that was looked up.
-    pub fn extend(&mut self, rule: PromptLookup, output: &[u32]) {
+    pub fn extend(&mut self, output: &[u32]) {
         for token in output {
-            let (run, found) = prompt_lookup::find(&self.tokens, rule);
-            if let Some(suggested) = found.first() {
+            let (run, place) = self.found;
+            if let Some(suggested) = self.tokens.get(place) {
                 let (right, all) = &mut self.counted[range(run)];
                 *right += u32::from(suggested == token);
                 *all += 1;
             }
             self.tokens.push(*token);
+            self.found = find(&self.tokens, self.rule);
         }
     }
 
     /// The chain after the tokens, at most as deep as a shape.
-    pub fn drafts(&self, rule: PromptLookup, shape: TreeShape) -> LookedUp {
+    pub fn drafts(&self, shape: TreeShape) -> LookedUp {
         if shape.is_off() {
             return LookedUp::default();
         }
-        let (run, found) = prompt_lookup::find(&self.tokens, rule);
-        let tokens: Vec<u32> = found.iter().take(shape.num_steps).copied().collect();
+        let (run, place) = self.found;
+        let tokens: Vec<u32> = self.tokens[place..].iter().take(shape.num_steps).copied().collect();
         let chances = (0..tokens.len()).map(|depth| self.chance(run + depth).ln()).collect();
         LookedUp { tokens, chances }
     }
@@ -98,6 +105,13 @@ impl OwnText {
         let ((right, all), (_, share)) = (self.counted[at], RUNS[at]);
         (right as f32 + WEIGHT * share) / (all as f32 + WEIGHT)
     }
+}
+
+/// The length of the run that is found after some tokens, and where its continuation starts: at
+/// their end if nothing is found.
+fn find(tokens: &[u32], rule: PromptLookup) -> (usize, usize) {
+    let (run, found) = prompt_lookup::find(tokens, rule);
+    (run, tokens.len() - found.len())
 }
 
 /// The place of a run's length in [`RUNS`].
@@ -126,8 +140,8 @@ mod tests {
     #[test]
     fn chances_follow_what_was_right_in_the_output() {
         let chance = |output: &[u32]| {
-            let mut text = OwnText::new(&[1, 2, 3, 4, 1, 2]);
-            text.extend(RULE, output);
+            let mut text = OwnText::new(&[1, 2, 3, 4, 1, 2], RULE);
+            text.extend(output);
             text.chance(2)
         };
         assert!((chance(&[]) - 0.5).abs() < 1e-6);
@@ -145,9 +159,9 @@ mod tests {
             for known in (0..length).step_by(3) {
                 stepwise.look_up(5, prompt, &output[..known], shape);
             }
-            let mut once = OwnText::new(prompt);
-            once.extend(RULE, &output[..length]);
-            assert_eq!(stepwise.look_up(5, prompt, &output[..length], shape), once.drafts(RULE, shape), "{length}");
+            let mut once = OwnText::new(prompt, RULE);
+            once.extend(&output[..length]);
+            assert_eq!(stepwise.look_up(5, prompt, &output[..length], shape), once.drafts(shape), "{length}");
         }
     }
 }

@@ -30,13 +30,13 @@ struct Joined {
 
 /// The pool of a shape's tree and a chain: `pool` may hold the proposals of larger shapes.
 pub fn joined(pool: &Pool, shape: TreeShape, chain: &LookedUp) -> Pool {
-    let mut nodes = Vec::new();
+    let mut nodes: Vec<Joined> = Vec::new();
     let mut place_of = vec![None; pool.all().len()];
     for at in pool.kept(shape) {
         let Proposal { token, score, parent, .. } = pool.all()[at];
         let above = parent.map_or(0.0, |parent| pool.all()[parent].score);
         let parent = parent.and_then(|parent| place_of[parent]);
-        let depth = parent.map_or(1, |parent: usize| depth_of(&nodes, parent) + 1);
+        let depth = parent.map_or(1, |parent: usize| nodes[parent].depth + 1);
         place_of[at] = Some(nodes.len());
         nodes.push(Joined { token, parent, depth, edge: edge(score, above) });
     }
@@ -51,10 +51,6 @@ pub fn joined(pool: &Pool, shape: TreeShape, chain: &LookedUp) -> Pool {
         parent = Some(place);
     }
     by_depth(&nodes, shape.num_steps)
-}
-
-fn depth_of(nodes: &[Joined], at: usize) -> usize {
-    nodes[at].depth
 }
 
 /// The log-probability of a node after its parent, never NaN.
