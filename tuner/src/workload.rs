@@ -100,8 +100,8 @@ impl LoadedWorkload {
     /// The places of the requests of a load: those of its context bucket, or all.
     pub fn places_of(&self, load: TrialLoad) -> Vec<usize> {
         let is_in = |at: &usize| {
-            let (prompt, output) = context::requested(&self.requests[*at]);
-            load.contexts().is_none_or(|contexts| contexts.contains(context::halfway(prompt, output)))
+            let halfway = || context::requested_halfway(&self.requests[*at]);
+            load.contexts().is_none_or(|contexts| contexts.contains(halfway()))
         };
         (0..self.requests.len()).filter(is_in).collect()
     }
@@ -144,11 +144,7 @@ impl LoadedWorkload {
         else {
             return Ok(());
         };
-        let halfway = |request: &Request| {
-            let (prompt, output) = context::requested(request);
-            context::halfway(prompt, output)
-        };
-        let all = || self.requests.iter().map(halfway);
+        let all = || self.requests.iter().map(context::requested_halfway);
         let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
         Err(TunerError::Configuration(format!(
             "batch.contexts: no request of the workload has {contexts}; halfway through their outputs they have contexts of \

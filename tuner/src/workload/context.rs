@@ -13,6 +13,12 @@ pub fn mean_halfway(requests: impl ExactSizeIterator<Item = (usize, usize)>) -> 
     requests.map(|(prompt, output)| halfway(prompt, output)).sum::<f64>() / count
 }
 
+/// The same for a request with its maximum output.
+pub fn requested_halfway(request: &Request) -> f64 {
+    let (prompt, output) = requested(request);
+    halfway(prompt, output)
+}
+
 /// Prompt tokens and maximum output tokens of a request.
 pub fn requested(request: &Request) -> (usize, usize) {
     (request.input_ids.len(), request.stop.max_new_tokens.unwrap_or_default())
