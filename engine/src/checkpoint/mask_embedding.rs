@@ -1,5 +1,5 @@
-//! `mask_embedding.pt` of block heads: the vector that stands for a position to be drafted, where
-//! it is no row of the target's embedding.
+//! `mask_embedding.pt` of block heads: the input vector of a position that is to be drafted, for
+//! heads whose mask token is not a row of the target's embedding.
 //!
 //! `torch.save` of the vector alone, or of a dictionary with it as `embedding` or `mask_embedding`
 //! and the number of the token as `mask_token_id`: an archive whose `data.pkl` says what the tensor

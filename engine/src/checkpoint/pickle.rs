@@ -100,7 +100,7 @@ impl Machine<'_> {
                 let (name, module) = (self.pop()?, self.pop()?);
                 match (module, name) {
                     (Value::Text(module), Value::Text(name)) => self.push(Value::Global(format!("{module}.{name}"))),
-                    _ => Err("a name that is no text".into()),
+                    _ => Err("a name that is not a text".into()),
                 }
             }
             b'Q' => {
@@ -275,24 +275,24 @@ fn storage(id: Value) -> Result<Value, String> {
             [Value::Text(word), Value::Global(kind), Value::Text(entry), ..] if word == "storage" => {
                 Ok(Value::Storage { kind: kind.clone(), entry: entry.clone() })
             }
-            _ => Err("a persistent id that is no storage of torch".into()),
+            _ => Err("a persistent id that does not name a storage of torch".into()),
         },
-        _ => Err("a persistent id that is no storage of torch".into()),
+        _ => Err("a persistent id that does not name a storage of torch".into()),
     }
 }
 
 /// What the functions make that `torch.save` calls for a tensor.
 fn called(function: &Value, arguments: Value) -> Result<Value, String> {
-    let Value::Global(name) = function else { return Err("a call of what is no function".into()) };
+    let Value::Global(name) = function else { return Err("a call of something that is not a function".into()) };
     let Value::Tuple(arguments) = arguments else { return Err("a call without a tuple of arguments".into()) };
     let sizes = |value: &Value| -> Result<Vec<usize>, String> {
         let size = |value: &Value| match value {
             Value::Integer(size) => usize::try_from(*size).map_err(|_| "a negative size".to_owned()),
-            _ => Err("a size that is no number".to_owned()),
+            _ => Err("a size that is not a number".to_owned()),
         };
         match value {
             Value::Tuple(values) => values.iter().map(size).collect(),
-            _ => Err("sizes that are no tuple".into()),
+            _ => Err("sizes that are not a tuple".into()),
         }
     };
     match (name.as_str(), arguments.as_slice()) {

@@ -34,7 +34,7 @@ use crate::{
 pub struct BlockDraft {
     embedding: Arc<Matrix>,
     head: Arc<Matrix>,
-    /// What stands for a position to be drafted, if it is no row of the embedding.
+    /// The input vector of a position to be drafted, if it is not a row of the embedding.
     mask: Option<Vec<f32>>,
     /// Projects captured features to the head's width.
     reduce: Linear,

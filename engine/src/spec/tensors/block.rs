@@ -15,7 +15,8 @@ pub struct BlockTensors {
     pub embedding: Option<TensorSpec>,
     /// `[vocabulary, hidden]`.
     pub head: Option<TensorSpec>,
-    /// `[hidden]`: what stands for a position to be drafted, if it is no row of the embedding.
+    /// `[hidden]`: the input vector of a position to be drafted, if it is not a row of the
+    /// embedding.
     pub mask: Option<TensorSpec>,
     /// Reduces captured features: `[hidden, captured · target hidden]`.
     pub reduce: LinearTensors,

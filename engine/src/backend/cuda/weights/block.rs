@@ -24,7 +24,7 @@ pub struct BlockWeights {
     pub embedding: Option<Buffer>,
     /// `None` if it uses the target's.
     pub head: Option<Buffer>,
-    /// What stands for a position to be drafted; `None` if it is a row of the embedding.
+    /// The input vector of a position to be drafted; `None` if it is a row of the embedding.
     pub mask: Option<Buffer>,
     /// Projects captured features to the head's width.
     pub reduce: Projection,
