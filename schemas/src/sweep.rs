@@ -291,6 +291,20 @@ impl SweepFile {
     }
 }
 
+/// Checks `models.second_source`, of a sweep or of a tuned file, beside `models.algorithm`.
+pub(crate) fn check_second_source(word: Option<&str>, algorithm: &str) -> Result<(), FieldError> {
+    match word {
+        Some(word) if !word.eq_ignore_ascii_case("PROMPT_LOOKUP") => {
+            Err(FieldError::word(&["models", "second_source"], word, &["PROMPT_LOOKUP"]))
+        }
+        Some(_) if matches!(NodeSource::named(algorithm), NodeSource::Text(_)) => {
+            let reason = "a second source joins look-ups with the trees of a head, and this algorithm has none";
+            Err(FieldError::at(&["models", "second_source"], reason))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(crate) fn within(path: &'static [&'static str], value: usize) -> Result<(), FieldError> {
     out_of_range(value, LARGEST).map_or(Ok(()), |reason| Err(FieldError::at(path, reason)))
 }

@@ -7,7 +7,7 @@ use crate::{
     algorithm::parse_algorithm,
     diagnostic::Diagnostic,
     engines::NEWEST_SGLANG,
-    sweep::{LARGEST, each_within, within},
+    sweep::{LARGEST, check_second_source, each_within, within},
     text::{Source, shortened},
     toml_file::{self, FieldError},
     tree::{NodeSource, TreeShape},
@@ -315,6 +315,7 @@ impl TunedFile {
                 format!("'{shown}' is not an algorithm (such as EAGLE, EAGLE3 or NEXTN)"),
             ));
         }
+        check_second_source(self.models.second_source.as_deref(), algorithm)?;
         let share = self.engine.mem_fraction_static;
         if !(share > 0.0 && share <= 1.0) {
             return Err(FieldError::at(&["engine", "mem_fraction_static"], "expected more than 0 and at most 1"));
@@ -563,6 +564,8 @@ verdict = "speculation does not pay here"
             ("capture_sizes = []", "capture_sizes = [1, 9999999]", "9999999 is out of range"),
             ("context_length = 2048", "context_length = 0", "at least 1"),
             ("algorithm = \"EAGLE3\"", "algorithm = \"EAGEL\"", "'EAGEL' is not an algorithm"),
+            ("dtype = \"auto\"", "dtype = \"auto\"\nsecond_source = \"NGRAM\"", "PROMPT_LOOKUP"),
+            ("algorithm = \"EAGLE3\"", "algorithm = \"SUFFIX\"\nsecond_source = \"PROMPT_LOOKUP\"", "has none"),
             ("mem_fraction_static = 0.8", "mem_fraction_static = nan", "more than 0 and at most 1"),
             ("mem_fraction_static = 0.8", "mem_fraction_static = 1.5", "more than 0 and at most 1"),
             ("speedup = 1.25", "speedup = nan", "speedup is NaN"),

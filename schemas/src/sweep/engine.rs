@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LARGEST, each_within, within};
+use super::{LARGEST, check_second_source, each_within, within};
 use crate::{toml_file::FieldError, tree::NodeSource};
 
 /// Target and draft.
@@ -124,16 +124,7 @@ impl Models {
             }
             _ => {}
         }
-        match &self.second_source {
-            Some(word) if !word.eq_ignore_ascii_case("PROMPT_LOOKUP") => {
-                return Err(FieldError::word(&["models", "second_source"], word, &["PROMPT_LOOKUP"]));
-            }
-            Some(_) if matches!(NodeSource::named(&self.algorithm), NodeSource::Text(_)) => {
-                let reason = "a second source joins look-ups with the trees of a head, and this algorithm has none";
-                return Err(FieldError::at(&["models", "second_source"], reason));
-            }
-            _ => {}
-        }
+        check_second_source(self.second_source.as_deref(), &self.algorithm)?;
         match (self.num_layers, &self.model_shape) {
             (Some(_), None) => {
                 let reason =
