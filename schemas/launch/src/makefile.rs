@@ -129,21 +129,14 @@ impl<'a> ScriptWriter<'a> {
 
     /// Writes a part of the text with its references to variables as a shell's.
     fn expand(&mut self, span: Span, depth: usize) {
-        let (text, mut at) = (self.source.slice(span), 0);
+        let (text, mut at, mut quote) = (self.source.slice(span), 0, None);
         while let Some(reference) = text.get(at..).and_then(|rest| lines::next_reference(rest, self.dialect)) {
             let (start, end) = (at + reference.start, at + reference.end);
             self.copy(span.start + at, span.start + start, span.start);
             let place = Span::new(span.start + start, span.start + end);
-            match lines::name_in(text.get(start..end).unwrap_or_default(), self.dialect) {
-                // A shell does not look into these quotes for a variable; make and just do.
-                Some(name)
-                    if name != "$" && !self.values.contains_key(name) && ends_in_single_quotes(&text[..start]) =>
-                {
-                    self.is_moved = true;
-                    self.script.unknown(place);
-                }
-                name => self.refer(name, place, depth),
-            }
+            let name = lines::name_in(text.get(start..end).unwrap_or_default(), self.dialect);
+            quote = quote_after(text.get(at..start).unwrap_or_default(), quote);
+            self.refer(name, place, quote == Some('\''), depth);
             at = end;
         }
         self.copy(span.start + at, span.end, span.start);
@@ -155,12 +148,15 @@ impl<'a> ScriptWriter<'a> {
     }
 
     /// Writes a reference: to a variable, to a dollar sign, or to what only the program knows.
-    fn refer(&mut self, name: Option<&'a str>, place: Span, depth: usize) {
+    /// `is_literal`: within single quotes.
+    fn refer(&mut self, name: Option<&'a str>, place: Span, is_literal: bool, depth: usize) {
         match name {
             Some("$") => self.script.put_for("$", place),
             Some(name) => {
                 self.is_moved = true;
                 match self.values.get(name).copied() {
+                    // A shell does not look into single quotes for a variable; make and just do.
+                    None if is_literal => self.script.unknown(place),
                     None => self.script.put_for(&format!("${{{name}}}"), place),
                     Some(QuotedValue::Only(value)) if depth < DEEPEST => self.expand(value, depth + 1),
                     Some(_) => self.script.unknown(place),
@@ -171,9 +167,8 @@ impl<'a> ScriptWriter<'a> {
     }
 }
 
-/// Whether a part of a command ends within single quotes.
-fn ends_in_single_quotes(text: &str) -> bool {
-    let mut open = None;
+/// The quote that is open after a part of a command, before which `open` was.
+fn quote_after(text: &str, mut open: Option<char>) -> Option<char> {
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
         match (letter, open) {
@@ -183,5 +178,5 @@ fn ends_in_single_quotes(text: &str) -> bool {
             _ => {}
         }
     }
-    open == Some('\'')
+    open
 }
