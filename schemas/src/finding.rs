@@ -102,6 +102,8 @@ pub enum Doubt {
     Wrapper,
     /// A condition excludes the launch with the values that the text gives.
     Untaken,
+    /// A template decides which parts of the launch exist.
+    Template,
     /// The text shows, records or tests the launch.
     Shown,
 }

@@ -139,6 +139,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch) {
         is_changed: false,
         is_shown: false,
         is_untaken: false,
+        is_templated: false,
         forks: Forks::default(),
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };

@@ -2,7 +2,7 @@
 //! its kind, and a second one maps what was found back, from the innermost texts outwards.
 
 use schemas::{
-    finding::Finding,
+    finding::{Doubt, Finding},
     text::{Source, Span},
 };
 
@@ -28,6 +28,8 @@ struct WorkItem {
     /// The index of the enclosing text, and what this text is in it.
     outer: Option<(usize, Document)>,
     read: ReadDocument,
+    /// The blocks of a template that may be missing.
+    blocks: Vec<Span>,
     /// What was found in the texts in it, last ones first.
     found: Vec<Parsed>,
     /// Config files in it: their names, and the anchors of their launches.
@@ -59,8 +61,8 @@ pub(super) fn parse(source: &Source, kind: TextKind, context: TextContext, optio
 
 impl WorkItem {
     fn new(source: Source, kind: TextKind, context: TextContext, options: Options) -> Self {
-        let (read, found, config_files) = Default::default();
-        Self { source, kind, options, context, depth: 0, outer: None, read, found, config_files }
+        let (read, blocks, found, config_files) = Default::default();
+        Self { source, kind, options, context, depth: 0, outer: None, read, blocks, found, config_files }
     }
 
     fn inside(document: Document, outer: usize, options: &Options, depth: usize) -> Self {
@@ -73,14 +75,8 @@ impl WorkItem {
     }
 
     fn read(&mut self) {
-        // A template of YAML may itself be valid YAML: its reader tries that first.
-        if self.kind != TextKind::Yaml && TextKind::is_template(self.source.name()) {
-            match template::filled(&self.source) {
-                Some(filled) => self.source = filled,
-                // It is unknown which of its lines are rendered.
-                None if template::opens(self.source.text()) => return,
-                None => {}
-            }
+        if !self.read_template() {
+            return;
         }
         let (source, context, options) = (&self.source, &self.context, &self.options);
         self.read = match self.kind {
@@ -98,6 +94,43 @@ impl WorkItem {
                 ReadDocument { reason: Some(problems::unread(source, format)), ..ReadDocument::default() }
             }
         };
+    }
+
+    /// Reads the first branches of a template, and unknown values in place of its expressions; false
+    /// if it is unknown which of its lines are rendered.
+    fn read_template(&mut self) -> bool {
+        let is_yaml = self.kind == TextKind::Yaml;
+        let may_be = matches!(self.kind, TextKind::Yaml | TextKind::Script | TextKind::Dockerfile | TextKind::Unit);
+        if let Some((source, blocks)) =
+            template::first_branches(&self.source, is_yaml).filter(|_| may_be && !is_makefile(self.source.name()))
+        {
+            (self.source, self.blocks) = (source, blocks);
+        }
+        // A template of YAML may itself be valid YAML: its reader tries that first.
+        if is_yaml || !TextKind::is_template(self.source.name()) {
+            return true;
+        }
+        match template::filled(&self.source) {
+            Some(filled) => self.source = filled,
+            None => return !template::opens(self.source.text()),
+        }
+        true
+    }
+
+    /// Marks the launches of which a template may leave a part out.
+    fn doubt_blocks(&self, launches: &mut [Launch], findings: &mut [Finding]) {
+        for launch in launches {
+            let span = launch.span;
+            let is_within = |block: &Span| span.start < block.start && block.start < span.end;
+            if !self.blocks.iter().any(is_within) {
+                continue;
+            }
+            launch.is_part = true;
+            launch.is_templated = true;
+            let own =
+                findings.iter_mut().filter(|found| span.start <= found.span.start && found.span.start <= span.end);
+            own.for_each(|found| _ = found.doubts.insert(Doubt::Template));
+        }
     }
 
     /// Adds what was found in a text of this one.
@@ -119,14 +152,15 @@ impl WorkItem {
 
     /// All that was found in the text and in the texts in it, and what the text is in the enclosing
     /// one.
-    fn finish(self) -> (Option<(usize, Document)>, Parsed) {
-        let ReadDocument { mut launches, mut findings, troubles, reason, .. } = self.read;
-        for inner in self.found.into_iter().rev() {
+    fn finish(mut self) -> (Option<(usize, Document)>, Parsed) {
+        let ReadDocument { mut launches, mut findings, troubles, reason, .. } = std::mem::take(&mut self.read);
+        for inner in std::mem::take(&mut self.found).into_iter().rev() {
             launches.extend(inner.launches);
             findings.extend(inner.findings);
         }
         yaml::join_configs(&mut launches, &self.config_files);
         launches.sort_by_key(|launch| launch.anchor);
+        self.doubt_blocks(&mut launches, &mut findings);
         if launches.is_empty() {
             // Where nothing runs the text, what does not close is prose.
             let troubles = troubles.into_iter().filter(|found| !found.depends.lines && self.context.is_run());

@@ -198,6 +198,7 @@ fn build(source: &Source, entries: &[FileEntry<'_>], findings: &mut Vec<Finding>
         is_changed: false,
         is_shown: false,
         is_untaken: false,
+        is_templated: false,
         forks: Forks::default(),
         insertion: insertion(source, last_end),
     }

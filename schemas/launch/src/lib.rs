@@ -222,6 +222,8 @@ pub struct Launch {
     /// Whether a condition excludes it with the values that the text gives: it runs with others,
     /// set from outside.
     pub is_untaken: bool,
+    /// Whether a template decides which of its flags are given.
+    pub is_templated: bool,
     /// The plugins and forks that the text names.
     pub forks: Forks,
     /// Where and how a flag can be inserted.
@@ -366,6 +368,22 @@ impl Launch {
     /// the text is only a part of the launch, names a config file, or has a word such as
     /// `$EXTRA_ARGS` that may contain more flags.
     pub fn is_complete(&self) -> bool {
+        if self.is_part || self.has(Key::Config) {
+            return false;
+        }
+        match self.syntax {
+            Syntax::Toml => true,
+            // The command line may give what the file does not.
+            Syntax::YamlConfig => self.has(Key::ModelPath),
+            Syntax::YamlOverrides => false,
+            Syntax::CommandLine | Syntax::ShellArray | Syntax::YamlWords | Syntax::Composed => {
+                self.open_word().is_none()
+            }
+        }
+    }
+
+    /// The first word that may contain flags of the engine, such as `$EXTRA_ARGS`.
+    pub fn open_word(&self) -> Option<&Argument> {
         let may_hold_flags = |argument: &Argument| match argument.values.first().map(|value| &value.value) {
             Some(Value::Unknown(text)) => {
                 let text = text.to_ascii_lowercase();
@@ -376,19 +394,7 @@ impl Launch {
             }
             _ => false,
         };
-        let hidden = |argument: &Argument| argument.is_positional() && may_hold_flags(argument);
-        if self.is_part || self.has(Key::Config) {
-            return false;
-        }
-        match self.syntax {
-            Syntax::Toml => true,
-            // The command line may give what the file does not.
-            Syntax::YamlConfig => self.has(Key::ModelPath),
-            Syntax::YamlOverrides => false,
-            Syntax::CommandLine | Syntax::ShellArray | Syntax::YamlWords | Syntax::Composed => {
-                !self.arguments.iter().any(hidden)
-            }
-        }
+        self.arguments.iter().find(|argument| argument.is_positional() && may_hold_flags(argument))
     }
 
     /// Whether the engine may be a fork with different flags and values: the text describes a
@@ -403,6 +409,7 @@ impl Launch {
             (Doubt::Fork, self.may_be_fork()),
             (Doubt::Wrapper, self.launcher == Launcher::Wrapper),
             (Doubt::Untaken, self.is_untaken),
+            (Doubt::Template, self.is_templated),
             (Doubt::Shown, self.is_shown),
         ];
         doubts.into_iter().filter(|(_, is_so)| *is_so).map(|(doubt, _)| doubt).collect()

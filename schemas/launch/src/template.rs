@@ -1,36 +1,74 @@
 //! Templates, such as Helm's, Jinja's and ERB, which are not valid YAML or shell themselves.
 
-use schemas::text::Source;
+mod branches;
+mod statements;
 
-/// What opens and closes a statement or a comment of Jinja, which leaves nothing in the output.
-const SILENT: [(&str, &str); 2] = [("{%", "%}"), ("{#", "#}")];
-/// Words of statements of which only some branches run, or that run more than once.
-const BRANCHES: [&str; 5] = ["elif", "else", "for", "macro", "range"];
+use schemas::text::{Source, Span};
 
-/// A template with what is between its braces made blank where it is alone in a line or leaves
-/// nothing, and a variable elsewhere, each byte in its place; `None` for a text that is not a
-/// template, or of which only some branches may run.
+use self::statements::Effect;
+
+/// A template without the statements that decide what exists, and the blocks that may be missing:
+/// each byte has its place. `None` where there are none. `joins_lines` says whether a line end may
+/// become a blank.
+pub(super) fn first_branches(source: &Source, joins_lines: bool) -> Option<(Source, Vec<Span>)> {
+    let read = branches::first_branches(source.text(), joins_lines)?;
+    Some((Source::new(source.name(), read.text), read.blocks))
+}
+
+/// A template with a variable in place of each expression, or blanks where one is alone in a line,
+/// each byte in its place; `None` for a text that has none, or of which only some branches are
+/// rendered.
 pub(super) fn filled(source: &Source) -> Option<Source> {
-    let mut filled = String::with_capacity(source.text().len());
-    let (mut rest, mut is_template) = (source.text(), false);
-    while let Some((at, opening, closing, is_silent)) = next_opening(rest) {
-        let (before, after) = rest.split_at(at);
-        let (inside, after) = after.get(opening.len()..)?.split_once(closing)?;
-        is_template = true;
-        let word = inside.trim_start_matches(['-', '+', ' ']).split([' ', '-']).next().unwrap_or_default();
-        if BRANCHES.contains(&word) {
+    let text = source.text();
+    fill(source, |span| {
+        let before = text.get(..span.start).unwrap_or_default().rsplit('\n').next().unwrap_or_default();
+        let after = text.get(span.end..).unwrap_or_default();
+        let is_last = after.bytes().find(|byte| !b" \t\r".contains(byte)).is_none_or(|byte| byte == b'\n');
+        Some(if before.trim().is_empty() && is_last { (' ', ' ') } else { ('$', '_') })
+    })
+}
+
+/// Whether a text has statements or expressions of a template.
+pub(super) fn opens(text: &str) -> bool {
+    !statements::statements(text).is_empty()
+}
+
+/// YAML with a variable in place of each expression that a value or an item begins with: without
+/// quotes it would be a mapping.
+pub(super) fn values_filled(source: &Source) -> Option<Source> {
+    let text = source.text();
+    fill(source, |span| {
+        let before = text.get(..span.start).unwrap_or_default().rsplit('\n').next().unwrap_or_default();
+        begins_value(before).then_some(('$', '_'))
+    })
+}
+
+/// Replaces expressions by a first letter and further ones, where `letters` gives them.
+fn fill(source: &Source, letters: impl Fn(Span) -> Option<(char, char)>) -> Option<Source> {
+    let text = source.text();
+    let (mut filled, mut at) = (String::with_capacity(text.len()), 0);
+    for statement in statements::statements(text) {
+        let span = statement.span;
+        if statement.effect != Effect::Output {
             return None;
         }
-        filled.push_str(before);
-        let is_first = filled.rsplit('\n').next().unwrap_or_default().trim().is_empty();
-        let is_last = after.bytes().find(|byte| !b" \t\r".contains(byte)).is_none_or(|byte| byte == b'\n');
-        let (first, others) = if is_silent || (is_first && is_last) { (" ", " ") } else { ("$", "_") };
-        filled.push_str(first);
-        filled.push_str(&others.repeat(inside.len() + opening.len() + closing.len() - 1));
-        rest = after;
+        let Some((first, others)) = letters(span) else { continue };
+        filled.push_str(text.get(at..span.start)?);
+        filled.push(first);
+        filled.extend(std::iter::repeat_n(others, span.end - span.start - 1));
+        at = span.end;
     }
-    filled.push_str(rest);
-    is_template.then(|| Source::new(source.name(), filled))
+    filled.push_str(text.get(at..)?);
+    (at > 0).then(|| Source::new(source.name(), filled))
+}
+
+/// Whether the next letter of a line of YAML is the first of a value or of an item.
+fn begins_value(before: &str) -> bool {
+    let is_key = |key: &str| key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte));
+    let rest = before.trim_start();
+    let item = rest.trim_start_matches("- ").trim_start();
+    let is_item = item.len() < rest.len() && item.is_empty();
+    is_item || item.trim_end().strip_suffix(':').is_some_and(|key| is_key(key) && item.ends_with(' '))
 }
 
 /// A text with blank lines where a placeholder is alone in a line, which something replaces before
@@ -58,21 +96,4 @@ pub(super) fn without_placeholder_lines(source: &Source) -> Option<Source> {
         }
     }
     (filled != source.text()).then(|| Source::new(source.name(), filled))
-}
-
-/// Whether a text has braces of a template.
-pub(super) fn opens(text: &str) -> bool {
-    next_opening(text).is_some()
-}
-
-/// The place of the next braces, what opens and closes them, and whether they leave nothing.
-fn next_opening(text: &str) -> Option<(usize, &'static str, &'static str, bool)> {
-    // `${#list[@]}` is a shell's.
-    let of_shell = |at: usize| text.get(..at).is_some_and(|before| before.ends_with('$'));
-    let place = |opening: &str| text.match_indices(opening).map(|(at, _)| at).find(|at| !of_shell(*at));
-    let silent = SILENT.map(|(opening, closing)| (place(opening), opening, closing, true));
-    let spoken = [(text.find("{{"), "{{", "}}", false), (text.find("<%"), "<%", "%>", false)];
-    let all = silent.into_iter().chain(spoken);
-    let found = all.filter_map(|(at, opening, closing, is_silent)| Some((at?, opening, closing, is_silent)));
-    found.min_by_key(|(at, ..)| *at)
 }

@@ -161,6 +161,8 @@ struct YamlReader<'a> {
 
 impl<'a> YamlReader<'a> {
     fn new(source: &Source, context: &'a TextContext, options: &'a Options) -> Result<Self, YamlError> {
+        let values_filled = template::values_filled(source);
+        let source = values_filled.as_ref().unwrap_or(source);
         let (tree, filled) = match Tree::read(source.text()) {
             Ok(tree) => (tree, None),
             Err(broken) => {

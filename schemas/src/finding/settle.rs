@@ -52,6 +52,10 @@ fn effect(doubt: Doubt, depends: Depends) -> Effect {
             let note = "a condition excludes this with the values in the text: it is so where others are set";
             Effect::AtMost(Severity::Warning, Some(note))
         }
+        Doubt::Template => {
+            let note = "a template decides which of these flags are given";
+            Effect::AtMost(Severity::Warning, Some(note))
+        }
         Doubt::Shown => {
             let note = "the text shows this launch: it may not be run as it is written there";
             Effect::AtMost(Severity::Warning, Some(note))
@@ -84,7 +88,7 @@ pub fn settle(finding: Finding, judge: impl FnOnce(&Finding, Severity) -> Verdic
         true
     };
     // What the engine is comes before its version; who runs the text comes last.
-    let of_text = |doubt: &Doubt| matches!(doubt, Doubt::Wrapper | Doubt::Untaken | Doubt::Shown);
+    let of_text = |doubt: &Doubt| matches!(doubt, Doubt::Wrapper | Doubt::Untaken | Doubt::Template | Doubt::Shown);
     if !apply(&mut finding.doubts.iter().copied().filter(|doubt| !of_text(doubt)), &mut severity, &mut notes) {
         return None;
     }
@@ -136,7 +140,7 @@ mod tests {
         settle(finding, |_, _| verdict).map(|found| (found.severity, found.notes))
     }
 
-    const ALL: [Doubt; 15] = [
+    const ALL: [Doubt; 16] = [
         Doubt::OtherEngine,
         Doubt::Fork,
         Doubt::FlagOfFork,
@@ -151,6 +155,7 @@ mod tests {
         Doubt::ModelByName,
         Doubt::Wrapper,
         Doubt::Untaken,
+        Doubt::Template,
         Doubt::Shown,
     ];
 
@@ -182,6 +187,7 @@ mod tests {
             "warning warning warning warning warning warning warning",
             "warning warning warning warning warning warning warning",
             "warning warning -       error   warning warning warning",
+            "warning warning warning warning warning warning warning",
             "warning warning warning warning warning warning warning",
             "warning warning warning warning warning warning info",
         ];

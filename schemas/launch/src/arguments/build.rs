@@ -93,6 +93,7 @@ impl LaunchBuilder<'_> {
             is_changed: false,
             is_shown: is_mentioned,
             is_untaken: command.is_untaken,
+            is_templated: false,
             forks: Forks::default(),
             insertion,
         }

@@ -525,7 +525,7 @@ fn a_list_of_flags_is_part_of_a_launch_under_any_key() {
 }
 
 #[test]
-fn a_template_is_read_where_it_has_one_way() {
+fn a_template_is_read_where_its_blocks_close() {
     let manifest = |flag: &str| {
         format!(
             "metadata: {{name: {{{{ .Name }}}}}}\nspec:\n  containers:\n  - args:\n    - sglang\n    - serve\n    \

@@ -183,6 +183,7 @@ impl<'a> ConfigReader<'a> {
             is_changed: false,
             is_shown: false,
             is_untaken: false,
+            is_templated: false,
             forks: Forks::default(),
             insertion: self.insertion(map, &entries, writing),
         };

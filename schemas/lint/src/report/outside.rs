@@ -17,10 +17,57 @@ pub(super) fn doubt_fix(source: &Source, launch: &Launch, found: &mut Diagnostic
         let replaces = settings().filter_map(|(_, setting)| setting.value).any(overlaps);
         replaces || edit.replacement.contains("--speculative")
     };
-    if let Some(fix) = &mut found.fix {
-        let depends = |edit: &Edit| is_expanded(edit.span) || (varies && is_of_shape(edit));
-        if fix.edits.iter().any(depends) {
-            fix.safety = Safety::Unsafe;
-        }
+    found.fix = found.fix.take().filter(|fix| !fix.edits.iter().any(|edit| splits_escape(source, edit.span)));
+    let Some(fix) = &mut found.fix else { return };
+    let depends = |edit: &Edit| is_expanded(edit.span) || (varies && is_of_shape(edit));
+    if fix.edits.iter().any(depends) {
+        fix.safety = Safety::Unsafe;
+    }
+    let of_launch = |edit: &Edit| launch.span.start <= edit.span.start && edit.span.end <= launch.span.end;
+    if let Some(word) = launch.open_word()
+        && fix.edits.iter().any(|edit| is_of_shape(edit) || of_launch(edit))
+    {
+        fix.safety = Safety::Unsafe;
+        found.notes.push(format!("`{}` may give flags that change this", word.flag.value));
+    }
+}
+
+/// Whether the first letter of a span is escaped by the backslash before it, as that of a variable
+/// in a here-document is.
+fn splits_escape(source: &Source, span: Span) -> bool {
+    let before = source.slice(Span::new(source.line_start(span.start), span.start));
+    let backslashes = before.len() - before.trim_end_matches('\\').len();
+    backslashes % 2 == 1 && source.slice(span).starts_with(['$', '`', '"', '\''])
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::{diagnostic::Safety, text::Source};
+
+    use crate::report::{ReportOptions, report_text};
+
+    const CHAIN: &str = "sglang serve --model-path m --speculative-algorithm EAGLE --speculative-draft-model-path d \
+        --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens";
+
+    fn safety(text: &str) -> Option<Safety> {
+        let found = report_text(&Source::new("run.sh", text), &ReportOptions::default()).findings;
+        let found = found.into_iter().find(|one| one.code == "SD023").expect(text);
+        let notes_word = found.notes.iter().any(|note| note.contains("may give flags"));
+        assert_eq!(notes_word, text.contains(" $EXTRA") || text.contains("$@"), "{text}");
+        found.fix.map(|fix| fix.safety)
+    }
+
+    #[test]
+    fn a_fix_beside_a_word_that_may_hold_flags_is_not_safe() {
+        assert_eq!(safety(&format!("{CHAIN} 8\n")), Some(Safety::Safe));
+        assert_eq!(safety(&format!("{CHAIN} 8 $EXTRA\n")), Some(Safety::Unsafe));
+        assert_eq!(safety(&format!("{CHAIN} 8 \"$@\"\n")), Some(Safety::Unsafe));
+    }
+
+    #[test]
+    fn an_escaped_variable_of_a_here_document_is_not_edited() {
+        let script = |number: &str| format!("cat > run.sh <<E\nN=8\n{CHAIN} {number}\nE\n");
+        assert_eq!(safety(&script("\\${N}")), None);
+        assert_eq!(safety(&script("8")), Some(Safety::Safe));
     }
 }

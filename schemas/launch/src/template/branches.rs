@@ -1,0 +1,202 @@
+//! What a template leaves of its text: statements that leave nothing are taken away, and of the
+//! branches of a block the first one is read.
+
+use std::ops::Range;
+
+use schemas::text::Span;
+
+use super::statements::{Effect, Statement, statements};
+
+/// Longest block within a line that is replaced by the braces of one expression.
+const LONGEST_EXPRESSION: usize = 100;
+
+/// A text of which each byte has its place in the template, and the blocks that may be missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstBranches {
+    pub text: String,
+    pub blocks: Vec<Span>,
+}
+
+/// A block that is open: its start, and where its first branch ends if that is known.
+struct OpenBlock {
+    start: usize,
+    /// The end of the statement that opened it.
+    inner: usize,
+    divided_at: Option<usize>,
+}
+
+/// Reads a template; `None` where there is no statement that decides what exists, or where blocks
+/// do not close. `joins_lines` says whether a line end may become a blank, as it may in YAML.
+pub fn first_branches(text: &str, joins_lines: bool) -> Option<FirstBranches> {
+    let all = statements(text);
+    if all.iter().all(|one| one.effect == Effect::Output) {
+        return None;
+    }
+    let mut reader = Reader { text, filled: text.as_bytes().to_vec(), void: vec![false; text.len()], blocks: vec![] };
+    let mut open: Vec<OpenBlock> = Vec::new();
+    for Statement { span, effect, trims } in &all {
+        match effect {
+            Effect::Output => {}
+            Effect::Silent => reader.remove(span.range(), *trims),
+            Effect::Opens => {
+                reader.remove(span.range(), *trims);
+                open.push(OpenBlock { start: span.start, inner: span.end, divided_at: None });
+            }
+            Effect::Divides => {
+                let block = open.last_mut()?;
+                block.divided_at.get_or_insert(span.start);
+                reader.remove(span.range(), *trims);
+            }
+            Effect::Closes => reader.close(&open.pop()?, *span, *trims),
+        }
+    }
+    if !open.is_empty() {
+        return None;
+    }
+    reader.take_lines_away(joins_lines);
+    let blocks = reader.blocks;
+    Some(FirstBranches { text: String::from_utf8(reader.filled).ok()?, blocks })
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    filled: Vec<u8>,
+    /// Which bytes leave nothing.
+    void: Vec<bool>,
+    blocks: Vec<Span>,
+}
+
+impl Reader<'_> {
+    /// Makes a part blank, but for its line ends. `is_void` says whether a line of which nothing is
+    /// left is not in the output.
+    fn remove(&mut self, range: Range<usize>, is_void: bool) {
+        for at in range {
+            if let (Some(byte), Some(void)) = (self.filled.get_mut(at), self.void.get_mut(at))
+                && *byte != b'\n'
+            {
+                (*byte, *void) = (b' ', is_void);
+            }
+        }
+    }
+
+    fn close(&mut self, block: &OpenBlock, closing: Span, is_void: bool) {
+        let whole = Span::new(block.start, closing.end);
+        let text = self.text.get(whole.range()).unwrap_or_default();
+        let inside = self.text.get(block.inner..closing.start).unwrap_or_default();
+        if !text.contains('\n') && !inside.trim().is_empty() {
+            self.write_unknown(whole);
+            return;
+        }
+        self.remove(closing.range(), is_void);
+        if let Some(divided_at) = block.divided_at {
+            self.remove(divided_at..closing.start, true);
+        }
+        self.blocks.push(whole);
+    }
+
+    /// Replaces a block within a line by one expression whose value is not known.
+    fn write_unknown(&mut self, span: Span) {
+        let length = span.end - span.start;
+        let expression = match length <= LONGEST_EXPRESSION {
+            true => format!("{{{{{}}}}}", "x".repeat(length.saturating_sub(4))),
+            false => format!("${}", "_".repeat(length - 1)),
+        };
+        for (at, byte) in span.range().zip(expression.bytes()) {
+            if let (Some(place), Some(void)) = (self.filled.get_mut(at), self.void.get_mut(at)) {
+                (*place, *void) = (byte, false);
+            }
+        }
+    }
+
+    /// Takes lines away of which nothing is left. Behind a continued line one continues it.
+    fn take_lines_away(&mut self, joins_lines: bool) {
+        let mut start = 0;
+        // The end of the last line that is in the output, without its line end.
+        let mut before: Option<Range<usize>> = None;
+        while start < self.filled.len() {
+            let rest = self.filled.get(start..).unwrap_or_default();
+            let end = rest.iter().position(|byte| *byte == b'\n').map_or(self.filled.len(), |length| start + length);
+            let line = start..end;
+            if !self.leaves_nothing(&line) {
+                before = Some(line);
+            } else if let Some(backslash) = before.as_ref().and_then(|before| self.continued_at(before)) {
+                // The next line continues the command as well.
+                self.blank(backslash);
+                self.blank(start.saturating_sub(1));
+                if let Some(last) = self.filled.get_mut(end.saturating_sub(1)) {
+                    *last = b'\\';
+                }
+                before = Some(line);
+            } else if joins_lines && before.as_ref().is_some_and(|before| !self.ends_document(before)) {
+                // The line end before it goes with it: a folded text would have a line end there.
+                self.blank(start.saturating_sub(1));
+            }
+            start = end + 1;
+        }
+    }
+
+    fn leaves_nothing(&self, line: &Range<usize>) -> bool {
+        let is_void = self.void.get(line.clone()).is_some_and(|void| void.contains(&true));
+        is_void && self.filled.get(line.clone()).is_some_and(|line| line.trim_ascii().is_empty())
+    }
+
+    /// The place of the backslash that continues a line.
+    fn continued_at(&self, line: &Range<usize>) -> Option<usize> {
+        let text = self.filled.get(line.clone())?.trim_ascii_end();
+        text.ends_with(b"\\").then(|| line.start + text.len() - 1)
+    }
+
+    fn blank(&mut self, at: usize) {
+        if let Some(byte) = self.filled.get_mut(at) {
+            *byte = b' ';
+        }
+    }
+
+    /// Whether a line may end a here-document, which no blank may follow.
+    fn ends_document(&self, line: &Range<usize>) -> bool {
+        let word = self.filled.get(line.clone()).unwrap_or_default().trim_ascii();
+        word.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'_')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, joins_lines: bool, expected: &str) {
+        let found = first_branches(text, joins_lines).expect(text);
+        assert_eq!(found.text.len(), text.len(), "{text}");
+        let lines: Vec<&str> = found.text.split('\n').map(str::trim_end).collect();
+        assert_eq!(lines.join("\n"), expected, "{text}");
+    }
+
+    #[test]
+    fn a_statement_behind_a_continued_line_continues_it() {
+        let text = "a \\\n{{- if .x }}\n--b 1 \\\n{{- end }}\n--c\n";
+        check(text, true, "a              \\\n--b 1            \\\n--c\n");
+    }
+
+    #[test]
+    fn a_statement_that_keeps_its_line_ends_a_command() {
+        check("a \\\n{{ if .x }}\n--b 1\n{{ end }}\n", false, "a \\\n\n--b 1\n\n");
+    }
+
+    #[test]
+    fn lines_of_yaml_are_joined_over_statements() {
+        check("a: >\n  b\n{{- if .x }}\n  c\n{{- end }}\nd: 1\n", true, "a: >\n  b\n  c\nd: 1\n");
+        check("EOF\n{% if x %}\nc\n{% endif %}\n", true, "EOF\n\nc\n");
+    }
+
+    #[test]
+    fn of_branches_the_first_is_read() {
+        check("{% if a %}\nb\n{% else %}\nc\n{% endif %}\nd\n", false, "\nb\n\n\n\nd\n");
+        check("{{ if a }}x{{ else }}y{{ end }} z", false, "{{xxxxxxxxxxxxxxxxxxxxxxxxxxx}} z");
+    }
+
+    #[test]
+    fn texts_without_closed_blocks_are_no_templates() {
+        for text in ["{{ .x }}", "{{- if .x }}\na\n", "{{- end }}\n", "{{ else }}{{ end }}", ""] {
+            assert_eq!(first_branches(text, true), None, "{text}");
+        }
+    }
+}
