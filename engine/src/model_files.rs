@@ -9,11 +9,8 @@ use crate::{
     error::EngineError,
     families::read_target,
     options::EngineOptions,
-    spec::{DraftSpec, RecurrentSpec, TargetSpec, TensorSpec},
+    spec::{DraftSpec, TargetSpec, TensorSpec},
 };
-
-/// Drafts whose weights are read here: those that can be trained.
-const TRAINED: &str = "only EAGLE heads can be trained, not";
 
 /// A target and its draft as files.
 #[derive(Debug)]
@@ -21,7 +18,7 @@ pub struct ModelFiles {
     /// The target's spec.
     pub target: TargetSpec,
     /// The draft's spec, if the options name a draft.
-    pub draft: Option<RecurrentSpec>,
+    pub draft: Option<DraftSpec>,
     target_weights: Weights,
     /// Set if the draft has a separate folder.
     draft_weights: Option<Weights>,
@@ -39,13 +36,11 @@ impl ModelFiles {
         let for_target = DraftTarget { folder: &folder, spec: &target };
         let (draft, draft_weights) = match DraftFrom::options(options)? {
             None => (None, None),
-            Some(DraftFrom::Texts(rule)) => (Some(DraftSpec::Text(rule).recurrent(TRAINED)?), None),
-            Some(DraftFrom::Target) => {
-                (Some(read_own_draft(&target_weights, for_target, options)?.recurrent(TRAINED)?), None)
-            }
+            Some(DraftFrom::Texts(rule)) => (Some(DraftSpec::Text(rule)), None),
+            Some(DraftFrom::Target) => (Some(read_own_draft(&target_weights, for_target, options)?), None),
             Some(DraftFrom::Folder(own)) => {
                 let weights = own.weights()?;
-                (Some(read_draft(&own, &weights, for_target, options)?.recurrent(TRAINED)?), Some(weights))
+                (Some(read_draft(&own, &weights, for_target, options)?), Some(weights))
             }
         };
         Ok(Self { target, draft, target_weights, draft_weights })

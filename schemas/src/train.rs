@@ -17,7 +17,7 @@ use crate::{
     sweep::{EngineSettings, UserTurn, within},
     text::Source,
     toml_file::{self, FieldError},
-    tree::TreeShape,
+    tree::{NodeSource, TreeShape},
 };
 
 /// A training run: models, tree, prompts, answers, objective, stop. Paths are relative to the
@@ -59,7 +59,7 @@ pub struct TrainModels {
     /// checkpoint (NEXTN), and with start = "random".
     #[serde(default)]
     pub draft: String,
-    /// EAGLE, EAGLE3 or NEXTN; checked against the head's tensors.
+    /// EAGLE, EAGLE3, NEXTN or DFLASH; checked against the head's tensors.
     pub algorithm: String,
     /// What training starts from: the head ("draft"), or random values ("random", EAGLE3 only) with
     /// a layer like the target's. A random head needs far more text than an adapted one: published
@@ -88,7 +88,8 @@ pub enum TrainStart {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Tree")]
 pub struct TrainTree {
-    /// Written as "num_steps,topk,num_draft_tokens", such as "3,1,4" or "5,4,8".
+    /// Written as "num_steps,topk,num_draft_tokens", such as "3,1,4" or "5,4,8". A DFLASH head is
+    /// trained with the block that drafts this tree: a chain's own, or the one of its config.json.
     pub shape: String,
     /// Expected batch size: rounds of this batch are timed once, to convert accept lengths into
     /// predicted tokens per second. 0 skips the timing.
@@ -181,7 +182,12 @@ impl TrainFile {
 
     /// The tree shape; [`TreeShape::OFF`] if it is invalid.
     pub fn shape(&self) -> TreeShape {
-        self.tree.shape.parse().unwrap_or(TreeShape::OFF)
+        self.nodes().parse(&self.tree.shape).unwrap_or(TreeShape::OFF)
+    }
+
+    /// What fills the tree. The head's block, which is not known here, may have fewer rows.
+    fn nodes(&self) -> NodeSource {
+        NodeSource::named(&self.models.algorithm)
     }
 
     /// What is wrong with the values: an error for each table.
@@ -189,11 +195,11 @@ impl TrainFile {
         let tables = [
             self.models.check(),
             self.engine.check(),
-            self.tree.check(),
+            self.tree.check(self.nodes()),
             self.check_prompts(),
             self.general.as_ref().map_or(Ok(()), |general| within(&["general", "requests"], general.requests)),
             self.answers.check(),
-            self.training.check(),
+            self.training.check(self.nodes()),
             self.stop.check(),
         ];
         tables.into_iter().filter_map(Result::err).collect()
@@ -224,7 +230,9 @@ impl TrainModels {
     }
 
     fn check(&self) -> Result<(), FieldError> {
-        const ALGORITHMS: [&str; 3] = ["EAGLE", "EAGLE3", "NEXTN"];
+        const ALGORITHMS: [&str; 4] = ["EAGLE", "EAGLE3", "NEXTN", "DFLASH"];
+        /// Those that train the MTP layer of the target's own checkpoint.
+        const OWN_LAYER: [&str; 2] = ["NEXTN", "EAGLE"];
         let algorithm = self.algorithm.to_ascii_uppercase();
         if self.target.is_empty() {
             return Err(FieldError::at(&["models", "target"], "expected the folder of a target"));
@@ -233,7 +241,7 @@ impl TrainModels {
             return Err(FieldError::word(&["models", "algorithm"], &self.algorithm, &ALGORITHMS));
         }
         match (self.start, self.draft.is_empty()) {
-            (TrainStart::Draft, true) if algorithm == "EAGLE3" => {
+            (TrainStart::Draft, true) if !OWN_LAYER.contains(&algorithm.as_str()) => {
                 let reason = "the key `draft` is missing: only NEXTN and EAGLE train the target's own MTP layer";
                 Err(FieldError::at(&["models"], reason))
             }
@@ -253,9 +261,9 @@ impl TrainModels {
 }
 
 impl TrainTree {
-    fn check(&self) -> Result<(), FieldError> {
+    fn check(&self, nodes: NodeSource) -> Result<(), FieldError> {
         let wrong = |reason: String| FieldError::at(&["tree", "shape"], format!("{:?}: {reason}", self.shape));
-        let shape: TreeShape = self.shape.parse().map_err(|error: crate::tree::ShapeError| wrong(error.to_string()))?;
+        let shape = nodes.parse(&self.shape).map_err(|error| wrong(error.to_string()))?;
         if shape.is_off() {
             return Err(wrong("this is not speculation: nothing would be accepted".into()));
         }
@@ -357,7 +365,33 @@ file = "docs/python.jsonl"
     fn what_is_left_out_has_a_default() {
         let file = check("", "").expect("a good file");
         assert_eq!((file.shape(), file.prompts[0].label()), (TreeShape::chain(3), "python".to_owned()));
-        assert_eq!((file.training.unroll, file.training.loss), (5, Loss::Kl));
+        assert_eq!((file.training.unroll(), file.training.decay(None), file.training.loss), (5, 0.8, Loss::Kl));
+    }
+
+    #[test]
+    fn a_block_head_has_its_own_shapes_and_settings() {
+        const DFLASH: &str = "\"DFLASH\"\n[training]\nanchors = 64";
+        let file = check("\"EAGLE3\"", DFLASH).expect("a good file");
+        assert_eq!((file.training.anchors(), file.training.unroll()), (64, 5));
+        for (rows, gamma) in [(8, 4.0), (16, 7.0)] {
+            assert_eq!(file.training.decay(Some(rows)), f64::exp(-1.0 / gamma));
+        }
+        // More nodes than beams could fill.
+        let text = GOOD.replace("\"EAGLE3\"", DFLASH).replace("3,1,4", "3,2,15");
+        let wide = TrainFile::read(&Source::new("train.toml", text)).expect("a good file");
+        assert_eq!(wide.shape(), TreeShape { num_steps: 3, topk: 2, num_draft_tokens: 15 });
+        for (to, line, message) in [
+            ("\"DFLASH\"\n[training]\nunroll = 3", 7, "in one pass: remove it"),
+            ("\"DFLASH\"\n[training]\nanchors = 0", 7, "0 is out of range"),
+            ("\"DSPARK\"", 5, "not one of EAGLE, EAGLE3, NEXTN, DFLASH"),
+        ] {
+            let (found, words) = check("\"EAGLE3\"", to).expect_err(to);
+            assert!(found == line && words.contains(message), "{to}: line {found}, {words}");
+        }
+        let text = GOOD.replace("\"EAGLE3\"", "\"DFLASH\"").replace("draft = \"draft\"\n", "");
+        assert!(
+            TrainFile::read(&Source::new("train.toml", text)).is_err_and(|error| error.message.contains("`draft`"))
+        );
     }
 
     #[test]
@@ -368,7 +402,8 @@ file = "docs/python.jsonl"
             ("file = ", "flie = ", 11, "unknown key `flie`"),
             ("file = ", "log = \"x\"\nfile = ", 10, "exactly one of file, input_ids and log"),
             ("draft = \"draft\"\n", "", 2, "`draft` is missing"),
-            ("\"EAGLE3\"", "\"MEDUSA\"", 5, "not one of EAGLE, EAGLE3, NEXTN"),
+            ("\"EAGLE3\"", "\"MEDUSA\"", 5, "not one of EAGLE, EAGLE3, NEXTN, DFLASH"),
+            ("[tree]", "[training]\nanchors = 64\n[tree]", 8, "remove it"),
             ("draft = \"draft\"", "draft = \"draft\"\nstart = \"random\"", 4, "remove it"),
             ("[tree]", "[training]\nlearning_rate = 0\n[tree]", 8, "above 0"),
             ("[tree]", "[training]\nbatch_size = 0\n[tree]", 8, "0 is out of range"),

@@ -57,7 +57,7 @@ pub struct RecordedModel {
     pub before: Option<String>,
     /// Hash of the files of the written head; `None` if the previous head is kept.
     pub after: Option<String>,
-    /// EAGLE, EAGLE3 or NEXTN.
+    /// EAGLE, EAGLE3, NEXTN or DFLASH.
     pub algorithm: String,
     /// Number of trained parameters.
     pub parameters: u64,

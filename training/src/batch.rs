@@ -5,6 +5,7 @@ use engine::TextStates;
 
 use crate::{
     head::HeadRows,
+    statistics::Random,
     teacher::{Labels, Teacher},
 };
 
@@ -37,51 +38,53 @@ pub struct Window {
     pub rows: usize,
 }
 
-/// A batch for an unrolled pass.
+/// Where drafts start, and how far they go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DraftPlan {
+    /// Number of drafts after each anchor.
+    pub depth: usize,
+    /// The maximum number of anchors of a window, and the seed with which they are drawn from the
+    /// rows whose first draft has a label. `None` if every row is an anchor.
+    pub anchors: Option<(usize, u64)>,
+}
+
+/// A batch for a pass of a head.
 pub struct TrainBatch {
     /// Its rows.
     pub rows: HeadRows,
     /// Number of rows that are rows of texts; the others are padding.
     pub real: usize,
+    /// Number of anchors that are rows of texts.
+    pub anchors: usize,
     /// The target's output at each row, `[batch · rows, width]`: captured layers, or its final
     /// state.
     pub of_target: Tensor,
-    /// Tokens after the rows, `[batch, rows + depth]`.
+    /// Tokens after the rows, `[batch · (rows + depth)]`.
     tokens: Tensor,
-    /// The target's final states at the positions after the rows, `[batch, rows + depth, hidden]`.
+    /// The target's final states at the positions after the rows,
+    /// `[batch · (rows + depth), hidden]`.
     last: Tensor,
-    /// Labels of the positions after the rows, `[batch, rows + depth, draft vocabulary]`.
-    probabilities: Tensor,
-    /// `Σ p · log p` of the labels, `[batch, rows + depth, 1]`.
-    negative_entropy: Tensor,
-    /// The target's probability of the draft's vocabulary as a whole, `[batch, rows + depth, 1]`.
-    mass: Tensor,
-    /// The draft's token for the target's most likely token, or `u32::MAX` for positions that do
-    /// not count; `[batch · (rows + depth)]`.
-    best: Vec<u32>,
+    /// Labels of the positions after the rows.
+    labels: Labels,
 }
 
-/// Inputs and labels of one step of the unrolled pass.
+/// Inputs and labels of the drafts of one depth.
 pub struct StepLabels {
-    /// Input tokens of the rows, `[batch · rows]`.
+    /// Tokens before the drafts, `[anchors]`.
     pub tokens: Tensor,
-    /// Probabilities over the draft's vocabulary, `[batch · rows, draft vocabulary]`.
+    /// Probabilities over the draft's vocabulary, `[anchors, draft vocabulary]`.
     pub probabilities: Tensor,
-    /// `Σ p · log p` of these, `[batch · rows, 1]`.
+    /// `Σ p · log p` of these, `[anchors, 1]`.
     pub negative_entropy: Tensor,
-    /// The target's probability of the draft's vocabulary as a whole, `[batch · rows, 1]`.
+    /// The target's probability of the draft's vocabulary as a whole, `[anchors, 1]`.
     pub mass: Tensor,
-    /// The target's final states that the draft's state approximates, `[batch · rows, hidden]`.
+    /// The target's final states that the draft's state approximates, `[anchors, hidden]`.
     pub last: Tensor,
-    /// 1 for rows that count, 0 for others: `[batch · rows]`.
+    /// 1 for drafts that count, 0 for others: `[anchors]`.
     pub counts: Tensor,
-    /// The draft's token for the target's most likely token of each row; `None` if the row does not
-    /// count.
+    /// The draft's token for the target's most likely token; `None` if the draft does not count.
     pub best: Vec<Option<u32>>,
 }
-
-/// Marks positions that do not count.
-const NONE: u32 = u32::MAX;
 
 /// The rows of a text of `tokens` tokens, in windows of at most `most` rows. A row needs a label:
 /// the state after the token that it reads. Windows without a labelled row are omitted.
@@ -131,13 +134,13 @@ impl Left {
 }
 
 impl TrainBatch {
-    /// Combines windows of texts into a batch for an unrolled pass of `depth` steps.
+    /// Combines windows of texts into a batch.
     ///
     /// # Errors
     /// When tensors cannot be created.
-    pub fn new(windows: &[(&Known, Window)], depth: usize, teacher: &Teacher) -> Result<Self> {
+    pub fn new(windows: &[(&Known, Window)], plan: DraftPlan, teacher: &Teacher) -> Result<Self> {
         let each = windows.iter().map(|(_, window)| window.rows).max().unwrap_or_default();
-        let (batch, ahead) = (windows.len(), each + depth);
+        let ahead = each + plan.depth;
         let (mut seen, mut last) = (Vec::new(), Vec::new());
         let (mut tokens, mut counted) = (Vec::new(), Vec::new());
         for (known, window) in windows {
@@ -152,52 +155,66 @@ impl TrainBatch {
             }
         }
         let (seen, last) = (Tensor::cat(&seen, 0)?, Tensor::cat(&last, 0)?);
-        let Labels { probabilities, negative_entropy, mass, best } = teacher.labels(&last)?;
-        let best = best.into_iter().zip(&counted).map(|(best, counted)| best.filter(|_| *counted).unwrap_or(NONE));
-        let apart = |tensor: Tensor| {
-            let width = tensor.dim(1)?;
-            tensor.reshape((batch, ahead, width))
+        let mut labels = teacher.labels(&last)?;
+        labels.best.iter_mut().zip(&counted).filter(|(_, counted)| !**counted).for_each(|(best, _)| *best = None);
+        let texts = windows.iter().map(|(_, window)| window.rows).zip(counted.chunks(ahead.max(1)));
+        let anchors = match plan.anchors {
+            None => texts.flat_map(|(rows, _)| (0..each).map(move |row| Some(row).filter(|row| *row < rows))).collect(),
+            Some((most, seed)) => drawn(texts, most, &mut Random::new(seed)),
         };
         Ok(Self {
-            rows: HeadRows { each, starts: windows.iter().map(|(_, window)| window.start).collect() },
             real: windows.iter().map(|(_, window)| window.rows).sum(),
-            tokens: Tensor::from_vec(tokens, (batch, ahead), last.device())?,
+            anchors: anchors.iter().flatten().count(),
+            rows: HeadRows { each, starts: windows.iter().map(|(_, window)| window.start).collect(), anchors },
+            tokens: Tensor::from_vec(tokens, windows.len() * ahead, last.device())?,
             of_target: seen,
-            best: best.collect(),
-            last: apart(last)?,
-            probabilities: apart(probabilities)?,
-            negative_entropy: apart(negative_entropy)?,
-            mass: apart(mass)?,
+            last,
+            labels,
         })
     }
 
-    /// Inputs and labels of step `k`. Padding rows, rows before the answer, rows whose text has
-    /// ended, and rows whose token the draft cannot propose do not count.
+    /// Inputs and labels of the drafts of depth `k`. Anchors that fill up, drafts of the prompt, of
+    /// what is after the text, and of tokens that the draft cannot propose do not count.
     ///
     /// # Errors
     /// When tensors do not fit together.
     pub fn step(&self, k: usize) -> Result<StepLabels> {
-        let HeadRows { each, starts } = &self.rows;
-        let (batch, each) = (starts.len(), *each);
-        let ahead = self.best.len() / batch.max(1);
-        let rows = |tensor: &Tensor| {
-            let width = tensor.dim(2)?;
-            tensor.narrow(1, k, each)?.contiguous()?.reshape((batch * each, width))
-        };
-        let of_text = |text: usize| &self.best[text * ahead + k..text * ahead + k + each];
+        let ahead = self.labels.best.len() / self.rows.texts().max(1);
+        let anchors = self.rows.anchors.iter().enumerate();
+        let places: Vec<(bool, usize)> = anchors
+            .map(|(at, row)| (row.is_some(), at / self.rows.anchors_each() * ahead + row.unwrap_or_default() + k))
+            .collect();
         let best: Vec<Option<u32>> =
-            (0..batch).flat_map(of_text).map(|best| Some(*best).filter(|best| *best != NONE)).collect();
+            places.iter().map(|(real, place)| self.labels.best[*place].filter(|_| *real)).collect();
         let counts: Vec<f32> = best.iter().map(|best| if best.is_some() { 1.0 } else { 0.0 }).collect();
+        let device = self.last.device();
+        let places: Vec<u32> = places.into_iter().map(|(_, place)| place as u32).collect();
+        let places = Tensor::from_vec(places, counts.len(), device)?;
+        let Labels { probabilities, negative_entropy, mass, .. } = &self.labels;
         Ok(StepLabels {
-            tokens: self.tokens.narrow(1, k, each)?.contiguous()?.flatten_all()?,
-            probabilities: rows(&self.probabilities)?,
-            negative_entropy: rows(&self.negative_entropy)?,
-            mass: rows(&self.mass)?,
-            last: rows(&self.last)?,
-            counts: Tensor::from_vec(counts, batch * each, self.last.device())?.to_dtype(self.mass.dtype())?,
+            tokens: self.tokens.index_select(&places, 0)?,
+            probabilities: probabilities.index_select(&places, 0)?,
+            negative_entropy: negative_entropy.index_select(&places, 0)?,
+            mass: mass.index_select(&places, 0)?,
+            last: self.last.index_select(&places, 0)?,
+            counts: Tensor::from_vec(counts, best.len(), device)?.to_dtype(mass.dtype())?,
             best,
         })
     }
+}
+
+/// Anchors of each text, drawn from its rows whose first draft has a label, and filled up to equal
+/// numbers.
+fn drawn<'a>(texts: impl Iterator<Item = (usize, &'a [bool])>, most: usize, random: &mut Random) -> Vec<Option<usize>> {
+    let of_text = |(rows, counted): (usize, &[bool])| {
+        let rows: Vec<usize> = (0..rows).filter(|row| counted[*row]).collect();
+        let mut drawn: Vec<usize> = random.permutation(rows.len()).into_iter().take(most).map(|at| rows[at]).collect();
+        drawn.sort_unstable();
+        drawn
+    };
+    let drawn: Vec<Vec<usize>> = texts.map(of_text).collect();
+    let each = drawn.iter().map(Vec::len).max().unwrap_or_default();
+    drawn.iter().flat_map(|rows| (0..each).map(|at| rows.get(at).copied())).collect()
 }
 
 /// Rows of a matrix from a row on; zeros for missing ones.

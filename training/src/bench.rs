@@ -3,12 +3,12 @@
 use std::{cell::RefCell, time::Instant};
 
 use candle_core::{DType, Result, Tensor};
-use engine::spec::{self, RecurrentSpec, Role, TargetSpec, TensorSpec};
+use engine::spec::{self, DraftSpec, Role, TargetSpec, TensorSpec};
 
 use crate::{
     batch::{Known, Left, TrainBatch, Window},
     compute::Compute,
-    cost,
+    cost::{self, TrainedRows},
     error::TrainingError,
     head::{Head, SharedWeights, trained_tensors},
     objective::{ObjectiveLoss, TrainObjective},
@@ -68,7 +68,7 @@ pub fn time(timed: &TimedSteps<'_>, compute: &Compute) -> std::result::Result<Sp
     let before = compute.memory();
     let published = spec::published(timed.shape)?;
     let target = published.target(timed.layers)?;
-    let draft = published.draft(&target);
+    let draft = DraftSpec::Recurrent(published.draft(&target));
     let shared = SharedWeights { embedding: matrix(&target, compute)?, head: matrix(&target, compute)? };
     let random = RefCell::new(Random::new(7));
     let values = |tensor: &TensorSpec| {
@@ -76,9 +76,10 @@ pub fn time(timed: &TimedSteps<'_>, compute: &Compute) -> std::result::Result<Sp
         Ok::<Vec<f32>, TrainingError>((0..tensor.values()).map(|_| value(tensor, &mut random)).collect())
     };
     let head = Head::new(&draft, &values, &shared, compute.tensors())?;
-    let teacher = Teacher::new(&shared.head, &draft, false)?;
+    let teacher = Teacher::new(&shared.head, draft.tokens(), false)?;
     let texts = texts(timed, &target, &draft, compute)?;
-    let objective = TrainObjective { depth: timed.unroll, decay: 0.8, loss: ObjectiveLoss::Kl, feature_weight: 0.0 };
+    let objective =
+        TrainObjective { depth: timed.unroll, anchors: None, decay: 0.8, loss: ObjectiveLoss::Kl, feature_weight: 0.0 };
     let mut optimizer = AdamW::new(AdamSettings::default());
     let mut loss = f32::NAN;
     let mut seconds = Vec::new();
@@ -86,7 +87,7 @@ pub fn time(timed: &TimedSteps<'_>, compute: &Compute) -> std::result::Result<Sp
     for step in 0..timed.warm_up + timed.steps {
         let begin = Instant::now();
         let windows: Vec<_> = texts.iter().map(|text| (text, Window { start: 0, rows: timed.window })).collect();
-        let batch = TrainBatch::new(&windows, timed.unroll, &teacher)?;
+        let batch = TrainBatch::new(&windows, objective.plan(0), &teacher)?;
         wait(&batch.of_target)?;
         let labelled = Instant::now();
         let unrolled = objective.run(&head, &batch)?;
@@ -111,7 +112,7 @@ pub fn time(timed: &TimedSteps<'_>, compute: &Compute) -> std::result::Result<Sp
         step_s,
         parts_s: parts.map(|part| part / seconds.len().max(1) as f64),
         tokens_per_s: (timed.batch_size * timed.window) as f64 / step_s,
-        flops_of_a_row: cost::flops_of_a_row(&draft, &target, timed.unroll),
+        flops_of_a_row: cost::flops(&draft, &target, TrainedRows { rows: 1, anchors: 1, depth: timed.unroll }),
         product_flops: product(timed, &draft, compute)?,
         memory: before.zip(after).map(|((before, _), (after, _))| (before, after)),
         loss,
@@ -134,7 +135,7 @@ fn value(tensor: &TensorSpec, random: &mut Random) -> f32 {
 }
 
 /// Random texts with random states.
-fn texts(timed: &TimedSteps<'_>, target: &TargetSpec, draft: &RecurrentSpec, compute: &Compute) -> Result<Vec<Known>> {
+fn texts(timed: &TimedSteps<'_>, target: &TargetSpec, draft: &DraftSpec, compute: &Compute) -> Result<Vec<Known>> {
     let positions = timed.window + 1;
     let states = |width: usize| Tensor::randn(0_f32, 1.0, (positions, width), &compute.device)?.to_dtype(compute.dtype);
     let mut random = Random::new(11);
@@ -149,9 +150,10 @@ fn texts(timed: &TimedSteps<'_>, target: &TargetSpec, draft: &RecurrentSpec, com
 }
 
 /// Speed of one product by the library: all rows with the draft's widest layer.
-fn product(timed: &TimedSteps<'_>, draft: &RecurrentSpec, compute: &Compute) -> Result<f64> {
+fn product(timed: &TimedSteps<'_>, draft: &DraftSpec, compute: &Compute) -> Result<f64> {
     const TIMES: usize = 20;
-    let (rows, hidden, wide) = (timed.batch_size * timed.window, draft.hidden(), draft.layer.ffn.widest());
+    let (rows, hidden) = (timed.batch_size * timed.window, draft.hidden());
+    let wide = draft.layers().iter().map(|layer| layer.ffn.widest()).max().unwrap_or_default();
     let random = |rows, columns| Tensor::randn(0_f32, 1.0, (rows, columns), &compute.device)?.to_dtype(compute.dtype);
     let (x, weight) = (random(rows, hidden)?, random(wide, hidden)?);
     let mut last = x.matmul(&weight.t()?)?;

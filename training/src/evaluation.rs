@@ -84,7 +84,7 @@ pub fn compare(name: &str, before: &[AcceptedTokens], after: &[AcceptedTokens]) 
     })
 }
 
-/// What an unrolled pass needs.
+/// What a pass for the loss needs.
 pub struct EvaluationPass<'a> {
     /// The head.
     pub head: &'a Head,
@@ -96,10 +96,12 @@ pub struct EvaluationPass<'a> {
     pub window: usize,
     /// Number of pieces per batch.
     pub batch_size: usize,
+    /// Seed of anchors: the same ones in every evaluation.
+    pub seed: u64,
 }
 
 impl EvaluationPass<'_> {
-    /// The mean token loss over texts, summed over the unrolled steps with their weights. `None` if
+    /// The mean token loss over texts, summed over depths with their weights. `None` if
     /// no row counts.
     ///
     /// # Errors
@@ -120,7 +122,7 @@ impl EvaluationPass<'_> {
             let known: Result<Vec<_>, _> = pieces.iter().map(|(text, _)| states.known(engine, *text)).collect();
             let known = known?;
             let windows: Vec<_> = known.iter().zip(pieces).map(|(known, (_, window))| (known, *window)).collect();
-            let batch = TrainBatch::new(&windows, self.objective.depth, self.teacher)?;
+            let batch = TrainBatch::new(&windows, self.objective.plan(self.seed), self.teacher)?;
             for (sum, step) in sums.iter_mut().zip(self.objective.run(self.head, &batch)?.steps) {
                 sum.add(step);
             }

@@ -7,7 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use engine::{ModelFiles, checkpoint::TensorPlace, spec::TensorSpec};
+use engine::{
+    ModelFiles,
+    checkpoint::TensorPlace,
+    spec::{MASK_EMBEDDING, TensorSpec},
+};
 use half::{bf16, f16};
 
 use crate::error::TrainingError;
@@ -72,7 +76,8 @@ pub fn copy_head(from: &Path, to: &Path) -> Result<(), TrainingError> {
     const ENDINGS: [&str; 6] = ["json", "safetensors", "txt", "md", "model", "jinja"];
     make_whole(to, |part| {
         for (name, path) in files(from)? {
-            if path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
+            let is_mask = path.file_stem().is_some_and(|stem| stem == MASK_EMBEDDING);
+            if is_mask || path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
                 copy(&path, &part.join(name))?;
             }
         }

@@ -59,19 +59,29 @@ fn normed_rows(x: &Tensor, epsilon: f64) -> Result<(Tensor, Tensor)> {
 /// Softmax over the last dimension of scores `[.., rows, keys]`. Row i attends to keys 0 to i, and
 /// to all keys from index `rows` on.
 pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
-    let (dims, dtype) = (scores.dims().to_vec(), scores.dtype());
     let (rows, keys) = (scores.dim(D::Minus2)?, scores.dim(D::Minus1)?);
     #[cfg(feature = "cuda")]
     if let Some(fused) = fused::Fused::from_tensor(scores)? {
-        return fused.causal_softmax(&scores.reshape(((), rows, keys))?)?.reshape(dims);
+        return fused.causal_softmax(&scores.reshape(((), rows, keys))?)?.reshape(scores.dims());
     }
     let places = |count: usize| Tensor::arange(0, count as u32, scores.device());
     let (row, key) = (places(rows)?.unsqueeze(1)?, places(keys)?.unsqueeze(0)?);
     let later = key.broadcast_gt(&row)?.broadcast_mul(&key.lt(rows as u32)?)?;
-    let mask = (later.to_dtype(wide(dtype))? * masked(dtype))?.to_dtype(dtype)?.unsqueeze(0)?;
-    let scores_of_rows = scores.detach().reshape(((), rows, keys))?.broadcast_add(&mask)?;
-    let value = softmax(&widened(&scores_of_rows)?.reshape(((), keys))?)?;
-    let value = value.reshape(dims)?.to_dtype(dtype)?;
+    masked_softmax(scores, &mask(&later, scores.dtype())?)
+}
+
+/// What is added to scores of this type: 0 where `hidden` is 0, and a score without weight where it
+/// is 1.
+pub fn mask(hidden: &Tensor, dtype: DType) -> Result<Tensor> {
+    (hidden.to_dtype(wide(dtype))? * masked(dtype))?.to_dtype(dtype)
+}
+
+/// Softmax over the last dimension of scores `[.., rows, keys]` to which a mask is added, which
+/// broadcasts to them.
+pub fn masked_softmax(scores: &Tensor, mask: &Tensor) -> Result<Tensor> {
+    let (dims, dtype, keys) = (scores.dims().to_vec(), scores.dtype(), scores.dim(D::Minus1)?);
+    let masked = scores.detach().broadcast_add(mask)?;
+    let value = softmax(&widened(&masked)?.reshape(((), keys))?)?.reshape(dims)?.to_dtype(dtype)?;
     with_gradient(scores, value, |scores, weights, gradient| {
         let keys = scores.dim(D::Minus1)?;
         let (weights, gradient) = (widened(weights)?.reshape(((), keys))?, widened(gradient)?.reshape(((), keys))?);

@@ -1,16 +1,18 @@
-//! The training objective: the loss of an unrolled draft (EAGLE-3's training-time test, arXiv
-//! 2503.01840).
+//! The training objective: the loss of the drafts of all depths.
 //!
-//! A round runs the draft on its own output. So does training: step 0 reads the target's features,
-//! each later step the state of the previous one, with the tokens of the text. Step k has the
-//! weight `decay^k`. The divisor is the number of rows, including those without a label, as in the
-//! published trainers: a mean over labelled tokens alone lowers accept lengths.
+//! A round runs a recurrent draft on its own output. So does training: step 0 reads the target's
+//! features, each later step the state of the previous one, with the tokens of the text (EAGLE-3's
+//! training-time test, arXiv 2503.01840). A block head drafts all depths at once, as in a round,
+//! from anchors drawn at random (DFlash, arXiv 2602.06036).
+//!
+//! Depth k has the weight `decay^k`. The divisor is the number of anchors, including those without
+//! a label, as in the published trainers: a mean over labelled tokens alone lowers accept lengths.
 
 use candle_core::{D, DType, Result, Tensor};
 
 use crate::{
-    batch::{StepLabels, TrainBatch},
-    head::{Head, HeadStep, History},
+    batch::{DraftPlan, StepLabels, TrainBatch},
+    head::{Head, HeadStep},
     math,
 };
 
@@ -30,9 +32,12 @@ pub enum ObjectiveLoss {
 /// The settings of the loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainObjective {
-    /// Number of steps.
+    /// Number of drafts after each anchor: the steps of a recurrent head, or the rows of a block
+    /// that draft.
     pub depth: usize,
-    /// Factor of the weight from one step to the next.
+    /// Maximum number of anchors of a window; `None` for every row, as recurrent heads need.
+    pub anchors: Option<usize>,
+    /// Factor of the weight from one depth to the next.
     pub decay: f64,
     /// The loss of tokens.
     pub loss: ObjectiveLoss,
@@ -41,39 +46,43 @@ pub struct TrainObjective {
     pub feature_weight: f64,
 }
 
-/// The outcome of an unrolled pass.
+/// The outcome of a pass.
 pub struct Unrolled {
     /// The loss to minimise; a scalar with gradients.
     pub total: Tensor,
-    /// For each step: token loss over rows that count, their number, and the number of rows in
+    /// For each depth: token loss over drafts that count, their number, and the number of drafts in
     /// which draft and target agree on the most likely token.
     pub steps: Vec<StepFigures>,
 }
 
-/// Sums over the rows of a step.
+/// Sums over the drafts of a depth.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepFigures {
     /// Token loss, in nats.
     pub loss: f64,
-    /// Number of rows in which draft and target agree on the most likely token.
+    /// Number of drafts in which draft and target agree on the most likely token.
     pub agreed: usize,
-    /// Number of rows that count.
+    /// Number of drafts that count.
     pub rows: usize,
 }
 
 impl TrainObjective {
+    /// Where the drafts of a batch start, drawn with this seed.
+    pub fn plan(&self, seed: u64) -> DraftPlan {
+        DraftPlan { depth: self.depth, anchors: self.anchors.map(|most| (most, seed)) }
+    }
+
     /// Runs a head over a batch.
     ///
     /// # Errors
     /// When tensors do not fit together.
     pub fn run(&self, head: &Head, batch: &TrainBatch) -> Result<Unrolled> {
-        let mut history = History::default();
-        let mut features = head.features(&batch.of_target)?;
+        let mut pass = head.pass(&batch.of_target, &batch.rows)?;
         let mut steps = Vec::with_capacity(self.depth);
         let mut total: Option<Tensor> = None;
         for k in 0..self.depth {
             let labels = batch.step(k)?;
-            let HeadStep { state, logits } = head.step(&labels.tokens, &features, &batch.rows, &mut history)?;
+            let HeadStep { state, logits } = pass.step(&labels.tokens)?;
             let counted = (self.loss.for_rows(&logits, &labels)? * &labels.counts)?.sum_all()?;
             steps.push(figures(&counted, &logits, &labels)?);
             let mut step = counted;
@@ -82,12 +91,11 @@ impl TrainObjective {
                 let distance = math::smooth_l1(&wide(&state)?, &wide(&labels.last)?)?.mean(D::Minus1)?;
                 step = (step + ((distance * &labels.counts)?.sum_all()? * self.feature_weight)?)?;
             }
-            let weighted = (step * (self.decay.powi(k as i32) / batch.real.max(1) as f64))?;
+            let weighted = (step * (self.decay.powi(k as i32) / batch.anchors.max(1) as f64))?;
             total = Some(match total {
                 None => weighted,
                 Some(total) => (total + weighted)?,
             });
-            features = state;
         }
         let total = total.map_or_else(|| Tensor::zeros((), DType::F32, batch.of_target.device()), Ok)?;
         Ok(Unrolled { total, steps })

@@ -16,7 +16,7 @@ use std::{
 };
 
 use candle_core::Tensor;
-use engine::{Engine, EngineOptions, ModelFiles, ReplayText};
+use engine::{Engine, EngineOptions, ModelFiles, ReplayText, spec::DraftSpec};
 use schemas::{
     train::{self, TrainFile},
     training_record::{CurvePoint, Evaluation, TrainingRecord},
@@ -151,17 +151,29 @@ pub fn run(
 /// Refuses, before the target answers anything, what cannot be trained or could not be written at
 /// the end.
 fn check(request: &TrainRequest<'_>) -> Result<(), TrainingError> {
-    request.steps_on.open(request.file.training.precision)?;
-    if request.file.models.start == train::TrainStart::Random {
-        return Ok(());
+    let TrainFile { models, training, .. } = request.file;
+    request.steps_on.open(training.precision)?;
+    let files = match models.start {
+        train::TrainStart::Random => None,
+        train::TrainStart::Draft => Some(ModelFiles::open(&request.options)?),
+    };
+    let reads_final = files.as_ref().is_some_and(|files| {
+        files.draft.as_ref().is_some_and(|draft| draft.sees_final() && draft.hidden() == files.target.hidden)
+    });
+    if training.feature_weight > 0.0 && !reads_final {
+        return Err(TrainingError::Configuration(
+            "training.feature_weight is for heads that read the target's final state (EAGLE-1/2, MTP): EAGLE-3 and DFLASH \
+             heads read captured layers; remove it"
+                .into(),
+        ));
     }
-    let models = ModelFiles::open(&request.options)?;
-    let Some(spec) = &models.draft else {
+    let Some(files) = files else { return Ok(()) };
+    let Some(draft) = &files.draft else {
         return Err(TrainingError::Configuration("there is no draft to start from".into()));
     };
-    head::check(spec)?;
-    for tensor in trained_tensors(spec, models.target.vocabulary) {
-        models.draft_place(&tensor).map_err(|error| {
+    head::check(draft)?;
+    for tensor in trained_tensors(draft, files.target.vocabulary) {
+        files.draft_place(&tensor).map_err(|error| {
             TrainingError::Configuration(format!(
                 "{error}. Trained values are written as float32, float16 or bfloat16: train the draft of the unquantised \
                  checkpoint, and quantise the trained head"
@@ -207,14 +219,8 @@ fn trainer<'a>(
     // The weights that training begins with, also when it is resumed: a checkpoint has only what is
     // trained.
     let models = engines.models(&work.start())?;
-    let spec = models.draft.clone().ok_or_else(|| TrainingError::Configuration("no draft to train".into()))?;
-    if settings.feature_weight > 0.0 && !(spec.sees_final() && spec.hidden() == models.target.hidden) {
-        return Err(TrainingError::Configuration(
-            "training.feature_weight is for heads that read the target's final state (EAGLE-1/2, MTP): EAGLE-3 heads \
-             read captured layers; remove it"
-                .into(),
-        ));
-    }
+    let draft = models.draft.clone().ok_or_else(|| TrainingError::Configuration("no draft to train".into()))?;
+    let draft = head::for_tree(draft, request.file.shape());
     let target = models.target.tensors();
     let matrix = |tensor: &engine::spec::TensorSpec| {
         let values = Tensor::from_vec(models.target_values(tensor)?, tensor.shape.as_slice(), device)?;
@@ -228,8 +234,8 @@ fn trainer<'a>(
         Some(kept) if kept.trained.contains_key(&tensor.name) => Ok(kept.trained[&tensor.name].clone()),
         _ => Ok(models.draft_values(tensor)?),
     };
-    let head = Head::new(&spec, &values, &shared, (dtype, device))?;
-    let teacher = Teacher::new(&shared.head, &spec, settings.loss == train::Loss::Acceptance)?;
+    let head = Head::new(&draft, &values, &shared, (dtype, device))?;
+    let teacher = Teacher::new(&shared.head, draft.tokens(), settings.loss == train::Loss::Acceptance)?;
     let adam = AdamSettings {
         beta1: settings.beta1,
         beta2: settings.beta2,
@@ -247,24 +253,16 @@ fn trainer<'a>(
         request,
         placements,
         texts,
-        objective: TrainObjective {
-            depth: settings.unroll,
-            decay: settings.decay,
-            loss: match settings.loss {
-                train::Loss::Kl => ObjectiveLoss::Kl,
-                train::Loss::CrossEntropy => ObjectiveLoss::CrossEntropy,
-                train::Loss::Acceptance => ObjectiveLoss::Acceptance,
-            },
-            feature_weight: settings.feature_weight,
-        },
+        objective: objective(settings, &draft),
         schedule: match settings.schedule {
             train::LearningRateSchedule::Cosine => RateSchedule::Cosine,
             train::LearningRateSchedule::Linear => RateSchedule::Linear,
             train::LearningRateSchedule::Constant => RateSchedule::Constant,
         },
-        tensors: trained_tensors(&spec, models.target.vocabulary),
+        tensors: trained_tensors(&draft, models.target.vocabulary),
         states: PromptStates::new(texts, settings.states_mib, compute.clone()),
         models,
+        draft,
         work,
         engines,
         head,
@@ -273,4 +271,27 @@ fn trainer<'a>(
         progress,
         compute,
     })
+}
+
+/// The loss of a draft. A recurrent one is unrolled; of a block, all rows that draft count.
+fn objective(settings: &train::Training, draft: &DraftSpec) -> TrainObjective {
+    let rows = match draft {
+        DraftSpec::Block(spec) => Some(spec.block.given.unwrap_or(spec.block.rows)),
+        _ => None,
+    };
+    let (depth, anchors) = match draft {
+        DraftSpec::Block(spec) => (rows.map_or(0, |rows| spec.block.depth_of(rows)), Some(settings.anchors())),
+        _ => (settings.unroll(), None),
+    };
+    TrainObjective {
+        depth,
+        anchors,
+        decay: settings.decay(rows),
+        loss: match settings.loss {
+            train::Loss::Kl => ObjectiveLoss::Kl,
+            train::Loss::CrossEntropy => ObjectiveLoss::CrossEntropy,
+            train::Loss::Acceptance => ObjectiveLoss::Acceptance,
+        },
+        feature_weight: settings.feature_weight,
+    }
 }

@@ -1,7 +1,6 @@
 //! The labels of training: the target's predictions after each position.
 
 use candle_core::{Result, Tensor};
-use engine::spec::RecurrentSpec;
 
 use crate::{head::indices, math};
 
@@ -34,13 +33,13 @@ pub struct Labels {
 }
 
 impl Teacher {
-    /// A teacher with a target's vocabulary head, for a draft. The mass of the draft's vocabulary
-    /// is computed only if `wants_mass`.
+    /// A teacher with a target's vocabulary head, for a draft that proposes these tokens of the
+    /// target, or all. The mass of the draft's vocabulary is computed only if `wants_mass`.
     ///
     /// # Errors
     /// When tensors cannot be created.
-    pub fn new(head: &Tensor, draft: &RecurrentSpec, wants_mass: bool) -> Result<Self> {
-        let own = draft.tokens.as_ref().map(|tokens| {
+    pub fn new(head: &Tensor, tokens: Option<&[u32]>, wants_mass: bool) -> Result<Self> {
+        let own = tokens.map(|tokens| {
             let mut own = vec![None; head.dim(0).unwrap_or_default()];
             for (at, token) in (0..).zip(tokens) {
                 if let Some(own) = own.get_mut(*token as usize) {
@@ -49,7 +48,7 @@ impl Teacher {
             }
             own
         });
-        let hot = draft.tokens.as_ref().map(|tokens| indices(tokens, head.device())).transpose()?;
+        let hot = tokens.map(|tokens| indices(tokens, head.device())).transpose()?;
         Ok(Self { head: head.clone(), hot, own, wants_mass })
     }
 

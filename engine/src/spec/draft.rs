@@ -4,7 +4,6 @@
 use schemas::tree::NodeSource;
 
 use super::{BlockSpec, LayerSpec, RecurrentSpec, TargetSpec, TensorSpec, TextSpec, VocabularySource};
-use crate::error::EngineError;
 
 /// A draft, by how it fills the pool of proposals.
 #[derive(Clone, Debug, PartialEq)]
@@ -165,19 +164,6 @@ impl DraftSpec {
             (Self::Model(one), Self::Model(other)) => one == other,
             (Self::Text(one), Self::Text(other)) => one == other,
             _ => false,
-        }
-    }
-
-    /// A head that drafts step by step, for code that runs nothing else. `what` begins the message.
-    ///
-    /// # Errors
-    /// When it drafts a block, or looks drafts up.
-    pub fn recurrent(self, what: &str) -> Result<RecurrentSpec, EngineError> {
-        match self {
-            Self::Recurrent(recurrent) => Ok(recurrent),
-            Self::Block(block) => Err(EngineError::Configuration(format!("{what} a {} head", block.algorithm()))),
-            Self::Model(_) => Err(EngineError::Configuration(format!("{what} a whole model (STANDALONE)"))),
-            Self::Text(text) => Err(EngineError::Configuration(format!("{what} {}", text.algorithm()))),
         }
     }
 }

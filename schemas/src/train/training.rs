@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{sweep::within, toml_file::FieldError};
+use crate::{sweep::within, toml_file::FieldError, tree::NodeSource};
 
 /// Training hyperparameters. The defaults are those of published trainers for an adapted head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -15,10 +15,18 @@ pub struct Training {
     pub batch_size: usize,
     /// Maximum length in tokens of a piece of text in one training step.
     pub window: usize,
-    /// Number of unrolled draft steps in training; the tree needs its num_steps.
-    pub unroll: usize,
-    /// Weight of each unrolled draft step relative to the previous one.
-    pub decay: f64,
+    /// Number of unrolled draft steps in training (default: 5); the tree needs its num_steps. Not
+    /// for DFLASH heads: their block is drafted in one pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unroll: Option<usize>,
+    /// Maximum number of blocks that a DFLASH head drafts in one training step of a piece of text
+    /// (default: 512), each after another token of the answer, drawn at random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anchors: Option<usize>,
+    /// Weight of each draft relative to the one before it (default: 0.8; for a DFLASH block of B
+    /// rows exp(−1/γ) with γ = 1 + 3·B/8).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decay: Option<f64>,
     /// The loss.
     pub loss: Loss,
     /// Weight of the distance between the draft's state and the target's final state (smooth L1),
@@ -91,17 +99,45 @@ pub enum LearningRateSchedule {
 }
 
 impl Training {
-    pub(super) fn check(&self) -> Result<(), FieldError> {
+    /// Number of unrolled draft steps.
+    pub fn unroll(&self) -> usize {
+        self.unroll.unwrap_or(5)
+    }
+
+    /// Maximum number of blocks after a piece of text.
+    pub fn anchors(&self) -> usize {
+        self.anchors.unwrap_or(512)
+    }
+
+    /// Weight of each draft relative to the one before it, for a head whose block has this many
+    /// rows, if it drafts a block. The γ of published trainers is 4 for blocks of 8 rows
+    /// (Model-Optimizer, speculators) and 7 for blocks of 16 (SpecForge).
+    pub fn decay(&self, rows: Option<usize>) -> f64 {
+        self.decay.unwrap_or_else(|| rows.map_or(0.8, |rows| (-1.0 / (1.0 + 0.375 * rows as f64)).exp()))
+    }
+
+    pub(super) fn check(&self, nodes: NodeSource) -> Result<(), FieldError> {
         within(&["training", "steps"], self.steps)?;
         within(&["training", "batch_size"], self.batch_size)?;
         within(&["training", "window"], self.window)?;
         within(&["training", "states_mib"], self.states_mib)?;
         within(&["training", "checkpoint_every"], self.checkpoint_every)?;
-        if !(1..=64).contains(&self.unroll) {
-            return Err(FieldError::at(
-                &["training", "unroll"],
-                format!("{} is out of range, expected 1 to 64", self.unroll),
-            ));
+        let is_block = matches!(nodes, NodeSource::Block(_));
+        if let Some(unroll) = self.unroll {
+            let wrong = |reason: String| Err(FieldError::at(&["training", "unroll"], reason));
+            if is_block {
+                return wrong("unroll has no effect on a head that drafts a block in one pass: remove it".into());
+            }
+            if !(1..=64).contains(&unroll) {
+                return wrong(format!("{unroll} is out of range, expected 1 to 64"));
+            }
+        }
+        if let Some(anchors) = self.anchors {
+            if !is_block {
+                let reason = "anchors has no effect on a head that drafts step by step, from every token: remove it";
+                return Err(FieldError::at(&["training", "anchors"], reason));
+            }
+            within(&["training", "anchors"], anchors)?;
         }
         let above = |path: &'static [&'static str], value: f64| match value > 0.0 && value.is_finite() {
             true => Ok(()),
@@ -117,7 +153,7 @@ impl Training {
         share(&["training", "weight_decay"], self.weight_decay)?;
         share(&["training", "beta1"], self.beta1)?;
         share(&["training", "beta2"], self.beta2)?;
-        if !(self.decay > 0.0 && self.decay <= 1.0) {
+        if self.decay.is_some_and(|decay| !(decay > 0.0 && decay <= 1.0)) {
             return Err(FieldError::at(&["training", "decay"], "expected a number above 0 and at most 1"));
         }
         if !(self.feature_weight >= 0.0 && self.feature_weight.is_finite()) {
@@ -133,8 +169,9 @@ impl Default for Training {
             steps: 1000,
             batch_size: 8,
             window: 1024,
-            unroll: 5,
-            decay: 0.8,
+            unroll: None,
+            anchors: None,
+            decay: None,
             loss: Loss::Kl,
             feature_weight: 0.0,
             learning_rate: 1e-4,

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use candle_core::{DType, Device, Result, Tensor, Var};
-use engine::spec::{GatedTensors, LinearTensors, TensorSpec};
+use engine::spec::{GatedTensors, LinearTensors, TensorSpec, VocabularySource};
 
+use super::{SharedWeights, indices};
 use crate::{error::TrainingError, math};
 
 /// Returns the values of a tensor.
@@ -15,8 +16,9 @@ pub type Values<'a> = dyn Fn(&TensorSpec) -> std::result::Result<Vec<f32>, Train
 pub struct Builder<'a> {
     values: &'a Values<'a>,
     /// The type in which layers compute.
-    dtype: DType,
-    device: &'a Device,
+    pub dtype: DType,
+    /// The device of all tensors.
+    pub device: &'a Device,
     /// The trained variables by their published names.
     pub trained: BTreeMap<String, Var>,
 }
@@ -33,6 +35,22 @@ pub struct HeadGated {
     gate: HeadLinear,
     up: HeadLinear,
     down: HeadLinear,
+}
+
+/// A norm of rows.
+pub struct Norm {
+    weight: Tensor,
+    epsilon: f64,
+}
+
+/// The matrices in which a draft looks up tokens and by which it proposes them.
+pub struct Vocabulary {
+    /// `[target vocabulary, hidden]`. Never trained.
+    embedding: Tensor,
+    /// `[vocabulary, hidden]`.
+    head: Tensor,
+    /// Whether the head is the draft's own.
+    trains: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -62,6 +80,20 @@ impl<'a> Builder<'a> {
     /// A trained tensor, if the spec contains it.
     pub fn optional(&mut self, spec: Option<&TensorSpec>) -> std::result::Result<Option<Tensor>, TrainingError> {
         spec.map(|spec| self.trained(spec)).transpose()
+    }
+
+    /// A norm.
+    pub fn norm(&mut self, spec: &TensorSpec, epsilon: f32) -> std::result::Result<Norm, TrainingError> {
+        Ok(Norm { weight: self.trained(spec)?, epsilon: f64::from(epsilon) })
+    }
+
+    /// A norm, if the spec contains it.
+    pub fn optional_norm(
+        &mut self,
+        spec: Option<&TensorSpec>,
+        epsilon: f32,
+    ) -> std::result::Result<Option<Norm>, TrainingError> {
+        spec.map(|spec| self.norm(spec, epsilon)).transpose()
     }
 
     /// A linear layer.
@@ -94,20 +126,46 @@ impl HeadGated {
     }
 }
 
-/// A norm of rows.
-pub struct Norm {
-    weight: Tensor,
-    epsilon: f64,
-}
-
 impl Norm {
-    /// A norm with this weight.
-    pub fn new(weight: Tensor, epsilon: f32) -> Self {
-        Self { weight, epsilon: f64::from(epsilon) }
-    }
-
     /// Norms over the last dimension.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         math::rms_norm(x, &self.weight, self.epsilon)
+    }
+}
+
+impl Vocabulary {
+    /// Those of a draft: its own tensors if its checkpoint has them, else the target's, of which
+    /// only the rows of `tokens` if it proposes a subset.
+    pub fn new(
+        builder: &mut Builder<'_>,
+        (embedding, head): (Option<&TensorSpec>, Option<&TensorSpec>),
+        (source, tokens): (VocabularySource, Option<&[u32]>),
+        shared: &SharedWeights,
+    ) -> std::result::Result<Self, TrainingError> {
+        let dtype = builder.dtype;
+        let embedding = match embedding {
+            Some(own) => builder.frozen(own)?,
+            None => shared.embedding.to_dtype(dtype)?,
+        };
+        let trains = head.is_some();
+        let head = match (head, source, tokens) {
+            (Some(own), ..) => builder.trained(own)?,
+            (None, VocabularySource::Embedding, _) => embedding.clone(),
+            (None, _, None) => shared.head.to_dtype(dtype)?,
+            (None, _, Some(tokens)) => {
+                shared.head.to_dtype(dtype)?.index_select(&indices(tokens, builder.device)?, 0)?
+            }
+        };
+        Ok(Self { embedding, head, trains })
+    }
+
+    /// Embeddings of tokens, `[rows, hidden]`.
+    pub fn embed(&self, tokens: &Tensor) -> Result<Tensor> {
+        self.embedding.index_select(tokens, 0)
+    }
+
+    /// Logits of rows `[rows, hidden]`: `[rows, vocabulary]`.
+    pub fn logits(&self, x: &Tensor) -> Result<Tensor> {
+        math::product(x, &self.head.to_dtype(x.dtype())?, self.trains)
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow, sync::atomic::Ordering, time::Instant};
 
-use engine::{ModelFiles, ReplayText, spec::TensorSpec};
+use engine::{
+    ModelFiles, ReplayText,
+    spec::{DraftSpec, TensorSpec},
+};
 use schemas::training_record::{CurvePoint, Evaluation};
 
 use super::{TrainProgress, TrainRequest, TrainWatch, engines::Engines, work::TrainWork};
@@ -10,7 +13,7 @@ use crate::{
     batch::{TrainBatch, Window, windows},
     checkpoint,
     compute::Compute,
-    cost,
+    cost::{self, TrainedRows},
     error::TrainingError,
     evaluation::{self, AcceptedTokens, EvaluationPass},
     folder,
@@ -27,6 +30,9 @@ use crate::{
 /// batch best.
 const SORTED_BATCHES: usize = 16;
 
+/// What tells the seeds of anchors from those of epochs.
+const ANCHORS: u64 = 0xa2c4;
+
 /// A training run.
 pub struct Trainer<'a> {
     pub request: &'a TrainRequest<'a>,
@@ -39,6 +45,8 @@ pub struct Trainer<'a> {
     pub states: PromptStates<'a>,
     /// The target with the initial head.
     pub models: ModelFiles,
+    /// The head, as the tree runs it.
+    pub draft: DraftSpec,
     pub work: TrainWork,
     pub engines: Engines,
     pub head: Head,
@@ -54,7 +62,7 @@ struct SinceLog {
     steps: Vec<StepFigures>,
     count: usize,
     gradient: f64,
-    rows: u64,
+    trained: TrainedRows,
     seconds: f64,
 }
 
@@ -129,7 +137,8 @@ impl Trainer<'_> {
         let known = known?;
         self.progress.cost.states_s += self.states.seconds - before;
         let windows: Vec<_> = known.iter().zip(pieces).map(|(known, (_, window))| (known, *window)).collect();
-        let batch = TrainBatch::new(&windows, self.objective.depth, &self.teacher)?;
+        let seed = seed_of(self.request.file.training.seed ^ ANCHORS, self.progress.step);
+        let batch = TrainBatch::new(&windows, self.objective.plan(seed), &self.teacher)?;
         let unrolled = self.objective.run(&self.head, &batch)?;
         let gradients = unrolled.total.backward()?;
         let gradient = self.optimizer.step(self.head.trained(), &gradients, learning_rate)?;
@@ -140,7 +149,11 @@ impl Trainer<'_> {
         Ok(StepOutcome {
             steps: unrolled.steps,
             gradient,
-            rows: batch.real as u64,
+            trained: TrainedRows {
+                rows: batch.real as u64,
+                anchors: batch.anchors as u64,
+                depth: self.objective.depth,
+            },
             states_s: self.states.seconds - before,
         })
     }
@@ -156,7 +169,7 @@ impl Trainer<'_> {
                 windows(tokens, prompt_tokens, settings.window).into_iter().map(move |window| (at, window))
             })
             .collect();
-        let mut random = Random::new(settings.seed.wrapping_mul(0x1_0000_0001).wrapping_add(number as u64));
+        let mut random = Random::new(seed_of(settings.seed, number));
         let order = random.permutation(pieces.len());
         let mut batches = Vec::new();
         for stretch in order.chunks(SORTED_BATCHES * settings.batch_size) {
@@ -241,13 +254,14 @@ impl Trainer<'_> {
             objective: self.objective,
             window: settings.window,
             batch_size: settings.batch_size,
+            seed: settings.seed,
         };
         pass.loss(self.engines.any()?, &mut self.states, texts)
     }
 
     /// Ends a section of the curve.
     fn point(&mut self, since: &mut SinceLog, watch: &mut TrainWatch<'_>) -> Result<(), TrainingError> {
-        let SinceLog { steps, count, gradient, rows, seconds } = std::mem::take(since);
+        let SinceLog { steps, count, gradient, trained, seconds } = std::mem::take(since);
         if count == 0 {
             return Ok(());
         }
@@ -260,14 +274,13 @@ impl Trainer<'_> {
             agreement: steps.iter().map(StepFigures::agreement).collect(),
             learning_rate: settings.learning_rate * self.schedule.factor(last, warm_up, settings.steps),
             gradient: gradient / count as f64,
-            rows_per_s: rows as f64 / seconds.max(1e-9),
+            rows_per_s: trained.rows as f64 / seconds.max(1e-9),
         };
         watch(TrainProgress::Steps { steps: settings.steps, point: &point });
         self.progress.curve.push(point);
-        self.progress.cost.rows += rows;
+        self.progress.cost.rows += trained.rows;
         self.progress.cost.training_s += seconds;
-        self.progress.cost.flops +=
-            cost::flops_of_a_row(self.head.spec(), &self.models.target, self.objective.depth) * rows as f64;
+        self.progress.cost.flops += cost::flops(&self.draft, &self.models.target, trained);
         Ok(())
     }
 
@@ -280,9 +293,14 @@ impl Trainer<'_> {
 struct StepOutcome {
     steps: Vec<StepFigures>,
     gradient: f64,
-    rows: u64,
+    trained: TrainedRows,
     /// Seconds of the step in which the engine computed states.
     states_s: f64,
+}
+
+/// A seed for each number, such as that of an epoch or of a step.
+fn seed_of(seed: u64, number: usize) -> u64 {
+    seed.wrapping_mul(0x1_0000_0001).wrapping_add(number as u64)
 }
 
 impl SinceLog {
@@ -291,7 +309,7 @@ impl SinceLog {
         self.steps.iter_mut().zip(outcome.steps).for_each(|(sum, step)| sum.add(step));
         self.count += 1;
         self.gradient += outcome.gradient;
-        self.rows += outcome.rows;
+        self.trained.add(outcome.trained);
         self.seconds += seconds - outcome.states_s;
     }
 }

@@ -1,13 +1,22 @@
 //! Models for the tests.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use candle_core::{DType, Device, Tensor};
-use engine::{DeviceChoice, EngineOptions, ModelFiles, ShapePolicy, spec::TensorSpec};
+use engine::{
+    DeviceChoice, EngineOptions, ModelFiles, ShapePolicy,
+    spec::{DraftSpec, TensorSpec},
+};
 use schemas::tree::TreeShape;
+use tempfile::TempDir;
 use training::{
     TrainingError,
-    head::{Head, SharedWeights},
+    folder::safetensors,
+    head::{Head, SharedWeights, for_tree},
+    statistics::Random,
     teacher::Teacher,
 };
 
@@ -35,6 +44,7 @@ pub fn options(pair: &str) -> EngineOptions {
 
 /// A head and its teacher, computing in one type.
 pub struct Loaded {
+    pub spec: DraftSpec,
     pub head: Head,
     pub teacher: Teacher,
 }
@@ -42,7 +52,7 @@ pub struct Loaded {
 /// Loads both; `change` may change values.
 pub fn load(options: &EngineOptions, dtype: DType, change: impl Fn(&str, &mut Vec<f32>)) -> Loaded {
     let models = ModelFiles::open(options).expect("the files are there");
-    let spec = models.draft.clone().expect("a draft");
+    let spec = for_tree(models.draft.clone().expect("a draft"), options.policy.shape(1));
     let tensors = models.target.tensors();
     let matrix = |tensor: &TensorSpec| {
         let values = models.target_values(tensor).expect("values");
@@ -59,7 +69,8 @@ pub fn load(options: &EngineOptions, dtype: DType, change: impl Fn(&str, &mut Ve
     };
     Loaded {
         head: Head::new(&spec, &values, &shared, (dtype, &Device::Cpu)).expect("a head"),
-        teacher: Teacher::new(&shared.head, &spec, true).expect("a teacher"),
+        teacher: Teacher::new(&shared.head, spec.tokens(), true).expect("a teacher"),
+        spec,
     }
 }
 
@@ -72,3 +83,63 @@ pub fn tokens(count: usize, vocabulary: usize) -> Vec<u32> {
     };
     std::iter::repeat_with(next).take(count).collect()
 }
+
+/// A DFLASH head of two layers with random values for the demo's tiny target. The first layer has a
+/// window and is causal within the block, the second has neither.
+pub fn block_head() -> TempDir {
+    const HIDDEN: usize = 128;
+    const HEAD: usize = 16;
+    const INTERMEDIATE: usize = 48;
+    let config = serde_json::json!({
+        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu", "hidden_size": HIDDEN,
+        "intermediate_size": INTERMEDIATE, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": HEAD,
+        "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5,
+        "rms_norm_eps": 1e-6, "rope_theta": 1e6, "vocab_size": 2048, "block_size": 4, "torch_dtype": "float32",
+        "max_position_embeddings": 2048,
+        "dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 5], "attention_value_scale": 0.5},
+    });
+    let mut shapes: Vec<(String, Vec<usize>)> = vec![
+        ("fc.weight".into(), vec![HIDDEN, 2 * HIDDEN]),
+        ("hidden_norm.weight".into(), vec![HIDDEN]),
+        ("norm.weight".into(), vec![HIDDEN]),
+    ];
+    for layer in 0..2 {
+        let mut add =
+            |name: &str, shape: &[usize]| shapes.push((format!("layers.{layer}.{name}.weight"), shape.to_vec()));
+        add("input_layernorm", &[HIDDEN]);
+        add("post_attention_layernorm", &[HIDDEN]);
+        add("self_attn.q_proj", &[2 * HEAD, HIDDEN]);
+        add("self_attn.k_proj", &[HEAD, HIDDEN]);
+        add("self_attn.v_proj", &[HEAD, HIDDEN]);
+        add("self_attn.o_proj", &[HIDDEN, 2 * HEAD]);
+        add("self_attn.q_norm", &[HEAD]);
+        add("self_attn.k_norm", &[HEAD]);
+        add("mlp.gate_proj", &[INTERMEDIATE, HIDDEN]);
+        add("mlp.up_proj", &[INTERMEDIATE, HIDDEN]);
+        add("mlp.down_proj", &[HIDDEN, INTERMEDIATE]);
+    }
+    let mut random = Random::new(5);
+    let mut values = |shape: &[usize]| -> Vec<u8> {
+        let (base, noise) = if shape.len() > 1 { (0.0, 0.08) } else { (1.0, 0.2) };
+        let count = shape.iter().product();
+        (0..count).flat_map(|_| ((base + noise * random.normal()) as f32).to_le_bytes()).collect()
+    };
+    let tensors: Vec<_> = shapes.iter().map(|(name, shape)| (name.as_str(), shape, values(shape))).collect();
+    let views: Vec<_> = tensors.iter().map(|(name, shape, bytes)| (*name, "F32", &shape[..], &bytes[..])).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("config.json"), config.to_string()).expect("written");
+    fs::write(folder.path().join("model.safetensors"), safetensors(&views)).expect("written");
+    folder
+}
+
+/// The tiny target with a block head, which drafts a tree of its whole block.
+pub fn block_options(head: &TempDir) -> EngineOptions {
+    EngineOptions {
+        draft_model_path: Some(head.path().to_owned()),
+        policy: ShapePolicy::fixed(BLOCK_TREE),
+        ..options("tiny/eagle3")
+    }
+}
+
+/// A tree of a block of four rows.
+pub const BLOCK_TREE: TreeShape = TreeShape { num_steps: 3, topk: 4, num_draft_tokens: 24 };

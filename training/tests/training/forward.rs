@@ -3,14 +3,14 @@
 
 use candle_core::{D, DType, Device, Tensor};
 use engine::{
-    Engine, SamplingParams,
+    Engine, EngineOptions, SamplingParams, ShapePolicy,
     backend::{PageId, PrefillChunk, ReplayPlace, RequiredTree, Slot},
     load::{Loaded as LoadedEngine, load as load_engine},
 };
 use schemas::tree::TreeShape;
-use training::head::{HeadRows, History};
+use training::head::{HeadRows, indices};
 
-use crate::common::{load, options, tokens};
+use crate::common::{BLOCK_TREE, block_head, block_options, load, options, tokens};
 
 const STEPS: usize = 4;
 
@@ -47,23 +47,22 @@ fn check(pair: &str) {
 
         // The same with the trainer: rows up to the place, the last of which reads the root and
         // then the chain.
-        let rows = HeadRows { each: position, starts: vec![0] };
+        let rows = HeadRows::every(position, vec![0]);
         let whole: Vec<u32> =
             text[..=position].iter().copied().chain(drafted.iter().map(|(token, _)| *token)).collect();
         let features = if states.captured.is_empty() { &states.last } else { &states.captured };
         let width = features.len() / states.positions;
         let of_target = Tensor::from_slice(&features[..position * width], (position, width), &Device::Cpu);
-        let head = &loaded.head;
-        let mut state = head.features(&of_target.expect("a tensor")).expect("features");
-        let (mut history, mut sum) = (History::default(), 0.0);
+        let mut pass = loaded.head.pass(&of_target.expect("a tensor"), &rows).expect("a pass");
+        let mut sum = 0.0;
         for (step, (token, score)) in drafted.iter().enumerate() {
             let consumed = Tensor::from_slice(&whole[1 + step..1 + step + position], position, &Device::Cpu);
-            let made = head.step(&consumed.expect("a tensor"), &state, &rows, &mut history).expect("a step");
+            let made = pass.step(&consumed.expect("a tensor")).expect("a step");
             let logits = made.logits.narrow(0, position - 1, 1).expect("a row");
             let logits = logits.squeeze(0).and_then(|row| row.to_vec1::<f32>()).expect("values");
             let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let norm = logits.iter().map(|logit| (logit - largest).exp()).sum::<f32>().ln() + largest;
-            let own = head.spec().tokens.as_ref().map_or(*token as usize, |tokens| {
+            let own = loaded.spec.tokens().map_or(*token as usize, |tokens| {
                 tokens.iter().position(|known| known == token).expect("a token of the draft")
             });
             let likeliest = made.logits.narrow(0, position - 1, 1).and_then(|row| row.argmax(D::Minus1));
@@ -74,7 +73,6 @@ fn check(pair: &str) {
             );
             sum += logits[own] - norm;
             assert!((sum - score).abs() < 2e-4, "{pair} at {position}, step {step}: {sum} and {score}");
-            state = made.state;
         }
     }
 }
@@ -92,4 +90,59 @@ fn eagle2_computes_what_the_engine_computes() {
 #[test]
 fn an_mtp_layer_computes_what_the_engine_computes() {
     check("mimo");
+}
+
+/// The log-probabilities of all drafts of a pool are those of the trainer's rows, for blocks after
+/// several tokens of a text in one pass.
+#[test]
+fn a_block_head_computes_what_the_engine_computes() {
+    let head = block_head();
+    for shape in [BLOCK_TREE, TreeShape::chain(2), TreeShape::chain(6)] {
+        let options = EngineOptions { policy: ShapePolicy::fixed(shape), ..block_options(&head) };
+        let mut engine = Engine::load(options.clone()).expect("it loads");
+        let text = tokens(18, engine.capacity().vocab_size);
+        let last = text.len() - 1;
+        let states = engine.states(&text).expect("states");
+        let loaded = load(&options, DType::F32, |_, _| {});
+
+        let positions = [1, 2, 9, last];
+        let anchors = positions.iter().map(|position| Some(position - 1)).collect();
+        let rows = HeadRows { each: last, starts: vec![0], anchors };
+        let width = states.captured.len() / states.positions;
+        let of_target = Tensor::from_slice(&states.captured, (last, width), &Device::Cpu).expect("a tensor");
+        let roots = indices(&positions.map(|position| text[position]), &Device::Cpu).expect("a tensor");
+        let mut pass = loaded.head.pass(&of_target, &rows).expect("a pass");
+        let of_depth = |_| {
+            let logits = pass.step(&roots).expect("a step").logits;
+            let largest = logits.max_keepdim(D::Minus1).expect("maxima");
+            let apart = logits.broadcast_sub(&largest).expect("differences");
+            let sums = apart.exp().and_then(|all| all.sum_keepdim(D::Minus1)?.log()).expect("sums");
+            apart.broadcast_sub(&sums).and_then(|all| all.to_vec2::<f32>()).expect("values")
+        };
+        let by_depth: Vec<Vec<Vec<f32>>> = (0..shape.num_steps).map(of_depth).collect();
+        assert!(pass.step(&roots).is_err(), "a block of {shape:?} has no further row");
+
+        let LoadedEngine { mut backend, .. } = load_engine(&options).expect("it loads");
+        backend.prepare(&[shape], &[], &mut |_, _| {}).expect("ready");
+        let pages: Vec<PageId> = (0..32).map(PageId).collect();
+        backend.open(Slot(0), &SamplingParams::default(), &pages, 0).expect("open");
+        backend.trace(Slot(0), 0..last, false).expect("traced");
+        let chunk = PrefillChunk { slot: Slot(0), tokens: &text[..last], start: 0, next: Some(text[last]) };
+        let _ = backend.prefill_collecting(&[chunk]).expect("read");
+        for (anchor, position) in positions.into_iter().enumerate() {
+            let root = text[position];
+            let place = ReplayPlace { slot: Slot(0), position, root, text: &[], wanted: RequiredTree::Offered };
+            let pool = backend.pools(&[place], &[shape]).expect("a pool").remove(0);
+            // The depth of each proposal, and the sum of the trainer's log-probabilities up to it.
+            let mut found: Vec<(usize, f32)> = Vec::new();
+            for proposal in pool.all() {
+                let (depth, before) = proposal.parent.map_or((0, 0.0), |at| (found[at].0 + 1, found[at].1));
+                let sum = before + by_depth[depth][anchor][proposal.token as usize];
+                let apart = (sum - proposal.score).abs();
+                assert!(apart < 2e-4, "{shape:?} at {position}, depth {depth}: {sum} and {}", proposal.score);
+                found.push((depth, sum));
+            }
+            assert_eq!(found.iter().map(|(depth, _)| depth + 1).max(), Some(shape.num_steps), "{shape:?}");
+        }
+    }
 }

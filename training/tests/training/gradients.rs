@@ -3,11 +3,11 @@
 use candle_core::{DType, Device, Tensor};
 use engine::{EngineOptions, TextStates};
 use training::{
-    batch::{Known, Left, TrainBatch, Window},
+    batch::{DraftPlan, Known, Left, TrainBatch, Window},
     objective::{ObjectiveLoss, TrainObjective},
 };
 
-use crate::common::{Loaded, load, options, tokens};
+use crate::common::{Loaded, block_head, block_options, load, options, tokens};
 
 /// Number of compared places per tensor.
 const PLACES: usize = 3;
@@ -35,17 +35,21 @@ fn known(options: &EngineOptions, prompt_tokens: usize) -> Known {
     Known { tokens: tokens(TOKENS, models.target.vocabulary), prompt_tokens, left }
 }
 
-fn batch(known: &Known, depth: usize, loaded: &Loaded) -> TrainBatch {
+fn batch(known: &Known, plan: DraftPlan, loaded: &Loaded) -> TrainBatch {
     // Two windows of different lengths, so that one is padded.
     let windows = [(known, Window { start: 0, rows: 7 }), (known, Window { start: 3, rows: 5 })];
-    TrainBatch::new(&windows, depth, &loaded.teacher).expect("a batch")
+    TrainBatch::new(&windows, plan, &loaded.teacher).expect("a batch")
 }
 
 fn check(pair: &str, loss: ObjectiveLoss, feature_weight: f64) {
-    let options = options(pair);
-    let loaded = load(&options, DType::F64, |_, _| {});
-    let objective = TrainObjective { depth: 3, decay: 0.7, loss, feature_weight };
-    let batch = batch(&known(&options, 4), objective.depth, &loaded);
+    let objective = TrainObjective { depth: 3, anchors: None, decay: 0.7, loss, feature_weight };
+    check_with(pair, &options(pair), objective);
+}
+
+fn check_with(pair: &str, options: &EngineOptions, objective: TrainObjective) {
+    let loaded = load(options, DType::F64, |_, _| {});
+    let batch = batch(&known(options, 4), objective.plan(1), &loaded);
+    let loss = objective.loss;
     let total = || {
         let unrolled = objective.run(&loaded.head, &batch).expect("a pass");
         unrolled.total.to_scalar::<f64>().expect("a number")
@@ -92,6 +96,15 @@ fn eagle2_with_features() {
 }
 
 #[test]
+fn a_block_with_every_loss() {
+    let head = block_head();
+    for loss in [ObjectiveLoss::Kl, ObjectiveLoss::CrossEntropy, ObjectiveLoss::Acceptance] {
+        let objective = TrainObjective { depth: 3, anchors: Some(4), decay: 0.7, loss, feature_weight: 0.0 };
+        check_with("a block", &block_options(&head), objective);
+    }
+}
+
+#[test]
 fn mtp_with_every_loss() {
     check("mimo", ObjectiveLoss::Kl, 0.3);
     check("mimo", ObjectiveLoss::CrossEntropy, 0.0);
@@ -99,14 +112,12 @@ fn mtp_with_every_loss() {
 }
 
 /// The loss and all gradients of a pass in this type.
-fn gradients(pair: &str, dtype: DType) -> (f64, Vec<f64>) {
-    let options = options(pair);
-    let loaded = load(&options, dtype, |_, _| {});
+fn gradients(options: &EngineOptions, anchors: Option<usize>, dtype: DType) -> (f64, Vec<f64>) {
+    let loaded = load(options, dtype, |_, _| {});
     let known =
-        Known { left: Left::new(&states(&options), (dtype, &Device::Cpu)).expect("tensors"), ..known(&options, 4) };
-    let windows = [(&known, Window { start: 0, rows: 7 }), (&known, Window { start: 3, rows: 5 })];
-    let batch = TrainBatch::new(&windows, 3, &loaded.teacher).expect("a batch");
-    let objective = TrainObjective { depth: 3, decay: 0.7, loss: ObjectiveLoss::Kl, feature_weight: 0.0 };
+        Known { left: Left::new(&states(options), (dtype, &Device::Cpu)).expect("tensors"), ..known(options, 4) };
+    let objective = TrainObjective { depth: 3, anchors, decay: 0.7, loss: ObjectiveLoss::Kl, feature_weight: 0.0 };
+    let batch = batch(&known, objective.plan(1), &loaded);
     let unrolled = objective.run(&loaded.head, &batch).expect("a pass");
     let gradients = unrolled.total.backward().expect("gradients");
     let wide = |tensor: &Tensor| {
@@ -124,8 +135,13 @@ fn gradients(pair: &str, dtype: DType) -> (f64, Vec<f64>) {
 /// but not in bfloat16.)
 #[test]
 fn sixteen_bits_are_near_thirty_two() {
-    for pair in ["tiny/eagle3", "mimo"] {
-        let ((loss, of_half), (expected, of_single)) = (gradients(pair, DType::F16), gradients(pair, DType::F32));
+    let head = block_head();
+    let of_block = (block_options(&head), Some(4));
+    for (pair, (options, anchors)) in
+        [("tiny/eagle3", (options("tiny/eagle3"), None)), ("mimo", (options("mimo"), None)), ("a block", of_block)]
+    {
+        let (loss, of_half) = gradients(&options, anchors, DType::F16);
+        let (expected, of_single) = gradients(&options, anchors, DType::F32);
         assert!((loss - expected).abs() < 0.01 * expected, "{pair}: {loss} and {expected}");
         let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let cosine =

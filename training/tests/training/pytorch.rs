@@ -47,13 +47,14 @@ fn eagle3_has_the_loss_and_gradients_of_pytorch() {
         .collect();
     let loaded = load(&options("tiny/eagle3"), DType::F32, |_, _| {});
     let windows: Vec<_> = texts.iter().map(|known| (known, Window { start: 0, rows: reference.rows })).collect();
-    let batch = TrainBatch::new(&windows, reference.unroll, &loaded.teacher).expect("a batch");
     let objective = TrainObjective {
         depth: reference.unroll,
+        anchors: None,
         decay: reference.decay,
         loss: ObjectiveLoss::Kl,
         feature_weight: 0.0,
     };
+    let batch = TrainBatch::new(&windows, objective.plan(0), &loaded.teacher).expect("a batch");
     let unrolled = objective.run(&loaded.head, &batch).expect("a pass");
 
     let near = |found: f64, expected: f64, what: &str| {

@@ -14,7 +14,7 @@ use training::{
     Finished, LoadedPrompts, RunOutcome, StepsOn, TrainProgress, TrainRequest, TrainingPrompt, head::trained_tensors,
 };
 
-use crate::common::repository;
+use crate::common::{block_head, repository};
 
 /// A copy of a head with noise added to every trained matrix.
 fn damaged(head: &str, strength: f32) -> TempDir {
@@ -60,8 +60,12 @@ fn options(head: Option<&Path>) -> EngineOptions {
 }
 
 fn file(more: &str) -> TrainFile {
+    file_for("EAGLE3", more)
+}
+
+fn file_for(algorithm: &str, more: &str) -> TrainFile {
     let text = format!(
-        "[models]\ntarget = \"t\"\ndraft = \"d\"\nalgorithm = \"EAGLE3\"\n[tree]\nshape = \"3,1,4\"\nbatch = 0\n\
+        "[models]\ntarget = \"t\"\ndraft = \"d\"\nalgorithm = \"{algorithm}\"\n[tree]\nshape = \"3,1,4\"\nbatch = 0\n\
          [[prompts]]\nfile = \"x\"\n[answers]\noutput_length = 32\nignore_eos = true\n{more}"
     );
     TrainFile::read(&Source::new("train.toml", text)).expect("a training file")
@@ -150,20 +154,50 @@ fn a_damaged_head_recovers_and_is_written_in_its_published_format() {
 }
 
 #[test]
+fn a_random_block_head_learns_and_is_written_in_its_published_format() {
+    let head = block_head();
+    let out = tempfile::tempdir().expect("a folder");
+    let settings = "[training]\nsteps = 24\nbatch_size = 8\nanchors = 16\nlearning_rate = 0.004\n\
+                    [stop]\nheld_out = 0.3\nevaluate_every = 12\n";
+    let outcome = train(&file_for("DFLASH", settings), head.path(), out.path(), 40, None);
+    let Finished { record, head: written } = *finished(outcome);
+    let all = record.judged.first().expect("a judgement");
+    assert!(record.verdict.better && all.ratio.low > 1.0, "{:?} {all:?}", record.verdict);
+    assert_eq!(record.curve[0].loss.len(), 3, "a block of four rows has three drafts");
+    let written = written.expect("a head");
+    let before = ModelFiles::open(&options(Some(head.path()))).expect("the random head");
+    let after = ModelFiles::open(&options(Some(&written))).expect("the written head");
+    assert_eq!(before.draft, after.draft);
+    assert_eq!(tensors(head.path()).len(), tensors(&written).len());
+    assert!(tensors(head.path()) != tensors(&written));
+}
+
+#[test]
 fn a_run_that_stops_and_goes_on_ends_as_one_that_does_not() {
-    let head = damaged("tiny/eagle3", 0.8);
-    let settings = "[training]\nsteps = 6\nbatch_size = 4\nunroll = 2\nlearning_rate = 0.001\ncheckpoint_every = 2\n\
-                    [stop]\nevaluate_every = 3\n";
+    stops_and_goes_on("EAGLE3", damaged("tiny/eagle3", 0.8).path(), "unroll = 2");
+}
+
+/// Anchors are drawn anew in each step, and are the same after a stop.
+#[test]
+fn a_run_of_a_block_head_that_stops_and_goes_on_ends_as_one_that_does_not() {
+    stops_and_goes_on("DFLASH", block_head().path(), "anchors = 5");
+}
+
+fn stops_and_goes_on(algorithm: &str, head: &Path, more: &str) {
+    let settings = format!(
+        "[training]\nsteps = 6\nbatch_size = 4\nlearning_rate = 0.001\ncheckpoint_every = 2\n{more}\n[stop]\nevaluate_every = 3\n"
+    );
+    let file = file_for(algorithm, &settings);
     let (whole, parted) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-    let one = finished(train(&file(settings), head.path(), whole.path(), 16, None));
+    let one = finished(train(&file, head, whole.path(), 16, None));
     for most in [2, 4] {
-        let outcome = train(&file(settings), head.path(), parted.path(), 16, Some(most));
+        let outcome = train(&file, head, parted.path(), 16, Some(most));
         assert!(matches!(outcome, RunOutcome::Interrupted { .. }), "{outcome:?}");
         // Leftovers of a kill.
         fs::write(parted.path().join(".checkpoint.safetensors.part"), b"half").expect("written");
         fs::create_dir_all(parted.path().join("heads/step-999999")).expect("made");
     }
-    let other = finished(train(&file(settings), head.path(), parted.path(), 16, None));
+    let other = finished(train(&file, head, parted.path(), 16, None));
     let checkpoint = |folder: &Path| -> PathBuf { folder.join("checkpoint.safetensors") };
     let values =
         |folder: &Path| candle_core::safetensors::load(checkpoint(folder), &candle_core::Device::Cpu).expect("values");
