@@ -59,7 +59,7 @@ pub struct TrainModels {
     /// checkpoint (NEXTN), and with start = "random".
     #[serde(default)]
     pub draft: String,
-    /// EAGLE, EAGLE3, NEXTN or DFLASH; checked against the head's tensors.
+    /// EAGLE, EAGLE3, NEXTN, DFLASH or DSPARK; checked against the head's tensors.
     pub algorithm: String,
     /// What training starts from: the head ("draft"), or random values ("random", EAGLE3 only) with
     /// a layer like the target's. A random head needs far more text than an adapted one: published
@@ -88,7 +88,7 @@ pub enum TrainStart {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Tree")]
 pub struct TrainTree {
-    /// Written as "num_steps,topk,num_draft_tokens", such as "3,1,4" or "5,4,8". A DFLASH head is
+    /// Written as "num_steps,topk,num_draft_tokens", such as "3,1,4" or "5,4,8". A block head is
     /// trained with the block that drafts this tree: a chain's own, or the one of its config.json.
     pub shape: String,
     /// Expected batch size: rounds of this batch are timed once, to convert accept lengths into
@@ -230,7 +230,7 @@ impl TrainModels {
     }
 
     fn check(&self) -> Result<(), FieldError> {
-        const ALGORITHMS: [&str; 4] = ["EAGLE", "EAGLE3", "NEXTN", "DFLASH"];
+        const ALGORITHMS: [&str; 5] = ["EAGLE", "EAGLE3", "NEXTN", "DFLASH", "DSPARK"];
         /// Those that train the MTP layer of the target's own checkpoint.
         const OWN_LAYER: [&str; 2] = ["NEXTN", "EAGLE"];
         let algorithm = self.algorithm.to_ascii_uppercase();
@@ -383,7 +383,7 @@ file = "docs/python.jsonl"
         for (to, line, message) in [
             ("\"DFLASH\"\n[training]\nunroll = 3", 7, "in one pass: remove it"),
             ("\"DFLASH\"\n[training]\nanchors = 0", 7, "0 is out of range"),
-            ("\"DSPARK\"", 5, "not one of EAGLE, EAGLE3, NEXTN, DFLASH"),
+            ("\"STANDALONE\"", 5, "not one of EAGLE, EAGLE3, NEXTN, DFLASH, DSPARK"),
         ] {
             let (found, words) = check("\"EAGLE3\"", to).expect_err(to);
             assert!(found == line && words.contains(message), "{to}: line {found}, {words}");
@@ -402,7 +402,7 @@ file = "docs/python.jsonl"
             ("file = ", "flie = ", 11, "unknown key `flie`"),
             ("file = ", "log = \"x\"\nfile = ", 10, "exactly one of file, input_ids and log"),
             ("draft = \"draft\"\n", "", 2, "`draft` is missing"),
-            ("\"EAGLE3\"", "\"MEDUSA\"", 5, "not one of EAGLE, EAGLE3, NEXTN, DFLASH"),
+            ("\"EAGLE3\"", "\"MEDUSA\"", 5, "not one of EAGLE, EAGLE3, NEXTN, DFLASH, DSPARK"),
             ("[tree]", "[training]\nanchors = 64\n[tree]", 8, "remove it"),
             ("draft = \"draft\"", "draft = \"draft\"\nstart = \"random\"", 4, "remove it"),
             ("[tree]", "[training]\nlearning_rate = 0\n[tree]", 8, "above 0"),

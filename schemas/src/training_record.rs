@@ -57,7 +57,7 @@ pub struct RecordedModel {
     pub before: Option<String>,
     /// Hash of the files of the written head; `None` if the previous head is kept.
     pub after: Option<String>,
-    /// EAGLE, EAGLE3, NEXTN or DFLASH.
+    /// EAGLE, EAGLE3, NEXTN, DFLASH or DSPARK.
     pub algorithm: String,
     /// Number of trained parameters.
     pub parameters: u64,

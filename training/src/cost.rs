@@ -1,6 +1,8 @@
 //! The cost of training steps.
 
-use engine::spec::{BlockTensors, DraftSpec, LayerTensors, TargetSpec, TensorSpec, VocabularySource};
+use engine::spec::{
+    BlockTensors, DraftSpec, LayerTensors, LinearTensors, Role, TargetSpec, TensorSpec, VocabularySource,
+};
 
 use crate::head::trained_tensors;
 
@@ -40,12 +42,15 @@ pub fn flops(draft: &DraftSpec, target: &TargetSpec, trained: TrainedRows) -> f6
             (reduce, matrices - reduce, 0)
         }
         DraftSpec::Block(spec) => {
-            let BlockTensors { reduce, head, layers, .. } = spec.tensors(target.vocabulary);
+            let BlockTensors { reduce, head, layers, markov, confidence, .. } = spec.tensors(target.vocabulary);
             let layers = layers.iter().flat_map(LayerTensors::all).map(matrix).sum();
             let context: usize =
                 spec.layers.iter().map(|layer| layer.layer.attention.kv()).map(|kv| kv.planes * kv.width).sum();
             let reduce = reduce.weight.values() + (context * spec.hidden()) as u64;
-            (reduce, head.as_ref().map_or(0, matrix), layers)
+            // W1 of a Markov head is looked up.
+            let markov = markov.iter().flat_map(|markov| markov.all().filter(|tensor| tensor.role != Role::Embedding));
+            let of_drafts = head.iter().chain(markov).chain(confidence.iter().flat_map(LinearTensors::all));
+            (reduce, of_drafts.map(matrix).sum(), layers)
         }
         DraftSpec::Model(_) | DraftSpec::Text(_) => (0, 0, 0),
     };

@@ -50,6 +50,8 @@ pub struct HeadStep {
     pub state: Tensor,
     /// Logits over the draft's vocabulary: `[anchors, vocabulary]`.
     pub logits: Tensor,
+    /// The logit of each draft's acceptance, `[anchors]`, if the head estimates it.
+    pub confidence: Option<Tensor>,
 }
 
 /// A pass of a head over a batch.
@@ -68,6 +70,11 @@ pub enum Head {
     Recurrent(Box<RecurrentHead>),
     /// It drafts a block in one pass.
     Block(Box<BlockHead>),
+}
+
+/// Whether a draft estimates the acceptance of its drafts.
+pub fn has_confidence(draft: &DraftSpec) -> bool {
+    matches!(draft, DraftSpec::Block(spec) if spec.confidence.is_some())
 }
 
 /// The draft that a tree runs: the block of a block head has the rows that it has for the tree.
@@ -100,9 +107,7 @@ pub fn trained_tensors(draft: &DraftSpec, target_vocabulary: usize) -> Vec<Tenso
 /// The part that cannot be trained.
 pub fn check(draft: &DraftSpec) -> std::result::Result<(), TrainingError> {
     match draft {
-        DraftSpec::Recurrent(_) => {}
-        DraftSpec::Block(block) if block.markov.is_some() => return Err(unsupported("a Markov head (DSPARK)")),
-        DraftSpec::Block(_) => {}
+        DraftSpec::Recurrent(_) | DraftSpec::Block(_) => {}
         DraftSpec::Model(_) => return Err(unsupported("a whole model (STANDALONE)")),
         DraftSpec::Text(text) => return Err(unsupported(&format!("look-ups in texts ({})", text.algorithm()))),
     }
@@ -136,7 +141,7 @@ fn trainable<'a>(
 
 fn unsupported(what: &str) -> TrainingError {
     TrainingError::Configuration(format!(
-        "drafts with {what} cannot be trained yet: EAGLE-1/2, EAGLE-3, MTP and DFLASH heads with grouped attention and \
+        "drafts with {what} cannot be trained yet: EAGLE-1/2, EAGLE-3, MTP, DFLASH and DSPARK heads with grouped attention and \
          dense feed-forward blocks can"
     ))
 }
@@ -209,4 +214,23 @@ impl HeadRows {
 /// A tensor of token ids.
 pub fn indices(tokens: &[u32], device: &Device) -> Result<Tensor> {
     Tensor::from_slice(tokens, tokens.len(), device)
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::spec::{TextSpec, published};
+
+    use super::*;
+
+    #[test]
+    fn what_has_no_trainable_head_is_refused_by_name() {
+        let model = published("llama-3.1-8b").and_then(|shape| shape.target(Some(1))).expect("a published shape");
+        for (draft, name) in [
+            (DraftSpec::Model(model), "a whole model (STANDALONE)"),
+            (DraftSpec::Text(TextSpec::named("SUFFIX").expect("a rule")), "look-ups in texts (SUFFIX)"),
+        ] {
+            assert!(check(&draft).is_err_and(|error| error.to_string().contains(name)), "{name}");
+            assert!(trained_tensors(&draft, 64).is_empty());
+        }
+    }
 }

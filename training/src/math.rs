@@ -175,6 +175,15 @@ pub fn divergence(logits: &Tensor, p: &Tensor, negative_entropy: &Tensor) -> Res
     })
 }
 
+/// `−z · log s − (1 − z) · log (1 − s)` of each logit, where s is its sigmoid and z the expected
+/// probability; in the type of these.
+pub fn binary_cross_entropy(logits: &Tensor, expected: &Tensor) -> Result<Tensor> {
+    let x = logits.to_dtype(expected.dtype())?;
+    // log(1 + exp(x)) = max(x, 0) + log(1 + exp(−|x|))
+    let log_sum = (x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?)?;
+    log_sum - (x * expected)?
+}
+
 /// `0.5 d²` for |d| < 1, else `|d| − 0.5`, elementwise.
 pub fn smooth_l1(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let distance = (a - b)?.abs()?;

@@ -5,6 +5,9 @@
 //! training-time test, arXiv 2503.01840). A block head drafts all depths at once, as in a round,
 //! from anchors drawn at random (DFlash, arXiv 2602.06036).
 //!
+//! The confidence head of DSPARK learns the probability that its draft is accepted, by
+//! cross-entropy.
+//!
 //! Depth k has the weight `decay^k`. The divisor is the number of anchors, including those without
 //! a label, as in the published trainers: a mean over labelled tokens alone lowers accept lengths.
 
@@ -82,7 +85,7 @@ impl TrainObjective {
         let mut total: Option<Tensor> = None;
         for k in 0..self.depth {
             let labels = batch.step(k)?;
-            let HeadStep { state, logits } = pass.step(&labels.tokens)?;
+            let HeadStep { state, logits, confidence } = pass.step(&labels.tokens)?;
             let counted = (self.loss.for_rows(&logits, &labels)? * &labels.counts)?.sum_all()?;
             steps.push(figures(&counted, &logits, &labels)?);
             let mut step = counted;
@@ -90,6 +93,10 @@ impl TrainObjective {
                 let wide = |x: &Tensor| x.to_dtype(math::wide(x.dtype()));
                 let distance = math::smooth_l1(&wide(&state)?, &wide(&labels.last)?)?.mean(D::Minus1)?;
                 step = (step + ((distance * &labels.counts)?.sum_all()? * self.feature_weight)?)?;
+            }
+            if let Some(confidence) = confidence {
+                let estimated = math::binary_cross_entropy(&confidence, &accepted(&logits, &labels)?.detach())?;
+                step = (step + (estimated * &labels.counts)?.sum_all()?)?;
             }
             let weighted = (step * (self.decay.powi(k as i32) / batch.anchors.max(1) as f64))?;
             total = Some(match total {
@@ -105,21 +112,27 @@ impl TrainObjective {
 impl ObjectiveLoss {
     /// The loss of each row.
     fn for_rows(self, logits: &Tensor, labels: &StepLabels) -> Result<Tensor> {
-        let log_q = || math::log_softmax(&logits.to_dtype(math::wide(logits.dtype()))?);
         match self {
             Self::Kl => math::divergence(logits, &labels.probabilities, &labels.negative_entropy),
             Self::CrossEntropy => {
                 let best: Vec<u32> = labels.best.iter().map(|best| best.unwrap_or_default()).collect();
                 let best = Tensor::from_vec(best, (labels.best.len(), 1), logits.device())?;
-                log_q()?.gather(&best, 1)?.squeeze(1)?.neg()
+                log_q(logits)?.gather(&best, 1)?.squeeze(1)?.neg()
             }
-            Self::Acceptance => {
-                let p = labels.probabilities.broadcast_mul(&labels.mass)?;
-                let accepted = p.minimum(&log_q()?.exp()?)?.sum(D::Minus1)?;
-                accepted.clamp(1e-20, 1.0)?.log()?.neg()
-            }
+            Self::Acceptance => accepted(logits, labels)?.clamp(1e-20, 1.0)?.log()?.neg(),
         }
     }
+}
+
+/// The probability that speculative sampling accepts a draft of each row, `Σ min(p, q)`.
+fn accepted(logits: &Tensor, labels: &StepLabels) -> Result<Tensor> {
+    let p = labels.probabilities.broadcast_mul(&labels.mass)?;
+    p.minimum(&log_q(logits)?.exp()?)?.sum(D::Minus1)
+}
+
+/// Log-probabilities of a draft.
+fn log_q(logits: &Tensor) -> Result<Tensor> {
+    math::log_softmax(&logits.to_dtype(math::wide(logits.dtype()))?)
 }
 
 fn figures(counted: &Tensor, logits: &Tensor, labels: &StepLabels) -> Result<StepFigures> {

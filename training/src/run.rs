@@ -162,7 +162,7 @@ fn check(request: &TrainRequest<'_>) -> Result<(), TrainingError> {
     });
     if training.feature_weight > 0.0 && !reads_final {
         return Err(TrainingError::Configuration(
-            "training.feature_weight is for heads that read the target's final state (EAGLE-1/2, MTP): EAGLE-3 and DFLASH \
+            "training.feature_weight is for heads that read the target's final state (EAGLE-1/2, MTP): EAGLE-3 and block \
              heads read captured layers; remove it"
                 .into(),
         ));
@@ -235,7 +235,8 @@ fn trainer<'a>(
         _ => Ok(models.draft_values(tensor)?),
     };
     let head = Head::new(&draft, &values, &shared, (dtype, device))?;
-    let teacher = Teacher::new(&shared.head, draft.tokens(), settings.loss == train::Loss::Acceptance)?;
+    let wants_mass = settings.loss == train::Loss::Acceptance || head::has_confidence(&draft);
+    let teacher = Teacher::new(&shared.head, draft.tokens(), wants_mass)?;
     let adam = AdamSettings {
         beta1: settings.beta1,
         beta2: settings.beta2,

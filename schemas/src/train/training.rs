@@ -16,15 +16,15 @@ pub struct Training {
     /// Maximum length in tokens of a piece of text in one training step.
     pub window: usize,
     /// Number of unrolled draft steps in training (default: 5); the tree needs its num_steps. Not
-    /// for DFLASH heads: their block is drafted in one pass.
+    /// for block heads, which draft in one pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unroll: Option<usize>,
-    /// Maximum number of blocks that a DFLASH head drafts in one training step of a piece of text
+    /// Maximum number of blocks that a block head drafts in a training step of a piece of text
     /// (default: 512), each after another token of the answer, drawn at random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchors: Option<usize>,
-    /// Weight of each draft relative to the one before it (default: 0.8; for a DFLASH block of B
-    /// rows exp(−1/γ) with γ = 1 + 3·B/8).
+    /// Weight of each draft relative to the one before it (default: 0.8; for a block of B rows
+    /// exp(−1/γ) with γ = 1 + 3·B/8).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decay: Option<f64>,
     /// The loss.

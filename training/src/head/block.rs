@@ -1,17 +1,21 @@
-//! A block head: one pass drafts all tokens of a block (DFLASH).
+//! A block head: one pass drafts all tokens of a block (DFLASH, DSPARK).
 //!
 //! A block is the token after an anchor, followed by copies of a mask token. Its rows attend to
 //! keys and values that follow from the target's features up to the anchor, and to each other, but
 //! not to blocks of other anchors.
 
 mod attention;
+mod markov;
 
 use std::collections::BTreeMap;
 
 use candle_core::{Result, Tensor, Var};
 use engine::spec::{BlockLayer, BlockSpec, BlockTensors, LayerTensors};
 
-use self::attention::BlockRows;
+use self::{
+    attention::BlockRows,
+    markov::{ConfidenceHead, MarkovHead},
+};
 use super::{
     HeadPass, HeadRows, HeadStep, SharedWeights,
     grouped::GroupedHeads,
@@ -31,6 +35,8 @@ pub struct BlockHead {
     context_norm: Norm,
     layers: Vec<DecoderLayer>,
     norm: Norm,
+    markov: Option<MarkovHead>,
+    confidence: Option<ConfidenceHead>,
     /// Rows of a block.
     rows: usize,
     /// The first row that drafts.
@@ -56,6 +62,8 @@ struct BlockPass<'a> {
     /// The hidden rows of all blocks, `[anchors, rows of a block, hidden]`, once they are known.
     hidden: Option<Tensor>,
     next: usize,
+    /// The state of a recurrent Markov head.
+    state: Option<Tensor>,
 }
 
 impl BlockHead {
@@ -65,7 +73,7 @@ impl BlockHead {
         mut builder: Builder<'_>,
         shared: &SharedWeights,
     ) -> std::result::Result<Self, TrainingError> {
-        let BlockTensors { embedding, head, mask, reduce, context_norm, layers, norm, .. } =
+        let BlockTensors { embedding, head, mask, reduce, context_norm, layers, norm, markov, confidence } =
             spec.tensors(shared.embedding.dim(0)?);
         let own = (embedding.as_ref(), head.as_ref());
         let vocabulary = Vocabulary::new(&mut builder, own, (spec.head, spec.tokens.as_deref()), shared)?;
@@ -73,6 +81,11 @@ impl BlockHead {
             Some(vector) => builder.frozen(vector)?.unsqueeze(0)?,
             None => vocabulary.embed(&indices(&[spec.mask], builder.device)?)?,
         };
+        let markov = markov.as_ref().zip(spec.markov);
+        let markov = markov.map(|(tensors, spec)| MarkovHead::new(&mut builder, tensors, spec)).transpose()?;
+        let confidence = confidence.as_ref().zip(spec.confidence);
+        let confidence = confidence.map(|(tensors, spec)| ConfidenceHead::new(&mut builder, tensors, spec.with_markov));
+        let confidence = confidence.transpose()?;
         let layers = spec.layers.iter().zip(&layers);
         let layers = layers.map(|(view, tensors)| DecoderLayer::new(&mut builder, view, tensors, spec.value_scale));
         Ok(Self {
@@ -82,6 +95,8 @@ impl BlockHead {
             reduce: builder.linear(&reduce)?,
             context_norm: builder.norm(&context_norm, spec.epsilon())?,
             norm: builder.norm(&norm, spec.epsilon())?,
+            markov,
+            confidence,
             rows: spec.block.given.unwrap_or(spec.block.rows),
             first: usize::from(!spec.block.anchored),
             trained: builder.trained,
@@ -101,6 +116,7 @@ impl BlockHead {
             rows: BlockRows::new(rows, self.rows, of_target.device())?,
             hidden: None,
             next: self.first,
+            state: None,
         }))
     }
 
@@ -156,6 +172,15 @@ impl HeadPass for BlockPass<'_> {
         let state = hidden.narrow(1, self.next, 1)?.squeeze(1)?.contiguous()?;
         self.next += 1;
         self.hidden = Some(hidden);
-        Ok(HeadStep { logits: self.head.vocabulary.logits(&state)?, state })
+        let mut logits = self.head.vocabulary.logits(&state)?;
+        let markov = self.head.markov.as_ref();
+        let correction = markov.map(|markov| markov.correct(&state, tokens, self.state.as_ref())).transpose()?;
+        if let Some(correction) = &correction {
+            logits = (logits + &correction.bias)?;
+            self.state = correction.state.clone();
+        }
+        let confidence = self.head.confidence.as_ref();
+        let confidence = confidence.map(|head| head.logits(&state, correction.as_ref())).transpose()?;
+        Ok(HeadStep { logits, state, confidence })
     }
 }

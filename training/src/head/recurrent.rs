@@ -145,7 +145,7 @@ impl HeadPass for RecurrentPass<'_> {
         let normed = head.output_norm.as_ref().map_or(Ok(output.clone()), |norm| norm.forward(&output))?;
         let state = if head.spec.feedback == Feedback::Normed { normed.clone() } else { output };
         *features = state.clone();
-        Ok(HeadStep { logits: head.vocabulary.logits(&normed)?, state })
+        Ok(HeadStep { logits: head.vocabulary.logits(&normed)?, state, confidence: None })
     }
 }
 

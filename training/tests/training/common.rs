@@ -84,19 +84,40 @@ pub fn tokens(count: usize, vocabulary: usize) -> Vec<u32> {
     std::iter::repeat_with(next).take(count).collect()
 }
 
-/// A DFLASH head of two layers with random values for the demo's tiny target. The first layer has a
-/// window and is causal within the block, the second has neither.
-pub fn block_head() -> TempDir {
+/// A kind of random block head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    Dflash,
+    /// DSPARK with this kind of Markov head, with or without a confidence head.
+    Dspark(&'static str, bool),
+}
+
+/// A head of two layers with random values for the demo's tiny target. The first layer has a window
+/// and is causal within the block, the second has neither.
+pub fn block_head(kind: BlockKind) -> TempDir {
+    const RANK: usize = 8;
+    const VOCABULARY: usize = 2048;
     const HIDDEN: usize = 128;
     const HEAD: usize = 16;
     const INTERMEDIATE: usize = 48;
+    let mut own = serde_json::json!({
+        "mask_token_id": 3, "target_layer_ids": [1, 5], "attention_value_scale": 0.5,
+    });
+    if let BlockKind::Dspark(markov, confidence) = kind {
+        let markov = serde_json::json!({
+            "projector_type": "dspark", "markov_rank": RANK, "markov_head_type": markov,
+            "enable_confidence_head": confidence, "confidence_head_with_markov": true,
+        });
+        own.as_object_mut().expect("an object").extend(markov.as_object().expect("an object").clone());
+    }
+    let architecture = if kind == BlockKind::Dflash { "DFlashDraftModel" } else { "DSparkDraftModel" };
     let config = serde_json::json!({
-        "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu", "hidden_size": HIDDEN,
+        "architectures": [architecture], "model_type": "qwen3", "hidden_act": "silu", "hidden_size": HIDDEN,
         "intermediate_size": INTERMEDIATE, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": HEAD,
         "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5,
-        "rms_norm_eps": 1e-6, "rope_theta": 1e6, "vocab_size": 2048, "block_size": 4, "torch_dtype": "float32",
+        "rms_norm_eps": 1e-6, "rope_theta": 1e6, "vocab_size": VOCABULARY, "block_size": 4, "torch_dtype": "float32",
         "max_position_embeddings": 2048,
-        "dflash_config": {"mask_token_id": 3, "target_layer_ids": [1, 5], "attention_value_scale": 0.5},
+        "dflash_config": own,
     });
     let mut shapes: Vec<(String, Vec<usize>)> = vec![
         ("fc.weight".into(), vec![HIDDEN, 2 * HIDDEN]),
@@ -117,6 +138,21 @@ pub fn block_head() -> TempDir {
         add("mlp.gate_proj", &[INTERMEDIATE, HIDDEN]);
         add("mlp.up_proj", &[INTERMEDIATE, HIDDEN]);
         add("mlp.down_proj", &[HIDDEN, INTERMEDIATE]);
+    }
+    if let BlockKind::Dspark(markov, confidence) = kind {
+        shapes.push(("markov_head.markov_w1.weight".into(), vec![VOCABULARY, RANK]));
+        shapes.push(("markov_head.markov_w2.weight".into(), vec![VOCABULARY, RANK]));
+        let cell = match markov {
+            "gated" => Some(("gate", RANK, HIDDEN + RANK)),
+            "rnn" => Some(("joint", 3 * RANK, 2 * RANK + HIDDEN)),
+            _ => None,
+        };
+        let markov = cell.map(|(name, outputs, inputs)| (format!("markov_head.{name}_proj"), outputs, inputs));
+        let confidence = confidence.then(|| ("confidence_head.proj".to_owned(), 1, HIDDEN + RANK));
+        for (name, outputs, inputs) in markov.into_iter().chain(confidence) {
+            shapes.push((format!("{name}.weight"), vec![outputs, inputs]));
+            shapes.push((format!("{name}.bias"), vec![outputs]));
+        }
     }
     let mut random = Random::new(5);
     let mut values = |shape: &[usize]| -> Vec<u8> {

@@ -10,7 +10,7 @@ use engine::{
 use schemas::tree::TreeShape;
 use training::head::{HeadRows, indices};
 
-use crate::common::{BLOCK_TREE, block_head, block_options, load, options, tokens};
+use crate::common::{BLOCK_TREE, BlockKind, block_head, block_options, load, options, tokens};
 
 const STEPS: usize = 4;
 
@@ -92,57 +92,81 @@ fn an_mtp_layer_computes_what_the_engine_computes() {
     check("mimo");
 }
 
-/// The log-probabilities of all drafts of a pool are those of the trainer's rows, for blocks after
-/// several tokens of a text in one pass.
 #[test]
-fn a_block_head_computes_what_the_engine_computes() {
-    let head = block_head();
-    for shape in [BLOCK_TREE, TreeShape::chain(2), TreeShape::chain(6)] {
-        let options = EngineOptions { policy: ShapePolicy::fixed(shape), ..block_options(&head) };
+fn a_dflash_head_computes_what_the_engine_computes() {
+    check_block(BlockKind::Dflash, &[BLOCK_TREE, TreeShape::chain(2), TreeShape::chain(6)]);
+}
+
+#[test]
+fn a_dspark_head_computes_what_the_engine_computes() {
+    for markov in ["vanilla", "gated", "rnn"] {
+        // Of a tree, each node has a row of its own, and the trainer only follows one path.
+        check_block(BlockKind::Dspark(markov, true), &[TreeShape::chain(3), TreeShape::chain(5)]);
+    }
+}
+
+/// The log-probabilities of all drafts of the engine's pools after some tokens of a text are those
+/// of the trainer's blocks after all of these tokens, in one pass.
+fn check_block(kind: BlockKind, shapes: &[TreeShape]) {
+    let head = block_head(kind);
+    for shape in shapes {
+        let options = EngineOptions { policy: ShapePolicy::fixed(*shape), ..block_options(&head) };
         let mut engine = Engine::load(options.clone()).expect("it loads");
         let text = tokens(18, engine.capacity().vocab_size);
         let last = text.len() - 1;
+        let positions = [1, 2, 9, last];
+
+        let LoadedEngine { mut backend, .. } = load_engine(&options).expect("it loads");
+        backend.prepare(&[*shape], &[], &mut |_, _| {}).expect("ready");
+        let pages: Vec<PageId> = (0..32).map(PageId).collect();
+        let slot = Slot(0);
+        backend.open(slot, &SamplingParams::default(), &pages, 0).expect("open");
+        backend.trace(slot, 0..last, false).expect("traced");
+        let chunk = PrefillChunk { slot, tokens: &text[..last], start: 0, next: Some(text[last]) };
+        let _ = backend.prefill_collecting(&[chunk]).expect("read");
+        let pools = positions.map(|position| {
+            let root = text[position];
+            let place = ReplayPlace { slot, position, root, text: &[], wanted: RequiredTree::Offered };
+            backend.pools(&[place], &[*shape]).expect("a pool").remove(0)
+        });
+
         let states = engine.states(&text).expect("states");
         let loaded = load(&options, DType::F32, |_, _| {});
-
-        let positions = [1, 2, 9, last];
         let anchors = positions.iter().map(|position| Some(position - 1)).collect();
         let rows = HeadRows { each: last, starts: vec![0], anchors };
         let width = states.captured.len() / states.positions;
         let of_target = Tensor::from_slice(&states.captured, (last, width), &Device::Cpu).expect("a tensor");
-        let roots = indices(&positions.map(|position| text[position]), &Device::Cpu).expect("a tensor");
         let mut pass = loaded.head.pass(&of_target, &rows).expect("a pass");
-        let of_depth = |_| {
-            let logits = pass.step(&roots).expect("a step").logits;
-            let largest = logits.max_keepdim(D::Minus1).expect("maxima");
-            let apart = logits.broadcast_sub(&largest).expect("differences");
-            let sums = apart.exp().and_then(|all| all.sum_keepdim(D::Minus1)?.log()).expect("sums");
-            apart.broadcast_sub(&sums).and_then(|all| all.to_vec2::<f32>()).expect("values")
-        };
-        let by_depth: Vec<Vec<Vec<f32>>> = (0..shape.num_steps).map(of_depth).collect();
-        assert!(pass.step(&roots).is_err(), "a block of {shape:?} has no further row");
+        let mut before = positions.map(|position| text[position]);
+        let mut by_depth: Vec<Vec<Vec<f32>>> = Vec::new();
+        for depth in 0..shape.num_steps {
+            let made = pass.step(&indices(&before, &Device::Cpu).expect("a tensor")).expect("a step");
+            assert_eq!(made.confidence.is_some(), kind != BlockKind::Dflash);
+            by_depth.push(log_softmax(&made.logits));
+            // Of a chain, the token of this depth.
+            before = std::array::from_fn(|at| pools[at].all()[depth].token);
+        }
+        let after = indices(&before, &Device::Cpu).expect("a tensor");
+        assert!(pass.step(&after).is_err(), "a block of {shape:?} has no further row");
 
-        let LoadedEngine { mut backend, .. } = load_engine(&options).expect("it loads");
-        backend.prepare(&[shape], &[], &mut |_, _| {}).expect("ready");
-        let pages: Vec<PageId> = (0..32).map(PageId).collect();
-        backend.open(Slot(0), &SamplingParams::default(), &pages, 0).expect("open");
-        backend.trace(Slot(0), 0..last, false).expect("traced");
-        let chunk = PrefillChunk { slot: Slot(0), tokens: &text[..last], start: 0, next: Some(text[last]) };
-        let _ = backend.prefill_collecting(&[chunk]).expect("read");
-        for (anchor, position) in positions.into_iter().enumerate() {
-            let root = text[position];
-            let place = ReplayPlace { slot: Slot(0), position, root, text: &[], wanted: RequiredTree::Offered };
-            let pool = backend.pools(&[place], &[shape]).expect("a pool").remove(0);
+        for (anchor, (pool, position)) in pools.iter().zip(positions).enumerate() {
             // The depth of each proposal, and the sum of the trainer's log-probabilities up to it.
             let mut found: Vec<(usize, f32)> = Vec::new();
             for proposal in pool.all() {
                 let (depth, before) = proposal.parent.map_or((0, 0.0), |at| (found[at].0 + 1, found[at].1));
                 let sum = before + by_depth[depth][anchor][proposal.token as usize];
                 let apart = (sum - proposal.score).abs();
-                assert!(apart < 2e-4, "{shape:?} at {position}, depth {depth}: {sum} and {}", proposal.score);
+                assert!(apart < 2e-4, "{kind:?} {shape:?} at {position}, depth {depth}: {sum}, {}", proposal.score);
                 found.push((depth, sum));
             }
             assert_eq!(found.iter().map(|(depth, _)| depth + 1).max(), Some(shape.num_steps), "{shape:?}");
         }
     }
+}
+
+fn log_softmax(logits: &Tensor) -> Vec<Vec<f32>> {
+    let largest = logits.max_keepdim(D::Minus1).expect("maxima");
+    let apart = logits.broadcast_sub(&largest).expect("differences");
+    let sums = apart.exp().and_then(|all| all.sum_keepdim(D::Minus1)?.log()).expect("sums");
+    apart.broadcast_sub(&sums).and_then(|all| all.to_vec2::<f32>()).expect("values")
 }

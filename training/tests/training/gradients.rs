@@ -1,5 +1,7 @@
 //! Compares gradients of every kind of head and loss with finite differences, in float64.
 
+use std::collections::BTreeMap;
+
 use candle_core::{DType, Device, Tensor};
 use engine::{EngineOptions, TextStates};
 use training::{
@@ -7,7 +9,7 @@ use training::{
     objective::{ObjectiveLoss, TrainObjective},
 };
 
-use crate::common::{Loaded, block_head, block_options, load, options, tokens};
+use crate::common::{BlockKind, Loaded, block_head, block_options, load, options, tokens};
 
 /// Number of compared places per tensor.
 const PLACES: usize = 3;
@@ -85,6 +87,10 @@ fn check_with(pair: &str, options: &EngineOptions, objective: TrainObjective) {
     }
 }
 
+/// An objective of a block of four rows.
+const BLOCK: TrainObjective =
+    TrainObjective { depth: 3, anchors: Some(4), decay: 0.7, loss: ObjectiveLoss::Kl, feature_weight: 0.0 };
+
 #[test]
 fn eagle3() {
     check("tiny/eagle3", ObjectiveLoss::Kl, 0.0);
@@ -97,11 +103,39 @@ fn eagle2_with_features() {
 
 #[test]
 fn a_block_with_every_loss() {
-    let head = block_head();
+    let head = block_head(BlockKind::Dflash);
     for loss in [ObjectiveLoss::Kl, ObjectiveLoss::CrossEntropy, ObjectiveLoss::Acceptance] {
-        let objective = TrainObjective { depth: 3, anchors: Some(4), decay: 0.7, loss, feature_weight: 0.0 };
-        check_with("a block", &block_options(&head), objective);
+        check_with("a block", &block_options(&head), TrainObjective { loss, ..BLOCK });
     }
+}
+
+#[test]
+fn a_block_with_every_kind_of_markov_head() {
+    for markov in ["vanilla", "gated", "rnn"] {
+        let head = block_head(BlockKind::Dspark(markov, false));
+        check_with(markov, &block_options(&head), BLOCK);
+    }
+}
+
+/// The confidence head learns, and nothing else learns from it.
+#[test]
+fn a_confidence_head_changes_no_other_gradient() {
+    let [with, without] = [true, false].map(|confidence| {
+        let head = block_head(BlockKind::Dspark("vanilla", confidence));
+        let options = block_options(&head);
+        let loaded = load(&options, DType::F64, |_, _| {});
+        let unrolled = BLOCK.run(&loaded.head, &batch(&known(&options, 4), BLOCK.plan(1), &loaded)).expect("a pass");
+        let gradients = unrolled.total.backward().expect("gradients");
+        let of = |variable| gradients.get(variable).and_then(|all| all.flatten_all().ok()?.to_vec1::<f64>().ok());
+        let of_each = loaded.head.trained().iter().map(|(name, variable)| (name.clone(), of(variable)));
+        of_each.collect::<BTreeMap<String, Option<Vec<f64>>>>()
+    });
+    let own: Vec<_> = with.iter().filter(|(name, _)| !without.contains_key(*name)).collect();
+    assert_eq!(own.len(), 2);
+    for (name, gradient) in own {
+        assert!(gradient.as_ref().is_some_and(|all| all.iter().any(|value| *value != 0.0)), "{name}");
+    }
+    assert!(without.iter().all(|(name, gradient)| gradient.is_some() && with.get(name) == Some(gradient)));
 }
 
 #[test]
@@ -135,7 +169,7 @@ fn gradients(options: &EngineOptions, anchors: Option<usize>, dtype: DType) -> (
 /// but not in bfloat16.)
 #[test]
 fn sixteen_bits_are_near_thirty_two() {
-    let head = block_head();
+    let head = block_head(BlockKind::Dspark("gated", true));
     let of_block = (block_options(&head), Some(4));
     for (pair, (options, anchors)) in
         [("tiny/eagle3", (options("tiny/eagle3"), None)), ("mimo", (options("mimo"), None)), ("a block", of_block)]

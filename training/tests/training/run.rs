@@ -14,7 +14,7 @@ use training::{
     Finished, LoadedPrompts, RunOutcome, StepsOn, TrainProgress, TrainRequest, TrainingPrompt, head::trained_tensors,
 };
 
-use crate::common::{block_head, repository};
+use crate::common::{BlockKind, block_head, repository};
 
 /// A copy of a head with noise added to every trained matrix.
 fn damaged(head: &str, strength: f32) -> TempDir {
@@ -155,7 +155,7 @@ fn a_damaged_head_recovers_and_is_written_in_its_published_format() {
 
 #[test]
 fn a_random_block_head_learns_and_is_written_in_its_published_format() {
-    let head = block_head();
+    let head = block_head(BlockKind::Dflash);
     let out = tempfile::tempdir().expect("a folder");
     let settings = "[training]\nsteps = 24\nbatch_size = 8\nanchors = 16\nlearning_rate = 0.004\n\
                     [stop]\nheld_out = 0.3\nevaluate_every = 12\n";
@@ -180,7 +180,8 @@ fn a_run_that_stops_and_goes_on_ends_as_one_that_does_not() {
 /// Anchors are drawn anew in each step, and are the same after a stop.
 #[test]
 fn a_run_of_a_block_head_that_stops_and_goes_on_ends_as_one_that_does_not() {
-    stops_and_goes_on("DFLASH", block_head().path(), "anchors = 5");
+    stops_and_goes_on("DFLASH", block_head(BlockKind::Dflash).path(), "anchors = 5");
+    stops_and_goes_on("DSPARK", block_head(BlockKind::Dspark("rnn", true)).path(), "anchors = 5");
 }
 
 fn stops_and_goes_on(algorithm: &str, head: &Path, more: &str) {

@@ -1,6 +1,6 @@
 //! Attention of blocks: over the context of their anchor, and within the block.
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 use engine::spec::BlockLayer;
 
 use crate::{
@@ -58,7 +58,7 @@ impl BlockRows {
         let apart = |x: &Tensor| x.reshape((texts * of_heads * self.blocks, self.rows, ()));
         let within = apart(&query)?.matmul(&apart(&keys)?.t()?)?.reshape((texts, of_heads, all, self.rows))?;
         let scores = Tensor::cat(&[query.matmul(&context_keys.t()?)?, within], 3)?;
-        let weights = math::masked_softmax(&scores, &self.mask(view, &scores)?)?;
+        let weights = math::masked_softmax(&scores, &self.mask(view, scores.dtype())?)?;
         let within = apart(&weights.narrow(3, self.context, self.rows)?.contiguous()?)?;
         let within = within.matmul(&apart(&values)?)?.reshape((texts, of_heads, all, head_dim))?;
         let attended = (weights.narrow(3, 0, self.context)?.contiguous()?.matmul(&context_values)? + within)?;
@@ -71,35 +71,37 @@ impl BlockRows {
         Tensor::from_vec(rows.collect(), (self.texts, self.blocks * self.rows), &self.device)
     }
 
-    /// What is added to scores, in their type: 0 for what a row of a layer sees.
+    /// What is added to scores of a type: 0 for what a row of a layer sees.
     /// `[texts, 1, blocks · rows, context rows + rows]`.
-    fn mask(&self, view: &BlockLayer, scores: &Tensor) -> Result<Tensor> {
-        let all = self.blocks * self.rows;
-        // Row j of a block is `before + j` positions from the text's first row.
-        let bounds = |bound: &dyn Fn(usize, usize) -> usize| {
-            let of_block = |before: &usize| {
-                let before = *before;
-                (0..self.rows).map(move |row| (before, row))
-            };
-            let of_rows = self.before.iter().flat_map(of_block).map(|(before, row)| bound(before, row) as u32);
-            Tensor::from_vec(of_rows.collect::<Vec<u32>>(), (self.texts, 1, all, 1), &self.device)
+    fn mask(&self, view: &BlockLayer, dtype: DType) -> Result<Tensor> {
+        math::mask(&Tensor::cat(&[self.hidden_context(view)?, self.hidden_rows(view)?], 3)?, dtype)
+    }
+
+    /// 1 for context rows that a row does not see: those from its block on, and those before its
+    /// window.
+    fn hidden_context(&self, view: &BlockLayer) -> Result<Tensor> {
+        let (mut first, mut end) = (Vec::new(), Vec::new());
+        for before in &self.before {
+            for row in 0..self.rows {
+                let seen = view.window.map_or(0, |window| (before + row + 1).saturating_sub(window));
+                first.push(seen.min(*before) as u32);
+                end.push(*before as u32);
+            }
+        }
+        let of_rows = |bounds| Tensor::from_vec(bounds, (self.texts, 1, self.blocks * self.rows, 1), &self.device);
+        let context = Tensor::arange(0, self.context as u32, &self.device)?.reshape((1, 1, 1, self.context))?;
+        context.broadcast_lt(&of_rows(first)?)? + context.broadcast_ge(&of_rows(end)?)?
+    }
+
+    /// 1 for rows of its block that a row does not see.
+    fn hidden_rows(&self, view: &BlockLayer) -> Result<Tensor> {
+        let of_row = |row: usize| {
+            let first = view.window.map_or(0, |window| (row + 1).saturating_sub(window));
+            let seen = first..if view.causal { row + 1 } else { self.rows };
+            (0..self.rows).map(move |other| u8::from(!seen.contains(&other)))
         };
-        let first = |before: usize, row: usize| match view.window {
-            Some(window) => (before + row + 1).saturating_sub(window).min(before),
-            None => 0,
-        };
-        let key = Tensor::arange(0, self.context as u32, &self.device)?.reshape((1, 1, 1, self.context))?;
-        let later = key.broadcast_ge(&bounds(&|before, _| before)?)?;
-        let hidden = (later + key.broadcast_lt(&bounds(&first)?)?)?;
-        let sees = |row: usize, other: usize| {
-            let last = if view.causal { row + 1 } else { self.rows };
-            (view.window.map_or(0, |window| (row + 1).saturating_sub(window))..last).contains(&other)
-        };
-        let of_row = |row: usize| (0..self.rows).map(move |other| (row, other));
-        let within: Vec<u8> = (0..self.rows).flat_map(of_row).map(|(row, other)| u8::from(!sees(row, other))).collect();
-        let within = Tensor::from_vec(within, (1, 1, self.rows, self.rows), &self.device)?;
-        let within = within.broadcast_as((self.texts, self.blocks, self.rows, self.rows))?;
-        let within = within.contiguous()?.reshape((self.texts, 1, all, self.rows))?;
-        math::mask(&Tensor::cat(&[hidden, within], 3)?, scores.dtype())
+        let hidden = Tensor::from_vec((0..self.rows).flat_map(of_row).collect(), (self.rows, self.rows), &self.device)?;
+        let of_blocks = hidden.broadcast_as((self.texts, self.blocks, self.rows, self.rows))?.contiguous()?;
+        of_blocks.reshape((self.texts, 1, self.blocks * self.rows, self.rows))
     }
 }
