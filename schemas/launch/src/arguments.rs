@@ -60,6 +60,10 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
         }
         let mut found = Vec::from_iter(command.broken_at.map(broken));
         let launch = LaunchBuilder { source, context, options }.launch(&command, &detected, &mut found);
+        let is_quoted = matches!(context.form, TextForm::OtherFile | TextForm::PythonText | TextForm::Test);
+        if is_quoted && is_of_help(&launch.arguments) {
+            continue;
+        }
         found.iter_mut().for_each(|found| found.doubts.extend(launch.doubts()));
         findings.append(&mut found);
         launches.push(launch);
@@ -74,6 +78,14 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
     script.documents.iter_mut().for_each(|document| document.context = context.clone());
     let troubles = script.troubles.into_iter().map(problems::trouble_finding).collect();
     ReadDocument { launches, findings, troubles, documents: script.documents, reason: None }
+}
+
+/// Whether flags are those that `--help` lists: each has its own name in capitals for a value.
+fn is_of_help(arguments: &[Argument]) -> bool {
+    arguments.iter().any(|argument| {
+        let own = argument.flag.value.trim_start_matches('-').replace(['-', '.'], "_").to_ascii_uppercase();
+        own.contains('_') && argument.values.first().is_some_and(|value| value.value.written() == own)
+    })
 }
 
 /// What the rest of a slime script says of every launch in it; the last word counts.

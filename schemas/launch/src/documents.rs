@@ -12,7 +12,7 @@ use super::{
     dockerfile,
     document::{Document, ReadDocument},
     kind::{TextKind, is_makefile, is_script_name},
-    launch_file, listings, makefile, markdown, problems, python, template, unit, yaml,
+    launch_file, listings, makefile, markdown, patch, problems, python, template, unit, yaml,
 };
 
 /// Maximum nesting of texts that is parsed.
@@ -75,6 +75,9 @@ impl WorkItem {
     }
 
     fn read(&mut self) {
+        if let Some(after) = patch::after(&self.source) {
+            self.source = after;
+        }
         if !self.read_template() {
             return;
         }

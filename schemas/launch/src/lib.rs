@@ -29,6 +29,7 @@ mod makefile;
 mod markdown;
 mod odd_blanks;
 mod origin;
+mod patch;
 pub mod placeholder;
 mod print;
 mod problems;
@@ -134,6 +135,11 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     let forks = context.forks;
     let mut parsed = documents::parse(source, kind, context, options);
     evidence::fill_in(source, options, forks, &mut parsed.launches);
+    // What the text says of the engine counts for what was found while it was read.
+    for launch in parsed.launches.iter().filter(|launch| launch.is_changed) {
+        let is_own = |found: &&mut Finding| launch.span.start <= found.span.start && found.span.start < launch.span.end;
+        parsed.findings.iter_mut().filter(is_own).for_each(|found| _ = found.doubts.insert(Doubt::Fork));
+    }
     odd_blanks::report(source, &mut parsed);
     launcher::tell_apart(source, &mut parsed.launches);
     parsed

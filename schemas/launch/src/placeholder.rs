@@ -12,6 +12,14 @@ pub fn is_placeholder(word: &str) -> bool {
     is_ellipsis(word) || is_opened || is_inside('{', '}')
 }
 
+/// Whether a word is the first one of a placeholder of several words: `[your model]`,
+/// `{your model}`.
+pub fn opens_placeholder(word: &str) -> bool {
+    [('[', ']'), ('{', '}')].iter().any(|(open, close)| {
+        word.strip_prefix(*open).is_some_and(|rest| begins_as_name(rest) && !rest.contains([*close, ',']))
+    })
+}
+
 /// Whether a word is the ellipsis of documentation, for omitted text.
 pub fn is_ellipsis(word: &str) -> bool {
     word == "…" || (word.len() > 2 && word.bytes().all(|byte| byte == b'.'))

@@ -41,7 +41,7 @@ fn effect(doubt: Doubt, depends: Depends) -> Effect {
             Effect::AtMost(Severity::Warning, Some("the class of the target or the draft is taken from its name"))
         }
         Doubt::OtherSplitter if depends.lines => WARNING,
-        Doubt::OtherFormat if depends.lines || depends.words => Effect::AtMost(Severity::Info, None),
+        Doubt::OtherFormat if depends.lines || depends.words || depends.quoting => Effect::AtMost(Severity::Info, None),
         Doubt::OtherQuoting if depends.quoting => Effect::Drops,
         Doubt::OwnFlags | Doubt::Wrapper if depends.unknown_name => Effect::Drops,
         Doubt::Wrapper if !depends.lines => {
@@ -180,7 +180,7 @@ mod tests {
             "warning warning warning warning warning warning warning",
             "warning warning warning warning warning warning warning",
             "error   error   error   warning error   error   error",
-            "error   error   error   info    info    error   error",
+            "error   error   error   info    info    info    error",
             "error   error   error   error   error   -       error",
             "error   error   -       error   error   error   error",
             "warning warning warning warning warning warning warning",

@@ -10,7 +10,7 @@ use schemas::{
 use super::super::{
     Argument, Engine, Value,
     command::{CommandText, Field},
-    placeholder::{is_ellipsis, is_placeholder},
+    placeholder::{is_ellipsis, is_placeholder, opens_placeholder},
     problems, vllm,
 };
 
@@ -131,10 +131,9 @@ pub(super) fn split(
                 findings.push(missing(spelling, word.span));
             }
         }
-        // `[[ name ]]` of a template and `[your model]` of a page are one value, whatever blanks
-        // are in it.
-        let opens =
-            |text: &str| text.ends_with("[[") || (is_placeholder(text) && text.starts_with('[') && !text.contains(']'));
+        // `[[ name ]]` of a template, `[your model]` and `{your model}` of a page are one value,
+        // whatever blanks are in it.
+        let opens = |text: &str| text.ends_with("[[") || opens_placeholder(text);
         let opens_template = values.last().is_some_and(|value| opens(value.value.written()));
         if opens_template {
             values.iter_mut().for_each(|value| value.value = Value::Unknown(value.value.written().to_owned()));

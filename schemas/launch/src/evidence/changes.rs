@@ -3,9 +3,9 @@
 use super::clones::engine_of_sources;
 use crate::{Engine, Launch, forks, images::is_own_source};
 
-/// Whether a text patches an engine.
+/// Whether a text patches an engine, or takes it from a build of a pull request.
 pub(super) fn speaks_of_changes(text: &str) -> bool {
-    const WORDS: [&str; 3] = ["git apply", "patch -p", "patches/"];
+    const WORDS: [&str; 5] = ["git apply", "patch -p", "patches/", "/whl/pr/", ":dev-pr-"];
     WORDS.iter().any(|word| text.contains(word))
 }
 

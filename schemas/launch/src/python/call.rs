@@ -1,10 +1,13 @@
 //! Calls of engine classes: `sgl.Engine(…)`, `LLM(…)`.
 
-use schemas::{flags::Lookup, text::Span};
+use schemas::{
+    flags::{Arity, Lookup},
+    text::Span,
+};
 use tree_sitter::Node;
 
 use super::{
-    super::{Engine, compose::Composed},
+    super::{Engine, arguments::split::meaning, compose::Composed},
     lists::{ListNames, words, write},
     names::Names,
     nodes::{identifier, named_children},
@@ -182,13 +185,21 @@ fn flag<'t>(
     let flag = name.replace('_', "-");
     // A call knows no abbreviations: such a name is a keyword of another version.
     let is_short = matches!(engine.registered().lookup(&flag, None), Lookup::Abbreviation(_) | Lookup::Ambiguous(_));
-    if is_short || matches!(given.kind(), "false" | "none") {
+    if is_short {
         return;
     }
-    composed.space();
-    composed.put_for(&format!("--{flag}"), place);
-    if given.kind() != "true" {
-        value(text, names, given, composed);
+    let spelling = format!("--{flag}");
+    let is_switch = meaning(&spelling, engine, None).1 == Some(Arity::None);
+    match names.value(text, given).filter(|_| given.kind() == "identifier").unwrap_or(given).kind() {
+        "false" | "none" => {}
+        kind if is_switch && kind != "true" => unknown(composed, given),
+        kind => {
+            composed.space();
+            composed.put_for(&spelling, place);
+            if kind != "true" {
+                value(text, names, given, composed);
+            }
+        }
     }
 }
 

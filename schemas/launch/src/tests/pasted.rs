@@ -43,9 +43,9 @@ fn quotes_stay_in_files_of_variables() {
         is_clean(name, &text);
         assert_eq!(count(name, &text), 1, "{name}");
     }
-    // A file that contains commands is read as shell.
+    // A script is read as a shell reads it.
     let script = text.replace("MODEL=m", "export MODEL=m\necho \"$MODEL\"");
-    assert!(amiss("prod.env", &script).iter().any(|one| one.starts_with("LT14")), "{script}");
+    assert!(amiss("prod.sh", &script).iter().any(|one| one.starts_with("LT14")), "{script}");
     let quoted = "ARGS='--model-path m --speculative-algorithm NGRAM --tp 2' # all\n";
     let parsed = parse(&Source::new("a.env", quoted), &Options::default());
     assert_eq!(parsed.launches.len(), 1, "{:#?}", parsed.findings);
