@@ -42,7 +42,7 @@ problems! {
     JSON_SYNTAX = "LT14" "invalid-json" Error "the JSON of vLLM's speculative configuration cannot be read";
     ODD_BLANK = "LT15" "odd-blank" Error "a no-break space or another odd blank joins words that it seems to separate";
     IMAGE_ENTRY_POINT = "LT16" "image-entry-point" Error "a container image does not take the command after it: its entry point is the server itself, or runs a flag as a program";
-    NO_SHELL = "LT17" "no-shell" Error "arguments that no shell reads are written as for a shell: a flag and its value in one item, a comment, a backslash at the end of a line";
+    NO_SHELL = "LT17" "no-shell" Error "arguments that no shell reads are written as for a shell: a flag and its value in one item, a comment, a backslash at the end of a line; or a shell keeps them as parameters of its script";
 }
 
 impl Problem {

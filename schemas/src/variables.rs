@@ -50,7 +50,20 @@ pub fn variable(engine: Engine, name: &str) -> Option<&'static Variable> {
 pub fn nearest(engine: Engine, name: &str) -> Option<&'static Variable> {
     let near = variables(engine).iter().filter(|one| one.name.len().abs_diff(name.len()) <= SLIP);
     let near = near.map(|one| (distance(one.name, name), one)).min_by_key(|(far, one)| (*far, one.name));
-    near.filter(|(far, one)| *far <= SLIP && far * PER_EDIT < one.name.len()).map(|(_, one)| one)
+    let slip = near.filter(|(far, one)| *far <= SLIP && far * PER_EDIT < one.name.len()).map(|(_, one)| one);
+    slip.or_else(|| variables(engine).iter().find(|one| is_written_out(one.name, name)))
+}
+
+/// Whether two names of several words differ in one, which one of them shortens: `…_CONTEXT_LEN`
+/// and `…_CONTEXT_LENGTH`.
+fn is_written_out(known: &str, name: &str) -> bool {
+    let (own, other): (Vec<&str>, Vec<&str>) = (known.split('_').collect(), name.split('_').collect());
+    let mut differ = own.iter().zip(&other).filter(|(one, other)| one != other);
+    let one = differ.next();
+    let shortens = |(one, other): (&&str, &&str)| {
+        one.len().min(other.len()) > 2 && (one.starts_with(*other) || other.starts_with(*one))
+    };
+    own.len() == other.len() && own.len() > 3 && one.is_some_and(shortens) && differ.next().is_none()
 }
 
 fn read(table: &'static str) -> Vec<Variable> {

@@ -32,8 +32,11 @@ struct BuildStage {
 /// Finds the command that an image of this recipe runs.
 pub(super) fn read(source: &Source, context: &TextContext) -> ReadDocument {
     let mut stage = BuildStage::default();
-    for span in instructions(source.text()) {
-        stage.take(source, span);
+    let mut scripts = Vec::new();
+    for instruction in instructions(source.text()) {
+        stage.take(source, instruction.span);
+        let copied = instruction.body.filter(|_| is_copy(source.slice(instruction.span)));
+        scripts.extend(copied.map(|body| copied_file(source, instruction.span, body, context)));
     }
     let mut command = Composed::default();
     for part in [&stage.entrypoint, &stage.command].into_iter().flatten() {
@@ -41,7 +44,7 @@ pub(super) fn read(source: &Source, context: &TextContext) -> ReadDocument {
         command.append(part);
     }
     if command.text.is_empty() {
-        return ReadDocument::default();
+        return ReadDocument { documents: scripts, ..ReadDocument::default() };
     }
     // The image's own entry point is the engine where nothing but flags is given.
     let engine = stage.engine.filter(|_| command.text.starts_with("--"));
@@ -52,27 +55,71 @@ pub(super) fn read(source: &Source, context: &TextContext) -> ReadDocument {
         is_composed: stage.is_list,
         ..command.into_document(TextKind::Script, context.clone())
     };
-    ReadDocument { documents: vec![document], ..ReadDocument::default() }
+    scripts.push(document);
+    ReadDocument { documents: scripts, ..ReadDocument::default() }
 }
 
-/// The instructions, each over all of its lines.
-fn instructions(text: &str) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
+/// An instruction over all of its lines, without the here-document after it.
+struct Instruction {
+    span: Span,
+    /// The lines of its here-document.
+    body: Option<Span>,
+}
+
+fn instructions(text: &str) -> Vec<Instruction> {
+    let mut found: Vec<Instruction> = Vec::new();
     let (mut at, mut goes_on) = (0, false);
+    let mut open: Option<&str> = None;
     for line in text.split_inclusive('\n') {
         let end = at + line.trim_end_matches(['\r', '\n']).len();
         let trimmed = line.trim();
-        let is_comment = trimmed.starts_with('#');
-        match spans.last_mut() {
-            Some(last) if goes_on => last.end = end,
-            _ if trimmed.is_empty() || is_comment => {}
-            _ => spans.push(Span::new(at, end)),
+        if let Some(delimiter) = open {
+            match found.last_mut() {
+                Some(last) if trimmed != delimiter => {
+                    last.body = Some(Span::new(last.body.map_or(at, |body| body.start), at + line.len()));
+                }
+                _ => open = None,
+            }
+            at += line.len();
+            continue;
         }
+        let is_comment = trimmed.starts_with('#');
+        match found.last_mut() {
+            Some(last) if goes_on => last.span.end = end,
+            _ if trimmed.is_empty() || is_comment => {}
+            _ => found.push(Instruction { span: Span::new(at, end), body: None }),
+        }
+        open = found.last().and_then(|last| delimiter(text.get(last.span.range())?));
         // A comment or an empty line within an instruction does not end it.
         goes_on = trimmed.ends_with('\\') || (goes_on && (is_comment || trimmed.is_empty()));
         at += line.len();
     }
-    spans
+    found
+}
+
+/// What ends the here-document of an instruction: `COPY <<EOF /start.sh`.
+fn delimiter(instruction: &str) -> Option<&str> {
+    let name = instruction.split_whitespace().next()?;
+    if !["ADD", "COPY", "RUN"].iter().any(|own| name.eq_ignore_ascii_case(own)) {
+        return None;
+    }
+    let word = instruction.split_whitespace().find_map(|word| word.strip_prefix("<<"))?;
+    let word = word.trim_start_matches('-').trim_matches(['"', '\'']);
+    (!word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')).then_some(word)
+}
+
+fn is_copy(instruction: &str) -> bool {
+    let name = instruction.split_whitespace().next().unwrap_or_default();
+    ["ADD", "COPY"].iter().any(|own| name.eq_ignore_ascii_case(own))
+}
+
+/// The file that a here-document becomes, by the name after it.
+fn copied_file(source: &Source, instruction: Span, body: Span, context: &TextContext) -> Document {
+    let name = source.slice(instruction).split_whitespace().next_back().unwrap_or_default();
+    let kind = TextKind::from_name(name).unwrap_or(TextKind::Script);
+    let mut file = Composed::default();
+    file.copy(source.slice(body), body);
+    Document { file_name: Some(name.to_owned()), ..file.into_document(kind, context.clone()) }
 }
 
 impl BuildStage {

@@ -8,6 +8,7 @@ use schemas::{
 
 use super::{
     Launch, Options, Parsed, Syntax, arguments,
+    compose::Composed,
     context::TextContext,
     dockerfile,
     document::{Document, ReadDocument},
@@ -79,6 +80,10 @@ impl WorkItem {
             self.source = after;
         }
         if !self.read_template() {
+            return;
+        }
+        if let Some(words) = words_of_process(&self.source, &self.context) {
+            self.read.documents.push(words);
             return;
         }
         let (source, context, options) = (&self.source, &self.context, &self.options);
@@ -174,6 +179,23 @@ impl WorkItem {
         }
         (self.outer, Parsed { launches, findings })
     }
+}
+
+/// The words of a running process, as Linux shows them: each ends in a zero byte.
+fn words_of_process(source: &Source, context: &TextContext) -> Option<Document> {
+    let text = source.text();
+    let words = text.trim_end_matches('\n').strip_suffix('\0')?;
+    let program = words.split_once('\0')?.0;
+    if words.contains('\n') || program.is_empty() || program.contains(char::is_whitespace) {
+        return None;
+    }
+    let mut command = Composed::default();
+    let mut at = 0;
+    for word in words.split('\0') {
+        command.word(word, Span::new(at, at + word.len()));
+        at += word.len() + 1;
+    }
+    Some(Document { is_composed: true, ..command.into_document(TextKind::Script, context.clone()) })
 }
 
 /// Adds what a text that is no script lists.

@@ -11,6 +11,7 @@ mod comments;
 mod compose;
 mod condition;
 mod context;
+mod crlf;
 mod detect;
 mod dockerfile;
 mod document;
@@ -141,6 +142,7 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
         parsed.findings.iter_mut().filter(is_own).for_each(|found| _ = found.doubts.insert(Doubt::Fork));
     }
     odd_blanks::report(source, &mut parsed);
+    crlf::report(source, &mut parsed);
     launcher::tell_apart(source, &mut parsed.launches);
     parsed
 }

@@ -37,6 +37,8 @@ struct PythonCommand {
     /// Whether the program starts it: a call of an engine's class, or a command that is passed to a
     /// function that starts processes.
     is_started: bool,
+    /// Whether it is a call of an engine's class.
+    is_call: bool,
 }
 
 /// Finds the commands of a program.
@@ -61,11 +63,14 @@ fn tree(text: &str) -> Option<tree_sitter::Tree> {
 }
 
 fn document(found: PythonCommand, context: &TextContext) -> Document {
-    let PythonCommand { command, is_part, is_started } = found;
+    let PythonCommand { command, is_part, is_started, is_call } = found;
     let form = if is_started { TextForm::PythonCall } else { TextForm::PythonText };
-    // A name that resembles no flag may be the program's own argument, and whether a shell reads a
-    // text of several lines is unknown.
-    let mut context = context.inner(form).with(Doubt::OwnFlags).with(Doubt::OtherSplitter);
+    // Whether a shell reads a text of several lines is unknown.
+    let mut context = context.inner(form).with(Doubt::OtherSplitter);
+    if !is_call {
+        // A name that resembles no flag may be the program's own argument.
+        context = context.with(Doubt::OwnFlags);
+    }
     if is_part {
         // How its quotes are read depends on what other parts of the program put around it.
         context = context.with(Doubt::OtherQuoting);

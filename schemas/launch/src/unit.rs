@@ -27,6 +27,7 @@ struct UnitEntry<'a> {
 
 /// Finds the commands that a unit starts.
 pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> ReadDocument {
+    let source = &without_comments(source);
     let entries = entries(source);
     let specifiers = Specifiers::from_source(source, options.variables.as_deref());
     let image = entries.iter().find(|entry| entry.key == "Image");
@@ -60,6 +61,25 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
 /// Whether a command has the words of a variable: `$NAME` as a word, which systemd splits.
 fn splits(command: &str, name: &str) -> bool {
     command.split_whitespace().any(|word| word.strip_prefix('$') == Some(name))
+}
+
+/// A unit in which comments between continued lines are continued lines themselves: systemd skips
+/// them (systemd.syntax). Each byte has its place.
+fn without_comments(source: &Source) -> Source {
+    let mut text = String::with_capacity(source.text().len());
+    let mut goes_on = false;
+    for line in source.text().split_inclusive('\n') {
+        let bare = line.trim_end_matches(['\r', '\n']);
+        if goes_on && bare.trim_start().starts_with(['#', ';']) {
+            text.push_str(&" ".repeat(bare.len() - 1));
+            text.push('\\');
+            text.push_str(line.get(bare.len()..).unwrap_or_default());
+        } else {
+            goes_on = bare.trim_end().ends_with('\\');
+            text.push_str(line);
+        }
+    }
+    Source::new(source.name(), text)
 }
 
 fn entries(source: &Source) -> Vec<UnitEntry<'_>> {
@@ -129,6 +149,7 @@ pub fn working_directory(source: &Source, variables: Option<&Variables>) -> Opti
     if TextKind::detect(source) != TextKind::Unit {
         return None;
     }
+    let source = &without_comments(source);
     let entries = entries(source);
     let value = entries.iter().rfind(|entry| entry.key == "WorkingDirectory")?.value.trim_start_matches('-');
     let value = if value == "~" { "%h" } else { value };
@@ -157,6 +178,7 @@ pub(super) fn container(source: &Source, variables: Option<&Variables>) -> Optio
     if TextKind::detect(source) != TextKind::Unit {
         return None;
     }
+    let source = &without_comments(source);
     let (entries, specifiers) = (entries(source), Specifiers::from_source(source, variables));
     let image = specifiers.value(entries.iter().rfind(|entry| entry.key == "Image")?.value);
     let mut found = UnitContainer { image, options: Vec::new(), left_out: Vec::new() };

@@ -7,11 +7,15 @@ use super::super::{Argument, placeholder, problems};
 /// Reports values of flags that take a number and have something else.
 pub(super) fn bad_values(arguments: &[Argument], engine: Engine, findings: &mut Vec<Finding>) {
     for argument in arguments {
+        if engine == Engine::Vllm && argument.flag.value.replace('_', "-") == "--gpu-memory-utilization" {
+            findings.extend(beyond_one(argument));
+        }
         let Some(key) = argument.key else { continue };
         let (what, is_read): (_, fn(&str) -> bool) = match key.flag().takes {
             Takes::Integer | Takes::Integers => ("int", is_integer),
             Takes::Number => ("float", |text| text.trim().replace('_', "").parse::<f64>().is_ok()),
-            Takes::Nothing | Takes::Text | Takes::Choice(_) | Takes::Size | Takes::Texts => continue,
+            Takes::Size => ("int", |text| !is_grouped(text)),
+            Takes::Nothing | Takes::Text | Takes::Choice(_) | Takes::Texts => continue,
         };
         let is_bad = |text: &str| !is_read(text) && !placeholder::may_replace_number(&argument.flag.value, text);
         let bad = argument.values.iter().find(|value| value.value.known().is_some_and(is_bad));
@@ -24,6 +28,27 @@ pub(super) fn bad_values(arguments: &[Argument], engine: Engine, findings: &mut 
             findings.push(finding);
         }
     }
+}
+
+/// A share of the memory that is no share.
+fn beyond_one(argument: &Argument) -> Option<Finding> {
+    let word = argument.values.first()?;
+    let share: f64 = word.value.known()?.parse().ok()?;
+    if share <= 1.0 {
+        return None;
+    }
+    let message = format!("`{}` takes a share of at most 1, but got `{}`", argument.flag.value, word.value.written());
+    let mut finding = problems::BAD_VALUE.at(word.span, message, "not a share");
+    finding.notes.push("vllm: \"gpu_memory_utilization: Input should be less than or equal to 1\"".into());
+    if share <= 100.0 {
+        finding.help = Some(format!("write `{} {}`", argument.flag.value, share / 100.0));
+    }
+    Some(finding)
+}
+
+/// Whether commas group the digits of a number.
+fn is_grouped(text: &str) -> bool {
+    text.contains(',') && text.split(',').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Whether Python's `int` takes a text.

@@ -20,6 +20,8 @@ pub struct Names<'t> {
     values: HashMap<&'t str, Option<Node<'t>>>,
     /// Names whose value is extended or changed after the assignment.
     changed: HashSet<&'t str>,
+    /// Changes of a dictionary by its name: `settings["key"] = …`, `settings.update(…)`.
+    updates: HashMap<&'t str, Vec<Node<'t>>>,
     /// Names that become a part of another text.
     joined: HashSet<&'t str>,
     /// Names whose words become one text with blanks between them: `" ".join(name)`.
@@ -32,6 +34,12 @@ pub struct Names<'t> {
     taken: RefCell<HashSet<usize>>,
     /// Number of inspected expressions.
     steps: Cell<usize>,
+}
+
+/// The name of the dictionary of which an assignment sets a key.
+fn subscripted<'t>(text: &'t str, assignment: Node<'t>) -> Option<&'t str> {
+    let left = assignment.child_by_field_name("left").filter(|left| left.kind() == "subscript")?;
+    identifier(text, left.child_by_field_name("value"))
 }
 
 /// Functions that start a process with the command that they are given, by their last names.
@@ -59,6 +67,10 @@ impl<'t> Names<'t> {
     /// Records what a node says about a name.
     pub fn note(&mut self, text: &'t str, node: Node<'t>) {
         match node.kind() {
+            "assignment" if subscripted(text, node).is_some() => {
+                let name = subscripted(text, node);
+                name.into_iter().for_each(|name| self.updates.entry(name).or_default().push(node));
+            }
             "assignment" => {
                 let Some(name) = identifier(text, node.child_by_field_name("left")) else { return };
                 let value = node.child_by_field_name("right");
@@ -101,12 +113,32 @@ impl<'t> Names<'t> {
                     let arguments = node.child_by_field_name("arguments").map(named_children).unwrap_or_default();
                     self.joined_with_blanks.extend(arguments.into_iter().filter_map(|one| identifier(text, Some(one))));
                 }
+                if method == Some("update") {
+                    let object = identifier(text, function.child_by_field_name("object"));
+                    object.into_iter().for_each(|name| self.updates.entry(name).or_default().push(node));
+                }
                 if method.is_some_and(|method| ADDS.contains(&method)) {
                     self.changed.extend(identifier(text, function.child_by_field_name("object")));
                 }
             }
             _ => {}
         }
+    }
+
+    /// The changes of a dictionary in the order of the text, if nothing else in the program uses it
+    /// before its keys are given away at `at`.
+    pub fn updates(&self, text: &str, name: &str, at: usize) -> Option<Vec<Node<'t>>> {
+        let found = self.updates.get(name).map_or(&[][..], Vec::as_slice);
+        let uses = |sign: char| {
+            let use_ = format!("{name}{sign}");
+            let is_whole = |start: usize| {
+                let before = text.get(..start).and_then(|before| before.chars().next_back());
+                !before.is_some_and(|letter| letter.is_alphanumeric() || letter == '_' || letter == '.')
+            };
+            text.match_indices(use_.as_str()).filter(|(start, _)| is_whole(*start)).count()
+        };
+        let is_known = !self.changed.contains(name) && uses('[') + uses('.') == found.len();
+        is_known.then(|| found.iter().filter(|update| update.end_byte() <= at).copied().collect())
     }
 
     /// Records names that are imported from a module that does not belong to an engine.

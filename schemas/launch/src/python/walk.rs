@@ -74,7 +74,7 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
         "call" => {
             let started = call::engine(text, names, node).and_then(|engine| call::command(text, names, engine, node));
             started.map_or(NodeContent::Deeper, |command| {
-                NodeContent::PythonCommand(PythonCommand { command, is_part: false, is_started: true })
+                NodeContent::PythonCommand(PythonCommand { command, is_part: false, is_started: true, is_call: true })
             })
         }
         "list" | "tuple" if names.is_taken(node) => NodeContent::Nothing,
@@ -137,7 +137,7 @@ fn steps<'t>(text: &'t str, names: &Names<'t>, assignment: Node<'t>) -> Option<P
     let is_joined = lists.iter().any(|name| names.is_joined(name));
     let is_started = lists.iter().any(|name| names.is_started(name));
     names.take(taken);
-    Some(PythonCommand { command: script, is_part: !is_command || is_open || is_joined, is_started })
+    Some(PythonCommand { command: script, is_part: !is_command || is_open || is_joined, is_started, is_call: false })
 }
 
 /// A list of words.
@@ -193,7 +193,7 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
         command.unknown(span(node));
     }
     let is_started = is_started(text, names, node);
-    NodeContent::PythonCommand(PythonCommand { command, is_part: !is_whole || grows, is_started })
+    NodeContent::PythonCommand(PythonCommand { command, is_part: !is_whole || grows, is_started, is_call: false })
 }
 
 /// Whether a node is in a list within a list.
@@ -238,5 +238,10 @@ fn string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
         command.unknown(span(node));
     }
     let is_started = is_started(text, names, node);
-    NodeContent::PythonCommand(PythonCommand { command, is_part: grows || (is_flags && !of_trainer), is_started })
+    NodeContent::PythonCommand(PythonCommand {
+        command,
+        is_part: grows || (is_flags && !of_trainer),
+        is_started,
+        is_call: false,
+    })
 }

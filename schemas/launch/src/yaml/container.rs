@@ -90,6 +90,7 @@ impl<'a> YamlContainer<'a> {
         }
         let excerpt = Writer { tree, variables: &variables, excerpt, is_joined: is_part }.write_all(&words, runner);
         let mut problems = unread_syntax(&words, runner, is_entry_point);
+        problems.extend(kept_by_shell(&words));
         let first = image.zip(words.first()).filter(|_| !replaces_entry_point(tree, map, runner));
         problems.extend(first.and_then(|(image, first)| entry_point_of(&image.text, first, runner)));
         let is_part = is_part && !words.iter().any(speculates);
@@ -227,6 +228,20 @@ fn unread_syntax(words: &[ContainerWord<'_>], runner: Runner, is_entry_point: bo
         }
     }
     found
+}
+
+/// Reports flags after the script of `sh -c`: they are parameters of the script, which it does not
+/// use.
+fn kept_by_shell(words: &[ContainerWord<'_>]) -> Option<Finding> {
+    let script = script(words)?;
+    let at = words.iter().position(|word| word.id == script.id)?;
+    let uses_them = ["$@", "$*", "${@", "${*", "$0", "$1", "${1", "$2", "shift"];
+    if uses_them.iter().any(|own| script.scalar.text.contains(own)) {
+        return None;
+    }
+    let flag = words.get(at + 1..)?.iter().find(|word| word.item().starts_with("--"))?;
+    let shown = flag.item().split(['=', ' ']).next().unwrap_or_default();
+    Some(no_shell::kept(shown, flag.aligned.outer))
 }
 
 /// The word after `sh -c`.

@@ -26,6 +26,7 @@ pub(super) mod sd015_draft_vocab_size_null;
 pub(super) mod sd016_draft_revision_replaced;
 pub(super) mod sd017_not_switched_on;
 pub(super) mod sd018_draft_of_a_variant;
+pub(super) mod sd019_algorithm_of_another_draft;
 pub(super) mod sd105_deepseek_v4_algorithms;
 pub(super) mod sd193_known_crash;
 pub(super) mod sd194_known_corruption;

@@ -59,6 +59,7 @@ rules! {
     algorithm::sd016_draft_revision_replaced,
     algorithm::sd017_not_switched_on,
     algorithm::sd018_draft_of_a_variant,
+    algorithm::sd019_algorithm_of_another_draft,
     tree::sd020_partial_trio_steps_missing,
     tree::sd021_partial_trio_topk_missing,
     tree::sd022_partial_trio_drafts_missing,

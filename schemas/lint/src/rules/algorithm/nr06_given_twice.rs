@@ -80,13 +80,14 @@ const ADDING: [&str; 1] = ["middleware"];
 #[derive(PartialEq, Eq)]
 enum FlagIdentity {
     Known(Key),
-    /// A flag of vLLM by its full name, with the key of its JSON if it gives one.
-    Vllm(&'static str, String),
+    /// A flag by its full name, with the key of its JSON if it gives one.
+    Named(&'static str, String),
 }
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let is_vllm = context.launch.engine == Engine::Vllm;
-    let identity = |argument| if is_vllm { from_vllm(argument) } else { argument.key.map(FlagIdentity::Known) };
+    let engine = context.launch.engine;
+    let identity = |argument| if is_vllm { from_vllm(argument) } else { from_sglang(argument, engine) };
     let named: Vec<(&Argument, FlagIdentity)> =
         context.launch.arguments.iter().filter_map(|argument| Some((argument, identity(argument)?))).collect();
     let finding = |(at, (argument, identity)): (usize, &(&Argument, FlagIdentity))| {
@@ -107,6 +108,18 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     named.iter().enumerate().filter_map(finding).collect()
 }
 
+fn from_sglang(argument: &Argument, engine: Engine) -> Option<FlagIdentity> {
+    if let Some(key) = argument.key {
+        return Some(FlagIdentity::Known(key));
+    }
+    let prefix = if engine == Engine::Slime { "--sglang-" } else { "--" };
+    let name = argument.flag.value.strip_prefix(prefix).filter(|name| !name.starts_with('-'))?;
+    match flags::lookup(name, None) {
+        Lookup::Exact(one) if engine != Engine::Spectune => Some(FlagIdentity::Named(one.canonical, String::new())),
+        _ => None,
+    }
+}
+
 fn from_vllm(argument: &Argument) -> Option<FlagIdentity> {
     let flag = argument.flag.value.as_str();
     let written = vllm_long_name(flag).or_else(|| flag.strip_prefix("--").filter(|name| !name.starts_with('-')))?;
@@ -118,7 +131,7 @@ fn from_vllm(argument: &Argument) -> Option<FlagIdentity> {
         return None;
     }
     match flags::vllm().lookup(&flag, None) {
-        Lookup::Exact(one) | Lookup::Abbreviation(one) => Some(FlagIdentity::Vllm(one.canonical, key.to_owned())),
+        Lookup::Exact(one) | Lookup::Abbreviation(one) => Some(FlagIdentity::Named(one.canonical, key.to_owned())),
         Lookup::Ambiguous(_) | Lookup::Unknown => None,
     }
 }

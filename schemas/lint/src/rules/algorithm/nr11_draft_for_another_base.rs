@@ -5,8 +5,9 @@
 //! ## What it does
 //!
 //! Compares the generation in the names of target and draft (Llama 2, 3, 3.1, 3.2, 3.3; Qwen 2,
-//! 2.5, 3, 3.5), written with a dot, a dash or nothing between the digits. A draft of STANDALONE is
-//! a whole model and reads no hidden states: it may be of another generation.
+//! 2.5, 3, 3.5), written with a dot, a dash or nothing between the digits, and the size (8B, 14B)
+//! where the draft's config is not known. A draft of STANDALONE is a whole model and reads no
+//! hidden states: it may be of another generation.
 //!
 //! ## Why is this bad?
 //!
@@ -23,6 +24,12 @@
 //! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --context-length 2048 --dtype bfloat16 --max-running-requests 16 \
 //!   --speculative-algorithm EAGLE --speculative-draft-model-path lmsys/sglang-EAGLE-LLaMA3-Instruct-8B \
 //!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ```launch bad version:0.5.16
+//! sglang serve --model-path Qwen/Qwen3-14B --speculative-algorithm EAGLE3 --max-running-requests 16 \
+//!   --speculative-draft-model-path AngelSlim/Qwen3-8B_eagle3 --attention-backend fa3 --speculative-num-steps 3 \
+//!   --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
 //! ```
 //!
 //! ## Use instead
@@ -47,7 +54,7 @@
 //!
 //! sglang PR #9388, issues #6296, #3824.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, text::Located};
 
 use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
@@ -69,8 +76,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let draft = context.launch.text(Key::SpeculativeDraftModelPath)?;
     let (family, own) = generation(target.value)?;
     let (other, made_for) = generation(draft.value)?;
-    if family != other || own == made_for {
+    if family != other {
         return None;
+    }
+    if own == made_for {
+        return another_size(context, target, draft);
     }
     let message = format!("judging by its name, the draft is for {other} {made_for}, but the target is {family} {own}");
     Some(
@@ -79,6 +89,21 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .note("only the names were compared")
             .help("use the head that was trained for this target"),
     )
+}
+
+/// A head for a target of another size. Where the head's own config is known, other rules compare
+/// widths.
+fn another_size(context: &Context<'_>, target: Located<&str>, draft: Located<&str>) -> Option<Finding> {
+    if context.draft.is_some_and(|draft| !draft.partial) {
+        return None;
+    }
+    let (own, made_for) = (size(target.value)?, size(draft.value)?);
+    let message = format!("judging by its name, the draft is for a target of {made_for}B, but the target has {own}B");
+    let finding = Finding::new(draft.span, message, format!("for {made_for}B"))
+        .related(Some(target.span), format!("{own}B"))
+        .note("only the names were compared")
+        .help("use the head that was trained for this target");
+    (own != made_for).then_some(finding)
 }
 
 /// Family and generation in the last part of a path, such as llama and 3.1, however it is written:
@@ -105,6 +130,15 @@ fn generation(path: &str) -> Option<(&'static str, String)> {
     })
 }
 
+/// The size in the last part of a path, in billions: 14 of `Qwen3-14B`, 30 of `Qwen3-30B-A3B`.
+/// `None` if there are several.
+fn size(path: &str) -> Option<f64> {
+    let name = path.trim_end_matches('/').rsplit('/').next()?.to_ascii_lowercase();
+    let parts = name.split(['-', '_']).filter_map(|part| part.strip_suffix('b')?.parse::<f64>().ok());
+    let sizes: Vec<f64> = parts.filter(|size| *size > 0.0).collect();
+    if let [size] = sizes.as_slice() { Some(*size) } else { None }
+}
+
 /// The digit of `-5` or `_5`, unless the following text makes it a size or a date.
 fn minor(behind: &str) -> Option<char> {
     let mut letters = behind.strip_prefix(['-', '_'])?.chars();
@@ -115,6 +149,21 @@ fn minor(behind: &str) -> Option<char> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_is_read_where_there_is_one() {
+        for (path, expected) in [
+            ("Qwen/Qwen3-14B", Some(14.0)),
+            ("AngelSlim/Qwen3-1.7B_eagle3", Some(1.7)),
+            ("Qwen/Qwen3-30B-A3B", Some(30.0)),
+            ("org/eagle3-1b-for-qwen3-14b", None),
+            ("z-lab/Qwen3-8B-DFlash-b16", Some(8.0)),
+            ("AngelSlim/Qwen3-a3B_eagle3", None),
+            ("Qwen3", None),
+        ] {
+            assert_eq!(size(path), expected, "{path}");
+        }
+    }
 
     #[test]
     fn a_generation_is_read_however_it_is_written() {

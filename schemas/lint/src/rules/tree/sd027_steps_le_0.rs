@@ -1,12 +1,12 @@
 //! # SD027: steps-le-0
 //!
-//! Speculation is on, but without draft steps.
+//! Speculation is on, but without draft steps or branches.
 //!
 //! ## What it does
 //!
 //! Looks for `--speculative-num-steps` of 0 or less. 0 is valid only for adaptive speculation (no
 //! speculation for the moment) and for spectune's own engine, where 0 steps, topk 1 and 1 draft
-//! token mean no speculation.
+//! token mean no speculation. Looks for `--speculative-eagle-topk` of 0 or less too.
 //!
 //! ## Why is this bad?
 //!
@@ -23,6 +23,11 @@
 //! ```launch bad version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 \
 //!   --speculative-num-steps 0 --speculative-eagle-topk 1 --speculative-num-draft-tokens 1
+//! ```
+//!
+//! ```launch bad version:0.5.9
+//! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 \
+//!   --speculative-num-steps 3 --speculative-eagle-topk 0 --speculative-num-draft-tokens 4
 //! ```
 //!
 //! ## Use instead
@@ -58,6 +63,18 @@ pub(in crate::rules) const RULE: Definition = Definition {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
+    without_branches(context).or_else(|| without_steps(context))
+}
+
+fn without_branches(context: &Context<'_>) -> Option<Finding> {
+    let key = Key::SpeculativeEagleTopk;
+    let topk = context.launch.integer(key).filter(|topk| topk.value <= 0)?;
+    let message = format!("a topk of {} takes no token of the draft", topk.value);
+    let help = format!("write `{}` for a chain, or more for a tree", context.line(key, "1"));
+    Some(Finding::new(topk.span, message, "at least 1").help(help))
+}
+
+fn without_steps(context: &Context<'_>) -> Option<Finding> {
     let key = Key::SpeculativeNumSteps;
     let steps = context.launch.integer(key)?;
     let off = context.launch.engine == Engine::Spectune && steps.value == 0;
