@@ -21,7 +21,7 @@ mod states;
 
 pub(crate) use self::prefill::{expect_finite, first_token};
 pub use self::{
-    decode::{Decode, MAX_PENDING_DRAFT, Round, RoundOutput, RoundTiming, Ticket, Yield},
+    decode::{Decode, Drafted, MAX_PENDING_DRAFT, Round, RoundOutput, RoundTiming, Ticket, Yield},
     describe::{Capacity, Describe, DeviceInfo},
     expert_reads::{ExpertReads, LayerReads},
     measure::Measure,

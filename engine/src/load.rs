@@ -111,7 +111,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
     let Described { folder, weights, spec, draft: own_draft } = models;
     let made_for = folder.config.derived_context_length();
     let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
-    check_second_source(options, own_draft.is_some(), !devices.is_empty())?;
+    check_second_source(options, own_draft.is_some())?;
     let (hash, draft_hash) = hashes(options)?;
     let (quantised, fp8_compute) = (described(&spec.layers), computed(&spec.layers));
     let backend: Box<dyn Backend> = match element {
@@ -183,15 +183,12 @@ fn drafting_hash(hash: String, options: &EngineOptions) -> String {
 }
 
 /// Refuses a second source where nothing joins what it finds.
-fn check_second_source(options: &EngineOptions, has_draft: bool, on_gpu: bool) -> Result<(), EngineError> {
+fn check_second_source(options: &EngineOptions, has_draft: bool) -> Result<(), EngineError> {
     let reason = match options.second_source {
         None => return Ok(()),
         Some(_) if options.text_draft().is_some() || !has_draft => {
             "joins look-ups with the trees of a head: give one with --speculative-draft-model-path, or look up alone with \
              --speculative-algorithm PROMPT_LOOKUP"
-        }
-        Some(_) if on_gpu => {
-            "runs on the CPU alone: GPUs choose a tree among the proposals of one draft. Remove it, or give --device cpu"
         }
         Some(_) => return Ok(()),
     };
@@ -215,7 +212,7 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
             "--load-format dummy makes weights on a CUDA device; on the CPU give a checkpoint with --model-path".into(),
         ));
     }
-    check_second_source(options, true, true)?;
+    check_second_source(options, true)?;
     let rule = options.text_draft();
     rule.as_ref().map_or(Ok(()), TextSpec::check)?;
     let context_length = context_length(name, shape.context_length, options.context_length)?;
@@ -420,6 +417,7 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
             _ => None,
         },
         verify_plan: options.verify_plan,
+        joins_chains: options.second_source.is_some(),
         most_value_rows: variable(VALUE_ROWS)?,
         split_draft: options.split_draft,
         states: StateOptions::of(options),

@@ -4,6 +4,7 @@
 pub(crate) mod adjusted;
 mod batches;
 mod default_mode;
+mod joined;
 mod kernel_checks;
 mod kv_cache;
 mod logprobs;
@@ -18,6 +19,7 @@ use self::{
     adjusted::adjusted_as_on_cpu,
     batches::shrinking_and_growing,
     default_mode::near_batch_invariant,
+    joined::check_joined,
     kernel_checks::kernel_checks,
     kv_cache::check_kv_cache,
     logprobs::same_as_cpu,
@@ -344,6 +346,7 @@ fn check_engine(
             name: format!("{label}: replaced weights give the same output as an engine that was loaded with them"),
             failure: exchanged(models, setting, plan)?,
         });
+        check_joined(models, setting, plan, &label, report)?;
     }
     if setting.choice != DeviceChoice::Cpu && engine.device().device != "cpu" {
         let mut eager = load(models, setting, plan, true)?;
@@ -537,6 +540,19 @@ mod tests {
             ..QUICK
         };
         assert_eq!(broken(DeviceChoice::Emulator, 1, plan), []);
+    }
+
+    #[test]
+    fn look_ups_beside_drafts_of_every_kind_change_nothing_in_the_emulator() {
+        let plan = Plan { batches: &[3], tokens: 10, ..QUICK };
+        let models = RandomModels::write().expect("a folder");
+        for pair in [Pair::Eagle, Pair::Qwen35, Pair::GptOss, Pair::Dflash, Pair::Dspark, Pair::Standalone] {
+            let mut checks = Vec::new();
+            let setting = Setting::new(DeviceChoice::Emulator, 1, "float32", pair, 4);
+            check_joined(&models, setting, plan, "it", &mut |check| checks.push(check)).expect("it runs");
+            let broken: Vec<&Check> = checks.iter().filter(|check| check.failure.is_some()).collect();
+            assert!(checks.len() == 2 && broken.is_empty(), "{pair}: {broken:?}");
+        }
     }
 
     #[test]

@@ -163,5 +163,5 @@ __device__ __forceinline__ void lay_out_node(const Verified& tree, int node, int
   }
   if (node == 0 && group_own) group_own_count[request] = runs ? nodes : 0;
   if (node == 0 && group_prefix) group_prefix[request] = start;
-  if (node == 0 && request == 0) next_output(output_place, output_places);
+  if (node == 0 && request == 0 && output_place) next_output(output_place, output_places);
 }

@@ -173,7 +173,7 @@ impl Scene {
         };
         let tree = TreeNodes { nodes, token: array(11), parent: array(12), depth: array(13), score: array(13) };
         let outputs = Outputs { at: array(21), places: 1, place: array(23) };
-        let verify = VerifyRows { sample_position: array(15), group_prefix: Some(array(16)), outputs };
+        let verify = VerifyRows { sample_position: array(15), group_prefix: Some(array(16)), outputs: Some(outputs) };
         let source = array(20);
         let kernels = &self.kernels;
         self.time(&what("draft_begin"), || kernels.draft_begin(drafting, proposals, sequences, rows, source))?;

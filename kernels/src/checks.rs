@@ -12,6 +12,7 @@ mod elementwise;
 mod experts;
 mod host_trees;
 mod inner;
+mod join;
 mod latent;
 mod latent_prompt;
 mod layout;
@@ -44,6 +45,7 @@ pub use elementwise::{
 pub use experts::{check_expert_products, check_experts, check_router_ties, check_uniform_router};
 pub use host_trees::check_host_trees;
 pub use inner::{check_inner_rows, check_pick_rows};
+pub use join::check_join_chains;
 pub use latent::{check_latent_attention, check_latent_heads, check_latent_write};
 pub use latent_prompt::check_latent_prompt;
 pub use linear::{check_dequantise, check_linear, check_linear_fp8, check_linear_gated};
@@ -110,7 +112,7 @@ pub const CHECKS: [Check; 39] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 21] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 22] = [
     ("top_k_rows", check_top_k_rows),
     ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
@@ -118,6 +120,7 @@ pub const UNTYPED_CHECKS: [UntypedCheck; 21] = [
     ("draft_begin, draft_expand and draft_finish", check_draft_trees),
     ("decode_begin", check_decode_rows),
     ("host_trees", check_host_trees),
+    ("join_chains", check_join_chains),
     ("block_begin", check_block_rows),
     ("block_grow", check_block_trees),
     ("add_base", check_add_base),

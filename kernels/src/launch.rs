@@ -44,6 +44,7 @@ mod experts;
 mod fp8;
 mod host_trees;
 mod inner;
+mod join;
 mod latent;
 mod latent_attention;
 mod latent_prompt;
@@ -83,6 +84,7 @@ pub use experts::{
 pub use fp8::{RowForm, RowScales, WeightScales, Weights, fp8_order};
 pub use host_trees::HostTrees;
 pub use inner::{ChosenRows, InnerNodes, Picked};
+pub use join::LookedUpChains;
 pub use latent::{LatentDims, LatentQueries, LatentRows, LatentValues};
 pub use latent_attention::LatentAttention;
 pub use latent_prompt::{GatheredLatents, LatentPrompt};
@@ -130,6 +132,7 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
             tree::FILE,
             accept::FILE,
             inner::FILE,
+            join::FILE,
             pending::FILE,
             ahead::FILE,
             state::FILE,

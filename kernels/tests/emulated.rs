@@ -102,6 +102,7 @@ untyped! {
     draft_trees = check_draft_trees,
     decode_rows = check_decode_rows,
     host_trees = check_host_trees,
+    join_chains = check_join_chains,
     block_rows = check_block_rows,
     block_trees = check_block_trees,
     add_base = check_add_base,

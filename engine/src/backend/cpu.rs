@@ -32,14 +32,14 @@ use std::{
 
 use schemas::tree::{NodeSource, TreeShape};
 
-use self::{attention::Cache, round::Drafted, slot::SlotState, source::Source, target::Target};
+use self::{attention::Cache, slot::SlotState, source::Source, target::Target};
 pub use self::{
     load::load,
     quality::{Quality, cache_quality, quantisation_quality},
 };
 use super::{
-    Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, LookedUp, Measure, PageId, Pool, Prefill,
-    PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow,
+    Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Drafted, Exchange, LookedUp, Measure, PageId, Pool,
+    Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow,
     TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
     expert_reads::{ExpertCount, ExpertReads, ExpertTally},
     slot_table::SlotTable,

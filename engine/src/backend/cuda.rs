@@ -14,6 +14,7 @@ mod expansion;
 mod first_tokens;
 mod gemm;
 mod group;
+mod host_drafts;
 mod in_flight;
 mod limits;
 mod machine;
@@ -60,9 +61,9 @@ use self::{
     workspace::{Activations, RoundArrays, RowArrays, WorkspaceShape},
 };
 use super::{
-    Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, GpuState, Measure, PageId, Pool, Prefill,
-    PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow,
-    TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
+    Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Drafted, Exchange, GpuState, LookedUp, Measure, PageId,
+    Pool, Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot,
+    StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
     expert_reads::{ExpertCount, ExpertReads},
     slot_table::SlotTable,
 };
@@ -220,8 +221,8 @@ impl CudaBackend {
         let padding = vec![self.machine.capacity.slots as i32; key.batch];
         self.device.write(self.round.slot.slice(), &padding)?;
         self.sent = padding;
-        if self.machine.host_nodes.is_some() {
-            // What the host has drafted for a batch of another size are no trees of this one.
+        if self.machine.host_nodes.is_some() || self.machine.joins_chains {
+            // What the host has drafted for a batch of another size is nothing for this one.
             self.device.fill(self.round.given.slice(), 0)?;
         }
         // A whole round even if only a part is captured, since a part works on the results of the
@@ -430,11 +431,15 @@ impl Decode for CudaBackend {
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
-        self.launch_round(round, None)
+        self.launch_round(round, Drafted::Here(&[]))
     }
 
     fn launch_drafted(&mut self, round: Round<'_>, trees: &[DraftTree]) -> Result<Ticket, EngineError> {
-        self.launch_round(round, Some(trees))
+        self.launch_round(round, Drafted::ByHost(trees))
+    }
+
+    fn launch_joined(&mut self, round: Round<'_>, chains: &[LookedUp]) -> Result<Ticket, EngineError> {
+        self.launch_round(round, Drafted::Here(chains))
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {

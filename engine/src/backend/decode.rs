@@ -26,6 +26,16 @@ pub struct Round<'a> {
 #[must_use = "a launched round must be collected"]
 pub struct Ticket(pub u64);
 
+/// Who drafts the trees of a round.
+#[derive(Clone, Copy, Debug)]
+pub enum Drafted<'a> {
+    /// The draft of the backend, joined with what the host has looked up: a chain for each slot, or
+    /// nothing.
+    Here(&'a [LookedUp]),
+    /// The host: a tree for each slot.
+    ByHost(&'a [DraftTree]),
+}
+
 /// What a request receives from a round, or at the end of its prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yield {

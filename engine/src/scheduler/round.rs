@@ -72,9 +72,9 @@ impl Scheduler {
             None => {
                 let drafts = vec![shape.drafts(); slots.len()];
                 let round = Round { shape, slots: &slots };
-                let ticket = match chains.iter().any(|chain| !chain.tokens.is_empty()) {
-                    true => self.backend.launch_joined(round, &chains)?,
-                    false => self.backend.launch(round)?,
+                let ticket = match chains.is_empty() || shape.is_off() {
+                    true => self.backend.launch(round)?,
+                    false => self.backend.launch_joined(round, &chains)?,
                 };
                 (ticket, drafts, shape)
             }

@@ -274,7 +274,7 @@ fn check_tree(
     let verify = VerifyRows {
         sample_position: sample_position.slice(),
         group_prefix: Some(group_prefix.slice()),
-        outputs: turn.operand(),
+        outputs: Some(turn.operand()),
     };
     let widest = (0..steps).map(|depth| most_parents(depth, topk, nodes)).max().unwrap_or(1);
     let level =

@@ -67,7 +67,7 @@ fn check_trees(
     let verify = VerifyRows {
         sample_position: sample_position.slice(),
         group_prefix: Some(group_prefix.slice()),
-        outputs: turn.operand(),
+        outputs: Some(turn.operand()),
     };
     let trees = HostTrees {
         batch,

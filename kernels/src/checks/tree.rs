@@ -176,7 +176,7 @@ fn check_shape(
     let verify = VerifyRows {
         sample_position: sample_position.slice(),
         group_prefix: Some(group_prefix.slice()),
-        outputs: turn.operand(),
+        outputs: Some(turn.operand()),
     };
 
     for step in 0..steps {
@@ -420,7 +420,7 @@ pub fn check_decode_rows(device: &Device) -> Result<(), String> {
         let sample_position = buffer(batch)?;
         let turn = Turn::new(device, &mut numbers)?;
         let verify =
-            VerifyRows { sample_position: sample_position.slice(), group_prefix: None, outputs: turn.operand() };
+            VerifyRows { sample_position: sample_position.slice(), group_prefix: None, outputs: Some(turn.operand()) };
         let (tree, sequences) = (tree_operand(&tree_buffers, 1), situation.sequences(&uploaded));
         kernels
             .decode_begin(batch, uploaded.batch_slot.slice(), sequences, tree, rows.operand(), verify)

@@ -112,8 +112,8 @@ pub struct VerifyRows<'a> {
     pub sample_position: Slice<'a>,
     /// Length of each request, int32 `[batch]`.
     pub group_prefix: Option<Slice<'a>>,
-    /// Output of the round; its place advances.
-    pub outputs: Outputs<'a>,
+    /// Output of the round, whose place advances; `None` if another kernel has advanced it.
+    pub outputs: Option<Outputs<'a>>,
 }
 
 /// Output of rounds for the host, in its own memory: places alternate, so that the host may read
@@ -145,7 +145,7 @@ impl VerifyRows<'_> {
     }
 
     pub(super) fn arguments(&self) -> Result<[Arg; 4], DeviceError> {
-        let [place, places] = self.outputs.turn()?;
+        let [place, places] = self.outputs.map_or(Ok([address(Slice::NONE), int(0)]), |outputs| outputs.turn())?;
         let prefix = self.group_prefix.unwrap_or(Slice::NONE);
         Ok([address(self.sample_position), address(prefix), place, places])
     }

@@ -12,19 +12,10 @@ use super::{
     target::Pass,
 };
 use crate::{
-    backend::{MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
+    backend::{Drafted, MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
     error::EngineError,
     tree::{DraftTree, LookedUp, Pool, joined, simulated_walk, walk},
 };
-
-/// Who drafts the trees of a round.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Drafted<'a> {
-    /// The draft of this backend, joined with what the host has looked up, if it has.
-    Here(&'a [LookedUp]),
-    /// The host.
-    ByHost(&'a [DraftTree]),
-}
 
 /// The result of verifying a request's tree.
 struct Verified {

@@ -8,7 +8,6 @@ use kernels::{
     device::{Buffer, DeviceError, Slice},
     launch::{DeltaInputs, DeltaOrder, DeltaPaths, DeltaStates, DeltaSteps, Rows},
 };
-use schemas::tree::{NodeSource, TextNodes};
 
 use super::{
     CudaBackend,
@@ -34,10 +33,9 @@ impl Machine {
     pub(super) fn order_of_nodes<'a>(&self, verifying: Verifying<'a>) -> DeltaOrder<'a> {
         let Verifying { memory: RoundMemory { work, .. }, shape, tree, .. } = verifying;
         // In a chain every node follows the one before it; padding comes last.
-        let branches = shape.topk > 1 || matches!(self.nodes(), NodeSource::Text(TextNodes { branches: true, .. }));
         match &self.target.delta {
             _ if shape.is_off() => DeltaOrder::Chain { writes: true },
-            Some(DeltaTables { sizes, .. }) if branches => DeltaOrder::Tree(DeltaSteps {
+            Some(DeltaTables { sizes, .. }) if self.has_branches(shape) => DeltaOrder::Tree(DeltaSteps {
                 at: work.delta.steps.slice(),
                 stride: DeltaSteps::stride_of(tree.nodes, shape.num_steps),
                 parent: tree.parent,

@@ -28,9 +28,9 @@ use self::thread::RankThread;
 use super::{CudaBackend, CudaOptions, Models, WeightSource, machine::Ranks, meeting::Meeting, memory};
 use crate::{
     backend::{
-        Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, ExpertReads, GpuState, Measure, PageId,
-        Pool, Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, RequiredTree, Round, RoundOutput, Slot,
-        Slots, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
+        Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, ExpertReads, GpuState, LookedUp, Measure,
+        PageId, Pool, Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, RequiredTree, Round, RoundOutput,
+        Slot, Slots, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
     },
     checkpoint::Weights,
     error::EngineError,
@@ -546,6 +546,11 @@ impl Decode for Group {
     fn launch_drafted(&mut self, round: Round<'_>, trees: &[DraftTree]) -> Result<Ticket, EngineError> {
         let (shape, slots, trees) = (round.shape, round.slots.to_vec(), Arc::new(trees.to_vec()));
         self.first(move |backend| backend.launch_drafted(Round { shape, slots: &slots }, &trees))
+    }
+
+    fn launch_joined(&mut self, round: Round<'_>, chains: &[LookedUp]) -> Result<Ticket, EngineError> {
+        let (shape, slots, chains) = (round.shape, round.slots.to_vec(), Arc::new(chains.to_vec()));
+        self.first(move |backend| backend.launch_joined(Round { shape, slots: &slots }, &chains))
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {

@@ -1,7 +1,6 @@
 //! Rounds in flight: launching their graphs and reading their results.
 
 use kernels::device::HostBuffer;
-use schemas::tree::TreeShape;
 
 use super::{
     CudaBackend, GraphKey,
@@ -12,10 +11,11 @@ use super::{
     workspace::WorkspaceShape,
 };
 use crate::{
-    backend::{Decode, MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, Slot, Ticket, TokenLogprobs, Yield},
+    backend::{
+        Decode, Drafted, MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, Slot, Ticket, TokenLogprobs, Yield,
+    },
     error::EngineError,
     played::expect_played,
-    tree::DraftTree,
 };
 
 /// A round in flight.
@@ -24,8 +24,8 @@ pub struct InFlightRound {
     place: usize,
     batch: usize,
     most: usize,
-    /// Whether the host has drafted its trees.
-    has_trees: bool,
+    /// Whether the host has sent drafts.
+    is_given: bool,
     /// Its parts, if it runs in parts.
     parts: Option<&'static [Part]>,
     /// Number of alternatives for which each request wants log-probabilities; `None` for no
@@ -41,13 +41,9 @@ impl InFlightRound {
 }
 
 impl CudaBackend {
-    /// Starts a round. `trees` are those that the host has drafted, if it has.
-    pub(super) fn launch_round(
-        &mut self,
-        round: Round<'_>,
-        trees: Option<&[DraftTree]>,
-    ) -> Result<Ticket, EngineError> {
-        self.check_round(round, trees)?;
+    /// Starts a round.
+    pub(super) fn launch_round(&mut self, round: Round<'_>, drafted: Drafted<'_>) -> Result<Ticket, EngineError> {
+        self.check_round(round, drafted)?;
         let eager = self.runs_eagerly();
         let batch = if eager { round.slots.len() } else { self.padded(round.slots.len()) };
         let leaves = self.leaves_pending(round.shape);
@@ -80,9 +76,7 @@ impl CudaBackend {
             }
         }
         let place = place_of(self.launched);
-        if let Some(trees) = trees {
-            self.send_trees(place, trees, round.shape, batch)?;
-        }
+        let is_given = self.send_drafts(place, drafted, round.shape, batch)?;
         self.device.record(&self.staging[place].begin)?;
         let full = |slot: &Slot| self.pending_draft_tokens(*slot) >= MAX_PENDING_DRAFT;
         if !round.shape.is_off() || round.slots.iter().any(full) {
@@ -106,82 +100,30 @@ impl CudaBackend {
         let ticket = self.launched;
         self.launched += 1;
         let most = round.shape.longest_path();
-        self.flights.push_back(InFlightRound {
-            ticket,
-            place,
-            batch,
-            most,
-            has_trees: trees.is_some(),
-            parts,
-            logprobs,
-        });
+        self.flights.push_back(InFlightRound { ticket, place, batch, most, is_given, parts, logprobs });
         Ok(Ticket(ticket))
     }
 
-    fn check_round(&self, round: Round<'_>, trees: Option<&[DraftTree]>) -> Result<(), EngineError> {
+    fn check_round(&self, round: Round<'_>, drafted: Drafted<'_>) -> Result<(), EngineError> {
         if self.flights.len() >= STAGING_SLOTS {
             return Err(EngineError::Device("too many rounds are in flight".into()));
         }
         round.slots.iter().try_for_each(|slot| self.slots.get(*slot).map(|_| ()))?;
         let shape = round.shape;
-        if let Some(trees) = trees {
-            self.check_trees(trees, round)?;
-        } else if !shape.is_off() && self.machine.host_nodes.is_some() {
+        match drafted {
+            Drafted::ByHost(trees) => self.check_trees(trees, round)?,
+            Drafted::Here(chains) => self.check_chains(chains, round)?,
+        }
+        let by_host = matches!(drafted, Drafted::ByHost(_));
+        if !by_host && !shape.is_off() && self.machine.host_nodes.is_some() {
             return Err(EngineError::Device(format!("a round of ({shape}) cannot run: the host has drafted no trees")));
-        } else if !shape.is_off() && !self.follows {
+        } else if !by_host && !shape.is_off() && !self.follows {
             return Err(EngineError::Device(format!(
                 "a round of ({shape}) cannot run: no speculating shape was prepared, so the draft has no cache"
             )));
         }
         expect_played(self.simulated.as_ref(), &[shape])?;
         memory::check_shape(&self.machine, shape)
-    }
-
-    /// Checks trees that the host has drafted: their graph has room for those of the shape.
-    fn check_trees(&self, trees: &[DraftTree], round: Round<'_>) -> Result<(), EngineError> {
-        let Round { shape, slots } = round;
-        let refused =
-            |reason: String| Err(EngineError::Device(format!("drafts of the host cannot be verified: {reason}")));
-        if self.machine.host_nodes.is_none() || shape.is_off() {
-            return refused("this round has none".into());
-        }
-        if trees.len() != slots.len() {
-            return refused(format!("{} trees for {} slots", trees.len(), slots.len()));
-        }
-        let vocabulary = self.machine.target.spec.vocabulary;
-        for tree in trees.iter().map(DraftTree::nodes) {
-            let depth = tree.iter().map(|node| node.depth).max().unwrap_or_default();
-            if tree.len() > shape.num_draft_tokens || depth > shape.num_steps {
-                return refused(format!("a tree of {} nodes and depth {depth} for the shape {shape}", tree.len()));
-            }
-            if let Some(node) = tree.iter().find(|node| node.token as usize >= vocabulary) {
-                return refused(format!("token {} of a vocabulary of {vocabulary}", node.token));
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies the trees of a round to the device. Nodes that a tree does not have get no parent.
-    fn send_trees(
-        &mut self,
-        place: usize,
-        trees: &[DraftTree],
-        shape: TreeShape,
-        batch: usize,
-    ) -> Result<(), EngineError> {
-        let (nodes, staging) = (shape.num_draft_tokens, &mut self.staging[place]);
-        let (mut tokens, mut parents) = (vec![0_i32; batch * nodes], vec![-1_i32; batch * nodes]);
-        let rows = tokens.chunks_exact_mut(nodes).zip(parents.chunks_exact_mut(nodes));
-        for (tree, (tokens, parents)) in trees.iter().zip(rows) {
-            for (node, (token, parent)) in tree.nodes().iter().zip(tokens.iter_mut().zip(parents)) {
-                *token = node.token as i32;
-                *parent = node.parent.map_or(-1, |parent| parent as i32);
-            }
-        }
-        staging.trees.store(0, &tokens);
-        staging.trees.store(batch * nodes, &parents);
-        self.device.record(&self.staging[place].copy)?;
-        Ok(self.device.write_async(self.round.given.slice(), &self.staging[place].trees, 0..2 * batch * nodes * 4)?)
     }
 
     /// Copies the slots of a round to the device if they changed.
@@ -240,7 +182,7 @@ impl CudaBackend {
             }
         });
         let yields = yields.collect();
-        Ok(RoundOutput { yields, timing: place.timing(flight.parts.unwrap_or_default(), flight.has_trees)? })
+        Ok(RoundOutput { yields, timing: place.timing(flight.parts.unwrap_or_default(), flight.is_given)? })
     }
 
     /// A token's log-probability and the best alternatives, as the device wrote them.

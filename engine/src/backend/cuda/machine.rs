@@ -5,7 +5,7 @@ use kernels::{
     launch::{DeltaOrder, Groups, Kernels, OwnRows, Rows, Sees, ViewPages},
 };
 
-use schemas::tree::NodeSource;
+use schemas::tree::{NodeSource, TextNodes, TreeShape};
 
 use super::{
     gemm::GemmDispatch,
@@ -28,6 +28,8 @@ pub struct Machine {
     pub draft: Option<DraftWeights>,
     /// What fills trees that the host drafts; `None` if it drafts none.
     pub host_nodes: Option<NodeSource>,
+    /// Whether the draft's trees are joined with chains that the host looks up.
+    pub joins_chains: bool,
     /// Bytes read and products computed by passes.
     pub cost: ModelCost,
     /// `[layers, planes, cache rows, width]` of the target's [`KvLayout`].
@@ -142,6 +144,14 @@ impl Machine {
     /// What fills the pool of trees.
     pub(super) fn nodes(&self) -> NodeSource {
         self.draft.as_ref().map(DraftWeights::nodes).or(self.host_nodes).unwrap_or_default()
+    }
+
+    /// Whether nodes of a shape's trees may have several children. In a chain each node is at its
+    /// position already, but one that is joined with another has branches, and look-ups in a trie
+    /// may find several tokens after the root, whatever the breadth.
+    pub(super) fn has_branches(&self, shape: TreeShape) -> bool {
+        let is_trie = matches!(self.nodes(), NodeSource::Text(TextNodes { branches: true, .. }));
+        shape.topk > 1 || self.joins_chains || is_trie
     }
 
     /// Counts of the target's layers of experts.

@@ -66,6 +66,8 @@ pub struct CudaOptions {
     pub attention: Option<AttentionKernels>,
     /// How trees are verified; `None` for the fastest choice.
     pub verify_plan: Option<VerifyPlan>,
+    /// Whether the draft's trees are joined with chains that the host looks up.
+    pub joins_chains: bool,
     /// Maximum number of rows that products in FP8 multiply as values of 16 bits; `None` for the
     /// default.
     pub most_value_rows: Option<usize>,
@@ -136,7 +138,7 @@ pub fn load(
     let prefill = WorkspaceShape::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
     let extent = prefill.and(WorkspaceShape::of_rounds(nodes, &options.shapes, options.slots));
     let mut capacity = agreed(capacity(&device, &options, &sizes, extent)?, ranks.as_ref())?;
-    if host_nodes.is_some() {
+    if host_nodes.is_some() || options.joins_chains {
         // The host must know the tokens of a round before it drafts the next.
         capacity.rounds_in_flight = 1;
     }
@@ -197,6 +199,7 @@ pub fn load(
         target,
         draft,
         host_nodes,
+        joins_chains: options.joins_chains,
     };
     let table_width = machine.slots.table_width;
     let work = Activations::new(&device, &self::sizes(&machine), extent)?;

@@ -4,11 +4,12 @@
 
 use kernels::{
     device::{DeviceError, Slice},
-    launch::{CachePlanes, Drafting, Groups, HostTrees, Proposals, Rows, Sees, TreeNodes, VerifyRows},
+    launch::{CachePlanes, Drafting, Groups, HostTrees, LookedUpChains, Proposals, Rows, Sees, TreeNodes, VerifyRows},
 };
-use schemas::tree::{NodeSource, TextNodes, TreeShape};
+use schemas::tree::TreeShape;
 
 use super::{
+    host_drafts::{bytes_of, chain_words},
     machine::{Machine, Pass},
     part::Part,
     weights::{DraftWeights, Stepwise},
@@ -68,7 +69,7 @@ impl Machine {
         let verify = VerifyRows {
             sample_position: arrays.sample_position.slice(),
             group_prefix: Some(round.group_prefix.slice()),
-            outputs: round.outputs(),
+            outputs: Some(round.outputs()),
         };
         let sequences = self.slots.sequences(&self.capacity);
         let drafting = self.draft.as_ref().filter(|_| !shape.is_off());
@@ -79,14 +80,21 @@ impl Machine {
                 self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?;
             }
             match (part, drafting) {
-                (Part::Draft, Some(DraftWeights::Recurrent(draft))) => {
-                    self.draft_trees(memory, Stepwise::Head(draft), shape, batch, tree, verify)?;
-                }
-                (Part::Draft, Some(DraftWeights::Model(draft))) => {
-                    self.draft_trees(memory, Stepwise::Model(draft), shape, batch, tree, verify)?;
-                }
-                (Part::Draft, Some(DraftWeights::Block(draft))) => {
-                    self.draft_blocks(memory, draft, shape, batch, tree, verify)?;
+                (Part::Draft, Some(draft)) => {
+                    match draft {
+                        DraftWeights::Recurrent(draft) => {
+                            self.draft_trees(memory, Stepwise::Head(draft), shape, batch, tree, verify)?;
+                        }
+                        DraftWeights::Model(draft) => {
+                            self.draft_trees(memory, Stepwise::Model(draft), shape, batch, tree, verify)?;
+                        }
+                        DraftWeights::Block(draft) => {
+                            self.draft_blocks(memory, draft, shape, batch, tree, verify)?;
+                        }
+                    }
+                    if self.joins_chains {
+                        self.join_chains(memory, shape, batch, tree, verify)?;
+                    }
                 }
                 (Part::Draft, None) if !shape.is_off() => self.lay_out_given(memory, shape, batch, tree, verify)?,
                 (Part::Draft, None) => {}
@@ -109,10 +117,8 @@ impl Machine {
         keep_pending: bool,
     ) -> Result<(), DeviceError> {
         let most = shape.longest_path();
-        // In a chain every node is already at its position, even with simulated acceptance.
-        // Look-ups in a trie may find several tokens after the root whatever the breadth.
-        let branches = shape.topk > 1 || matches!(self.nodes(), NodeSource::Text(TextNodes { branches: true, .. }));
-        if branches && shape.num_steps > 0 {
+        // Without branches every node is already at its position, even with simulated acceptance.
+        if self.has_branches(shape) && shape.num_steps > 0 {
             let kv = self.target.spec.kv();
             self.kernels.compact_cache(
                 CachePlanes {
@@ -155,6 +161,27 @@ impl Machine {
             own: self.listed_own(arrays),
         };
         self.kernels.host_trees(trees, self.slots.sequences(&self.capacity), tree, arrays.pass(), verify)
+    }
+
+    /// Joins the trees that the draft has grown with the chains of the host, and lays out the rows
+    /// of the verify pass again.
+    fn join_chains(
+        &self,
+        memory: RoundMemory<'_>,
+        shape: TreeShape,
+        batch: usize,
+        tree: TreeNodes<'_>,
+        verify: VerifyRows<'_>,
+    ) -> Result<(), DeviceError> {
+        let RoundMemory { arrays, round, .. } = memory;
+        let steps = shape.num_steps;
+        let [length, token, chance] = chain_words(batch, steps).map(|words| round.given.range(bytes_of(words)));
+        let batch_slot = round.slot.slice();
+        let own = self.listed_own(arrays);
+        let chains = LookedUpChains { batch, steps, batch_slot, length, token, chance, own };
+        // The kernel that has grown the trees has advanced the output.
+        let verify = VerifyRows { outputs: None, ..verify };
+        self.kernels.join_chains(chains, self.slots.sequences(&self.capacity), tree, arrays.pass(), verify)
     }
 
     /// Grows the trees and lays out the rows of the verify pass.

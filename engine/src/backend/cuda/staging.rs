@@ -28,8 +28,8 @@ pub struct RoundStaging {
     /// int32 `[2, batch]`.
     pub pending: HostBuffer,
     pub described: HostBuffer,
-    /// Tokens and parents of the nodes that the host has drafted: int32 `[2, batch, nodes]`.
-    pub trees: HostBuffer,
+    /// What the host has drafted: see `host_drafts`.
+    pub given: HostBuffer,
     /// The start of their copy.
     pub copy: Event,
     pub begin: Event,
@@ -39,11 +39,11 @@ pub struct RoundStaging {
 }
 
 impl RoundStaging {
-    /// Times of a finished round that ran in these parts, and of the copy of its trees, if the host
-    /// has drafted them. The first and last part include the copies of a few bytes before and after
+    /// Times of a finished round that ran in these parts, and of the copy of what the host has
+    /// drafted, if it has. The first and last part include the copies of a few bytes before and after
     /// the kernels.
-    pub fn timing(&self, parts: &[Part], has_trees: bool) -> Result<RoundTiming, EngineError> {
-        let stall = has_trees.then(|| self.begin.since(&self.copy)).transpose()?;
+    pub fn timing(&self, parts: &[Part], is_given: bool) -> Result<RoundTiming, EngineError> {
+        let stall = is_given.then(|| self.begin.since(&self.copy)).transpose()?;
         let mut timing = RoundTiming { total: self.end.since(&self.begin)?, stall, ..RoundTiming::default() };
         let mut begin = &self.begin;
         for (at, part) in parts.iter().enumerate() {
@@ -70,7 +70,7 @@ pub fn staging_of(device: &Device, extent: WorkspaceShape) -> Result<Vec<RoundSt
             slots: device.host_buffer(extent.batch * 4)?,
             pending: device.host_buffer(extent.batch * 8)?,
             described: device.host_buffer(extent.described_rows() * DESCRIBED_WORDS * 4)?,
-            trees: device.host_buffer((extent.batch * extent.given * 8).max(16))?,
+            given: device.host_buffer((extent.batch * extent.given * 8).max(16))?,
             copy: device.event()?,
             begin: device.event()?,
             between: [device.event()?, device.event()?],

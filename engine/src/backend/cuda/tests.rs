@@ -65,6 +65,7 @@ fn options(element: Element) -> CudaOptions {
         batch_invariant: true,
         attention: None,
         verify_plan: None,
+        joins_chains: false,
         most_value_rows: None,
         split_draft: None,
         states: StateOptions { ratio: 0.9, most: None, keeps: true },

@@ -49,7 +49,8 @@ pub struct WorkspaceShape {
     pub ranked: usize,
     /// Rows of a block; 0 for beams.
     pub block: usize,
-    /// Nodes per request of trees that the host drafts.
+    /// Pairs of words per request that the host sends for its drafts: the nodes of a tree, or one
+    /// more than the tokens of a chain.
     pub given: usize,
     /// Rows of all trees of a round.
     pub verified: usize,
@@ -220,7 +221,7 @@ pub struct RoundArrays {
     pub group_rows: Buffer,
     /// `[batch]`: where a round without speculation stores what the draft will process later.
     pub pending_place: Buffer,
-    /// Tokens and parents of nodes, `[2, batch, nodes]`, written by the host if it drafts.
+    /// What the host has drafted, if it drafts: see `host_drafts`.
     pub given: Buffer,
     /// `[batch]`: number of pending draft tokens of each request, written by the host.
     pub pending: Buffer,
@@ -300,7 +301,7 @@ impl WorkspaceShape {
             topk,
             ranked,
             block,
-            given: if matches!(source, NodeSource::Text(_)) { nodes } else { 0 },
+            given: if matches!(source, NodeSource::Text(_)) { nodes } else { steps + 1 },
             branches: if shape.is_off() { 0 } else { branches },
         }
     }

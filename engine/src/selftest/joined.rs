@@ -1,0 +1,78 @@
+//! Look-ups beside a draft: whatever they find, the output stays that of plain decoding, and in
+//! float32 rounds accept what they accept on the CPU.
+
+use super::{
+    Check, Plan, Setting, adjusted::penalised, alone, difference, models, models::RandomModels, options, request,
+    sampled,
+};
+use crate::{
+    Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy,
+    spec::PromptLookup,
+};
+
+/// A chain, which branches where look-ups differ, and a tree.
+const SHAPES: [&str; 2] = ["4,1,5", "3,2,6"];
+
+/// Fewer tokens than this repeat too little.
+const LEAST_TOKENS: usize = 12;
+
+/// Checks a draft with look-ups beside it.
+///
+/// # Errors
+/// When a model cannot be loaded, or the device fails.
+pub fn check_joined(
+    models: &RandomModels,
+    setting: Setting,
+    plan: Plan,
+    label: &str,
+    report: &mut dyn FnMut(Check),
+) -> Result<(), EngineError> {
+    let batch = plan.batches.iter().copied().find(|batch| *batch > 1).unwrap_or(2);
+    let requests: Vec<Request> = (0..batch).map(|at| repetitive(at, plan.tokens.max(LEAST_TOKENS))).collect();
+    let load = |setting: Setting| {
+        let second_source = Some(PromptLookup::SECOND);
+        Engine::load(EngineOptions { second_source, ..options(models, setting, plan) })
+    };
+    let mut engine = load(setting)?;
+    let compares = setting.dtype == "float32" && engine.device().device != "cpu";
+    let mut cpu = compares.then(|| load(Setting::new(DeviceChoice::Cpu, 1, setting.dtype, setting.pair, 16)));
+    let plain = alone(&mut engine, &requests)?;
+    let (mut changed, mut unlike_cpu) = (None, None);
+    for shape in SHAPES.iter().filter_map(|shape| shape.parse().ok()) {
+        engine.set_policy(ShapePolicy::fixed(shape))?;
+        let found = engine.run(requests.clone())?;
+        let say = |difference: String| format!("shape {shape}, {difference}");
+        changed = changed.or_else(|| difference(&plain, &found).map(say));
+        if let Some(cpu) = &mut cpu {
+            let cpu = cpu.as_mut().map_err(|error| EngineError::Device(error.to_string()))?;
+            cpu.set_policy(ShapePolicy::fixed(shape))?;
+            unlike_cpu = unlike_cpu.or(other_rounds(&found, &cpu.run(requests.clone())?).map(say));
+        }
+    }
+    report(Check {
+        name: format!("{label}, look-ups beside it: output of batch {batch} does not depend on what they find"),
+        failure: changed,
+    });
+    if compares {
+        report(Check {
+            name: format!("{label}, look-ups beside it: rounds accept what they accept on the CPU"),
+            failure: unlike_cpu,
+        });
+    }
+    Ok(())
+}
+
+/// A request whose prompt repeats itself, so that look-ups find something from the start.
+fn repetitive(at: usize, tokens: usize) -> Request {
+    let sampling = vec![SamplingParams::default(), sampled(), penalised()].swap_remove(at % 3);
+    let period = 4 + at % 5;
+    let input_ids = (0..17 + at).map(|place| (place % period * 3 % models::VOCABULARY) as u32).collect();
+    Request { input_ids, ..request(at, &sampling, tokens) }
+}
+
+/// The first request whose rounds differ from those of the CPU.
+fn other_rounds(found: &[Completion], cpu: &[Completion]) -> Option<String> {
+    let of = |one: &Completion| (one.output_ids.clone(), one.accept_histogram.clone());
+    let at = found.iter().zip(cpu).position(|(found, cpu)| of(found) != of(cpu))?;
+    Some(format!("request {at}: {:?}, on the CPU {:?}", of(&found[at]), of(&cpu[at])))
+}
