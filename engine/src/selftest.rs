@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn look_ups_beside_drafts_of_every_kind_change_nothing_in_the_emulator() {
+    fn look_ups_with_drafts_of_every_kind_change_nothing_in_the_emulator() {
         let plan = Plan { batches: &[3], tokens: 10, ..QUICK };
         let models = RandomModels::write().expect("a folder");
         for pair in [Pair::Eagle, Pair::Qwen35, Pair::GptOss, Pair::Dflash, Pair::Dspark, Pair::Standalone] {

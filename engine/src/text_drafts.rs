@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use schemas::tree::TreeShape;
 
 pub use self::second_source::{OwnText, SecondSource};
-use self::{suffix::Suffix, trie::Trie};
+use self::{prompt_lookup::Occurrences, suffix::Suffix, trie::Trie};
 use crate::{
     spec::{Occurrence, TextSpec},
     tree::DraftTree,
@@ -48,6 +48,18 @@ enum Shared {
 struct Sequence {
     tokens: Vec<u32>,
     prompt: usize,
+    /// Of a rule that looks up in these tokens alone.
+    occurrences: Option<Occurrences>,
+}
+
+impl Sequence {
+    fn new(prompt: &[u32], spec: TextSpec) -> Self {
+        let occurrences = match spec {
+            TextSpec::PromptLookup(rule) => Some(Occurrences::new(rule)),
+            TextSpec::Suffix(_) | TextSpec::Trie(_) => None,
+        };
+        Self { tokens: prompt.to_vec(), prompt: prompt.len(), occurrences }
+    }
 }
 
 impl Shared {
@@ -74,7 +86,7 @@ impl TextDrafts {
                 if let Shared::Suffix(suffix) = &mut self.shared {
                     suffix.start(request, prompt);
                 }
-                self.requests.insert(request, Sequence { tokens: prompt.to_vec(), prompt: prompt.len() });
+                self.requests.insert(request, Sequence::new(prompt, self.spec));
                 0
             }
         };
@@ -99,7 +111,8 @@ impl TextDrafts {
     /// The tree that is drafted after the tokens of a request; only a root if nothing is found, or
     /// if the request is unknown.
     pub fn draft(&mut self, request: u64, shape: TreeShape) -> DraftTree {
-        let Some(Sequence { tokens, .. }) = self.requests.get(&request) else { return DraftTree::root(0) };
+        let Some(sequence) = self.requests.get_mut(&request) else { return DraftTree::root(0) };
+        let Sequence { tokens, occurrences, .. } = sequence;
         let Some(last) = tokens.last().copied() else { return DraftTree::root(0) };
         let most = shape.drafts();
         match (&mut self.shared, self.spec) {
@@ -107,7 +120,10 @@ impl TextDrafts {
             (Shared::Suffix(suffix), _) => chain(last, suffix.drafts(request, tokens, most)),
             (Shared::Trie(trie), _) => trie.draft(request, tokens, shape),
             (Shared::Nothing, TextSpec::PromptLookup(rule)) => {
-                let mut drafts = prompt_lookup::drafts(tokens, rule, most);
+                let mut drafts: Vec<u32> = occurrences.as_mut().map_or_else(Vec::new, |occurrences| {
+                    occurrences.read(tokens);
+                    occurrences.find(tokens).1.iter().take(most).copied().collect()
+                });
                 if rule.occurrence == Occurrence::LatestFilled {
                     drafts.resize(most, last);
                 }

@@ -1,34 +1,75 @@
 //! vLLM's prompt lookup: the tokens after an earlier occurrence of the last n tokens, n as large as
 //! possible.
+//!
+//! A text of a hundred thousand tokens is too long to be scanned before every round. So all places
+//! where it has the same few tokens are linked, from the last to the first, as in compressors of
+//! the LZ77 family.
+
+use std::collections::HashMap;
 
 use crate::spec::{Occurrence, PromptLookup};
 
-/// At most `most` drafts after some tokens.
-pub fn drafts(tokens: &[u32], rule: PromptLookup, most: usize) -> Vec<u32> {
-    find(tokens, rule).1.iter().take(most).copied().collect()
+/// Most tokens by which places are linked. More would be rarer, but shorter runs would not be
+/// found.
+const LINKED: usize = 2;
+
+/// The places where runs of tokens end in a text, which only grows.
+#[derive(Debug)]
+pub struct Occurrences {
+    rule: PromptLookup,
+    /// The last place after the same tokens.
+    latest: HashMap<[u32; LINKED], u32>,
+    /// For each place, the last one before it after the same tokens; 0 for none.
+    before: Vec<u32>,
 }
 
-/// The number of tokens that an earlier occurrence shares with the last ones, and what follows it;
-/// nothing if there is none. The occurrence may overlap the looked up tokens.
-pub fn find(tokens: &[u32], rule: PromptLookup) -> (usize, &[u32]) {
-    // Tokens that end here equal the last ones: the place after them, and their number.
-    let mut best = (0, 0);
-    let ends: &mut dyn Iterator<Item = usize> = match rule.occurrence {
-        Occurrence::Earliest => &mut (1..tokens.len()),
-        Occurrence::Latest | Occurrence::LatestFilled => &mut (1..tokens.len()).rev(),
-    };
-    for end in ends {
-        let equal = common(&tokens[..end], tokens, rule.max);
-        if equal >= rule.min && equal > best.1 {
-            best = (end, equal);
-        }
-        if best.1 == rule.max {
-            break;
+impl Occurrences {
+    /// The occurrences in an empty text.
+    pub fn new(rule: PromptLookup) -> Self {
+        Self { rule, latest: HashMap::new(), before: vec![0] }
+    }
+
+    /// Reads the tokens that are new since the last time.
+    pub fn read(&mut self, tokens: &[u32]) {
+        let linked = self.rule.min.clamp(1, LINKED);
+        for end in self.before.len()..=tokens.len() {
+            let mut run = [0; LINKED];
+            let before = match tokens[..end].last_chunk() {
+                Some(last) if linked == LINKED => self.latest.insert(*last, end as u32),
+                _ if linked < LINKED => {
+                    run[0] = tokens[end - 1];
+                    self.latest.insert(run, end as u32)
+                }
+                _ => None,
+            };
+            self.before.push(before.unwrap_or_default());
         }
     }
-    match best {
-        (_, 0) => (0, &[]),
-        (end, equal) => (equal, &tokens[end..]),
+
+    /// The number of tokens that an earlier occurrence shares with the last ones of the text that
+    /// was read, and what follows it; nothing if there is none. The occurrence may overlap the
+    /// looked up tokens.
+    pub fn find<'t>(&self, tokens: &'t [u32]) -> (usize, &'t [u32]) {
+        let PromptLookup { min, max, occurrence } = self.rule;
+        // The place after the longest run so far, and its length. Places are visited from the last
+        // to the first.
+        let mut best = (0, 0);
+        let mut end = self.before.get(tokens.len()).copied().unwrap_or_default() as usize;
+        while end > 0 {
+            let equal = common(&tokens[..end], tokens, max);
+            let is_better = equal > best.1 || (equal == best.1 && occurrence == Occurrence::Earliest);
+            if equal >= min && is_better {
+                best = (end, equal);
+            }
+            if best.1 == max && occurrence != Occurrence::Earliest {
+                break;
+            }
+            end = self.before[end] as usize;
+        }
+        match best {
+            (_, 0) => (0, &[]),
+            (end, equal) => (equal, &tokens[end..]),
+        }
     }
 }
 
@@ -56,6 +97,12 @@ mod tests {
         Vec::new()
     }
 
+    fn drafts(tokens: &[u32], rule: PromptLookup, most: usize) -> Vec<u32> {
+        let mut occurrences = Occurrences::new(rule);
+        occurrences.read(tokens);
+        occurrences.find(tokens).1.iter().take(most).copied().collect()
+    }
+
     #[test]
     fn the_earliest_or_the_latest_of_the_longest_occurrences_is_continued() {
         let rule = |min, max, occurrence| PromptLookup { min, max, occurrence };
@@ -69,13 +116,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_scan_finds_what_the_definition_says(
+        fn linked_places_find_what_the_definition_says(
             tokens in prop::collection::vec(0_u32..4, 0..40), min in 1_usize..4, more in 0_usize..4, most in 0_usize..6,
             earliest: bool,
         ) {
             let occurrence = if earliest { Occurrence::Earliest } else { Occurrence::Latest };
             let rule = PromptLookup { min, max: min + more, occurrence };
             prop_assert_eq!(drafts(&tokens, rule, most), by_definition(&tokens, rule, most));
+        }
+
+        #[test]
+        fn text_that_is_read_in_pieces_is_found_in_as_one_that_is_read_at_once(
+            tokens in prop::collection::vec(0_u32..3, 0..40), piece in 1_usize..9, min in 1_usize..4,
+        ) {
+            let rule = PromptLookup { min, max: min + 2, occurrence: Occurrence::Latest };
+            let (mut pieces, mut once) = (Occurrences::new(rule), Occurrences::new(rule));
+            for end in (0..tokens.len()).step_by(piece) {
+                pieces.read(&tokens[..end]);
+                pieces.read(&tokens[..end]);
+            }
+            pieces.read(&tokens);
+            once.read(&tokens);
+            prop_assert_eq!(pieces.find(&tokens), once.find(&tokens));
         }
     }
 }

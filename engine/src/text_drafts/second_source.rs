@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use schemas::tree::TreeShape;
 
-use super::prompt_lookup;
+use super::prompt_lookup::Occurrences;
 use crate::{spec::PromptLookup, tree::LookedUp};
 
 /// The first length of each range of runs, and how often what it suggests is right: measured on 80
@@ -31,11 +31,11 @@ pub struct SecondSource {
 /// The tokens of a request, and how well look-ups in them have fared.
 #[derive(Debug)]
 pub struct OwnText {
-    rule: PromptLookup,
     tokens: Vec<u32>,
-    /// What is found after the tokens: the length of the run, and where its continuation starts.
-    /// Kept since a look-up scans all tokens, and both the drafts and the count of what was right
-    /// need it.
+    occurrences: Occurrences,
+    /// What is found after the tokens: the length of the run, and where its continuation starts (at
+    /// the end of the tokens if nothing is found). Kept since both the drafts and the count of what
+    /// was right need it.
     found: (usize, usize),
     /// Of each range of runs: how often its token was right, and how often there was one.
     counted: [(u32, u32); RUNS.len()],
@@ -70,8 +70,14 @@ impl SecondSource {
 impl OwnText {
     /// A prompt.
     pub fn new(prompt: &[u32], rule: PromptLookup) -> Self {
-        let found = find(prompt, rule);
-        Self { rule, tokens: prompt.to_vec(), found, counted: Default::default() }
+        let mut text = Self {
+            tokens: prompt.to_vec(),
+            occurrences: Occurrences::new(rule),
+            found: (0, prompt.len()),
+            counted: Default::default(),
+        };
+        text.find();
+        text
     }
 
     /// Adds tokens of the output, and counts for each whether it was the one that was looked up.
@@ -84,7 +90,7 @@ impl OwnText {
                 *all += 1;
             }
             self.tokens.push(*token);
-            self.found = find(&self.tokens, self.rule);
+            self.find();
         }
     }
 
@@ -99,19 +105,18 @@ impl OwnText {
         LookedUp { tokens, chances }
     }
 
+    fn find(&mut self) {
+        self.occurrences.read(&self.tokens);
+        let (run, after) = self.occurrences.find(&self.tokens);
+        self.found = (run, self.tokens.len() - after.len());
+    }
+
     /// The share of tokens that were right after runs of this length.
     fn chance(&self, run: usize) -> f32 {
         let at = range(run);
         let ((right, all), (_, share)) = (self.counted[at], RUNS[at]);
         (right as f32 + WEIGHT * share) / (all as f32 + WEIGHT)
     }
-}
-
-/// The length of the run that is found after some tokens, and where its continuation starts: at
-/// their end if nothing is found.
-fn find(tokens: &[u32], rule: PromptLookup) -> (usize, usize) {
-    let (run, found) = prompt_lookup::find(tokens, rule);
-    (run, tokens.len() - found.len())
 }
 
 /// The place of a run's length in [`RUNS`].

@@ -40,8 +40,8 @@ pub struct RoundStaging {
 
 impl RoundStaging {
     /// Times of a finished round that ran in these parts, and of the copy of what the host has
-    /// drafted, if it has. The first and last part include the copies of a few bytes before and after
-    /// the kernels.
+    /// drafted, if it has. The first and last part include the copies of a few bytes before and
+    /// after the kernels.
     pub fn timing(&self, parts: &[Part], is_given: bool) -> Result<RoundTiming, EngineError> {
         let stall = is_given.then(|| self.begin.since(&self.copy)).transpose()?;
         let mut timing = RoundTiming { total: self.end.since(&self.begin)?, stall, ..RoundTiming::default() };
