@@ -43,6 +43,7 @@ problems! {
     ODD_BLANK = "LT15" "odd-blank" Error "a no-break space or another odd blank joins words that it seems to separate";
     IMAGE_ENTRY_POINT = "LT16" "image-entry-point" Error "a container image does not take the command after it: its entry point is the server itself, or runs a flag as a program";
     NO_SHELL = "LT17" "no-shell" Error "arguments that no shell reads are written as for a shell: a flag and its value in one item, a comment, a backslash at the end of a line; or a shell keeps them as parameters of its script";
+    NEWER_VERSION = "LT18" "newer-version" Info "the engine's version is newer than all that are known: what changed since is not";
 }
 
 impl Problem {

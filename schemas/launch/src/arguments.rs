@@ -60,7 +60,8 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
         }
         let mut found = Vec::from_iter(command.broken_at.map(broken));
         let launch = LaunchBuilder { source, context, options }.launch(&command, &detected, &mut found);
-        let is_quoted = matches!(context.form, TextForm::OtherFile | TextForm::PythonText | TextForm::Test);
+        let is_quoted =
+            matches!(context.form, TextForm::OtherFile | TextForm::PythonCall | TextForm::PythonText | TextForm::Test);
         if is_quoted && is_of_help(&launch.arguments) {
             continue;
         }

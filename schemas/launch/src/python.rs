@@ -6,6 +6,7 @@
 mod assembly;
 mod call;
 mod conditions;
+mod dictionary;
 mod lists;
 mod names;
 mod nodes;

@@ -11,8 +11,10 @@ use launch::{
 };
 use schemas::{
     diagnostic::{self, Diagnostic, Findings, Format, sarif, tidy},
+    engines::{Engine, newest_known},
     finding::settle_all,
     model::ModelFacts,
+    problems::NEWER_VERSION,
     text::{Source, Span},
     version::EngineVersion,
 };
@@ -81,6 +83,7 @@ pub fn report(
         let unnamed = is_by_name.then(|| resolve(launch, version, given, read_target, read_draft, options.gpu_memory));
         let unnamed =
             unnamed.as_ref().map(|resolved| Context { resolved, target: read_target, draft: read_draft, ..context });
+        found.extend(newer_version(launch, version, given).filter(|one| options.selection.admits_finding(one)));
         let mut of_launch = lint(&context, unnamed.as_ref(), &options.selection);
         of_launch.iter_mut().for_each(|one| outside::doubt_fix(source, launch, one));
         found.extend(of_launch);
@@ -93,6 +96,20 @@ pub fn report(
     once_a_place(&mut findings);
     tidy(&mut findings);
     Report { findings: once_a_text(findings), resolved: all_resolved, unchecked: all_unchecked }
+}
+
+/// Says of a stated version that it is newer than all that are known.
+fn newer_version(launch: &Launch, version: EngineVersion, is_given: bool) -> Option<Diagnostic> {
+    let newest = newest_known(launch.engine);
+    if !is_given || launch.engine == Engine::Spectune || version <= newest {
+        return None;
+    }
+    let engine = launch.engine.reference();
+    let message =
+        format!("{engine} {version} is newer than {newest}, the newest that is known: it is checked like that");
+    let place = launch.engine_version.filter(|stated| stated.value == version).map_or(launch.anchor, |one| one.span);
+    let finding = NEWER_VERSION.at(place, message, "not known");
+    Some(finding.help("check the number, or look for a newer version of spectune").certain())
 }
 
 /// Of a finding that is the same on several paths through a script, but for how sure it is, keeps

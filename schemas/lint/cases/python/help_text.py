@@ -6,3 +6,5 @@ HELP = """
   --speculative-config.method {draft_model,eagle3,mtp}
   --max-model-len MAX_MODEL_LEN
 """
+
+found = parse_runtime_help(HELP)

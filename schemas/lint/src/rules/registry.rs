@@ -103,6 +103,7 @@ rules! {
     context::sd063_rope_theta_mismatch,
     context::sd064_context_budget,
     context::sd065_long_context_mask,
+    context::sd066_context_beyond_model,
     dtype::sd070_dtype_mismatch,
     dtype::sd071_dtype_missing_becomes_fp16,
     dtype::sd073_draft_inherits_quantization,

@@ -86,11 +86,11 @@ impl NeededFact {
     fn is_known(self, context: &Context<'_>) -> bool {
         let of = |facts: Option<&ModelFacts>, has: fn(&ModelFacts) -> bool| facts.is_some_and(has);
         match self {
-            Self::TargetConfig => of(context.target, |facts| !facts.by_name),
+            Self::TargetConfig => of(context.target, |facts| !facts.by_name && !facts.partial),
             Self::TargetTensors => of(context.target, |facts| facts.tensors.is_some()),
             Self::TargetTokenizer => of(context.target, |facts| facts.tokenizer.is_some()),
             Self::TargetGeneration => of(context.target, |facts| facts.generation.is_some()),
-            Self::DraftConfig => of(context.draft, |facts| !facts.by_name),
+            Self::DraftConfig => of(context.draft, |facts| !facts.by_name && !facts.partial),
             Self::DraftTensors => of(context.draft, |facts| facts.tensors.is_some()),
             Self::DraftTokenizer => of(context.draft, |facts| facts.tokenizer.is_some()),
             Self::GpuMemory => context.gpu_memory.is_some(),
