@@ -119,6 +119,7 @@ fn check_layer(layer: &LayerSpec) -> std::result::Result<(), TrainingError> {
         (AttentionSpec::Latent(_), _) => Err(unsupported("latent attention (MLA)")),
         (AttentionSpec::Delta(_), _) => Err(unsupported("linear attention")),
         (AttentionSpec::Grouped(grouped), _) if grouped.output_gate => Err(unsupported("gated attention")),
+        (AttentionSpec::Grouped(grouped), _) if grouped.sinks => Err(unsupported("attention sinks")),
         _ if layer.norms == NormWeights::LessOne => Err(unsupported("norms whose weights are stored less one")),
         (_, FfnSpec::Experts(_)) => Err(unsupported("experts")),
         (AttentionSpec::Grouped(_), FfnSpec::Dense(_)) => Ok(()),
