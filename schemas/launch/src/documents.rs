@@ -104,8 +104,8 @@ impl WorkItem {
         };
     }
 
-    /// Reads the first branches of a template, and unknown values in place of its expressions; false
-    /// if it is unknown which of its lines are rendered.
+    /// Reads the first branches of a template, and unknown values in place of its expressions;
+    /// false if it is unknown which of its lines are rendered.
     fn read_template(&mut self) -> bool {
         let is_yaml = self.kind == TextKind::Yaml;
         let may_be = matches!(self.kind, TextKind::Yaml | TextKind::Script | TextKind::Dockerfile | TextKind::Unit);

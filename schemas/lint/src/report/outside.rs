@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fix_beside_a_word_that_may_hold_flags_is_not_safe() {
+    fn a_fix_next_to_a_word_that_may_hold_flags_is_not_safe() {
         assert_eq!(safety(&format!("{CHAIN} 8\n")), Some(Safety::Safe));
         assert_eq!(safety(&format!("{CHAIN} 8 $EXTRA\n")), Some(Safety::Unsafe));
         assert_eq!(safety(&format!("{CHAIN} 8 \"$@\"\n")), Some(Safety::Unsafe));

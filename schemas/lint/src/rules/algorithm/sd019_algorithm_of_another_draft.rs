@@ -4,15 +4,15 @@
 //!
 //! ## What it does
 //!
-//! Compares the algorithm with the kind of the draft: a head that proposes a block runs as DFLASH or
-//! DSPARK only, an EAGLE head runs as EAGLE or EAGLE3 only, and STANDALONE takes whole models. If
-//! nothing of the draft is known but its name, `DFlash`, `DSpark` and `EAGLE` in it count, and the
-//! finding is a warning.
+//! Compares the algorithm with the kind of the draft: a head that proposes a block runs as DFLASH
+//! or DSPARK only, an EAGLE head runs as EAGLE or EAGLE3 only, and STANDALONE takes whole models.
+//! If nothing of the draft is known but its name, `DFlash`, `DSpark` and `EAGLE` in it count, and
+//! the finding is a warning.
 //!
 //! ## Why is this bad?
 //!
-//! The class that is loaded lacks what the algorithm's worker calls, after the target's weights have
-//! been loaded. If the class happens to load, no draft is accepted.
+//! The class that is loaded lacks what the algorithm's worker calls, which shows only after the
+//! target's weights have been loaded. If the class happens to load, no draft is accepted.
 //!
 //! ## What SGLang does
 //!
