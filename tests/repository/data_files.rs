@@ -37,7 +37,8 @@ fn yaml_files() -> Vec<String> {
     let mut names: Vec<String> = found.flatten().map(|path| path.display().to_string()).collect();
     names.sort();
     names.dedup();
-    // Launches that are broken on purpose, and templates, which are YAML only once they are rendered.
+    // Launches that are broken on purpose, and templates, which are YAML only once they are
+    // rendered.
     let others = ["tests/data/", "fuzz/", "schemas/lint/cases/templates/"];
     names.retain(|name| others.iter().all(|other| !name.starts_with(other)));
     names
