@@ -2,6 +2,9 @@
 //!
 //! Run by the crate `cli`: `cargo test -p cli --test commands`.
 
+#[path = "commands/simulate.rs"]
+mod simulate;
+
 use std::{
     fs,
     io::Write,
@@ -115,6 +118,38 @@ fn help_is_for_stdout_and_has_examples_for_every_command() {
     }
     check(&["swep"], 2, &["unrecognized subcommand", "sweep"]);
     check(&[], 2, &["Usage"]);
+}
+
+#[test]
+fn what_an_export_loses_is_said_by_the_export_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tuned = folder.path().join("tuned.toml");
+    let target = root().join(TARGET).canonicalize().expect("the demo pair");
+    let head = root().join(EAGLE3).canonicalize().expect("the demo pair");
+    let row = |context: &str, steps: usize| {
+        format!(
+            "[[policy]]\nmax_running_batch = 8\n{context}measured_batch = 1\nnum_steps = {steps}\ntopk = 1\nnum_draft_tokens \
+             = {}\noutput_tokens_per_s = 9.0\naccept_length = 2.0\nverdict = \"pays\"\n",
+            steps + 1
+        )
+    };
+    let content = format!(
+        "format = 2\nwritten_by = \"a test\"\n[models]\ntarget = {target:?}\ndraft = {head:?}\nalgorithm = \"EAGLE3\"\ndtype = \
+         \"float32\"\n[engine]\ndevice = \"cpu\"\ncontext_length = 512\npage_size = 1\nmem_fraction_static = \
+         0.8\nmax_running_requests = 8\ncapture_sizes = []\n[measured]\ndevice_name = \"\"\ndriver = \"\"\nengine = \
+         \"\"\ntarget_hash = \"\"\ndraft_hash = \"\"\nworkload_hash = \"\"\nobjective = \"throughput\"\n{}{}",
+        row("max_context = 64\n", 3),
+        row("", 2)
+    );
+    fs::write(&tuned, content).expect("a file");
+    let words = "the tree depends on the context";
+    let export = ["export", text(&tuned), "--to", "sglang"];
+    check(&export, 0, &[words]);
+    let silent = [
+        check(&[&export[..], &["--context", "100"]].concat(), 0, &[]),
+        check(&["generate", text(&tuned), "--prompt", "def", "--max-new-tokens", "4"], 0, &[]),
+    ];
+    assert!(silent.iter().all(|ran| !ran.stderr.contains(words)), "{}\n{}", silent[0].stderr, silent[1].stderr);
 }
 
 #[test]
@@ -243,6 +278,10 @@ fn wrong_pairs_and_flags_are_named() {
         &["EAGLE-3 head", "--speculative-algorithm EAGLE3"],
     );
     with(&["--speculative-algorithm", "EAGLE3"], &["--speculative-draft-model-path"]);
+    with(&["--speculative-algorithm", "DFLASH"], &["give its folder with --speculative-draft-model-path"]);
+    for (folder, holds) in [(TARGET, "holds a whole model"), (EAGLE3, "holds an EAGLE-3 head")] {
+        with(&["--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", folder], &[folder, holds]);
+    }
     with(&[&draft[..], &["--speculative-eagle-topk", "4"]].concat(), &["tree shape is incomplete"]);
     let large =
         ["--speculative-num-steps", "2", "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "9"];
@@ -414,6 +453,23 @@ fn lint_finds_in_a_sweep_file_what_the_sweep_refuses() {
     check_lint(&sweep, 1, &["Parquet", "pandas.read_parquet", "sweep.toml:"]);
     let (_folder, sweep) = sweep_folder(|content| content);
     check_lint(&sweep, 0, &[]);
+}
+
+#[test]
+fn a_bucket_of_contexts_that_a_prompt_file_does_not_reach_is_refused_before_the_first_sweep() {
+    let (folder, sweep) = sweep_folder(|content| {
+        let files = "prompt_files = [\"long.txt\", \"short.txt\"]";
+        content
+            .replace("random = { input_length = 24 }", files)
+            .replace("sizes = [1, 2]", "sizes = [1]\ncontexts = [64]")
+    });
+    fs::write(folder.path().join("long.txt"), format!("def\n{}\n", "def read ".repeat(80))).expect("a file");
+    fs::write(folder.path().join("short.txt"), "def\nreturn\n").expect("a file");
+    let words = ["short.txt has contexts above 64", "sweep.toml:12:"];
+    let out = folder.path().join("out");
+    let refused = check(&["sweep", text(&sweep), "--out", text(&out), "--device", "cpu"], 2, &words);
+    assert!(!refused.stderr.contains("long.txt has") && !out.exists(), "{}", refused.stderr);
+    check_lint(&sweep, 1, &words);
 }
 
 #[test]
@@ -642,34 +698,6 @@ fn the_version_names_its_commit_and_features() {
     for word in [env!("CARGO_PKG_VERSION"), "commit:", "build:", "features:", "cuda"] {
         assert!(long.contains(word), "no {word} in\n{long}");
     }
-}
-
-#[test]
-fn policies_are_simulated_from_accept_lengths_and_from_a_trace() {
-    let folder = TempDir::new().expect("a folder");
-    let tiers = folder.path().join("tiers.json").display().to_string();
-    let load = ["--rollout", "8x4", "--median-len", "30", "--max-len", "400", "--draws", "2"];
-    let lengths = ["simulate", "--accept-lengths", "1.7,2.2,2.5", "--policy", "fixed,batch"];
-    let ran =
-        check(&[&lengths[..], &load, &["--export", "slime", "--export-file", &tiers]].concat(), 0, &["simulated"]);
-    for words in ["simulated: seconds until all", "batch over time", "chosen", "--sglang-speculative-num-steps"] {
-        assert!(ran.stdout.contains(words), "no {words:?} in\n{}", ran.stdout);
-    }
-    let trace = folder.path().join("trace.jsonl").display().to_string();
-    let models = ["--model-path", "models/tiny/target", "--speculative-draft-model-path", "models/tiny/eagle3"];
-    let generate = ["generate", "--speculative-algorithm", "EAGLE3", "--device", "cpu", "--prompt", "def read(self"];
-    let limits = ["--max-new-tokens", "24", "--trace", &trace, "--trace-limits", "3,1,4;2,3,6"];
-    check(&[&generate[..], &models, &limits].concat(), 0, &["trace of 23 positions"]);
-    let ran = check(&[&["simulate", "--trace", &trace, "--json"][..], &load].concat(), 0, &[]);
-    let found: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
-    let policies = found["study"]["policies"].as_array().expect("policies");
-    let names: Vec<&str> = policies.iter().filter_map(|one| one["name"].as_str()).collect();
-    for name in ["none", "fixed 2,3,6", "sglang", "vllm-adaptive 3", "budget 3,1,4", "budget 2,3,6"] {
-        assert!(names.contains(&name), "{name} of {names:?}");
-    }
-    assert_eq!(found["simulated"], true);
-    check(&["simulate", "--accept-lengths", "1.7,2.9", "--batch-size", "4"], 2, &["accept lengths"]);
-    check(&["simulate", "--accept-lengths", "1.7"], 2, &["give a load"]);
 }
 
 #[test]

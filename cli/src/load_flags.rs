@@ -1,16 +1,21 @@
 //! Flags of loads, shared by `simulate`, which predicts them, and `bench`, which measures them.
 
 use std::{
-    fs,
+    fs::File,
+    io::Read,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
+use schemas::sweep::LARGEST;
 use tuner::forecast::{
-    load::Sent,
+    load::{Load, Sent},
     plan::Plan,
     rollout::{Lengths, Limited},
 };
+
+/// Largest file of lengths or times, in bytes.
+const LARGEST_FILE: u64 = 64 << 20;
 
 /// How long outputs are, and what counts of a rollout.
 #[derive(Clone, Debug, clap::Args)]
@@ -94,10 +99,36 @@ impl LoadFlags {
     }
 }
 
+/// Checks a number of the command line.
+///
+/// # Errors
+/// When it is 0, or larger than any number that makes sense.
+pub fn within(flag: &str, number: usize) -> anyhow::Result<()> {
+    if !(1..=LARGEST).contains(&number) {
+        bail!("{flag} {number} is out of range, expected 1 to {LARGEST}");
+    }
+    Ok(())
+}
+
+/// A load that can run.
+///
+/// # Errors
+/// When it cannot: see [`Load::check`].
+pub fn checked(load: Load) -> anyhow::Result<Load> {
+    load.check().map_err(|reason| anyhow::anyhow!("the load cannot run: {reason}"))?;
+    Ok(load)
+}
+
 /// A text file.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When it cannot be read, or is larger than lengths and times of any load.
 pub fn read(path: &Path) -> anyhow::Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_string(&mut text));
+    let bytes = read.with_context(|| format!("cannot read {}", path.display()))?;
+    if bytes as u64 > LARGEST_FILE {
+        bail!("{} is larger than {LARGEST_FILE} bytes", path.display());
+    }
+    Ok(text)
 }

@@ -64,6 +64,21 @@ pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
     Ok(tuned)
 }
 
+/// As [`read_tuned`], for an export: with the rows for a mean context, if one is given.
+///
+/// # Errors
+/// As [`read_tuned`].
+pub fn read_exported(path: &Path, context: Option<usize>) -> anyhow::Result<TunedFile> {
+    let tuned = read_tuned(path)?;
+    if let Some(context) = context {
+        return Ok(tuned.at_context(context));
+    }
+    if let Some(caveat) = tuned.export_caveat() {
+        terminal::note(&format!("warning: {}: {caveat}", path.display()));
+    }
+    Ok(tuned)
+}
+
 /// The API key in an environment variable; `None` without a name.
 ///
 /// # Errors

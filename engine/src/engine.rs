@@ -31,6 +31,7 @@ pub use self::states::TextStates;
 pub struct Engine {
     options: EngineOptions,
     identity: Identity,
+    draft_algorithm: Option<&'static str>,
     scheduler: Scheduler,
     text: Option<Text>,
     generation: GenerationConfig,
@@ -57,7 +58,7 @@ impl Engine {
         captured: &mut dyn FnMut(usize, usize),
     ) -> Result<Self, EngineError> {
         let loaded = load(&options)?;
-        let Loaded { mut backend, identity, context_length, text, generation, end_tokens } = loaded;
+        let Loaded { mut backend, identity, draft_algorithm, context_length, text, generation, end_tokens } = loaded;
         options.context_length = Some(context_length);
         // Weights that replace these are multiplied as these are.
         options.fp8_compute = identity.fp8_compute.or(options.fp8_compute);
@@ -66,6 +67,7 @@ impl Engine {
         backend.prepare(&shapes, &options.graph_sizes(), captured)?;
         Ok(Self {
             identity,
+            draft_algorithm,
             scheduler: Scheduler::new(
                 backend,
                 ModelEnds { end_tokens, text: text.clone() },
@@ -313,6 +315,17 @@ impl Engine {
         limits: &[TreeShape],
         progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
     ) -> Result<Option<Vec<PositionTrace>>, EngineError> {
+        let source = self.traced_draft(limits)?;
+        replay::positions::run(self.scheduler.lend()?, source, texts, limits, progress)
+    }
+
+    /// The algorithm of the draft, if [`trace_positions`](Self::trace_positions) can trace it up to
+    /// these limits.
+    ///
+    /// # Errors
+    /// Without a draft, for one that is looked up in texts, beside a second source, or when it
+    /// cannot fill a tree of the limits.
+    pub fn traced_draft(&self, limits: &[TreeShape]) -> Result<&'static str, EngineError> {
         if let Some(rule) = self.options.text_draft() {
             return Err(EngineError::Configuration(format!(
                 "{} has no trace by position: what it looks up depends on the requests before; its texts are replayed \
@@ -325,8 +338,20 @@ impl Engine {
                 "a trace by position has the proposals of the head alone: remove --speculative-second-source".into(),
             ));
         }
-        let source = self.options.algorithm.clone().unwrap_or_else(|| "draft".into());
-        replay::positions::run(self.scheduler.lend()?, &source, texts, limits, progress)
+        let Some(algorithm) = self.draft_algorithm else {
+            return Err(EngineError::Configuration(
+                "a trace by position needs a draft: give --speculative-algorithm and --speculative-draft-model-path"
+                    .into(),
+            ));
+        };
+        replay::positions::check_limits(limits, self.cost().nodes)?;
+        Ok(algorithm)
+    }
+
+    /// The algorithm of the draft, judging by its tensors, or the rule for texts; `None` without a
+    /// draft.
+    pub fn draft_algorithm(&self) -> Option<&'static str> {
+        self.draft_algorithm
     }
 
     /// Replaces the weights, of both models or of the draft alone, with those of other folders,

@@ -35,6 +35,8 @@ pub struct Loaded {
     pub backend: Box<dyn Backend>,
     /// Name and hashes of the models.
     pub identity: Identity,
+    /// The algorithm of the draft; `None` without one.
+    pub draft_algorithm: Option<&'static str>,
     /// Maximum sequence length.
     pub context_length: usize,
     /// Tokenizer and chat template, if the target has a tokenizer.
@@ -114,6 +116,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
     check_second_source(options, own_draft.is_some())?;
     let (hash, draft_hash) = hashes(options)?;
     let (quantised, fp8_compute) = (described(&spec.layers), computed(&spec.layers));
+    let draft_algorithm = own_draft.as_ref().map(|(spec, _)| spec.algorithm());
     let backend: Box<dyn Backend> = match element {
         None => {
             let draft = own_draft.as_ref().map(|(spec, own)| (spec.clone(), own.as_ref().unwrap_or(&weights)));
@@ -146,6 +149,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
             fp8_compute,
             kv_cache: options.kv_cache.word(),
         },
+        draft_algorithm,
         context_length,
         text,
         generation,
@@ -268,6 +272,7 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
             fp8_compute,
             kv_cache: options.kv_cache.word(),
         },
+        draft_algorithm: Some(algorithm),
         context_length,
         text: None,
         generation: GenerationConfig::default(),

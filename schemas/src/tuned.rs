@@ -238,15 +238,6 @@ impl TunedFile {
                 self.format
             ));
         }
-        let batches = self.batches_that_depend_on_context();
-        if !batches.is_empty() {
-            caveats.push(format!(
-                "up to batch {}, the tree depends on the context, which spectune's own engine follows: tables of other \
-                 engines have no context, so an export contains the rows for one context (--context N), by default the \
-                 shortest",
-                batches.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-            ));
-        }
         let batches = |rows: Vec<&PolicyRow>| {
             let batches: Vec<String> = rows.iter().map(|row| row.max_running_batch.to_string()).collect();
             (!batches.is_empty()).then(|| batches.join(", "))
@@ -263,6 +254,20 @@ impl TunedFile {
             format!("up to batch {}{context}: whether speculation pays is not known{why}", row.max_running_batch)
         }));
         caveats
+    }
+
+    /// What an export for another engine loses: trees that depend on the context. `None` if none
+    /// does.
+    pub fn export_caveat(&self) -> Option<String> {
+        let batches: Vec<String> = self.batches_that_depend_on_context().iter().map(ToString::to_string).collect();
+        (!batches.is_empty()).then(|| {
+            format!(
+                "up to batch {}, the tree depends on the context, which spectune's own engine follows: tables of other \
+                 engines have no context, so an export contains the rows for one context (--context N), by default the \
+                 shortest",
+                batches.join(", ")
+            )
+        })
     }
 
     /// The largest running batches of rows whose trees differ by context.
@@ -468,8 +473,10 @@ mod tests {
         let [short, long, off] = [TreeShape::chain(3), TreeShape::chain(5), TreeShape::OFF];
         assert_eq!(read.shapes(), [(1, short), (8, off)]);
         assert_eq!(read.shapes_by_context(), [(1, 4096, short), (1, usize::MAX, long), (8, usize::MAX, off)]);
-        let warns = |file: &TunedFile| file.caveats().iter().any(|caveat| caveat.contains("depends on the context"));
-        assert!(warns(&read) && read.caveats().iter().any(|caveat| caveat.contains("up to batch 1, ")));
+        let warns = |file: &TunedFile| file.export_caveat().is_some();
+        assert!(read.export_caveat().is_some_and(|caveat| caveat.starts_with("up to batch 1, ")));
+        // The engine itself follows the context, so that whoever runs the file loses nothing.
+        assert!(read.caveats().iter().all(|caveat| !caveat.contains("context")), "{:?}", read.caveats());
         let at = |context| read.at_context(context);
         assert_eq!([at(1).shapes(), at(4096).shapes()], [read.shapes(), read.shapes()]);
         assert_eq!(at(4097).shapes(), [(1, TreeShape::chain(5)), (8, off)]);

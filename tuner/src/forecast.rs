@@ -20,6 +20,7 @@ pub mod exported;
 #[cfg(test)]
 mod falsifying;
 pub mod figures;
+pub mod kinds;
 pub mod load;
 mod memory;
 mod needs;
@@ -34,7 +35,7 @@ mod tests;
 pub mod times;
 mod traced;
 
-use schemas::tree::TreeShape;
+use schemas::{sweep::LARGEST, tree::TreeShape};
 use serde::{Deserialize, Serialize};
 
 pub use self::traced::{Job, Simulation, simulate_policy};
@@ -204,8 +205,11 @@ fn check(requests: usize, arrivals: &Arrivals, setup: &Setup) -> Result<(), Tune
     if setup.max_running_requests == 0 || setup.prefill_budget == 0 || setup.prefill_chunk == 0 {
         return wrong("max_running_requests, prefill_budget and prefill_chunk must be at least 1".into());
     }
-    if !setup.capture_sizes.is_sorted() {
-        return wrong("capture sizes must be ascending".into());
+    if !setup.capture_sizes.is_sorted() || setup.capture_sizes.last().is_some_and(|last| *last > LARGEST) {
+        return wrong(format!("capture sizes must be ascending, and at most {LARGEST}"));
+    }
+    if setup.memory.is_some_and(|memory| memory.max_new_tokens > LARGEST || memory.slack > LARGEST) {
+        return wrong(format!("max_new_tokens must be at most {LARGEST}"));
     }
     match arrivals {
         Arrivals::Closed { batch_size } if (1..=setup.max_running_requests).contains(batch_size) => Ok(()),

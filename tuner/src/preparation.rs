@@ -15,7 +15,7 @@ use crate::{
     space::{Expanded, settings},
     strategy::Experiment,
     trials::record::Fingerprint,
-    workload::{LoadedWorkload, ModelText},
+    workload::{self, LoadedWorkload, ModelText},
 };
 
 /// A sweep that is ready to run.
@@ -57,7 +57,7 @@ pub fn prepare(inputs: &SweepInputs) -> Result<Ready, TunerError> {
     let (draft, options) = first(&drafts)?;
     let workload = LoadedWorkload::load(&file.workload, &inputs.folder, &ModelText::from_engine(&engine))?;
     let experiment = inputs.experiment(&mut space)?;
-    workload.check_buckets(&experiment.loads)?;
+    workload.check_buckets(&experiment.loads, &workload::name(&file.workload, &inputs.folder))?;
     refuse_impossible_batches(&experiment, &workload, &engine)?;
     let limit = settings::limit_in_words(file);
     let fingerprint = fingerprint(inputs, &engine, &workload, imported.as_ref(), &limit);
@@ -110,7 +110,7 @@ pub fn without_engine(inputs: &SweepInputs) -> Result<(Ready, ModelText), TunerE
     let model = ModelText::open(&options.model_path, file.engine.context_length)?;
     let workload = Arc::new(LoadedWorkload::load(&file.workload, &inputs.folder, &model)?);
     let experiment = inputs.experiment(&mut space)?;
-    workload.check_buckets(&experiment.loads)?;
+    workload.check_buckets(&experiment.loads, &workload::name(&file.workload, &inputs.folder))?;
     let fingerprint = Fingerprint::default();
     Ok((
         Ready {

@@ -87,10 +87,7 @@ impl LoadedWorkload {
                 0 => String::new(),
                 count => format!(" ({count} were skipped: longer than max_prompt_tokens, or without a user message)"),
             };
-            let file = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();
-            let file =
-                file.map_or_else(|| "the workload".into(), |file| tidy(&folder.join(file)).display().to_string());
-            return Err(TunerError::Configuration(format!("{file} contains no prompt{left_out}")));
+            return Err(TunerError::Configuration(format!("{} contains no prompt{left_out}", name(workload, folder))));
         }
         let hash = hash(workload, &requests, &recorded);
         let (seed, warm_up_tokens) = (workload.seed, workload.warm_up_tokens);
@@ -134,11 +131,11 @@ impl LoadedWorkload {
         Cow::Owned(Self { requests, ..self.clone() })
     }
 
-    /// Checks that each context bucket has a request.
+    /// Checks that each context bucket has a request. `whose` names the workload.
     ///
     /// # Errors
     /// When one has none, with the contexts that there are.
-    pub fn check_buckets(&self, loads: &[TrialLoad]) -> Result<(), TunerError> {
+    pub fn check_buckets(&self, loads: &[TrialLoad], whose: &str) -> Result<(), TunerError> {
         let Some(contexts) =
             loads.iter().filter(|load| self.places_of(**load).is_empty()).find_map(|load| load.contexts())
         else {
@@ -147,7 +144,7 @@ impl LoadedWorkload {
         let all = || self.requests.iter().map(context::requested_halfway);
         let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
         Err(TunerError::Configuration(format!(
-            "batch.contexts: no request of the workload has {contexts}; halfway through their outputs they have contexts of \
+            "batch.contexts: no request of {whose} has {contexts}; halfway through their outputs they have contexts of \
              {least:.0} to {most:.0} tokens"
         )))
     }
@@ -162,6 +159,12 @@ impl LoadedWorkload {
             TrialLoad::Recorded => (self.recorded.len() == self.requests.len()).then(|| self.recorded.clone()),
         }
     }
+}
+
+/// The file that a workload is read from, or what it is, for messages.
+pub fn name(workload: &sweep::Workload, folder: &Path) -> String {
+    let file = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();
+    file.map_or_else(|| "the workload".into(), |file| tidy(&folder.join(file)).display().to_string())
 }
 
 /// The prompts of a file as tokens, at most as many as the workload has requests, and the number of

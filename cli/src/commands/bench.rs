@@ -16,14 +16,17 @@ use engine::{
     Engine, ShapePolicy, Simulated,
     bench::{self, Bench, ExpertsRead, Plan, RandomBatch},
 };
-use schemas::{
-    sweep::LARGEST,
-    tree::{NodeSource, TreeShape},
+use schemas::tree::{NodeSource, TreeShape};
+
+use tuner::{forecast::drafts::Drafts, policies::played_load};
+
+use crate::{
+    engine_flags::EngineFlags,
+    engine_setup,
+    exit::Exit,
+    load_flags::{LoadFlags, within},
+    progress, terminal,
 };
-
-use tuner::{files::traces, forecast::drafts::Drafts, policies::played_load};
-
-use crate::{engine_flags::EngineFlags, engine_setup, exit::Exit, load_flags::LoadFlags, progress, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -155,8 +158,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     options.uniform_router = arguments.uniform_router;
     // The same prompts are run repeatedly, and each must be prefilled every time.
     options.disable_radix_cache = true;
-    let drafts = arguments.simulate_acceptance.as_deref().map(traces::read).transpose()?;
-    let drafts = drafts.map(Drafts::traced).transpose()?;
+    let drafts = arguments.simulate_acceptance.as_deref().map(Drafts::read).transpose()?;
     if let Some(drafts) = drafts.as_ref().filter(|_| arguments.runs_loads()) {
         let (policies, loads) = (loads::policies(&arguments)?, loads::loads(&arguments)?);
         let Some(first) = policies.first() else { bail!("give --shapes or --policies: there is nothing to measure") };
@@ -244,9 +246,7 @@ fn check(arguments: &Arguments, simulates: bool) -> anyhow::Result<()> {
         .chain(repeats)
         .chain(arguments.requests_per_user.map(|count| ("--requests-per-user", count)))
     {
-        if !(1..=LARGEST).contains(&count) {
-            bail!("{flag} {count} is out of range, expected 1 to {LARGEST}");
-        }
+        within(flag, count)?;
     }
     if simulates && !arguments.shapes.is_empty() {
         bail!("--simulate-accept-length has no effect with --shapes: append @L to each shape instead");

@@ -57,10 +57,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let Arguments { tuned: path, to, batch_size, context, engine_version, force } = arguments;
-    let mut tuned = setup::read_tuned(&path)?;
-    if let Some(context) = context {
-        tuned = tuned.at_context(context as usize);
-    }
+    let tuned = setup::read_exported(&path, context.map(|context| context as usize))?;
     let mut sources = Sources::new(HubCache::from_environment(), None);
     let target = facts_of(&mut sources, &path, &tuned.models.target);
     let draft = facts_of(&mut sources, &path, &tuned.models.draft);

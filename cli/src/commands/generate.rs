@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use engine::{
-    Completion, Engine, ReplayText, Request, SamplingParams, StopConditions,
+    Completion, Engine, EngineOptions, ReplayText, Request, SamplingParams, StopConditions,
     text::{ChatMessage, TemplateVariables},
 };
 use schemas::{
@@ -16,7 +16,7 @@ use schemas::{
     tree::TreeShape,
 };
 use serde::Serialize;
-use tuner::workload::ModelText;
+use tuner::{files::traces, workload::ModelText};
 
 use crate::{data_set, engine_flags::EngineFlags, engine_setup, exit::Exit, interrupt, setup, terminal};
 
@@ -112,6 +112,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         bail!("--max-new-tokens is 0: nothing would be generated; give at least 1");
     }
     let options = engine_setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
+    check_trace(&arguments, &options)?;
     // Prompts are read first, so that a wrong file is reported before the models are loaded.
     let ids = arguments.input_ids.as_deref().map(read_ids).transpose()?;
     let prompts = arguments.prompts.as_deref().map(prompt_file).transpose()?;
@@ -153,14 +154,29 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     Ok(Exit::Interrupted)
 }
 
-/// The limits of the requested traces, checked before anything is generated.
-fn trace_limits(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Vec<TreeShape>> {
-    if arguments.trace.is_some() && engine.options().makes_up_acceptance() {
+/// Whether a requested trace can be made, as far as the command line tells.
+fn check_trace(arguments: &Arguments, options: &EngineOptions) -> anyhow::Result<()> {
+    let Some(path) = &arguments.trace else { return Ok(()) };
+    if options.makes_up_acceptance() {
         bail!("--trace needs real acceptance, not a simulated accept length");
+    }
+    if arguments.max_new_tokens < 2 {
+        bail!("--trace needs outputs of at least two tokens: raise --max-new-tokens");
+    }
+    Ok(traces::check_place(path)?)
+}
+
+/// The limits of the requested trace. The draft must be able to fill them, which is checked before
+/// anything is generated.
+fn trace_limits(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Vec<TreeShape>> {
+    if arguments.trace.is_none() {
+        return Ok(Vec::new());
     }
     let nodes = engine.cost().nodes;
     let limit = |text: &String| nodes.parse(text).with_context(|| format!("--trace-limits {text}"));
-    arguments.trace_limits.iter().map(limit).collect()
+    let limits = arguments.trace_limits.iter().map(limit).collect::<anyhow::Result<Vec<_>>>()?;
+    engine.traced_draft(&limits)?;
+    Ok(limits)
 }
 
 /// Writes the traces of completed requests.
@@ -177,7 +193,7 @@ fn trace(
         bail!("--trace: no output has a second token");
     }
     let traces = engine.trace_positions(&texts, limits, &mut |_| ControlFlow::Continue(()))?;
-    tuner::files::traces::write(path, &traces.unwrap_or_default())?;
+    traces::write(path, &traces.unwrap_or_default())?;
     let positions: usize = texts.iter().map(|text| text.output_tokens() - 1).sum();
     terminal::note(&format!("trace of {positions} positions of {} outputs: {}", texts.len(), path.display()));
     Ok(())

@@ -1,6 +1,8 @@
 //! `spectune simulate`: compares policies on simulated requests.
 
 mod compare;
+mod export;
+mod report;
 
 use std::{
     fs,
@@ -8,26 +10,26 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use engine::PositionTrace;
-use schemas::tree::{NodeSource, TreeShape};
-use tuner::{
-    files::traces,
-    forecast::{
-        Memory, Setup,
-        compare::{FORMAT, Policies},
-        costs::{NAMES, StepCosts},
-        drafts::Drafts,
-        exported,
-        load::{Load, Sent},
-        plan::{POLICIES, Plan, SimulationReport},
-        rollout::Rollout,
-        times::Times,
-    },
+use schemas::{
+    drafting,
+    tree::{NodeSource, TreeShape},
+};
+use tuner::forecast::{
+    Memory, Setup,
+    compare::{FORMAT, Policies},
+    costs::{NAMES, StepCosts},
+    drafts::Drafts,
+    kinds,
+    load::{Load, Sent},
+    plan::{POLICIES, Plan},
+    rollout::Rollout,
+    times::Times,
 };
 
+use self::export::{Export, exported};
 use crate::{
     exit::Exit,
-    load_flags::{self, LoadFlags},
+    load_flags::{self, LoadFlags, within},
     terminal,
 };
 
@@ -36,7 +38,8 @@ Examples:
   A rollout of 64 prompts with 8 samples each; accept lengths of chains of 1, 2, 3 and 4 drafts:
     spectune simulate --accept-lengths 1.8,2.4,2.8,3.1 --rollout 64x8 --median-len 1000
   The same, until 95% of the samples are done, with the flags for slime:
-    spectune simulate --accept-lengths 1.8,2.4,2.8,3.1 --rollout 64x8 --finish 95 --abort --export slime
+    spectune simulate --accept-lengths 1.8,2.4,2.8,3.1 --speculative-algorithm EAGLE3 --rollout 64x8 \\
+        --finish 95 --abort --export slime
   From what a draft head proposed along real texts, with trees and budgets:
     spectune generate --model-path TARGET --speculative-algorithm EAGLE3 \\
         --speculative-draft-model-path HEAD --prompts prompts.txt --trace trace.jsonl \\
@@ -60,9 +63,6 @@ speed-ups are medians over pairs, with quartiles.
 Policies:
 ";
 
-/// Policies that a report shows, besides no speculation and the chosen one.
-const SHOWN: usize = 12;
-
 /// Compare policies (which tree runs when) on simulated requests, before anything is measured.
 #[derive(Debug, clap::Args)]
 #[command(after_help = after_help())]
@@ -74,6 +74,9 @@ pub struct Arguments {
     /// and its draft
     #[arg(long, value_name = "L,…", value_delimiter = ',')]
     accept_lengths: Vec<f64>,
+    /// The draft whose accept lengths are given, by the name of its algorithm; a trace has it
+    #[arg(long, value_name = "NAME", requires = "accept_lengths", conflicts_with = "trace")]
+    speculative_algorithm: Option<String>,
     /// Time of steps: a JSON file of costs, or the name of a machine
     #[arg(long, value_name = "FILE|NAME", default_value = NAMES[0].0)]
     times: String,
@@ -106,7 +109,7 @@ pub struct Arguments {
     policy: Vec<String>,
     /// Largest contexts in tokens of the buckets of a table by batch and context
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2048,8192,32768")]
-    contexts: Vec<f64>,
+    contexts: Vec<usize>,
     /// Maximum number of running requests
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_running_requests: usize,
@@ -136,8 +139,8 @@ pub struct Arguments {
     against: Option<PathBuf>,
     /// Print the chosen policy as flags for slime, or as the rows of a tuned file for spectune; or
     /// the flags with which SGLang budgets the rows of DSPARK by the time of steps
-    #[arg(long, value_name = "ENGINE", value_parser = ["slime", "spectune", "sglang-dspark"])]
-    export: Option<String>,
+    #[arg(long, value_name = "ENGINE")]
+    export: Option<Export>,
     /// Where to write the file that exported flags name; default: speculative-tiers.json, or
     /// dspark-costs.json
     #[arg(long, value_name = "FILE", requires = "export")]
@@ -155,12 +158,20 @@ fn after_help() -> String {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    if let Some(measured) = &arguments.against {
-        return compare::run(measured, &drafts(&arguments)?.0, &times(&arguments)?, arguments.json);
+    check(&arguments)?;
+    let (drafts, times) = (drafts(&arguments)?, times(&arguments)?);
+    if let Some(warning) = kinds::warning(drafts.algorithm(), &times) {
+        terminal::note(&format!("warning: {warning}"));
     }
-    let (plan, algorithm) = plan(&arguments)?;
-    if arguments.export.as_deref() == Some("sglang-dspark") {
-        return export_dspark(&arguments, &plan);
+    if let Some(measured) = &arguments.against {
+        return compare::run(measured, &drafts, &times, arguments.json);
+    }
+    let given = shapes(&arguments)?;
+    let plan = plan(&arguments, drafts, times, &given)?;
+    match arguments.export {
+        Some(Export::SglangDspark) => return export::dspark(&arguments, &plan, &given),
+        Some(Export::Slime) => export::check_algorithm(&plan)?,
+        Some(Export::Spectune) | None => {}
     }
     let found = plan.run()?;
     if let Some(path) = &arguments.policies_out {
@@ -174,41 +185,52 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.json {
         terminal::print(&format!("{}\n", serde_json::to_string(&found)?))?;
     } else {
-        terminal::print(&report(&found))?;
+        terminal::print(&report::report(&found))?;
     }
-    if arguments.export.is_some() {
-        export(&arguments, &found, &algorithm)?;
+    if let Some(to) = arguments.export {
+        exported(to, &arguments, &plan, &found)?;
     }
     Ok(Exit::Fine)
 }
 
-/// The plan, and the draft's algorithm.
-fn plan(arguments: &Arguments) -> anyhow::Result<(Plan, String)> {
-    let times = times(arguments)?;
-    let (drafts, traced) = drafts(arguments)?;
-    let limits: Vec<TreeShape> = traced.iter().flat_map(|trace| trace.largest.iter().copied()).collect();
-    let algorithm = traced.first().map_or_else(|| "EAGLE3".to_owned(), |trace| trace.source.clone());
-    if algorithm == "STANDALONE" && arguments.times == NAMES[0].0 {
-        terminal::note(
-            "warning: the times of steps are those of a head, and a pass of a whole model takes longer: give --times with a \
-             file of this machine, or the name of one with a small model as its draft",
-        );
+/// Checks the numbers of the command line.
+fn check(arguments: &Arguments) -> anyhow::Result<()> {
+    within("--prompt-len", arguments.prompt_len)?;
+    within("--draws", arguments.draws)?;
+    within("--max-running-requests", arguments.max_running_requests)?;
+    within("--burst", arguments.burst)?;
+    within("--requests", arguments.requests)?;
+    let lists = [("--cuda-graph-bs", &arguments.cuda_graph_bs), ("--contexts", &arguments.contexts)];
+    for (flag, numbers) in lists {
+        numbers.iter().try_for_each(|number| within(flag, *number))?;
+        if numbers.windows(2).any(|pair| pair[0] >= pair[1]) {
+            bail!("{flag}: expected ascending numbers, none of them twice");
+        }
     }
-    let mut shapes: Vec<TreeShape> = arguments
-        .shapes
-        .iter()
-        .map(|text| NodeSource::parse_any(text).with_context(|| format!("--shapes {text}")))
-        .collect::<Result<_, _>>()?;
-    if shapes.is_empty() {
-        shapes = match arguments.trace {
-            Some(_) => limits.clone(),
-            None => (1..=arguments.accept_lengths.len()).map(TreeShape::chain).collect(),
-        };
+    let known = || drafting::algorithms().collect::<Vec<_>>();
+    if let Some(name) = arguments.speculative_algorithm.as_deref()
+        && !known().iter().any(|one| one.eq_ignore_ascii_case(name))
+    {
+        bail!("--speculative-algorithm {name}: expected one of {}", known().join(", "));
     }
+    Ok(())
+}
+
+/// The trees that the command line names.
+fn shapes(arguments: &Arguments) -> anyhow::Result<Vec<TreeShape>> {
+    let shape = |text: &String| NodeSource::parse_any(text).with_context(|| format!("--shapes {text}"));
+    arguments.shapes.iter().map(shape).collect()
+}
+
+/// The plan, with the trees of the command line, if it names any.
+fn plan(arguments: &Arguments, drafts: Drafts, times: Times, given: &[TreeShape]) -> anyhow::Result<Plan> {
+    let limits = drafts.largest();
+    let shapes = match (given, &arguments.trace) {
+        ([], Some(_)) => limits.clone(),
+        ([], None) => (1..=arguments.accept_lengths.len()).map(TreeShape::chain).collect(),
+        (given, _) => given.to_vec(),
+    };
     let load = load(arguments)?;
-    if arguments.draws == 0 || arguments.max_running_requests == 0 {
-        bail!("--draws and --max-running-requests must be at least 1");
-    }
     let most = arguments.max_running_requests;
     let capture_sizes = match arguments.cuda_graph_bs.as_slice() {
         [] => schemas::defaults::default_capture_sizes(most),
@@ -228,31 +250,24 @@ fn plan(arguments: &Arguments) -> anyhow::Result<(Plan, String)> {
         rounds_behind: 1,
         mixed_prefill: arguments.mixed_prefill,
     };
-    let mut contexts = arguments.contexts.clone();
-    contexts.retain(|bound| bound.is_finite() && *bound > 0.0);
-    contexts.sort_by(f64::total_cmp);
-    let plan = Plan {
+    Ok(Plan {
         drafts,
         times,
         shapes,
         limits,
         load,
         setup,
-        contexts,
+        contexts: arguments.contexts.iter().map(|bound| *bound as f64).collect(),
         draws: arguments.draws,
         policies: arguments.policy.clone(),
-    };
-    Ok((plan, algorithm))
+    })
 }
 
-/// What drafts would accept, and the traces that say so, if there are any.
-fn drafts(arguments: &Arguments) -> anyhow::Result<(Drafts, Vec<PositionTrace>)> {
+/// What drafts would accept.
+fn drafts(arguments: &Arguments) -> anyhow::Result<Drafts> {
     match &arguments.trace {
-        Some(path) => {
-            let traces = traces::read(path)?;
-            Ok((Drafts::traced(traces.clone())?, traces))
-        }
-        None => Ok((Drafts::golden(&arguments.accept_lengths)?, Vec::new())),
+        Some(path) => Ok(Drafts::read(path)?),
+        None => Ok(Drafts::golden(&arguments.accept_lengths)?.of_algorithm(arguments.speculative_algorithm.clone())),
     }
 }
 
@@ -267,13 +282,13 @@ fn times(arguments: &Arguments) -> anyhow::Result<Times> {
 
 fn load(arguments: &Arguments) -> anyhow::Result<Load> {
     let lengths = arguments.load.lengths()?;
-    let (mut prompts, mut samples) = (arguments.requests.max(1), 1);
+    let (mut prompts, mut samples) = (arguments.requests, 1);
     let sent = if let Some((number, of_each, sent)) = arguments.load.rollout()? {
         (prompts, samples) = (number, of_each);
         sent
     } else if let Some(rate) = arguments.request_rate {
-        if !(rate.is_finite() && rate > 0.0) || arguments.burst == 0 {
-            bail!("--request-rate must be above 0 and --burst at least 1");
+        if !(rate.is_finite() && rate > 0.0) {
+            bail!("--request-rate must be above 0");
         }
         Sent::Open { rate, burst: arguments.burst }
     } else if let Some(path) = &arguments.arrivals {
@@ -295,135 +310,5 @@ fn load(arguments: &Arguments) -> anyhow::Result<Load> {
         limited: arguments.load.limited()?,
         keeps_contexts: arguments.load.keep_contexts,
     };
-    Ok(Load { requests, sent })
-}
-
-/// The result for a reader.
-fn report(found: &SimulationReport) -> String {
-    let SimulationReport { study, .. } = found;
-    let mut text = format!("simulated: {}, median of {} draws\n\n", found.objective, study.draws);
-    let retracts = study.policies.iter().any(|policy| policy.retractions > 0.0);
-    let heading = if retracts { "  retractions" } else { "" };
-    text += &format!("policy                seconds{heading}  speed-up  quartiles\n");
-    let mut order: Vec<usize> = (0..study.policies.len()).collect();
-    order.sort_by(|a, b| study.policies[*a].judged_on_s.total_cmp(&study.policies[*b].judged_on_s));
-    let shown = |(place, at): &(usize, &usize)| *place < SHOWN || **at == 0 || **at == study.chosen;
-    for (_, at) in order.iter().enumerate().filter(shown) {
-        let (at, policy) = (*at, &study.policies[*at]);
-        let [median, low, high] = policy.speedup;
-        let mark = if at == study.chosen { "  chosen" } else { "" };
-        let retractions = if retracts { format!("  {:>11.1}", policy.retractions) } else { String::new() };
-        text += &format!(
-            "{:<20} {:>8.2}{retractions}  {median:>7.3}x  {low:.3} to {high:.3}{mark}\n",
-            policy.name, policy.judged_on_s
-        );
-    }
-    if retracts {
-        text += "retractions: requests put back because the KV cache was full, mean per draw\n";
-    }
-    let hidden = order.iter().enumerate().filter(|one| !shown(one)).count();
-    if hidden > 0 {
-        text += &format!("{hidden} slower policies are not shown; --json has them all\n");
-    }
-    text += &format!("\nregret of the choice on other draws: {:.2}%\n", study.regret * 100.0);
-    if let Some(table) = found.table.as_ref().filter(|table| table.len() > 1) {
-        text += "\nbatch up to  context up to  tree\n";
-        for row in table {
-            let context = row.context.map_or_else(|| "any".to_owned(), |context| format!("{context:.0}"));
-            let shape = if row.shape.is_off() { "none".to_owned() } else { row.shape.to_string() };
-            text += &format!("{:>11}  {context:>13}  {shape}\n", row.batch);
-        }
-    }
-    text += &buckets(found);
-    text += "\nbatch over time under the chosen policy, one draw\n";
-    text += " from s    batch  speculating  accept length  rows per request\n";
-    for slice in &found.timeline {
-        text += &format!(
-            "{:>7.2} {:>8.1} {:>11.0}% {:>14.2} {:>17.2}\n",
-            slice.from_s,
-            slice.batch,
-            slice.speculating * 100.0,
-            slice.accept_length,
-            slice.rows
-        );
-    }
-    text += &format!("\ntime of steps: {}\n", found.times);
-    found.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
-    text
-}
-
-/// Batches whose round times the table of contexts shows.
-const SHOWN_BATCHES: [usize; 3] = [1, 8, 32];
-
-/// Acceptance and round times by context.
-fn buckets(found: &SimulationReport) -> String {
-    if found.buckets.is_empty() {
-        return String::new();
-    }
-    let mut text = String::from("\ncontext up to  tree        accept length  rounds  ms at batch 1, 8, 32\n");
-    for bucket in &found.buckets {
-        let context = bucket.context.map_or_else(|| "any".to_owned(), |context| format!("{context:.0}"));
-        for one in &bucket.shapes {
-            let name = if one.shape.is_off() { "none".to_owned() } else { one.shape.to_string() };
-            let rounds = one.rounds.map_or_else(|| "all".to_owned(), |rounds| rounds.to_string());
-            let ms = |batch: &usize| {
-                let known = one.round_ms.iter().find(|(of, _)| of == batch);
-                known.map_or_else(|| "-".to_owned(), |(_, ms)| format!("{ms:.2}"))
-            };
-            let times = SHOWN_BATCHES.iter().map(ms).collect::<Vec<_>>().join(", ");
-            text += &format!("{context:>13}  {name:<10} {:>14.3} {rounds:>7}  {times}\n", one.accept_length);
-        }
-    }
-    text + "rounds: of the trace at these contexts; all: too few there, so the accept length is that of all contexts\n"
-}
-
-/// Writes SGLang's table of step costs for DSPARK, and prints the flags that name it.
-fn export_dspark(arguments: &Arguments, plan: &Plan) -> anyhow::Result<Exit> {
-    let deepest = plan.shapes.iter().filter(|shape| shape.topk == 1).max_by_key(|shape| shape.num_steps);
-    let chain = *deepest.filter(|shape| !shape.is_off()).context("give the chain of the head's block with --shapes")?;
-    let context = plan.mean_context();
-    let table = exported::dspark_costs(&plan.times, chain, arguments.max_running_requests, context)
-        .map_err(|reason| anyhow::anyhow!("--export sglang-dspark: {reason}"))?;
-    let path = arguments.export_file.clone().unwrap_or_else(|| "dspark-costs.json".into());
-    fs::write(&path, table).with_context(|| format!("cannot write {}", path.display()))?;
-    terminal::note(&format!("written: {} ({})", path.display(), plan.times.source()));
-    terminal::note(&format!(
-        "the times are those of a mean context of {context:.0} tokens: SGLang's table has one context. A head without a \
-         confidence head verifies all rows, and so does SGLang without SGLANG_RAGGED_VERIFY_MODE"
-    ));
-    let file = path.display();
-    terminal::print(&format!(
-        "export SGLANG_RAGGED_VERIFY_MODE=compact\nSGLANG_ARGS=(\n  --speculative-algorithm DSPARK\n  \
-         --speculative-dspark-block-size {}\n  --speculative-dspark-sps-table-path {file}\n)\n",
-        chain.num_steps
-    ))?;
-    Ok(Exit::Fine)
-}
-
-/// Prints slime's flags, and writes the file that they name.
-fn export(arguments: &Arguments, found: &SimulationReport, algorithm: &str) -> anyhow::Result<()> {
-    let chosen = &found.study.policies[found.study.chosen].name;
-    let Some(table) = &found.table else {
-        bail!("the chosen policy, {chosen}, has no table that slime's engines could run; leave it out with --policy");
-    };
-    if arguments.export.as_deref() == Some("spectune") {
-        terminal::note(
-            "simulated: replace the [[policy]] rows of a tuned file by these, and measure it before you rely on it",
-        );
-        return terminal::print(&exported::spectune(table));
-    }
-    let path = arguments.export_file.clone().unwrap_or_else(|| "speculative-tiers.json".into());
-    let file = path.display().to_string();
-    let flags = exported::slime(algorithm, table, &file).map_err(|reason| anyhow::anyhow!("{chosen}: {reason}"))?;
-    if let Some(text) = &flags.file {
-        fs::write(&path, text).with_context(|| format!("cannot write {file}"))?;
-        terminal::note(&format!("written: {file}"));
-    }
-    flags.warnings.iter().for_each(|warning| terminal::note(&format!("warning: {warning}")));
-    terminal::note("simulated: measure the chosen policy before you rely on it");
-    if flags.flags.is_empty() {
-        terminal::note("no speculation is the fastest: leave slime's flags of speculation out");
-        return Ok(());
-    }
-    terminal::print(&format!("SGLANG_ARGS=(\n  {}\n)\n", flags.flags.join("\n  ")))
+    load_flags::checked(Load { requests, sent })
 }

@@ -30,6 +30,17 @@ fn largest(limit: TreeShape, nodes: NodeSource) -> Result<Vec<TreeShape>, Engine
     Ok((1..=limit.num_steps).filter_map(of_depth).filter(same).collect())
 }
 
+/// Checks that a source can fill trees of these limits.
+///
+/// # Errors
+/// When there is no limit, or it cannot.
+pub(crate) fn check_limits(limits: &[TreeShape], nodes: NodeSource) -> Result<(), EngineError> {
+    if limits.is_empty() {
+        return Err(EngineError::Configuration("a trace by position needs at least one limit".into()));
+    }
+    limits.iter().try_for_each(|limit| largest(*limit, nodes).map(|_| ()))
+}
+
 /// Implements [`Engine::trace_positions`](crate::Engine::trace_positions).
 pub(crate) fn run(
     backend: &mut dyn Replay,
@@ -70,7 +81,6 @@ mod tests {
     use super::*;
     use crate::{
         Acceptance, Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions, options::DeviceChoice,
-        replay::trace::Nodes,
     };
 
     fn texts(engine: &mut Engine) -> Vec<ReplayText> {
@@ -125,7 +135,7 @@ mod tests {
         assert!(!traces.iter().any(|trace| trace.contains(TreeShape::chain(6))));
         // What was written is read.
         let text = serde_json::to_string(&traces).expect("it is written");
-        assert!(text.len() > 1000 && traces[1].texts.iter().all(|text| text.positions.iter().all(Nodes::is_sound)));
+        assert!(text.len() > 1000 && traces.iter().all(|trace| trace.check() == Ok(())));
         assert_eq!(serde_json::from_str::<Vec<PositionTrace>>(&text).expect("it is read"), traces);
     }
 }

@@ -8,6 +8,8 @@
 //! within the limit, at every position. Drafts that are looked up in texts have no trace: what they
 //! find depends on the requests before.
 
+mod check;
+
 use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 
@@ -151,17 +153,6 @@ impl Nodes {
     /// The expected number of accepted drafts of the kept nodes, given the text before each.
     pub fn expected(&self, kept: &[usize]) -> f64 {
         kept.iter().filter_map(|at| self.chance[*at]).map(f64::from).sum()
-    }
-
-    /// Whether all lists belong together; needed for values read from a file.
-    pub fn is_sound(&self) -> bool {
-        let count = self.len();
-        let equal = [self.parent.len(), self.rank.len(), self.depth.len(), self.chance.len()];
-        let earlier = |(at, parent): (usize, &u16)| *parent == ROOT || usize::from(*parent) < at;
-        equal.iter().all(|length| *length == count)
-            && self.parent.iter().enumerate().all(earlier)
-            && self.on_text.iter().all(|at| usize::from(*at) < count)
-            && self.score.iter().all(|score| !score.is_nan())
     }
 }
 

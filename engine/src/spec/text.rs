@@ -119,7 +119,7 @@ const NAMES: [(&str, TextSpec); 3] = [
 
 impl TextSpec {
     /// Largest number of tokens that may be looked up, and depth of a tree.
-    const LARGEST: usize = 256;
+    pub const LARGEST: usize = 256;
     /// Largest number of nodes of a trie.
     const MOST_NODES: usize = 1 << 26;
 

@@ -1,10 +1,13 @@
 //! The kind of a draft. The names and shapes of its tensors decide; classes and settings in config
 //! files are often copied from other models, so they are used only if the tensors are not known.
 
+use serde::{Deserialize, Serialize};
+
 use super::{ModelConfig, ModelFacts, TensorHeaders, TensorIndex};
 
 /// Kind of draft.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum DraftKind {
     /// An EAGLE-1/2 head: one hidden state and the embedding go into `fc`.
     Eagle,
@@ -99,6 +102,32 @@ const VARIANTS: [(&str, DraftKind, &[&str]); 5] = [
 const EAGLE_ARCHITECTURES: &[&str] =
     &["LlamaForCausalLMEagle", "MistralForCausalLMEagle", "MistralLarge3ForCausalLMEagle", "Qwen2ForCausalLMEagle"];
 
+impl DraftKind {
+    /// The kind of draft of an algorithm by SGLang's name, in any case; `None` for look-ups, and
+    /// for an unknown name.
+    pub fn of_algorithm(algorithm: &str) -> Option<Self> {
+        Some(match algorithm.to_ascii_uppercase().as_str() {
+            "EAGLE" => Self::Eagle,
+            "EAGLE3" => Self::Eagle3,
+            "NEXTN" => Self::Mtp,
+            "DFLASH" | "DSPARK" => Self::Block,
+            "STANDALONE" => Self::Standalone,
+            _ => return None,
+        })
+    }
+
+    /// What it is, for messages.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Eagle => "an EAGLE-1/2 head",
+            Self::Eagle3 => "an EAGLE-3 head",
+            Self::Mtp => "an MTP layer",
+            Self::Block => "a block head",
+            Self::Standalone => "a whole model",
+        }
+    }
+}
+
 impl DraftHead {
     /// Recognises a draft by its tensors; `None` if they are those of no known kind. The config
     /// gives the widths that shapes are compared with, and the names of variants.
@@ -130,12 +159,12 @@ impl DraftHead {
     /// a variant.
     pub fn algorithm(&self) -> Option<(&'static str, &'static str)> {
         Some(match self {
-            Self::Eagle { .. } => ("an EAGLE-1/2 head", "EAGLE"),
-            Self::Eagle3 { .. } => ("an EAGLE-3 head", "EAGLE3"),
+            Self::Eagle { .. } => (self.kind().words(), "EAGLE"),
+            Self::Eagle3 { .. } => (self.kind().words(), "EAGLE3"),
             Self::Block { dspark: false } => ("a DFLASH head", "DFLASH"),
             Self::Block { dspark: true } => ("a DSPARK head", "DSPARK"),
-            Self::Mtp(_) => ("an MTP layer", "NEXTN"),
-            Self::Model => ("a whole model", "STANDALONE"),
+            Self::Mtp(_) => (self.kind().words(), "NEXTN"),
+            Self::Model => (self.kind().words(), "STANDALONE"),
             Self::Variant { .. } => return None,
         })
     }

@@ -60,6 +60,19 @@ pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Tuner
     })
 }
 
+/// Checks that [`write`] can write a file of a folder, without touching an older one.
+///
+/// # Errors
+/// When it cannot.
+pub(crate) fn check_place(folder: &Path, name: &str) -> Result<(), TunerError> {
+    let (path, unfinished) = (folder.join(name), folder.join(format!(".{name}.new")));
+    let possible = match path.is_dir() {
+        true => Err(ErrorKind::IsADirectory.into()),
+        false => File::create(&unfinished).and_then(|_| fs::remove_file(&unfinished)),
+    };
+    possible.map_err(|source| TunerError::Write { path, source })
+}
+
 /// The text of a file.
 ///
 /// # Errors
@@ -90,6 +103,18 @@ fn write_through(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_checked_without_touching_what_is_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), "a", b"abc").expect("it is written");
+        fs::create_dir(folder.path().join("b")).expect("a folder");
+        check_place(folder.path(), "a").expect("it can be replaced");
+        check_place(folder.path(), "c").expect("it can be written");
+        assert!(check_place(folder.path(), "b").is_err() && check_place(&folder.path().join("none"), "a").is_err());
+        assert_eq!(fs::read(folder.path().join("a")).expect("it is there"), b"abc");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing else is left");
+    }
 
     #[test]
     fn a_file_is_read_up_to_its_limit_and_not_beyond() {

@@ -23,9 +23,7 @@ pub fn write(path: &Path, traces: &[PositionTrace]) -> Result<(), TunerError> {
         let line = serde_json::to_string(trace).map_err(|error| malformed(error.to_string()))?;
         let _ = writeln!(lines, "{line}");
     }
-    let name = path.file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| malformed("it has no file name".into()))?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (folder, name) = place(path)?;
     atomic_file::write(folder, name, lines.as_bytes())
 }
 
@@ -42,9 +40,33 @@ pub fn read(path: &Path) -> Result<Vec<PositionTrace>, TunerError> {
         };
         let version: FormatVersion = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
         version.expect(FORMAT).map_err(wrong)?;
-        serde_json::from_str(line).map_err(|error| wrong(error.to_string()))
+        let trace: PositionTrace = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+        trace.check().map_err(wrong)?;
+        Ok(trace)
     };
-    text.lines().enumerate().map(trace).collect()
+    let traces = text.lines().enumerate().map(trace).collect::<Result<Vec<_>, TunerError>>()?;
+    if traces.is_empty() {
+        let reason = "it contains no trace: `spectune generate --trace` writes one".into();
+        return Err(TunerError::Malformed { path: path.to_owned(), reason });
+    }
+    Ok(traces)
+}
+
+/// Checks that traces can be written to a file, before they are made.
+///
+/// # Errors
+/// When its folder does not exist or cannot be written, or the name is that of a folder.
+pub fn check_place(path: &Path) -> Result<(), TunerError> {
+    let (folder, name) = place(path)?;
+    atomic_file::check_place(folder, name)
+}
+
+/// The folder and the name of a file.
+fn place(path: &Path) -> Result<(&Path, &str), TunerError> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let nameless = || TunerError::Malformed { path: path.to_owned(), reason: "it has no file name".into() };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((folder, name.ok_or_else(nameless)?))
 }
 
 #[cfg(test)]

@@ -112,7 +112,8 @@ impl Policies {
 /// Reads measured runs, one per line.
 ///
 /// # Errors
-/// When the file cannot be read, or a line has another format.
+/// When the file cannot be read or contains no run, or a line has another format or an impossible
+/// load.
 pub fn read_runs(path: &Path) -> Result<Vec<MeasuredRun>, TunerError> {
     let text = atomic_file::read(path, LARGEST).map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
     let run = |(at, line): (usize, &str)| {
@@ -120,9 +121,18 @@ pub fn read_runs(path: &Path) -> Result<Vec<MeasuredRun>, TunerError> {
             path: path.to_owned(),
             reason: format!("line {}: {reason}", at + 1),
         };
-        current(line).map_err(wrong)
+        let run: MeasuredRun = current(line).map_err(wrong)?;
+        run.load.check().and_then(|()| run.figures.check()).map_err(wrong)?;
+        Ok(run)
     };
-    text.lines().filter(|line| !line.trim().is_empty()).enumerate().map(run).collect()
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let runs = lines.map(run).collect::<Result<Vec<_>, TunerError>>()?;
+    if runs.is_empty() {
+        let reason =
+            "it contains no measured run: write one with `spectune bench --simulate-acceptance … --json`".into();
+        return Err(TunerError::Malformed { path: path.to_owned(), reason });
+    }
+    Ok(runs)
 }
 
 /// Parses what has the current [`FORMAT`].
@@ -172,4 +182,82 @@ pub fn round_errors(compared: &[Compared], least: u64) -> Option<RoundErrors> {
     let last = errors.len().checked_sub(1)?;
     let ninety_percent = errors[((0.9 * errors.len() as f64).ceil() as usize).clamp(1, errors.len()) - 1];
     Some(RoundErrors { groups: last + 1, median: median(errors.clone())?, ninety_percent })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forecast::{
+        figures::RoundGroup,
+        load::Sent,
+        plan::TableRow,
+        rollout::{Lengths, Rollout},
+    };
+
+    fn run() -> MeasuredRun {
+        let requests = Rollout {
+            prompts: 2,
+            samples: 1,
+            prompt_tokens: 4,
+            lengths: Lengths::Recorded(vec![5]),
+            ..Rollout::default()
+        };
+        let shape = TreeShape::chain(1);
+        let round = RoundGroup { shape, batch: 1, rounds: 9, context: 8.0, timed: 9, ms: 2.0 };
+        MeasuredRun {
+            format: FORMAT,
+            simulated_acceptance: true,
+            device: "a device".into(),
+            policy: NamedTable { name: "fixed".into(), rows: vec![TableRow { batch: 8, context: None, shape }] },
+            load: Load { requests, sent: Sent::Closed(1) },
+            draw: 0,
+            setup: Setup {
+                capture_sizes: vec![1],
+                max_running_requests: 8,
+                memory: None,
+                prefill_budget: 8,
+                prefill_chunk: 8,
+                rounds_behind: 0,
+                mixed_prefill: false,
+            },
+            figures: Figures {
+                elapsed_s: 1.0,
+                prefill_s: 0.1,
+                output_tokens: 10,
+                output_tokens_per_s: 10.0,
+                accept_length: Some(1.5),
+                energy_j: None,
+                ends_s: vec![0.5, 1.0],
+                retractions: 0,
+                rounds: vec![round],
+            },
+        }
+    }
+
+    #[test]
+    fn measured_runs_are_read_and_impossible_ones_refused_with_their_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("measured.jsonl");
+        let read = |lines: &[MeasuredRun]| {
+            let lines: Vec<String> =
+                lines.iter().map(|run| format!("{}\n\n", serde_json::to_string(run).expect("data"))).collect();
+            std::fs::write(&path, lines.concat()).expect("writable");
+            read_runs(&path).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(&[run(), run()]), Ok(vec![run(), run()]));
+        let refused = |lines: &[MeasuredRun], words: &str| {
+            let error = read(lines).expect_err(words);
+            assert!(error.contains("measured.jsonl") && error.contains(words), "{error}");
+        };
+        refused(&[], "no measured run");
+        let mut huge = run();
+        (huge.load.requests.prompts, huge.load.requests.samples) = (100_000, 100_000);
+        refused(&[run(), huge], "line 3: 100000 prompts");
+        let mut wide = run();
+        wide.figures.rounds[0].batch = usize::MAX;
+        refused(&[wide], "line 1: rounds of a batch");
+        let mut instant = run();
+        instant.figures.rounds[0].ms = 0.0;
+        refused(&[instant], "line 1: rounds of a batch");
+    }
 }

@@ -4,7 +4,7 @@
 //! budget verifies a number of rows that is no shape's, so its time is a sum: the target's pass
 //! over the rows, the draft's passes, a cost for each request, and one for each token in the cache.
 
-use schemas::tree::TreeShape;
+use schemas::{model::DraftKind, sweep::LARGEST as MOST_ROWS, tree::TreeShape};
 use serde::{Deserialize, Serialize};
 
 /// Version of the file's format.
@@ -49,6 +49,9 @@ pub struct DraftCosts {
     /// each step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<usize>,
+    /// The kind of draft whose passes these are; missing where only `block` tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<DraftKind>,
 }
 
 impl StepCosts {
@@ -108,7 +111,16 @@ impl StepCosts {
                 return Err(format!("{name} is {value}: expected a number of at least 0"));
             }
         }
-        Ok(())
+        if draft.block.is_some_and(|block| !(1..=MOST_ROWS).contains(&block)) {
+            return Err(format!("draft.block: expected 1 to {MOST_ROWS} rows"));
+        }
+        match (draft.kind, draft.block) {
+            (Some(DraftKind::Block), None) => Err("draft.block is missing: a block head has rows of a request".into()),
+            (Some(kind), Some(_)) if kind != DraftKind::Block => {
+                Err(format!("draft.block: {} runs a pass for each step; remove it, or change draft.kind", kind.words()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The target's pass over this many rows, in ms, without the costs of requests and contexts.
@@ -169,19 +181,19 @@ pub const NAMES: [(&str, &str, DraftCosts); 3] = [
         "llama-3.1-8b-eagle3-h200",
         "Llama-3.1-8B with an EAGLE-3 head on an H200: passes measured with spectune, contexts (131 kB of KV a token at \
          3.9 TB/s) and prefill (16 GFLOP a token at 600 TFLOP/s) computed",
-        DraftCosts { pass_ms: 0.2, row_ms: 0.0011, context_ms: 1.05, block: None },
+        DraftCosts { pass_ms: 0.2, row_ms: 0.0011, context_ms: 1.05, block: None, kind: Some(DraftKind::Eagle3) },
     ),
     (
         "llama-3.1-8b-block8-h200",
         "Llama-3.1-8B with a block head of 8 rows on an H200: the target's pass measured with spectune, the draft's \
          computed from its bytes (2.1 GB of layers and 1.24 GB of LM head at 4.3 TB/s)",
-        DraftCosts { pass_ms: 0.78, row_ms: 0.0011, context_ms: 5.25, block: Some(8) },
+        DraftCosts { pass_ms: 0.78, row_ms: 0.0011, context_ms: 5.25, block: Some(8), kind: Some(DraftKind::Block) },
     ),
     (
         "llama-3.1-8b-llama-3.2-1b-h200",
         "Llama-3.1-8B with Llama-3.2-1B as its draft on an H200: the draft's passes from rounds of 3,1,4 at batch 1 and 8 \
          measured with spectune, its contexts (33 kB of KV a token at 3.9 TB/s) computed",
-        DraftCosts { pass_ms: 0.73, row_ms: 0.016, context_ms: 8.4, block: None },
+        DraftCosts { pass_ms: 0.73, row_ms: 0.016, context_ms: 8.4, block: None, kind: Some(DraftKind::Standalone) },
     ),
 ];
 
@@ -215,6 +227,15 @@ mod tests {
         close(block.draft(TreeShape::chain(7), 2, 0.0), block.draft(TreeShape::chain(1), 2, 0.0));
         let wrong = StepCosts { verify_ms: vec![[2.0, 1.0], [1.0, 2.0]], ..costs };
         assert!(wrong.check().expect_err("rows fall").contains("verify_ms"));
+        for (kind, rows, expected) in
+            [(DraftKind::Block, None, "draft.block is missing"), (DraftKind::Eagle3, Some(8), "an EAGLE-3 head runs")]
+        {
+            let draft = DraftCosts { kind: Some(kind), block: rows, ..block.draft };
+            let found = StepCosts { draft, ..block.clone() }.check().expect_err(expected);
+            assert!(found.contains(expected), "{found}");
+        }
+        let nothing = StepCosts { draft: DraftCosts { block: Some(0), ..block.draft }, ..block.clone() };
+        assert!(nothing.check().is_err());
         assert_eq!(StepCosts::named("a"), None);
     }
 }

@@ -1,7 +1,7 @@
 //! What drafts would accept at every position, for a simulation in which a policy decides where
 //! rounds start.
 
-use std::{cell::RefCell, collections::HashMap, rc::Rc};
+use std::{cell::RefCell, collections::HashMap, path::Path, rc::Rc};
 
 use engine::{
     PlayedAcceptance,
@@ -9,12 +9,14 @@ use engine::{
 };
 use schemas::tree::TreeShape;
 
-use crate::TunerError;
+use crate::{TunerError, files::traces};
 
 /// A source of acceptance.
 #[derive(Debug)]
 pub struct Drafts {
     source: Source,
+    /// The draft's algorithm, if it is known.
+    algorithm: Option<String>,
     /// Accepted drafts by shape, text and position.
     accepted: RefCell<HashMap<TreeShape, Accepted>>,
 }
@@ -39,10 +41,19 @@ pub struct Place {
 }
 
 impl Drafts {
-    /// Traces of the same texts, one for each source and limit.
+    /// The traces of a file.
     ///
     /// # Errors
-    /// Without positions, when the traces belong to different texts, or one is damaged.
+    /// When it cannot be read, and as [`traced`](Self::traced), with its name.
+    pub fn read(path: &Path) -> Result<Self, TunerError> {
+        let malformed = |reason: String| TunerError::Malformed { path: path.to_owned(), reason };
+        Self::traced(traces::read(path)?).map_err(|error| malformed(error.to_string()))
+    }
+
+    /// Traces of the same texts and draft, one for each limit.
+    ///
+    /// # Errors
+    /// Without positions, or when the traces belong to different texts or drafts.
     pub fn traced(traces: Vec<PositionTrace>) -> Result<Self, TunerError> {
         let wrong = |reason: &str| Err(TunerError::Configuration(format!("traces: {reason}")));
         let lengths = |trace: &PositionTrace| {
@@ -55,17 +66,17 @@ impl Drafts {
         if traces.iter().any(|trace| lengths(trace) != lengths(first)) {
             return wrong("they are of different texts");
         }
-        let sound = |trace: &PositionTrace| trace.texts.iter().flat_map(|text| &text.positions).all(Nodes::is_sound);
-        if !traces.iter().all(sound) {
-            return wrong("a position has lists of different lengths");
+        if traces.iter().any(|trace| trace.source != first.source) {
+            return wrong("they are of different drafts");
         }
+        let algorithm = Some(first.source.clone());
         // Texts without a position have no round.
         let keep = |mut trace: PositionTrace| {
             trace.texts.retain(|text| !text.positions.is_empty());
             trace
         };
         let traces = traces.into_iter().map(keep).collect();
-        Ok(Self { source: Source::Traced(traces), accepted: RefCell::default() })
+        Ok(Self { source: Source::Traced(traces), algorithm, accepted: RefCell::default() })
     }
 
     /// Accept lengths of chains of 1, 2, … drafts, measured elsewhere: tokens per round, bonus
@@ -86,7 +97,30 @@ impl Drafts {
                  larger than the one before by no more than that was, from 1 to 2 for one draft"
             )));
         }
-        Ok(Self { source: Source::Survival(survival), accepted: RefCell::default() })
+        Ok(Self { source: Source::Survival(survival), algorithm: None, accepted: RefCell::default() })
+    }
+
+    /// The same accept lengths, of a draft of this algorithm.
+    #[must_use]
+    pub fn of_algorithm(self, algorithm: Option<String>) -> Self {
+        Self { algorithm, ..self }
+    }
+
+    /// The draft's algorithm; `None` if nobody said whose accept lengths these are.
+    pub fn algorithm(&self) -> Option<&str> {
+        self.algorithm.as_deref()
+    }
+
+    /// The limits of the traces; empty without traces.
+    pub fn limits(&self) -> Vec<TreeShape> {
+        let Source::Traced(traces) = &self.source else { return Vec::new() };
+        traces.iter().map(|trace| trace.limit).collect()
+    }
+
+    /// The largest trees of each depth in the traces; empty without traces.
+    pub fn largest(&self) -> Vec<TreeShape> {
+        let Source::Traced(traces) = &self.source else { return Vec::new() };
+        traces.iter().flat_map(|trace| trace.largest.iter().copied()).collect()
     }
 
     /// Number of texts; 1 without texts.

@@ -1,8 +1,10 @@
 //! A simulated policy as flags of slime, or as rows of a tuned file.
 
+pub mod dspark;
+
 use schemas::{adaptive, drafting, tree::TreeShape};
 
-use super::{plan::TableRow, times::Times};
+use super::plan::TableRow;
 
 /// slime's flags for the engines that it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,49 +32,6 @@ pub fn spectune(table: &[TableRow]) -> String {
         )
     };
     table.iter().map(row).collect::<Vec<_>>().join("\n")
-}
-
-/// SGLang's table of step costs for DSPARK (`--speculative-dspark-sps-table-path`), in its additive
-/// form: a constant, a sum for requests and one for verified rows, each interpolated between
-/// points. `chain` is the block of the head, of which a step verifies up to `num_draft_tokens` rows
-/// of each request; `context` the mean context in tokens, which SGLang's form does not know.
-///
-/// Read in `speculative/dspark_components/dspark_sps.py`.
-///
-/// # Errors
-/// A message, when the times are no sum.
-pub fn dspark_costs(times: &Times, chain: TreeShape, most_requests: usize, context: f64) -> Result<String, String> {
-    let Times::Sum(costs) = times else {
-        return Err("fitted times know only the rows of whole blocks, and the table is for any number of rows: give \
-                    the costs of a machine with --times"
-            .into());
-    };
-    let rows = most_requests.saturating_mul(chain.num_draft_tokens);
-    let requests = powers_of_two(most_requests);
-    // One row costs this much; what further rows cost is the other term.
-    let first = costs.verify(1.0);
-    let of_requests = |batch: &usize| costs.round(chain, *batch, 1, context, 0) - first;
-    let within = costs.verify_ms.iter().map(|[rows, _]| *rows as usize).filter(|at| (2..rows).contains(at));
-    let mut probes: Vec<usize> = [1, rows].into_iter().chain(within).collect();
-    probes.sort_unstable();
-    probes.dedup();
-    let seconds = |ms: f64| ms / 1e3;
-    let table = serde_json::json!({
-        "bias_seconds": seconds(first),
-        "bs_probes": requests,
-        "alpha_seconds": requests.iter().map(of_requests).map(seconds).collect::<Vec<f64>>(),
-        "m_probes": probes,
-        "theta_seconds": probes.iter().map(|rows| seconds(costs.verify(*rows as f64) - first)).collect::<Vec<f64>>(),
-    });
-    Ok(format!("{table}\n"))
-}
-
-/// 1, 2, 4, … and the last.
-fn powers_of_two(last: usize) -> Vec<usize> {
-    let mut all: Vec<usize> =
-        std::iter::successors(Some(1), |one: &usize| one.checked_mul(2)).take_while(|one| *one < last).collect();
-    all.push(last.max(1));
-    all
 }
 
 /// The flags of a policy with this table. `file` is the path of the adaptive file, if one is
@@ -117,6 +76,13 @@ pub fn slime(algorithm: &str, table: &[TableRow], file: &str) -> Result<SlimeFla
                      chains"
                 ));
             }
+            // `SpeculativeAlgorithm.is_eagle` in SGLang; NEXTN is its alias.
+            if !["EAGLE", "EAGLE3", "NEXTN"].iter().any(|name| name.eq_ignore_ascii_case(algorithm)) {
+                return Err(format!(
+                    "SGLang changes chains by batch with EAGLE and EAGLE3 only, not with {algorithm}: leave policies with \
+                     tables out with --policy fixed"
+                ));
+            }
             let longest = several.iter().map(|(_, shape)| shape.num_steps).max().unwrap_or_default();
             let mut flags = shape(TreeShape::chain(longest))?;
             flags.push("--sglang-speculative-adaptive".into());
@@ -137,7 +103,6 @@ mod tests {
     use schemas::{text::Source, tuned::TunedFile};
 
     use super::*;
-    use crate::forecast::costs::StepCosts;
 
     #[test]
     fn tables_of_chains_become_a_file_and_trees_are_refused() {
@@ -162,41 +127,16 @@ mod tests {
         let tree = TableRow { batch: 1, context: None, shape: "3,2,6".parse().expect("a shape") };
         assert!(slime("EAGLE3", &[tree, row(8, None, 0)], "").expect_err("a tree").contains("3,2,6"));
         assert!(slime("EAGLE3", &[], "").is_err());
-    }
-
-    /// What SGLang makes of a table: `bias + α(requests) + θ(requests + budget)`, each clamped to
-    /// its points and linear between them.
-    fn step_ms(table: &serde_json::Value, requests: usize, rows: usize) -> f64 {
-        let numbers = |name: &str| -> Vec<f64> {
-            table[name].as_array().expect("a list").iter().map(|one| one.as_f64().expect("a number")).collect()
-        };
-        let at = |probes: &str, values: &str, x: f64| {
-            let (xs, ys) = (numbers(probes), numbers(values));
-            assert!(xs.is_sorted_by(|a, b| a < b) && xs.len() == ys.len(), "{xs:?}");
-            match xs.iter().position(|probe| *probe >= x) {
-                None => ys[ys.len() - 1],
-                Some(0) => ys[0],
-                Some(hi) => ys[hi - 1] + (x - xs[hi - 1]) / (xs[hi] - xs[hi - 1]) * (ys[hi] - ys[hi - 1]),
-            }
-        };
-        let bias = table["bias_seconds"].as_f64().expect("a number");
-        assert!(bias > 0.0);
-        let (alpha, theta) =
-            (at("bs_probes", "alpha_seconds", requests as f64), at("m_probes", "theta_seconds", rows as f64));
-        1e3 * (bias + alpha + theta)
-    }
-
-    #[test]
-    fn sglangs_table_of_step_costs_gives_the_times_of_the_sum() {
-        let costs = StepCosts::named("llama-3.1-8b-block8-h200").expect("a machine");
-        let chain = TreeShape::chain(7);
-        let times = Times::from(costs.clone());
-        let text = dspark_costs(&times, chain, 48, 3000.0).expect("a sum");
-        let table: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        for (requests, rows) in [(1, 1), (1, 8), (4, 10), (48, 48), (48, 200), (32, 256), (48, 48 * 8)] {
-            let (found, expected) = (step_ms(&table, requests, rows), costs.round(chain, requests, rows, 3000.0, 0));
-            assert!((found - expected).abs() < 1e-9, "{requests} requests, {rows} rows: {found} and {expected}");
-        }
+        // The flags are those of the draft, and only EAGLE's chains change by batch.
+        assert_eq!(
+            slime("DSPARK", &[row(8, None, 7)], "").map(|one| one.flags),
+            Ok(vec![
+                "--sglang-speculative-algorithm DSPARK".to_owned(),
+                "--sglang-speculative-dspark-block-size 7".to_owned(),
+                "--sglang-speculative-num-draft-tokens 8".to_owned(),
+            ])
+        );
+        assert!(slime("DSPARK", &table, "").expect_err("several chains").contains("not with DSPARK"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The figures of a load that ran, whether measured or simulated: what can be compared between the
 //! two.
 
-use schemas::tree::TreeShape;
+use schemas::{sweep::LARGEST, tree::TreeShape};
 use serde::{Deserialize, Serialize};
 
 use super::Forecast;
@@ -49,6 +49,22 @@ pub struct RoundGroup {
 }
 
 impl Figures {
+    /// Whether the figures can be compared.
+    ///
+    /// # Errors
+    /// In words, when a group of rounds is impossible.
+    pub fn check(&self) -> Result<(), String> {
+        let impossible = |group: &&RoundGroup| {
+            let timed = group.timed == 0 || group.ms > 0.0 && group.ms.is_finite();
+            let within = group.batch <= LARGEST && group.shape.num_draft_tokens <= TreeShape::LARGEST;
+            !(timed && within && group.context >= 0.0)
+        };
+        let wrong = self.rounds.iter().find(impossible).map(|RoundGroup { shape, batch, context, ms, .. }| {
+            format!("rounds of a batch of {batch} with {shape} at {context} tokens in {ms} ms are impossible")
+        });
+        wrong.map_or(Ok(()), Err)
+    }
+
     /// The figures of a simulated load.
     pub fn from_forecast(forecast: &Forecast, capture_sizes: &[usize]) -> Self {
         let mut rounds: Vec<RoundGroup> = Vec::new();

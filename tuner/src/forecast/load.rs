@@ -69,6 +69,28 @@ impl Sent {
 }
 
 impl Load {
+    /// Whether the load can be simulated and sent.
+    ///
+    /// # Errors
+    /// In words, when a number is impossible or too large.
+    pub fn check(&self) -> Result<(), String> {
+        self.requests.check()?;
+        let (count, above_0) = (self.requests.count(), |number: f64| number > 0.0 && number.is_finite());
+        match &self.sent {
+            Sent::AtOnce { share, .. } if !(*share > 0.0 && *share <= 1.0) => {
+                Err(format!("a share of {share} of the requests: expected more than 0 and at most 1"))
+            }
+            Sent::Closed(0) => Err("0 requests are kept running: expected at least 1".into()),
+            Sent::Open { rate, burst } if !above_0(*rate) || *burst == 0 => {
+                Err(format!("{rate} requests per second in bursts of {burst}: expected more than 0, and at least 1"))
+            }
+            Sent::Recorded(at_ms) if at_ms.len() != count => {
+                Err(format!("{} arrival times for {count} requests", at_ms.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Number of requests whose end counts, at least one.
     fn counted(&self) -> usize {
         let requests = self.requests.count();
@@ -120,5 +142,32 @@ mod tests {
         assert_eq!((load(true).until(), load(false).until()), (Some(9), None));
         let ends: Vec<f64> = (1..=9).map(f64::from).collect();
         assert_eq!((load(true).done_s(&ends), load(true).done_s(&ends[..8])), (Some(9.0), None));
+    }
+
+    #[test]
+    fn impossible_loads_are_refused() {
+        let lengths = Lengths::Recorded(vec![5]);
+        let requests = Rollout { prompts: 2, samples: 1, prompt_tokens: 4, lengths, ..Rollout::default() };
+        let check = |sent: Sent| Load { requests: requests.clone(), sent }.check();
+        for possible in [
+            Sent::AtOnce { share: 1.0, abort: false },
+            Sent::Closed(1),
+            Sent::Open { rate: 0.5, burst: 1 },
+            Sent::Recorded(vec![0.0, 1.0]),
+        ] {
+            assert_eq!(check(possible), Ok(()));
+        }
+        for impossible in [
+            Sent::AtOnce { share: 0.0, abort: false },
+            Sent::AtOnce { share: f64::NAN, abort: false },
+            Sent::Closed(0),
+            Sent::Open { rate: f64::INFINITY, burst: 1 },
+            Sent::Open { rate: 1.0, burst: 0 },
+            Sent::Recorded(vec![0.0]),
+        ] {
+            assert!(check(impossible.clone()).is_err(), "{impossible:?}");
+        }
+        let many = Rollout { prompts: usize::MAX, ..requests.clone() };
+        assert!(Load { requests: many, sent: Sent::Closed(1) }.check().is_err());
     }
 }

@@ -359,8 +359,16 @@ impl NamedTable {
     /// The table.
     ///
     /// # Errors
-    /// When it has no row.
+    /// When it has no row, or a row has a tree that is larger than any.
     pub fn table(&self) -> Result<Table, TunerError> {
+        let is_large = |row: &&TableRow| {
+            let TreeShape { num_steps, topk, num_draft_tokens } = row.shape;
+            [num_steps, topk, num_draft_tokens].into_iter().any(|number| number > TreeShape::LARGEST)
+        };
+        if let Some(row) = self.rows.iter().find(is_large) {
+            let reason = format!("the policy {} has the tree {}, which is too large", self.name, row.shape);
+            return Err(TunerError::Configuration(reason));
+        }
         let row =
             |row: &TableRow| Row { batch: row.batch, context: row.context.unwrap_or(f64::INFINITY), shape: row.shape };
         Table::new(self.rows.iter().map(row).collect())

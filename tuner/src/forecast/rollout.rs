@@ -1,9 +1,15 @@
 //! Rollouts: the requests of a step of reinforcement learning, all sent at once.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
+use schemas::sweep::LARGEST;
 use serde::{Deserialize, Serialize};
 
 use super::{Job, drafts::Drafts};
+
+/// Maximum number of requests of a load: each is drawn before the first one starts.
+pub const MOST_REQUESTS: usize = 1 << 20;
+/// Maximum number of output tokens of a load, on average over draws: rounds are recorded.
+pub const MOST_TOKENS: usize = 1 << 32;
 
 /// A rollout.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,7 +67,35 @@ impl Default for Lengths {
 impl Rollout {
     /// Number of requests.
     pub fn count(&self) -> usize {
-        self.prompts * self.samples
+        self.prompts.saturating_mul(self.samples)
+    }
+
+    /// Whether the requests can be drawn.
+    ///
+    /// # Errors
+    /// In words, when there are too many of them, they are too long, or a number is impossible.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { prompts, samples, prompt_tokens, .. } = self;
+        let count = self.count();
+        if !(1..=MOST_REQUESTS).contains(&count) {
+            return Err(format!("{prompts} prompts × {samples} samples: expected 1 to {MOST_REQUESTS} requests"));
+        }
+        if *prompt_tokens > LARGEST {
+            return Err(format!("prompts of {prompt_tokens} tokens: expected at most {LARGEST}"));
+        }
+        self.lengths.check()?;
+        if self.limited.is_some_and(|limited| !(0.0..=1.0).contains(&limited.share)) {
+            return Err("the share of requests that limit their drafts: expected 0 to 1".into());
+        }
+        let mean = self.lengths.mean();
+        let tokens = count as f64 * mean;
+        if tokens > MOST_TOKENS as f64 {
+            return Err(format!(
+                "{count} requests of {mean:.0} output tokens on average are {tokens:.0} tokens: expected at most \
+                 {MOST_TOKENS}"
+            ));
+        }
+        Ok(())
     }
 
     /// The requests of one draw. Samples of a prompt have the text of the prompt, at different
@@ -95,6 +129,31 @@ impl Lengths {
             Self::Recorded(lengths) => lengths.iter().copied().max().unwrap_or(1).max(1),
             Self::LongTail { most, .. } => (*most).max(1),
         }
+    }
+
+    /// The mean length, in tokens.
+    fn mean(&self) -> f64 {
+        match self {
+            Self::Recorded(lengths) => {
+                (lengths.iter().map(|length| *length as f64).sum::<f64>() / lengths.len().max(1) as f64).max(1.0)
+            }
+            // Of a log-normal distribution; the cut makes it smaller.
+            Self::LongTail { median, sigma, most } => (median * (sigma * sigma / 2.0).exp()).clamp(1.0, *most as f64),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if !(1..=LARGEST).contains(&self.most()) {
+            return Err(format!("outputs of up to {} tokens: expected 1 to {LARGEST}", self.most()));
+        }
+        if let Self::LongTail { median, sigma, .. } = self
+            && !(*median >= 1.0 && median.is_finite() && *sigma >= 0.0 && sigma.is_finite())
+        {
+            return Err(format!(
+                "a median of {median} tokens with a tail of {sigma}: expected at least 1 and at least 0"
+            ));
+        }
+        Ok(())
     }
 
     /// One length, at least 1.
@@ -136,5 +195,31 @@ mod tests {
         assert!(half.iter().zip(&jobs).all(|(half, job)| Job { most_drafts: None, ..*half } == *job));
         let recorded = Rollout { lengths: Lengths::Recorded(vec![5, 9]), ..rollout };
         assert!(recorded.draw(&drafts, 3).iter().all(|job| [5, 9].contains(&job.output_tokens)));
+    }
+
+    #[test]
+    fn a_load_that_no_memory_holds_is_refused_with_its_numbers() {
+        let lengths = |most| Lengths::LongTail { median: 1000.0, sigma: 1.0, most };
+        let usual =
+            Rollout { prompts: 64, samples: 8, prompt_tokens: 512, lengths: lengths(16_384), ..Rollout::default() };
+        assert_eq!(usual.check(), Ok(()));
+        assert_eq!(Rollout { prompts: MOST_REQUESTS, samples: 1, ..usual.clone() }.check(), Ok(()));
+        let check = |rollout: Rollout, words: &str| {
+            let found = rollout.check().expect_err(words);
+            assert!(found.contains(words), "{found}");
+        };
+        check(Rollout { prompts: 100_000, samples: 100_000, ..usual.clone() }, "100000 prompts × 100000 samples");
+        check(Rollout { prompts: usize::MAX, samples: 2, ..usual.clone() }, "expected 1 to 1048576 requests");
+        check(Rollout { prompts: 0, ..usual.clone() }, "0 prompts");
+        check(Rollout { prompt_tokens: usize::MAX, ..usual.clone() }, "prompts of");
+        check(Rollout { lengths: lengths(LARGEST + 1), ..usual.clone() }, "outputs of up to 1048577");
+        check(
+            Rollout { lengths: Lengths::Recorded(vec![1, LARGEST + 1]), ..usual.clone() },
+            "outputs of up to 1048577",
+        );
+        let long = Lengths::Recorded(vec![LARGEST]);
+        check(Rollout { prompts: 1 << 16, lengths: long, ..usual.clone() }, "output tokens on average");
+        let nothing = Lengths::LongTail { median: f64::NAN, sigma: 1.0, most: 5 };
+        check(Rollout { lengths: nothing, ..usual }, "a median of NaN");
     }
 }

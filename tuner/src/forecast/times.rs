@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use schemas::tree::TreeShape;
+use schemas::{model::DraftKind, tree::TreeShape};
 use serde::{Deserialize, Serialize};
 
 use super::costs::StepCosts;
@@ -36,6 +36,9 @@ pub struct FittedTimes {
     pub format: u32,
     /// What was timed, in words.
     pub source: String,
+    /// The kind of draft; missing where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft: Option<DraftKind>,
     /// Tree shapes, batches and contexts of the timed points.
     pub timed: TimedPlaces,
     /// Steps that prefill target and draft.
@@ -73,7 +76,13 @@ impl FittedTimes {
         let wrong = |reason: String| TunerError::Configuration(format!("fitted times: {reason}"));
         let text = model.to_json().map_err(|error| wrong(error.to_string()))?;
         let rounds = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        Ok(Self { format: FORMAT, source, timed, prefill, prefill_target, rounds, model: Some(model) })
+        Ok(Self { format: FORMAT, source, draft: None, timed, prefill, prefill_target, rounds, model: Some(model) })
+    }
+
+    /// The same times, of a draft of this kind.
+    #[must_use]
+    pub fn of_draft(self, draft: Option<DraftKind>) -> Self {
+        Self { draft, ..self }
     }
 
     /// The model of rounds.

@@ -6,6 +6,7 @@ use engine::{
     options::padded,
     timing::{PrefillPoint, TimingPoint},
 };
+use schemas::model::DraftKind;
 
 use crate::{
     TunerError,
@@ -70,7 +71,8 @@ pub fn run(
         device.name,
         engine::NAME_AND_VERSION
     );
-    FittedTimes::new(source, timed, model, [prefill.both, prefill.target])
+    let draft = engine.draft_algorithm().and_then(DraftKind::of_algorithm);
+    Ok(FittedTimes::new(source, timed, model, [prefill.both, prefill.target])?.of_draft(draft))
 }
 
 /// Prompts of designed lengths, alone and as many as fill a step: rounds are timed with batches of

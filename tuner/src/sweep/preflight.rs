@@ -8,8 +8,9 @@ use schemas::{paths::tidy, sweep::SweepFile};
 
 use super::SweepInputs;
 use crate::{
+    space::settings,
     system::server,
-    workload::{LoadedWorkload, ModelText},
+    workload::{self, LoadedWorkload, ModelText},
 };
 
 /// A value of a sweep file that a sweep refuses.
@@ -60,7 +61,7 @@ pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
                 if !file.has_several_drafts() {
                     refusals.extend(models(file, &options));
                 }
-                refusals.extend(workload(file, folder, &options));
+                refusals.extend(requests(file, folder, &options));
             }
         }
     }
@@ -109,13 +110,19 @@ fn models(file: &SweepFile, options: &EngineOptions) -> Option<Refusal> {
 }
 
 /// What is wrong with the workload: unreadable prompts, no tokenizer, prompts that do not fit the
-/// context.
-fn workload(file: &SweepFile, folder: &Path, options: &EngineOptions) -> Option<Refusal> {
+/// context, buckets of contexts that no request reaches.
+fn requests(file: &SweepFile, folder: &Path, options: &EngineOptions) -> Option<Refusal> {
     let model = match ModelText::open(&options.model_path, file.engine.context_length) {
         Ok(model) => model,
         Err(error) => return Some(Refusal::at(&["models", "target"], error)),
     };
-    let error = LoadedWorkload::load(&file.workload, folder, &model).err()?;
+    let error = match LoadedWorkload::load(&file.workload, folder, &model) {
+        Ok(loaded) => {
+            let empty = loaded.check_buckets(&settings::loads(file), &workload::name(&file.workload, folder));
+            return empty.err().map(|error| Refusal::at(&["batch", "contexts"], error));
+        }
+        Err(error) => error,
+    };
     let sources: [(&'static [&'static str], bool); 4] = [
         (&["workload", "prompts"], file.workload.prompts.is_some()),
         (&["workload", "input_ids"], file.workload.input_ids.is_some()),

@@ -102,9 +102,14 @@ fn a_load_of_a_context_bucket_has_the_requests_of_the_bucket_only() {
     assert_eq!((workload.requests_under(short), workload.tokens_under(long)), (3, 24));
     assert_eq!(workload.of_load(long).requests, [workload.requests[1].clone(), workload.requests[4].clone()]);
     assert_eq!(*workload.of_load(TrialLoad::BatchSize(2)), workload);
-    assert!(workload.check_buckets(&[short, long, TrialLoad::BatchSize(1)]).is_ok());
-    let words = workload.check_buckets(&[short, load(1, 16, Some(64))]).expect_err("no such request").to_string();
-    assert!(words.contains("contexts of 17 to 64; ") && words.contains("contexts of 8 to 16 tokens"), "{words}");
+    assert!(workload.check_buckets(&[short, long, TrialLoad::BatchSize(1)], "a file").is_ok());
+    let words =
+        workload.check_buckets(&[short, load(1, 16, Some(64))], "a file").expect_err("no such request").to_string();
+    assert!(
+        words.contains("no request of a file has contexts of 17 to 64; ")
+            && words.contains("contexts of 8 to 16 tokens"),
+        "{words}"
+    );
 }
 
 #[test]

@@ -16,7 +16,7 @@ use tuner::{
 };
 
 use super::Arguments;
-use crate::{engine_setup, progress, terminal};
+use crate::{engine_setup, load_flags, progress, terminal};
 
 const HEADER: &str = "policy           load                                  seconds   tok/s  accept  prefill s  batch up to  \
                       rounds  round ms\n";
@@ -39,13 +39,15 @@ pub fn loads(arguments: &Arguments) -> anyhow::Result<Vec<Load>> {
         keeps_contexts,
     };
     if let Some((prompts, samples, sent)) = arguments.load.rollout()? {
-        return Ok(vec![Load { requests: of(prompts, samples), sent }]);
+        return Ok(vec![load_flags::checked(Load { requests: of(prompts, samples), sent })?]);
     }
     let Some(each) = arguments.requests_per_user.filter(|_| !arguments.batch_size.is_empty()) else {
         bail!("give a load: --rollout, or --requests-per-user and --batch-size");
     };
-    let closed = |batch: &usize| Load { requests: of(batch * each, 1), sent: Sent::Closed(*batch) };
-    Ok(arguments.batch_size.iter().map(closed).collect())
+    let closed = |batch: &usize| {
+        load_flags::checked(Load { requests: of(batch.saturating_mul(each), 1), sent: Sent::Closed(*batch) })
+    };
+    arguments.batch_size.iter().map(closed).collect()
 }
 
 /// The policies: those of the file, else each shape for all rounds.

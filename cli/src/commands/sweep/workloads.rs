@@ -4,7 +4,7 @@
 use schemas::sweep::OneWorkload;
 
 use super::{Job, measure};
-use crate::{commands::report, exit::Exit, terminal};
+use crate::{commands::report, exit::Exit, sweep_inputs, terminal, wrong_file::WrongFile};
 
 /// Runs the sweep of each prompt file. A sweep that is interrupted, or fails, ends the others too:
 /// all are continued together.
@@ -12,6 +12,9 @@ use crate::{commands::report, exit::Exit, terminal};
 /// # Errors
 /// As [`measure`].
 pub fn measure_each(job: &Job<'_>) -> anyhow::Result<Exit> {
+    // All of them are checked before the first one starts.
+    sweep_inputs::resolve(job.file.clone(), &job.folder, &job.source)
+        .map_err(|findings| WrongFile::all(job.source.clone(), findings))?;
     let each = job.file.each_workload();
     if !job.resume
         && let Some(one) = each.iter().find(|one| tuner::trials::journal::exists(&job.out.join(&one.name)))

@@ -31,7 +31,8 @@ pub fn block(options: &EngineOptions) -> Result<Option<Block>, EngineError> {
             let given = options.draft_block_size.map(|size| block.rows_for(size));
             Ok(Some(Block { given, ..block }))
         }
-        None if is_named => Err(EngineError::Configuration(
+        // The loader says what the folder has in its place.
+        None if is_named && options.draft_folder().is_none() => Err(EngineError::Configuration(
             "DFLASH and DSPARK draft with a block head: give its folder with --speculative-draft-model-path".into(),
         )),
         None => Ok(None),

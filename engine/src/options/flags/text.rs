@@ -39,7 +39,7 @@ pub fn second_source(launch: &Launch, options: &EngineOptions) -> Result<Option<
 
 /// Reads the flags of prompt lookup.
 fn numbers(launch: &Launch, rule: &mut PromptLookup) -> Result<(), EngineError> {
-    let (min, max) = (count(launch, Key::PromptLookupMin)?, count(launch, Key::PromptLookupMax)?);
+    let (min, max) = (run_length(launch, Key::PromptLookupMin)?, run_length(launch, Key::PromptLookupMax)?);
     // As in vLLM, one of the two alone is both.
     rule.min = min.or(max).unwrap_or(rule.min);
     rule.max = max.or(min).unwrap_or(rule.max);
@@ -52,6 +52,15 @@ fn numbers(launch: &Launch, rule: &mut PromptLookup) -> Result<(), EngineError> 
         };
     }
     Ok(())
+}
+
+/// A number of tokens that are looked up. It is checked here, where it is known which of the two
+/// flags it comes from.
+fn run_length(launch: &Launch, key: Key) -> Result<Option<usize>, EngineError> {
+    let Some(setting) = launch.setting(key) else { return Ok(None) };
+    let length = count(launch, key)?.filter(|length| (1..=TextSpec::LARGEST).contains(length));
+    let expected = || no_sense(setting, &format!("a number from 1 to {}", TextSpec::LARGEST));
+    length.map(Some).ok_or_else(expected)
 }
 
 /// The rule of the options' algorithm with the numbers of the flags; `None` if it is no such rule.

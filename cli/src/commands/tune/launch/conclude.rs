@@ -130,7 +130,7 @@ impl Conclusion<'_> {
         let Some(tuned) = self.summary.tuned.as_ref().filter(|_| decided.iter().all(|(_, one)| one.is_some())) else {
             return Ok(());
         };
-        let tuning = Tuning::from(&setup::read_tuned(tuned)?);
+        let tuning = Tuning::from(&setup::read_exported(tuned, None)?);
         let form = if self.launch.engine == Engine::Vllm { Form::Vllm } else { Form::SglangAdaptive };
         let exported = match export(&tuning, form, None, None) {
             Ok(exported) => exported,

@@ -1,0 +1,151 @@
+//! Traces and simulated policies: `generate --trace` and `simulate`.
+
+use std::{fs, path::Path};
+
+use tempfile::TempDir;
+
+use super::{EAGLE3, Ran, TARGET, check, text};
+
+const LOAD: [&str; 8] = ["--rollout", "8x4", "--median-len", "30", "--max-len", "400", "--draws", "2"];
+
+#[test]
+fn policies_are_simulated_from_accept_lengths_and_from_a_trace() {
+    let folder = TempDir::new().expect("a folder");
+    let tiers = folder.path().join("tiers.json").display().to_string();
+    let lengths = ["simulate", "--accept-lengths", "1.7,2.2,2.5", "--policy", "fixed,batch"];
+    let lengths = [&lengths[..], &["--speculative-algorithm", "EAGLE3"]].concat();
+    let ran =
+        check(&[&lengths[..], &LOAD, &["--export", "slime", "--export-file", &tiers]].concat(), 0, &["simulated"]);
+    for words in ["simulated: seconds until all", "batch over time", "chosen", "--sglang-speculative-num-steps"] {
+        assert!(ran.stdout.contains(words), "no {words:?} in\n{}", ran.stdout);
+    }
+    let trace = folder.path().join("trace.jsonl").display().to_string();
+    let models = ["--model-path", "models/tiny/target", "--speculative-draft-model-path", "models/tiny/eagle3"];
+    let generate = ["generate", "--speculative-algorithm", "EAGLE3", "--device", "cpu", "--prompt", "def read(self"];
+    let limits = ["--max-new-tokens", "24", "--trace", &trace, "--trace-limits", "3,1,4;2,3,6"];
+    check(&[&generate[..], &models, &limits].concat(), 0, &["trace of 23 positions"]);
+    let ran = check(&[&["simulate", "--trace", &trace, "--json"][..], &LOAD].concat(), 0, &[]);
+    let found: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let policies = found["study"]["policies"].as_array().expect("policies");
+    let names: Vec<&str> = policies.iter().filter_map(|one| one["name"].as_str()).collect();
+    for name in ["none", "fixed 2,3,6", "sglang", "vllm-adaptive 3", "budget 3,1,4", "budget 2,3,6"] {
+        assert!(names.contains(&name), "{name} of {names:?}");
+    }
+    assert_eq!(found["simulated"], true);
+    check(&["simulate", "--accept-lengths", "1.7,2.9", "--batch-size", "4"], 2, &["accept lengths"]);
+    check(&["simulate", "--accept-lengths", "1.7"], 2, &["give a load"]);
+}
+
+/// Writes a trace of the demo pair: 23 positions of one text, up to these limits.
+#[track_caller]
+fn traced(path: &Path, limits: &str) {
+    let models = ["--model-path", TARGET, "--speculative-draft-model-path", EAGLE3];
+    let generate = ["generate", "--speculative-algorithm", "EAGLE3", "--device", "cpu", "--prompt", "def read(self"];
+    let trace = ["--max-new-tokens", "24", "--trace", text(path), "--trace-limits", limits];
+    check(&[&generate[..], &models, &trace].concat(), 0, &["trace of 23 positions"]);
+}
+
+#[test]
+fn numbers_that_no_load_has_are_refused_with_their_flag() {
+    let lengths = ["simulate", "--accept-lengths", "1.7,2.2"];
+    let refused = |more: &[&str], words: &[&str]| check(&[&lengths[..], more].concat(), 2, words);
+    refused(&["--rollout", "100000x100000"], &["100000 prompts × 100000 samples", "1048576"]);
+    refused(&["--rollout", "9223372036854775807x2"], &["1048576 requests"]);
+    refused(&["--rollout", "1000000x1", "--tail", "0", "--median-len", "16384"], &["output tokens on average"]);
+    refused(&["--batch-size", "4", "--requests", "99999999999"], &["--requests 99999999999", "expected 1 to"]);
+    refused(&["--batch-size", "4", "--prompt-len", "99999999999"], &["--prompt-len 99999999999"]);
+    refused(&["--batch-size", "4", "--max-len", "99999999999"], &["outputs of up to 99999999999"]);
+    refused(&["--batch-size", "4", "--draws", "0"], &["--draws 0"]);
+    refused(&["--batch-size", "4", "--max-running-requests", "99999999999"], &["--max-running-requests 99999999999"]);
+    refused(&["--batch-size", "4", "--cuda-graph-bs", "1,99999999999"], &["--cuda-graph-bs 99999999999"]);
+    refused(&["--batch-size", "4", "--max-total-tokens", "9", "--max-new-tokens", "99999999999"], &["max_new_tokens"]);
+    refused(&["--batch-size", "4", "--contexts", "0"], &["--contexts 0", "expected 1 to"]);
+    refused(&["--batch-size", "4", "--contexts", "512,512"], &["--contexts: expected ascending"]);
+    refused(&["--batch-size", "4", "--speculative-algorithm", "EAGEL"], &["--speculative-algorithm EAGEL", "EAGLE3"]);
+    let folder = TempDir::new().expect("a folder");
+    let empty = folder.path().join("measured.jsonl");
+    fs::write(&empty, "").expect("a file");
+    refused(&["--against", text(&empty)], &["measured.jsonl", "no measured run"]);
+}
+
+#[test]
+fn what_is_exported_is_that_of_the_draft_or_refused() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("exported.json");
+    let export = |to: &str, more: &[&str], code: i32, words: &[&str]| -> Ran {
+        let base = ["simulate", "--export", to, "--export-file", text(&file)];
+        check(&[&base[..], &LOAD, more].concat(), code, words)
+    };
+    let lengths = ["--accept-lengths", "1.9,2.7,3.3,3.7,4.0,4.2,4.3", "--policy", "fixed"];
+    let block = ["--times", "llama-3.1-8b-block8-h200"];
+    let head = ["--speculative-algorithm", "DSPARK"];
+    let chain = ["--shapes", "7,1,8"];
+    export("sglang-dspark", &lengths, 2, &["--speculative-algorithm DSPARK"]);
+    export("sglang-dspark", &[&lengths[..], &head].concat(), 2, &["give its chain with --shapes"]);
+    let known = [&lengths[..], &head, &chain].concat();
+    export("sglang-dspark", &known, 2, &["a pass for each step", "are those of an EAGLE-3 head"]);
+    assert!(!file.exists());
+    let written = export("sglang-dspark", &[&known[..], &block].concat(), 0, &["written"]);
+    assert!(written.stdout.contains("--speculative-dspark-block-size 7") && file.exists(), "{}", written.stdout);
+    export("sglang-dspark", &[&lengths[..], &["--speculative-algorithm", "DFLASH"]].concat(), 2, &["is DFLASH"]);
+    export("slime", &lengths, 2, &["add --speculative-algorithm"]);
+    let flags = export("slime", &[&known[..], &block].concat(), 0, &[]).stdout;
+    assert!(flags.contains("--sglang-speculative-algorithm DSPARK"), "{flags}");
+
+    let trace = folder.path().join("trace.jsonl");
+    traced(&trace, "3,1,4");
+    let traced = ["--trace", text(&trace)];
+    export("sglang-dspark", &[&traced[..], &block].concat(), 2, &["the draft is EAGLE3", "those of a block head"]);
+    let flags = export("slime", &[&traced[..], &["--policy", "fixed"]].concat(), 0, &[]).stdout;
+    assert!(flags.contains("--sglang-speculative-algorithm EAGLE3"), "{flags}");
+    // A budget has no table. At this price of rows it is the fastest.
+    let costs = folder.path().join("costs.json");
+    let text_of_costs = r#"{"format": 1, "source": "by hand", "verify_ms": [[1, 1.0], [2, 1.9]], "request_ms": 0,
+        "context_ms": 0, "draft": {"pass_ms": 0, "row_ms": 0, "context_ms": 0}, "prefill_step_ms": 1,
+        "prefill_token_ms": 0}"#;
+    fs::write(&costs, text_of_costs).expect("a file");
+    let budget = [&traced[..], &["--times", text(&costs), "--policy", "budget"]].concat();
+    let refused = export("spectune", &budget, 2, &["no table that spectune's engine could follow"]);
+    assert!(!refused.stderr.contains("slime"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_tampered_or_truncated_trace_is_refused_with_its_name() {
+    let folder = TempDir::new().expect("a folder");
+    let trace = folder.path().join("trace.jsonl");
+    traced(&trace, "3,1,4;2,2,6");
+    let whole = fs::read_to_string(&trace).expect("a trace");
+    let refused = |content: &str, words: &[&str]| {
+        fs::write(&trace, content).expect("a file");
+        let ran = check(&[&["simulate", "--trace", text(&trace)][..], &LOAD].concat(), 2, &["trace.jsonl"]);
+        assert!(words.iter().all(|word| ran.stderr.contains(word)), "no {words:?} in {}", ran.stderr);
+    };
+    refused(&whole[..whole.len() / 3], &["line 1", "EOF"]);
+    refused("", &["no trace"]);
+    refused(&whole.replacen("\"depth\":[1", "\"depth\":[9", 1), &["line 1: text 0: position", "depth 9"]);
+    refused(&whole.replacen("\"rank\":[0", "\"rank\":[5", 1), &["rank 5"]);
+    refused(&whole.replacen("\"prompt_tokens\":", "\"prompt_tokens\":1", 1), &["different texts"]);
+    refused(&whole.replacen("EAGLE3", "DSPARK", 1), &["different drafts"]);
+}
+
+#[test]
+fn a_trace_that_cannot_be_made_is_refused_before_a_text_is_generated() {
+    let folder = TempDir::new().expect("a folder");
+    let trace = folder.path().join("trace.jsonl");
+    let refused = |path: &Path, limits: &str, more: &[&str], words: &[&str]| {
+        let base = ["generate", "--model-path", TARGET, "--device", "cpu", "--prompt", "def"];
+        let files = ["--trace", text(path), "--trace-limits", limits];
+        let ran = check(&[&base[..], &files, more].concat(), 2, words);
+        assert!(ran.stdout.is_empty() && !path.is_file(), "{}", ran.stdout);
+    };
+    let head = ["--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", EAGLE3];
+    let second = [&head[..], &["--speculative-second-source", "PROMPT_LOOKUP"]].concat();
+    refused(&trace, "3,1,4", &second, &["remove --speculative-second-source"]);
+    refused(&trace, "3,1,4", &["--speculative-algorithm", "PROMPT_LOOKUP"], &["has no trace by position"]);
+    refused(&trace, "3,1,4", &[], &["needs a draft"]);
+    refused(&trace, "none", &head, &["--trace-limits none"]);
+    refused(&trace, "0,1,1", &head, &["at least one draft step"]);
+    refused(&folder.path().join("none/trace.jsonl"), "3,1,4", &head, &["cannot write", "none/trace.jsonl"]);
+    refused(folder.path(), "3,1,4", &head, &["cannot write"]);
+    refused(&trace, "3,1,4", &[&head[..], &["--max-new-tokens", "1"]].concat(), &["--max-new-tokens"]);
+}
