@@ -21,10 +21,13 @@
 
 use std::{
     collections::BTreeMap,
+    ops::ControlFlow,
     path::{Path, PathBuf},
 };
 
-use engine::{Completion, DeviceChoice, Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
+use engine::{
+    Completion, DeviceChoice, Engine, EngineOptions, ReplayText, Request, SamplingParams, ShapePolicy, StopConditions,
+};
 use schemas::tree::TreeShape;
 use serde::Deserialize;
 
@@ -145,6 +148,14 @@ struct BlockReference {
     drafts: usize,
     chain: BlockChains,
     trees: BTreeMap<String, Float32>,
+    probe: BlockProbe,
+}
+
+/// The first round of the first prompt.
+#[derive(Deserialize)]
+struct BlockProbe {
+    /// The confidence head's probability of each draft; empty without such a head.
+    confidence: Vec<f64>,
 }
 
 #[derive(Deserialize)]
@@ -228,9 +239,28 @@ fn check_block_head(name: &str, target: &Path, head: &Path, mut reference: Refer
         check(&mut of_the_shape, "tree", shape, float32);
     }
     let mut of_the_head = engine(Some(expected.block_size));
+    if device() == DeviceChoice::Cpu {
+        check_confidences(&mut of_the_head, reference, expected.drafts, &expected.probe.confidence);
+    }
     for (drafts, float32) in expected.chain.prefix_of_full_block {
         check(&mut of_the_head, "prefix", TreeShape::chain(drafts), float32);
     }
+}
+
+/// Compares the confidences of the first round of the first prompt.
+fn check_confidences(engine: &mut Engine, reference: &Reference, drafts: usize, expected: &[f64]) {
+    let prompt = &reference.prompts[0];
+    let text = ReplayText {
+        tokens: [prompt.input_ids.as_slice(), &prompt.output_ids_float32].concat(),
+        prompt_tokens: prompt.input_ids.len(),
+        sampling: SamplingParams::default(),
+    };
+    let traces = engine.trace_positions(&[text], &[TreeShape::chain(drafts)], &mut |_| ControlFlow::Continue(()));
+    let traces = traces.expect("a trace").expect("no one cancelled");
+    let found = &traces[0].texts[0].positions[0].confidence;
+    let near = |(found, expected): (&f32, &f64)| (1.0 / (1.0 + (-f64::from(*found)).exp()) - expected).abs() < 1e-4;
+    assert!(found.len() == expected.len() && found.iter().zip(expected).all(near), "{found:?}, not {expected:?}");
+    println!("confidences of the first round: {} agree", found.len());
 }
 
 /// The dtype, unless it is float32.

@@ -6,6 +6,7 @@
 //! replay keeps on disk ([`TargetStates`]) are bytes in a format that only the backend knows.
 
 mod choice;
+pub(crate) mod confidence;
 pub mod cpu;
 pub mod cuda;
 mod decode;

@@ -18,6 +18,8 @@ pub use growth::{BeamRow, grow, largest};
 pub use levels::Levels;
 pub use looked_up::{LookedUp, joined};
 pub use pool::Pool;
+#[cfg(test)]
+pub use pool::Proposal;
 pub use simulation::{simulated_count, simulated_walk};
 pub use trail::{RequiredTree, accepted, offered};
 pub use walk::walk;

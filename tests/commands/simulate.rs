@@ -100,13 +100,66 @@ fn what_is_exported_is_that_of_the_draft_or_refused() {
     assert!(flags.contains("--sglang-speculative-algorithm EAGLE3"), "{flags}");
     // A budget has no table. At this price of rows it is the fastest.
     let costs = folder.path().join("costs.json");
-    let text_of_costs = r#"{"format": 1, "source": "by hand", "verify_ms": [[1, 1.0], [2, 1.9]], "request_ms": 0,
+    let text_of_costs = r#"{"format": 1, "source": "by hand", "verify_ms": [[1, 1.0], [2, 1.0001]], "request_ms": 0,
         "context_ms": 0, "draft": {"pass_ms": 0, "row_ms": 0, "context_ms": 0}, "prefill_step_ms": 1,
         "prefill_token_ms": 0}"#;
     fs::write(&costs, text_of_costs).expect("a file");
     let budget = [&traced[..], &["--times", text(&costs), "--policy", "budget"]].concat();
     let refused = export("spectune", &budget, 2, &["no table that spectune's engine could follow"]);
     assert!(!refused.stderr.contains("slime"), "{}", refused.stderr);
+}
+
+/// A trace of a DSPARK head of two drafts, whose confidence head states three times the log-odds by
+/// which the text takes them.
+fn confident_trace(texts: usize) -> String {
+    let position = |at: usize| {
+        let (accepted, odds) = (usize::from(at % 8 != 0) + usize::from(at % 8 > 3), 7.0_f64.ln());
+        serde_json::json!({
+            "score": [-0.1, -0.2], "parent": [65535, 0], "rank": [0, 0], "depth": [1, 2], "chance": [null, null],
+            "on_text": (0..accepted).collect::<Vec<_>>(), "confidence": [3.0 * odds, 0.3],
+        })
+    };
+    let text = serde_json::json!({
+        "prompt_tokens": 9, "output_tokens": 401, "sampled": false,
+        "positions": (0..400).map(position).collect::<Vec<_>>(),
+    });
+    let shape = serde_json::json!({"num_steps": 2, "topk": 1, "num_draft_tokens": 3});
+    let trace = serde_json::json!({
+        "format": 2, "source": "DSPARK", "limit": shape, "largest": [shape], "texts": vec![text; texts],
+    });
+    format!("{trace}\n")
+}
+
+#[test]
+fn temperatures_are_written_where_the_trace_has_confidences() {
+    let folder = TempDir::new().expect("a folder");
+    let [trace, costs, table, temperatures] =
+        ["trace.jsonl", "costs.json", "table.json", "temperatures.json"].map(|name| folder.path().join(name));
+    let block = r#"{"format": 1, "source": "by hand", "verify_ms": [[1, 1.0], [2, 1.9]], "request_ms": 0,
+        "context_ms": 0, "draft": {"kind": "block", "block": 2, "pass_ms": 0.1, "row_ms": 0, "context_ms": 0},
+        "prefill_step_ms": 1, "prefill_token_ms": 0}"#;
+    fs::write(&costs, block).expect("a file");
+    let base = ["simulate", "--export", "sglang-dspark", "--export-file", text(&table), "--trace", text(&trace)];
+    let base = [&base[..], &["--times", text(&costs)], &LOAD].concat();
+    let given = [&base[..], &["--temperatures-file", text(&temperatures)]].concat();
+    fs::write(&trace, confident_trace(2)).expect("a file");
+    let ran = check(&given, 0, &["calibration error on 399 positions of other texts", "temperatures.json"]);
+    let flag = format!("--speculative-dspark-confidence-sts-path {}", temperatures.display());
+    assert!(ran.stdout.contains(&flag), "{}", ran.stdout);
+    let read = |path: &Path| fs::read_to_string(path).expect("it is written");
+    let written: serde_json::Value = serde_json::from_str(&read(&temperatures)).expect("JSON");
+    let found: Vec<f64> = serde_json::from_value(written["temperatures"].clone()).expect("numbers");
+    assert!(found.len() == 2 && (2.0..4.5).contains(&found[0]), "{found:?}");
+    // One text cannot both fit and judge, and a trace of an older format has no confidences.
+    fs::write(&trace, confident_trace(1)).expect("a file");
+    check(&given, 2, &["--temperatures-file", "at least two"]);
+    let ran = check(&base, 0, &["no temperatures for the confidence head"]);
+    assert!(!ran.stdout.contains("--speculative-dspark-confidence-sts-path"), "{}", ran.stdout);
+    fs::write(&trace, read(&trace).replace("\"confidence\"", "\"other\"").replace("\"format\":2", "\"format\":1"))
+        .expect("a file");
+    check(&given, 2, &["the trace has no confidences"]);
+    let other = ["simulate", "--trace", text(&trace), "--export", "slime", "--temperatures-file", "x"];
+    check(&[&other[..], &LOAD].concat(), 2, &["--temperatures-file is for --export sglang-dspark"]);
 }
 
 #[test]

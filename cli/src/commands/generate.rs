@@ -192,10 +192,16 @@ fn trace(
     if texts.is_empty() {
         bail!("--trace: no output has a second token");
     }
-    let traces = engine.trace_positions(&texts, limits, &mut |_| ControlFlow::Continue(()))?;
-    traces::write(path, &traces.unwrap_or_default())?;
+    let traces = engine.trace_positions(&texts, limits, &mut |_| ControlFlow::Continue(()))?.unwrap_or_default();
+    traces::write(path, &traces)?;
     let positions: usize = texts.iter().map(|text| text.output_tokens() - 1).sum();
     terminal::note(&format!("trace of {positions} positions of {} outputs: {}", texts.len(), path.display()));
+    let confident = || traces.iter().flat_map(|trace| &trace.texts).flat_map(|text| &text.positions);
+    if engine.draft_algorithm() == Some("DSPARK") && confident().all(|nodes| nodes.confidence.is_empty()) {
+        terminal::note(
+            "the trace has no confidences, from which temperatures are fitted: the head has no confidence head",
+        );
+    }
     Ok(())
 }
 

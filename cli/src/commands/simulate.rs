@@ -145,6 +145,10 @@ pub struct Arguments {
     /// dspark-costs.json
     #[arg(long, value_name = "FILE", requires = "export")]
     export_file: Option<PathBuf>,
+    /// Where --export sglang-dspark writes temperatures for the confidence head of a DSPARK draft,
+    /// fitted to the trace; default: dspark-temperatures.json, if the trace has confidences
+    #[arg(long, value_name = "FILE", requires_all = ["export", "trace"])]
+    temperatures_file: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -206,6 +210,9 @@ fn check(arguments: &Arguments) -> anyhow::Result<()> {
         if numbers.windows(2).any(|pair| pair[0] >= pair[1]) {
             bail!("{flag}: expected ascending numbers, none of them twice");
         }
+    }
+    if arguments.temperatures_file.is_some() && arguments.export != Some(Export::SglangDspark) {
+        bail!("--temperatures-file is for --export sglang-dspark: remove it");
     }
     let known = || drafting::algorithms().collect::<Vec<_>>();
     if let Some(name) = arguments.speculative_algorithm.as_deref()

@@ -8,6 +8,7 @@ mod autotune;
 mod bandwidth;
 mod block_replay;
 mod block_round;
+mod confidence;
 mod delta;
 mod exchange;
 mod expansion;

@@ -17,7 +17,9 @@ use super::{Acceptance, ReplayText};
 use crate::backend::Pool;
 
 /// Version of the format of a trace.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
+/// Oldest version that is read: it has no confidences.
+pub const OLDEST: u32 = 1;
 
 /// The parent of a child of the root, in [`Nodes::parent`].
 pub const ROOT: u16 = u16::MAX;
@@ -68,6 +70,10 @@ pub struct Nodes {
     pub chance: Vec<Option<f32>>,
     /// Places of the nodes on the text, one per depth, as far as there are any.
     pub on_text: Vec<u16>,
+    /// By depth, the log-odds of a confidence head that the target takes the best child of the best
+    /// node of the depth before, given that it takes that one; empty without such a head.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub confidence: Vec<f32>,
 }
 
 impl PositionTrace {
@@ -228,6 +234,10 @@ impl<'a> Marked<'a> {
             nodes.chance.push(known.map(first));
         }
         nodes.on_text = self.trail.iter().map(|at| place(*at)).collect();
+        let confidence = self.pool.confidence();
+        if confidence.iter().all(|log_odds| log_odds.is_finite()) {
+            nodes.confidence = confidence.to_vec();
+        }
         nodes
     }
 }

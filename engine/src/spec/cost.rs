@@ -10,8 +10,8 @@ use schemas::tree::{NodeSource, TreeShape};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AttentionTensors, BlockSpec, DraftSpec, LayerSpec, LinearTensors, RecurrentSpec, Role, TargetSpec, TensorSpec,
-    VocabularySource, ffn::share_touched,
+    AttentionTensors, BlockSpec, DraftSpec, LayerSpec, RecurrentSpec, Role, TargetSpec, TensorSpec, VocabularySource,
+    ffn::share_touched,
 };
 
 /// Bytes read and floating-point operations.
@@ -292,10 +292,7 @@ impl DraftSpec {
             Self::Model(model) => model.weight_bytes(element),
             Self::Text(_) => 0,
             Self::Block(block) => {
-                let tensors = block.tensors(target.vocabulary);
-                let unused = tensors.confidence.iter().flat_map(LinearTensors::all).map(|tensor| tensor.bytes(element));
-                let all = tensors.all().into_iter().map(|tensor| tensor.bytes(element)).sum::<u64>();
-                all - unused.sum::<u64>()
+                block.tensors(target.vocabulary).all().into_iter().map(|tensor| tensor.bytes(element)).sum()
             }
         }
     }

@@ -27,6 +27,9 @@ pub struct Pool {
     proposals: Vec<Proposal>,
     /// Number of proposals up to the end of each step.
     ends: Vec<usize>,
+    /// A confidence head's log-odds for the proposals of [`best_chain`](Self::best_chain); empty if
+    /// there is no such head, or no trace wants them.
+    confidence: Vec<f32>,
 }
 
 impl Proposal {
@@ -60,6 +63,28 @@ impl Pool {
     /// All proposals.
     pub fn all(&self) -> &[Proposal] {
         &self.proposals
+    }
+
+    /// Places of the best proposal after the root, of the best one after that, and so on.
+    pub fn best_chain(&self) -> Vec<usize> {
+        let mut chain: Vec<usize> = Vec::new();
+        for (at, Proposal { parent, rank, .. }) in self.proposals.iter().enumerate() {
+            if *rank == 0 && *parent == chain.last().copied() {
+                chain.push(at);
+            }
+        }
+        chain
+    }
+
+    /// The log-odds of a confidence head that the target takes each proposal of the best chain,
+    /// given that it takes those before; empty if they are not known.
+    pub fn confidence(&self) -> &[f32] {
+        &self.confidence
+    }
+
+    /// Adds what a confidence head says of the best chain.
+    pub fn set_confidence(&mut self, log_odds: Vec<f32>) {
+        self.confidence = log_odds;
     }
 
     /// Number of steps that were run.

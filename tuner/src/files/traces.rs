@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use engine::replay::trace::{FORMAT, PositionTrace};
+use engine::replay::trace::{FORMAT, OLDEST, PositionTrace};
 
 use crate::{
     TunerError,
@@ -39,7 +39,7 @@ pub fn read(path: &Path) -> Result<Vec<PositionTrace>, TunerError> {
             reason: format!("line {}: {reason}", at + 1),
         };
         let version: FormatVersion = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
-        version.expect(FORMAT).map_err(wrong)?;
+        version.expect_within(OLDEST, FORMAT).map_err(wrong)?;
         let trace: PositionTrace = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
         trace.check().map_err(wrong)?;
         Ok(trace)
@@ -88,8 +88,11 @@ mod tests {
         };
         write(&path, &[trace.clone(), trace.clone()]).expect("it is written");
         assert_eq!(read(&path).expect("it is read"), [trace.clone(), trace]);
-        let text = std::fs::read_to_string(&path).expect("the file").replacen("\"format\":1", "\"format\":9", 1);
-        std::fs::write(&path, text).expect("another format");
+        let text = std::fs::read_to_string(&path).expect("the file");
+        let of = |format: u32| text.replacen(&format!("\"format\":{FORMAT}"), &format!("\"format\":{format}"), 1);
+        std::fs::write(&path, of(OLDEST)).expect("an older format");
+        assert_eq!(read(&path).expect("it is read")[0].format, OLDEST);
+        std::fs::write(&path, of(9)).expect("another format");
         let error = read(&path).expect_err("another format").to_string();
         assert!(error.contains("line 1") && error.contains("format 9"), "{error}");
     }

@@ -89,6 +89,7 @@ mod tests {
             depth: vec![1],
             chance: vec![Some(f32::from(u8::from(accepted)))],
             on_text: if accepted { vec![0] } else { Vec::new() },
+            ..Nodes::default()
         };
         let text = TextTrace {
             prompt_tokens: 100,

@@ -106,7 +106,7 @@ impl Drafts {
         Self { algorithm, ..self }
     }
 
-    /// The draft's algorithm; `None` if nobody said whose accept lengths these are.
+    /// The draft's algorithm; `None` if it is not said whose accept lengths these are.
     pub fn algorithm(&self) -> Option<&str> {
         self.algorithm.as_deref()
     }
@@ -198,12 +198,18 @@ impl Drafts {
         Some(&text.positions[place.position % text.positions.len()])
     }
 
+    /// The positions of each text, of the first trace that contains this tree; `None` if there is
+    /// none.
+    pub fn positions(&self, limit: TreeShape) -> Option<Vec<&[Nodes]>> {
+        let Source::Traced(traces) = &self.source else { return None };
+        let trace = traces.iter().find(|trace| trace.contains(limit))?;
+        Some(trace.texts.iter().map(|text| text.positions.as_slice()).collect())
+    }
+
     /// The positions of every second text, for calibration; all if there is one text. Empty without
     /// such a trace.
     pub fn every_second(&self, limit: TreeShape) -> Vec<&Nodes> {
-        let Source::Traced(traces) = &self.source else { return Vec::new() };
-        let trace = traces.iter().find(|trace| trace.contains(limit));
-        trace.into_iter().flat_map(|trace| trace.texts.iter().step_by(2)).flat_map(|text| &text.positions).collect()
+        self.positions(limit).into_iter().flatten().step_by(2).flatten().collect()
     }
 
     /// Tokens per round of a shape, bonus token included: of rounds one after the other along the

@@ -1,6 +1,7 @@
 //! A simulated policy as flags of slime, or as rows of a tuned file.
 
 pub mod dspark;
+pub mod temperatures;
 
 use schemas::{adaptive, drafting, tree::TreeShape};
 

@@ -27,6 +27,7 @@ fn drafts(texts: &[Vec<usize>]) -> Drafts {
         depth: vec![1, 2],
         chance: vec![None; 2],
         on_text: (0..*accepted as u16).collect(),
+        ..Nodes::default()
     };
     let text = |accepted: &Vec<usize>| TextTrace {
         prompt_tokens: 1000,

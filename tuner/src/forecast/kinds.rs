@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_kind_is_told_by_its_block_alone() {
+    fn a_file_without_a_kind_has_that_of_its_block() {
         let machine = StepCosts::named("llama-3.1-8b-block8-h200").expect("a machine");
         let times = |block| {
             let draft = DraftCosts { kind: None, block, ..machine.draft };

@@ -251,6 +251,7 @@ mod tests {
             depth: vec![1, 2],
             chance: vec![Some(if *accepted > 0 { 1.0 } else { 0.0 }), None],
             on_text: (0..*accepted as u16).collect(),
+            ..Nodes::default()
         };
         let positions: Vec<Nodes> = accepted.iter().map(position).collect();
         PositionTrace {

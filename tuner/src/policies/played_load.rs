@@ -334,6 +334,7 @@ mod tests {
             depth: vec![1, 2],
             chance: vec![Some(1.0), None],
             on_text: (0..*accepted as u16).collect(),
+            ..Nodes::default()
         };
         let positions = accepted.iter().map(position).collect::<Vec<_>>();
         PositionTrace {

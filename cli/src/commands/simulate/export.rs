@@ -1,11 +1,11 @@
 //! `spectune simulate --export`: the chosen policy for an engine, or SGLang's costs of steps.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context, bail};
 use schemas::tree::TreeShape;
 use tuner::forecast::{
-    exported::{self, dspark::DsparkCosts},
+    exported::{self, dspark::DsparkCosts, temperatures::Temperatures},
     plan::{Plan, SimulationReport},
 };
 
@@ -64,8 +64,8 @@ pub fn exported(to: Export, arguments: &Arguments, plan: &Plan, found: &Simulati
     terminal::print(&format!("SGLANG_ARGS=(\n  {}\n)\n", flags.flags.join("\n  ")))
 }
 
-/// Writes SGLang's table of step costs for DSPARK, and prints the flags that name it. `given` are
-/// the trees of the command line.
+/// Writes SGLang's table of step costs for DSPARK, and the temperatures of its confidences if the
+/// trace has any, and prints the flags that name them. `given` are the trees of the command line.
 pub fn dspark(arguments: &Arguments, plan: &Plan, given: &[TreeShape]) -> anyhow::Result<Exit> {
     let DsparkCosts { block, context, table } =
         exported::dspark::costs(plan, given).map_err(|reason| anyhow::anyhow!("--export sglang-dspark: {reason}"))?;
@@ -76,10 +76,48 @@ pub fn dspark(arguments: &Arguments, plan: &Plan, given: &[TreeShape]) -> anyhow
         "the times are those of a mean context of {context:.0} tokens: SGLang's table has one context. A head without a \
          confidence head verifies all rows, and so does SGLang without SGLANG_RAGGED_VERIFY_MODE"
     ));
-    let file = path.display();
-    terminal::print(&format!(
-        "export SGLANG_RAGGED_VERIFY_MODE=compact\nSGLANG_ARGS=(\n  --speculative-algorithm DSPARK\n  \
-         --speculative-dspark-block-size {block}\n  --speculative-dspark-sps-table-path {file}\n)\n"
-    ))?;
+    let mut flags = vec![
+        "--speculative-algorithm DSPARK".to_owned(),
+        format!("--speculative-dspark-block-size {block}"),
+        format!("--speculative-dspark-sps-table-path {}", path.display()),
+    ];
+    if let Some(path) = temperatures(arguments, plan, TreeShape::chain(block))? {
+        flags.push(format!("--speculative-dspark-confidence-sts-path {}", path.display()));
+    }
+    let flags = flags.join("\n  ");
+    terminal::print(&format!("export SGLANG_RAGGED_VERIFY_MODE=compact\nSGLANG_ARGS=(\n  {flags}\n)\n"))?;
     Ok(Exit::Fine)
+}
+
+/// Fits and writes the temperatures of a confidence head. Returns the file; `None` if the trace has
+/// no confidences, or temperatures do not improve them.
+fn temperatures(arguments: &Arguments, plan: &Plan, chain: TreeShape) -> anyhow::Result<Option<PathBuf>> {
+    let (Some(trace), given) = (&arguments.trace, &arguments.temperatures_file) else { return Ok(None) };
+    let found = match (Temperatures::fit(&plan.drafts, chain), given) {
+        (Ok(found), _) => found,
+        (Err(reason), Some(_)) => bail!("--temperatures-file: {reason}"),
+        (Err(reason), None) => {
+            terminal::note(&format!("no temperatures for the confidence head: {reason}"));
+            return Ok(None);
+        }
+    };
+    let mut table = format!(
+        "temperatures fitted to {} positions, calibration error on {} positions of other texts:\ndraft  temperature  before   \
+         after\n",
+        found.fitted, found.judged
+    );
+    for (at, temperature) in found.temperatures.iter().enumerate() {
+        let (draft, before, after) = (at + 1, found.before[at], found.after[at]);
+        table += &format!("{draft:>5}  {temperature:>11.3}  {before:>6.4}  {after:>6.4}\n");
+    }
+    terminal::lines(table.trim_end());
+    if !found.improves() {
+        terminal::note("the head is calibrated better without temperatures: no file is written");
+        return Ok(None);
+    }
+    let path = given.clone().unwrap_or_else(|| "dspark-temperatures.json".into());
+    let dataset = trace.display().to_string();
+    fs::write(&path, found.file(&dataset)).with_context(|| format!("cannot write {}", path.display()))?;
+    terminal::note(&format!("written: {}", path.display()));
+    Ok(Some(path))
 }

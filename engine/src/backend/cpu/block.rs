@@ -22,10 +22,14 @@ use super::{
     target::{Pass, Target},
 };
 use crate::{
-    backend::{Pool, expert_reads::ExpertTally},
+    backend::{
+        Pool, RequiredTree,
+        confidence::{ConfidenceHead, before_drafts},
+        expert_reads::ExpertTally,
+    },
     checkpoint::{Tensors, Weights},
     error::EngineError,
-    spec::{BlockLayer, BlockSpec, DraftSpec},
+    spec::{BlockLayer, BlockSpec, ConfidenceSpec, DraftSpec},
     tree::Levels,
 };
 
@@ -43,6 +47,7 @@ pub struct BlockDraft {
     layers: Vec<Layer>,
     norm: Vec<f32>,
     markov: Option<Markov>,
+    confidence: Option<ConfidenceHead>,
     spec: BlockSpec,
 }
 
@@ -84,6 +89,14 @@ impl BlockDraft {
             norm: from.vector(&tensors.norm)?,
             markov: match (&tensors.markov, spec.markov) {
                 (Some(tensors), Some(markov)) => Some(Markov::load(from, tensors, markov)?),
+                _ => None,
+            },
+            confidence: match (&tensors.confidence, spec.confidence) {
+                (Some(tensors), Some(ConfidenceSpec { with_markov })) => Some(ConfidenceHead {
+                    weight: from.matrix(&tensors.weight)?,
+                    bias: from.optional_vector(tensors.bias.as_ref())?,
+                    with_markov,
+                }),
                 _ => None,
             },
             spec,
@@ -149,6 +162,27 @@ impl BlockDraft {
         let best = logits.chunks_exact(width).map(|logits| ranked(logits, topk, token)).collect();
         let each = states.len() / nodes.len().max(1);
         (best, (0..nodes.len()).map(|node| states[node * each..(node + 1) * each].to_vec()).collect())
+    }
+}
+
+impl BlockDraft {
+    /// The confidence head's log-odds for the best chain of the root with this index.
+    fn confidences(
+        &self,
+        head: &ConfidenceHead,
+        drafted: &Drafted,
+        at: usize,
+        root: &Root<'_>,
+        pool: &Pool,
+    ) -> Vec<f32> {
+        let before = before_drafts(pool, root.token);
+        let embedded = self.markov.as_ref().map(|markov| markov.rows(&before)).unwrap_or_default();
+        let (width, rank) = (self.spec.hidden(), embedded.len() / before.len().max(1));
+        let row = |depth: usize| {
+            let hidden = (at * drafted.depth + depth) * width;
+            (&drafted.hidden[hidden..hidden + width], &embedded[depth * rank..(depth + 1) * rank])
+        };
+        head.log_odds((0..before.len()).map(row))
     }
 }
 
@@ -228,6 +262,15 @@ impl Source for BlockDraft {
                 levels.push(parents, &own);
             }
         }
-        grown.into_iter().map(Levels::into_pool).collect()
+        let mut pools: Vec<Pool> = grown.into_iter().map(Levels::into_pool).collect();
+        if let Some(head) = &self.confidence {
+            for (at, (pool, root)) in pools.iter_mut().zip(roots).enumerate() {
+                if let Some((_, RequiredTree::Whole)) = root.followed {
+                    let log_odds = self.confidences(head, &drafted, at, root, pool);
+                    pool.set_confidence(log_odds);
+                }
+            }
+        }
+        pools
     }
 }

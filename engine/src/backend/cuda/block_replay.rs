@@ -71,8 +71,9 @@ impl CudaBackend {
             });
         };
         self.machine.write_base(draft, &self.work, hidden, rows)?;
+        let confident = self.confident_rows(draft, hidden, steps, places)?;
         let mut states = States::default();
-        grow(shapes, steps, places.len(), |depth, nodes| {
+        let mut pools = grow(shapes, steps, places.len(), |depth, nodes| {
             let (mut best, mut after) = (Vec::with_capacity(nodes.len()), States::default());
             // Trees of several shapes may have more parents together than any of them.
             for nodes in nodes.chunks(block.level_rows().max(1)) {
@@ -85,7 +86,11 @@ impl CudaBackend {
             }
             states = after;
             Ok(best)
-        })
+        })?;
+        if let Some(rows) = confident {
+            self.add_confidences(draft, &rows, steps, places, &mut pools)?;
+        }
+        Ok(pools)
     }
 
     /// Writes the nodes of a level to the device; each reads the state of its own number.

@@ -23,6 +23,7 @@ use crate::{
     options::{DeviceChoice, EngineOptions, ShapePolicy},
     played::Simulated,
     request::{Request, SamplingParams, StopConditions},
+    selftest::models::{Pair, RandomModels},
 };
 
 /// The emulator, which needs a C++ compiler; without one these tests fail.
@@ -509,6 +510,39 @@ fn a_replay_from_kept_states_is_the_one_that_kept_them() {
             assert_eq!(found.expect("they can be replayed"), expected, "{head}");
         }
         assert!(said.len() <= 2 && said.last().is_some_and(|words| words.contains("3 of 3")), "{head}: {said:?}");
+    }
+}
+
+#[test]
+fn a_trace_has_the_confidences_that_the_cpu_computes() {
+    let models = RandomModels::write_seeded(15).expect("a folder");
+    let traced = |device: DeviceChoice| {
+        let mut engine = Engine::load(EngineOptions {
+            model_path: models.target(Pair::Dspark),
+            draft_model_path: models.draft(Pair::Dspark),
+            device,
+            dtype: "float32".into(),
+            batch_invariant: true,
+            max_running_requests: 2,
+            context_length: Some(64),
+            page_size: 4,
+            disable_cuda_graph: true,
+            ..EngineOptions::default()
+        })
+        .expect("the pair loads");
+        let tokens: Vec<u32> = (0..20).map(|at| (at * at * 7 + 3) % 20 + 2).collect();
+        let text = ReplayText { tokens, prompt_tokens: 9, sampling: SamplingParams::default() };
+        let limits = ["4,1,5", "3,2,9"].map(|limit| engine.cost().nodes.parse(limit).expect("a shape"));
+        let traces = engine.trace_positions(&[text], &limits, &mut |_| ControlFlow::Continue(()));
+        let traces = traces.expect("they are traced").expect("no one cancelled");
+        let positions = traces.into_iter().flat_map(|trace| trace.texts).flat_map(|text| text.positions);
+        positions.map(|nodes| nodes.confidence).collect::<Vec<_>>()
+    };
+    let (on_cpu, emulated) = (traced(DeviceChoice::Cpu), traced(DeviceChoice::Emulator));
+    assert_eq!((on_cpu.len(), on_cpu[0].len()), (20, 4));
+    for (expected, found) in on_cpu.iter().zip(&emulated) {
+        let near = |(one, other): (&f32, &f32)| (one - other).abs() < 1e-3;
+        assert!(expected.len() == found.len() && expected.iter().zip(found).all(near), "{found:?}, not {expected:?}");
     }
 }
 

@@ -19,7 +19,7 @@ mod rotation;
 mod target;
 
 pub use self::{
-    block::{BlockWeights, MarkovWeights, views},
+    block::{BlockWeights, ConfidenceWeights, MarkovWeights, views},
     delta::{DeltaTables, DeltaWeights, delta_outputs},
     draft::{DraftWeights, Stepwise},
     experts::experts_shape,

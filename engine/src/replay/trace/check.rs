@@ -55,6 +55,12 @@ impl Nodes {
         if count >= usize::from(ROOT) || lists.iter().any(|length| *length != count) {
             return Err(format!("lists of {count} and {lists:?} nodes: expected equal lengths below {ROOT}"));
         }
+        let confident = self.confidence.len();
+        if confident > limit.num_steps || !self.confidence.iter().all(|log_odds| log_odds.is_finite()) {
+            return Err(format!(
+                "confidence: {confident} log-odds, expected numbers, at most one per depth of {limit}"
+            ));
+        }
         (0..count).try_for_each(|at| self.check_node(at, limit).map_err(|wrong| format!("node {at}: {wrong}")))?;
         let mut parent = ROOT;
         for at in &self.on_text {
@@ -121,6 +127,7 @@ mod tests {
             depth: vec![1, 1, 2],
             chance: vec![Some(0.75), Some(0.25), Some(1.0)],
             on_text: vec![0, 2],
+            confidence: vec![1.5, -0.5],
         }
     }
 
@@ -150,9 +157,11 @@ mod tests {
         check(&|nodes| nodes.chance[1] = Some(-0.5), "chance -0.5");
         check(&|nodes| nodes.chance[1] = Some(0.5), "chance: 1.25 in sum");
         check(&|nodes| nodes.on_text = vec![1], "node 2: it has a chance");
-        check(&|nodes| nodes.on_text = vec![2], "on_text: node 2");
+        check(&|nodes| nodes.on_text = vec![0, 1], "on_text: node 1");
         check(&|nodes| nodes.on_text = vec![0, 9], "on_text: node 9");
         check(&|nodes| nodes.score.push(-9.0), "lists of 4");
+        check(&|nodes| nodes.confidence.push(0.0), "confidence: 3 log-odds");
+        check(&|nodes| nodes.confidence[0] = f32::INFINITY, "confidence: 2 log-odds");
     }
 
     #[test]

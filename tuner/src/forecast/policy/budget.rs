@@ -161,6 +161,7 @@ mod tests {
             depth: vec![1, 2, 3],
             chance: vec![None; 3],
             on_text: vec![],
+            ..Nodes::default()
         }
     }
 

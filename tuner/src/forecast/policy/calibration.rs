@@ -113,6 +113,7 @@ mod tests {
                         Some(logistic(1.2 * log_odds(other) - 0.1) as f32),
                     ],
                     on_text: vec![],
+                    ..Nodes::default()
                 }
             })
             .collect();
@@ -130,6 +131,7 @@ mod tests {
             depth: vec![1, 2, 3],
             chance: vec![None; 3],
             on_text: vec![],
+            ..Nodes::default()
         };
         let values = Calibration::NONE.values(&chain);
         assert!((values[2] - 0.9_f64.mul_add(-1.0, 0.0).exp()).abs() < 1e-5, "{values:?}");

@@ -30,6 +30,11 @@ impl Markov {
         Ok(Self { embedding: from.matrix(&tensors.embedding)?, head: from.matrix(&tensors.head)?, cell, spec })
     }
 
+    /// W1's rows of tokens, `[tokens, rank]`.
+    pub fn rows(&self, tokens: &[u32]) -> Vec<f32> {
+        embed(&self.embedding, tokens)
+    }
+
     /// The state before the first position: empty unless the head is recurrent.
     pub fn initial(&self) -> Vec<f32> {
         if self.spec.kind == MarkovKind::Recurrent { vec![0.0; self.spec.rank] } else { Vec::new() }

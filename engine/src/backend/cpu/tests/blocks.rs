@@ -90,13 +90,18 @@ fn a_head_has_kept_the_same_however_its_text_came_in() {
 
 /// The pool of a block of some rows after a text, whose last token is the root.
 fn pool(backend: &mut CpuBackend, text: &[u32], shape: TreeShape) -> Pool {
+    pool_of(backend, text, shape, RequiredTree::Offered)
+}
+
+/// The same for what a replay wants of it.
+fn pool_of(backend: &mut CpuBackend, text: &[u32], shape: TreeShape, wanted: RequiredTree) -> Pool {
     let (slot, last) = (Slot(0), text.len() - 1);
     let pages: Vec<PageId> = (0..backend.capacity().pages as u32).map(PageId).collect();
     backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
     backend.trace(slot, 0..last, false).expect("memory");
     let chunk = PrefillChunk { slot, tokens: &text[..last], start: 0, next: Some(text[last]) };
     backend.prefill_collecting(&[chunk]).expect("a text");
-    let place = ReplayPlace { slot, position: last, root: text[last], text: &[], wanted: RequiredTree::Offered };
+    let place = ReplayPlace { slot, position: last, root: text[last], text: &[], wanted };
     let pool = backend.pools(&[place], &[shape]).expect("a pool").remove(0);
     backend.close(slot);
     pool
@@ -127,6 +132,25 @@ fn a_window_and_causality_hide_what_they_should() {
     let causal = json!({"layer_types": ["full_attention", "full_attention"], "is_causal": true});
     assert_eq!(first_scores(causal.clone(), &text, 6), first_scores(causal, &text, 9));
     assert_ne!(first_scores(full.clone(), &text, 6), first_scores(full, &text, 9));
+}
+
+#[test]
+fn a_trace_has_the_confidences_of_the_best_chain_and_rounds_compute_none() {
+    let models = RandomModels::write_seeded(14).expect("a folder");
+    let of = |pair: Pair, shape: TreeShape, wanted: RequiredTree| {
+        let options = EngineOptions { draft_block_size: Some(8), ..options(&models, pair) };
+        pool_of(&mut backend(&options), &prompt(), shape, wanted)
+    };
+    let chain = of(Pair::Dspark, TreeShape::chain(5), RequiredTree::Whole);
+    assert_eq!((chain.confidence().len(), chain.best_chain()), (5, vec![0, 1, 2, 3, 4]));
+    assert!(chain.confidence().iter().all(|log_odds| log_odds.is_finite() && *log_odds != 0.0), "{chain:?}");
+    // They are those of the drafts of the chain, whatever else the tree has.
+    let shorter = of(Pair::Dspark, TreeShape::chain(3), RequiredTree::Whole);
+    assert_eq!(shorter.confidence(), &chain.confidence()[..3]);
+    let tree = of(Pair::Dspark, TreeShape { num_steps: 3, topk: 2, num_draft_tokens: 15 }, RequiredTree::Whole);
+    assert_eq!(tree.confidence(), shorter.confidence());
+    assert!(of(Pair::Dspark, TreeShape::chain(5), RequiredTree::Offered).confidence().is_empty());
+    assert!(of(Pair::Dflash, TreeShape::chain(5), RequiredTree::Whole).confidence().is_empty());
 }
 
 #[test]

@@ -12,7 +12,8 @@ use super::{
 use crate::{
     error::EngineError,
     spec::{
-        AttentionTensors, BlockLayer, BlockSpec, BlockTensors, GroupedQuery, LinearTensors, MarkovSpec, MarkovTensors,
+        AttentionTensors, BlockLayer, BlockSpec, BlockTensors, ConfidenceSpec, GroupedQuery, LinearTensors, MarkovSpec,
+        MarkovTensors,
     },
 };
 
@@ -38,6 +39,7 @@ pub struct BlockWeights {
     /// The norm after its layers.
     pub norm: Buffer,
     pub markov: Option<MarkovWeights>,
+    pub confidence: Option<ConfidenceWeights>,
     /// Target tokens of the head's rows, int32.
     pub tokens: Option<Buffer>,
     /// Whether ranks split the layers, so that these are only a part of them.
@@ -55,6 +57,16 @@ pub struct MarkovWeights {
     /// W2, one row per token of the draft.
     pub head: Buffer,
     pub cell: Option<Projection>,
+}
+
+/// Weights of a confidence head. Rounds do not read them.
+#[derive(Debug)]
+pub struct ConfidenceWeights {
+    pub spec: ConfidenceSpec,
+    /// Number of its inputs.
+    pub inputs: usize,
+    pub weight: Buffer,
+    pub bias: Option<Buffer>,
 }
 
 impl BlockWeights {
@@ -93,6 +105,10 @@ impl BlockWeights {
                 (Some(tensors), Some(markov)) => Some(MarkovWeights::load(&whole, tensors, markov)?),
                 _ => None,
             },
+            confidence: match (&tensors.confidence, spec.confidence) {
+                (Some(tensors), Some(confidence)) => Some(ConfidenceWeights::load(&whole, tensors, confidence)?),
+                _ => None,
+            },
             tokens: tokens.map(|tokens| kernels.device().upload(&tokens)).transpose()?,
             splits_layers,
             view_of,
@@ -121,6 +137,17 @@ impl MarkovWeights {
             embedding: loader.tensor(&tensors.embedding)?,
             head: loader.tensor(&tensors.head)?,
             cell: tensors.cell.as_ref().map(|cell| loader.projection(&[cell])).transpose()?,
+        })
+    }
+}
+
+impl ConfidenceWeights {
+    fn load(loader: &Loader<'_>, tensors: &LinearTensors, spec: ConfidenceSpec) -> Result<Self, EngineError> {
+        Ok(Self {
+            spec,
+            inputs: tensors.weight.values() as usize,
+            weight: loader.tensor(&tensors.weight)?,
+            bias: loader.optional(tensors.bias.as_ref())?,
         })
     }
 }

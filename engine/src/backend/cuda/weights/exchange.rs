@@ -102,7 +102,7 @@ impl DraftWeights {
 
 impl BlockWeights {
     fn buffers(&self) -> Vec<&Buffer> {
-        let mut all = Vec::from_iter(self.embedding.iter().chain(&self.head));
+        let mut all = Vec::from_iter(self.embedding.iter().chain(&self.head).chain(&self.mask));
         all.extend(self.reduce.buffers());
         all.push(&self.context_norm);
         all.extend(self.context.buffers());
@@ -112,6 +112,10 @@ impl BlockWeights {
         if let Some(markov) = &self.markov {
             all.extend([&markov.embedding, &markov.head]);
             all.extend(markov.cell.iter().flat_map(Projection::buffers));
+        }
+        if let Some(confidence) = &self.confidence {
+            all.push(&confidence.weight);
+            all.extend(&confidence.bias);
         }
         all.extend(&self.tokens);
         all
