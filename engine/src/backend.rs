@@ -19,16 +19,17 @@ mod slot_table;
 mod slots;
 pub(crate) mod state_places;
 mod states;
+pub(crate) mod windows;
 
 pub(crate) use self::prefill::{expect_finite, first_token};
 pub use self::{
     decode::{Decode, Drafted, MAX_PENDING_DRAFT, Round, RoundOutput, RoundTiming, Ticket, Yield},
-    describe::{Capacity, Describe, DeviceInfo},
+    describe::{Capacity, Describe, DeviceInfo, WindowPages},
     expert_reads::{ExpertReads, LayerReads},
     measure::Measure,
     prefill::{Prefill, PrefillChunk},
     replay::{ProbabilityQuery, Replay, ReplayPlace},
-    slots::{PageId, Slot, Slots, Snapshot},
+    slots::{PageId, Slot, Slots, Snapshot, WindowChange, WindowPage},
     states::{StateRow, TargetStates},
 };
 use crate::{error::EngineError, options::EngineOptions};

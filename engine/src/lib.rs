@@ -23,6 +23,7 @@ mod memory;
 pub mod model_files;
 pub mod new_token_ratio;
 pub mod options;
+mod pages;
 pub mod played;
 mod quantization;
 mod random;

@@ -158,11 +158,12 @@ pub(crate) fn run(
     while results.len() < texts.len() {
         let mut group = Group::open(backend, texts, results.len(), shapes, extras.second_source)?;
         let walked = group.run(kept.as_mut(), &mut reported);
-        group.close();
+        let closed = group.close();
         match walked? {
             Some(walked) => results.extend(walked),
-            None => return Ok(None),
+            None => return closed.map(|()| None),
         }
+        closed?;
     }
     Ok(Some(results))
 }

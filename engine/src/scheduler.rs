@@ -4,9 +4,7 @@ mod admission;
 #[cfg(test)]
 mod fake;
 mod growth;
-mod pages;
 mod prefill;
-mod prefix;
 #[cfg(test)]
 mod recording;
 mod round;
@@ -23,25 +21,25 @@ use std::{
 
 use schemas::tree::TreeShape;
 
+pub use self::statistics::{RanRound, Statistics};
 use self::{
     admission::Limits,
-    pages::PagePool,
     prefill::LaunchedPrefill,
-    prefix::{PageKey, PageKeys},
     round::LaunchedRound,
     running::{Place, Running},
     snapshots::Snapshots,
 };
-pub use self::{
-    prefix::Reuse,
-    statistics::{RanRound, Statistics},
-};
+pub use crate::pages::prefix::Reuse;
 use crate::{
     adjust::Adjustments,
     backend::{Backend, Exchange, ExpertReads, Slot},
     error::EngineError,
     new_token_ratio::NewTokenRatio,
     options::{EngineOptions, ShapePolicy},
+    pages::{
+        PagePool, WindowPool,
+        prefix::{PageKey, PageKeys},
+    },
     played::Simulated,
     request::{Event, FinishReason, Request, RequestId, StopConditions},
     spec::{PromptLookup, TextSpec},
@@ -146,11 +144,12 @@ impl Scheduler {
         options.prefill_budget = options.prefill_budget.max(1);
         Self {
             slots: (0..options.largest_batch as u32).rev().map(Slot).collect(),
-            pages: PagePool::new(capacity.pages),
+            pages: PagePool::new(&capacity),
             snapshots: capacity.snapshots.map(Snapshots::new),
             statistics: Statistics {
                 pages_total: capacity.pages,
                 snapshots_total: capacity.snapshots.unwrap_or_default(),
+                window_pages_total: capacity.windows.map_or(0, |windows| windows.count),
                 ..Statistics::default()
             },
             options,
@@ -304,14 +303,16 @@ impl Scheduler {
     }
 
     /// Lends the device with all its slots and pages, while no request is running. Clears the
-    /// prefix cache. The borrower must close every slot that it opens.
+    /// prefix cache. The borrower must close every slot that it opens, and take back the window
+    /// pages that it gives to pages.
     ///
     /// # Errors
-    /// When a request is running.
+    /// When a request is running, or the device fails.
     pub fn lend(&mut self) -> Result<&mut dyn Backend, EngineError> {
         self.expect_idle("texts can be replayed")?;
         self.forget_prefixes();
         self.statistics.pages_cached = 0;
+        self.change_windows()?;
         Ok(self.backend.as_mut())
     }
 
@@ -491,6 +492,8 @@ impl Scheduler {
         self.statistics.new_token_ratio = self.ratio.value();
         self.statistics.pages_cached = self.pages.kept();
         self.statistics.snapshots_kept = self.snapshots.as_ref().map_or(0, Snapshots::kept);
+        self.statistics.window_pages_used = self.pages.windows().map_or(0, WindowPool::used);
+        self.statistics.window_pages_cached = self.pages.windows().map_or(0, WindowPool::kept);
         self.statistics.pages_used = self.statistics.pages_total - self.pages.free() - self.pages.kept();
     }
 
@@ -526,12 +529,10 @@ impl Scheduler {
                 break;
             }
             let keys = next.keys.all();
-            // Without a state there, pages are of no use.
-            let usable = self.snapshots.as_ref().map_or(keys.len(), |kept| kept.find(&keys[..self.pages.find(keys)]));
+            let usable = self.usable(keys);
             let keeps = self.places_to_keep(keys, usable);
             let needs = self.needs(next);
-            let shared = self.pages.find(&keys[..usable]);
-            if needs.expected.saturating_sub(shared) + promised > self.pages.available(&keys[..usable]) {
+            if needs.expected.saturating_sub(usable) + promised > self.pages.available(&keys[..usable]) {
                 break;
             }
             let Some((pages, shared)) = self.pages.open(&keys[..usable], needs.start) else { break };
@@ -563,6 +564,26 @@ impl Scheduler {
             self.running.push(Running::new(next.id, next.request, next.submitted, Some(place), &self.model));
         }
         Ok(())
+    }
+
+    /// Number of a prompt's leading pages in the cache after which a request can continue: with the
+    /// window before for layers that see no more, and with the state for layers that keep one.
+    fn usable(&self, keys: &[PageKey]) -> usize {
+        let mut usable = self.pages.find_usable(keys);
+        let Some(kept) = &self.snapshots else { return usable };
+        loop {
+            let with_state = kept.find(&keys[..usable]);
+            usable = self.pages.find_usable(&keys[..with_state]);
+            if usable == with_state {
+                return usable;
+            }
+        }
+    }
+
+    /// Tells the device about changes of window pages.
+    fn change_windows(&mut self) -> Result<(), EngineError> {
+        let changes = self.pages.take_window_changes();
+        if changes.is_empty() { Ok(()) } else { self.backend.change_windows(&changes) }
     }
 
     /// Numbers of leading pages after which the state of a prompt is worth keeping, ascending:

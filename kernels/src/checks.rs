@@ -29,6 +29,7 @@ mod select;
 mod state;
 mod training;
 mod tree;
+mod windows;
 
 use crate::device::{Device, DeviceError, Element, Slice};
 
@@ -61,6 +62,7 @@ pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_among_many, 
 pub use state::check_state;
 pub use training::{check_training_norm, check_training_softmax, check_training_steps};
 pub use tree::{check_decode_rows, check_draft_trees};
+pub use windows::check_windows;
 
 /// A named check.
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
@@ -112,7 +114,7 @@ pub const CHECKS: [Check; 39] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 22] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 23] = [
     ("top_k_rows", check_top_k_rows),
     ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
@@ -131,6 +133,7 @@ pub const UNTYPED_CHECKS: [UntypedCheck; 22] = [
     ("keep_pending and pending_rows", check_pending),
     ("next_positions", check_next_positions),
     ("put_first and set_state", check_state),
+    ("window_rows, window_moves and change_windows", check_windows),
     ("delta_steps", check_delta_steps),
     ("sample_rows", check_sample_rows),
     ("sample_rows, distribution", check_sampled_distribution),

@@ -65,6 +65,7 @@ mod select;
 mod state;
 mod training;
 mod tree;
+mod windows;
 
 pub use accept::{AcceptInputs, AcceptWalk, Acceptance, CachePlanes, Moves, Played, WalkState};
 pub use attention::{Attention, HEAD_DIMS, VisibleRows};
@@ -104,6 +105,7 @@ pub use training::{AdamStep, training_files};
 pub use tree::{
     Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, Outputs, PassRows, Proposals, Sequences, TreeNodes, VerifyRows,
 };
+pub use windows::{WindowOf, WindowedRows};
 
 use std::{
     collections::HashMap,
@@ -162,6 +164,11 @@ pub fn sink_files(element: Element, head_dims: &[usize], properties: &Properties
     let attention =
         files(element, head_dims, properties).into_iter().filter(|(file, _)| file.name.starts_with("attention"));
     attention.map(|(file, options)| (file, [options, vec![attention::SINKS.into()]].concat())).collect()
+}
+
+/// Additional files for layers with a window whose cache has pages of its own.
+pub fn window_files() -> Vec<(KernelFile, Vec<String>)> {
+    vec![(windows::FILE, Vec::new())]
 }
 
 /// Additional files for a cache in FP8: of heads of these sizes, with sinks or windows or without.

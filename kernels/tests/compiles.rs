@@ -4,7 +4,7 @@ use kernels::{
     device::{Element, KernelFile, Properties, compile_for},
     launch::{
         LatentDims, block_files, delta_files, expert_files, files, fp8_cache_files, fp8_files, latent_files,
-        mxfp4_files, product_files, sink_files, training_files,
+        mxfp4_files, product_files, sink_files, training_files, window_files,
     },
     reference::DeltaSizes,
 };
@@ -62,7 +62,7 @@ fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
 fn kernels_of_gpt_oss_compile_for_ampere_hopper_and_blackwell() {
     all_compile(|element, properties| {
         let sinks = sink_files(element, &[64], properties);
-        sinks.into_iter().chain(mxfp4_files(element)).chain(expert_files(element)).collect()
+        sinks.into_iter().chain(mxfp4_files(element)).chain(expert_files(element)).chain(window_files()).collect()
     });
 }
 

@@ -113,6 +113,7 @@ untyped! {
     pending = check_pending,
     next_positions = check_next_positions,
     state = check_state,
+    windows = check_windows,
     delta_steps = check_delta_steps,
     sample_rows = check_sample_rows,
     training_steps = check_training_steps,

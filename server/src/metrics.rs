@@ -281,6 +281,14 @@ fn cache(encoder: &mut DescriptorEncoder<'_>, now: &Statistics, page_size: u64) 
     gauge("spectune_kv_pages_used", "Pages of the KV cache that requests hold", used as f64)?;
     gauge("spectune_kv_pages_cached", "Evictable pages of the prefix cache, held by no request", cached as f64)?;
     gauge("spectune_kv_pages", "Pages of the KV cache", total as f64)?;
+    if now.window_pages_total > 0 {
+        let [used, cached, total] =
+            [now.window_pages_used, now.window_pages_cached, now.window_pages_total].map(|pages| pages as u64);
+        gauge("spectune_kv_window_pages_used", "Pages of layers with a window that requests use", used as f64)?;
+        gauge("spectune_kv_window_pages_cached", "Evictable pages of layers with a window", cached as f64)?;
+        gauge("spectune_kv_window_pages", "Pages of layers with a window", total as f64)?;
+        gauge("sglang:swa_token_usage", "Share of the pages of layers with a window in use", ratio(used, total))?;
+    }
     gauge("vllm:kv_cache_usage_perc", "Share of the KV cache held by requests", usage)?;
     gauge("vllm:gpu_cache_usage_perc", "Same as vllm:kv_cache_usage_perc, its earlier name", usage)?;
     gauge("sglang:token_usage", "Share of the KV cache held by requests", usage)?;

@@ -40,9 +40,10 @@ pub use self::{
 use super::{
     Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Drafted, Exchange, LookedUp, Measure, PageId, Pool,
     Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow,
-    TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
+    TargetStates, Ticket, TokenLogprobs, WindowChange, Yield, expect_finite,
     expert_reads::{ExpertCount, ExpertReads, ExpertTally},
     slot_table::SlotTable,
+    windows::PageBytes,
 };
 use crate::{
     adjust::Adjuster,
@@ -59,8 +60,8 @@ pub struct CpuBackend {
     target: Target,
     draft: Option<Box<dyn Source>>,
     capacity: Capacity,
-    /// One per target layer, with a row for each position of each page; or the states of a layer,
-    /// for each slot and then for each snapshot.
+    /// One per target layer, with a row for each position of each page, or of each window page if
+    /// the layer has a window; or the states of a layer, for each slot and then for each snapshot.
     caches: Vec<Cache>,
     /// One per draft layer: the same rows, then scratch rows for the draft's rows of a round.
     draft_caches: Vec<Cache>,
@@ -80,8 +81,9 @@ impl CpuBackend {
     /// Allocates the caches.
     fn new(target: Target, draft: Option<Box<dyn Source>>, capacity: Capacity) -> Self {
         let rows = capacity.pages * capacity.page_size;
+        let windowed = capacity.windows.map_or(rows, |windows| windows.count * capacity.page_size);
         Self {
-            caches: target.caches(rows, capacity.slots + capacity.snapshots.unwrap_or_default()),
+            caches: target.caches(rows, windowed, capacity.slots + capacity.snapshots.unwrap_or_default()),
             draft_caches: draft.as_ref().map(|draft| draft.caches(rows)).unwrap_or_default(),
             slots: SlotTable::new(capacity),
             target,
@@ -131,10 +133,12 @@ impl CpuBackend {
         draft.into_iter().flat_map(|draft| draft.tallies())
     }
 
-    /// Bytes per token in the caches of a target and a draft.
-    fn bytes_a_token(target: &Target, draft: Option<&dyn Source>) -> u64 {
+    /// Bytes of a page of this many tokens.
+    fn page_bytes(target: &Target, draft: Option<&dyn Source>, page_size: usize) -> PageBytes {
         let cost = Self::cost_of(target, draft);
-        cost.target_cache_row + cost.draft_cache_row
+        let window = cost.target_windowed.map_or(0, |windowed| windowed.row);
+        let page = cost.target_cache_row - window + cost.draft_cache_row;
+        PageBytes { page: page * page_size as u64, window: window * page_size as u64 }
     }
 }
 
@@ -175,6 +179,10 @@ impl Slots for CpuBackend {
         self.slots.check_pages(pages)?;
         self.slots.get_mut(slot)?.extend(pages, self.capacity.page_size);
         Ok(())
+    }
+
+    fn change_windows(&mut self, changes: &[WindowChange]) -> Result<(), EngineError> {
+        self.slots.change_windows(changes)
     }
 
     fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {

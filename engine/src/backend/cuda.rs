@@ -38,6 +38,8 @@ mod states;
 mod tests;
 mod verify;
 mod weights;
+mod window_passes;
+mod windows;
 mod workspace;
 
 use std::{
@@ -59,12 +61,13 @@ use self::{
     replay::Trace,
     round::{RoundMemory, RoundOptions},
     staging::{RoundStaging, place_before, staging_of},
+    windows::WindowStaging,
     workspace::{Activations, RoundArrays, RowArrays, WorkspaceShape},
 };
 use super::{
     Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Drafted, Exchange, GpuState, LookedUp, Measure, PageId,
     Pool, Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot,
-    StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
+    StateRow, TargetStates, Ticket, TokenLogprobs, WindowChange, Yield, expect_finite,
     expert_reads::{ExpertCount, ExpertReads},
     slot_table::SlotTable,
 };
@@ -106,6 +109,7 @@ pub struct CudaBackend {
     /// Source of the copies of `open`, for each slot.
     slot_staging: HostBuffer,
     staging: Vec<RoundStaging>,
+    window_staging: WindowStaging,
     prefills: Vec<PrefillStaging>,
     /// The place in `prefills` of the next pass over prompts.
     next_prefill: usize,
@@ -263,7 +267,7 @@ impl CudaBackend {
         let empty = WorkspaceShape::of_prefill(1);
         self.work = Activations::new(&self.device, &memory::sizes(&self.machine), empty)?;
         self.work = Activations::new(&self.device, &memory::sizes(&self.machine), extent)?;
-        self.arrays = RowArrays::new(&self.device, extent)?;
+        self.arrays = RowArrays::of_target(&self.device, extent, self.machine.windows.is_some())?;
         self.round = RoundArrays::new(&self.device, &memory::sizes(&self.machine), extent)?;
         self.staging = staging_of(&self.device, extent)?;
         self.step_back()?;
@@ -336,6 +340,10 @@ impl Slots for CudaBackend {
 
     fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
         self.add_pages(slot, pages)
+    }
+
+    fn change_windows(&mut self, changes: &[WindowChange]) -> Result<(), EngineError> {
+        self.send_windows(changes)
     }
 
     fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {

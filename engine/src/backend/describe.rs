@@ -24,9 +24,44 @@ pub struct Capacity {
     /// Number of places for copies of a slot's state ([`Slots::keep`](super::Slots::keep)), if
     /// sequences have a state in addition to their pages; `None` if pages are all that they need.
     pub snapshots: Option<usize>,
+    /// The pool of window pages, if layers with a window have their rows there; `None` if a page
+    /// has its rows of all layers.
+    pub windows: Option<WindowPages>,
     /// Number of positions after a sequence whose cache rows the draft writes when it processes the
     /// last token ([`DraftSpec::ahead`](crate::spec::DraftSpec::ahead)).
     pub draft_ahead: usize,
+}
+
+impl Capacity {
+    /// No slots and no pages.
+    pub const NONE: Self = Self {
+        slots: 0,
+        pages: 0,
+        page_size: 1,
+        context_length: 0,
+        vocab_size: 0,
+        prefill_chunk: 0,
+        rounds_in_flight: 1,
+        snapshots: None,
+        windows: None,
+        draft_ahead: 0,
+    };
+}
+
+/// The pool of window pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WindowPages {
+    /// Number of positions that a row of these layers sees, its own included.
+    pub window: usize,
+    /// Number of window pages.
+    pub count: usize,
+}
+
+impl WindowPages {
+    /// The first position that a row at a position sees; rows after it see none before that.
+    pub fn first_seen(self, position: usize) -> usize {
+        position.saturating_sub(self.window - 1)
+    }
 }
 
 /// The device of a backend, for fingerprints and logs.

@@ -1,6 +1,6 @@
-//! The slots of a backend, and which pages and places for states exist.
+//! The slots of a backend, and which pages, window pages and places for states exist.
 
-use super::{Capacity, PageId, Slot, Snapshot};
+use super::{Capacity, PageId, Slot, Snapshot, WindowChange, windows::WindowMap};
 use crate::error::EngineError;
 
 /// The slots of a backend, with what it keeps of each open one.
@@ -8,12 +8,14 @@ use crate::error::EngineError;
 pub struct SlotTable<S> {
     slots: Vec<Option<S>>,
     capacity: Capacity,
+    windows: Option<WindowMap>,
 }
 
 impl<S> SlotTable<S> {
     /// The slots of a capacity, none open.
     pub fn new(capacity: Capacity) -> Self {
-        Self { slots: (0..capacity.slots).map(|_| None).collect(), capacity }
+        let windows = WindowMap::new(&capacity);
+        Self { slots: (0..capacity.slots).map(|_| None).collect(), capacity, windows }
     }
 
     /// Checks that a slot can be opened on these pages, of which the first `cached` positions are
@@ -44,6 +46,19 @@ impl<S> SlotTable<S> {
             Some(page) => Err(EngineError::Device(format!("page {} does not exist, there are {count}", page.0))),
             None => Ok(()),
         }
+    }
+
+    /// Which window page each page has, if there are any.
+    pub fn windows(&self) -> Option<&WindowMap> {
+        self.windows.as_ref()
+    }
+
+    /// Changes the window pages of pages; without window pages there is nothing to change.
+    ///
+    /// # Errors
+    /// When a page or window page does not exist, or a window page would belong to two pages.
+    pub fn change_windows(&mut self, changes: &[WindowChange]) -> Result<(), EngineError> {
+        self.windows.as_mut().map_or(Ok(()), |windows| windows.change(changes))
     }
 
     fn check_free(&self, slot: Slot) -> Result<(), EngineError> {

@@ -11,6 +11,19 @@ pub struct PageId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
 
+/// A page of the caches of layers with a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WindowPage(pub u32);
+
+/// The window page of a page from now on; `None` for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowChange {
+    /// The page.
+    pub page: PageId,
+    /// Its window page.
+    pub to: Option<WindowPage>,
+}
+
 /// A place for a copy of a slot's state: what linear attention keeps of a sequence beside its
 /// pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +54,14 @@ pub trait Slots: Describe {
     /// When the slot is not open, a page does not exist, or there are more than a sequence can
     /// have.
     fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError>;
+
+    /// Changes the window pages of pages, in this order, for passes that are launched after it. Each
+    /// page whose rows such a pass writes, or whose positions it sees within the window, must have
+    /// one. Only if the backend has window pages ([`Capacity::windows`](super::Capacity::windows)).
+    ///
+    /// # Errors
+    /// When a page or window page does not exist, or a window page would belong to two pages.
+    fn change_windows(&mut self, changes: &[WindowChange]) -> Result<(), EngineError>;
 
     /// Copies the state that a slot has after all pieces of its prompt so far to a place, for later
     /// sequences with the same beginning. No effect if slots have no state.

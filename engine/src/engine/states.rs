@@ -1,11 +1,14 @@
 //! The target's hidden states after each position of a text, on which a draft is trained.
 
+use std::ops::Range;
+
 use kernels::device::Element;
 
 use super::Engine;
 use crate::{
-    backend::{PageId, PrefillChunk, Replay, Slot, StateRow, TargetStates},
+    backend::{PrefillChunk, Replay, Slot, StateRow, TargetStates, WindowChange},
     error::EngineError,
+    pages::PagePool,
     request::SamplingParams,
 };
 
@@ -48,17 +51,32 @@ fn read(backend: &mut dyn Replay, tokens: &[u32]) -> Result<TextStates, EngineEr
     if tokens.len() > capacity.context_length {
         return refused(format!("is longer than the context of {}", capacity.context_length));
     }
-    if pages > capacity.pages {
+    let (slot, mut pool) = (Slot(0), PagePool::new(&capacity));
+    let Some((mut table, _)) = pool.open(&[], pages) else {
         return refused(format!("needs {pages} pages, but the KV cache has {}", capacity.pages));
-    }
-    let (slot, pages): (_, Vec<PageId>) = (Slot(0), (0..pages as u32).map(PageId).collect());
-    backend.open(slot, &SamplingParams::default(), &pages, 0)?;
-    let states = traced(backend, slot, tokens, &row);
+    };
+    backend.open(slot, &SamplingParams::default(), table.ids(), 0)?;
+    let covers = &mut |positions| pool.cover(&mut table, &[], positions).then(|| pool.take_window_changes());
+    let states = traced(backend, slot, tokens, &row, covers);
     backend.close(slot);
+    pool.close(table, &[]);
+    change_windows(backend, &pool.take_window_changes())?;
     states
 }
 
-fn traced(backend: &mut dyn Replay, slot: Slot, tokens: &[u32], row: &StateRow) -> Result<TextStates, EngineError> {
+/// Tells the device about changes of window pages.
+fn change_windows(backend: &mut dyn Replay, changes: &[WindowChange]) -> Result<(), EngineError> {
+    if changes.is_empty() { Ok(()) } else { backend.change_windows(changes) }
+}
+
+/// `covers` gives the pages of positions their window pages; `None` if there are too few.
+fn traced(
+    backend: &mut dyn Replay,
+    slot: Slot,
+    tokens: &[u32],
+    row: &StateRow,
+    covers: &mut dyn FnMut(Range<usize>) -> Option<Vec<WindowChange>>,
+) -> Result<TextStates, EngineError> {
     let positions = tokens.len() - 1;
     let most = backend.capacity().prefill_chunk.max(1);
     backend.trace(slot, 0..positions, true)?;
@@ -67,6 +85,9 @@ fn traced(backend: &mut dyn Replay, slot: Slot, tokens: &[u32], row: &StateRow) 
     for start in (0..positions).step_by(most) {
         let end = (start + most).min(positions);
         let chunk = PrefillChunk { slot, tokens: &tokens[start..end], start, next: Some(tokens[end]) };
+        let changes = covers(start..end)
+            .ok_or_else(|| EngineError::Device("there are too few window pages for one piece of a text".into()))?;
+        change_windows(backend, &changes)?;
         bytes.clear();
         backend.prefill_traced(&[chunk], TargetStates::Out(&mut bytes))?;
         let (features, last) = bytes.split_at(((end - start) * row.features).min(bytes.len()));

@@ -15,6 +15,7 @@ use crate::{
         Capacity, PageId, Pool, PrefillChunk, Replay, ReplayPlace, RequiredTree, Slot, TargetStates, expect_finite,
     },
     error::EngineError,
+    pages::{PagePool, PageTable},
     spec::PromptLookup,
     text_drafts::OwnText,
     tree::{LookedUp, joined},
@@ -24,6 +25,9 @@ use crate::{
 pub struct Group<'a> {
     backend: &'a mut dyn Replay,
     texts: &'a [ReplayText],
+    pool: PagePool,
+    /// The pages of each text.
+    tables: Vec<PageTable>,
     /// Index of the group's first text among all texts.
     first: usize,
     families: Vec<Family>,
@@ -66,16 +70,12 @@ impl<'a> Group<'a> {
         let texts = &texts[first..];
         let capacity = backend.capacity();
         let speculates = shapes.iter().any(|shape| !shape.is_off());
-        let (mut count, mut next_page) = (0, 0);
+        let (mut pool, mut tables) = (PagePool::new(&capacity), Vec::new());
         for text in texts.iter().take(capacity.slots) {
-            let pages = next_page..next_page + pages(text, capacity);
-            next_page = pages.end;
-            if next_page > capacity.pages {
-                break;
-            }
-            let ids: Vec<PageId> = pages.map(|page| PageId(page as u32)).collect();
-            match open(backend, Slot(count as u32), text, &ids, speculates) {
-                Ok(()) => count += 1,
+            let Some((table, _)) = pool.open(&[], pages(text, capacity)) else { break };
+            let count = tables.len();
+            match open(backend, Slot(count as u32), text, table.ids(), speculates) {
+                Ok(()) => tables.push(table),
                 Err(EngineError::OutOfMemory { .. }) if count > 0 => break,
                 Err(error) => {
                     (0..count).for_each(|at| backend.close(Slot(at as u32)));
@@ -83,6 +83,7 @@ impl<'a> Group<'a> {
                 }
             }
         }
+        let count = tables.len();
         let texts = &texts[..count];
         let walk = |(text, shape): (usize, &TreeShape)| {
             let ReplayText { prompt_tokens, sampling, .. } = &texts[text];
@@ -100,6 +101,8 @@ impl<'a> Group<'a> {
             looked_up: second_source.map(|rule| texts.iter().map(|text| looked_up(text, rule, shapes)).collect()),
             backend,
             texts,
+            pool,
+            tables,
             first,
         })
     }
@@ -137,9 +140,38 @@ impl<'a> Group<'a> {
         }))
     }
 
-    /// Closes the slots.
-    pub fn close(self) {
+    /// Closes the slots, and takes back all window pages.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn close(mut self) -> Result<(), EngineError> {
         (0..self.texts.len()).for_each(|at| self.backend.close(Slot(at as u32)));
+        self.tables.drain(..).for_each(|table| self.pool.close(table, &[]));
+        self.change_windows()
+    }
+
+    /// Gives window pages to the pages of chunks and to those that these see.
+    fn cover(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<(), EngineError> {
+        for chunk in chunks {
+            let positions = chunk.start..chunk.start + chunk.tokens.len();
+            if !self.pool.cover(&mut self.tables[chunk.slot.0 as usize], &[], positions) {
+                return Err(EngineError::Device("there are too few window pages for one piece of a text".into()));
+            }
+        }
+        self.change_windows()
+    }
+
+    fn change_windows(&mut self) -> Result<(), EngineError> {
+        let changes = self.pool.take_window_changes();
+        if changes.is_empty() { Ok(()) } else { self.backend.change_windows(&changes) }
+    }
+
+    /// Leaves the window pages that later chunks do not see.
+    fn leave_windows(&mut self, chunks: &[PrefillChunk<'_>]) {
+        for chunk in chunks {
+            let end = chunk.start + chunk.tokens.len();
+            self.pool.leave_windows(&mut self.tables[chunk.slot.0 as usize], &[], end);
+        }
     }
 
     /// Prefills the texts, except for the last token of each.
@@ -176,6 +208,7 @@ impl<'a> Group<'a> {
             if chunks.is_empty() {
                 return Ok(ControlFlow::Continue(()));
             }
+            self.cover(&chunks)?;
             match &mut kept {
                 None => expect_finite(&self.backend.prefill_collecting(&chunks)?)?,
                 Some(kept) => {
@@ -189,6 +222,7 @@ impl<'a> Group<'a> {
                     });
                 }
             }
+            self.leave_windows(&chunks);
             if reported.tell(0).is_break() {
                 return Ok(ControlFlow::Break(()));
             }

@@ -66,8 +66,9 @@ pub(crate) fn run(
     while first < texts.len() {
         let mut group = Group::open(backend, texts, first, limits, None)?;
         let found = group.positions(&lists, &mut reported);
-        group.close();
-        let Some(found) = found? else { return Ok(None) };
+        let closed = group.close();
+        let Some(found) = found? else { return closed.map(|()| None) };
+        closed?;
         first += found.first().map_or(texts.len(), Vec::len);
         traces.iter_mut().zip(found).for_each(|(trace, texts)| trace.texts.extend(texts));
     }

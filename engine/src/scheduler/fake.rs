@@ -14,7 +14,7 @@ use crate::{
     backend::{
         Backend, Capacity, Decode, Describe, DeviceInfo, MAX_PENDING_DRAFT, Measure, PageId, Pool, Prefill,
         PrefillChunk, ProbabilityQuery, ProducedToken, Replay, ReplayPlace, Round, RoundOutput, RoundTiming, Slot,
-        Slots, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
+        Slots, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, WindowChange, Yield, windows::WindowMap,
     },
     error::EngineError,
     played::Simulated,
@@ -55,6 +55,9 @@ pub struct World {
     /// The contents of each row of each page: the target's row, which depends on a token, and the
     /// draft's, which also depends on the next token.
     rows: BTreeMap<(PageId, usize), (u32, Option<u32>)>,
+    /// Which window page each page has, if there are any, and the token in each of their rows.
+    windows: Option<WindowMap>,
+    window_rows: BTreeMap<u32, u32>,
     /// Kept states.
     kept: BTreeMap<Snapshot, Vec<u32>>,
 }
@@ -82,7 +85,8 @@ pub struct Fake {
 impl Fake {
     /// A device, and access to its record.
     pub fn new(capacity: Capacity, script: Script) -> (Self, Arc<Mutex<World>>) {
-        let world = Arc::new(Mutex::new(World::default()));
+        let world = World { windows: WindowMap::new(&capacity), ..World::default() };
+        let world = Arc::new(Mutex::new(world));
         (Self { capacity, script, world: Arc::clone(&world) }, world)
     }
 
@@ -105,6 +109,27 @@ impl World {
         let shared = self.open.iter().any(|(other, open)| *other != slot && open.pages.contains(&page));
         assert!(!shared, "{slot:?} writes to a page that others read");
         self.rows.insert((page, position % page_size), (token, next));
+    }
+
+    /// The same in all caches of the target too.
+    fn run(&mut self, slot: Slot, page_size: usize, position: usize, token: u32, next: Option<u32>) {
+        self.write(slot, page_size, position, token, next);
+        let page = self.open[&slot].pages[position / page_size];
+        if let Some(map) = &self.windows {
+            let row = page.0 * page_size as u32 + (position % page_size) as u32;
+            self.window_rows.insert(map.row(row).expect("a window page of a page that is written"), token);
+        }
+    }
+
+    /// Checks that a pass from a position on sees in its window what the slot has written there.
+    fn see_window(&self, slot: Slot, page_size: usize, position: usize) {
+        let Some(map) = &self.windows else { return };
+        for before in position.saturating_sub(map.window() - 1)..position {
+            let page = self.open[&slot].pages[before / page_size];
+            let row = map.row(page.0 * page_size as u32 + (before % page_size) as u32).expect("a page in the window");
+            let (token, _) = self.rows[&(page, before % page_size)];
+            assert_eq!(self.window_rows.get(&row), Some(&token), "position {before} of {slot:?}, seen from {position}");
+        }
     }
 
     /// The draft processes its pending positions, if there are at least this many.
@@ -175,6 +200,17 @@ impl Slots for Fake {
         let held: BTreeSet<PageId> = world.open.values().flat_map(|open| open.pages.clone()).collect();
         assert!(pages.iter().all(|page| !held.contains(page) && (page.0 as usize) < self.capacity.pages), "held pages");
         world.open.get_mut(&slot).expect("an open slot").pages.extend(pages);
+        Ok(())
+    }
+
+    fn change_windows(&mut self, changes: &[WindowChange]) -> Result<(), EngineError> {
+        let mut world = self.world();
+        let map = world.windows.as_mut().expect("window pages");
+        map.change(changes)?;
+        let pages = (0..self.capacity.pages as u32).map(PageId);
+        let in_use: BTreeSet<u32> = pages.filter_map(|page| Some(map.of(page)?.0)).collect();
+        // Contents of a window page without a page are lost.
+        world.window_rows.retain(|row, _| in_use.contains(&(row / self.capacity.page_size as u32)));
         Ok(())
     }
 
@@ -250,9 +286,10 @@ impl Prefill for Fake {
                 token if runs_ahead => pending.push((at, token)),
                 token => first(at, token),
             }
+            world.see_window(chunk.slot, page_size, chunk.start);
             for (at, token) in chunk.tokens.iter().enumerate() {
                 let next = chunk.tokens.get(at + 1).copied().or(chunk.next).unwrap_or(root);
-                world.write(chunk.slot, page_size, chunk.start + at, *token, Some(next));
+                world.run(chunk.slot, page_size, chunk.start + at, *token, Some(next));
             }
         }
         world.first = runs_ahead.then_some(pending);
@@ -299,14 +336,15 @@ impl Decode for Fake {
             let tokens: Vec<u32> = places.map(|at| (script.token)(&open.prompt, at)).collect();
             let root = std::mem::replace(&mut open.root, tokens[accepted]);
             open.produced += accepted + 1;
+            world.see_window(*slot, self.capacity.page_size, length);
             // The tree leaves its nodes in the rows after the sequence.
             for node in 0..round.shape.num_draft_tokens {
-                world.write(*slot, self.capacity.page_size, length + node, u32::MAX, None);
+                world.run(*slot, self.capacity.page_size, length + node, u32::MAX, None);
             }
             let late = world.follows && round.shape.is_off();
             for (at, next) in tokens.iter().enumerate() {
                 let token = if at == 0 { root } else { tokens[at - 1] };
-                world.write(*slot, self.capacity.page_size, length + at, token, (!late).then_some(*next));
+                world.run(*slot, self.capacity.page_size, length + at, token, (!late).then_some(*next));
                 if late {
                     world.open.get_mut(slot).expect("an open slot").unread.push((length + at, token, *next));
                 }

@@ -96,19 +96,25 @@ impl Scheduler {
             let expected = expected(running, &limits, &self.model, self.ratio);
             let needed = running.length_at_most(limits.tokens_a_round) + limits.tree;
             let pages = |positions: usize| positions.min(most).div_ceil(page_size);
-            let Some((slot, table)) = running.place() else { continue };
+            let committed = running.committed();
+            let Some(slot) = running.slot() else { continue };
+            let Some((table, keys)) = running.filled_pages() else { continue };
             let held = table.ids().len();
             let missing = pages(needed).saturating_sub(held);
-            if missing == 0 {
-                continue;
+            if missing > 0 {
+                // What it needs now may evict kept pages; what it may need later takes free ones
+                // only.
+                let wished = pages((needed + GROWTH).min(expected)).saturating_sub(held).min(self.pages.free());
+                if !self.pages.extend(table, missing.max(wished)) {
+                    return Ok(false);
+                }
+                self.backend.extend(slot, &table.ids()[held..])?;
             }
-            // What it needs now may evict kept pages; what it may need later takes free ones only.
-            let wished = pages((needed + GROWTH).min(expected)).saturating_sub(held).min(self.pages.free());
-            if !self.pages.extend(table, missing.max(wished)) {
+            if !self.pages.cover(table, keys, committed..needed) {
                 return Ok(false);
             }
-            self.backend.extend(slot, &table.ids()[held..])?;
         }
+        self.change_windows()?;
         Ok(true)
     }
 

@@ -63,7 +63,8 @@ impl LaunchedPrefill {
 impl Scheduler {
     /// Prefills the next pieces of prompts.
     pub(super) fn prefill(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
-        let pieces = self.next_pieces();
+        let mut pieces = self.next_pieces();
+        self.cover_pieces(&mut pieces)?;
         if pieces.is_empty() {
             return Ok(());
         }
@@ -90,8 +91,10 @@ impl Scheduler {
             }
             // Others may use these pages before the pass has ended: whatever reads them is launched
             // after it.
+            let read = piece.start + piece.tokens.len();
             if let Some((table, keys)) = running.filled_pages() {
                 self.pages.share(table, keys);
+                self.pages.leave_windows(table, keys, read);
             }
         }
         if is_in_flight {
@@ -100,6 +103,23 @@ impl Scheduler {
         }
         self.end_prefill(launched, events);
         Ok(())
+    }
+
+    /// Gives the pages of pieces, and those that the first round after them may fill, their window
+    /// pages. Pieces for which there are too few wait for the next step.
+    fn cover_pieces(&mut self, pieces: &mut Vec<Piece>) -> Result<(), EngineError> {
+        let slack = self.limits().slack();
+        let covered = pieces.iter().take_while(|piece| {
+            let positions = piece.start..piece.start + piece.tokens.len() + slack;
+            let filled = self.running[piece.member].filled_pages();
+            filled.is_none_or(|(table, keys)| self.pages.cover(table, keys, positions))
+        });
+        let covered = covered.count();
+        if covered == 0 && !pieces.is_empty() && !self.running.iter().any(Running::wants_round) {
+            return Err(EngineError::Device("there are too few window pages for one piece of a prompt".into()));
+        }
+        pieces.truncate(covered);
+        self.change_windows()
     }
 
     /// Waits for the first tokens of a prefill.

@@ -13,7 +13,7 @@ use crate::{
     backend::{
         Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, LookedUp, Measure, PageId, Pool, Prefill,
         PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow,
-        TargetStates, Ticket, TokenLogprobs, Yield,
+        TargetStates, Ticket, TokenLogprobs, WindowChange, WindowPages, Yield,
     },
     error::EngineError,
     played::Simulated,
@@ -50,6 +50,7 @@ pub struct Recording {
     acts: Acts,
     pages: usize,
     snapshots: Option<usize>,
+    windows: Option<WindowPages>,
 }
 
 impl Acts {
@@ -75,13 +76,19 @@ impl Recording {
     /// Wraps a backend.
     pub fn new(backend: Box<dyn Backend>) -> (Self, Acts) {
         let acts = Acts::default();
-        let Capacity { pages, snapshots, .. } = backend.capacity();
-        (Self { backend, acts: acts.clone(), pages, snapshots }, acts)
+        let Capacity { pages, snapshots, windows, .. } = backend.capacity();
+        (Self { backend, acts: acts.clone(), pages, snapshots, windows }, acts)
     }
 
     /// Uses only this many pages.
     pub fn with_pages(self, pages: usize) -> Self {
         Self { pages, ..self }
+    }
+
+    /// Uses at most this many window pages.
+    pub fn with_windows(self, most: usize) -> Self {
+        let fewer = |windows: WindowPages| WindowPages { count: windows.count.min(most), ..windows };
+        Self { windows: self.windows.map(fewer), ..self }
     }
 
     /// Uses at most this many snapshots.
@@ -92,7 +99,7 @@ impl Recording {
 
 impl Describe for Recording {
     fn capacity(&self) -> Capacity {
-        Capacity { pages: self.pages, snapshots: self.snapshots, ..self.backend.capacity() }
+        Capacity { pages: self.pages, snapshots: self.snapshots, windows: self.windows, ..self.backend.capacity() }
     }
 
     fn device(&self) -> DeviceInfo {
@@ -117,6 +124,10 @@ impl Slots for Recording {
 
     fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
         self.backend.extend(slot, pages)
+    }
+
+    fn change_windows(&mut self, changes: &[WindowChange]) -> Result<(), EngineError> {
+        self.backend.change_windows(changes)
     }
 
     fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{
-    ModelEnds,
-    pages::PageTable,
-    prefix::{PageKey, PageKeys, Reuse},
-};
+use super::ModelEnds;
 use crate::{
     backend::{ProducedToken, Slot, TokenLogprobs},
+    pages::{
+        PageTable,
+        prefix::{PageKey, PageKeys, Reuse},
+    },
     request::{Completion, Event, FinishReason, OutputText, Request, RequestId, StopConditions},
     text::TextStream,
 };
@@ -165,14 +165,14 @@ impl Running {
         self.place.as_mut().map(|place| (&mut place.pages, place.keys.within(read)))
     }
 
-    /// Its slot and pages.
-    pub fn place(&mut self) -> Option<(Slot, &mut PageTable)> {
-        self.place.as_mut().map(|place| (place.slot, &mut place.pages))
-    }
-
     /// Number of pages that it holds.
     pub fn held_pages(&self) -> usize {
         self.place.as_ref().map_or(0, |place| place.pages.ids().len())
+    }
+
+    /// Number of positions that are certainly in the caches: no later round runs before them.
+    pub fn committed(&self) -> usize {
+        (self.request.input_ids.len() + self.output.len()).saturating_sub(1)
     }
 
     /// Maximum length of its sequence after the work in flight, in which a round yields at most

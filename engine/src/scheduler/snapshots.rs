@@ -8,8 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::prefix::PageKey;
-use crate::backend::Snapshot;
+use crate::{backend::Snapshot, pages::prefix::PageKey};
 
 /// The kept states, by the key of the last page that each has read.
 #[derive(Debug, Default)]

@@ -23,6 +23,13 @@ pub struct Statistics {
     pub pages_cached: usize,
     /// Total number of pages.
     pub pages_total: usize,
+    /// Number of window pages that requests use, if layers with a window have pages of their own
+    /// ([`WindowPages`](crate::backend::WindowPages)).
+    pub window_pages_used: usize,
+    /// Number of window pages that are kept for prefixes; they count as free.
+    pub window_pages_cached: usize,
+    /// Total number of window pages.
+    pub window_pages_total: usize,
     /// Number of kept states of sequences, for models that have such a state beside pages.
     pub snapshots_kept: usize,
     /// Total number of places for them.

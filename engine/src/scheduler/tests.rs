@@ -4,6 +4,7 @@ mod first_tokens;
 mod growth;
 mod limits;
 mod load;
+mod windows;
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +19,7 @@ use super::{
     *,
 };
 use crate::{
-    backend::{Capacity, Decode},
+    backend::{Capacity, Decode, WindowPages, windows::WindowNeeds},
     checkpoint::Folder,
     played::Simulated,
     request::{Completion, SamplingParams, StopConditions},
@@ -28,6 +29,7 @@ const END: u32 = 0;
 
 const CAPACITY: Capacity = Capacity {
     snapshots: None,
+    windows: None,
     draft_ahead: 0,
     slots: 4,
     pages: 64,
@@ -149,10 +151,16 @@ proptest! {
         mut arrivals in arrivals(),
         slots in 1..6_usize, pages in 12..80_usize, page_size in 1..9_usize, prefill_chunk in 1..20_usize,
         rounds_in_flight in 1..4_usize, snapshots in prop::option::of(0..5_usize),
+        windows in prop::option::of((1..20_usize, 0..20_usize)),
         shape in prop::sample::select(vec!["0,1,1", "1,1,2", "3,1,4", "3,4,8", "2,8,60"]),
     ) {
         let shape: TreeShape = shape.parse().expect("a shape");
-        let capacity = Capacity { slots, pages, page_size, prefill_chunk, rounds_in_flight, snapshots, ..CAPACITY };
+        let ahead = (rounds_in_flight - 1) * shape.max_tokens_per_round();
+        let windows = windows.map(|(window, kept)| {
+            let needs = WindowNeeds { window, page_size, slots, slack: shape.num_draft_tokens + ahead, chunk: 12 };
+            WindowPages { window, count: (needs.least() + kept).min(pages) }
+        });
+        let capacity = Capacity { slots, pages, page_size, prefill_chunk, rounds_in_flight, snapshots, windows, ..CAPACITY };
         let (mut scheduler, world) = scheduler(capacity, RANDOM, ShapePolicy::fixed(shape));
         arrivals.sort_by_key(|arrival| arrival.step);
         let mut events = Vec::new();
@@ -162,7 +170,6 @@ proptest! {
             while let Some((number, arrival)) = waiting.next_if(|(_, arrival)| arrival.step <= step) {
                 // A few kinds of prompts, so that many share a prefix.
                 let prompt: Vec<u32> = (0..arrival.prompt).map(|at| (number % 4 + at * at) as u32 % 1000).collect();
-                let ahead = (rounds_in_flight - 1) * shape.max_tokens_per_round();
                 let fits = (arrival.prompt + arrival.new + shape.num_draft_tokens + ahead).div_ceil(page_size) <= pages;
                 let mut request = request(prompt.clone(), arrival.new);
                 request.sampling.seed = number as u64;

@@ -1,6 +1,7 @@
-//! Drafts that attend to the last tokens only (`--speculative-draft-window-size`).
+//! Layers whose rows see a window only: those of a target, and drafts that attend to the last
+//! tokens only (`--speculative-draft-window-size`).
 
-use super::{AttentionSpec, DraftSpec, LayerSpec, WindowedCache};
+use super::{AttentionSpec, DraftSpec, LayerSpec, TargetSpec, WindowedCache};
 
 /// The smaller of a window and of the one that there is already.
 fn narrower(window: usize, own: Option<usize>) -> Option<usize> {
@@ -17,6 +18,19 @@ impl LayerSpec {
             AttentionSpec::Delta(_) => return Err("linear attention"),
         }
         Ok(layer)
+    }
+}
+
+impl TargetSpec {
+    /// The largest window of its layers, if some have one: the rows of these layers further back
+    /// are never read again.
+    pub fn window(&self) -> Option<usize> {
+        self.layers.iter().filter_map(|layer| layer.attention.window()).max()
+    }
+
+    /// Number of layers among the first `layers` that have a window.
+    pub fn windows_before(&self, layers: usize) -> usize {
+        self.layers.iter().take(layers).filter(|layer| layer.attention.window().is_some()).count()
     }
 }
 

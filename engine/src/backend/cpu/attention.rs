@@ -26,6 +26,27 @@ pub struct Rows<'a> {
     /// Which of them belong to which slot, and follow which: for layers that keep a state of each
     /// slot. Empty in the passes of drafts, none of which has such layers.
     pub sequences: &'a [Sequence],
+    /// The same for layers with a window, if these have pages of their own.
+    pub windowed: Option<WindowedRows<'a>>,
+}
+
+/// The rows of a pass in the caches of layers with a window.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowedRows<'a> {
+    /// As in [`Rows`].
+    pub write: &'a [u32],
+    /// As in [`Rows`], within the window.
+    pub visible: &'a [Visible<'a>],
+}
+
+impl Rows<'_> {
+    /// The rows as layers with a window see them.
+    pub fn windowed(self) -> Self {
+        match self.windowed {
+            Some(WindowedRows { write, visible }) => Self { write, visible, ..self },
+            None => self,
+        }
+    }
 }
 
 /// Attention of a layer, by its kind.

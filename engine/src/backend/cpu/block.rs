@@ -123,7 +123,7 @@ impl BlockDraft {
                 .collect();
             layer.forward(
                 &mut x,
-                Rows { positions: &positions, write: &write, visible: &visible, sequences: &[] },
+                Rows { positions: &positions, write: &write, visible: &visible, sequences: &[], windowed: None },
                 cache,
             );
         }

@@ -7,6 +7,7 @@ use crate::{
     backend::{
         Capacity,
         state_places::{StateOptions, StatePlaces},
+        windows::{PagePlan, WindowNeeds},
     },
     checkpoint::{Folder, Tensors, Weights},
     description::{Described, cached, describe, windowed},
@@ -139,30 +140,39 @@ fn capacity(
     let draft_ahead = draft.map_or(0, Source::ahead);
     let wanted =
         (context_length + tree + draft_ahead).div_ceil(options.page_size).saturating_mul(options.max_running_requests);
-    let page = CpuBackend::bytes_a_token(target, draft) * options.page_size as u64;
+    let page = CpuBackend::page_bytes(target, draft, options.page_size);
     let share = memory::available().map(|bytes| (bytes as f64 * options.mem_fraction_static) as u64);
     let each = target.spec().state().bytes(ELEMENT);
     let states = StatePlaces::within(share, StateOptions::of(options), options.max_running_requests, each, wanted)?;
     let share = share.map(|share| share.saturating_sub(states.bytes));
-    let affordable = share.map_or(usize::MAX, |bytes| (bytes / page.max(1)) as usize);
+    let prefill_chunk = options.chunked_prefill_size.max(1);
+    let needs = target.spec().window().map(|window| WindowNeeds {
+        window,
+        page_size: options.page_size,
+        slots: states.slots,
+        slack: tree + draft_ahead,
+        chunk: prefill_chunk,
+    });
     // Rows are indexed with 32-bit integers.
-    let pages = wanted.min(affordable).min(options.max_pages()).min(u32::MAX as usize / 2 / options.page_size);
+    let most = wanted.min(options.max_pages()).min(u32::MAX as usize / 2 / options.page_size);
+    let PagePlan { pages, windows } = PagePlan::within(share, most, 0, page, needs);
     if pages == 0 {
         return Err(EngineError::OutOfMemory {
             what: "one page of KV cache".into(),
-            needed_mib: (page >> 20).max(1),
+            needed_mib: (page.all() >> 20).max(1),
             available_mib: share.unwrap_or_default() >> 20,
             hint: "raise --mem-fraction-static or lower --page-size".into(),
         });
     }
     Ok(Capacity {
         snapshots: states.snapshots,
+        windows,
         slots: states.slots,
         pages,
         page_size: options.page_size,
         context_length,
         vocab_size: target.vocab_size(),
-        prefill_chunk: options.chunked_prefill_size.max(1),
+        prefill_chunk,
         // The CPU runs a round when it is launched, so launching ahead would only run rounds that
         // no request needs.
         rounds_in_flight: 1,

@@ -46,7 +46,7 @@ impl Source for ModelDraft {
     }
 
     fn caches(&self, rows: usize) -> Vec<Cache> {
-        self.0.caches(rows, 0)
+        self.0.caches(rows, rows, 0)
     }
 
     fn tallies(&self) -> Vec<&ExpertTally> {

@@ -2,10 +2,11 @@
 
 use kernels::reference::Visible;
 
-use super::attention::{Rows, Sequence};
+use super::attention::{Rows, Sequence, WindowedRows};
 use crate::{
     adjust::Adjuster,
-    backend::{ProducedToken, choice::choose},
+    backend::{ProducedToken, choice::choose, windows::WindowMap},
+    error::EngineError,
     request::SamplingParams,
     sampling,
 };
@@ -59,12 +60,41 @@ impl<'a> Stack<'a> {
 
     /// Runs `pass` on the rows.
     pub fn run<T>(&self, pass: impl FnOnce(&[u32], Rows<'_>) -> T) -> T {
-        let visible: Vec<Visible<'_>> =
-            self.prefixes.iter().zip(&self.own).map(|(prefix, own)| Visible { prefix, own }).collect();
-        pass(
-            &self.tokens,
-            Rows { positions: &self.positions, write: &self.write, visible: &visible, sequences: &self.sequences },
-        )
+        self.run_on(&self.visible(), None, pass)
+    }
+
+    /// The same for the target, whose layers with a window may have pages of their own.
+    ///
+    /// # Errors
+    /// When a row sees or writes a page without a window page.
+    pub fn run_windowed<T>(
+        &self,
+        map: Option<&WindowMap>,
+        pass: impl FnOnce(&[u32], Rows<'_>) -> T,
+    ) -> Result<T, EngineError> {
+        let visible = self.visible();
+        let Some(map) = map else { return Ok(self.run_on(&visible, None, pass)) };
+        let within = visible.iter().map(|visible| visible.last(map.window()));
+        let rows: Vec<(Vec<u32>, Vec<u32>)> = within
+            .map(|visible| Ok((map.rows(visible.prefix)?, map.rows(visible.own)?)))
+            .collect::<Result<_, EngineError>>()?;
+        let within: Vec<Visible<'_>> = rows.iter().map(|(prefix, own)| Visible { prefix, own }).collect();
+        let windowed = WindowedRows { write: &map.rows(&self.write)?, visible: &within };
+        Ok(self.run_on(&visible, Some(windowed), pass))
+    }
+
+    fn run_on<T>(
+        &self,
+        visible: &[Visible<'_>],
+        windowed: Option<WindowedRows<'_>>,
+        pass: impl FnOnce(&[u32], Rows<'_>) -> T,
+    ) -> T {
+        let (positions, write, sequences) = (&self.positions, &self.write, &self.sequences);
+        pass(&self.tokens, Rows { positions, write, visible, sequences, windowed })
+    }
+
+    fn visible(&self) -> Vec<Visible<'_>> {
+        self.prefixes.iter().zip(&self.own).map(|(prefix, own)| Visible { prefix, own }).collect()
     }
 }
 

@@ -70,7 +70,9 @@ impl CpuBackend {
             // The target does not run: its states at these positions are already known.
             Some(TargetStates::In(kept)) => self.take_in(chunks, &states, kept)?,
             kept => {
-                let pass = stack.run(|tokens, rows| self.target.forward(tokens, rows, &mut self.caches, capture));
+                let pass = stack.run_windowed(self.slots.windows(), |tokens, rows| {
+                    self.target.forward(tokens, rows, &mut self.caches, capture)
+                })?;
                 if let Some(TargetStates::Out(to)) = kept {
                     self.give_out(chunks, &states, &pass, to)?;
                 }

@@ -118,7 +118,7 @@ impl Quality {
 /// A prompt, and the target's greedy continuation of it.
 fn written(target: &Target, prompt: &[u32], new_tokens: usize) -> Vec<u32> {
     let rows: Vec<u32> = (0..(prompt.len() + new_tokens) as u32).collect();
-    let mut caches = target.caches(rows.len(), 1);
+    let mut caches = target.caches(rows.len(), rows.len(), 1);
     let (mut text, mut read) = (prompt.to_vec(), 0);
     for _ in 0..new_tokens {
         let mut stack = Stack::default();
@@ -138,6 +138,6 @@ fn logits(target: &Target, text: &[u32]) -> Vec<f32> {
     let mut stack = Stack::default();
     stack.push_causal(text, 0, &rows);
     stack.continues(0, 0);
-    let mut caches = target.caches(text.len(), 1);
+    let mut caches = target.caches(text.len(), text.len(), 1);
     target.logits(&stack.run(|tokens, rows| target.forward(tokens, rows, &mut caches, &[])).hidden)
 }

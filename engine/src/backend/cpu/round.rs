@@ -115,7 +115,9 @@ impl CpuBackend {
             stack.branches(slot.0 as usize, first, parents);
         }
         let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.captured());
-        let pass = stack.run(|tokens, rows| self.target.forward(tokens, rows, &mut self.caches, capture));
+        let pass = stack.run_windowed(self.slots.windows(), |tokens, rows| {
+            self.target.forward(tokens, rows, &mut self.caches, capture)
+        })?;
         let logits = self.target.logits(&pass.hidden);
 
         let mut rows = logits.chunks_exact(self.target.vocab_size());
@@ -162,8 +164,14 @@ impl CpuBackend {
         for ((verified, state), slot) in verified.iter().zip(states).zip(slots) {
             let ahead = &state.rows[state.length..];
             let from: Vec<u32> = verified.path.iter().map(|node| ahead[*node]).collect();
-            for cache in &mut self.caches {
-                cache.compact(&from, &ahead[..from.len()]);
+            let to = &ahead[..from.len()];
+            let windowed = self.slots.windows().map(|map| Ok::<_, EngineError>((map.rows(&from)?, map.rows(to)?)));
+            let windowed = windowed.transpose()?;
+            for (layer, cache) in self.caches.iter_mut().enumerate() {
+                match windowed.as_ref().filter(|_| self.target.has_window(layer)) {
+                    Some((from, to)) => cache.compact(from, to),
+                    None => cache.compact(&from, to),
+                }
                 if let Some(states) = cache.states() {
                     states.commit(slot.0 as usize, &verified.rows);
                 }

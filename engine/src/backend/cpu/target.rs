@@ -74,9 +74,16 @@ impl Target {
         self.layers.iter().filter_map(Layer::tally)
     }
 
-    /// Empty caches, one per layer: of `rows` rows, or for `states` states.
-    pub fn caches(&self, rows: usize, states: usize) -> Vec<Cache> {
-        self.layers.iter().map(|layer| layer.cache(rows, states)).collect()
+    /// Empty caches, one per layer: of `rows` rows, of `windowed` rows if it has a window, or for
+    /// `states` states.
+    pub fn caches(&self, rows: usize, windowed: usize, states: usize) -> Vec<Cache> {
+        let rows = |at: usize| if self.has_window(at) { windowed } else { rows };
+        self.layers.iter().enumerate().map(|(at, layer)| layer.cache(rows(at), states)).collect()
+    }
+
+    /// Whether the rows of a layer see a window only.
+    pub fn has_window(&self, layer: usize) -> bool {
+        self.spec.layers[layer].attention.window().is_some()
     }
 
     /// Runs rows through all layers. `capture` lists the layers before which the residual stream is
@@ -95,7 +102,7 @@ impl Target {
         };
         for (at, (layer, cache)) in self.layers.iter().zip(caches).enumerate() {
             keep(at, &x);
-            layer.forward(&mut x, rows, cache);
+            layer.forward(&mut x, if self.has_window(at) { rows.windowed() } else { rows }, cache);
         }
         keep(self.layers.len(), &x);
         Pass { hidden: rms_norm(&x, &self.norm, self.spec.epsilon), captured }

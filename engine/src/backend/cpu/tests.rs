@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::{
-    backend::{MAX_PENDING_DRAFT, ProducedToken, first_token},
+    backend::{MAX_PENDING_DRAFT, ProducedToken, WindowPage, WindowPages, first_token},
     checkpoint::Folder,
     drafts::{DraftTarget, read_draft, read_own_draft},
     families::read_target,
@@ -68,18 +68,29 @@ fn backend(name: &str, page_size: usize, slots: usize) -> CpuBackend {
     } else {
         models(&root().join("tests/data/families").join(name), None)
     };
+    let pages = slots * CONTEXT.div_ceil(page_size);
     let capacity = Capacity {
         snapshots: (target.spec().state() != StateLayout::default()).then_some(slots),
         slots,
-        pages: slots * CONTEXT.div_ceil(page_size),
+        pages,
         page_size,
         context_length: CONTEXT,
         vocab_size: target.vocab_size(),
         prefill_chunk: CONTEXT,
         rounds_in_flight: 1,
+        windows: target.spec().window().map(|window| WindowPages { window, count: pages }),
         draft_ahead: draft.as_deref().map_or(0, Source::ahead),
     };
-    CpuBackend::new(target, draft, capacity)
+    let mut backend = CpuBackend::new(target, draft, capacity);
+    let change = |page: usize, to: Option<usize>| WindowChange {
+        page: PageId(page as u32),
+        to: to.map(|window| WindowPage(window as u32)),
+    };
+    // Another numbering than that of pages.
+    let changes = (0..pages).map(|page| change(page, None));
+    let changes: Vec<_> = changes.chain((0..pages).map(|page| change(page, Some(pages - 1 - page)))).collect();
+    backend.change_windows(&changes).expect("one for each page");
+    backend
 }
 
 fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {

@@ -30,7 +30,7 @@ use crate::{
     backend::{
         Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, ExpertReads, GpuState, LookedUp, Measure,
         PageId, Pool, Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, RequiredTree, Round, RoundOutput,
-        Slot, Slots, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
+        Slot, Slots, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, WindowChange, Yield,
     },
     checkpoint::Weights,
     error::EngineError,
@@ -470,6 +470,11 @@ impl Slots for Group {
     fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError> {
         let pages = pages.to_vec();
         self.first(move |backend| backend.extend(slot, &pages))
+    }
+
+    fn change_windows(&mut self, changes: &[WindowChange]) -> Result<(), EngineError> {
+        let changes = changes.to_vec();
+        self.first(move |backend| backend.change_windows(&changes))
     }
 
     fn keep(&mut self, slot: Slot, to: Snapshot) -> Result<(), EngineError> {

@@ -2,7 +2,7 @@
 
 use kernels::{
     device::{Buffer, Collective, Device, Mail, Slice},
-    launch::{DeltaOrder, Groups, Kernels, OwnRows, Rows, Sees, ViewPages},
+    launch::{DeltaOrder, Groups, Kernels, OwnRows, Rows, Sees, ViewPages, WindowedRows},
 };
 
 use schemas::tree::{NodeSource, TextNodes, TreeShape};
@@ -13,6 +13,7 @@ use super::{
     played::PlayedTables,
     slot_states::States,
     weights::{DraftWeights, LayerWeights, TargetWeights},
+    windows::Windows,
     workspace::{Activations, RowArrays, SlotArrays},
 };
 use crate::{
@@ -32,7 +33,8 @@ pub struct Machine {
     pub joins_chains: bool,
     /// Bytes read and products computed by passes.
     pub cost: ModelCost,
-    /// `[layers, planes, cache rows, width]` of the target's [`KvLayout`].
+    /// `[layers, planes, cache rows, width]` of the target's [`KvLayout`], without the layers whose
+    /// caches have window pages.
     pub target_cache: Buffer,
     /// `[layers, planes, cache rows + scratch rows, width]` of the draft's.
     pub draft_cache: Buffer,
@@ -65,6 +67,8 @@ pub struct Machine {
     pub played: Option<PlayedTables>,
     /// States of sequences, if the target has layers that keep some.
     pub states: Option<States>,
+    /// Caches of layers with a window, if these have pages of their own.
+    pub windows: Option<Windows>,
     /// The group of which this is a rank; `None` if this device has the whole model.
     pub ranks: Option<Ranks>,
 }
@@ -102,6 +106,8 @@ pub struct Pass<'a> {
     pub leaves_at: usize,
     /// Pages in place of the slots', for rows whose slot is their request.
     pub pages: Option<ViewPages<'a>>,
+    /// Cache rows in place of those of `arrays`, for layers with window pages.
+    pub windowed: Option<WindowedRows<'a>>,
     /// The pieces of prompts that make up its rows; empty in rounds, whose rows the host does not
     /// know.
     pub prompts: &'a [PromptPiece],
@@ -113,7 +119,7 @@ impl<'a> Pass<'a> {
     /// Rows of a round, for which the target writes its outputs from the first row of `work` on.
     pub fn new(rows: usize, groups: Groups<'a>, sees: Sees<'a>, arrays: &'a RowArrays, work: &'a Activations) -> Self {
         let order = DeltaOrder::Chain { writes: false };
-        Self { rows, groups, sees, arrays, work, leaves_at: 0, pages: None, prompts: &[], order }
+        Self { rows, groups, sees, arrays, work, leaves_at: 0, pages: None, windowed: None, prompts: &[], order }
     }
 }
 
@@ -179,11 +185,15 @@ impl Machine {
 
     /// The cache of a layer of the target.
     pub(super) fn layer_cache(&self, at: usize) -> Slice<'_> {
+        if let Some(windowed) = self.window_cache(at) {
+            return windowed;
+        }
         let kv = self.target.spec.kv();
         let layer = kv.planes * self.plane(kv, self.cache_rows);
         // Layers that keep a state have no cache.
         let has_cache = self.target.spec.layers.get(at).is_some_and(|layer| layer.attention.kv().values() > 0);
-        let (at, layer) = (self.target.spec.caches_before(at), if has_cache { layer } else { 0 });
+        let (at, layer) =
+            (self.target.spec.caches_before(at) - self.windows_before(at), if has_cache { layer } else { 0 });
         self.target_cache.range(at * layer..(at + 1) * layer)
     }
 }

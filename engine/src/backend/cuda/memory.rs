@@ -5,7 +5,7 @@ use kernels::{
     launch::{
         HEAD_DIMS, Kernels, LatentDims, MOST_BLOCK_ROWS, MOST_PLACES, MOST_TOPK, Weights, block_files, delta_files,
         expert_files, files, fp8_cache_files, fp8_files, latent_files, mxfp4_files, product_files, rank_files,
-        refused_delta, sink_files,
+        refused_delta, sink_files, window_files,
     },
 };
 use schemas::tree::{NodeSource, TreeShape};
@@ -21,6 +21,7 @@ use super::{
     slot_states::States,
     staging_of,
     weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, latent_dims, rotation_table, weights_in},
+    windows::{SPARE, WindowStaging, Windows},
     workspace::{Activations, RoundArrays, RowArrays, SlotArrays, WorkspaceShape, WorkspaceSizes},
 };
 use crate::{
@@ -29,6 +30,7 @@ use crate::{
         expert_reads::ExpertCount,
         slot_table::SlotTable,
         state_places::{StateOptions, StatePlaces},
+        windows::{PagePlan, WindowNeeds},
     },
     checkpoint::Tensors,
     error::EngineError,
@@ -133,6 +135,7 @@ pub fn load(
         table_width: positions.div_ceil(options.page_size),
         batch_invariant: options.batch_invariant,
         expanded_positions,
+        windowed: target_spec.window().is_some(),
     };
     let cost = ModelCost::new(&target_spec, draft_spec, element);
     let prefill = WorkspaceShape::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
@@ -161,11 +164,16 @@ pub fn load(
         device.upload(&table)
     };
     let empty = || device.allocate(16);
+    let in_pages = |layer: &&LayerSpec| capacity.windows.is_none() || layer.attention.window().is_none();
     let draft_spec = draft.as_ref().map(DraftWeights::spec);
     let draft_layers = draft_spec.as_ref().map(DraftSpec::layers).unwrap_or_default();
     let mut machine = Machine {
         // Zeros: unwritten pages are never read, but a sanitizer cannot know that.
-        target_cache: device.zeros(target.spec.layers.iter().map(|layer| layer_cache(layer, cache_rows)).sum())?,
+        target_cache: match target.spec.layers.iter().filter(in_pages).map(|layer| layer_cache(layer, cache_rows)).sum()
+        {
+            0 => empty()?,
+            bytes => device.zeros(bytes)?,
+        },
         draft_cache: match draft_layers.iter().map(|layer| layer_cache(layer, cache_rows + scratch_rows)).sum() {
             0 => empty()?,
             bytes => device.zeros(bytes)?,
@@ -193,6 +201,7 @@ pub fn load(
         gemm: GemmDispatch::new(&device, ranks.as_ref().map(|ranks| ranks.meeting.clone()))?,
         ranks,
         states: States::new(&device, &target.spec, &capacity, element)?,
+        windows: Windows::new(&device, &target.spec, &capacity, slots.table_width, element)?,
         slots,
         kernels,
         capacity,
@@ -209,9 +218,10 @@ pub fn load(
     }
     Ok(CudaBackend {
         work,
-        arrays: RowArrays::new(&device, extent)?,
+        arrays: RowArrays::of_target(&device, extent, machine.windows.is_some())?,
         round: RoundArrays::new(&device, &self::sizes(&machine), extent)?,
         staging: staging_of(&device, extent)?,
+        window_staging: WindowStaging::new(&device)?,
         prefills: prefill_staging_of(&device, extent, capacity.slots)?,
         next_prefill: 0,
         pending_first: Default::default(),
@@ -316,6 +326,7 @@ fn agreed(capacity: Capacity, ranks: Option<&Ranks>) -> Result<Capacity, EngineE
     let least = |one: Capacity, other: Capacity| Capacity {
         pages: one.pages.min(other.pages),
         slots: one.slots.min(other.slots),
+        windows: one.windows.min(other.windows),
         snapshots: one.snapshots.min(other.snapshots),
         ..one
     };
@@ -390,6 +401,7 @@ pub fn sizes(machine: &Machine) -> WorkspaceSizes<'_> {
         table_width: machine.slots.table_width,
         batch_invariant: machine.batch_invariant,
         expanded_positions: machine.expanded_positions,
+        windowed: machine.windows.is_some(),
     }
 }
 
@@ -564,6 +576,9 @@ fn compile(
             all.extend(fp8_cache_files(options.element, &head_dims, &with_sinks, device.properties()));
         }
         all.extend(sink_files(options.element, &with_sinks, device.properties()));
+        if sizes.windowed {
+            all.extend(window_files());
+        }
         if layers().any(in_fp8) {
             all.extend(fp8_files(options.element, device.properties(), with_experts));
         }
@@ -644,7 +659,7 @@ fn capacity(
             "lower --max-running-requests, --chunked-prefill-size or --speculative-num-draft-tokens",
         );
     }
-    let page = sizes.cache_row() * options.page_size as u64;
+    let page = sizes.page();
     let left = (budget - weights).min(free - weights - work - tables);
     let widest = options.shapes.iter().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);
     let draft_ahead = sizes.draft.as_ref().map_or(0, DraftSpec::ahead);
@@ -652,15 +667,31 @@ fn capacity(
         (options.context_length + widest + draft_ahead).div_ceil(options.page_size).saturating_mul(options.slots);
     let each = sizes.target.state().bytes(options.element.bytes());
     let states = StatePlaces::within(Some(left), options.states, options.slots, each, wanted)?;
-    let left = left - states.bytes;
-    let affordable = usize::try_from(left / page.max(1)).unwrap_or(usize::MAX).saturating_sub(1);
+    let tokens_a_round = options.shapes.iter().map(|shape| shape.max_tokens_per_round()).max().unwrap_or(1);
+    let needs = sizes.target.window().map(|window| WindowNeeds {
+        window,
+        page_size: options.page_size,
+        slots: states.slots,
+        slack: widest + draft_ahead + (ROUNDS_IN_FLIGHT - 1) * tokens_a_round,
+        chunk: options.prefill_chunk,
+    });
     // Cache rows are indexed with 32-bit integers.
-    let pages = wanted.min(affordable).min(options.max_pages).min(i32::MAX as usize / 2 / options.page_size);
+    let most = wanted.min(options.max_pages).min(i32::MAX as usize / 2 / options.page_size);
+    let tables = needs.map_or(0, |_| Windows::bytes_of_tables(most, options.slots, sizes.table_width));
+    let left = left.saturating_sub(states.bytes + tables);
+    let spare = if needs.is_some() { SPARE } else { 1 };
+    let PagePlan { pages, windows } = PagePlan::within(Some(left), most, spare, page, needs);
     if pages == 0 {
-        return refused("one page of KV cache".into(), page, left, "raise --mem-fraction-static or lower --page-size");
+        return refused(
+            "one page of KV cache".into(),
+            page.all(),
+            left,
+            "raise --mem-fraction-static or lower --page-size",
+        );
     }
     Ok(Capacity {
         snapshots: states.snapshots,
+        windows,
         slots: states.slots,
         pages,
         page_size: options.page_size,

@@ -119,18 +119,14 @@ impl Machine {
         let most = shape.longest_path();
         // Without branches every node is already at its position, even with simulated acceptance.
         if self.has_branches(shape) && shape.num_steps > 0 {
-            let kv = self.target.spec.kv();
-            self.kernels.compact_cache(
-                CachePlanes {
-                    at: self.target_cache.slice(),
-                    planes: kv.planes * self.target.spec.caches_before(self.target.layers.len()),
-                    rows: self.cache_rows,
-                    row_bytes: kv.row_bytes(self.element_bytes()),
-                },
-                memory.round.moves(),
-                batch,
-                most,
-            )?;
+            let (kv, layers, moves) = (self.target.spec.kv(), self.target.layers.len(), memory.round.moves());
+            let planes = kv.planes * (self.target.spec.caches_before(layers) - self.windows_before(layers));
+            let (rows, row_bytes) = (self.cache_rows, kv.row_bytes(self.element_bytes()));
+            if planes > 0 {
+                let caches = CachePlanes { at: self.target_cache.slice(), planes, rows, row_bytes };
+                self.kernels.compact_cache(caches, moves, batch, most)?;
+            }
+            self.compact_windows(moves, batch, most)?;
         }
         match &self.draft {
             Some(draft) if !shape.is_off() => {

@@ -19,9 +19,10 @@ use super::{
     limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LATENT_ROWS, LATENT_ROWS_IN_SPLITS, LOGIT_ROWS, STAGING_SLOTS},
     played::PLACE_WORDS,
     weights::{delta_outputs, experts_shape, latent_dims, weights_in},
+    windows::WindowedArrays,
 };
 use crate::{
-    backend::{Capacity, MAX_PENDING_DRAFT, inner_rows},
+    backend::{Capacity, MAX_PENDING_DRAFT, inner_rows, windows::PageBytes},
     spec::{
         AttentionSpec, DeltaNet, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, Role, TargetSpec,
         TensorSpec, WeightFormat,
@@ -180,6 +181,8 @@ pub struct RowArrays {
     pub sample_position: Buffer,
     /// `[rows + 1]`: first rows of the pieces of prompts.
     pub group_first: Buffer,
+    /// The rows for layers with window pages, of passes of the target, if there are any.
+    pub windowed: Option<WindowedArrays>,
 }
 
 /// State of a round and its trees: int32, unless a field says otherwise.
@@ -373,6 +376,8 @@ pub struct WorkspaceSizes<'a> {
     pub batch_invariant: bool,
     /// Longest prompt whose latent attention is expanded, in positions; 0 without kernels for it.
     pub expanded_positions: usize,
+    /// Whether layers of the target have window pages.
+    pub windowed: bool,
 }
 
 impl WorkspaceSizes<'_> {
@@ -508,7 +513,8 @@ impl WorkspaceSizes<'_> {
     /// Bytes of all activations, row arrays and round arrays.
     pub fn work(&self, extent: WorkspaceShape) -> u64 {
         let activations = self.activations(extent).iter().chain(&self.experts(extent)).sum::<usize>();
-        let words = 13 + 2 * extent.own_stride() + extent.own_mask_words();
+        let windowed = if self.windowed { WindowedArrays::words(extent.own_stride()) } else { 0 };
+        let words = 13 + 2 * extent.own_stride() + extent.own_mask_words() + windowed;
         let rows = ((extent.rows + inner_rows(extent.rows)) * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
         let rounds = extent.batch
             * (3 * extent.pool + 2 * (extent.ranked * extent.topk + extent.given) + 17 * (extent.steps + MOST_NODES))
@@ -520,6 +526,13 @@ impl WorkspaceSizes<'_> {
     pub fn cache_row(&self) -> u64 {
         let element = self.element.bytes();
         self.target.cache_row(element) + self.draft.as_ref().map_or(0, |draft| draft.cache_row(element))
+    }
+
+    /// Bytes of a page.
+    pub fn page(&self) -> PageBytes {
+        let window = self.target.windowed_cache(self.element.bytes()).map_or(0, |windowed| windowed.row);
+        let (page_size, row) = (self.page_size as u64, self.cache_row());
+        PageBytes { page: (row - window) * page_size, window: window * page_size }
     }
 
     /// Bytes of the state that a draft keeps of a request.
@@ -687,8 +700,11 @@ impl RowArrays {
         Sees::Own(self.own_rows())
     }
 
-    pub fn new(device: &Device, extent: WorkspaceShape) -> Result<Self, DeviceError> {
-        Self::sized(device, extent.rows, extent.own_stride(), extent.own_mask_words())
+    /// Arrays for passes of the target, which may have layers with window pages.
+    pub fn of_target(device: &Device, extent: WorkspaceShape, windowed: bool) -> Result<Self, DeviceError> {
+        let arrays = Self::sized(device, extent.rows, extent.own_stride(), extent.own_mask_words())?;
+        let windowed = windowed.then(|| WindowedArrays::new(device, extent.rows, extent.own_stride())).transpose()?;
+        Ok(Self { windowed, ..arrays })
     }
 
     /// Arrays for this many rows, own rows of each, and words of a mask over a request's own rows.
@@ -709,6 +725,7 @@ impl RowArrays {
             source: ints(1)?,
             sample_position: ints(1)?,
             group_first: device.zeros((rows + 1) * 4)?,
+            windowed: None,
         })
     }
 }
@@ -737,7 +754,7 @@ impl RoundArrays {
             inner_row: device.zeros(picked.rows * 4)?,
             inner_choice: device.zeros(picked.rows * 4)?,
             inner_place: device.zeros(extent.rows * 4)?,
-            picked: RowArrays::new(device, picked)?,
+            picked: RowArrays::of_target(device, picked, sizes.windowed)?,
             needed: device.zeros(8)?,
             accepted_node: ints(steps + 1)?,
             move_from: ints(steps + 1)?,

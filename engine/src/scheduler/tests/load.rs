@@ -11,9 +11,12 @@ use crate::{
 };
 
 const PAGE: usize = 4;
+const BUDGET: usize = 12;
 const LONGEST_OUTPUT: usize = 24;
 /// Less than all that can run would fill.
 const PAGES: usize = 22;
+/// The same for models whose window pages are fewer than pages.
+const PAGES_BESIDE_WINDOWS: usize = 48;
 /// Fewer than the places at which prompts part.
 const SNAPSHOTS: usize = 3;
 /// A token that no model has: outputs end by their limit, but that is not certain.
@@ -64,6 +67,7 @@ fn options(models: &RandomModels, pair: Pair, device: DeviceChoice, shape: TreeS
         context_length: Some(64),
         max_running_requests: 5,
         page_size: PAGE,
+        chunked_prefill_size: BUDGET,
         policy: ShapePolicy::fixed(shape),
         capture_sizes: vec![2, 5],
         ..EngineOptions::default()
@@ -72,19 +76,21 @@ fn options(models: &RandomModels, pair: Pair, device: DeviceChoice, shape: TreeS
 
 fn scheduler_of(options: &EngineOptions, reuse: Reuse) -> Scheduler {
     let Loaded { backend, .. } = load(options).expect("the model loads");
+    let windows = backend.capacity().windows;
     let mut backend = Recording::new(backend).0;
     if reuse == Reuse::All {
-        backend = backend.with_pages(PAGES).with_snapshots(SNAPSHOTS);
+        let pages = if windows.is_some() { PAGES_BESIDE_WINDOWS } else { PAGES };
+        backend = backend.with_pages(pages).with_windows(pages - 2).with_snapshots(SNAPSHOTS);
     }
     let shapes: Vec<TreeShape> = options.policy.shapes().collect();
     backend.prepare(&shapes, &options.graph_sizes(), &mut |_, _| {}).expect("the shape runs");
-    let scheduling = SchedulerOptions { largest_batch: options.max_running_requests, prefill_budget: 12, reuse };
+    let scheduling = SchedulerOptions { largest_batch: options.max_running_requests, prefill_budget: BUDGET, reuse };
     let model = ModelEnds { end_tokens: vec![NEVER], text: None };
     Scheduler::new(Box::new(backend), model, options.policy.clone(), scheduling)
 }
 
 fn audit(scheduler: &Scheduler) {
-    scheduler.pages.audit(scheduler.running.iter().filter_map(Running::pages), PAGES);
+    scheduler.pages.audit(scheduler.running.iter().filter_map(Running::pages), scheduler.statistics.pages_total);
     scheduler.snapshots.iter().for_each(|kept| kept.audit(SNAPSHOTS));
     let held = scheduler.running.iter().filter(|running| running.slot().is_some()).count();
     assert_eq!(scheduler.slots.len() + held, scheduler.options.largest_batch, "a slot is lost or free twice");
@@ -166,7 +172,24 @@ fn a_random_load_on_models_with_states_leaks_no_slot_page_or_snapshot() {
 }
 
 #[test]
+fn a_random_load_on_a_model_with_windows_leaks_no_window_page() {
+    let models = RandomModels::write_seeded(43).expect("a folder");
+    let options = options(&models, Pair::GptOss, DeviceChoice::Cpu, TreeShape::OFF);
+    let windows = scheduler_of(&options, Reuse::All).backend.capacity().windows.expect("window pages");
+    assert!(windows.count < PAGES_BESIDE_WINDOWS, "{windows:?}");
+    for shape in ["3,2,6", "3,1,4"] {
+        random_load(&models, Pair::GptOss, DeviceChoice::Cpu, shape, 60);
+    }
+}
+
+#[test]
 fn a_random_load_on_a_device_with_states_leaks_no_slot_page_or_snapshot() {
     let models = RandomModels::write_seeded(42).expect("a folder");
     random_load(&models, Pair::Qwen35Eagle3, DeviceChoice::Emulator, "3,2,6", 16);
+}
+
+#[test]
+fn a_random_load_on_a_device_with_windows_leaks_no_window_page() {
+    let models = RandomModels::write_seeded(44).expect("a folder");
+    random_load(&models, Pair::GptOss, DeviceChoice::Emulator, "3,2,6", 16);
 }

@@ -103,12 +103,13 @@ fn causal<T>(start: usize, count: usize, pass: impl FnOnce(Rows<'_>) -> T) -> T 
         write: &all[start..],
         visible: &visible,
         sequences: &[Sequence::chain(0, 0..count)],
+        windowed: None,
     })
 }
 
 /// Final states and logits of a text.
 fn read(target: &Target, text: &[u32]) -> (Vec<f32>, Vec<f32>) {
-    let mut caches = target.caches(text.len(), 1);
+    let mut caches = target.caches(text.len(), text.len(), 1);
     let pass = causal(0, text.len(), |rows| target.forward(text, rows, &mut caches, &[]));
     let logits = target.logits(&pass.hidden);
     (pass.hidden, logits)

@@ -20,12 +20,13 @@ impl Machine {
         let stream = self.rows(&work.stream, hidden);
         self.lay_out_steps(pass)?;
         self.kernels.embed(stream, self.target.embedding.slice(), arrays.token.slice(), rows, hidden, vocabulary)?;
+        let windowed = self.windowed(pass)?;
         let stack = Stack {
             layers: &self.target.layers,
             width: hidden,
             rotations: self.target_rotations.slice(),
             cache: &|at| self.layer_cache(at),
-            pass: &|_| pass,
+            pass: &|at| windowed.filter(|_| self.window_cache(at).is_some()).unwrap_or(pass),
             kept: &|at| self.kept(pass, at).collect(),
         };
         let left = self.run_layers(work, rows, stack)?;

@@ -43,9 +43,10 @@ impl Machine {
         weights: &GroupedWeights,
         parts: Option<Parts<'_>>,
     ) -> Result<(), DeviceError> {
-        let Pass { rows, groups, sees, arrays, work, pages, .. } = pass;
+        let Pass { rows, groups, sees, arrays, work, pages, windowed, .. } = pass;
         let own_pages = ViewPages { at: self.slots.page_table.slice(), width: self.slots.table_width };
         let pages = pages.unwrap_or(own_pages);
+        let (write, own) = windowed.map_or((arrays.write.slice(), arrays.own.slice()), |rows| (rows.write, rows.own));
         let LayerOperands { ahead, cache, rotations, .. } = layer;
         let epsilon = layer.weights.epsilon;
         let GroupedQuery { heads, key_value_heads: kv_heads, head_dim, window, .. } = weights.spec;
@@ -55,7 +56,7 @@ impl Machine {
             qkv: work.qkv.slice(),
             parts,
             rotary: RotaryRows { table: rotations, positions: self.positions, position: arrays.position.slice() },
-            write: arrays.write.slice(),
+            write,
             keys,
             values,
             fp8: weights.cache_scales,
@@ -78,7 +79,7 @@ impl Machine {
                 slot: arrays.slot.slice(),
                 prefix: arrays.prefix.slice(),
                 own_count: arrays.own_count.slice(),
-                own: arrays.own.slice(),
+                own,
                 own_stride: arrays.own_stride,
             },
             rows,
