@@ -32,6 +32,8 @@ pub struct PageTable {
     shared: usize,
     /// Indices of the pages whose window pages it uses.
     windows: Range<usize>,
+    /// Indices of the pages in the window before the end of its prompt, where others may continue.
+    prompt_end: Range<usize>,
 }
 
 impl PageTable {
@@ -107,7 +109,7 @@ impl PagePool {
             ids[windows.clone()].iter().for_each(|page| pool.hold(*page));
         }
         ids.extend(own);
-        Some((PageTable { ids, shared, windows }, shared))
+        Some((PageTable { ids, shared, windows, prompt_end: 0..0 }, shared))
     }
 
     /// Number of pages that are free or evictable, without those that hold the contents of `keys`.
@@ -153,13 +155,23 @@ impl PagePool {
         }
     }
 
+    /// Says that the prompt of a sequence has this many tokens: the window before the last of them
+    /// is worth keeping.
+    pub fn end_prompt(&self, table: &mut PageTable, tokens: usize) {
+        if let Some(pool) = &self.windows {
+            let end = tokens.saturating_sub(1) / self.page_size;
+            table.prompt_end = pool.first_page(end * self.page_size)..end;
+        }
+    }
+
     /// Leaves the window pages before the page at an index.
     fn leave_before(&mut self, table: &mut PageTable, keys: &[PageKey], start: usize) {
         let Some(pool) = &mut self.windows else { return };
         for at in table.windows.start..start.min(table.windows.end) {
             let page = table.ids[at];
             let cached = if at < table.shared { Some(page) } else { keys.get(at).and_then(|key| self.cache.page(key)) };
-            pool.leave(page, cached, Leaving::Passing);
+            let leaving = if table.prompt_end.contains(&at) { Leaving::Ending } else { Leaving::Passing };
+            pool.leave(page, cached, leaving);
             table.windows.start = at + 1;
         }
     }

@@ -3,9 +3,9 @@
 //!
 //! A window page is in use as long as a sequence may see it. Then it is kept if its page is in the
 //! prefix cache, until another page needs it. A prefix can be reused where the pages of the whole
-//! window before its end have theirs: after the end of a sequence or of a reused prefix that is
-//! likely, and anywhere else on its way it is possible. So of those two kinds the one with more
-//! pages loses the one that was used least recently.
+//! window before its end have theirs: after the end of a sequence, of a prompt or of a reused
+//! prefix that is likely, and anywhere else on its way it is possible. So of those two kinds the
+//! one with more pages loses the one that was used least recently.
 
 use std::collections::BTreeSet;
 

@@ -94,6 +94,9 @@ impl Scheduler {
             let read = piece.start + piece.tokens.len();
             if let Some((table, keys)) = running.filled_pages() {
                 self.pages.share(table, keys);
+                if piece.next.is_none() {
+                    self.pages.end_prompt(table, read);
+                }
                 self.pages.leave_windows(table, keys, read);
             }
         }

@@ -78,6 +78,17 @@ fn a_prefix_is_reused_where_the_window_before_its_end_is_kept() {
 }
 
 #[test]
+fn the_window_before_the_end_of_a_prompt_outlives_those_on_the_way() {
+    let (mut scheduler, _world) = scheduler(capacity(4), RANDOM, policy());
+    let text = prompt(1, 41);
+    scheduler.submit(request(text.clone(), 60)).expect("it fits");
+    drain(&mut scheduler);
+    assert_eq!(cached(&mut scheduler, &prompt(2, 90)), 0);
+    assert_eq!(cached(&mut scheduler, &text), 40);
+    assert_eq!(cached(&mut scheduler, &[&text[..22], &[999; 20]].concat()), 0, "on the way");
+}
+
+#[test]
 fn a_page_that_has_lost_its_window_page_gets_that_of_a_copy() {
     let (mut scheduler, _world) = scheduler(capacity(0), RANDOM, policy());
     let text = prompt(1, 60);
