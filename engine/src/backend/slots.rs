@@ -55,9 +55,10 @@ pub trait Slots: Describe {
     /// have.
     fn extend(&mut self, slot: Slot, pages: &[PageId]) -> Result<(), EngineError>;
 
-    /// Changes the window pages of pages, in this order, for passes that are launched after it. Each
-    /// page whose rows such a pass writes, or whose positions it sees within the window, must have
-    /// one. Only if the backend has window pages ([`Capacity::windows`](super::Capacity::windows)).
+    /// Changes the window pages of pages, in this order, for passes that are launched after it.
+    /// Each page whose rows such a pass writes, or whose positions it sees within the window, must
+    /// have one. Only if the backend has window pages
+    /// ([`Capacity::windows`](super::Capacity::windows)).
     ///
     /// # Errors
     /// When a page or window page does not exist, or a window page would belong to two pages.
