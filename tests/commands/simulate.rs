@@ -113,7 +113,7 @@ fn what_is_exported_is_that_of_the_draft_or_refused() {
 /// which the text takes them.
 fn confident_trace(texts: usize) -> String {
     let position = |at: usize| {
-        let (accepted, odds) = (usize::from(at % 8 != 0) + usize::from(at % 8 > 3), 7.0_f64.ln());
+        let (accepted, odds) = (usize::from(!at.is_multiple_of(8)) + usize::from(at % 8 > 3), 7.0_f64.ln());
         serde_json::json!({
             "score": [-0.1, -0.2], "parent": [65535, 0], "rank": [0, 0], "depth": [1, 2], "chance": [null, null],
             "on_text": (0..accepted).collect::<Vec<_>>(), "confidence": [3.0 * odds, 0.3],

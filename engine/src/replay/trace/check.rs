@@ -98,7 +98,7 @@ impl Nodes {
             return Err(format!("rank {rank}, of {} children at most", limit.topk));
         }
         let score = self.score[at];
-        if !(score <= score_above + ROUNDING) {
+        if score.is_nan() || score > score_above + ROUNDING {
             return Err(format!("score {score}: expected a log-probability of at most its parent's, {score_above}"));
         }
         match self.chance[at] {
