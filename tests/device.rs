@@ -286,6 +286,7 @@ fn random_load(pair: &Pair, device: DeviceChoice, dtype: &str, limit: Limit) {
     }
     assert!(running.is_empty(), "{} requests are stuck", running.len());
     assert_eq!(engine.statistics().pages_used, 0, "pages are leaked");
+    assert_eq!(engine.statistics().window_pages_used, 0, "window pages are leaked");
     println!(
         "{}: {finished} requests, {cancelled} cancelled, {compared} tokens equal to single runs, {rounds} steps, \
          {:.0} s",
