@@ -42,7 +42,7 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
         for (name, value) in surroundings.environment.iter().filter(|(name, _)| splits(command, name)) {
             if let Some(text) = value.value.known().filter(|text| text.contains(' ')) {
                 composed.write(&format!("{name}="));
-                composed.copy(&quoted(text), Span::new(value.span.start, value.span.start));
+                copy_quoted(text, value.span, &mut composed);
                 composed.write("\n");
             }
         }
@@ -125,6 +125,25 @@ fn unquoted_words(value: &str) -> Vec<String> {
     words
 }
 
+/// Where a variable's value is in an entry: the whole entry if it has quotes within, or occurs twice.
+fn place_in(entry: &UnitEntry<'_>, value: &str) -> Span {
+    match entry.value.match_indices(value).collect::<Vec<_>>()[..] {
+        [(at, _)] if !value.is_empty() => Span::new(entry.place.start + at, entry.place.start + at + value.len()),
+        _ => entry.place,
+    }
+}
+
+/// Adds a variable's value as one word of a shell. Only a value that stands in the source as it is
+/// has places for its parts.
+fn copy_quoted(text: &str, place: Span, composed: &mut Composed) {
+    if text.contains('\'') || place.end - place.start != text.len() {
+        return composed.put_for(&quoted(text), place);
+    }
+    composed.write("'");
+    composed.copy(text, place);
+    composed.write("'");
+}
+
 fn surroundings(entries: &[UnitEntry<'_>], specifiers: &Specifiers<'_>) -> Surroundings {
     let mut surroundings = Surroundings::default();
     for entry in entries {
@@ -135,7 +154,8 @@ fn surroundings(entries: &[UnitEntry<'_>], specifiers: &Specifiers<'_>) -> Surro
                 let pairs = unquoted_words(entry.value);
                 let room = MOST_VARIABLES.saturating_sub(environment.len());
                 for (name, value) in pairs.iter().filter_map(|pair| pair.split_once('=')).take(room) {
-                    environment.insert(name.to_owned(), Located::new(specifiers.value(value), entry.place));
+                    let place = place_in(entry, value);
+                    environment.insert(name.to_owned(), Located::new(specifiers.value(value), place));
                 }
             }
             _ => {}

@@ -1,6 +1,6 @@
 //! Fixes that depend on values from outside the text.
 
-use launch::Launch;
+use launch::{Launch, Setting};
 use schemas::{
     diagnostic::{Diagnostic, Edit, Safety},
     text::{Source, Span},
@@ -17,7 +17,9 @@ pub(super) fn doubt_fix(source: &Source, launch: &Launch, found: &mut Diagnostic
         let replaces = settings().filter_map(|(_, setting)| setting.value).any(overlaps);
         replaces || edit.replacement.contains("--speculative")
     };
-    found.fix = found.fix.take().filter(|fix| !fix.edits.iter().any(|edit| splits_escape(source, edit.span)));
+    let misses = |edit: &Edit| launch.settings.values().any(|setting| misses_value(source, setting, edit.span));
+    let is_wrong = |edit: &Edit| splits_escape(source, edit.span) || misses(edit);
+    found.fix = found.fix.take().filter(|fix| !fix.edits.iter().any(is_wrong));
     let Some(fix) = &mut found.fix else { return };
     let depends = |edit: &Edit| is_expanded(edit.span) || (varies && is_of_shape(edit));
     if fix.edits.iter().any(depends) {
@@ -30,6 +32,16 @@ pub(super) fn doubt_fix(source: &Source, launch: &Launch, found: &mut Diagnostic
         fix.safety = Safety::Unsafe;
         found.notes.push(format!("`{}` may give flags that change this", word.flag.value));
     }
+}
+
+/// Whether a span counts as the place of a setting's value, but the text there is another one: a
+/// part of a text that was not read letter by letter has the place of the whole.
+fn misses_value(source: &Source, setting: &Setting, span: Span) -> bool {
+    let text = source.slice(span).trim_matches(['"', '\'']);
+    let ([value], Some(place)) = (&setting.values[..], setting.value) else { return false };
+    let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    let is_read = !text.contains(['$', '%', '{']);
+    place == span && is_read && value.value.known().is_some_and(|value| is_plain(value) && value != text)
 }
 
 /// Whether the first letter of a span is escaped by the backslash before it, as that of a variable
@@ -69,5 +81,36 @@ mod tests {
         let script = |number: &str| format!("cat > run.sh <<E\nN=8\n{CHAIN} {number}\nE\n");
         assert_eq!(safety(&script("\\${N}")), None);
         assert_eq!(safety(&script("8")), Some(Safety::Safe));
+    }
+
+    /// A unit after its safe fixes.
+    fn fixed(unit: &str) -> String {
+        let source = Source::new("a.service", unit);
+        let report = report_text(&source, &ReportOptions::default());
+        assert!(report.findings.iter().any(|one| one.code == "SD023"), "{unit}");
+        let mut edits: Vec<_> = report.findings.into_iter().filter_map(|one| one.fix).collect();
+        edits.retain(|fix| fix.safety == Safety::Safe);
+        let mut text = unit.to_owned();
+        let mut edits: Vec<_> = edits.into_iter().flat_map(|fix| fix.edits).collect();
+        edits.sort_by_key(|edit| std::cmp::Reverse(edit.span.start));
+        edits.iter().for_each(|edit| text.replace_range(edit.span.range(), &edit.replacement));
+        text
+    }
+
+    #[test]
+    fn a_fix_in_a_variable_of_a_unit_replaces_the_number_or_nothing() {
+        let unit = |variable: &str| {
+            format!(
+                "[Service]\nEnvironment={variable}\nExecStart=/usr/bin/python3 -m sglang.launch_server --model-path m $SPEC\n"
+            )
+        };
+        let flags = CHAIN.replace("sglang serve --model-path m ", "");
+        let double = unit(&format!("\"SPEC={flags} 8\""));
+        assert_eq!(fixed(&double), double.replace(" 8\"", " 4\""));
+        let single = unit(&format!("'SPEC={flags} 8' A=b"));
+        assert_eq!(fixed(&single), single.replace(" 8'", " 4'"));
+        // A value with quotes within has no places for its parts.
+        let pieces = unit(&format!("\"SPEC={flags}\"\" 8\""));
+        assert_eq!(fixed(&pieces), pieces);
     }
 }
