@@ -116,6 +116,25 @@ pub fn load(path: &Path, device: &Device) -> Result<Option<Checkpoint>, Training
     Ok(Some(Checkpoint { progress, trained, moments: moments.collect() }))
 }
 
+impl Checkpoint {
+    /// Checks that it has the values of these tensors and of no others.
+    ///
+    /// # Errors
+    /// The first tensor that differs.
+    pub fn check(&self, path: &Path, trained: &BTreeMap<String, Var>) -> Result<(), TrainingError> {
+        let count = |name: &String| self.trained.get(name).map(Vec::len);
+        let missing = trained.iter().find(|(name, variable)| count(name) != Some(variable.elem_count()));
+        let unknown = self.trained.keys().find(|name| !trained.contains_key(*name));
+        match missing.map(|(name, _)| name).or(unknown) {
+            Some(name) => Err(TrainingError::malformed(
+                path,
+                format!("a checkpoint of another head, which differs in `{name}`: delete it, or choose another --out"),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The values of the trained tensors.
 ///
 /// # Errors
@@ -134,4 +153,28 @@ fn bytes(tensor: &Tensor) -> Result<Vec<u8>, TrainingError> {
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_of_another_head_is_refused_by_the_tensor_that_differs() {
+        let variable = |count: usize| Var::zeros(count, DType::F32, &Device::Cpu).expect("a tensor");
+        let trained = BTreeMap::from([("a".to_owned(), variable(2)), ("b".to_owned(), variable(3))]);
+        let check = |tensors: &[(&str, usize)]| {
+            let values = tensors.iter().map(|(name, count)| ((*name).to_owned(), vec![0.0; *count])).collect();
+            let checkpoint =
+                Checkpoint { progress: SavedProgress::default(), trained: values, moments: BTreeMap::new() };
+            checkpoint.check(Path::new("checkpoint"), &trained).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&[("a", 2), ("b", 3)]), Ok(()));
+        for (tensors, name) in
+            [(&[("a", 2)][..], "`b`"), (&[("a", 2), ("b", 4)], "`b`"), (&[("a", 2), ("b", 3), ("c", 1)], "`c`")]
+        {
+            let found = check(tensors).expect_err(name);
+            assert!(found.contains("another head") && found.contains(name), "{found}");
+        }
+    }
 }

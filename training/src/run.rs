@@ -235,6 +235,9 @@ fn trainer<'a>(
         _ => Ok(models.draft_values(tensor)?),
     };
     let head = Head::new(&draft, &values, &shared, (dtype, device))?;
+    if let Some(kept) = &kept {
+        kept.check(&work.checkpoint(), head.trained())?;
+    }
     let wants_mass = settings.loss == train::Loss::Acceptance || head::has_confidence(&draft);
     let teacher = Teacher::new(&shared.head, draft.tokens(), wants_mass)?;
     let adam = AdamSettings {

@@ -9,7 +9,7 @@ use anyhow::Context;
 use engine::DeviceChoice;
 use schemas::paths::folder_of;
 use schemas::{quoting::quoted, train::TrainFile};
-use training::{RunOutcome, StepsOn, TrainRequest};
+use training::{RunOutcome, StepsOn, TrainRequest, TrainingError};
 
 use self::progress::ShownProgress;
 use crate::{
@@ -86,9 +86,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             Ok(Exit::Interrupted)
         }
         Err(error) => {
+            // What a file or the settings say is the same when the run is continued.
+            let ends_again = matches!(error, TrainingError::Malformed { .. } | TrainingError::Configuration(_));
             let error = error.into();
             terminal::print_error(&error);
-            if out.join("checkpoint.safetensors").exists() {
+            if !ends_again && out.join("checkpoint.safetensors").exists() {
                 terminal::note(&format!("the newest checkpoint is kept; {}", go_on(&arguments, &out)));
             }
             Ok(exit::from_error(&error))
