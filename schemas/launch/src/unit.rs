@@ -125,7 +125,8 @@ fn unquoted_words(value: &str) -> Vec<String> {
     words
 }
 
-/// Where a variable's value is in an entry: the whole entry if it has quotes within, or occurs twice.
+/// Where a variable's value is in an entry: the whole entry if it has quotes within, or occurs
+/// twice.
 fn place_in(entry: &UnitEntry<'_>, value: &str) -> Span {
     match entry.value.match_indices(value).collect::<Vec<_>>()[..] {
         [(at, _)] if !value.is_empty() => Span::new(entry.place.start + at, entry.place.start + at + value.len()),
