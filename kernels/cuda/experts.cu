@@ -1,8 +1,8 @@
 // The layers of experts: a block for each tile of pairs and each 128 outputs. T is a 2-byte type.
 // See route.cu for pairs and tiles.
 //
-// A sum adds its inputs in their order, so it depends neither on the size of tiles nor on the other
-// rows.
+// A sum adds its inputs in their order, or in narrow kernels those of each share, so it depends
+// neither on the size of tiles nor on the other rows.
 #include "common.cuh"
 #ifdef W_MXFP4
 #include "mxfp4.cuh"
@@ -42,14 +42,18 @@ __device__ __forceinline__ void load_left(u32 (&a)[W_LEFT][4], const unsigned ch
 #endif
 
 #define RECORD_HEAD 4
-/// Outputs of a block, gate and up counted separately.
-#define BLOCK_OUTPUTS 128
+/// Outputs of a warp, gate and up counted separately; warps of a block with different outputs, and
+/// of one for few tiles, which has NARROW_SHARES times as many.
+#define WARP_OUTPUTS 16
+#define BLOCK_WARPS 8
+#define NARROW_WARPS 2
+#define NARROW_SHARES 4
 
 /// Up to 16 pairs leave registers and shared memory for a third block on a multiprocessor, which
-/// hides how the others start and end.
-template <int TILE>
+/// hides how the others start and end. Blocks for few tiles have as many bytes in flight together.
+template <int TILE, int WARPS>
 constexpr int stages_of() {
-  return TILE == 16 || TILE == 128 || (TILE == 64 && sizeof(W) == 1) ? 3 : 4;
+  return WARPS == NARROW_WARPS ? 2 : TILE == 16 || TILE == 128 || (TILE == 64 && sizeof(W) == 1) ? 3 : 4;
 }
 
 #define EXPERTS                                                                                                        \
@@ -63,46 +67,57 @@ constexpr int stages_of() {
 /// whose sum over the first axis, in its order, is the layer's output.
 enum Output { GATED, PLAIN, WEIGHTED };
 
-/// One block: BLOCK_OUTPUTS sums of each of TILE pairs. A warp has 16 of the sums for few pairs and
-/// in FP8, where each weight is then converted once; else 32 sums of half of the pairs, which reads
+/// One block: 16 · WARPS sums of each of TILE pairs. A warp has 16 of the sums for few pairs and in
+/// FP8, where each weight is then converted once; else 32 sums of half of the pairs, which reads
 /// the pairs half as often.
-template <int TILE, Output OUTPUT>
+///
+/// With several SHARES as many groups of WARPS warps have the same sums, each of every SHARES-th
+/// piece of inputs, with a ring of its own: expanding weights takes longer than reading them if
+/// only few warps do it. Their sums are added in the order of the groups.
+template <int TILE, Output OUTPUT, int WARPS = BLOCK_WARPS, int SHARES = 1>
 __device__ __forceinline__ void of_tile(EXPERTS) {
   constexpr bool IS_GATED = OUTPUT == GATED;
+  constexpr int THREADS = WARPS * WARP, BLOCK_OUTPUTS = WARPS * WARP_OUTPUTS;
   // A stage has weights, their scales, and rows of x.
-  constexpr int SCALES_AT = BLOCK_OUTPUTS * ROW_BYTES, X_AT = SCALES_AT + SCALE_BYTES;
-  constexpr int STAGE_BYTES = X_AT + TILE * X_ROW_BYTES, RING_STAGES = stages_of<TILE>();
+  constexpr int SCALES_AT = BLOCK_OUTPUTS * ROW_BYTES, X_AT = SCALES_AT + BLOCK_OUTPUTS * SCALE_BYTES;
+  constexpr int STAGE_BYTES = X_AT + TILE * X_ROW_BYTES, RING_STAGES = stages_of<TILE, WARPS>();
+  constexpr int RING_BYTES = RING_STAGES * STAGE_BYTES;
   // Rows of weights that are copied together, and how many of each this many a thread copies.
-  constexpr int W_ROWS = 256 / W_CHUNKS, W_COPIES = BLOCK_OUTPUTS / W_ROWS;
+  constexpr int W_ROWS = THREADS / W_CHUNKS, W_COPIES = BLOCK_OUTPUTS / W_ROWS;
   // Left factors of 16 outputs of a warp; parts into which warps divide the pairs; right factors of
   // 8 pairs.
   constexpr int LEFTS = TILE <= 32 || (TILE == 64 && sizeof(W) == 1) ? 1 : 2, PARTS = LEFTS, COLUMNS = TILE / PARTS / 8;
   // Rows of x that are copied together, and how many of each this many a thread copies.
-  constexpr int X_ROWS = 256 / CHUNKS, X_PAIRS = (TILE + X_ROWS - 1) / X_ROWS;
+  constexpr int X_ROWS = THREADS / CHUNKS, X_PAIRS = (TILE + X_ROWS - 1) / X_ROWS;
   DYNAMIC_SHARED(shared);
   __shared__ int pair_of[TILE];
   __shared__ float weight_of[OUTPUT == WEIGHTED ? TILE : 1];
 #ifdef ROWS_FP8
   __shared__ int x_row_of[TILE];
 #endif
-  int thread = (int)threadIdx.x, chunk = thread % W_CHUNKS, own = thread / W_CHUNKS;
+  int share = SHARES > 1 ? (int)threadIdx.x / THREADS : 0, thread = (int)threadIdx.x - share * THREADS;
+  int chunk = thread % W_CHUNKS, own = thread / W_CHUNKS;
+  unsigned char* ring = shared + share * RING_BYTES;
   int x_chunk = thread % CHUNKS, x_own = thread / CHUNKS;
   // The kernel before reads the tiles of a down layer too, so they are older than it.
   if (IS_GATED) {
     await_predecessor();
     release_successor();
   }
-  if ((int)blockIdx.y >= load_fresh(tile_count)) {
+  const int* record = tiles + (u64)blockIdx.y * (RECORD_HEAD + 2 * TILE);
+  // All loads are in flight together: records after the last are old ones.
+  int all_tiles = load_fresh(tile_count), expert = load_fresh(record), count = load_fresh(record + 1);
+  int own_pair = (int)threadIdx.x < TILE ? load_fresh(record + RECORD_HEAD + (int)threadIdx.x) : -1;
+  if ((int)blockIdx.y >= all_tiles) {
     if (!IS_GATED) wait_for_predecessor();
     return;
   }
-  const int* record = tiles + (u64)blockIdx.y * (RECORD_HEAD + 2 * TILE);
-  int expert = load_fresh(record), count = load_fresh(record + 1);
   int first_output = (int)blockIdx.x * (IS_GATED ? BLOCK_OUTPUTS / 2 : BLOCK_OUTPUTS);
-  int steps = (inputs + PIECE - 1) / PIECE, inside = (inputs - chunk * W_CHUNK + PIECE - 1) / PIECE;
+  int pieces = (inputs + PIECE - 1) / PIECE, steps = (pieces + SHARES - 1) / SHARES;
+  int inside = (inputs - chunk * W_CHUNK + PIECE - 1) / PIECE;
   int x_inside = (inputs - x_chunk * 8 + PIECE - 1) / PIECE;
-  for (int p = thread; p < TILE; p += 256) {
-    pair_of[p] = p < count ? load_fresh(record + RECORD_HEAD + p) : -1;
+  for (int p = (int)threadIdx.x; p < TILE; p += THREADS * SHARES) {
+    pair_of[p] = p >= count ? -1 : p == (int)threadIdx.x ? own_pair : load_fresh(record + RECORD_HEAD + p);
 #ifdef ROWS_FP8
     x_row_of[p] = p < count ? IS_GATED ? pair_of[p] / chosen : pair_of[p] : 0;
 #endif
@@ -120,8 +135,8 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
 #pragma unroll
   for (int i = 0; i < W_COPIES; i++) from[i] = base + (u64)output_of(own + i * W_ROWS) * inputs / W_PACK;
 #ifdef W_MXFP4
-  // A thread of the first warp copies the scales of four rows.
-  const u32* scales_from = w_scales + (u64)expert * steps * all_outputs + output_of(thread % 32 * 4);
+  // Of the first threads each copies the scales of four rows.
+  const u32* scales_from = w_scales + (u64)expert * pieces * all_outputs + output_of(thread % (BLOCK_OUTPUTS / 4) * 4);
 #endif
   block_sync();
 #pragma unroll
@@ -130,38 +145,41 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
     from_row[i] = x + (u64)(IS_GATED ? pair / chosen : pair) * x_stride + x_chunk * 8;
   }
   auto load_weights = [&](int step, unsigned char* stage) {
+    int piece = step * SHARES + share;
 #pragma unroll
     for (int i = 0; i < W_COPIES; i++) {
-      bool real = step < inside;
-      const W* at = real ? from[i] + step * (PIECE / W_PACK) : w;
+      bool real = piece < inside;
+      const W* at = real ? from[i] + piece * (PIECE / W_PACK) : w;
       copy_async_16_or_zero(stage + place_of_weights(own + i * W_ROWS, chunk), at, real);
     }
 #ifdef W_MXFP4
-    if (thread < 32) {
-      bool real = step < steps;
-      copy_async_16_or_zero(stage + SCALES_AT + thread * 16, real ? scales_from + (u64)step * all_outputs : w_scales, real);
+    if (thread < BLOCK_OUTPUTS / 4) {
+      bool real = piece < pieces;
+      copy_async_16_or_zero(stage + SCALES_AT + thread * 16, real ? scales_from + (u64)piece * all_outputs : w_scales, real);
     }
 #endif
   };
   auto load_rows = [&](int step, unsigned char* stage) {
+    int piece = step * SHARES + share;
     stage += X_AT;
 #pragma unroll
     for (int i = 0; i < X_PAIRS; i++) {
+      // Sums of pairs after the last are not written: whatever their rows are in the stage.
       int p = x_own + i * X_ROWS;
-      if (p >= TILE) continue;
-      bool real = step < x_inside && p < count;
-      copy_async_16_or_zero(stage + place_of<X_ROW_BYTES>(p, x_chunk), real ? from_row[i] + step * PIECE : x, real);
+      if (p >= count) continue;
+      bool real = piece < x_inside;
+      copy_async_16_or_zero(stage + place_of<X_ROW_BYTES>(p, x_chunk), real ? from_row[i] + piece * PIECE : x, real);
     }
   };
   if (IS_GATED) {
 #pragma unroll
     for (int s = 0; s < RING_STAGES - 1; s++) {
-      load_weights(s, shared + s * STAGE_BYTES);
-      load_rows(s, shared + s * STAGE_BYTES);
+      load_weights(s, ring + s * STAGE_BYTES);
+      load_rows(s, ring + s * STAGE_BYTES);
       copy_async_commit();
     }
   } else {
-    fill_ring<RING_STAGES>(shared, STAGE_BYTES, 0, 0, load_weights, load_rows);
+    fill_ring<RING_STAGES>(ring, STAGE_BYTES, 0, 0, load_weights, load_rows);
   }
   float sum[LEFTS][COLUMNS][4];
 #pragma unroll
@@ -172,7 +190,7 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
       for (int i = 0; i < 4; i++) sum[m][n][i] = 0.0f;
     }
   }
-  int first_left = warp() % (8 / PARTS) * LEFTS, part = warp() / (8 / PARTS);
+  int own_warp = warp() - share * WARPS, first_left = own_warp % (WARPS / PARTS) * LEFTS, part = own_warp / (WARPS / PARTS);
   Scaled<COLUMNS> scaled[LEFTS];
 #ifdef W_FP8
   auto row_of = [&](int m, int high) {
@@ -181,7 +199,7 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
     return expert * (IS_GATED ? 2 * outputs : outputs) + (IS_GATED && high ? outputs + output : output);
   };
 #pragma unroll
-  for (int m = 0; m < LEFTS; m++) scaled[m].start(w_scales, w_shift, w_columns, row_of(m, 0), row_of(m, 1), 0, 1);
+  for (int m = 0; m < LEFTS; m++) scaled[m].start(w_scales, w_shift, w_columns, row_of(m, 0), row_of(m, 1), share * PIECE, SHARES);
 #endif
   auto multiply = [&](int step, const unsigned char* stage) {
     const unsigned char* weights = stage + first_left * 16 * ROW_BYTES;
@@ -189,7 +207,7 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
     auto scales_of = [&](int m) { return RowScales(stage + SCALES_AT, (first_left + m) * 16); };
     const RowScales first_scales = scales_of(0), last_scales = scales_of(LEFTS - 1);
 #pragma unroll
-    for (int m = 0; m < LEFTS; m++) scaled[m].ask(step + 1 < steps);
+    for (int m = 0; m < LEFTS; m++) scaled[m].ask(step * SHARES + share + SHARES < pieces);
     if constexpr (COLUMNS == 1) {
 #pragma unroll
       for (int k = 0; k < PIECE / 16; k += 2) {
@@ -226,7 +244,8 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
     }
 #ifdef ROWS_FP8
     if (x_scale_stride > 0) {
-      const float* of_rows = x_scales + (u64)step * (u32)x_scale_stride;
+      // After the last piece all weights are 0.
+      const float* of_rows = x_scales + (u64)min(step * SHARES + share, pieces - 1) * (u32)x_scale_stride;
 #pragma unroll
       for (int m = 0; m < LEFTS; m++) {
         scaled[m].add_gathered(sum[m], of_rows, x_row_of + part * (TILE / PARTS) + lane() % 4 * 2);
@@ -237,7 +256,31 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
 #pragma unroll
     for (int m = 0; m < LEFTS; m++) scaled[m].add(sum[m]);
   };
-  go_round<RING_STAGES>(shared, STAGE_BYTES, steps, load_weights, load_rows, multiply);
+  go_round<RING_STAGES>(ring, STAGE_BYTES, steps, load_weights, load_rows, multiply);
+  if constexpr (SHARES > 1) {
+    static_assert(LEFTS == 1, "the sums of a share are those of one left factor");
+    // In the rings, which no warp reads any more.
+    float4* others = (float4*)shared;
+    auto place_of_sums = [&](int of, int n) { return (of * WARPS + own_warp) * (COLUMNS * WARP) + n * WARP + lane(); };
+    block_sync();
+#pragma unroll
+    for (int n = 0; n < COLUMNS; n++) {
+      if (share > 0) others[place_of_sums(share - 1, n)] = make_float4(sum[0][n][0], sum[0][n][1], sum[0][n][2], sum[0][n][3]);
+    }
+    block_sync();
+    if (share > 0) return;
+#pragma unroll
+    for (int of = 0; of < SHARES - 1; of++) {
+#pragma unroll
+      for (int n = 0; n < COLUMNS; n++) {
+        float4 other = others[place_of_sums(of, n)];
+        sum[0][n][0] += other.x;
+        sum[0][n][1] += other.y;
+        sum[0][n][2] += other.z;
+        sum[0][n][3] += other.w;
+      }
+    }
+  }
 #pragma unroll
   for (int m = 0; m < LEFTS; m++) {
 #pragma unroll
@@ -270,11 +313,13 @@ __device__ __forceinline__ void of_tile(EXPERTS) {
 
 /// `y[pair] = silu(gate) · up` (or as clamped.cuh says) of the pair's row and expert: w
 /// `[experts, 2 · outputs, inputs]`, gate first, x `[rows, inputs]`, y `[pairs, outputs]`.
-/// `inputs`, `outputs` and `x_stride` are multiples of 8. Grid: (2 · outputs / BLOCK_OUTPUTS,
-/// maximum number of tiles), 256 threads. Dynamic shared memory: stages_of of BLOCK_OUTPUTS ·
-/// ROW_BYTES + SCALE_BYTES + TILE · X_ROW_BYTES bytes. Tiles of FP8 have up to 64 pairs: sums that
-/// are not scaled yet take the registers of the other half. So do tiles of MXFP4, of which a warp
-/// has 16 rows, so that each number is expanded once.
+/// `inputs`, `outputs` and `x_stride` are multiples of 8. Grid: (2 · outputs / 128, maximum number
+/// of tiles), 256 threads; narrow ones have 32 outputs. Dynamic shared memory: stages_of of
+/// outputs of a block · (ROW_BYTES + SCALE_BYTES) + TILE · X_ROW_BYTES bytes, for each share. Tiles
+/// of FP8 have up to 64 pairs: sums that are not scaled yet take the registers of the other half.
+/// So do tiles of MXFP4, of which a warp has 16 rows, so that each number is expanded once.
+extern "C" __global__ void __launch_bounds__(NARROW_SHARES* NARROW_WARPS* WARP, 4)
+experts_gated_8_narrow(EXPERTS) { of_tile<8, GATED, NARROW_WARPS, NARROW_SHARES>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 3) experts_gated_8(EXPERTS) { of_tile<8, GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 3) experts_gated_16(EXPERTS) { of_tile<16, GATED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) experts_gated_32(EXPERTS) { of_tile<32, GATED>(EXPERTS_ARGUMENTS); }
@@ -282,8 +327,10 @@ extern "C" __global__ void __launch_bounds__(256, 2) experts_gated_64(EXPERTS) {
 extern "C" __global__ void __launch_bounds__(256, 2) experts_gated_128(EXPERTS) { of_tile<128, GATED>(EXPERTS_ARGUMENTS); }
 
 /// `y[place, row] = weight · (x[pair] · wᵀ)`: w `[experts, outputs, inputs]`, x `[pairs, inputs]`,
-/// y float `[chosen, rows, outputs]`. Grid: (outputs / BLOCK_OUTPUTS, maximum number of tiles).
-/// Otherwise as above.
+/// y float `[chosen, rows, outputs]`. Grid: (outputs / 128, maximum number of tiles). Otherwise as
+/// above.
+extern "C" __global__ void __launch_bounds__(NARROW_SHARES* NARROW_WARPS* WARP, 4)
+experts_down_8_narrow(EXPERTS) { of_tile<8, WEIGHTED, NARROW_WARPS, NARROW_SHARES>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 3) experts_down_8(EXPERTS) { of_tile<8, WEIGHTED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 3) experts_down_16(EXPERTS) { of_tile<16, WEIGHTED>(EXPERTS_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 2) experts_down_32(EXPERTS) { of_tile<32, WEIGHTED>(EXPERTS_ARGUMENTS); }

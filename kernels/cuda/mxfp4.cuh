@@ -20,12 +20,12 @@ typedef unsigned char W;
 #define W_PARAMETERS , const u32 *w_scales
 #define W_ARGUMENTS , w_scales
 /// Bytes of a row of weights in a stage (ROW_BYTES) and of a row of x (X_ROW_BYTES), and their
-/// numbers of 16-byte chunks; bytes of the scales of a stage's 128 rows.
+/// numbers of 16-byte chunks; bytes of the scales of such a row.
 #define ROW_BYTES (PIECE / W_PACK)
 #define W_CHUNKS (PIECE / W_CHUNK)
 #define X_ROW_BYTES (PIECE * 2)
 #define CHUNKS (PIECE / 8)
-#define SCALE_BYTES (128 * 4)
+#define SCALE_BYTES 4
 
 /// Where a chunk of a row of weights is in a stage. Two rows are a line of 128 bytes; chunks of
 /// eight rows that are read together are in different banks.

@@ -15,6 +15,9 @@
 #define MOST_EXPERTS 512
 #define MOST_CHOSEN 32
 #define ROUTE_WARPS 8
+/// Threads that find their best expert together: there are as many groups of them as a row has
+/// experts at most.
+#define ROUTE_GROUP (ROUTE_WARPS * WARP / MOST_CHOSEN)
 /// Experts of a block.
 #define ROUTE_EXPERTS (2 * ROUTE_WARPS)
 #define RECORD_HEAD 4
@@ -38,7 +41,9 @@ struct Choice {
   u64 key[MOST_EXPERTS];
   u64 best[MOST_CHOSEN];
   int own[MOST_CHOSEN];
+  /// Of groups of experts, and then the candidates of the selection.
   u64 group[MOST_EXPERTS];
+  Selection selection;
   float scratch[32];
 };
 
@@ -124,8 +129,12 @@ __device__ __forceinline__ void choose(Choice& choice, const float* logits, int*
   }
   block_sync();
   if (groups_kept < groups) keep_groups(choice, routed, groups, groups_kept);
-  rank_candidates(choice.key, routed, choice.best, kept);
-  block_sync();
+  u64 largest = 0;
+  for (int e = thread; e < routed; e += (int)blockDim.x) largest = choice.key[e] > largest ? choice.key[e] : largest;
+  auto keys = [&](u64, auto take) {
+    for (int e = thread; e < routed; e += (int)blockDim.x) take(choice.key[e]);
+  };
+  select_best(choice.selection, choice.group, choice.best, keys, largest, kept, ROUTE_GROUP);
   // Ascending experts.
   if (thread < kept) {
     int own = (int)composite_index(choice.best[thread]), place = 0;
@@ -217,7 +226,6 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
       if (lane() == 0 && r < count && first + e < all) logits[(u64)(first_row + r) * all + first + e] = logit;
     }
   }
-  memory_fence();
   block_sync();
   if (threadIdx.x == 0) arrived = atomic_add_ordered(counters + blockIdx.y, 1);
   block_sync();

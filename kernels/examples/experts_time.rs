@@ -101,12 +101,14 @@ fn shape(text: &str) -> Result<ExpertsShape, String> {
 }
 
 fn time(kernels: &Kernels, name: &str, shape: ExpertsShape, rows: &[usize]) -> Result<(), DeviceError> {
-    use ExpertKernels::{Few, Many};
+    use ExpertKernels::{Few, Many, Narrow};
     let layers = (0..LAYERS).map(|at| layer(kernels, &shape, at as u64)).collect::<Result<Vec<_>, _>>()?;
     println!("{name}: µs of a layer, its router included; * is what the engine takes");
     for rows in rows.iter().copied() {
         let mut line = format!("{rows:>5} rows");
-        for by in [Few(8), Few(16), Few(32), Many(64), Many(128)].into_iter().filter(|by| suits(&shape, rows, *by)) {
+        for by in
+            [Narrow, Few(8), Few(16), Few(32), Many(64), Many(128)].into_iter().filter(|by| suits(&shape, rows, *by))
+        {
             let seconds = seconds(kernels, &shape, &layers, rows, by)? / LAYERS as f64;
             let taken = if kernels.expert_kernels(&shape, rows, false) == by { "*" } else { "" };
             line.push_str(&format!("  {by:?} {:.1}{taken}", seconds * 1e6));

@@ -338,13 +338,13 @@ pub fn check_expert_products(device: &Device, element: Element) -> Result<(), St
 /// A layer, with rows in FP8 if a layout of their scales is given.
 fn check_layer(kernels: &Kernels, layer: &Layer, of_rows: Option<Fp8Rows>) -> Result<(), String> {
     let (device, element, shape) = (kernels.device(), kernels.element(), layer.shape);
-    use ExpertKernels::{Few, Float, Many};
+    use ExpertKernels::{Few, Float, Many, Narrow};
     let (float, packed) = (element == Element::F32, shape.weights != Weights::Plain);
     let ways = |rows: usize| match rows {
         _ if float => &[Float][..],
-        MOST_ROWS if packed => &[Few(8), Few(16), Few(32), Many(64)],
-        MOST_ROWS => &[Few(8), Few(16), Few(32), Many(64), Many(128)],
-        1 => &[Few(8), Few(32), Many(64)],
+        MOST_ROWS if packed => &[Narrow, Few(8), Few(16), Few(32), Many(64)],
+        MOST_ROWS => &[Narrow, Few(8), Few(16), Few(32), Many(64), Many(128)],
+        1 => &[Narrow, Few(8), Few(32), Many(64)],
         _ if packed => &[Few(16), Many(64)],
         _ => &[Few(16), Many(128)],
     };
@@ -354,8 +354,8 @@ fn check_layer(kernels: &Kernels, layer: &Layer, of_rows: Option<Fp8Rows>) -> Re
     let work: [Buffer; 7] = allocated?.try_into().map_err(|_| "seven buffers".to_owned())?;
     device.fill(work[1].slice(), 0).map_err(text)?;
     let out = device.allocate(MOST_ROWS * shape.hidden * element.bytes()).map_err(text)?;
-    // Of kernels for few rows, and of those for many.
-    let mut all_bits: [Option<Vec<u32>>; 2] = [None, None];
+    // Of kernels with one order of sums each: for few rows, for many, and narrow ones.
+    let mut all_bits: [Option<Vec<u32>>; 3] = [None, None, None];
     let quantised = [
         Quantised::new(device, MOST_ROWS, shape.hidden)?,
         Quantised::new(device, MOST_ROWS * shape.chosen(), shape.intermediate)?,
@@ -396,7 +396,12 @@ fn check_layer(kernels: &Kernels, layer: &Layer, of_rows: Option<Fp8Rows>) -> Re
             // The inner activations and, with many rows, each expert's output are rounded too.
             compare(&what, &found, &expected, allowed)?;
             let bits: Vec<u32> = found.iter().map(|value| value.to_bits()).collect();
-            let all_bits = &mut all_bits[usize::from(matches!(by, Many(_)))];
+            let order = match by {
+                Float | Few(_) => 0,
+                Many(_) => 1,
+                Narrow => 2,
+            };
+            let all_bits = &mut all_bits[order];
             if all_bits.get_or_insert_with(|| bits.clone())[..bits.len()] != bits {
                 return Err(format!("{what}: bits depend on the other rows, or on the tile"));
             }

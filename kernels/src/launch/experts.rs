@@ -39,6 +39,8 @@ pub const MOST_CHOSEN: usize = 32;
 const RECORD_HEAD: usize = 4;
 /// Experts of a block of the router.
 const ROUTE_EXPERTS: usize = 16;
+/// Maximum number of rows for which [`ExpertKernels::Narrow`] is taken.
+const MOST_NARROW_ROWS: usize = 2;
 /// Maximum number of rows of [`ExpertKernels::Few`], whose experts each write a float row.
 const MOST_FEW_ROWS: usize = 512;
 /// Maximum number of rows of [`ExpertKernels::Many`].
@@ -74,6 +76,10 @@ pub struct ExpertsShape {
 pub enum ExpertKernels {
     /// Float products without tensor cores.
     Float,
+    /// Tiles of 8 pairs, in blocks of a quarter of the outputs of [`Few`](Self::Few), whose warps
+    /// share the inputs: few tiles have too few of the other blocks to keep a device busy. The
+    /// order of sums is another one.
+    Narrow,
     /// Tiles of this many pairs (8, 16 or 32), of which each expert's output is added up in float.
     Few(usize),
     /// Tiles of this many pairs (64 or 128), of which each expert's output is rounded to the
@@ -215,6 +221,7 @@ impl ExpertKernels {
     fn tile(self) -> usize {
         match self {
             Self::Float => 1,
+            Self::Narrow => 8,
             Self::Few(tile) | Self::Many(tile) => tile,
         }
     }
@@ -222,7 +229,7 @@ impl ExpertKernels {
     /// Rows that are computed together, at most.
     pub fn most_rows(self) -> usize {
         match self {
-            Self::Float | Self::Few(_) => MOST_FEW_ROWS,
+            Self::Float | Self::Narrow | Self::Few(_) => MOST_FEW_ROWS,
             Self::Many(_) => MOST_MANY_ROWS,
         }
     }
@@ -257,6 +264,9 @@ impl Kernels {
     pub fn expert_kernels(&self, shape: &ExpertsShape, rows: usize, one_order: bool) -> ExpertKernels {
         if self.element == Element::F32 {
             return ExpertKernels::Float;
+        }
+        if rows <= MOST_NARROW_ROWS && !one_order {
+            return ExpertKernels::Narrow;
         }
         // Pairs of an expert, on average: measured with `examples/experts_time.rs`, see
         // docs/notes/performance/experts.md.
@@ -458,8 +468,11 @@ impl Kernels {
                 let kernel = self.device.kernel(FLOAT_FILE, &options, name)?;
                 (kernel, geometry, [&begin[..], more, &end, &of_weights].concat())
             }
-            ExpertKernels::Few(tile) | ExpertKernels::Many(tile) => {
+            ExpertKernels::Narrow | ExpertKernels::Few(_) | ExpertKernels::Many(_) => {
+                let (tile, narrow) = (by.tile(), by == ExpertKernels::Narrow);
                 let name = match (tile, gated) {
+                    _ if narrow && gated => "experts_gated_8_narrow",
+                    _ if narrow => "experts_down_8_narrow",
                     (8, true) => "experts_gated_8",
                     (8, false) => "experts_down_8",
                     (16, true) => "experts_gated_16",
@@ -471,18 +484,20 @@ impl Kernels {
                     (_, true) => "experts_gated_128",
                     (_, false) => "experts_down_128",
                 };
-                let stages = match (tile, shape.weights) {
-                    (16 | 128, _) | (64, Weights::Fp8 | Weights::Mxfp4) => 3,
-                    _ => 4,
+                let (warps, shares, stages) = match (tile, shape.weights) {
+                    _ if narrow => (2, 4, 2),
+                    (16 | 128, _) | (64, Weights::Fp8 | Weights::Mxfp4) => (8, 1, 3),
+                    _ => (8, 1, 4),
                 };
-                // Of a stage: 128 rows of weights, in MXFP4 their scales, and rows of x of as many
-                // inputs.
+                // Of a stage: 16 rows of weights of each warp, in MXFP4 their scales, and rows of x of
+                // as many inputs.
                 let row = if shape.weights == Weights::Mxfp4 { 64 + 4 } else { 128 };
-                let shared = stages * (128 * row + tile * shape.weights.piece() * 2);
-                let pieces = outputs.div_ceil(if gated { 64 } else { 128 });
+                let block_outputs = 16 * warps;
+                let shared = shares * stages * (block_outputs * row + tile * shape.weights.piece() * 2);
+                let pieces = outputs.div_ceil(if gated { block_outputs / 2 } else { block_outputs });
                 let arguments = [&begin[..], &tiles, &[int(rows)], &end, &of_weights].concat();
                 let kernel = self.device.kernel(FILE, &options, name)?;
-                (kernel, grid([pieces, most_tiles, 1], 256, shared), arguments)
+                (kernel, grid([pieces, most_tiles, 1], 32 * (warps * shares) as u32, shared), arguments)
             }
         };
         // SAFETY: lengths are checked by `check_experts`; tiles are those that `route` has written
@@ -495,6 +510,7 @@ impl Kernels {
         let tiles = match by {
             ExpertKernels::Float => self.element == Element::F32 && shape.weights != Weights::Fp8,
             ExpertKernels::Many(128) if shape.weights != Weights::Plain => false,
+            ExpertKernels::Narrow => self.element != Element::F32,
             ExpertKernels::Few(tile) => self.element != Element::F32 && [8, 16, 32].contains(&tile),
             ExpertKernels::Many(tile) => self.element != Element::F32 && [64, 128].contains(&tile),
         };

@@ -21,13 +21,18 @@ const MOST_ALGORITHMS: usize = 16;
 const MOST_RUNS: usize = 12;
 /// Candidates whose first timed run is within this factor of the best are timed again.
 const NEAR: f64 = 1.15;
+/// The time by which one of our own kernels may be behind the best and still be timed again, and
+/// compared in a pass: about what it takes to start reading weights, of which no part is left if it
+/// overlaps with the kernels before it.
+const HIDDEN: Duration = Duration::from_micros(4);
 /// Device time for all runs after the first of each candidate.
 const BUDGET: Duration = Duration::from_millis(40);
 /// Fraction by which a kernel has to be faster than an earlier one (own_kernels first, then in the
 /// library's order); less is noise.
 const GAIN: f64 = 0.007;
 /// Library algorithms within this factor of the best, timed alone, may be faster in a pass. Our own
-/// kernels may be if they are [`NEAR`], because overlap with their neighbours does not show here.
+/// kernels may be if they are [`NEAR`] or no more than [`HIDDEN`] behind, because overlap with their
+/// neighbours does not show here.
 const EQUAL: f64 = 1.03;
 /// Maximum number of library algorithms, in addition to the best, that are compared in a pass.
 const MOST_EQUALS: usize = 2;
@@ -60,13 +65,14 @@ pub(super) unsafe fn fastest(
     // Kernels are loaded when they first run; only then does the library reject some of them.
     candidates.retain(|candidate| (own_kernels.neighbour)().and_then(|()| race.run(*candidate)).is_ok());
     let mut times = Vec::new();
-    near_best(&mut times, candidates, |candidate| race.alone(candidate))?;
+    let slack = |candidate: Fastest| if is_own(candidate) { HIDDEN } else { Duration::ZERO };
+    near_best(&mut times, candidates, slack, |candidate| race.alone(candidate))?;
     for parts in 1..=race.plans.len() {
         let others = race.unoffered(parts, &times)?;
-        near_best(&mut times, others, |candidate| race.alone(candidate))?;
+        near_best(&mut times, others, slack, |candidate| race.alone(candidate))?;
     }
     repeat(&mut times, |candidate| race.alone(candidate))?;
-    let best = finalists(&times, |candidate| matches!(candidate, Fastest::Own(_)));
+    let best = finalists(&times, is_own);
     if let Some(Fastest::Library { parts, words }) = best.first().copied() {
         race.choose(parts, words)?;
     }
@@ -156,17 +162,25 @@ impl Race<'_> {
     }
 }
 
-/// Runs all candidates once, adds them to the timed ones, and keeps those near the best.
+fn is_own(candidate: Fastest) -> bool {
+    matches!(candidate, Fastest::Own(_))
+}
+
+/// Runs all candidates once, adds them to the timed ones, and keeps those near the best, or behind
+/// it by no more than their slack.
 fn near_best<C: Copy, E>(
     times: &mut Vec<(C, Duration)>,
     candidates: Vec<C>,
+    slack: impl Fn(C) -> Duration,
     mut time: impl FnMut(C) -> Result<Duration, E>,
 ) -> Result<(), E> {
     for candidate in candidates {
         times.push((candidate, time(candidate)?));
     }
     let least = times.iter().map(|(_, time)| *time).min().unwrap_or_default();
-    times.retain(|(_, time)| time.as_secs_f64() <= least.as_secs_f64() * NEAR);
+    times.retain(|(candidate, time)| {
+        time.as_secs_f64() <= least.as_secs_f64() * NEAR || *time <= least + slack(*candidate)
+    });
     Ok(())
 }
 
@@ -232,7 +246,7 @@ mod tests {
             Ok::<_, ()>(Duration::from_micros(time))
         };
         let mut near = Vec::new();
-        near_best(&mut near, (0..times.len()).collect(), &mut time).expect("times do not fail");
+        near_best(&mut near, (0..times.len()).collect(), |_| Duration::ZERO, &mut time).expect("times do not fail");
         repeat(&mut near, &mut time).expect("nor do they now");
         (best_of(&near), runs.iter().sum())
     }
