@@ -489,8 +489,8 @@ impl Kernels {
                     (16 | 128, _) | (64, Weights::Fp8 | Weights::Mxfp4) => (8, 1, 3),
                     _ => (8, 1, 4),
                 };
-                // Of a stage: 16 rows of weights of each warp, in MXFP4 their scales, and rows of x of
-                // as many inputs.
+                // Of a stage: 16 rows of weights of each warp, in MXFP4 their scales, and rows of x
+                // of as many inputs.
                 let row = if shape.weights == Weights::Mxfp4 { 64 + 4 } else { 128 };
                 let block_outputs = 16 * warps;
                 let shared = shares * stages * (block_outputs * row + tile * shape.weights.piece() * 2);

@@ -31,8 +31,8 @@ const BUDGET: Duration = Duration::from_millis(40);
 /// library's order); less is noise.
 const GAIN: f64 = 0.007;
 /// Library algorithms within this factor of the best, timed alone, may be faster in a pass. Our own
-/// kernels may be if they are [`NEAR`] or no more than [`HIDDEN`] behind, because overlap with their
-/// neighbours does not show here.
+/// kernels may be if they are [`NEAR`] or no more than [`HIDDEN`] behind, because overlap with
+/// their neighbours does not show here.
 const EQUAL: f64 = 1.03;
 /// Maximum number of library algorithms, in addition to the best, that are compared in a pass.
 const MOST_EQUALS: usize = 2;
