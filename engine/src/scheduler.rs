@@ -141,8 +141,10 @@ impl Scheduler {
     ) -> Self {
         let capacity = backend.capacity();
         options.largest_batch = options.largest_batch.clamp(1, capacity.slots);
+        // With a budget of zero no prompt would ever be read, and the queue would wait forever.
         options.prefill_budget = options.prefill_budget.max(1);
         Self {
+            // Reversed, since slots are taken from the end: small batches use the lowest ones.
             slots: (0..options.largest_batch as u32).rev().map(Slot).collect(),
             pages: PagePool::new(&capacity),
             snapshots: capacity.snapshots.map(Snapshots::new),
@@ -216,6 +218,8 @@ impl Scheduler {
     /// When a request is queued or running, or the device fails.
     pub fn expect_idle(&mut self, what: &str) -> Result<(), EngineError> {
         let all_ended = |running: &[Running]| running.iter().all(|running| running.finished().is_some());
+        // An ended request keeps its slot until the rounds in flight that include it are collected,
+        // so a few steps without new work make the engine idle.
         while self.waiting.is_empty() && !self.is_idle() && all_ended(&self.running) {
             self.step(&mut |_| {})?;
         }
@@ -322,6 +326,7 @@ impl Scheduler {
     /// # Errors
     /// When the weights do not fit, or with `flush` a request is running.
     pub fn exchange(&mut self, options: &EngineOptions, which: Exchange, flush: bool) -> Result<bool, EngineError> {
+        // Refused before anything is exchanged: half of the command must not take effect.
         if flush && !self.nothing_runs() {
             return Err(EngineError::Configuration(
                 "the prefix cache can be flushed only while no request runs: retract or abort the running ones, or do \
@@ -464,15 +469,21 @@ impl Scheduler {
             // Whose turn it is does not depend on earlier runs.
             self.last_shape = TreeShape::OFF;
         }
+        // Before the queue is admitted: a new request could take the pages that a running one needs
+        // for its next round, which would then be retracted.
         self.make_room(events)?;
         self.admit()?;
         self.prefill(events)?;
+        // Texts are continued after their newest token, so the host must have all tokens before it
+        // looks up drafts.
         while self.looks_up() && !self.in_flight.is_empty() {
             self.collect(events)?;
         }
         let launched = self.launch()?;
         // Rounds stay in flight as long as there is more work.
         let keep = if launched { self.backend.capacity().rounds_in_flight.max(1) - 1 } else { 0 };
+        // A prefill is never left for the next step: its first tokens are handed out while the
+        // round that was launched after it runs.
         let is_prefill = |work: &InFlight| matches!(work, InFlight::Prefill(_));
         while self.in_flight.len() > keep || self.in_flight.iter().any(is_prefill) {
             self.collect(events)?;
@@ -512,6 +523,8 @@ impl Scheduler {
                 running.take_events().into_iter().for_each(&mut *events);
                 self.statistics.finished(&FinishReason::Cancelled);
             }
+            // It keeps its slot while rounds in flight write to it; `sweep` releases it after the
+            // last.
             if let Some(running) = self.running.iter_mut().find(|running| running.id() == id) {
                 running.end(FinishReason::Cancelled);
             }
@@ -525,6 +538,8 @@ impl Scheduler {
         let page_size = self.backend.capacity().page_size;
         let mut promised = self.promised();
         while let Some(next) = self.waiting.front().filter(|_| !self.holds_queue) {
+            // Requests start in their order: if smaller ones overtook the first, a large one might
+            // never find enough pages.
             if self.slots.is_empty() || self.is_being_read(next) {
                 break;
             }
@@ -572,6 +587,8 @@ impl Scheduler {
         let mut usable = self.pages.find_usable(keys);
         let Some(kept) = &self.snapshots else { return usable };
         loop {
+            // Pages and states are dropped independently, so the longest prefix with both is
+            // searched in turns. Each turn can only shorten it, so the search ends.
             let with_state = kept.find(&keys[..usable]);
             usable = self.pages.find_usable(&keys[..with_state]);
             if usable == with_state {
@@ -594,6 +611,7 @@ impl Scheduler {
             return Vec::new();
         }
         let mut places = vec![self.pages.find(keys), keys.len()];
+        // The request starts after these pages, so a state before that is never computed.
         places.retain(|place| *place > usable);
         places.dedup();
         places
@@ -602,6 +620,7 @@ impl Scheduler {
     /// Whether a running request is prefilling the start of this one, as with samples of the same
     /// prompt: waiting for these pages is cheaper than filling others with the same contents.
     fn is_being_read(&self, next: &Waiting) -> bool {
+        // Keys are chained: who fills the last of these pages fills those before it as well.
         let page = self.pages.find(next.keys.all()) + WORTH_WAITING.div_ceil(self.backend.capacity().page_size) - 1;
         let key = next.keys.all().get(page);
         key.is_some_and(|key| self.running.iter().any(|running| running.will_fill(page, key)))
@@ -639,6 +658,8 @@ impl Scheduler {
 
     /// Releases the slot and pages of a request.
     fn release(&mut self, running: &mut Running) {
+        // Before the slot is closed, which forgets the number. Rows that the draft has not
+        // processed cannot be reused by others.
         let unread = running.slot().map_or(0, |slot| self.backend.pending_draft_tokens(slot));
         if let Some(place) = running.leave_place(self.options.reuse, unread) {
             self.backend.close(place.slot);

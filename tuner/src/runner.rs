@@ -58,6 +58,7 @@ pub enum Ended {
 /// unless the device failed.
 pub fn run(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, EngineError> {
     engine.set_policy(policy(&trial.configuration))?;
+    // The engine outlives the trial; the next one must find it as it was.
     let before = engine.options().simulated.clone();
     let Some(length) = terms.simulate_accept_length else { return serve(engine, trial, terms) };
     engine.simulate_acceptance(Some(Simulated::Length(length)))?;
@@ -84,12 +85,14 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result
         let warm_up: Vec<Request> = requests.iter().take(batch).map(short).collect();
         let source = match &source {
             RequestSource::Closed(batch_size) => RequestSource::Closed(*batch_size),
+            // The warm-up does not wait for arrivals.
             RequestSource::Open(_) => RequestSource::Open(vec![Duration::ZERO; warm_up.len()]),
         };
         if drive(engine, &warm_up, &source, interrupted)?.is_none() {
             return Ok(Ended::Interrupted);
         }
     }
+    // After the warm-up, whose captures and compilations are not the trial's.
     let watch = Watch::begin(engine.gpu_state());
     let Some(seen) = drive(engine, &requests, &source, interrupted)? else { return Ok(Ended::Interrupted) };
     let machine = watch.end(engine.gpu_state());

@@ -203,6 +203,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let search = &request.inputs.file.search;
     let mut context = SweepContext::new(request, prepare(&request.inputs)?, request.interrupted, progress);
     let planned = strategy::planned(search, &context.ready.experiment);
+    // Before the guide is made: a journal that cannot be continued must not cost minutes of replay.
     let (journal, records) = open(&mut context, planned)?;
     context.ready.notes().iter().for_each(|note| context.progress.note(note));
 
@@ -216,10 +217,12 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let field = SweepField::from(&ready);
     let mut system = InProcess::new(&mut ready);
     let begun = OnceLock::new();
+    // The time of a search is that of its trials; loading and replay come before.
     let limit = TimeLimit::new(search.seconds, interrupted, &begun).begin();
     let control = BenchControl { progress, interrupted, limit };
     let mut bench = SystemBench::new(field, &mut system, journal, records, control);
     let searched = strategy::search(search, &bench.experiment(), predictions, &mut bench);
+    // Before the result of the search is looked at: measured trials count, however it ended.
     let measured = bench.end()?;
     let context_length = ready.engine()?.capacity().context_length;
     finish(&ready, out, searched, measured, context_length, guide.as_ref())
@@ -269,6 +272,7 @@ fn header(ready: &Ready, out: &Path, planned: Planned) -> JournalHeader {
         fingerprint: ready.fingerprint.clone(),
         file: file.masked(),
         folder: folder.canonicalize().ok().and_then(|folder| Some(folder.to_str()?.to_owned())),
+        // A merge adds up plans, and must not add up guesses.
         planned: if planned.exact { planned.trials } else { 0 },
         cut: None,
     }

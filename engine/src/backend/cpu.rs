@@ -121,6 +121,7 @@ impl CpuBackend {
     /// The cost of passes. Weights and caches are held as float32, whatever their dtype in the
     /// checkpoint.
     fn cost_of(target: &Target, draft: Option<&dyn Source>) -> ModelCost {
+        // Weights are converted to float32 when they are loaded, whatever the checkpoint stores.
         let target = target.spec().in_plain();
         let target = target.with_cache(CacheFormat::Plain).unwrap_or(target);
         let draft = draft.map(|draft| draft.spec().in_plain());
@@ -223,6 +224,7 @@ impl Prefill for CpuBackend {
         // handed over to it.
         let read = rayon::scope(|_| self.prefill_target(chunks, None))?;
         for (at, token) in read.first().iter().enumerate() {
+            // Before the draft reads the prompt, so that a client gets its first token earlier.
             token.iter().for_each(|token| first(at, token.clone()));
         }
         rayon::scope(|_| self.prefill_draft(chunks, read))?;
@@ -261,6 +263,7 @@ impl Decode for CpuBackend {
             shapes.iter().try_for_each(|shape| draft.nodes().check(*shape)).map_err(|error| {
                 EngineError::Configuration(format!("the tree shape does not fit the draft: {error}"))
             })?;
+            // Rows of drafts come after those of pages.
             let each = shapes.iter().map(|shape| draft.nodes().scratch_rows(*shape)).max().unwrap_or_default();
             let rows = self.capacity.pages * self.capacity.page_size + each * self.capacity.slots;
             self.draft_caches.iter_mut().for_each(|cache| cache.grow(rows));

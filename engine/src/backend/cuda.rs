@@ -223,6 +223,7 @@ impl CudaBackend {
         if self.graphs.contains_key(&key) {
             return Ok(());
         }
+        // The extra slot after the last: the runs below must not write to a slot of a request.
         let padding = vec![self.machine.capacity.slots as i32; key.batch];
         self.device.write(self.round.slot.slice(), &padding)?;
         self.sent = padding;
@@ -234,8 +235,10 @@ impl CudaBackend {
         // parts before it.
         self.machine.gemm.searching(|| self.run_eagerly(GraphKey { part: None, ..key }))?;
         let graph = self.recorded(key)?;
+        // Only now are all products of the round known; they are compared within the graph.
         let graph = self.tune_in_graph(key, graph)?;
         self.graphs.insert(key, graph);
+        // Ranks that capture ahead of others could launch rounds that wait for a rank's old graph.
         self.machine.meet()?;
         Ok(())
     }
@@ -251,6 +254,7 @@ impl CudaBackend {
     /// Resets the output place on the device, so that the next round advances to its own,
     /// regardless of what ran since the last.
     fn step_back(&self) -> Result<(), EngineError> {
+        // A run advances the place in the ring of outputs, and trial runs must not count.
         Ok(self.device.write(self.round.output_place.slice(), &[place_before(self.launched) as i32])?)
     }
 
@@ -261,6 +265,7 @@ impl CudaBackend {
         }
         let extent = self.extent.and(extent);
         self.device.synchronize()?;
+        // Graphs contain the addresses of the buffers that are replaced.
         self.graphs.clear();
         memory::check_work(&self.machine, &self.device, self.extent, extent)?;
         // Free the old buffers first: old and new together may not fit.
@@ -272,6 +277,7 @@ impl CudaBackend {
         self.staging = staging_of(&self.device, extent)?;
         self.step_back()?;
         self.sent.clear();
+        // Rows of drafts lie after those of pages in the draft's cache, so they grow separately.
         let scratch = extent.scratch * extent.batch;
         if scratch > self.machine.scratch_rows {
             memory::grow_scratch(&mut self.machine, scratch)?;
@@ -320,6 +326,7 @@ impl Slots for CudaBackend {
         let at = slot.0 as usize;
         self.write_slot(at, sampling, pages, cached)?;
         if let Some(states) = &self.machine.states {
+            // The state of the slot's previous request would otherwise be continued.
             states.reset(&self.device, at)?;
         }
         let pages = pages.iter().map(|page| page.0).collect();
@@ -473,6 +480,8 @@ impl Replay for CudaBackend {
         self.check_traced(chunks, &states)?;
         let mut first = Vec::new();
         self.run_prefill(chunks, Some(states), &mut |_, one| first.push(Some(one)))?;
+        // A replay never continues these sequences; the tokens only show that the logits are
+        // finite.
         self.hand_out_first(&mut |_, one| first.push(Some(one)))?;
         expect_finite(&first)
     }

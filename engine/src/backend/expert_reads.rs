@@ -130,6 +130,7 @@ impl ExpertCount {
     pub fn begin_round<'t>(&self, tallies: impl Iterator<Item = &'t ExpertTally>) {
         if self.is_on() {
             tallies.for_each(|tally| {
+                // Reads of prefills since the last round are dropped.
                 let _ = tally.take(Reading::Pass);
             });
         }
@@ -143,6 +144,8 @@ impl ExpertCount {
     ) {
         if let Some(reads) = &mut self.0 {
             reads.rounds += 1;
+            // The target verifies in one or two passes, but a round reads an expert's weights once.
+            // The draft's passes follow each other, and each reads its experts again.
             target.for_each(|tally| reads.target += tally.take(Reading::Round));
             draft.for_each(|tally| reads.draft += tally.take(Reading::Pass));
         }

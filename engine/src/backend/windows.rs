@@ -101,6 +101,7 @@ impl PagePlan {
             let needed = of(pages, bytes.page).saturating_add(of(windows(pages), bytes.window));
             memory.is_none_or(|memory| needed <= memory)
         };
+        // Bisection, since the number of window pages grows with the number of pages.
         let (mut least, mut most) = (0, most);
         while least < most {
             let middle = most - (most - least) / 2;
@@ -111,6 +112,7 @@ impl PagePlan {
             }
         }
         let count = windows(least);
+        // With a window page for each page nothing is saved, and pages stay as without windows.
         let windows = needs.filter(|_| count < least).map(|needs| WindowPages { window: needs.window, count });
         if let Some(WindowPages { window, count }) = windows {
             tracing::info!("layers with a window of {window} tokens have {count} pages, the others {least}");
@@ -157,6 +159,7 @@ impl WindowMap {
             let Some(place) = self.of_page.get_mut(page.0 as usize) else {
                 return Err(EngineError::Device(format!("page {} does not exist, there are {pages}", page.0)));
             };
+            // First of all, since another page may take it in the same call.
             if let Some(before) = place.take() {
                 self.of_window[before.0 as usize] = None;
             }
@@ -169,6 +172,7 @@ impl WindowMap {
                 )));
             };
             if let Some(other) = owner.replace(*page) {
+                // Restored, so that the table is as before the refused change.
                 *owner = Some(other);
                 return Err(EngineError::Device(format!("window page {} is that of page {}", window.0, other.0)));
             }

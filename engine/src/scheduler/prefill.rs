@@ -75,9 +75,12 @@ impl Scheduler {
         let mut take = |at, first| launched.take(at, first, (running, statistics), events);
         let is_in_flight = self.backend.prefill(&chunks, &mut take)?;
         self.untimed_prefill = true;
+        // Some backends hand out first tokens during the call; only the other requests wait for
+        // one.
         let known: HashSet<RequestId> = launched.known.iter().map(|(id, _)| *id).collect();
         for piece in &pieces {
             let running = &mut self.running[piece.member];
+            // First of all, since the state to keep and the filled pages depend on this count.
             running.read_prompt(piece.tokens.len());
             if piece.next.is_none() && !known.contains(&running.id()) {
                 running.await_first();
@@ -118,6 +121,8 @@ impl Scheduler {
             filled.is_none_or(|(table, keys)| self.pages.cover(table, keys, positions))
         });
         let covered = covered.count();
+        // Rounds release pages as windows move on. Without any, the same pages would be missing in
+        // every further step.
         if covered == 0 && !pieces.is_empty() && !self.running.iter().any(Running::wants_round) {
             return Err(EngineError::Device("there are too few window pages for one piece of a prompt".into()));
         }
@@ -149,6 +154,7 @@ impl Scheduler {
             } else if let Some(position) = not_finite {
                 running.end(no_token(self.backend.as_ref(), running, position));
             } else {
+                // The first token may also be the last one.
                 running.complete();
             }
         }
@@ -158,6 +164,7 @@ impl Scheduler {
     /// Counts the time of prefills that have ended.
     pub(super) fn time_prefills(&mut self) -> Result<(), EngineError> {
         self.statistics.prefill_time += self.backend.prefill_time()?;
+        // The end of a prefill in flight is not known yet, so its time is requested again.
         self.untimed_prefill &= !self.in_flight.is_empty();
         Ok(())
     }
@@ -170,6 +177,8 @@ impl Scheduler {
         for (member, running) in self.running.iter().enumerate() {
             let Some((slot, start, rest)) = running.unread_prompt() else { continue };
             let stop = running.stops_at().map_or(usize::MAX, |stop| stop - start);
+            // A piece ends where a state is to be kept, because a pass leaves only the state after
+            // its last row.
             let count = rest.len().min(largest).min(budget).min(stop);
             if count == 0 {
                 break;

@@ -49,6 +49,9 @@ impl Scheduler {
         let drafts_itself = self.texts.is_none();
         for running in &mut self.running {
             let most_drafts = running.request().sampling.most_drafts;
+            // The device runs one shape per batch, so requests with other limits wait for a round
+            // of their shape. Trees of the host fill any part of a shape, so all requests run
+            // together.
             let takes_part = !drafts_itself || self.policy.within(shape.whole, most_drafts) == shape.runs;
             if let Some(slot) = running.slot().filter(|_| takes_part && running.wants_round()) {
                 running.launched();
@@ -66,12 +69,15 @@ impl Scheduler {
         }
         let shape = shape.runs;
         let trees = self.look_up(&members, shape);
+        // The device has waited as well while texts took in the tokens of the last round.
         let looked_up = self.looks_up().then(|| begin.elapsed() + std::mem::take(&mut self.kept_texts));
         let (ticket, drafts, shape) = match trees {
             Some(trees) => self.launch_drafted(shape, &slots, &trees)?,
             None => {
                 let drafts = vec![shape.drafts(); slots.len()];
                 let round = Round { shape, slots: &slots };
+                // Chains extend the trees of a draft, which a round without speculation does not
+                // grow.
                 let ticket = match chains.is_empty() || shape.is_off() {
                     true => self.backend.launch(round)?,
                     false => self.backend.launch_joined(round, &chains)?,
@@ -111,6 +117,7 @@ impl Scheduler {
         let ready: Vec<&Running> = self.running.iter().filter(|running| running.wants_round()).collect();
         let length = |running: &&Running| running.request().input_ids.len() + running.output().len();
         let lengths: Vec<usize> = ready.iter().map(length).collect();
+        // Without requests for a round there is no mean context, and no round.
         let whole = self.policy.shape_at(ready.len(), mean_context(&lengths)?);
         let wanted = ready.iter().map(|running| self.policy.within(whole, running.request().sampling.most_drafts));
         let mut shapes: Vec<TreeShape> = if self.texts.is_some() { vec![whole] } else { wanted.collect() };
@@ -163,6 +170,7 @@ impl Scheduler {
         let LaunchedRound { ticket, ran, members, times_prefills, looked_up } = round;
         let mut output = self.backend.collect(ticket)?;
         if let Some(looked_up) = looked_up {
+            // Nothing was in flight during look-ups, so the device had no work in that time.
             output.timing.stall = Some(looked_up + output.timing.stall.unwrap_or_default());
         }
         if times_prefills {
@@ -171,6 +179,7 @@ impl Scheduler {
         let mut drafts = Vec::with_capacity(members.len());
         for ((id, proposed), produced) in members.into_iter().zip(output.yields) {
             let Some(running) = self.running.iter_mut().find(|running| running.id() == id) else { continue };
+            // A request that ended in an earlier round has left the texts.
             if let Some(texts) = self.texts.as_mut().filter(|_| running.finished().is_none()) {
                 let begin = Instant::now();
                 let tokens: Vec<u32> = produced.tokens.iter().map(|token| token.id).collect();

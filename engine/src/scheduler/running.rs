@@ -109,6 +109,7 @@ impl Running {
             // Log-probabilities of the prompt have already been reported.
             self.request.sampling.prompt_logprobs = None;
         }
+        // All pages are given up. What the prefix cache still has is found at the next admission.
         self.prompt_read = 0;
     }
 
@@ -204,6 +205,7 @@ impl Running {
         // off.
         let mut filled = self.prompt_read;
         let sequence = self.sequence();
+        // Output that was prefilled again after a retraction already counts as read.
         let produced = sequence.len() - self.to_read().len();
         if reuse == Reuse::All && produced > 0 {
             filled += (produced - 1).saturating_sub(unread);
@@ -275,6 +277,7 @@ impl Running {
     /// Adds the tokens of a round in which `proposed` drafts were verified: accepted drafts, then
     /// the bonus token. `None` if the request had already ended.
     pub fn take_round(&mut self, tokens: Vec<ProducedToken>, proposed: usize) -> Option<Kept> {
+        // Also for a request that has ended: its slot is free only after the last round with it.
         self.in_flight -= 1;
         if self.finished.is_some() {
             return None;
@@ -301,6 +304,7 @@ impl Running {
         for token in &tokens {
             kept += 1;
             self.output.push(token.id);
+            // Before the token is decoded: the text of an end token is output only on request.
             if self.end_tokens.contains(&token.id) {
                 if self.request.stop.keep_stop {
                     text.push_str(&self.stream.push(token.id).text);
@@ -335,6 +339,8 @@ impl Running {
         self.awaits_first = false;
         if self.finished.is_none() {
             self.finished = Some(reason);
+            // The completion reports the whole text, including what was held back for a stop
+            // string.
             self.stream.finish();
             self.complete();
         }

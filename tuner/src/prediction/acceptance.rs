@@ -51,6 +51,8 @@ fn row(shape: TreeShape, each: &[&Acceptance]) -> Option<AcceptanceRow> {
 /// Output tokens of a text. For a sampled text, the expected number over its rounds: the same mean
 /// with less variance.
 fn tokens(one: &Acceptance) -> f64 {
+    // Expected drafts replace the counted ones: a replay knows the probability of each acceptance,
+    // which is steadier than one draw.
     let counted = one.output_tokens as f64;
     one.expected_drafts.map_or(counted, |expected| counted - one.accepted_drafts() as f64 + expected)
 }
@@ -71,8 +73,10 @@ fn bootstrap(counts: &[(f64, f64)]) -> Option<[f64; 2]> {
     if counts.len() < 2 {
         return None;
     }
+    // A fixed seed: a table that is read again has the same intervals.
     let mut random = StdRng::seed_from_u64(0x5EED);
     let mut ratios: Vec<f64> = (0..RESAMPLES)
+        // Whole texts are resampled, since rounds of one text resemble each other.
         .filter_map(|_| ratio((0..counts.len()).map(|_| counts[random.random_range(0..counts.len())])))
         .collect();
     ratios.sort_by(f64::total_cmp);

@@ -118,6 +118,7 @@ pub fn optimize(demand: &Demand, limits: &CaptureLimits) -> Result<Vec<CaptureLi
     for sizes in dynamic::best_lists(&demand.rounds, &demand.round_ms, most) {
         let list = assess(demand, &sizes);
         match lists.last().filter(|before| before.expected_ms <= list.expected_ms) {
+            // A further size may cost more if times are not monotonic; then the shorter list stays.
             Some(before) => lists.push(before.clone()),
             None => lists.push(list),
         }

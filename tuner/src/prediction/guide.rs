@@ -70,6 +70,7 @@ impl Guide {
         let mut guides = guides.into_iter();
         let mut first = guides.next()?;
         for mut other in guides {
+            // No speculation is the same with every draft, so it is kept once.
             let predictions = std::mem::take(&mut other.predictions);
             first.predictions.extend(predictions.into_iter().filter(|one| !one.configuration.is_off()));
             first.others.push(other);
@@ -287,6 +288,7 @@ pub(crate) fn write(guide: &Guide, folder: &Path) -> Result<(), TunerError> {
 /// # Errors
 /// A message, when it is not a guide or has another format.
 pub(crate) fn parse(text: &str) -> Result<Guide, String> {
+    // The version first: other formats would fail with an error about some missing field.
     let version: FormatVersion = serde_json::from_str(text).map_err(|error| error.to_string())?;
     version.expect(FORMAT)?;
     serde_json::from_str(text).map_err(|error| error.to_string())

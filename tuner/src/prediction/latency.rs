@@ -149,6 +149,7 @@ impl RoundModel {
         machine.check()?;
         let measured = sample::summaries(samples)?;
         let physical = Physical::fit(&machine, &measured)?;
+        // Refits start from the fitted parameters, so leaving each point out once stays cheap.
         let left_out = cross_validation::refits(&physical, &measured)?;
         let mut residuals =
             Residuals::new(&physical, &measured, ResidualStrength::from_physical(&physical, &measured))?;

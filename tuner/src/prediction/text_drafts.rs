@@ -62,6 +62,7 @@ pub fn rows(texts: &[ReplayText]) -> Result<Vec<TextDraftRow>, TunerError> {
 
 fn row(rule: TextSpec, texts: &[KnownText<'_>]) -> Result<Option<TextDraftRow>, TunerError> {
     let shape = rule.default_shape();
+    // In the order of the requests, as a server that has just started would meet them.
     let cold = replay_texts(rule, shape, texts, TextHistory::Cold)?;
     let other = |history| match rule {
         // It keeps nothing of other requests.

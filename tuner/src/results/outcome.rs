@@ -51,6 +51,7 @@ pub fn tuned(
     ranking: &[LoadRanking],
     guide: Option<&Guide>,
 ) -> Option<TunedFile> {
+    // A synthetic model has no checkpoint that an engine could be started with.
     if file.models.model_shape.is_some() {
         return None;
     }
@@ -65,6 +66,7 @@ pub fn tuned(
     let largest = policy.last()?.max_running_batch;
     let absolute = |path: &str| {
         let path = folder.join(path);
+        // The file may be moved away from the sweep's folder.
         path.canonicalize().unwrap_or(path).display().to_string()
     };
     let dtype = |path: &str| config(folder, path).and_then(|config| config.weights_dtype());
@@ -207,6 +209,7 @@ struct OutcomeStart {
 /// the sweep file's own if others gain nothing noticeable. `None` without a winner.
 fn settings(ranking: &[LoadRanking]) -> Option<OutcomeStart> {
     let score = |start: &OutcomeStart| -> Option<f64> {
+        // Logarithms: loads count by their ratios, however fast each of them is.
         let logarithm = |ranking: &LoadRanking| Some(ranking.score(&best_with(ranking, start)?.configuration)?.ln());
         ranking.iter().filter(|ranking| ranking.chosen.is_some()).map(logarithm).sum()
     };
@@ -225,6 +228,7 @@ fn settings(ranking: &[LoadRanking]) -> Option<OutcomeStart> {
     };
     let mut best = with(&Knobs::default())?;
     for (score, start) in knobs.into_iter().filter_map(with) {
+        // Scores are sums over loads. Other settings than those of the file must gain noticeably.
         let gain = FELT * ranking.len() as f64;
         if score.is_some_and(|score| best.0.is_none_or(|known| score > known + gain)) {
             best = (score, start);
@@ -237,6 +241,7 @@ fn settings(ranking: &[LoadRanking]) -> Option<OutcomeStart> {
 /// configuration that has them.
 fn best_with<'a>(ranking: &'a LoadRanking, start: &OutcomeStart) -> Option<&'a Ranked> {
     let has = |entry: &&Ranked| entry.configuration.runs_with(&start.knobs, &start.draft) && entry.may_be_chosen();
+    // Entries are sorted, so the first that has these settings is the best with them.
     ranking.winner().filter(has).or_else(|| ranking.entries.iter().find(has))
 }
 
@@ -258,6 +263,7 @@ fn policy(
         return closed;
     }
     let Some((ranking, winner)) = winners.last() else { return closed };
+    // Only open loops were measured, whose batches vary, so one row covers all.
     let largest = start.knobs.max_running_requests.unwrap_or_else(|| max_running_requests(file, &[]));
     if winner.configuration.table.is_empty() {
         let whole = TableRow::of_batch(largest, winner.configuration.shape);
@@ -293,6 +299,7 @@ fn by_batch(
         };
         ranking.score(&configuration)
     };
+    // Without predictions between measured batches, each row holds up to its own batch.
     guide.and_then(|guide| borders::between(&rows, guide, contexts, &score)).unwrap_or(rows)
 }
 

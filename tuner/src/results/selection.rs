@@ -231,6 +231,7 @@ impl Ranked {
     pub fn score(&self, metric: Metric) -> f64 {
         let score = match metric {
             Metric::Throughput | Metric::Pareto => self.output_tokens_per_s.map(|rate| rate.median),
+            // Inverted, so that for every metric a higher score is better.
             Metric::Latency => self.latency_ms.map(|latency| 1e3 / latency.median),
             Metric::Goodput => self.goodput_tokens_per_s.map(|rate| rate.median),
         };
@@ -290,6 +291,7 @@ impl LoadRanking {
     pub fn score(&self, configuration: &Configuration) -> Option<f64> {
         let entry = self.entries.iter().find(|entry| entry.configuration == *configuration)?;
         let has_baseline = self.entries.iter().any(|entry| entry.role == Role::NoSpeculation && entry.repeats > 0);
+        // Speedups are paired within blocks, so they are steadier than medians of absolute rates.
         let score = if has_baseline { entry.speedup?.median } else { entry.score(self.metric) };
         Some(score).filter(|score| *score > 0.0)
     }
@@ -372,6 +374,7 @@ struct RankedPlace<'a> {
 
 /// The trials that are ranked, each with its block and its start.
 fn placed<'a>(records: impl IntoIterator<Item = &'a Record>, looks: Looks) -> impl Iterator<Item = RankedPlace<'a>> {
+    // Probes teach the model of times; their settings are no candidates.
     let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
     let in_order = blocks::in_order(&records);
     let blocks = blocks::blocks(&records, &in_order, looks.repeats_per_block());
@@ -455,6 +458,7 @@ fn cells<'a>(race: &ConfigurationRace<'a>, metric: Metric) -> Cells<'a> {
         let cell = |block: &usize| {
             let mut repeats = BTreeSet::new();
             let own = trials.iter().filter(|one| one.block == *block).map(|one| one.record).filter(counts);
+            // A trial that was measured again after an interruption counts once.
             own.filter(|record| repeats.insert(record.trial.repeat)).collect()
         };
         blocks.iter().map(cell).collect()
@@ -487,6 +491,7 @@ fn excluded(race: &ConfigurationRace<'_>, cells: &Cells<'_>, scores: &Scores) ->
 fn rank_race(load: TrialLoad, race: &ConfigurationRace<'_>, comparison: Comparison) -> LoadRanking {
     let Comparison { metric: objective, looks } = comparison;
     let figures: Vec<&Measurement> = race.values().flatten().filter_map(|one| one.record.measurement()).collect();
+    // If everything keeps up with arrivals, throughput is the offered rate and tells nothing.
     let keeps_up = objective != Metric::Latency && keeps_up::all(&figures, objective);
     let metric = if keeps_up { Metric::Latency } else { objective };
     let cells = cells(race, metric);
@@ -494,6 +499,7 @@ fn rank_race(load: TrialLoad, race: &ConfigurationRace<'_>, comparison: Comparis
     let scores = scores(&cells, off, metric, looks);
     let judge = Judge { scores: &scores, off, via: baselines(race) };
     let standings = judge.standings(race.len());
+    // Intervals are widened for the number of comparisons that a choice could rest on.
     let comparisons = judge.contenders(&standings);
     let excluded = excluded(race, &cells, &scores);
 
@@ -514,6 +520,7 @@ fn rank_race(load: TrialLoad, race: &ConfigurationRace<'_>, comparison: Comparis
         let measured = |entry: &Ranked| entry.repeats > 0;
         let place = |row: usize| standings[row].place;
         (measured(other).cmp(&measured(one)))
+            // By paired leads first; absolute scores decide only among entries without a pair.
             .then(place(*b).total_cmp(&place(*a)))
             .then(other.score(metric).total_cmp(&one.score(metric)))
             .then_with(|| one.configuration.cmp(&other.configuration))
@@ -591,6 +598,7 @@ fn entry(configuration: &Configuration, trials: &[RankedPlace<'_>], is_excluded:
         })
     };
     let mut accept_histogram = Vec::new();
+    // Also those of excluded trials: other load slows rounds down, but does not change tokens.
     for one in &all {
         accept_histogram.resize(one.accept_histogram.len().max(accept_histogram.len()), 0);
         accept_histogram.iter_mut().zip(&one.accept_histogram).for_each(|(sum, count)| *sum += count);

@@ -85,6 +85,7 @@ pub fn drive(
     let mut running = HashMap::new();
     let seen = feed(engine, requests, source, interrupted, &mut running);
     if !running.is_empty() {
+        // The engine is used for the next trial, so nothing may be left running.
         running.keys().for_each(|id| engine.cancel(*id));
         // If serving failed, its error is the one to report, not one from cleaning up.
         let cleared = engine.step(&mut |_| {});
@@ -119,6 +120,8 @@ fn feed(
         let due = source.due(start.elapsed(), requests.len() - waiting.len(), running.len());
         for (at, request) in waiting.by_ref().take(due) {
             let submitted = start.elapsed();
+            // A step of the engine may be longer than the time between arrivals; clients would have
+            // waited.
             let late = submitted.saturating_sub(source.arrival(at).unwrap_or(submitted));
             running.insert(engine.submit(request.clone())?, DrivenRequest { late, submitted });
             if at + 1 == requests.len() {
@@ -159,11 +162,13 @@ fn feed(
             prompt_tokens: read_tokens(engine) - prompt_tokens,
         });
         last = now;
+        // Not every step collects a round, for example while prompts are read.
         if engine.statistics().rounds > rounds {
             seen.timings.extend(engine.statistics().last_round);
         }
         if let RequestSource::Closed(batch_size) = source {
             let none_ended = seen.served.len() == ended;
+            // Requests in flight may free slots in the next steps, so one such step proves nothing.
             starved = if none_ended && is_starved(engine, *batch_size) { starved + 1 } else { 0 };
             if starved > engine.capacity().rounds_in_flight {
                 return Err(no_room(engine, *batch_size));
@@ -222,6 +227,7 @@ fn wait(start: Instant, until: Duration, interrupted: &AtomicBool) {
         }
         match left.checked_sub(LAST_STRETCH) {
             Some(left) => thread::sleep(left.min(NAP)),
+            // A sleep may last longer than asked, so the end is awaited awake.
             None => thread::yield_now(),
         }
     }

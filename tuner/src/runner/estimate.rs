@@ -90,6 +90,7 @@ impl Estimate {
         let Some(SpeculationEstimate { times, first_run_s, first_runs, .. }) = self.speculation else {
             return Some((seconds, seconds));
         };
+        // Which trials speculate is open, so both ends assume that all do or none does.
         let ends = [seconds, seconds * times];
         let first = first_run_s * first_runs as f64;
         Some((ends[0].min(ends[1]), ends[0].max(ends[1]) + first))
@@ -157,6 +158,7 @@ impl Prober<'_> {
     /// if any; `None` if it cannot run.
     fn pace(&mut self, batch_size: usize, open: bool) -> Result<(Option<Pace>, Option<usize>), EngineError> {
         let small = batch_size.min(FIRST_BATCH);
+        // A small batch first: it shows whether the large one would take too long to probe.
         if batch_size > small && self.measured.is_none_or(|(batch, _)| batch < small) {
             self.measure(small, open)?;
         }
@@ -187,6 +189,7 @@ impl Prober<'_> {
         if largest > smallest {
             let other = self.speculation_at(largest, trials)?;
             let first_run_s = [&found, &other].into_iter().flatten().map(|one| one.first_run_s).fold(0.0, f64::max);
+            // The slower one, since speculation pays less the larger the batch is.
             let slower = [found, other].into_iter().flatten().max_by(|a, b| a.times.total_cmp(&b.times));
             found = slower.map(|one| SpeculationEstimate { first_run_s, ..one });
         }
@@ -200,6 +203,7 @@ impl Prober<'_> {
         trials: &[Trial],
     ) -> Result<Option<SpeculationEstimate>, EngineError> {
         let shapes = trials.iter().map(|trial| trial.configuration.shape).filter(|shape| !shape.is_off());
+        // The largest tree is the slowest per round, which makes the estimate a cautious one.
         let Some(shape) = shapes.max_by_key(|shape| (shape.num_draft_tokens, shape.num_steps)) else { return Ok(None) };
         let mut timed = |shape: TreeShape| -> Result<Option<f64>, EngineError> {
             let begin = Instant::now();
@@ -253,6 +257,7 @@ impl Prober<'_> {
             interrupted: &interrupted,
         };
         let done = AtomicBool::new(false);
+        // A thread stops the probe at the deadline: the engine is busy and cannot watch the clock.
         let ended = thread::scope(|scope| {
             scope.spawn(|| {
                 let begin = Instant::now();
@@ -268,6 +273,8 @@ impl Prober<'_> {
         match ended {
             Ok(Ended::Measured(figures)) => Ok(Some(*figures)),
             Ok(Ended::Interrupted) => Ok(None),
+            // Everything else is left to the sweep's own trials, which report it with the
+            // configuration.
             Err(error @ EngineError::Device(_)) => Err(error),
             Err(_) => Ok(None),
         }
@@ -293,6 +300,7 @@ impl Pace {
 fn trial_seconds(pace: Pace, workload: &LoadedWorkload, batch_size: usize, arrivals: Option<Vec<Duration>>) -> f64 {
     let tokens = workload.requests.iter().map(|request| request.stop.max_new_tokens.unwrap_or_default() as f64);
     let mean = tokens.sum::<f64>() / workload.requests.len().max(1) as f64;
+    // As if batches ran one after the other, which overestimates a little.
     let batches = workload.requests.len().max(batch_size).div_ceil(batch_size.max(1));
     let served = batches as f64 * pace.seconds(mean);
     let come = arrivals.and_then(|arrivals| arrivals.last().copied()).map(|last| last.as_secs_f64());

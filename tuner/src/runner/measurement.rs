@@ -46,6 +46,7 @@ pub fn of(seen: &Observations, objective: &Objective, simulated: bool) -> Result
         tokens_per_s_per_user,
         goodput_tokens_per_s,
         simulated,
+        // By SGLang's definition: the first token, which the prefill yields, counts as generated.
         accept_length: tokens as f64 / request_rounds as f64,
         accept_histogram: accept_histogram(seen),
         rounds: seen.rounds,
@@ -99,6 +100,7 @@ fn steady(seen: &Observations, steadied: &Steadied, objective: &Objective) -> Op
     let clock = Clock::new(&seen.steps, steadied);
     let by_clock = |one: &CompletedRequest| {
         let from = one.submitted.as_secs_f64();
+        // Stalls are cut out of every interval of the request, wherever they fall.
         let since = |wall: Duration| {
             Duration::try_from_secs_f64(clock.at(from + wall.as_secs_f64()) - clock.at(from)).unwrap_or_default()
         };

@@ -63,6 +63,7 @@ pub fn steadied(steps: &[SteadyStep]) -> Steadied {
         if step.prompt_tokens > 0 {
             prompts.push(at)
         } else {
+            // The step after a prefill waits for it, so it is of another kind than other rounds.
             let before = at.checked_sub(1).map_or(0, |before| steps[before].prompt_tokens);
             kinds.entry(((before, step.rounds), step.batch)).or_default().push(at)
         }
@@ -109,6 +110,7 @@ pub fn steadied(steps: &[SteadyStep]) -> Steadied {
 fn longest(took: &[f64], share: f64) -> Option<(f64, f64)> {
     let mut sorted = took.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
+    // The lower half measures the spread: stalls only lengthen steps, and lie in the upper one.
     let (middle, low) = (*sorted.get(sorted.len() / 2)?, *sorted.get(sorted.len() / 10)?);
     let longest = middle + (SPREADS * (middle - low)).max(share * middle);
     let work = &sorted[..sorted.partition_point(|took| *took <= longest)];
@@ -135,6 +137,8 @@ fn steady_prompts(steps: &[SteadyStep], prompts: &[usize], expected: &mut [Optio
 /// Intercept and slope of a robust line (Theil and Sen): a third of the points can be far above it
 /// without moving it much.
 fn line(points: &[(f64, f64)]) -> (f64, f64) {
+    // The median of the slopes of all pairs (Theil–Sen) ignores single stalls; it grows with the
+    // square of the points.
     let few: Vec<(f64, f64)> = points.iter().step_by(points.len().div_ceil(MOST_PAIRS).max(1)).copied().collect();
     let pairs = few.iter().enumerate().flat_map(|(at, a)| few[at + 1..].iter().map(move |b| (a, b)));
     let slopes = pairs.filter(|(a, b)| a.0 != b.0).map(|(a, b)| (b.1 - a.1) / (b.0 - a.0)).collect();

@@ -114,6 +114,7 @@ fn walk(
         left: RefCell::new(walked),
         bench: RefCell::new(bench),
         known: RefCell::default(),
+        // Another sequence than the solver's, which would otherwise draw the same numbers.
         random: RefCell::new(StdRng::seed_from_u64(search.seed ^ 0xA11E)),
         halt: RefCell::default(),
     };
@@ -140,6 +141,7 @@ fn walk(
     };
     match (walk.halt.take(), halted) {
         (Some(halt), _) => Err(halt),
+        // The only way to end the solver early is an error, so a used-up walk ends in one too.
         (None, Some(_)) if *walk.left.borrow() == 0 => Ok(()),
         (None, Some(reason)) => Err(SearchStop::Failed(crate::TunerError::Configuration(reason))),
         (None, None) => Ok(()),
@@ -171,6 +173,7 @@ impl AnnealWalk<'_, '_> {
         let cost = match self.bench.borrow_mut().measure(&trial) {
             Ok(record) => match &record.outcome {
                 Outcome::Measured(figures) => {
+                    // Logarithms, so that one temperature suits slow and fast machines.
                     figures.score(self.experiment.metric).map_or(f64::INFINITY, |score| -score.ln())
                 }
                 Outcome::Failed { .. } => f64::INFINITY,
@@ -216,6 +219,7 @@ impl Anneal for &AnnealWalk<'_, '_> {
             .collect();
         others.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let reach = (others.len() as f64 * temperature / TEMPERATURE / 2.0).ceil() as usize;
+        // Never fewer than six neighbours, or a cold walk could not leave a local optimum.
         let reach = reach.clamp(6.min(others.len()), others.len());
         if reach == 0 {
             return Ok(*at);

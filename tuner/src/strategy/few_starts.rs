@@ -124,6 +124,7 @@ fn shapes_first(
         let points = points(bench.history());
         let counted = acceptance.is_none().then(|| counters::acceptance(experiment, bench.history()));
         let Some(acceptance) = acceptance.or(counted.as_ref()) else { break };
+        // Without replay, a shape's acceptance is known only as far as measured trees contain it.
         let open: Vec<&Candidate> = experiment
             .entrants
             .iter()
@@ -136,6 +137,8 @@ fn shapes_first(
                 // Replayed acceptance is exact; an estimate is off too, which shows in the
                 // throughput.
                 let missed = if counted.is_some() { missed(found, bench.history()) } else { Vec::new() };
+                // A candidate is worth a start if it could be best within the error of past
+                // predictions.
                 let within = reach(&AdditiveModel::errors(&points)).max(reach(&missed));
                 let Some(best) = best_open(&open, found, bench.history(), within) else {
                     return Ok(StopReason::Settled);

@@ -42,6 +42,7 @@ pub fn run(
     for load in &experiment.loads {
         let mut field = field(search, experiment, predictions, *load);
         first_repeat(experiment, *load, predictions, &mut field, bench)?;
+        // One repeat shows who is far behind; the other repeats are for those who may win.
         let contenders = hopeful(experiment, *load, &field, bench.history());
         for trial in interleaved(&contenders, &[*load], 1..experiment.repeats) {
             bench.measure(&trial)?;
@@ -70,6 +71,7 @@ fn field(search: &Search, experiment: &Experiment, predictions: &[Prediction], l
         one.role != Role::Candidate
             || (!one.configuration.table.is_empty() && one.configuration.knobs.are_default())
             || best.contains(&&one.configuration)
+            // What cannot be predicted is measured, or a sweep could never choose it.
             || is_unpredictable(&one.configuration, predictions, load)
     };
     experiment.entrants.iter().filter(chosen).cloned().collect()
@@ -149,6 +151,7 @@ fn within_reach(
             errors.push(measured.ln() - score(predicted, experiment.metric).ln());
         }
     }
+    // The largest error upwards: another configuration may be underestimated as much.
     let raise = errors.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if !raise.is_finite() {
         return None;
@@ -223,6 +226,7 @@ fn tell_apart(experiment: &Experiment, load: TrialLoad, bench: &mut dyn TrialRun
 fn open(ranking: &LoadRanking) -> Vec<Configuration> {
     let Some(best) = ranking.entries.first().filter(|entry| entry.repeats > 0) else { return Vec::new() };
     let contends = |entry: &&Ranked| {
+        // Equally fast ones stay tied however often they are repeated.
         let behind = entry.against_best.is_some_and(|ratio| -ratio.median.ln() > INDIFFERENT);
         (entry.tied_with_best || entry.too_noisy) && behind
     };

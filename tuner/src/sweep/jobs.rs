@@ -212,6 +212,7 @@ fn inputs(file: &SweepFile) -> Vec<(&'static str, String)> {
 fn name(stem: &str) -> String {
     let kept = |character: char| if character.is_ascii_alphanumeric() { character.to_ascii_lowercase() } else { '-' };
     let name: String = stem.chars().map(kept).collect();
+    // Kubernetes limits names to 63 characters, and adds its own suffixes for pods.
     let name: String = name.trim_matches('-').chars().take(40).collect();
     let name = name.trim_matches('-');
     if name.is_empty() { "sweep".into() } else { name.into() }

@@ -71,9 +71,12 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
     let mut sources = folders.iter().map(|folder| read(folder)).collect::<Result<Vec<_>, _>>()?;
     agree(&sources)?;
     std::fs::create_dir_all(out).map_err(|source| TunerError::Write { path: out.to_owned(), source })?;
+    // A sweep may be running in the target folder; its journal must not be replaced under it.
     let _lock = journal::lock(out)?;
     if journal::exists(out) {
         sources.retain(|source| !is_same(&source.folder, out));
+        // What is already merged is a source like the others, so that folders can arrive one by
+        // one.
         sources.insert(0, target(out)?);
         agree(&sources)?;
     }
@@ -192,6 +195,8 @@ fn union(sources: &[MergeSource]) -> (Vec<Record>, usize) {
 pub fn pooled(records: &[&Record]) -> Vec<usize> {
     let mut kept: BTreeMap<(&str, &TrialOrigin), usize> = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
+        // The same trial of the same journal is a copy; of another journal, it is a further
+        // measurement.
         let slot = kept.entry((&record.id, &record.origin)).or_insert(at);
         if goes_before(record, records[*slot]) {
             *slot = at;
@@ -218,11 +223,13 @@ fn goes_before(record: &Record, other: &Record) -> bool {
 
 fn preference(record: &Record) -> (bool, u64, String) {
     let failed = matches!(record.outcome, Outcome::Failed { .. });
+    // The text last, so that the choice does not depend on the order of the folders.
     (failed, record.finished_at, serde_json::to_string(record).unwrap_or_default())
 }
 
 fn copy_guide(sources: &[MergeSource], header: &JournalHeader, out: &Path) -> Result<(), TunerError> {
     let texts = sources.iter().filter_map(|source| guide::text(&source.folder).ok().flatten());
+    // Shards of one sweep find the same guide, so any of them will do.
     let fits = |text: &String| guide::parse(text).is_ok_and(|guide| guide.fingerprint == header.fingerprint);
     let text = texts.into_iter().find(fits);
     text.map_or(Ok(()), |text| atomic_file::write(out, guide::FILE_NAME, text.as_bytes()))

@@ -71,6 +71,7 @@ fn run_within(
     let begin = Instant::now();
     let acceptance = if is_guided { acceptance(&mut context)? } else { None };
     let replay_s = begin.elapsed().as_secs_f64();
+    // Servers need the memory that spectune's own engine used for the replay.
     context.ready.unload();
 
     let plan = LaunchPlan { acceptance: context.ready.imported.clone(), ..plan_of(&request.inputs, &expanded) };
@@ -115,6 +116,7 @@ fn run_within(
     } else {
         strategy::search(search, &ready.experiment, &[], &mut bench)
     };
+    // Errors are returned only after the servers are stopped: they would hold the GPUs.
     let measured = bench.end();
     // Stops the servers in any case.
     let stopped = system.stop();
@@ -297,6 +299,7 @@ fn fingerprint(ready: &Ready) -> Fingerprint {
     // A key that changes does not change what is measured.
     let system = &inputs.file.system.masked();
     let host = Host::this().used_by(system);
+    // Another image or flag may change every figure, so such trials are not ranked together.
     let start = [system.command.as_slice(), system.extra_args.as_slice()].concat().join(" ");
     let env: String = system.env.iter().map(|(name, value)| format!(", {name}={value}")).collect();
     let models = &inputs.file.models;

@@ -46,6 +46,7 @@ pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
             refusals.push(Refusal { element: Some(at), ..Refusal::at(&["space", "tables"], error) });
         }
     }
+    // Every later check reads the tables, and would report the same again.
     if !refusals.is_empty() {
         return refusals;
     }
@@ -81,6 +82,7 @@ fn models(file: &SweepFile, options: &EngineOptions) -> Option<Refusal> {
     if !file.system.is_in_process() {
         return None;
     }
+    // First without the requested context length, to see which of the two keys is wrong.
     let whole = EngineOptions { context_length: None, ..options.clone() };
     if let Err(error) = load::target_context_length(&whole) {
         return Some(Refusal::at(&["models", "target"], error));

@@ -145,6 +145,8 @@ impl<'a> SystemBench<'a> {
     }
 
     fn may_go_on(&self) -> Result<(), StopReason> {
+        // Before the budgets: a sweep that a user interrupted ends as interrupted, whatever else
+        // has ended.
         if self.control.limit.over() == Some(Over::Interrupted) {
             return Err(StopReason::Interrupted);
         }
@@ -185,9 +187,12 @@ impl<'a> SystemBench<'a> {
         match ran {
             Ok(Ended::Measured(figures)) => Ok(Outcome::Measured(figures)),
             Ok(Ended::Interrupted) => Err(self.given_up(trial, is_started)),
+            // An interrupt ends requests with an error, which is no failure of the configuration.
             Err(_) if self.control.interrupted.load(Ordering::Relaxed) => Err(self.given_up(trial, is_started)),
             Err(error) => {
                 let error = self.system.explain(error);
+                // Before the failure is recorded: if the system cannot recover, it says nothing
+                // about this configuration alone.
                 self.system.recover(&error).map_err(|error| SearchStop::Failed(error.into()))?;
                 let error = error.hiding(&self.field.secrets);
                 if failure_of(&error).is_some_and(|failure| failure.class.remedy() == Remedy::StopTheSweep) {
@@ -201,6 +206,7 @@ impl<'a> SystemBench<'a> {
     /// Adds the parts of a round to a trial that did not measure them, once per configuration and
     /// load. If they are not available, the trial is valid without them.
     fn add_parts(&mut self, trial: &Trial, figures: &mut Measurement) {
+        // Rounds in parts were timed already where the engine does that in every round.
         let unwanted = figures.verify_ms.is_some() || self.control.interrupted.load(Ordering::Relaxed);
         let of = (trial.configuration.clone(), trial.load);
         if unwanted || self.fails_apart || !self.timed_apart.insert(of) {
@@ -260,6 +266,8 @@ impl TrialRunner for SystemBench<'_> {
             finished_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs(),
             outcome,
         };
+        // Written before anyone hears of it, so that nothing is reported that a resumed sweep does
+        // not know.
         self.journal.append(&record)?;
         self.control.progress.finished(&record);
         self.records.push(record);

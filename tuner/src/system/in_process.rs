@@ -52,9 +52,12 @@ impl System for InProcess<'_> {
             }
             Err(error) => {
                 if self.ready.draft != before && knobs.are_default() {
+                    // A draft that fails with the sweep's own settings fails in each trial; loading
+                    // it takes long.
                     self.unloadable.insert(draft.clone(), error.to_string());
                 }
                 self.ready.choose_draft(&before);
+                // Back to what has run before, since the next trial may need it.
                 self.ready.restart(self.ready.options.clone())?;
                 self.knobs = Knobs::default();
                 Err(error.into())
@@ -77,6 +80,7 @@ impl System for InProcess<'_> {
 
     /// Restarts the engine after a failure of the device, which cannot be trusted any more.
     fn recover(&mut self, error: &SystemError) -> Result<(), SystemError> {
+        // After an error of the device nothing of it can be trusted.
         if !matches!(error, SystemError::Engine(EngineError::Device(_))) && self.ready.is_idle() {
             return Ok(());
         }

@@ -231,6 +231,8 @@ impl<'a> Servers<'a> {
     }
 
     fn start_once(&mut self, configuration: &Configuration) -> Result<StartedServer, SystemError> {
+        // Drivers free memory some time after a process ends; a server started before that sizes
+        // its cache by what is left.
         if let Some(evidence) = self.gpu.wait_until_back(self.interrupted) {
             return Err(room::not_free(evidence));
         }
@@ -282,6 +284,7 @@ impl<'a> Servers<'a> {
         if let Some(supervisor) = &mut self.supervisor {
             supervisor.take(&mark);
         }
+        // Only now, since the server has closed its log.
         self.hide_secrets();
         if stop_command::is_in(&self.settings.command) {
             let log = atomic_file::read(&self.out.join(format!("{:03}.log", self.starts)), LARGEST_LOG);
@@ -327,6 +330,7 @@ impl<'a> Servers<'a> {
             let watching = server.map(|server| scope.spawn(|| abort_if_silent(server, self.interrupted, ended)));
             let observed = run();
             ended.store(true, Ordering::Relaxed);
+            // Otherwise every trial would last until the watcher wakes up by itself.
             watching.iter().for_each(|watching| watching.thread().unpark());
             (observed, asking.map(|asking| asking.join().unwrap_or_default()).unwrap_or_default())
         });
@@ -362,6 +366,8 @@ impl<'a> Servers<'a> {
         let warm_up: Vec<Request> = if is_warm {
             requests.iter().take(batch).map(|request| runner::shortened(request, tokens)).collect()
         } else {
+            // The first time under a load, whole requests: engines compile and tune for batch sizes
+            // that short ones do not reach.
             requests.iter().cycle().take((2 * batch).min(MOST_WARM_UP.max(batch))).cloned().collect()
         };
         let began = Instant::now();
@@ -466,6 +472,7 @@ impl System for Servers<'_> {
             return Ok(Ended::Interrupted);
         }
         let before = running.api.counters()?;
+        // The log before the trial has rounds of the warm-up.
         let log_before = running.server.as_ref().map(Server::log_length);
         let watch = Watch::begin(None);
         let chain = chain.filter(|_| !warms);

@@ -113,6 +113,7 @@ impl CudaBackend {
     ) -> Result<Vec<HostWalk>, EngineError> {
         let nodes = shape.num_draft_tokens;
         let rows = slots.len() * nodes;
+        // Waits for the draft's kernels, since the host walks the tree that they have grown.
         let column = |values: Slice<'_>| {
             let mut column = vec![0_i32; rows];
             self.device.read(values.range(0..rows * 4), &mut column).map(|()| column)
@@ -125,6 +126,8 @@ impl CudaBackend {
         for at in adjusted {
             let (slot, first) = (slots[*at], at * nodes);
             let Some(open) = self.slots.find_mut(slot) else { continue };
+            // Taken out of the slot, so that all walks can be advanced in parallel; given back at
+            // the end.
             let Some(adjuster) = open.adjuster.take() else { continue };
             let of_tree = first..first + nodes;
             let tree = tree(&tokens[of_tree.clone()], &parents[of_tree.clone()]);
@@ -134,6 +137,8 @@ impl CudaBackend {
             let count =
                 simulation.as_ref().and_then(|one| one.count(shape, open.sampling.played, open.sampling.seed, length));
             let simulated = count.map(|count| {
+                // Only the path is needed: tokens are chosen step by step, with the logits of each
+                // node.
                 let way = simulated_walk(&tree, count, shape.max_tokens_per_round(), |_| 0);
                 way.into_iter().skip(1).collect()
             });
@@ -176,6 +181,7 @@ impl CudaBackend {
         let hidden = self.machine.target.spec.hidden;
         let bytes = hidden * self.machine.element_bytes();
         for row in self.adjusted(slots) {
+            // One row at a time, since only few requests have grammars or penalties.
             let state = Rows { at: self.work.added.range(row * bytes..(row + 1) * bytes), stride: hidden };
             let logits = self.read_logits(state, 1)?;
             let Some(open) = self.slots.find_mut(slots[row]) else { continue };
@@ -218,6 +224,7 @@ impl CudaBackend {
 /// no parent.
 fn tree(tokens: &[i32], parents: &[i32]) -> DraftTree {
     let mut tree = DraftTree::root(tokens[0] as u32);
+    // Nodes come before padding, which has no parent.
     for (token, parent) in tokens.iter().zip(parents).skip(1).take_while(|(_, parent)| **parent >= 0) {
         tree.add(*parent as usize, *token as u32);
     }

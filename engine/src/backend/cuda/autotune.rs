@@ -42,6 +42,7 @@ impl CudaBackend {
     /// alone is kept.
     pub(super) fn tune_in_graph(&mut self, key: GraphKey, graph: Graph) -> Result<Graph, EngineError> {
         let undecided = self.machine.gemm.undecided()?;
+        // Synthetic requests overwrite slots and pages, so no real one may be open.
         let is_idle = self.flights.is_empty() && self.slots.all_open().next().is_none();
         let races = is_idle && key.part.is_none() && !undecided.is_empty();
         let best = match races {
@@ -112,6 +113,7 @@ impl CudaBackend {
         work: impl FnOnce(&Self) -> Result<R, EngineError>,
     ) -> Result<R, EngineError> {
         self.make_up_requests(batch)?;
+        // The slots are restored before an error is returned.
         let done = work(self);
         self.step_back()?;
         done
@@ -121,6 +123,7 @@ impl CudaBackend {
         let page_size = self.machine.capacity.page_size;
         let pages = self.context() / page_size;
         for at in 0..batch {
+            // Requests may share pages if there are few: their outputs are not used, only the time.
             let page = |number| PageId(((at * pages + number) % self.machine.capacity.pages) as u32);
             let pages: Vec<PageId> = (0..pages).map(page).collect();
             self.write_slot(at, &SamplingParams::default(), &pages, pages.len() * page_size)?;
@@ -140,6 +143,7 @@ impl CudaBackend {
     /// Context length of a synthetic request: whole pages, with free space after them.
     fn context(&self) -> usize {
         let page_size = self.machine.capacity.page_size;
+        // Half of it, since the timed rounds lengthen the sequences.
         let room = self.machine.slots.table_width.min(self.machine.capacity.pages) * page_size / 2;
         CONTEXT.min(room) / page_size * page_size
     }
@@ -157,6 +161,7 @@ impl CudaBackend {
         (0..TOGETHER).try_for_each(|_| self.device.run(graph))?;
         self.device.record(end)?;
         end.wait()?;
+        // Rank 0's time, so that all ranks come to the same decision.
         Ok(self.machine.agree(end.since(begin)? / TOGETHER)?)
     }
 }

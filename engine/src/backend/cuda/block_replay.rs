@@ -137,6 +137,8 @@ impl CudaBackend {
         let zeros = vec![0; width];
         let before: Vec<u8> =
             nodes.iter().flat_map(|node| states.get(&parent(node)).unwrap_or(&zeros)).copied().collect();
+        // Two buffers in turns: a level reads the states of the previous one while it writes its
+        // own.
         Ok(self.device.write(self.work.markov.states[(depth + 1) % 2].slice(), &before)?)
     }
 
@@ -187,6 +189,7 @@ fn grow(
             .collect();
         let mut best = if nodes.is_empty() { Vec::new() } else { rank(depth, &nodes)? }.into_iter();
         for (levels, parents) in grown.iter_mut().zip(&parents) {
+            // Results are in the order of the nodes, in which those of one place follow each other.
             let own: Vec<_> = best.by_ref().take(parents.len()).collect();
             levels.push(parents, &own);
         }

@@ -34,6 +34,7 @@ impl Machine {
         let Verifying { memory: RoundMemory { work, .. }, shape, tree, .. } = verifying;
         // In a chain every node follows the one before it; padding comes last.
         match &self.target.delta {
+            // The only row of a request is certain, so the pass may advance the state itself.
             _ if shape.is_off() => DeltaOrder::Chain { writes: true },
             Some(DeltaTables { sizes, .. }) if self.has_branches(shape) => DeltaOrder::Tree(DeltaSteps {
                 at: work.delta.steps.slice(),
@@ -42,6 +43,7 @@ impl Machine {
                 nodes: tree.nodes,
                 levels: self.kernels.delta_levels(sizes, shape.num_steps),
             }),
+            // Drafts may be rejected; `commit_states` advances the states after acceptance.
             _ => DeltaOrder::Chain { writes: false },
         }
     }
@@ -65,6 +67,8 @@ impl Machine {
         rows: usize,
         is_prompt: bool,
     ) -> [Slice<'a>; 2] {
+        // A round keeps the projections of all layers, because states are computed again along the
+        // accepted path. A prompt's projections are not used after their layer.
         let at = if is_prompt { 0 } else { weights.index };
         let of = |buffer: &'a Buffer, outputs: usize| {
             let bytes = rows * outputs * self.element_bytes();
@@ -101,6 +105,7 @@ impl Machine {
             count: round.group_rows.slice(),
         };
         let of_states = self.delta_states(states);
+        // Without drafts the pass has advanced the matrices, but not the histories.
         if !shape.is_off() {
             self.kernels.delta_commit(&tables.sizes, inputs, paths, tables.operands(), of_states)?;
         }

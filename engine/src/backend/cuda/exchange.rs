@@ -52,11 +52,13 @@ impl CudaBackend {
             return Ok(false);
         }
         let fitting = self.fitting(options, which);
+        // All ranks answer before the first returns its own error; otherwise the others would wait.
         let all_fit = self.machine.least(u64::from(fitting.is_ok()))? == 1;
         let Fitting { target, draft } = fitting?;
         if !all_fit {
             return Err(EngineError::Configuration("another rank cannot load these weights".into()));
         }
+        // From here on weights are overwritten in place, and an error leaves a mixture.
         let lost = |error: EngineError| EngineError::Device(format!("only some of the weights were replaced: {error}"));
         self.device.synchronize()?;
         // Memory for one layer is allocated and freed again.
@@ -80,6 +82,7 @@ impl CudaBackend {
         let Described { folder, weights, spec, draft } = describe(options)?;
         // Look-ups in texts have no weights.
         let draft = draft.filter(|(spec, _)| !matches!(spec, DraftSpec::Text(_)));
+        // As when the model was loaded: float32 computes with plain weights.
         let is_float = self.options.element == Element::F32;
         let spec = if is_float { spec.in_plain() } else { spec };
         let draft = draft.map(|(spec, own)| (if is_float { spec.in_plain() } else { spec }, own));
@@ -112,6 +115,7 @@ impl CudaBackend {
         }
         let draft = drafted.map(|(spec, _)| spec).zip(draft.map(|(_, own)| own));
         match (&machine.draft, &draft) {
+            // A training run may also change which tokens the draft proposes.
             (Some(loaded), Some((spec, _))) if spec.without_tokens() == loaded.spec().without_tokens() => {}
             (None, None) => {}
             _ => return Err(other(path, "kind of draft")),

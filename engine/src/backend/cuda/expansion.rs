@@ -72,6 +72,7 @@ pub fn least_spared(multiprocessors: usize) -> usize {
 /// position; negative if it costs some.
 pub fn spared(spec: &MultiHeadLatent, start: usize, rows: usize) -> i128 {
     let pairs = rows * start + rows * (rows + 1) / 2;
+    // Negative for models whose heads are wider than the latent: these never expand.
     let a_pair = 2 * spec.latent_rank as i128 - (spec.nope_dim + spec.value_dim) as i128;
     // Per row, absorbing takes as many products as expanding takes per position.
     let a_position = spec.latent_rank * (spec.nope_dim + spec.value_dim);

@@ -64,6 +64,7 @@ impl CudaBackend {
             let chosen = self.round.chosen.range(0..count * 4);
             self.machine.choose(work, out, count, chosen, arrays.sampled(), None)?;
             if !self.adjusted(&slots).is_empty() {
+                // Waits for the device: grammars and penalties are applied on the host.
                 let mut ids = vec![0; count];
                 self.device.read(chosen, &mut ids)?;
                 self.choose_first_adjusted(&slots, &positions, &mut ids)?;
@@ -72,8 +73,10 @@ impl CudaBackend {
             if logprobs.iter().any(Option::is_some) {
                 self.describe_first(place, count)?;
             }
+            // Copied now, since the next round or prefill writes to `round.chosen`.
             self.device.read_async(&self.prefills[place].chosen, 0, self.round.chosen.range(0..count * 4))?;
         }
+        // Also without tokens: whoever collects the pass waits for this mark.
         self.device.record(&self.prefills[place].known)?;
         let tokens = ends.into_iter().zip(positions).zip(logprobs);
         let tokens = tokens.map(|((at, position), logprobs)| PendingToken { piece: base + at, position, logprobs });
@@ -124,6 +127,8 @@ impl CudaBackend {
     /// round follows, unless their first tokens are still to be handed out.
     pub(super) fn time_prefills(&mut self) -> Result<Duration, EngineError> {
         let oldest = self.flights.front().map(InFlightRound::ticket);
+        // Rounds run in order, so prefills before the last collected round have ended. Asking for
+        // their times does not make the host wait.
         let collected = oldest.unwrap_or(self.launched);
         let all = oldest.is_none() && self.pending_first.is_empty();
         for place in 0..self.prefills.len() {

@@ -220,8 +220,11 @@ impl GemmDispatch {
             })
             .filter(|(read, ..)| *read as f64 >= all as f64 * LEAST_SHARE)
             .collect();
+        // The largest first: later ones are compared in a graph that has the kernels chosen before.
         open.sort_by_key(|(read, matmul, _)| (Reverse(*read), matmul.rows));
         drop(plans);
+        // All ranks record the same graphs in the same order, since their rounds wait for each
+        // other.
         self.agree(open.into_iter().map(|(_, matmul, finalists)| (matmul, finalists)).collect())
     }
 

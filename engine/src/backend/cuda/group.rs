@@ -127,6 +127,7 @@ impl Group {
                 let (models, options) = (models.clone(), options.clone());
                 move || {
                     let library = library(&device, &mail, &meeting, &options)?;
+                    // The library is not used before it has been timed against the own kernels.
                     let ranks = Ranks { mail, meeting, library, library_from: usize::MAX };
                     memory::load(device, name, models.borrowed(), options, Some(ranks))
                 }
@@ -260,6 +261,7 @@ impl Group {
     }
 
     fn end(&self, reason: String) -> EngineError {
+        // Rank threads may wait for each other on their devices; the alarm ends these waits.
         self.alarm.ring();
         let reason = format!("{reason}; the engine has stopped: restart it");
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.clone());
@@ -305,6 +307,8 @@ impl Watch<'_> {
         for (rank, thread) in self.ranks.iter().enumerate() {
             thread.send(job(rank, sender.clone()));
         }
+        // Only the jobs hold senders now, so the channel closes when all ranks have answered or
+        // died.
         drop(sender);
         let mut answers: Answers<R> = self.ranks.iter().map(|_| None).collect();
         // The rank that failed first, the time of the failure, and the time of the last message.
@@ -312,6 +316,7 @@ impl Watch<'_> {
         while answers.iter().any(Option::is_none) {
             // All messages of a rank that has ended by now are already in the channel.
             let ended: Vec<bool> = self.ranks.iter().map(RankThread::has_ended).collect();
+            // A thread that dies sends nothing, so its state is checked from time to time.
             let dead = match receiver.recv_timeout(LOOK) {
                 Ok(Answer::News(news)) => {
                     reported(news);
@@ -332,6 +337,7 @@ impl Watch<'_> {
                 Err(RecvTimeoutError::Disconnected) => answers.iter().position(Option::is_none),
             };
             if let Some(rank) = dead {
+                // The others may wait forever for the rank that died.
                 self.alarm.ring();
                 answers[rank] = Some(Err(EngineError::Device("it has died".into())));
                 (first, failed) = (first.or(Some(rank)), failed.or(Some(Instant::now())));
@@ -340,6 +346,7 @@ impl Watch<'_> {
                 failed = failed.or(Some(Instant::now()));
             }
             let since = failed.map_or(Duration::ZERO, |failed| failed.elapsed());
+            // If all ranks refuse by themselves within this time, the group can go on.
             if since > GRACE {
                 self.alarm.ring();
             }
@@ -352,6 +359,8 @@ impl Watch<'_> {
 
     fn judged<R>(&self, answers: Answers<R>, first: Option<usize>) -> Result<Vec<R>, Failure> {
         let of = |rank: usize| format!("rank {rank} of {} ({})", self.ranks.len(), self.ranks[rank].name);
+        // A rank whose wait timed out reports the wait only; the one that it waited for is the
+        // cause.
         if let Some((rank, other)) = self.alarm.waited(self.ranks.len()) {
             return Err(Failure::OfRank(format!("{} timed out waiting for {}", of(rank), of(other))));
         }
@@ -361,6 +370,8 @@ impl Watch<'_> {
                 None => Ok(answers.into_iter().flatten().filter_map(Result::ok).collect()),
             };
         };
+        // Ranks are in step only if all refused on their own; the alarm may have cut off their
+        // work.
         let all = answers.iter().all(|answer| matches!(answer, Some(Err(_)))) && !self.alarm.rung();
         let error = answers.into_iter().nth(first).flatten().and_then(Result::err);
         let error = error.unwrap_or_else(|| EngineError::Device("it gave no reason".into()));
@@ -414,6 +425,7 @@ fn library(
     meeting: &Meeting,
     options: &CudaOptions,
 ) -> Result<Option<Collective>, EngineError> {
+    // The library's order of sums depends on the number of rows.
     if options.batch_invariant || device.properties().emulated {
         return Ok(None);
     }
@@ -560,6 +572,8 @@ impl Decode for Group {
 
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {
         let number = ticket.0;
+        // Ranks compute the same tokens independently, and a difference would corrupt all later
+        // rounds.
         self.tokens(move |backend| backend.collect(Ticket(number)), |output| tokens_of(&output.yields))
     }
 
@@ -629,6 +643,7 @@ impl Measure for Group {
 
     fn measure_bandwidth(&self) -> Result<f64, EngineError> {
         let all = self.all(|backend| backend.measure_bandwidth())?;
+        // Ranks read their parts at the same time, so the slowest one decides.
         Ok(all.into_iter().fold(f64::INFINITY, f64::min))
     }
 

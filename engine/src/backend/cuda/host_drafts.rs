@@ -40,6 +40,7 @@ impl CudaBackend {
         if trees.len() != slots.len() {
             return refused(format!("{} trees for {} slots", trees.len(), slots.len()));
         }
+        // The kernels do not check: a tree that exceeds its shape would be read as another one.
         for tree in trees.iter().map(DraftTree::nodes) {
             let depth = tree.iter().map(|node| node.depth).max().unwrap_or_default();
             if tree.len() > shape.num_draft_tokens || depth > shape.num_steps {
@@ -99,6 +100,7 @@ impl CudaBackend {
         };
         let staging = &mut self.staging[place];
         staging.given.store(0, &words);
+        // From here to the round's begin, the device waits for the host; it counts as a stall.
         self.device.record(&staging.copy)?;
         self.device.write_async(self.round.given.slice(), &staging.given, 0..words.len() * 4)?;
         Ok(true)

@@ -45,6 +45,7 @@ impl CudaBackend {
     pub(super) fn launch_round(&mut self, round: Round<'_>, drafted: Drafted<'_>) -> Result<Ticket, EngineError> {
         self.check_round(round, drafted)?;
         let eager = self.runs_eagerly();
+        // Graphs have fixed batch sizes; kernels that are launched one by one need no padding.
         let batch = if eager { round.slots.len() } else { self.padded(round.slots.len()) };
         let leaves = self.leaves_pending(round.shape);
         let wanted = |slot: &Slot| self.slots.find(*slot)?.logprobs;
@@ -58,6 +59,7 @@ impl CudaBackend {
             part: None,
         };
         let adjusted = self.adjusted(round.slots);
+        // With requests that the host adjusts, the round is split for the host's work instead.
         let parts = (self.times_parts && adjusted.is_empty()).then(|| Part::of(round.shape, leaves));
         let of_parts =
             |parts: &[Part]| parts.iter().map(|part| GraphKey { part: Some(*part), ..key }).collect::<Vec<_>>();
@@ -76,12 +78,17 @@ impl CudaBackend {
             }
         }
         let place = place_of(self.launched);
+        // Before the event is recorded: waiting for the host's drafts is not part of the round's
+        // time.
         let is_given = self.send_drafts(place, drafted, round.shape, batch)?;
         self.device.record(&self.staging[place].begin)?;
+        // Without speculation the draft's passes wait until they are needed or there is no more
+        // room.
         let full = |slot: &Slot| self.pending_draft_tokens(*slot) >= MAX_PENDING_DRAFT;
         if !round.shape.is_off() || round.slots.iter().any(full) {
             self.read_pending(place, round.slots)?;
         }
+        // After `read_pending`, which uses the same array for the requests that it serves.
         self.send_slots(place, round.slots, batch)?;
         self.counted.begin_round(self.machine.target_tallies().chain(self.machine.draft_tallies()));
         self.run_parts(place, &keys)?;
@@ -158,6 +165,7 @@ impl CudaBackend {
 
     /// Waits for the oldest round and reads its output.
     pub(super) fn collect_round(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {
+        // Output places form a ring, so rounds are collected in the order of their launches.
         let Some(flight) = self.flights.pop_front().filter(|flight| flight.ticket == ticket.0) else {
             return Err(EngineError::Device(format!("round {} was not launched, or is not next", ticket.0)));
         };
@@ -168,6 +176,7 @@ impl CudaBackend {
         let counts = self.round.output.load::<i32>(first, requests);
         let tokens = self.round.output.load::<i32>(first + flight.batch, requests * flight.most);
         let yields = counts.iter().zip(tokens.chunks_exact(flight.most)).enumerate().map(|(at, (count, tokens))| {
+            // Never beyond the row, whatever the device wrote.
             let tokens = &tokens[..usize::try_from(*count).unwrap_or_default().min(flight.most)];
             // The position of a missing token, negated.
             let none = tokens.iter().position(|id| *id < 0);

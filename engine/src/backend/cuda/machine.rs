@@ -156,6 +156,8 @@ impl Machine {
     /// position already, but one that is joined with another has branches, and look-ups in a trie
     /// may find several tokens after the root, whatever the breadth.
     pub(super) fn has_branches(&self, shape: TreeShape) -> bool {
+        // Look-ups have a topk of 1, but a tree of several texts branches nevertheless. So do trees
+        // that a chain of the host is joined to.
         let is_trie = matches!(self.nodes(), NodeSource::Text(TextNodes { branches: true, .. }));
         shape.topk > 1 || self.joins_chains || is_trie
     }
@@ -185,6 +187,7 @@ impl Machine {
 
     /// The cache of a layer of the target.
     pub(super) fn layer_cache(&self, at: usize) -> Slice<'_> {
+        // Layers with a window have a cache of their own pages, and do not count in the other one.
         if let Some(windowed) = self.window_cache(at) {
             return windowed;
         }

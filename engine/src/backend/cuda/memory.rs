@@ -140,6 +140,7 @@ pub fn load(
     let cost = ModelCost::new(&target_spec, draft_spec, element);
     let prefill = WorkspaceShape::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
     let extent = prefill.and(WorkspaceShape::of_rounds(nodes, &options.shapes, options.slots));
+    // Before anything large is allocated, so that the free memory is what this process has left.
     let mut capacity = agreed(capacity(&device, &options, &sizes, extent)?, ranks.as_ref())?;
     if host_nodes.is_some() || options.joins_chains {
         // The host must know the tokens of a round before it drafts the next.
@@ -155,6 +156,7 @@ pub fn load(
         None => None,
     };
 
+    // The page after the last takes the rows of padding.
     let cache_rows = (capacity.pages + 1) * capacity.page_size;
     let scratch_rows = (extent.scratch * extent.batch).max(1);
     let layer_cache = |layer: &LayerSpec, rows: usize| layer.attention.kv().bytes(element) * rows;
@@ -212,6 +214,7 @@ pub fn load(
     };
     let table_width = machine.slots.table_width;
     let work = Activations::new(&device, &self::sizes(&machine), extent)?;
+    // Only now, since the sums are timed in the buffers of a pass.
     let library_from = machine.compare_with_library(&work)?;
     if let Some(ranks) = &mut machine.ranks {
         ranks.library_from = library_from;
@@ -296,6 +299,7 @@ pub(super) fn of_rank(models: Models<'_>, share: Share, splits_layers: bool) -> 
             share.ranks
         ))
     };
+    // Before the split: messages name the shapes that the checkpoint has, not those of a part.
     check_tensors(weights, target.tensors().all())?;
     let rank = target.of_rank(share.ranks).map_err(|reason| refused("target", reason))?;
     let draft = draft.map(|(spec, weights)| {
@@ -350,6 +354,7 @@ fn compile_in_turn(
     ranks: Option<&Ranks>,
 ) -> Result<(), EngineError> {
     let Some(Ranks { meeting, .. }) = ranks else { return compile(device, options, sizes, false) };
+    // One rank compiles and the others find its binaries in the cache on disk.
     if meeting.leads() {
         compile(device, options, sizes, true)?;
     }
@@ -586,6 +591,7 @@ fn compile(
         if layers().any(in_products) {
             all.extend(product_files(options.element, device.properties(), with_experts));
         }
+        // A file is compiled on one core and takes seconds, so all are compiled at the same time.
         let threads: Vec<_> =
             all.into_iter().map(|(file, options)| scope.spawn(move || device.load(file, &options))).collect();
         threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
@@ -660,6 +666,7 @@ fn capacity(
         );
     }
     let page = sizes.page();
+    // The fraction covers weights and cache only, as in SGLang, but buffers must fit as well.
     let left = (budget - weights).min(free - weights - work - tables);
     let widest = options.shapes.iter().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);
     let draft_ahead = sizes.draft.as_ref().map_or(0, DraftSpec::ahead);
@@ -714,6 +721,7 @@ pub fn check_work(
     // All ranks grow, or none does.
     let free = machine.least(device.memory()?.0)?;
     let scratch = (to.scratch * to.batch) as u64 * sizes.cache_row();
+    // The buffers of the old size are freed before those of the new size are allocated.
     let (needed, available) = (sizes.work(to) + scratch, free + sizes.work(from));
     if needed <= available {
         return Ok(());
@@ -732,6 +740,7 @@ pub fn grow_scratch(machine: &mut Machine, rows: usize) -> Result<(), EngineErro
     let layers = draft.spec().layers().len();
     let kv = machine.draft_kv(draft);
     let device = machine.kernels.device();
+    // Each plane has its scratch rows at its end, so all planes move.
     let old = machine.plane(kv, machine.cache_rows + machine.scratch_rows);
     let new = machine.plane(kv, machine.cache_rows + rows);
     let kept = machine.plane(kv, machine.cache_rows);
@@ -740,6 +749,7 @@ pub fn grow_scratch(machine: &mut Machine, rows: usize) -> Result<(), EngineErro
         let from = machine.draft_cache.range(plane * old..plane * old + kept);
         device.copy(cache.range(plane * new..plane * new + kept), from)?;
     }
+    // The old cache is freed below, and copies from it may still run.
     device.synchronize()?;
     machine.draft_cache = cache;
     machine.scratch_rows = rows;

@@ -74,7 +74,9 @@ impl CudaBackend {
         let slots = late.iter().map(|(slot, _)| slot.0 as i32);
         let columns: Vec<i32> = slots.chain(late.iter().map(|(_, pending)| *pending as i32)).collect();
         self.staging[place].pending.store(0, &columns);
+        // The copies below overwrite the round's slots, so these must be sent again.
         self.sent.clear();
+        // As many requests as fit even if each has the most pending tokens.
         let together = (self.extent.rows / MAX_PENDING_DRAFT).max(1);
         for (group, members) in late.chunks(together).enumerate() {
             let host = &self.staging[place].pending;

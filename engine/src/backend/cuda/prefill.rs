@@ -56,6 +56,7 @@ impl CudaBackend {
         }
         let spare = self.machine.capacity.pages as u32;
         let mut words = vec![0_u32; stride / 4];
+        // Entries without a page point to the page after the last, which exists but is never read.
         words[..width].fill(spare);
         for (to, page) in words.iter_mut().zip(pages) {
             *to = page.0;
@@ -233,6 +234,7 @@ impl CudaBackend {
         }
         let lasts = &columns.lasts;
         match kept {
+            // The pass of the target is skipped: its states were computed earlier and kept.
             Some(TargetStates::In(from)) => self.take_in(chunks, lasts, from)?,
             kept => {
                 self.machine.target_pass(self.prompt_pass(&pieces(chunks, 0)))?;
@@ -248,6 +250,7 @@ impl CudaBackend {
             self.hand_out_first(first)?;
             self.keep_prompt_logprobs(chunks, lasts)?;
         }
+        // Before `send_first` replaces the tokens by those after them.
         self.read_starts(place, chunks, &columns)?;
         self.send_first(place, chunks, lasts)?;
         self.prefill_draft(place, chunks, &columns)?;
@@ -256,10 +259,12 @@ impl CudaBackend {
         self.machine.kernels.set_state(slots.length.slice(), slots.root.slice(), update, chunks.len())?;
         for chunk in chunks {
             if let Some(slot) = self.slots.find_mut(chunk.slot) {
+                // Later pieces are checked against this before the device has read these.
                 slot.read = chunk.start + chunk.tokens.len();
             }
         }
         let staging = &mut self.prefills[place];
+        // The rounds launched so far; the pass has ended for certain when a later one is collected.
         staging.untimed = Some(self.launched);
         Ok(self.device.record(&staging.end)?)
     }
@@ -292,11 +297,13 @@ impl CudaBackend {
     fn send_first(&mut self, place: usize, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<(), EngineError> {
         let (arrays, slots) = (&self.arrays, &self.machine.slots);
         let staging = &mut self.prefills[place];
+        // A draft reads each state of the target together with the token after it.
         let after = chunks.iter().flat_map(|chunk| chunk.tokens[1..].iter().copied().chain([chunk.next.unwrap_or(0)]));
         let after: Vec<i32> = after.map(|token| token as i32).collect();
         staging.send(&self.device, arrays.token.slice(), &after)?;
         let update = chunks.iter().flat_map(|chunk| {
             let length = chunk.start + chunk.tokens.len();
+            // The third word is the root. `put_first` overwrites it where a prompt ends here.
             [chunk.slot.0 as i32, length as i32, 0]
         });
         staging.send(&self.device, slots.update.slice(), &update.collect::<Vec<_>>())?;
@@ -367,6 +374,7 @@ impl CudaBackend {
         lasts: &[i32],
         keeps_rows: bool,
     ) -> Result<(), EngineError> {
+        // While the rows of all positions are there: the copies below keep only the last ones.
         self.keep_draft(chunks, lasts)?;
         let Some(draft) = self.machine.draft.as_ref().and_then(DraftWeights::stepwise) else { return Ok(()) };
         let arrays = &self.arrays;

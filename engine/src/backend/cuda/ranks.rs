@@ -52,6 +52,7 @@ impl Machine {
     ) -> Result<Added<'a>, DeviceError> {
         let Some(ranks) = &self.ranks else { return Ok(add) };
         let all = self.rows(&work.added, width);
+        // Calls of the library are not recorded in graphs, so captured rounds use the own kernels.
         match ranks.library.as_ref().filter(|_| rows >= ranks.library_from && !self.device().is_capturing()) {
             Some(library) => self.library_over_ranks(library, all, add, rows, width)?,
             None => self.kernels.sum_ranks(&ranks.mail, all, add, rows, width)?,
@@ -93,6 +94,7 @@ impl Machine {
         let most = work.added.bytes() / (width * self.element_bytes());
         let marks = [self.device().event()?, self.device().event()?];
         let time = |sum: &dyn Fn() -> Result<(), DeviceError>| {
+            // The first call loads the kernel and sets up connections.
             sum()?;
             self.device().record(&marks[0])?;
             (0..RUNS).try_for_each(|_| sum())?;
@@ -104,8 +106,10 @@ impl Machine {
         for rows in LARGE.into_iter().filter(|rows| *rows <= most) {
             let own = time(&|| self.kernels.sum_ranks(&ranks.mail, all, Added::Rows(all), rows, width))?;
             let theirs = time(&|| library.sum(all.at, rows * width, self.kernels.element()))?;
+            // From the size above which the library wins at every larger one as well.
             from = if theirs < own { from.min(rows) } else { usize::MAX };
         }
+        // Ranks time slightly different values, but must call the library for the same sizes.
         self.agree(from)
     }
 }

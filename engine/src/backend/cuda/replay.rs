@@ -56,6 +56,7 @@ impl CudaBackend {
         let count = positions.len();
         let needed = (count * (draft_row + target_row)) as u64;
         // Half of the free memory is left to the passes.
+        // The least of all ranks, which must refuse together.
         let available = self.machine.least(self.device.memory()?.0 / 2)?;
         if needed > available {
             return Err(EngineError::OutOfMemory {
@@ -67,6 +68,7 @@ impl CudaBackend {
         }
         open.trace = Some(Trace {
             positions,
+            // Rows of a draft without states have no bytes, but a buffer is never empty.
             draft: self.device.zeros((count * draft_row).max(16))?,
             target: if target { Some(self.device.zeros(count * target_row)?) } else { None },
         });
@@ -153,6 +155,7 @@ impl CudaBackend {
         for (places, extent) in extents {
             match self.grow(extent) {
                 Ok(()) => return Ok(places),
+                // Fewer places per pass give the same pools, only later.
                 Err(EngineError::OutOfMemory { .. }) if places > 1 => {}
                 Err(error) => return Err(error),
             }

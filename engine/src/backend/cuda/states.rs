@@ -76,6 +76,7 @@ impl CudaBackend {
         from: &mut &[u8],
     ) -> Result<(), EngineError> {
         for part in self.parts(chunks, lasts)? {
+            // The bytes come from a file, which may be of another text.
             let (these, rest) = from.split_at_checked(part.bytes()).ok_or_else(not_of_a_text)?;
             self.device.write(part.slice(), these)?;
             *from = rest;

@@ -62,6 +62,7 @@ impl Machine {
             },
             self.slots.sequences(&self.capacity),
         )?;
+        // States cannot be taken back, so they advance only along the path that was accepted.
         self.commit_states(verifying)?;
         if options.describe {
             let (rows, groups, sees) = (batch * most, Groups::Even(most), Sees::Positions);

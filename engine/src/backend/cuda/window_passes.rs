@@ -22,6 +22,7 @@ impl CudaBackend {
     pub(super) fn send_windows(&mut self, changes: &[WindowChange]) -> Result<(), EngineError> {
         self.slots.change_windows(changes)?;
         let (Some(windows), Some(map)) = (&self.machine.windows, self.slots.windows()) else { return Ok(()) };
+        // Each page once, with its last place: threads of one launch write in no order.
         let pages: BTreeSet<PageId> = changes.iter().map(|change| change.page).collect();
         let words: Vec<i32> = pages
             .into_iter()
@@ -31,6 +32,7 @@ impl CudaBackend {
             let staging = &mut self.window_staging;
             let (host, sent) = &mut staging.places[staging.sent % PLACES];
             if staging.sent >= PLACES {
+                // The device may still be copying from this memory.
                 sent.wait()?;
             }
             host.store(0, words);

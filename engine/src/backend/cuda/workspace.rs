@@ -287,6 +287,8 @@ impl WorkspaceShape {
     pub fn of_round(source: NodeSource, shape: TreeShape, batch: usize) -> Self {
         let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
         let drafted = source.passes(shape).1;
+        // The extension after a round has a row for each accepted token and one for the bonus
+        // token.
         let widest = nodes.max(steps + 1).max(drafted);
         let levels = (0..steps).map(|depth| most_parents(depth, topk, nodes));
         let (pool, ranked, block, branches) = match source {
@@ -343,6 +345,8 @@ impl WorkspaceShape {
 
     /// Whether these sizes cover the other ones.
     pub fn holds(self, other: Self) -> bool {
+        // Compared part by part: a shape that is larger in one size and smaller in another does not
+        // fit.
         self.and(other) == self
     }
 
@@ -413,6 +417,7 @@ impl WorkspaceSizes<'_> {
         let target = (self.target.head_rows, self.target.vocabulary);
         let draft = self.draft.as_ref().map(|draft| draft.head());
         let heads = [Some(target), draft.map(|(_, vocabulary, rows)| (rows, vocabulary))];
+        // Only where the head is split over ranks: otherwise the own tokens are all tokens.
         heads.into_iter().flatten().filter(|(rows, all)| rows < all).map(|(rows, _)| rows).max().unwrap_or_default()
     }
 
@@ -456,12 +461,14 @@ impl WorkspaceSizes<'_> {
         let delta = |width: fn(&DeltaNet) -> usize| self.target.delta_nets().map(width).max().unwrap_or_default();
         let attended = attended.max(delta(|delta| delta.sizes.value_width()));
         let [entered_deltas, rates] = self.delta_outputs();
+        // A prompt's projections live for one layer, a round's for all layers until acceptance.
         let kept = rows.max(self.target.delta_nets().count() * extent.verified);
         let steps = match entered_deltas {
             0 => 0,
             _ => extent.batch * DeltaSteps::stride_of(extent.branches, extent.steps) * 4,
         };
         let e = self.element.bytes();
+        // A block head projects keys and values of all its layers at once.
         let context = self.block().map_or(0, block::context_width);
         [
             rows * hidden * e,
@@ -485,6 +492,7 @@ impl WorkspaceSizes<'_> {
             rows * 2 * draft * e,
             rows * draft * e,
             rows * draft * e,
+            // Logits of all rows would take gigabytes, so rows go through the head in parts.
             LOGIT_ROWS * self.vocabulary() * 4,
             LOGIT_ROWS * self.own_tokens() * 4,
             Kernels::attention_workspace(rows.min(ATTENTION_ROWS), heads, head_dim, self.splits)
@@ -625,6 +633,8 @@ fn widest_in_fp8(layer: &LayerSpec) -> usize {
 impl Activations {
     pub fn new(device: &Device, sizes: &WorkspaceSizes<'_>, extent: WorkspaceShape) -> Result<Self, DeviceError> {
         let mut bytes = sizes.activations(extent).into_iter();
+        // In the order of `WorkspaceSizes::activations`. Not zeroed: each kernel writes before
+        // another reads.
         let mut next = || device.allocate(bytes.next().unwrap_or_default().max(16));
         let this = Self {
             stream: next()?,
@@ -765,8 +775,10 @@ impl RoundArrays {
             pending_place: ints(1)?,
             given: ints((2 * extent.given).max(4))?,
             pending: ints(1)?,
+            // Kernels write to the host's memory directly, which saves a copy after every round.
             output: device.host_buffer(STAGING_SLOTS * batch * (steps + 2) * 4)?,
             output_place: device.zeros(4)?,
+            // Copied to the host as a whole, including rows that no request has asked for.
             described: device.zeros(described_rows * DESCRIBED_WORDS * 4)?,
             described_rows,
             block: sizes.block().map(|block| BlockArrays::new(device, sizes, block, extent)).transpose()?,
@@ -837,6 +849,7 @@ impl SlotArrays {
             seed: device.zeros(slots * 8)?,
             played: device.zeros(slots * PLACE_WORDS * 4)?,
             logprob_count: device.upload(&vec![-1_i32; slots])?,
+            // Zeros, since rows of padding read the state of the extra slot.
             recurrent: device.zeros(slots * sizes.state_bytes().max(16))?,
             pending_tokens: device.zeros(slots * MAX_PENDING_DRAFT * 4)?,
             pending_rows: device.zeros(slots * sizes.pending_row() * MAX_PENDING_DRAFT + 16)?,

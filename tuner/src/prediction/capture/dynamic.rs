@@ -31,6 +31,7 @@ pub fn best_lists(rounds: &[u64], round_ms: &[f64], most: usize) -> Vec<Vec<usiz
             best = extended;
             before.push(from);
         }
+        // The last size is the largest batch: no list may leave a batch without a graph.
         let mut sizes = vec![largest];
         let mut last = largest;
         for from in before.iter().rev() {

@@ -53,6 +53,7 @@ impl AdditiveModel {
             .map(|point| terms(point.shape, point.batch, point.accept_length).map(|term| term / point.round_ms))
             .collect();
         let error = |costs: &[f64; TERMS]| rows.iter().map(|row| (dot(row, costs) - 1.0).powi(2)).sum::<f64>();
+        // All subsets are tried: with so few terms that is exact, and no cost becomes negative.
         let fits = (1..1_usize << TERMS).filter_map(|chosen| solve(&rows, chosen));
         let best = fits.min_by(|a, b| error(a).total_cmp(&error(b)));
         best.filter(|_| !rows.is_empty()).map(|costs| Self { costs })
@@ -79,6 +80,8 @@ impl AdditiveModel {
             Some((*shape, Self::fit(&rest)?))
         };
         let models: BTreeMap<TreeShape, Self> =
+            // Without the rounds that do not speculate, nothing separates the costs of a round from
+            // the others.
             shapes.iter().filter(|shape| !shape.is_off()).filter_map(without).collect();
         let predicted = |point: &Observation| {
             Some(models.get(&point.shape)?.round_ms(point.shape, point.batch, point.accept_length))
@@ -116,6 +119,8 @@ fn solve(rows: &[[f64; TERMS]], chosen: usize) -> Option<[f64; TERMS]> {
     let at: Vec<usize> = (0..TERMS).filter(|at| chosen >> at & 1 == 1).collect();
     let product = |one: usize, other: usize| rows.iter().map(|row| row[one] * row[other]).sum::<f64>();
     let matrix = Cholesky::new(at.len(), |row, column| {
+        // A few measured shapes may leave two terms proportional; the ridge keeps the matrix
+        // regular.
         product(at[row], at[column]) * if row == column { 1.0 + RIDGE } else { 1.0 }
     })?;
     let right: Vec<f64> = at.iter().map(|at| rows.iter().map(|row| row[*at]).sum()).collect();

@@ -51,6 +51,8 @@ pub fn validate(
     let (mut errors, mut physical_errors, mut scores) = (Vec::new(), Vec::new(), Vec::new());
     let mut left_out_ms = Vec::new();
     for (at, (one, refit)) in measured.iter().zip(refits).enumerate() {
+        // The strength is not fitted again: it has few parameters, and each fit tries a hundred of
+        // them.
         let process = Residuals::new(refit, &without(measured, at), residuals.strength())?;
         let (mean, deviation) = process.at(&ResidualPlace::new(refit, &one.point));
         let physical = refit.log_ms(&one.point) - one.log_ms;

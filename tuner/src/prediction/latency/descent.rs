@@ -40,6 +40,7 @@ impl Misfit<'_> {
         let failed = |error: Error| LatencyError::Fit(error.to_string());
         let within = Steihaug::new().with_max_iters(4 * FITTED as u64);
         let solver = TrustRegion::new(within).with_max_radius(LONGEST_STEP).map_err(failed)?;
+        // In logarithms, so that parameters stay positive and steps are relative.
         let from = from.values().map(f64::ln).to_vec();
         let begin = |state: argmin::core::IterState<_, _, _, _, _, _>| state.param(from).max_iters(steps);
         let found = Executor::new(self, solver).configure(begin).run().map_err(failed)?;
@@ -58,6 +59,7 @@ impl Misfit<'_> {
         let here: Vec<f64> = self.errors(at).collect();
         let along = |axis: usize| {
             let mut shifted = at.to_vec();
+            // Differences, since derivatives would be a second description of the model.
             shifted[axis] += SLOPE;
             self.errors(&shifted).zip(&here).map(|(shifted, here)| (shifted - here) / SLOPE).collect()
         };

@@ -87,6 +87,7 @@ fn corners(points: &[TimingPoint]) -> Vec<usize> {
         |shape| [shape.topk, shape.num_steps],
     ];
     let mut corners = Vec::new();
+    // Both ends of the range: the largest batch with the longest context, and the smallest ones.
     for (batch_sign, context_sign) in [(1, 1), (-1, -1)] {
         for kind in kinds {
             corners.extend(best(&|point| {

@@ -48,6 +48,8 @@ impl Physical {
 
     /// Fits to other points, starting from these parameters.
     pub fn refit(&self, measured: &[SampleSummary]) -> Result<Self, LatencyError> {
+        // The pull towards the start must be that of the first fit, or leaving a point out would
+        // change more than the point.
         let start = PhysicsParameters::start(&self.machine, self.parameters.tile_rows);
         let misfit = Misfit { machine: &self.machine, measured, start };
         let (_, parameters) = misfit.descend(&self.parameters, REFIT_STEPS)?;

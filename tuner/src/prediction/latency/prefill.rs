@@ -79,6 +79,7 @@ impl PrefillModels {
     pub fn fit(measured: &[PrefillTime]) -> Result<Self, LatencyError> {
         let fit = |draft: bool| {
             let of: Vec<PrefillTime> = measured.iter().copied().filter(|one| one.draft == draft).collect();
+            // A sweep without speculation has no prefills with a draft, and does not predict any.
             PrefillModel::fit(if of.is_empty() { measured } else { &of })
         };
         Ok(Self { both: fit(true)?, target: fit(false)? })
@@ -135,6 +136,7 @@ impl PrefillModel {
     /// negative.
     fn of_costs(measured: &[PrefillTime], subset: u32, least_tokens: usize) -> Option<(f64, Self)> {
         let costs: Vec<usize> = (0..COSTS).filter(|cost| subset & (1 << cost) != 0).collect();
+        // Divided by the measured time: errors are relative.
         let terms = |one: &PrefillTime| -> Vec<f64> {
             let all = terms(one, least_tokens);
             costs.iter().map(|cost| all[*cost] / milliseconds(one)).collect()

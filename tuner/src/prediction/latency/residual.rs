@@ -120,9 +120,11 @@ impl ResidualPlace {
     /// Covariance of the rows' part at unit strength, from 0 to 1; `length` is the distance in
     /// logarithms of rows at which numbers of rows are hardly correlated.
     pub fn common_rows(&self, other: &Self, length: f64) -> f64 {
+        // Few and many rows run in different kernels, whose errors have nothing in common.
         if self.few != other.few {
             return 0.0;
         }
+        // Row counts act through linear layers only, so attention-bound rounds share less.
         self.linear_share * other.linear_share * (-(self.log_rows - other.log_rows).abs() / length).exp()
     }
 

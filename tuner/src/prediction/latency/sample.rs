@@ -146,6 +146,7 @@ impl TimedSample {
         let mut sorted = self.ms.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         let left_out = (sorted.len() as f64 * OUTLIERS).round() as usize;
+        // A trimmed mean: stalls only lengthen rounds, but clocks also speed up for a while.
         let kept = sorted.get(left_out..sorted.len() - left_out)?;
         (!kept.is_empty()).then(|| kept.iter().sum::<f64>() / kept.len() as f64)
     }
@@ -154,6 +155,7 @@ impl TimedSample {
     /// device's clock frequency fluctuates, so the spread of single rounds would underestimate it;
     /// the spread of parts does not.
     fn noise(&self) -> f64 {
+        // Rounds that follow each other share drifts, so their scatter alone would be too small.
         let parts = self.ms.chunks(self.ms.len().div_ceil(PARTS).max(1));
         let logs: Vec<f64> = parts.filter_map(|part| median(part.to_vec())).map(f64::ln).collect();
         let count = logs.len() as f64;

@@ -42,6 +42,7 @@ impl ResidualStrength {
         let best = |candidates: &mut dyn Iterator<Item = Self>| {
             candidates.filter_map(score).min_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, strength)| strength)
         };
+        // One part after the other: all combinations at once would be several times as many fits.
         let Some(first) = best(&mut without_tree_size()) else { return UNKNOWN };
         best(&mut with_tree_size(first)).unwrap_or(first)
     }

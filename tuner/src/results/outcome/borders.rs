@@ -36,6 +36,7 @@ pub(super) fn between(
             let measured = (score(batch, second.shape())? / score(batch, first.shape())?).ln();
             Some(measured - (predicted(second, batch)? - predicted(first, batch)?))
         };
+        // Errors of predictions change with the ratio of batches, not with their difference.
         let place = |batch: usize| (batch as f64).ln();
         let (from, to) = (place(first.max_running_batch), place(second.max_running_batch));
         let share = if to > from { (place(batch) - from) / (to - from) } else { 0.0 };

@@ -68,6 +68,7 @@ pub fn across<'a>(
     let samples = |load: TrialLoad| {
         let of =
             |run: &Scored| run.iter().filter(|((of, _), _)| *of == load).map(|(_, scores)| scores.clone()).collect();
+        // Both runs together give the scatter, since each alone has few repeats.
         let mut all: Vec<Vec<f64>> = of(&first);
         all.extend(of(&second));
         Sample::new(all)
@@ -88,6 +89,7 @@ fn by_configuration<'a>(records: impl IntoIterator<Item = &'a Record>, metric: M
     for record in records {
         let Some(figures) = record.measurement().filter(|figures| figures.exclusion().is_none()) else { continue };
         let key = (record.trial.load, record.trial.configuration.clone());
+        // Logarithms turn ratios into differences, whose scatter is alike for fast and slow loads.
         scored.entry(key).or_default().extend(figures.score(metric).map(f64::ln));
     }
     scored.retain(|_, scores| !scores.is_empty());

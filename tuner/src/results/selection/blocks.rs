@@ -33,6 +33,8 @@ pub fn blocks(records: &[&Record], in_order: &InOrder<'_>, repeats: usize) -> Ve
             let record = records[*place];
             let took = record.measurement().map_or(0.0, |figures| figures.elapsed_s);
             let begun = record.finished_at as f64 - took;
+            // After a long pause the machine may be in another state, so its trials are not paired
+            // with earlier ones.
             stretch += usize::from(last.is_some_and(|last| begun - last > PAUSE));
             last = Some(record.finished_at as f64);
             let next = known.len();

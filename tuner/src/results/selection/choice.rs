@@ -63,6 +63,7 @@ impl Judge<'_> {
     pub fn contenders(&self, standings: &[Standing]) -> usize {
         let leads = || standings.iter().filter_map(|standing| standing.over_off);
         let Some(best) = leads().max_by(|a, b| a.median.total_cmp(&b.median)) else { return 1 };
+        // Entries below the best one's interval could not be chosen, and do not widen the others.
         let least = best.ends(leads().count()).map_or(best.median, |(low, _)| low);
         leads().filter(|lead| lead.median >= least).count().max(1)
     }
@@ -189,6 +190,7 @@ impl Blame {
         match self.deviation {
             _ if !has_pairs && busy => Uncertainty::BusyMachine,
             _ if !has_pairs => Uncertainty::NoPair,
+            // One repeat has no scatter; everything below judges the scatter.
             None if self.repeats < 2 => Uncertainty::OneRepeat,
             Some(_) if self.dependent => Uncertainty::Dependent,
             Some(deviation) if deviation > NOISY && busy => Uncertainty::BusyMachine,

@@ -21,6 +21,7 @@ fn one(figures: &Measurement, objective: Metric) -> bool {
     if !(offered_per_s > 0.0 && offered_per_s.is_finite()) {
         return false;
     }
+    // The last request ends after the last arrival in any case; only a longer tail shows a queue.
     let span = figures.requests.saturating_sub(1) as f64 / offered_per_s;
     let tail = figures.elapsed_s - span;
     let in_time = objective != Metric::Goodput || figures.in_time.is_none_or(|share| share >= IN_TIME);

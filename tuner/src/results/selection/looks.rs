@@ -61,8 +61,11 @@ impl Looks {
     pub fn reach(self, probability: f64, blocks: f64, freedom: f64) -> f64 {
         match self {
             Self::Planned | Self::PlannedStarts => quantile_above(probability, freedom),
+            // Two looks share the probability of error (Bonferroni).
             Self::Twice => quantile_above(probability / 2.0, freedom),
             Self::Every | Self::EveryStart { .. } => {
+                // A confidence sequence of a normal mixture: valid at all looks at once, and wider
+                // for it.
                 let two_sided = 2.0 * probability;
                 let ratio = WEIGHT / blocks.max(1.0);
                 let normal = ((1.0 + ratio) * ((1.0 + 1.0 / ratio).ln() - 2.0 * two_sided.ln())).sqrt();

@@ -38,6 +38,7 @@ pub fn replacement<'a>(
     let now = row_of(current)?;
 
     let others = ranking.entries.iter().filter(|entry| entry.repeats > 0 && entry.configuration != *current);
+    // All others count here: any of them could have replaced the current one.
     let comparisons = others.clone().count();
     let better: Vec<(usize, &Ranked, Interval)> = others
         .filter_map(|entry| {
@@ -47,6 +48,7 @@ pub fn replacement<'a>(
         })
         .collect();
 
+    // The sweep's own choice comes first, so that both reports name the same configuration.
     let chosen = better.iter().find(|(_, entry, _)| Some(&entry.configuration) == ranking.chosen.as_ref());
     let simplest = || {
         let (best, ..) = better.first()?;

@@ -122,6 +122,8 @@ impl Scores {
             let (first, second) = (self.direct(row, *third)?, self.direct(over, *third)?);
             Some(first.less(second))
         };
+        // Two candidates may never have been measured in the same block, but each was in one with a
+        // baseline.
         self.direct(row, over).or_else(|| via.iter().filter_map(through).max_by_key(|lead| lead.pairs))
     }
 
@@ -138,6 +140,8 @@ impl Scores {
         let effective = count / inflation;
         let error = pooled.map(|pooled| {
             let own = ScoreEstimate {
+                // Correlated values lie closer together than independent ones with the same
+                // variance.
                 variance: own.variance * (count - 1.0).max(1.0) / (count - inflation).max(LEAST_FREEDOM),
                 freedom: own.freedom / inflation,
             };
@@ -169,6 +173,7 @@ impl Lead {
     pub fn interval(&self, comparisons: usize) -> Interval {
         match self.ends(comparisons) {
             Some((low, high)) => Interval {
+                // A median outside of the interval of the mean would confuse readers.
                 median: self.median.clamp(low, high).exp(),
                 low: low.exp(),
                 high: high.exp(),
@@ -184,6 +189,8 @@ impl Lead {
 
     /// The difference of two leads over the same third row.
     fn less(self, other: Self) -> Self {
+        // Both are against the same third one, whose noise they share; treating them as independent
+        // only widens the interval.
         let error = self.error.zip(other.error).map(|(a, b)| (a.0.hypot(b.0), a.1.min(b.1)));
         Self {
             mean: self.mean - other.mean,
@@ -216,6 +223,7 @@ impl Sample {
     pub fn lead(&self, scores: &[f64], over: &[f64]) -> Option<Lead> {
         let mean = |scores: &[f64]| scores.iter().sum::<f64>() / scores.len() as f64;
         let (this, that) = (spread(scores)?, spread(over)?);
+        // Two runs have no common blocks, so their repeats are not paired.
         let error = self.scatter.map(|pooled| {
             let of = |own: ScoreEstimate, count: usize| {
                 let unlike = variance_ratio_above(own.variance / pooled.variance, own.freedom, pooled.freedom) < UNLIKE;
@@ -256,6 +264,8 @@ fn scatter(rows: &[Vec<Option<f64>>]) -> Option<(ScoreEstimate, Vec<Vec<Option<f
     let count = rows.iter().flatten().flatten().count();
     let freedom = (count + 1).checked_sub(used_rows + used_columns).filter(|freedom| *freedom > 0)? as f64;
     let mut residuals = rows.to_vec();
+    // With holes in the table, centring rows shifts the means of columns, so both are repeated
+    // until they settle.
     for _ in 0..if count == used_rows * used_columns { 1 } else { PASSES } {
         residuals.iter_mut().for_each(|row| center(row.iter_mut().flatten()));
         (0..columns).for_each(|at| center(residuals.iter_mut().filter_map(|row| row.get_mut(at)?.as_mut())));

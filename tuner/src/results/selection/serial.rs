@@ -148,6 +148,8 @@ pub fn correlation(series: &[Vec<Option<f64>>]) -> Option<SerialCorrelation> {
     };
     let distance: Vec<Vec<f64>> =
         used.iter().map(|a| used.iter().map(|b| sum(*a, *b, |a, b| (a - b).powi(2))).collect()).collect();
+    // Neighbours in time that resemble each other make the path through all blocks short. Other
+    // orders show how short it is by chance.
     let roughness = |order: &[usize]| order.windows(2).map(|pair| distance[pair[0]][pair[1]]).sum::<f64>();
     let mut order: Vec<usize> = (0..used.len()).collect();
     let observed = roughness(&order);
@@ -160,6 +162,7 @@ pub fn correlation(series: &[Vec<Option<f64>>]) -> Option<SerialCorrelation> {
         })
         .count();
     let squares: f64 = used.iter().map(|at| sum(*at, *at, |a, _| a * a)).sum();
+    // The order of the measurement is one of all orders, so it counts as well.
     if (smoother + 1) as f64 / (ORDERS + 1) as f64 > LEVEL || squares <= 0.0 {
         return None;
     }
@@ -175,6 +178,7 @@ pub fn correlation(series: &[Vec<Option<f64>>]) -> Option<SerialCorrelation> {
 pub fn assumed(series: &[Vec<Option<f64>>], scatter: f64) -> Option<SerialCorrelation> {
     let columns = series.iter().map(Vec::len).max().unwrap_or_default();
     let blocks = (0..columns).filter(|at| series.iter().any(|row| row.get(*at).is_some_and(Option::is_some))).count();
+    // Too few blocks to see a correlation; scatter this large has mostly come with one.
     let is_so = scatter > UNSTEADY && (1..FEWEST).contains(&blocks);
     is_so.then_some(SerialCorrelation { lag_one: ASSUMED, blocks, basis: IntervalBasis::Assumed, found: false })
 }

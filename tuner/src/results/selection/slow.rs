@@ -32,6 +32,7 @@ pub fn cells(rows: &[Vec<Option<f64>>]) -> Vec<(usize, usize)> {
     let count = residuals.iter().flatten().flatten().count();
     let freedom = (count + 1).saturating_sub(rows.len() + columns);
     let sizes = residuals.iter().flatten().flatten().map(|residual| residual.abs()).collect();
+    // Medians throughout: the trials that are looked for would distort means.
     let Some(size) = median(sizes).filter(|_| freedom > 0) else { return Vec::new() };
     // Scaled to the standard deviation of normal residuals, and corrected for the degrees of
     // freedom that the medians used up.
@@ -41,6 +42,7 @@ pub fn cells(rows: &[Vec<Option<f64>>]) -> Vec<(usize, usize)> {
         .enumerate()
         .flat_map(|(row, residuals)| outliers_of_row(residuals, deviation).into_iter().map(move |column| (row, column)))
         .collect();
+    // This many slow trials are not exceptions; the scatter has to show them.
     if slow.len() as f64 > MOST * count as f64 { Vec::new() } else { slow }
 }
 
@@ -49,6 +51,7 @@ fn outliers_of_row(residuals: &[Option<f64>], deviation: f64) -> Vec<usize> {
     let mut sorted: Vec<f64> = residuals.iter().copied().flatten().collect();
     sorted.sort_unstable_by(|a, b| b.total_cmp(a));
     let [first, second, _, ..] = sorted[..] else { return Vec::new() };
+    // If the two fastest disagree, it is not known what is normal for this configuration.
     if first - second > AGREE * deviation {
         return Vec::new();
     }

@@ -43,6 +43,8 @@ pub struct Starts {
 pub fn starts(records: &[&Record], in_order: &InOrder<'_>) -> Vec<usize> {
     let (mut starts, mut next) = (vec![0; records.len()], 0);
     for places in in_order.values() {
+        // Journals do not record starts. A server is restarted for each configuration, so one that
+        // is measured again later has had another start.
         let same = |a: &usize, b: &usize| records[*a].trial.configuration == records[*b].trial.configuration;
         for start in places.chunk_by(same) {
             start.iter().for_each(|place| starts[*place] = next);
@@ -124,6 +126,7 @@ impl Starts {
     /// (one degree of freedom), so their own difference is what a lead must exceed.
     fn margin(&self) -> Option<f64> {
         if self.of_subject < 2 || self.of_baseline < 2 {
+            // With one start on a side its scatter is unknown; the range on the other side must do.
             return self.largest_ratio.map(f64::ln);
         }
         let (subject, baseline) = (self.of_subject as f64, self.of_baseline as f64);

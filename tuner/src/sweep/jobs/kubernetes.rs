@@ -72,6 +72,7 @@ spec:
 /// A YAML scalar for a container's environment variable, with `$(NAME)` escaped, which Kubernetes
 /// would expand.
 fn value(text: &str) -> String {
+    // Kubernetes expands `$(NAME)` in values; a JSON string is also a valid YAML string.
     serde_json::Value::from(text.replace("$(", "$$(")).to_string()
 }
 

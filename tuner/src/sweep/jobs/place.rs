@@ -39,6 +39,7 @@ pub fn shard(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Placed>
         let Some(offset) = task.checked_sub(least) else {
             return Err(wrong(SLURM_INDEX, &format!("is {task}, less than the {least} of {SLURM_MIN}")));
         };
+        // With gaps, the number of tasks is known, but not which place a task has among them.
         if offset % step != 0 || offset / step >= count {
             let reason = format!(
                 "is {task}, which is not one of {count} tasks from {least} on in steps of {step}; an array with gaps \

@@ -32,6 +32,7 @@ pub fn write(
         Ok(None) => {}
         Err(reason) => notes.push(reason),
     }
+    // An earlier merge may have written a file that no longer agrees with the journal.
     let path = out.join(outcome::FILE_NAME);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(TunerError::Write { path, source: error }),
@@ -49,6 +50,7 @@ fn make(sources: &[MergeSource], header: &JournalHeader, ranking: &[LoadRanking]
         return Ok(outcome::tuned(file, folder, context_length, fingerprint, ranking, guide.as_ref()));
     }
     let known = sources.iter().filter_map(|source| outcome::read(&source.folder).ok().flatten());
+    // The machine that merges may have no model, but a shard's file describes it.
     let known: Vec<TunedFile> = known.filter(|tuned| tuned.measured.target_hash == fingerprint.target).collect();
     let unknown = || {
         format!(

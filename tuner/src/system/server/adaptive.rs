@@ -156,6 +156,8 @@ pub fn steps_while(api: &Api, wanted: usize, batch: usize, ended: &AtomicBool) -
         let answer = api.info().ok().and_then(|info| info.resolved);
         let steps = answer.as_ref().and_then(|answer| answer["internal_states"][0]["speculative_num_steps"].as_u64());
         let steps = steps.and_then(|steps| usize::try_from(steps).ok());
+        // At the start and the end of a trial fewer requests run, so another chain is right there.
+        // The batch must be full before and after the answer.
         if steps == Some(wanted) || (steps.is_some() && was_full && is_full()) {
             drafted.steps.extend(steps);
             drafted.answers += 1;
@@ -173,6 +175,7 @@ pub fn steps_while(api: &Api, wanted: usize, batch: usize, ended: &AtomicBool) -
 /// # Errors
 /// A message with both numbers of steps.
 pub fn check_steps(drafted: &DraftedChain, wanted: usize, batch: usize) -> Result<(), SystemError> {
+    // A few answers may all fall between two changes of the chain.
     if drafted.answers < FEWEST_ANSWERS || drafted.steps.contains(&wanted) {
         return Ok(());
     }

@@ -20,6 +20,7 @@ impl ContainerCommand {
     /// Reads a command such as `sudo docker run --gpus all IMAGE …`; `None` if it does not run a
     /// container. `name` is given to a container without one.
     pub fn parse(words: &[String], name: &str) -> Option<Self> {
+        // `sudo -n`, `env NAME=value` and the like may come before the runtime.
         let is_wrapper = |word: &String| word == "sudo" || word == "env" || word.starts_with('-') || word.contains('=');
         let at = words.iter().position(|word| !is_wrapper(word)).filter(|at| is_runtime(&words[*at]))?;
         let run = match &words[at + 1..] {
@@ -30,6 +31,7 @@ impl ContainerCommand {
         let given = &words[run + 1..];
         let options = RunOptions::parse(given);
         let mut named = words[..=run].to_vec();
+        // The container's name is used once, and nothing in it is needed after its end.
         if !options.has("rm") {
             named.push("--rm".into());
         }

@@ -128,6 +128,7 @@ fn model(what: &'static str, name: &str, has_token: bool) -> FileLookup {
 /// The weights that a folder's index lists; without an index, all files with weights.
 fn weights(folder: &Path) -> WeightFiles {
     let length = |name: &str| fs::metadata(folder.join(name)).ok().map(|file| file.len());
+    // An index names all shards, so that missing ones are noticed; a folder shows only those there.
     for index in INDEXES {
         let mut text = String::new();
         let Ok(file) = File::open(folder.join(index)) else { continue };

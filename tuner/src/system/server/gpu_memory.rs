@@ -52,6 +52,7 @@ impl ServerGpuMemory {
         }
         let deadline = Instant::now() + self.longest;
         loop {
+            // If nvidia-smi stops answering, there is nothing to wait for.
             let over = self.over(&parse(&(self.query)(IN_USE).unwrap_or_default()))?;
             if interrupted.load(Ordering::Relaxed) {
                 return None;

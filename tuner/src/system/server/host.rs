@@ -29,6 +29,7 @@ pub struct HostGpu {
 impl Host {
     /// This host.
     pub fn this() -> Self {
+        // Files of the driver, not CUDA: opening a device would take memory that servers need.
         let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let folders = fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
         let mut gpus: Vec<(String, String, String)> = folders

@@ -127,6 +127,8 @@ impl LaunchPlan {
             tp_size: engine.tp_size,
             knobs: Knobs {
                 capture_sizes: Some(engine.capture_sizes.clone()).filter(|sizes| !sizes.is_empty()),
+                // Defaults of spectune's own engine are not passed on: other engines have better
+                // ones.
                 mem_fraction_static: (engine.mem_fraction_static != defaults.mem_fraction_static)
                     .then_some(crate::trials::configuration::Real(engine.mem_fraction_static)),
                 page_size: (engine.page_size != defaults.page_size).then_some(engine.page_size),
@@ -242,6 +244,7 @@ impl LaunchPlan {
             args.extend(flag("host", "127.0.0.1"));
             args.extend(flag("port", &port.to_string()));
         }
+        // Last, so that they can replace any flag above: the last one wins.
         args.extend(settings.extra_args.iter().cloned());
         let mut env: Vec<(String, String)> =
             settings.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -319,6 +322,7 @@ impl LaunchPlan {
                 speculation["rejection_sample_method"] = json!("synthetic");
                 speculation["synthetic_acceptance_length"] = json!(length);
             }
+            // After the keys of the configuration, so that a sweep file can replace each of them.
             for (key, value) in &settings.speculative_config {
                 speculation[key] = value.clone();
             }

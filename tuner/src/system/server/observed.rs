@@ -78,6 +78,7 @@ pub fn seen(
     let mut request_rounds = 0;
     let served = observed.served.into_iter().map(|one| {
         let completion = completion(requests, &one, unreported)?;
+        // The first token comes from the prefill; rounds yield all others.
         let between = one.generated.last_token.saturating_sub(one.generated.first_token);
         if let Ok(rounds @ 1..) = u32::try_from(completion.rounds) {
             timings.push(RoundTiming { total: between / rounds, ..RoundTiming::default() });
@@ -88,6 +89,8 @@ pub fn seen(
     });
     let served = served.collect::<Result<Vec<_>, SystemError>>()?;
     let (together, times) = match arrivals {
+        // Requests of a closed loop share their rounds; how many share one in an open loop is
+        // unknown.
         LoadArrivals::Closed(batch) => ((*batch).min(requests.len()).max(1) as u64, None),
         LoadArrivals::Open(times) => (1, Some(times.clone())),
     };

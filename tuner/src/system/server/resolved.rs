@@ -33,6 +33,7 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
         _ => from_vllm(resolved),
     };
     if let Some(runs) = runs {
+        // SGLang keeps the numbers of the tree even if it has dropped the algorithm.
         let speculates = resolved.get("speculative_algorithm").map_or(!runs.is_off(), |name| !name.is_null());
         let requested = adaptive::largest(configuration);
         if !speculates && !requested.is_off() {

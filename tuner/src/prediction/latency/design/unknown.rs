@@ -46,6 +46,7 @@ impl Unknown {
 
     /// The candidate whose timing minimises the sum of variances; `None` when all are timed.
     pub fn most_telling(&self) -> Option<usize> {
+        // The variance of all candidates that timing this one removes.
         let reported = |at: usize| self.squares[at] / (self.covariance[at][at] + NOISE * NOISE);
         let untimed = (0..self.timed.len()).filter(|at| !self.timed[*at]);
         untimed.max_by(|one, other| reported(*one).total_cmp(&reported(*other)))
@@ -58,6 +59,8 @@ impl Unknown {
         let variance = with[at] + NOISE * NOISE;
         for ((row, square), own) in self.covariance.iter_mut().zip(&mut self.squares).zip(&with) {
             let factor = own / variance;
+            // The rank-one update of a Gaussian process: no time has to be known to know what it
+            // will tell.
             row.iter_mut().zip(&with).for_each(|(value, with)| *value -= factor * with);
             *square = row.iter().map(|value| value * value).sum();
         }
