@@ -171,6 +171,8 @@ impl Worker {
         let thread = std::thread::spawn(move || {
             // Dropped with the thread, however it ends, which is how others see that it has.
             let _holder = holder;
+            // The engine lives on one thread: steps are synchronous, and a GPU's context belongs to
+            // a thread.
             let one = Loop {
                 engine,
                 most_requests,
@@ -320,6 +322,7 @@ impl Loop {
                     Err(TryRecvError::Empty) => break,
                 }
             }
+            // Clients that left are found here, not when they leave: only this thread may cancel.
             let gone = self.listeners.iter().filter(|(_, listener)| listener.is_gone()).map(|(id, _)| *id);
             gone.for_each(|id| self.engine.cancel(id));
             let Self { engine, listeners, paused, .. } = &mut self;
@@ -335,6 +338,7 @@ impl Loop {
     /// Waits for a command while there is nothing to do. During a pause it returns periodically
     /// without one, because clients may disconnect.
     fn wait(&self, commands: &Receiver<WorkerCommand>) -> Result<Option<WorkerCommand>, RecvTimeoutError> {
+        // An idle engine waits for commands without using the processor.
         if self.engine.is_idle() {
             return commands.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
         }
@@ -385,6 +389,8 @@ impl Loop {
                     self.abort(&AbortReply::All);
                     self.engine.settle(&mut |event| self.listeners.deliver(event))?;
                 }
+                // Requests that run finish first, unless generation is paused; queued ones start
+                // with the new weights.
                 self.engine.hold_queue(true);
                 self.updates.push_back((update, reply));
                 self.update_weights()?;
@@ -418,6 +424,8 @@ impl Loop {
             let Some((update, reply)) = self.updates.pop_front() else { break };
             let updated = self.engine.update_weights(&update.folders, update.flush);
             if let Err(error @ EngineError::Device(_)) = updated {
+                // The device may hold a mixture of weights now, so the engine ends; its caller
+                // should know why.
                 let _ = reply.send(Err(ApiError::failed(error.to_string())));
                 return Err(error);
             }
@@ -457,6 +465,7 @@ impl Loop {
         }
         let mut ids = Vec::new();
         for Named { request, name } in requests {
+            // The engine takes the request, and resolves its limits; the log has it as it was sent.
             let logged = self.listeners.logs().then(|| request.clone());
             match self.engine.submit(request) {
                 Ok(id) => ids.push((id, name, logged)),

@@ -68,6 +68,7 @@ impl FromRequest<Arc<State>> for JsonBody {
             }
             let fields = Fields::parse(&body)?.that_arrived(arrived);
             drop((body, held));
+            // Values in memory are larger than their text, so they are counted again.
             let held = memory.hold(fields.footprint())?;
             Ok(Self(fields, held))
         };
@@ -99,6 +100,7 @@ fn decompressed(body: &[u8], held: &mut Permit, memory: &RequestMemory) -> Resul
     let mut decoder = MultiGzDecoder::new(body);
     let mut bytes = Vec::new();
     loop {
+        // Piece by piece, since a small body can be decompressed to gigabytes.
         held.join(memory.hold(PIECE)?);
         let begin = bytes.len();
         let piece = decoder.by_ref().take(PIECE as u64).read_to_end(&mut bytes);
@@ -116,6 +118,7 @@ fn decompressed(body: &[u8], held: &mut Permit, memory: &RequestMemory) -> Resul
 async fn read_body(request: Request, state: &State) -> Result<(Vec<u8>, Permit), ApiError> {
     let mut accounted = announced(request.headers()).unwrap_or_default();
     let too_large = || ApiError::too_large(LARGEST_BODY);
+    // Before anything is allocated for what a header merely announces.
     if accounted > LARGEST_BODY {
         return Err(refuse(request, too_large()).await);
     }
@@ -158,7 +161,9 @@ async fn read_body(request: Request, state: &State) -> Result<(Vec<u8>, Permit),
 /// Refuses a request whose body has not been read. A client that is still sending would otherwise
 /// not see the reason, unless it waits for `100 Continue`.
 async fn refuse(request: Request, error: ApiError) -> ApiError {
+    // Such a client sends its body only after a go-ahead, so there is nothing to read.
     let waits_for_leave = request.headers().contains_key(header::EXPECT);
+    // A client that is still sending may not read the answer: the rest is read, within limits.
     if !waits_for_leave && announced(request.headers()).is_none_or(|announced| announced <= LARGEST_THROWN_AWAY) {
         throw_away(request.into_body().into_data_stream()).await;
     }
@@ -187,6 +192,7 @@ pub async fn check_host(request: Request, next: Next) -> Response {
 
 /// Refuses requests on connections beyond the limit, except for health and metrics.
 pub async fn check_crowd(request: Request, next: Next) -> Response {
+    // A full server is alive: its monitoring must not restart it.
     let watched = ["/health", "/ready", "/metrics"].contains(&request.uri().path());
     let refused = request.extensions().get::<Crowded>().is_some() && !watched;
     if refused { refuse(request, ApiError::crowded()).await.into_response() } else { next.run(request).await }
@@ -229,6 +235,7 @@ pub async fn name(Shared(state): Shared<Arc<State>>, request: Request, next: Nex
 
 /// Counts responses by endpoint and status.
 pub async fn count(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
+    // The pattern, not the path: clients could otherwise create any number of metrics.
     let page = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let response = next.run(request).await;
     tracing::debug!(page, status = response.status().as_u16(), "answered");

@@ -24,6 +24,7 @@ pub async fn tell(Shared(state): Shared<Arc<State>>, request: Request, next: Nex
     let wanted = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     let mut response = if asks { StatusCode::NO_CONTENT.into_response() } else { next.run(request).await };
     let headers = response.headers_mut();
+    // Also if the origin is refused, so that a cache does not serve this answer to another one.
     headers.append(header::VARY, HeaderValue::from_name(header::ORIGIN));
     if may(&state.options, origin.to_str().unwrap_or_default()) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -46,6 +47,7 @@ fn permit(headers: &mut HeaderMap, wanted: Option<HeaderValue>) {
 fn may(options: &ServeOptions, origin: &str) -> bool {
     let allowed = &options.allowed_origins;
     if allowed.is_empty() {
+        // Without a key any page that a user of this machine opens could otherwise use the server.
         return options.api_key.is_some() || is_of_this_machine(origin);
     }
     allowed.iter().any(|one| one == "*" || one.eq_ignore_ascii_case(origin))

@@ -44,6 +44,7 @@ pub async fn generate(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, A
         let now = state.worker.published().statistics;
         (now.generated_tokens, now.prefill_time)
     };
+    // Before the own request is submitted: its prefill is progress as well.
     let before = progress();
     let others = async {
         while progress() == before {

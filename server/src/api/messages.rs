@@ -69,6 +69,7 @@ pub fn message(place: &str, value: Value) -> Result<Value, ApiError> {
             return Err(complain("content", format!("{place}.content: expected a string or a list of text parts")));
         }
     };
+    // Templates check whether a key exists; clients write null for what they leave out.
     message.retain(|_, value| !value.is_null());
     message.insert("content".into(), content.into());
     for call in message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -95,6 +96,7 @@ pub fn tell_thoughts(messages: &mut [Value]) {
 /// expect.
 fn read_arguments(call: &mut Value) {
     let Some(arguments) = call.pointer_mut("/function/arguments") else { return };
+    // Templates expect an object here; OpenAI's API has its text.
     let object = arguments.as_str().and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
     if let Some(object) = object {
         *arguments = Value::Object(object);

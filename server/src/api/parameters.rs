@@ -112,6 +112,7 @@ impl Parameters {
     /// regardless of the other prompts in the request.
     pub fn requests(&self, prompt: &[u32], state: &State) -> Vec<Request> {
         let seed = |choice: usize| match self.seed {
+            // With one seed, all choices of a request would be equal.
             Some(seed) => seed.wrapping_add(choice as u64),
             None => state.random_number(),
         };
@@ -199,6 +200,7 @@ fn stop_conditions(fields: &mut Fields, lengths: Lengths) -> Result<StopConditio
     for name in lengths.names {
         let most =
             fields.integer(name, lengths.least..=i64::MAX)?.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+        // Every name is read, even after one was found, so that wrong values are never accepted.
         max_new_tokens = max_new_tokens.or(most);
     }
     let stop = fields.texts("stop", MOST_STOPS)?;

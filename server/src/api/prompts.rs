@@ -114,6 +114,7 @@ pub fn read(fields: &mut Fields, name: &str) -> Result<Option<(Vec<WrittenPrompt
         Value::Array(list) if !list.is_empty() => list,
         other => return Err(fields.wrong(name, EXPECTED, other)),
     };
+    // A list of numbers is one prompt; a list of lists is several.
     if list[0].is_number() {
         return match list.iter().find(|item| token(item).is_none()) {
             Some(item) => Err(fields.wrong(name, "token ids from 0 to 4294967295", item)),
@@ -201,6 +202,7 @@ pub async fn encode_chat(
     let bytes = messages.iter().chain(&options.tools).map(footprint).sum();
     let all = move |wanted: &Cancellation| {
         let rendered = text.render_chat(&messages, &options)?;
+        // Conversations may be large, and tokenising takes long.
         drop(messages);
         let thinks = reasoning::begins_inside(&rendered);
         let mut tokens = within(&text, &rendered, special, most, name, wanted)?;

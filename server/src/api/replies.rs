@@ -207,6 +207,7 @@ pub fn last_chunk(
 /// When the engine fails, or the server ends before they are finished.
 pub async fn wait(running: Vec<RunningRequest>) -> Result<Vec<ReplyChoice>, ApiError> {
     let mut choices = Vec::new();
+    // One after the other: all run at the same time, and events wait in their channels.
     for mut one in running {
         let mut all = Vec::new();
         let completion = loop {

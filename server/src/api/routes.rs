@@ -46,6 +46,7 @@ pub fn router(state: Arc<State>) -> Router {
         .route("/get_server_info", get(info::server_info))
         .route("/model_info", get(info::model_info))
         .route("/get_model_info", get(info::model_info))
+        // Only routes above this line need the key: health checks and metrics come without one.
         .layer(from_fn_with_state(state.clone(), access::check_key))
         .route("/health", get(health::health))
         .route("/ready", get(health::health))
@@ -58,6 +59,7 @@ pub fn router(state: Arc<State>) -> Router {
         .layer(from_fn(access::check_host))
         .layer(from_fn(access::check_crowd))
         .layer(from_fn_with_state(state.clone(), cors::tell))
+        // Layers below run before those above, so refused requests are counted and named too.
         .layer(from_fn_with_state(state.clone(), access::count))
         .layer(from_fn_with_state(state.clone(), access::name))
         .with_state(state)

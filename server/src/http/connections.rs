@@ -135,6 +135,7 @@ async fn connection(socket: TcpStream, router: Router, place: ConnectionPermit, 
     let inner = TowerToHyperService::new(router);
     let (all, own) = (place.all.clone(), place.connection.clone());
     let service = service_fn(|mut request: Request<Incoming>| {
+        // Counted from the request's head to the last byte of the response.
         let busy = Busy::begin(&all, &own);
         if own.crowded {
             request.extensions_mut().insert(Crowded);
@@ -153,6 +154,7 @@ async fn connection(socket: TcpStream, router: Router, place: ConnectionPermit, 
         }
     });
     let mut builder = http1::Builder::new();
+    // Extra connections only report that the server is full, and must not stay.
     builder.timer(TokioTimer::new()).keep_alive(!own.crowded);
     builder.header_read_timeout(if own.crowded { CROWDED_HEAD_TIMEOUT } else { HEAD_TIMEOUT });
     let mut served = pin!(builder.serve_connection(TokioIo::new(socket), service));
@@ -192,6 +194,7 @@ impl Connections {
         let mut crowded = false;
         if full && !leave(&mut open, false) {
             crowded = true;
+            // The connection that has been idle for the longest time makes room for a new one.
             if crowd >= CROWD && !leave(&mut open, true) {
                 tracing::debug!("a connection was closed: all {} and {CROWD} extra ones are busy", self.most);
                 return None;
@@ -213,6 +216,7 @@ impl Connections {
             return;
         }
         tracing::warn!("no connection can be accepted: {error}");
+        // Most likely the process has no file descriptors left, and a closed connection frees one.
         leave(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner), false);
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }

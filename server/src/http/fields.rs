@@ -246,6 +246,7 @@ impl Fields {
 
 /// An integer, also if written as `16.0`, as far as such numbers are exact.
 pub fn integer(value: &Value) -> Option<i64> {
+    // Some clients write integers as 16.0; above this, floats skip integers.
     const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
     let float = || value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < EXACT);
     value.as_i64().or_else(|| float().map(|number| number as i64))

@@ -31,6 +31,7 @@ impl RequestMemory {
     /// # Errors
     /// When not enough is free.
     pub fn hold(&self, bytes: usize) -> Result<Permit, ApiError> {
+        // Semaphores count in 32 bits, so memory is counted in units.
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         self.0.clone().try_acquire_many_owned(units).map(Permit).map_err(|_| ApiError::no_memory())
     }

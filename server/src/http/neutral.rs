@@ -121,6 +121,7 @@ pub fn has_no_effect(endpoint: Endpoint, field: &str, value: &Value) -> bool {
         return true;
     }
     let Some(published) = table().get(&endpoint).and_then(|fields| fields.get(field)) else { return false };
+    // An empty object asks for these features with their defaults.
     let is_asking = ASKING.contains(&field);
     let known = published.defaults.iter().chain(published.empty.iter().filter(|_| !is_asking));
     let is_object = || published.empty.iter().any(Value::is_object) && !is_asking;

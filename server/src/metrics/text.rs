@@ -23,6 +23,8 @@ fn older(page: &str) -> String {
     let counters: Vec<&str> =
         page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
     let mut older = String::with_capacity(page.len() + 64 * counters.len());
+    // In OpenMetrics a counter's description has its name without `_total`; the older format needs
+    // it with.
     for line in page.lines().filter(|line| *line != "# EOF") {
         let described = line.strip_prefix("# ").and_then(|rest| rest.split_once(' '));
         match described.and_then(|(what, rest)| Some((what, rest.split_once(' ')?))) {

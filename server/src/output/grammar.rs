@@ -109,6 +109,7 @@ impl GrammarForm {
 
     /// One of several texts.
     fn from_choices(choices: &[String]) -> Self {
+        // Strings of Lark have JSON's escapes.
         let quoted: Vec<String> = choices.iter().map(|choice| Value::from(choice.as_str()).to_string()).collect();
         Self::Lark(format!("start: {}", quoted.join(" | ")))
     }
@@ -153,6 +154,7 @@ pub fn normalized(mut schema: Value) -> Value {
     if let Some(fields) = schema.as_object_mut() {
         let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
         if let Some(options) = options.as_object_mut() {
+            // Without a limit a model may write white space until its output is full.
             options.entry("whitespace_pattern").or_insert_with(|| WHITE_SPACE.into());
         }
     }
@@ -235,6 +237,8 @@ impl Grammars {
         if form.bytes() > LONGEST {
             return Err(ApiError::parameter(parameter, format!("{parameter} is longer than {LONGEST} bytes")));
         }
+        // On first use: the trie of a large vocabulary takes seconds, and most servers never need
+        // it.
         let factory = self.factory.get_or_init(|| self.prepare()).as_ref();
         let factory = factory.map_err(|reason| ApiError::parameter(parameter, format!("{parameter}: {reason}")))?;
         let mut matcher = Matcher::new(factory.create_parser(form.top_level()));
@@ -307,6 +311,7 @@ impl std::fmt::Debug for Following {
 
 impl Constraint for Compiled {
     fn start(&self) -> Box<dyn Follow> {
+        // Requests with the same grammar advance independently.
         let matcher = self.0.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
         Box::new(Following { matcher: Mutex::new(matcher), failure: None })
     }

@@ -98,6 +98,7 @@ impl HarmonyStream {
             HarmonyPlace::Reasoning | HarmonyPlace::Content | HarmonyPlace::Call => {
                 let end = ENDS.iter().filter_map(|end| Some((self.held.find(end)?, *end))).min();
                 let Some((at, end)) = end else {
+                    // The rest may be the start of a mark that the next token completes.
                     let kept = ENDS.iter().map(|end| beginning(&self.held, end)).max().unwrap_or_default();
                     let held = self.held.split_off(self.held.len() - kept);
                     let body = std::mem::replace(&mut self.held, held);
@@ -159,6 +160,7 @@ impl HarmonyStream {
     /// Ends a call: without a body it has no arguments.
     fn end_call(&mut self, shown: &mut ShownCall) {
         if !self.called && self.calls <= self.most_calls {
+            // A call without a body has no arguments, which clients parse as JSON.
             shown.calls.push(CallPiece { number: self.calls - 1, name: None, arguments: "{}".into() });
         }
     }

@@ -80,6 +80,7 @@ impl OutputReading {
     pub fn new(tools: Option<Tools>, reasoning: Option<Reasoning>, thinks: bool, has_form: bool) -> Self {
         let from_start = reasoning.is_some_and(|reasoning| reasoning.from_start);
         let in_channels = tools.as_ref().is_some_and(|tools| tools.family == ToolFamily::Harmony);
+        // A grammar constrains the output from its first token, so there is no reasoning before it.
         Self { tools, reasoning, thinks: (thinks || from_start) && !has_form, in_channels }
     }
 
@@ -103,6 +104,7 @@ impl OutputReading {
             let (functions, most_calls) = self.callable();
             let (thoughts, content, calls) = harmony::split(answer, functions, most_calls);
             return match self.reasoning {
+                // Without separation the client gets everything that the model wrote.
                 None => OutputParts { reasoning: None, content: thoughts + &content, calls },
                 Some(Reasoning { shown, .. }) => OutputParts { reasoning: shown.then_some(thoughts), content, calls },
             };

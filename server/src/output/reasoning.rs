@@ -94,6 +94,7 @@ impl ReasoningStream {
             if let Some(rest) = begun.strip_prefix(OPEN) {
                 self.held = rest.to_owned();
                 self.place = ThinkingPlace::Reasoning;
+            // Text that may become the mark is held back until it is decided.
             } else if !OPEN.starts_with(begun) {
                 self.place = ThinkingPlace::Content;
             }

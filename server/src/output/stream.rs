@@ -63,6 +63,7 @@ async fn pump(
     let mut events = merge(running);
     let mut begun = vec![false; completions.len()];
     while let Some((index, event)) = events.next().await {
+        // Not before the first event: a request that fails at once has only its error.
         if event.is_ok()
             && !std::mem::replace(&mut begun[index], true)
             && let Some(value) = chunks.begin(index)
@@ -83,6 +84,7 @@ async fn pump(
         }
     }
     let finished: Vec<Completion> = completions.iter().flatten().cloned().collect();
+    // Usage of an answer that failed in part would be wrong.
     if finished.len() == completions.len()
         && let Some(value) = chunks.last(&finished)
     {

@@ -80,11 +80,13 @@ impl Tools {
         let parallel = fields.flag_or("parallel_tool_calls", true)?;
         let choice = match fields.value("tool_choice") {
             None => Some(ToolChoice::Auto),
+            // Calls must come from the allowed ones, so the others are removed.
             Some(given) if given["type"] == "allowed_tools" => Some(allowed(fields, &given, &mut functions)?),
             Some(given) => choice(fields, &given, &functions)?,
         };
         let (Some(choice), false) = (choice, functions.is_empty()) else { return Ok(None) };
         let source = text.template_source().unwrap_or_default();
+        // Templates that know tools describe them in the words that the model was trained on.
         let in_template = source.contains("tools");
         Ok(Some(Self { functions, choice, parallel, family, legacy, in_template }))
     }

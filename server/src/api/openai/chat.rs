@@ -79,6 +79,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         prompts::encode_chat(&state, text.clone(), messages, options, special, truncation, "messages").await?;
     let length = prompt.len();
     let reading = OutputReading::new(tools, reasoning, thinks, parameters.form.is_some()).with_thinking(state.thinking);
+    // Before the grammar is compiled, which takes longer.
     prompts::check_length(&state, "messages", length, parameters.stop.max_new_tokens)?;
     parameters.compile(&state).await?;
     let running = state.submit(named(parameters.requests(&prompt, &state), name.as_deref()), arrived).await?;
@@ -198,6 +199,7 @@ pub fn see_marks(parameters: &mut Parameters, tools: Option<&Tools>, thinking: O
         Thinking::Harmony => tools::CHANNEL,
         _ => reasoning::CLOSE,
     });
+    // Marks that are special tokens are not part of plain text, and could not be found in it.
     let is_hidden = |marker: &str| text.special_token(marker).is_some();
     let hidden = of_tools.iter().copied().chain(of_reasoning).any(is_hidden);
     if parameters.stop.text == OutputText::Plain && hidden {
@@ -230,6 +232,7 @@ fn set_effort(fields: &mut Fields, template: &str, variables: &mut TemplateVaria
     let Some(effort) = fields.text(NAME)? else { return Ok(()) };
     if effort == "none" {
         for name in ["enable_thinking", "thinking"] {
+            // A client's own template variables come first.
             variables.entry(name).or_insert_with(|| false.into());
         }
     }

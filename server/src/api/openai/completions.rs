@@ -88,6 +88,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let of_each_choice = || prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, choices));
     let lengths: Vec<usize> = of_each_choice().map(|prompt| prompt.tokens.len()).collect();
     let echoed = of_each_choice().map(|prompt| if echo { prompt.text.clone() } else { String::new() }).collect();
+    // Prompts are kept only for answers that repeat their tokens.
     let reported = wishes.echo_logprobs || wishes.prompt_logprobs.is_some() || wishes.token_ids.prompt;
     let kept = of_each_choice().filter(|_| reported).map(|prompt| prompt.tokens.clone()).collect();
     let requests: Vec<Request> =

@@ -101,6 +101,7 @@ fn read(fields: Fields, state: &State, text: &Text) -> Result<ResponsesRequest, 
     if with_logprobs || top.is_some_and(|top| top > 0) {
         parameters.sampling.logprobs = Some(top.unwrap_or_default() as usize);
     }
+    // Responses repeat these fields as they were written, so they are copied before being read.
     let written_text = fields.peek("text").cloned();
     let form = format(&mut fields)?;
     if let Some((name, _)) = parameters.form.as_ref().filter(|_| form.is_some()) {

@@ -37,6 +37,7 @@ pub async fn flush_cache(Shared(state): Shared<Arc<State>>, RawQuery(query): Raw
         match state.worker.flush().await {
             Ok(()) => return Ok("Cache flushed.\n".into()),
             Err(error) if tokio::time::Instant::now() >= patience => return Err(error),
+            // SGLang's clients wait for running requests with this parameter.
             Err(_) => tokio::time::sleep(EVERY).await,
         }
     }

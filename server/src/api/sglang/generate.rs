@@ -171,6 +171,7 @@ fn each(
                     return Err(fields.complain(name, message));
                 }
                 if of_each.len() < count {
+                    // Values that apply to all prompts may come before the first list.
                     of_each.resize(count, of_each[0].clone());
                 }
                 for (one, value) in of_each.iter_mut().zip(values) {

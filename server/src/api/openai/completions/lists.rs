@@ -97,6 +97,7 @@ fn shown<'a>(bytes: &'a [u8], rest: &[u8], is_special: bool) -> &'a [u8] {
     match bytes.split_first() {
         _ if rest.starts_with(bytes) => bytes,
         _ if is_special => &[],
+        // Many tokenizers put a space before the first word, which the text does not have.
         Some((b' ', after)) if rest.starts_with(after) => after,
         _ => bytes,
     }

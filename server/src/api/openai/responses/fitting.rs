@@ -40,6 +40,7 @@ pub async fn encode(
         // The whole conversation first: most fit.
         let middle = if low == 0 && high == starts.len() { 0 } else { low + (high - low) / 2 };
         match attempt(without(&messages, starts[middle])).await {
+            // The first such error is that of the whole conversation, and is the one to report.
             Err(error) if error.is_too_long() => {
                 low = middle + 1;
                 if found.is_err() {

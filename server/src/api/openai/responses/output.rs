@@ -71,6 +71,8 @@ impl Assigned {
         if !piece.content.is_empty() {
             return std::mem::take(&mut self.waiting);
         }
+        // Log-probabilities belong to the message; tokens of reasoning and calls have no place
+        // there.
         if !piece.reasoning.is_empty() || !piece.calls.is_empty() {
             self.waiting.clear();
         }
@@ -284,6 +286,7 @@ impl Growing<'_> {
         logprobs: Vec<Value>,
     ) -> Result<(), Disconnected> {
         if self.open != Some(kind) {
+            // Clients expect one open item at a time.
             self.close("completed").await?;
             let index = self.items.len();
             let item = Item { index, name: name.unwrap_or_default(), ..self.head.item(kind, String::new()) };
