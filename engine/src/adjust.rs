@@ -107,6 +107,7 @@ impl Adjustments {
 impl Adjuster {
     /// For an output that follows a prompt and that the tokens `ends` can end.
     pub fn new(adjustments: Adjustments, prompt: &[u32], ends: &[u32]) -> Self {
+        // Only this penalty looks at the prompt; a set of a long one takes time and memory.
         let counts = adjustments.repetition_penalty != 1.0;
         Self {
             prompt: if counts { prompt.iter().copied().collect() } else { BTreeSet::new() },
@@ -136,6 +137,7 @@ impl Adjuster {
             let seen = self.prompt.iter().chain(self.counts.keys().filter(|token| !self.prompt.contains(token)));
             for token in seen {
                 if let Some(logit) = adjusted.get_mut(*token as usize) {
+                    // Towards minus infinity for both signs, as in the models' own code.
                     *logit = if *logit > 0.0 { *logit / repetition_penalty } else { *logit * repetition_penalty };
                 }
             }
@@ -161,6 +163,7 @@ impl Adjuster {
             && let Err(reason) = grammar.mask(&mut adjusted)
         {
             self.failure.get_or_insert(reason);
+            // No token is allowed, which the sampler reports as an end of the request.
             adjusted.fill(f32::NEG_INFINITY);
         }
         adjusted

@@ -155,6 +155,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
             break;
         }
     }
+    // After the warm-up, whose energy belongs to no measured token.
     let before = engine.gpu_state();
     let retracted = engine.statistics().retracted_for_pages;
     let runs: Vec<Seen> = (0..(*repeats).max(1)).map(|_| decode(engine, load)).collect::<Result<_, _>>()?;
@@ -180,6 +181,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
     let experts = count_experts(engine, load)?;
     let shares = experts.as_ref().map_or_else(CountedShares::default, ExpertReads::shares);
     let floor = Floor::of(engine, shape, load, *bandwidth, shares);
+    // The floor if routers chose experts evenly, to show what the counted choice saves.
     let even = Floor::of(engine, shape, load, *bandwidth, CountedShares::default());
     let experts = experts.map(|reads| ExpertsRead::of(engine, shape, load, reads, even.memory_ms));
     // If a round was faster, it is not a floor.
@@ -230,6 +232,7 @@ impl Floor {
             let compute = rate.map(|rate| pass.flops / rate * 1e3);
             floor.memory_ms += memory;
             floor.compute_ms = floor.compute_ms.zip(compute).map(|(sum, compute)| sum + compute);
+            // Per pass: passes follow each other, and only within one can arithmetic hide reads.
             floor.total_ms += compute.map_or(memory, |compute| compute.max(memory));
         }
         floor
@@ -282,6 +285,7 @@ fn decode(engine: &mut Engine, load: &RandomBatch) -> Result<Seen, EngineError> 
     let prefill = engine.statistics().prefill_time;
     let (mut begun, mut finished) = (HashSet::new(), 0);
     while !engine.is_idle() {
+        // Only rounds of the whole batch count, not those while it fills or drains.
         let whole_batch = begun.len() == load.batch_size && finished == 0;
         let begin = Instant::now();
         let mut tokens = 0;
@@ -318,6 +322,7 @@ fn request(engine: &Engine, load: &RandomBatch, number: usize) -> Request {
     // Where texts are played, requests start at different places in them.
     let played = match &engine.options().simulated {
         Some(Simulated::Played(played)) => {
+            // A different sequence than that of the tokens, which use the seed itself.
             Some(played.at(number, (uniform(!seed, 0) * f64::from(1 << 20)) as usize, load.input_len))
         }
         _ => None,

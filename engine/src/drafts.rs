@@ -83,6 +83,7 @@ pub fn read_draft(
     let head = DraftHead::detect(config.fields(), &config.tensors);
     let head = detect::as_requested(&config, head, options.algorithm.as_deref());
     let kind = detect::kind(&config, target, head.as_ref())?;
+    // Detection goes by the tensors; the user's word is only compared with what was found.
     if let (Some(algorithm), Some(head)) = (&options.algorithm, &head) {
         detect::check_algorithm(folder, head, algorithm)?;
     }
@@ -169,6 +170,7 @@ fn hot_tokens(config: &Config<'_>, weights: &Weights, rows: usize, vocabulary: u
     let name = ["d2t", "model.d2t"].into_iter().find(|name| weights.shape(name).is_some()).unwrap_or("d2t");
     let offsets = weights.integers(name, rows)?;
     let tokens = offsets.iter().enumerate().map(|(draft, offset)| {
+        // EAGLE-3 stores the distance from the draft's token to the target's, not the token.
         let token = (draft as i64).checked_add(*offset).filter(|token| (0..vocabulary as i64).contains(token));
         token.map(|token| token as u32).ok_or_else(|| EngineError::Malformed {
             path: config.folder().path().to_owned(),

@@ -59,6 +59,7 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         let loaded = load(&options)?;
         let Loaded { mut backend, identity, draft_algorithm, context_length, text, generation, end_tokens } = loaded;
+        // Resolved now: weights that replace these later must not change it.
         options.context_length = Some(context_length);
         // Weights that replace these are multiplied as these are.
         options.fp8_compute = identity.fp8_compute.or(options.fp8_compute);
@@ -110,6 +111,7 @@ impl Engine {
             if let Event::Finished { completion, .. } = &event
                 && let FinishReason::NotFinite(position) = completion.finish_reason
             {
+                // Reported after the step, so that the events of other requests are not lost.
                 broken.get_or_insert(position);
             }
             events(event);
@@ -221,6 +223,7 @@ impl Engine {
         let options = EngineOptions { draft_model_path: Some(folder.to_owned()), ..self.options.clone() };
         self.scheduler.expect_idle("the draft can be replaced")?;
         if !self.scheduler.exchange(&options, Exchange::Draft, true)? {
+            // Its memory is needed for the new engine.
             drop(self);
             return Self::load(options);
         }
@@ -370,6 +373,7 @@ impl Engine {
                 self.device().device
             )));
         }
+        // Only after the exchange: a refused one must leave the identity as it is.
         (self.identity.target, self.identity.draft) = hashes(&options)?;
         self.options = options;
         Ok(())

@@ -75,6 +75,8 @@ impl CapturedIds {
     /// The layers before which the stream is captured, in a target of this many layers.
     pub fn entries(self, ids: &[usize], layers: usize) -> Vec<usize> {
         match self {
+            // Training code counts captured layers in two ways, which the published heads show only
+            // by their values.
             Self::DeepSeek if ids.first() != Some(&1) => ids.to_vec(),
             Self::GptOss if ids.iter().max() == Some(&layers) => ids.to_vec(),
             Self::Outputs | Self::DeepSeek | Self::GptOss => ids.iter().map(|id| id.saturating_add(1)).collect(),
@@ -137,5 +139,6 @@ pub(crate) fn mtp_family(config: &Config<'_>, layer: usize) -> Option<(&'static 
     };
     // `Glm4MoeForCausalLMNextN` is SGLang's name for the draft of `Glm4MoeForCausalLM`.
     let named = |family: &&&'static Family| family.architectures.iter().any(|name| architecture.starts_with(name));
+    // Any family may follow: draft folders often name an architecture of their own.
     FAMILIES.iter().filter(named).chain(&FAMILIES).find_map(of)
 }

@@ -51,6 +51,7 @@ impl Fingerprint {
     /// The fingerprint without everything that concerns only the draft: of the settings, the
     /// algorithm, which comes first.
     pub fn without_draft(&self) -> Self {
+        // The algorithm is the first of the settings, and belongs to the draft.
         let settings = self.settings.split_once(", ").map_or("", |(_, rest)| rest).to_owned();
         Self { draft: String::new(), settings, ..self.clone() }
     }

@@ -136,6 +136,8 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
     };
     let generation = folder.generation_config()?;
     let mut end_tokens = generation.eos_token_id.clone();
+    // Checkpoints keep end tokens in up to three files, which often disagree. All of them end a
+    // text.
     end_tokens.extend(&folder.config.eos_token_id);
     let text = Text::open(&folder)?;
     end_tokens.extend(text.as_ref().and_then(Text::end_token));
@@ -361,6 +363,7 @@ pub(crate) fn devices(choice: DeviceChoice, ranks: usize) -> Result<Vec<(Device,
     };
     let mut devices = vec![first];
     for rank in 1..ranks {
+        // Ranks take consecutive GPUs from the first one; emulated devices are all alike.
         let next = match choice {
             DeviceChoice::Cuda(number) => DeviceChoice::Cuda(number + rank),
             DeviceChoice::Auto | DeviceChoice::Cpu => DeviceChoice::Cuda(rank),
@@ -483,6 +486,7 @@ fn context_length(model: &str, made_for: usize, requested: Option<usize>) -> Res
 fn name(path: &Path) -> String {
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let part = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    // A hub's cache has `models--OWNER--NAME/snapshots/REVISION`, whose last part names no model.
     let snapshots = resolved.parent().filter(|folder| folder.ends_with("snapshots"));
     let id = snapshots.and_then(Path::parent).and_then(part);
     let id = id.and_then(|name| Some(name.strip_prefix("models--")?.replacen("--", "/", 1)));

@@ -13,5 +13,6 @@ pub fn available() -> Option<u64> {
     let group = number("/sys/fs/cgroup/memory.max")
         .zip(number("/sys/fs/cgroup/memory.current"))
         .map(|(most, used)| most.saturating_sub(used));
+    // Inside a container, the machine has more memory than the process may use.
     machine.into_iter().chain(group).min()
 }

@@ -65,6 +65,8 @@ impl NewTokenRatio {
             generated += output.generated + RETRACT_STEPS;
             most += output.most;
         }
+        // What the remaining requests have generated so far predicts better than the ratio that
+        // failed.
         self.0 = (generated as f64 / (most + 1) as f64).min(1.0);
     }
 
@@ -79,6 +81,8 @@ impl Output {
     /// Number of further tokens for which there must be room when it starts or continues.
     pub fn at_start(self) -> usize {
         let rest = self.most.saturating_sub(self.generated);
+        // Without the ratio: how long a new request runs is unknown, while those that run have
+        // survived.
         if self.is_certain { rest } else { rest.min(MOST_EXPECTED) }
     }
 }

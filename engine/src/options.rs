@@ -199,6 +199,7 @@ impl ShapePolicy {
     /// The shape for a running batch with this mean context in tokens.
     pub fn shape_at(&self, batch: usize, context: usize) -> TreeShape {
         let last = self.rows.len() - 1;
+        // Larger batches than the table has run like its last.
         let bound = self.rows[self.rows.partition_point(|row| row.batch < batch).min(last)].batch;
         let after = self.rows.partition_point(|row| (row.batch, row.context) < (bound, context));
         // Beyond the last row of the batch, that row holds.
@@ -210,6 +211,8 @@ impl ShapePolicy {
     /// within both, or no speculation.
     pub fn within(&self, shape: TreeShape, most_drafts: Option<usize>) -> TreeShape {
         let drafts = |shape: &TreeShape| shape.drafts();
+        // A request's own limit chooses among the shapes of the policy, since graphs exist for
+        // these only.
         let Some(most) = most_drafts.filter(|most| *most < drafts(&shape)) else { return shape };
         let fitting = self.shapes().filter(|shape| drafts(shape) <= most);
         fitting.max_by_key(|shape| (shape.num_draft_tokens, shape.num_steps)).unwrap_or(TreeShape::OFF)
@@ -297,6 +300,7 @@ impl EngineOptions {
     /// The folder of a draft that is not part of the target's checkpoint: the given one, or that of
     /// a DSPARK head in the target's folder.
     pub fn draft_folder(&self) -> Option<PathBuf> {
+        // Checkpoints of this algorithm come with their head in a subfolder.
         let dspark = || self.algorithm.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("DSPARK"));
         let bundled = self.model_path.join(BUNDLED);
         self.draft_model_path.clone().or_else(|| (dspark() && bundled.is_dir()).then_some(bundled))

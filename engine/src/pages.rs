@@ -54,6 +54,7 @@ impl PagePool {
     pub fn new(capacity: &Capacity) -> Self {
         let Capacity { pages, page_size, windows, .. } = *capacity;
         Self {
+            // Reversed, since pages are taken from the end.
             free: (0..pages as u32).rev().map(PageId).collect(),
             cache: PrefixCache::default(),
             page_size,
@@ -114,6 +115,7 @@ impl PagePool {
 
     /// Number of pages that are free or evictable, without those that hold the contents of `keys`.
     pub fn available(&self, keys: &[PageKey]) -> usize {
+        // Pages of the prefix itself are about to be held, so they cannot be evicted for the rest.
         self.free.len() + self.cache.idle() - self.cache.idle_of(keys)
     }
 
@@ -169,6 +171,8 @@ impl PagePool {
         let Some(pool) = &mut self.windows else { return };
         for at in table.windows.start..start.min(table.windows.end) {
             let page = table.ids[at];
+            // Another sequence may have filled a page with the same contents, which then keeps the
+            // window.
             let cached = if at < table.shared { Some(page) } else { keys.get(at).and_then(|key| self.cache.page(key)) };
             let leaving = if table.prompt_end.contains(&at) { Leaving::Ending } else { Leaving::Passing };
             pool.leave(page, cached, leaving);
@@ -201,6 +205,8 @@ impl PagePool {
     /// unshared.
     pub fn share(&mut self, table: &mut PageTable, keys: &[PageKey]) {
         while let (Some(key), Some(page)) = (keys.get(table.shared), table.ids.get(table.shared)) {
+            // Another sequence has filled it first. Later pages would have a parent that is not in
+            // the cache.
             if self.cache.page(key).is_some() {
                 break;
             }
@@ -232,8 +238,10 @@ impl PagePool {
             let in_use = table.ids.iter().zip(keepers).take(table.windows.end).skip(table.windows.start);
             in_use.for_each(|(page, keeper)| pool.leave(*page, keeper, Leaving::Ending));
         }
+        // Pages without a full key, and copies of pages that the cache already has.
         let unkept = own.iter().zip(&keepers).filter(|(page, keeper)| **keeper != Some(**page));
         self.free.extend(unkept.map(|(page, _)| *page));
+        // Last: until here the cached parents of inserted pages must not be evicted.
         self.cache.release(shared);
     }
 

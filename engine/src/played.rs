@@ -132,6 +132,7 @@ impl PlayedAcceptance {
     /// a text.
     pub fn at(&self, text: usize, start: usize, prompt_tokens: usize) -> PlayedText {
         let (_, positions) = self.texts[text % self.texts.len()];
+        // The prompt's length is taken off, so that the first output token is at `start`.
         PlayedText { text, origin: start % positions + positions - prompt_tokens % positions }
     }
 

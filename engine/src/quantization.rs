@@ -193,6 +193,7 @@ fn format(
             StoredIn::Nowhere => matrix.format.fp8(),
         };
         let whole = matrix.shape.last().is_some_and(|inputs| inputs.is_multiple_of(INPUTS));
+        // Kernels multiply the matrices of a part together, so one format must fit all of them.
         if !whole || *common.get_or_insert(scales) != scales {
             return Ok(WeightFormat::Plain);
         }
@@ -200,6 +201,8 @@ fn format(
     Ok(match (common.flatten(), by) {
         (None, None) => WeightFormat::Plain,
         (None, Some(Quantization::Fp8)) => WeightFormat::Fp8(Fp8Scales::Channels),
+        // Rows are reordered or joined across blocks, so each row gets a copy of its block's
+        // scales.
         (Some(Fp8Scales::Blocks), _) if !aligned => WeightFormat::Fp8(Fp8Scales::RowBlocks),
         (Some(scales), _) => WeightFormat::Fp8(scales),
     })

@@ -5,7 +5,10 @@
 /// SplitMix64's output function (Steele, Lea, Flood 2014) over seed and position.
 pub fn uniform(seed: u64, position: usize) -> f64 {
     let mixed =
+        // A function of seed and position alone: a token's random number depends neither on the
+        // batch nor on the rounds before. The kernels compute the same bits.
         mix(mix(seed.wrapping_add(0x9E37_79B9_7F4A_7C15)) ^ (position as u64).wrapping_mul(0xD1B5_4A32_D192_ED03));
+    // 53 bits, as many as a float of 64 bits holds exactly.
     (mixed >> 11) as f64 / (1_u64 << 53) as f64
 }
 

@@ -115,6 +115,7 @@ impl Acceptance {
     /// Like [`count`](Self::count), for a round with this many drafts.
     fn count_drafts(&mut self, drafts: usize, accepted: usize, left: usize) -> usize {
         self.proposed_drafts += drafts as u64;
+        // The last round may accept more than the text has.
         let kept = (accepted + 1).min(left);
         let drafts = kept.min(accepted);
         self.rounds += 1;
@@ -158,6 +159,7 @@ pub(crate) fn run(
     while results.len() < texts.len() {
         let mut group = Group::open(backend, texts, results.len(), shapes, extras.second_source)?;
         let walked = group.run(kept.as_mut(), &mut reported);
+        // Before a failure is returned: the backend is lent, and its slots must be free again.
         let closed = group.close();
         match walked? {
             Some(walked) => results.extend(walked),
