@@ -60,6 +60,8 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
         }
         let mut found = Vec::from_iter(command.broken_at.map(broken));
         let launch = LaunchBuilder { source, context, options }.launch(&command, &detected, &mut found);
+        // Outside of scripts a list of flags may be the output of `--help`, in which each value is
+        // the flag's own name.
         let is_quoted =
             matches!(context.form, TextForm::OtherFile | TextForm::PythonCall | TextForm::PythonText | TextForm::Test);
         if is_quoted && is_of_help(&launch.arguments) {
@@ -72,6 +74,8 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
     let mut of_slime: Vec<&mut Launch> = launches.iter_mut().filter(|launch| launch.engine == Engine::Slime).collect();
     if !of_slime.is_empty() {
         let companions = companions(source, others.iter(), options);
+        // slime's scripts keep flags in arrays, some of which are passed on in ways that are not
+        // followed.
         of_slime.iter_mut().for_each(|launch| accompany(source, launch, &companions));
     }
     context.mark(&mut launches, &mut findings);
@@ -110,6 +114,7 @@ fn companions<'a>(
 
 fn accompany(source: &Source, launch: &mut Launch, companions: &[Argument]) {
     for argument in companions {
+        // The launch's own flags win: the others are only near it.
         let Some(key) = argument.key.filter(|key| !launch.has(*key)) else { continue };
         launch.settings.insert(key, setting(source, argument, launch.syntax));
         launch.arguments.push(argument.clone());

@@ -41,6 +41,7 @@ pub fn comments(source: &Source) -> Vec<Span> {
         };
         let place = |span: Span| chain.iter().rev().fold(span, |span, document| document.origin.place(span));
         comments.extend(found.into_iter().map(place));
+        // As deep as launches are read, so that a comment can suppress whatever is found.
         if chain.len() <= DEEPEST {
             work.extend(documents.into_iter().map(|document| [chain.as_slice(), &[document]].concat()));
         }

@@ -40,6 +40,7 @@ impl Composed {
     /// byte for byte: any part of it stands at the whole place.
     pub fn put_for(&mut self, text: &str, place: Span) {
         let first = text.chars().next().map_or(0, char::len_utf8);
+        // In two pieces, so that a span of a part of the text does not widen to the whole.
         if place.end - place.start == text.len() && first < text.len() {
             let (one, rest) = text.split_at(first);
             self.copy(one, place);
@@ -66,6 +67,7 @@ impl Composed {
     pub fn word(&mut self, text: &str, place: Span) {
         self.space();
         let is_verbatim = place.end - place.start == text.len();
+        // The flag stays outside of the quotes, where rules look for it.
         let flag = text.split_once('=').filter(|(flag, _)| flag.starts_with("--") && is_plain(flag) && is_verbatim);
         if is_plain(text) {
             return self.copy(text, place);

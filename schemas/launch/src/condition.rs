@@ -98,6 +98,7 @@ impl Fact {
             (Some(Some(outcome)), _) if outcome == self.holds => Refined::Same,
             (_, Condition::Test(_, Test::Equals(text))) if self.holds => Refined::Is(text.clone()),
             (None, _) => Refined::Same,
+            // The known value contradicts the branch, so in it the variable must have been changed.
             (Some(_), _) => Refined::Another,
         }
     }
@@ -160,6 +161,8 @@ impl Condition {
     }
 
     fn bounded(self) -> Self {
+        // Each branch adds the tests of those before it, so a long chain would grow with its
+        // square.
         if self.size() > MOST_TESTS { Self::Unknown } else { self }
     }
 
@@ -195,6 +198,7 @@ impl Condition {
     pub fn facts(&self, holds: bool) -> Vec<Fact> {
         match self {
             Self::Not(inner) => inner.facts(!holds),
+            // If a conjunction fails, it is not known which of its parts does.
             Self::All(parts) if holds => parts.iter().flat_map(|part| part.facts(true)).collect(),
             Self::Any(parts) if !holds => parts.iter().flat_map(|part| part.facts(false)).collect(),
             _ => {
@@ -239,6 +243,7 @@ fn matches(pattern: &[u8], text: &[u8]) -> Option<bool> {
             }
             _ => {
                 let Some((star_at, from)) = star else { return Some(false) };
+                // Only the last star is tried again, which keeps the search linear for each star.
                 star = Some((star_at, from + 1));
                 (at, in_text) = (star_at + 1, from + 1);
             }

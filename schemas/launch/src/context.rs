@@ -141,6 +141,7 @@ impl TextForm {
             TextKind::Toml => Self::LaunchFile,
             TextKind::Dockerfile => Self::Dockerfile,
             TextKind::Unit => Self::Unit,
+            // Someone runs it, whatever its name says.
             _ if source.text().starts_with("#!") && !has_fences(source) => Self::Input,
             TextKind::Python => Self::PythonText,
             TextKind::Markdown => Self::Page,
@@ -225,6 +226,7 @@ fn is_of_test(name: &str, kind: TextKind) -> bool {
                 || is_in(&TESTS)
                 || is_in(&INPUTS)
         }
+        // Configurations that a project uses in its tests are run as they are; only inputs are not.
         TextKind::Yaml => is_in(&INPUTS),
         _ => false,
     }

@@ -22,6 +22,7 @@ pub(super) fn report(source: &Source, parsed: &mut Parsed) {
     let Some((at, doubts)) = first else { return };
     let message = "the line ends in CR LF: a shell takes the CR for a word, and the command ends here";
     let mut found = problems::BROKEN_LINE.at(Span::new(at, at + 1), message, "not followed by the end of the line");
+    // Git converts line ends on checkout, so the file here may not be the one that runs.
     found.notes.push("a checkout with converted line ends is not affected".into());
     found.help = Some("convert the file to LF, such as with `dos2unix`".into());
     found.doubts.extend(doubts);

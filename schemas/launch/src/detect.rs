@@ -77,6 +77,7 @@ pub(super) fn detect(line: &ShellCommand<'_>, stated: Option<Engine>) -> Option<
     let first_word = line.words.get(found.first);
     let significant = prefixed.and_then(|flag| line.words.get(flag)).or(first_word);
     let within = |word: Span| move |array: &&ArrayPlace| array.span.start <= word.start && word.end <= array.span.end;
+    // An array counts only if no program is next to its flags: else the command is what to show.
     let array = significant
         .and_then(|word| line.arrays.iter().find(within(word.span)))
         .filter(|_| found.words.is_none() || found.launcher == Launcher::Slime);
@@ -146,6 +147,7 @@ fn find(
             is_sure: true,
         });
     }
+    // Before flags are looked at: clients of an engine share many of them.
     if others::is_client(texts) {
         return None;
     }

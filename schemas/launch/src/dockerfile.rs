@@ -141,6 +141,7 @@ impl BuildStage {
             }
             "ENV" => self.variables(rest.trim(), place),
             "RUN" => {
+                // The last installation wins, as in the image.
                 let pinned = rest
                     .split_whitespace()
                     .find_map(|word| version_in_requirement(word.trim_matches(['"', '\'']), place));
@@ -148,6 +149,7 @@ impl BuildStage {
             }
             "ENTRYPOINT" => {
                 self.entrypoint = Some(command(source, place));
+                // An entry point replaces the command that an earlier stage or line has set.
                 self.command = None;
                 self.is_list = rest.trim_start().starts_with('[');
             }

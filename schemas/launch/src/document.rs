@@ -74,6 +74,7 @@ impl Document {
         if !surroundings.environment.is_empty() {
             let environment = Arc::make_mut(&mut launch.environment);
             for (name, variable) in surroundings.environment.iter() {
+                // The inner text comes first: it is set later.
                 environment.entry(name.clone()).or_insert_with(|| variable.clone());
             }
         }

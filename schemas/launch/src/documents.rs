@@ -41,6 +41,7 @@ struct WorkItem {
 pub(super) fn parse(source: &Source, kind: TextKind, context: TextContext, options: &Options) -> Parsed {
     let mut texts = vec![WorkItem::new(source.clone(), kind, context, options.clone())];
     let mut at = 0;
+    // A list in place of recursion: texts within texts cannot exhaust the stack.
     while let Some(text) = texts.get_mut(at) {
         text.read();
         let documents = std::mem::take(&mut text.read.documents);
@@ -50,6 +51,7 @@ pub(super) fn parse(source: &Source, kind: TextKind, context: TextContext, optio
         }
         at += 1;
     }
+    // From the innermost ones outwards, since each is finished only when those within it are.
     while let Some(text) = texts.pop() {
         let (outer, parsed) = text.finish();
         let Some((outer, document)) = outer else { return parsed };
@@ -143,6 +145,7 @@ impl WorkItem {
 
     /// Adds what was found in a text of this one.
     fn take_back(&mut self, document: &Document, mut parsed: Parsed) {
+        // The text was put together from parts of the file, so an edit has no single place.
         if document.is_composed {
             parsed.launches.iter_mut().for_each(|launch| launch.syntax = Syntax::Composed);
             parsed.findings.iter_mut().for_each(|found| found.fix = None);

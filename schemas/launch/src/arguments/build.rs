@@ -106,6 +106,7 @@ impl LaunchBuilder<'_> {
             let text = word.value.known().filter(|text| *text == self.source.slice(word.span));
             text.is_some_and(|text| matches!(text, ":::" | "::::"))
         };
+        // GNU parallel: what follows are inputs of which each makes a command.
         let end = words.iter().position(ends).unwrap_or(words.len());
         if let Some(first) = words.get(MOST_WORDS).filter(|_| end > MOST_WORDS) {
             findings.push(problems::too_many_words(first.span, MOST_WORDS));
@@ -147,6 +148,8 @@ impl LaunchBuilder<'_> {
         findings: &mut Vec<Finding>,
     ) {
         if detected.engine == Engine::Vllm {
+            // Only the speculative configuration of vLLM is checked, so unknown flags prove
+            // nothing.
             findings.push(problems::vllm_unread(detected.anchor));
             // Whether a word belongs to a flag that is not read is unknown.
             findings.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
@@ -160,6 +163,7 @@ impl LaunchBuilder<'_> {
             numbers::bad_values(arguments, detected.engine, findings);
             return;
         }
+        // What runs is not certain, so flags that it does not know may be right.
         if !detected.is_sure || detected.launcher == Launcher::Hydra {
             return;
         }
@@ -197,6 +201,8 @@ impl LaunchBuilder<'_> {
         }
         for (_, setting) in settings.iter_mut().filter(|(key, _)| keys.contains(key)) {
             for value in &mut setting.values {
+                // It may be replaced by a later flag of the same name, in a branch that is not
+                // known to run.
                 value.value = Value::Unknown(value.value.written().to_owned());
             }
         }

@@ -18,6 +18,7 @@ impl Argument {
             let name = flag.strip_prefix(prefix).filter(|name| !name.starts_with('-'));
             name.is_some_and(|name| matches!(flags::lookup(name, None), Lookup::Exact(_)))
         };
+        // Both halves must be flags: a single name may well contain two dashes.
         let begins = written.match_indices("--").map(|(at, _)| at).filter(|at| *at > 0);
         begins
             .into_iter()

@@ -13,6 +13,7 @@ pub(super) fn bad_values(arguments: &[Argument], engine: Engine, findings: &mut 
         let Some(key) = argument.key else { continue };
         let (what, is_read): (_, fn(&str) -> bool) = match key.flag().takes {
             Takes::Integer | Takes::Integers => ("int", is_integer),
+            // Python's numbers: underscores between digits, and blanks around them.
             Takes::Number => ("float", |text| text.trim().replace('_', "").parse::<f64>().is_ok()),
             Takes::Size => ("int", |text| !is_grouped(text)),
             Takes::Nothing | Takes::Text | Takes::Choice(_) | Takes::Texts => continue,

@@ -12,6 +12,8 @@ pub(super) fn removal(source: &Source, argument: Span, syntax: Syntax) -> Span {
     let first_on_line = text.get(start_of_line..argument.start).is_some_and(|before| before.trim().is_empty());
     let end_of_line = source.line_end(argument.end);
     let after = text.get(argument.end..end_of_line).unwrap_or_default().trim();
+    // An array with a flag per line loses the whole line; elsewhere the blanks before the flag go
+    // with it.
     if syntax == Syntax::ShellArray && first_on_line {
         if after.is_empty() || after.starts_with('#') {
             return Span::new(start_of_line, (end_of_line + 1).min(text.len()));
@@ -33,6 +35,7 @@ pub(super) fn insertion(
     let text = source.text();
     let inside = |argument: &&Argument| {
         let within = span.start <= argument.span.start && argument.span.end <= span.end;
+        // slime's own flags are often in another array than those of the engine.
         within && (engine != Engine::Slime || argument.flag.value.starts_with("--sglang-"))
     };
     let last = arguments.iter().filter(inside).max_by_key(|argument| argument.span.end);

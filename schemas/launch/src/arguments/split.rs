@@ -42,6 +42,7 @@ pub(crate) fn is_flag(text: &str) -> bool {
         Some(name) => {
             let own = name.trim_start_matches('-');
             let spelling = own.split('=').next().unwrap_or_default();
+            // Lines of dashes under headings and around logs.
             let is_ruler = own.len() < name.len() && spelling.ends_with('-');
             !own.is_empty() && !own.starts_with('=') && !is_ruler
         }
@@ -149,6 +150,7 @@ pub(super) fn split(
         });
         let flag = Located::new(spelling.to_owned(), flag_span);
         arguments.push(Argument { flag, key, values, span, in_branch: false });
+        // As words of their own: a rule must not take the ellipsis for a value of the flag.
         arguments.extend(stands_for.drain(..).map(|value| Argument {
             flag: Located::new(value.value.written().to_owned(), value.span),
             key: None,
@@ -174,6 +176,8 @@ const BETWEEN: [char; 5] = [' ', '\t', '\r', '\n', '\\'];
 /// The places of `--flag=value`, where the word is written plainly.
 fn inline_value(source: &Source, word: Span, spelling: &str, value: &str) -> (Span, Vec<Located<Value>>) {
     let written = source.slice(word);
+    // Quotes or escapes make the text longer than the word; then no part of it has a place of its
+    // own.
     let plain = written.len() == spelling.len() + 1 + value.len() && written.starts_with(spelling);
     let split = word.start + spelling.len();
     let (flag, place) = if plain || written.starts_with(&format!("{spelling}=")) {

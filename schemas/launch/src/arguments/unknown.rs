@@ -26,6 +26,7 @@ const MOST_UNKNOWN: usize = 3;
 /// Reports flags that are unknown to the engine. `forks` are the plugins and forks that the text
 /// names, which may have the flag.
 pub(crate) fn report(arguments: &[Argument], engine: Engine, forks: &Forks, findings: &mut Vec<Finding>) {
+    // Each guess compares with all names; a text may have thousands of unknown flags.
     let mut guesses = 0..MOST_GUESSES;
     let before = findings.len();
     // Two flags in one word have a rule of their own.
@@ -101,6 +102,8 @@ fn nearest(name: &str) -> Option<&'static str> {
 /// `mtp` is not a typo of `mis`.
 fn ends_alike(known: &str, name: &str) -> bool {
     let (known_last, last) = (last_word(known), last_word(name));
+    // Flags differ in their last word (`--tp-size`, `--dp-size`): another word there is no slip of
+    // the hand.
     known.matches('-').count() != name.matches('-').count() || distance(known_last, last) * 2 <= last.len()
 }
 
@@ -116,6 +119,7 @@ fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Finding 
     let verb = if engine == Engine::Spectune { "does not know" } else { "knows" };
     let message = format!("{who} {verb} `{}`", argument.flag.value);
     let mut finding = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "unknown flag").by_engine();
+    // A slip is a mistake in any version; another name may be of a later one.
     finding.depends.unknown_name = meant.is_none();
     match meant {
         Some(known) => {

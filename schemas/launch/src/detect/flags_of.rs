@@ -29,6 +29,7 @@ pub fn engine_of_flags(words: &[&str]) -> Option<Engine> {
     match () {
         // Most of another program's flags are unknown.
         () if neither > sglang + vllm + both => None,
+        // Ties go to SGLang, of which all flags are known; vLLM has more names, some very common.
         () if vllm > sglang => Some(Engine::Vllm),
         () if sglang > 0 => Some(Engine::Sglang),
         () => None,
@@ -68,6 +69,7 @@ pub fn first_prefixed(words: &[&str]) -> Option<usize> {
     let mut names = words.iter().filter_map(|word| name(word));
     let first = names.next()?;
     let is_known = !matches!(flags::lookup(&first, None), Lookup::Unknown);
+    // A single unknown name with this prefix may be a flag of anything that knows SGLang.
     let is_flag = is_known || names.next().is_some();
     is_flag.then(|| words.iter().position(|word| word.starts_with("--sglang-"))).flatten()
 }

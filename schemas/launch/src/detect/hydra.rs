@@ -97,6 +97,7 @@ pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>]) ->
         let is_known = word.value.known().is_some();
         let value_place = place(value, text.len());
         match unquoted {
+            // Hydra's switches become flags without a value, and `false` is the flag left away.
             "true" | "True" => {}
             "false" | "False" | "null" | "None" => drop(fields.pop()),
             _ if is_known => fields.push(Located::new(Value::Known(Cow::Owned(unquoted.to_owned())), value_place)),

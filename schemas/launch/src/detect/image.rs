@@ -48,6 +48,8 @@ fn image_at(words: &[Field<'_>], texts: &[&str], from: usize) -> Option<usize> {
             None => unknown.push(at),
             Some(_) if unknown.is_empty() => return Some(at),
             Some(name) => {
+                // The word after a variable may be its value or the image: only names of images
+                // decide.
                 let is_image = name.contains([':', '/']) && engine_of_image(name).is_some();
                 let is_argument = unknown.iter().any(|at| names_image(words, *at)) || !is_image;
                 if !is_argument {

@@ -52,6 +52,7 @@ pub fn program(texts: &[&str]) -> Option<Program> {
 /// alone is the program that its name contains: `$VLLM_BIN`.
 pub fn at_unknown_path(written: &str) -> Option<&'static str> {
     let written = written.trim_matches('"');
+    // A variable that holds the folder leaves the program's name readable.
     let is_path = |program: &str| written.strip_suffix(program).is_some_and(|folder| folder.ends_with('/'));
     let found = AT_PATHS.into_iter().find(|program| is_path(program));
     let name = variable(written).map(str::to_ascii_lowercase);
