@@ -89,6 +89,7 @@ pub struct StepLabels {
 /// The rows of a text of `tokens` tokens, in windows of at most `most` rows. A row needs a label:
 /// the state after the token that it reads. Windows without a labelled row are omitted.
 pub fn windows(tokens: usize, prompt_tokens: usize, most: usize) -> Vec<Window> {
+    // A row needs the token after its own, and its label the state after that.
     let (rows, most) = (tokens.saturating_sub(2), most.max(1));
     // Rows before the answer have no label, but labelled rows attend to them.
     let windows = (0..rows).step_by(most).map(|start| Window { start, rows: most.min(rows - start) });
@@ -106,6 +107,7 @@ impl Left {
             Tensor::from_slice(values, (states.positions, width), device)?.to_dtype(dtype)
         };
         let last = tensor(&states.last)?;
+        // A clone shares the memory: such heads read the final state.
         let seen = if states.captured.is_empty() { last.clone() } else { tensor(&states.captured)? };
         Ok(Self { seen, last })
     }
@@ -209,6 +211,7 @@ fn drawn<'a>(texts: impl Iterator<Item = (usize, &'a [bool])>, most: usize, rand
     let of_text = |(rows, counted): (usize, &[bool])| {
         let rows: Vec<usize> = (0..rows).filter(|row| counted[*row]).collect();
         let mut drawn: Vec<usize> = random.permutation(rows.len()).into_iter().take(most).map(|at| rows[at]).collect();
+        // In the order of the text, as the mask of attention expects.
         drawn.sort_unstable();
         drawn
     };

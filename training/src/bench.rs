@@ -88,6 +88,8 @@ pub fn time(timed: &TimedSteps<'_>, compute: &Compute) -> std::result::Result<Sp
         let begin = Instant::now();
         let windows: Vec<_> = texts.iter().map(|text| (text, Window { start: 0, rows: timed.window })).collect();
         let batch = TrainBatch::new(&windows, objective.plan(0), &teacher)?;
+        // Work on a GPU is asynchronous: without waiting, all time would be counted in the last
+        // part.
         wait(&batch.of_target)?;
         let labelled = Instant::now();
         let unrolled = objective.run(&head, &batch)?;
@@ -98,6 +100,7 @@ pub fn time(timed: &TimedSteps<'_>, compute: &Compute) -> std::result::Result<Sp
         optimizer.step(head.trained(), &gradients, 1e-4)?;
         loss = unrolled.total.to_scalar::<f32>()?;
         let end = Instant::now();
+        // The first steps compile kernels and grow the pool of memory.
         if step >= timed.warm_up {
             seconds.push((end - begin).as_secs_f64());
             let stretches = [labelled - begin, forward - labelled, backward - forward, end - backward];

@@ -123,6 +123,7 @@ impl Checkpoint {
     /// The first tensor that differs.
     pub fn check(&self, path: &Path, trained: &BTreeMap<String, Var>) -> Result<(), TrainingError> {
         let count = |name: &String| self.trained.get(name).map(Vec::len);
+        // Both ways: a tensor of another head would otherwise be dropped without a word.
         let missing = trained.iter().find(|(name, variable)| count(name) != Some(variable.elem_count()));
         let unknown = self.trained.keys().find(|name| !trained.contains_key(*name));
         match missing.map(|(name, _)| name).or(unknown) {

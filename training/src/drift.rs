@@ -70,6 +70,7 @@ impl AcceptanceDrift {
 /// When the log cannot be read, has another format, or contains no request that counts.
 pub fn drift(log: &Path, baseline: &Baseline<'_>) -> Result<AcceptanceDrift, TrainingError> {
     let mut requests = read_log(log)?;
+    // The log has requests in the order of their ends.
     requests.sort_by(|a, b| a.time.total_cmp(&b.time));
     // Different heads or trees cannot be compared: only requests count that used the ones of the
     // last request, or the trained ones.
@@ -169,6 +170,7 @@ pub fn read_log(path: &Path) -> Result<Vec<LoggedRequest>, TrainingError> {
         }
         match LoggedRequest::parse(text.trim_end()) {
             Ok(request) => requests.push(request),
+            // The server may still be writing the last line.
             Err(_) if !whole && line.len() < LONGEST_LINE as usize => break,
             Err(reason) => {
                 return Err(TrainingError::malformed(

@@ -27,6 +27,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainingError> {
     let part = part_of(path);
     let written = File::create(&part).and_then(|mut file| {
         file.write_all(bytes)?;
+        // Before the rename: after a crash the new name must not hold an empty file.
         file.sync_all()?;
         fs::rename(&part, path)
     });
@@ -44,6 +45,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainingError> {
 /// When it cannot be written.
 pub fn make_whole(path: &Path, fill: impl FnOnce(&Path) -> Result<(), TrainingError>) -> Result<(), TrainingError> {
     let part = part_of(path);
+    // An interrupted run may have left a part of it.
     remove(&part)?;
     fs::create_dir_all(&part).map_err(TrainingError::write(&part))?;
     fill(&part)?;
@@ -76,6 +78,7 @@ pub fn copy_head(from: &Path, to: &Path) -> Result<(), TrainingError> {
     const ENDINGS: [&str; 6] = ["json", "safetensors", "txt", "md", "model", "jinja"];
     make_whole(to, |part| {
         for (name, path) in files(from)? {
+            // Whatever its ending: engines look for it under several.
             let is_mask = path.file_stem().is_some_and(|stem| stem == MASK_EMBEDDING);
             if is_mask || path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
                 copy(&path, &part.join(name))?;
@@ -140,6 +143,8 @@ pub fn stitch(models: &ModelFiles, tensors: &[TensorSpec], trained: &Trained, to
             match patched.get(&path) {
                 Some(bytes) => write_whole(&part.join(name), bytes)?,
                 None if path.extension().is_some_and(|ending| ending == "safetensors") => {
+                    // The target's own files are large and unchanged; only the layer's file is
+                    // written again.
                     link(&path, &part.join(name))?;
                 }
                 None => copy(&path, &part.join(name))?,
@@ -186,6 +191,7 @@ fn encode(values: &[f32], dtype: &str) -> Option<Vec<u8>> {
     for value in values {
         match dtype {
             "F32" => bytes.extend(value.is_finite().then(|| value.to_le_bytes())?),
+            // A value may be finite in training and infinite in the file's type.
             "F16" => bytes.extend(Some(f16::from_f32(*value)).filter(|value| value.is_finite())?.to_le_bytes()),
             "BF16" => bytes.extend(Some(bf16::from_f32(*value)).filter(|value| value.is_finite())?.to_le_bytes()),
             _ => return None,

@@ -117,6 +117,8 @@ pub fn run(
 ) -> Result<RunOutcome, TrainingError> {
     let (sets, general) = (std::mem::take(&mut request.sets), std::mem::take(&mut request.general));
     let placements = Placements::new(sets, general, &request.file.stop, request.file.training.seed)?;
+    // Before the answers, which take longer than everything else: what cannot be trained is refused
+    // at once.
     check(&request)?;
     let work = TrainWork::open(&request, &engine, &placements)?;
     let mut engine = engine;
@@ -134,6 +136,7 @@ pub fn run(
     work.make_start(&request, &engine, &placements, &texts)?;
     let engines = Engines::new(engine, request.options.clone(), &work.start())?;
     let mut trainer = trainer(&request, &placements, &texts, work, engines)?;
+    // A resumed run finds the answers on disk; their cost is that of the first run.
     if trainer.progress.cost.answer_tokens == 0 {
         trainer.progress.cost.answers_s = answers_s;
         trainer.progress.cost.answer_tokens = texts.iter().flatten().map(|text| text.output_tokens() as u64).sum();
@@ -238,6 +241,7 @@ fn trainer<'a>(
     if let Some(kept) = &kept {
         kept.check(&work.checkpoint(), head.trained())?;
     }
+    // The mass outside of the draft's vocabulary takes a product over the whole one.
     let wants_mass = settings.loss == train::Loss::Acceptance || head::has_confidence(&draft);
     let teacher = Teacher::new(&shared.head, draft.tokens(), wants_mass)?;
     let adam = AdamSettings {

@@ -73,8 +73,10 @@ fn hot_tokens(vocabulary: usize, wanted: Option<usize>, texts: &[&ReplayText]) -
         }
     }
     let mut tokens: Vec<u32> = (0..vocabulary as u32).collect();
+    // A stable sort: tokens that never occur fill the rest in the order of their ids.
     tokens.sort_by_key(|token| std::cmp::Reverse(counts[*token as usize]));
     tokens.truncate(wanted);
+    // In the order of ids, as published heads store them.
     tokens.sort_unstable();
     Ok(tokens)
 }
@@ -114,6 +116,7 @@ fn describe(target: &TargetSpec, hot: &[u32]) -> Result<(RecurrentSpec, GroupedQ
         source: DraftSource::Folder,
         tensors: RecurrentTensorLayout::Eagle3 { layer: "midlayer".into() },
         features: Features::Captured(CapturedFeatures {
+            // The layers that SGLang captures if a head's configuration names none.
             at: vec![2, layers / 2, layers - 3],
             width: hidden,
             norms: CaptureNorms::default(),

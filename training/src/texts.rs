@@ -88,6 +88,7 @@ impl Placements {
         for (number, set) in sets.into_iter().enumerate() {
             let given = set.prompts.len();
             let kept: Vec<TrainingPrompt> =
+                // Across all sets: a prompt that was trained on must not be one that judges.
                 set.prompts.into_iter().filter(|prompt| seen.insert(prompt.request.input_ids.clone())).collect();
             repeated.push(given - kept.len());
             let most = (stop.most_held_out * given).div_ceil(all.max(1));
@@ -102,6 +103,7 @@ impl Placements {
             let order = Random::new(seed ^ (number as u64) << 32).permutation(kept.len());
             let mut roles = vec![TextRole::Training; kept.len()];
             for (at, place) in order.into_iter().take(held_out).enumerate() {
+                // Judging prompts first: an odd one counts where the verdict is made.
                 roles[place] = if at % 2 == 0 { TextRole::Judging } else { TextRole::Choosing };
             }
             prompts.extend(kept.into_iter().zip(roles).map(|(prompt, role)| PlacedText { set: number, role, prompt }));
@@ -153,6 +155,7 @@ pub fn answer(
     let mut answers: BTreeMap<usize, Vec<u32>> = read(path)?;
     for (at, placed) in placements.prompts.iter().enumerate() {
         if let Some(answer) = &placed.prompt.answer {
+            // Answers that come with the prompts replace those of an earlier run.
             answers.insert(at, answer.clone());
         }
     }
@@ -215,6 +218,7 @@ fn read(path: &Path) -> Result<BTreeMap<usize, Vec<u32>>, TrainingError> {
         line.clear();
         let count = reader.read_until(b'\n', &mut line).map_err(TrainingError::read(path))?;
         let parsed = line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice::<AnswerLine>(line).ok());
+        // A line that a crash has cut off; those after it cannot exist.
         let Some(answer) = parsed else { break };
         whole += count as u64;
         answers.insert(answer.at, answer.output_ids);

@@ -162,6 +162,7 @@ impl DecoderLayer {
 
 impl HeadPass for BlockPass<'_> {
     fn step(&mut self, tokens: &Tensor) -> Result<HeadStep> {
+        // One pass yields all rows of the block; later steps only read the next one.
         let hidden = match self.hidden.take() {
             Some(hidden) => hidden,
             None => self.head.run(tokens, &self.context, &self.rows)?,

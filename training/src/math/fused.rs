@@ -44,6 +44,7 @@ impl Fused {
         if let Some((.., fused)) = known.iter().find(|(at, of, _)| (*at, *of) == (place, element)) {
             return Ok(Some(fused.clone()));
         }
+        // One device for all types: each has its own cache of compiled kernels.
         let device = match known.iter().find(|(at, ..)| *at == place) {
             Some((.., fused)) => fused.kernels.device().clone(),
             None => Device::on_stream(stream.clone()).map_err(failed)?,
@@ -155,6 +156,7 @@ impl Fused {
         tensors: [&Tensor; COUNT],
         launch: impl FnOnce([Slice<'_>; COUNT]) -> std::result::Result<(), DeviceError>,
     ) -> Result<()> {
+        // Locks on the tensors' memory, which must outlive the launch.
         let held = tensors.map(Tensor::storage_and_layout);
         let mut memory = Vec::with_capacity(COUNT);
         for (storage, layout) in &held {

@@ -63,6 +63,7 @@ pub fn judge(trainer: &mut Trainer<'_>, watch: &mut TrainWatch<'_>) -> Result<Op
         write(trainer, &chosen, head)?;
     }
     trainer.progress.cost.evaluation_s += begin.elapsed().as_secs_f64();
+    // Drift is measured against the head that will be used.
     let stays = if verdict.better { &judged.after } else { &judged.before };
     let record = TrainingRecord {
         format: FORMAT,
@@ -96,6 +97,7 @@ fn verdict(best: Option<usize>, all: Option<&HeadComparison>, start: TrainStart)
         return keeps(step, "there is no judging prompt".into());
     };
     let percent = |ratio: f64| format!("{:+.1}%", (ratio - 1.0) * 100.0);
+    // With fewer, the interval of the ratio is not reliable.
     if *prompts < 5 {
         return keeps(step, format!("{prompts} judging prompts are too few for a comparison: give at least 5"));
     }
@@ -133,6 +135,7 @@ fn predict(trainer: &mut Trainer<'_>, comparisons: &mut [HeadComparison], watch:
     }
     let texts: Vec<usize> =
         trainer.texts.iter().flatten().map(|text| text.prompt_tokens + text.output_tokens() / 2).collect();
+    // Halfway through the answer, as the average round of a text.
     let context = texts.iter().sum::<usize>() / texts.len().max(1);
     let point = TimingPoint { context, batch, shape: trainer.request.file.shape() };
     let start = trainer.work.start();

@@ -91,6 +91,7 @@ impl Trainer<'_> {
                     return self.leave(&mut since, watch);
                 }
                 if ends && self.progress.stopped.is_none() {
+                    // Only after the last evaluation, which may be the best one.
                     self.progress.stopped = Some(format!("all {step} steps are done"));
                 }
                 self.save()?;
@@ -137,12 +138,15 @@ impl Trainer<'_> {
         let known = known?;
         self.progress.cost.states_s += self.states.seconds - before;
         let windows: Vec<_> = known.iter().zip(pieces).map(|(known, (_, window))| (known, *window)).collect();
+        // From the number of the step, so that a resumed run draws what the interrupted one would
+        // have.
         let seed = seed_of(self.request.file.training.seed ^ ANCHORS, self.progress.step);
         let batch = TrainBatch::new(&windows, self.objective.plan(seed), &self.teacher)?;
         let unrolled = self.objective.run(&self.head, &batch)?;
         let gradients = unrolled.total.backward()?;
         let gradient = self.optimizer.step(self.head.trained(), &gradients, learning_rate)?;
         let loss = unrolled.total.to_scalar::<f32>()?;
+        // Before the checkpoint is saved, which could not be continued from.
         if !gradient.is_finite() || !loss.is_finite() {
             return Err(TrainingError::NotFinite { step: self.progress.step });
         }
@@ -172,6 +176,8 @@ impl Trainer<'_> {
         let mut random = Random::new(seed_of(settings.seed, number));
         let order = random.permutation(pieces.len());
         let mut batches = Vec::new();
+        // Sorted by length within a stretch: batches with little padding, in an order that is still
+        // random.
         for stretch in order.chunks(SORTED_BATCHES * settings.batch_size) {
             let mut stretch: Vec<_> = stretch.iter().map(|at| pieces[*at]).collect();
             stretch.sort_by_key(|(at, window)| (window.rows, *at, window.start));
@@ -208,6 +214,7 @@ impl Trainer<'_> {
             general_accept_length: evaluation::length_of(&of_general, |_| true),
         };
         let best_so_far = self.progress.evaluations.iter().map(|one| one.accept_length).fold(0.0, f64::max);
+        // The first evaluation is that of the head as it began, which every checkpoint has to beat.
         let best = step > 0 && accept_length > best_so_far;
         if best {
             self.progress.best = Some(step);
@@ -310,6 +317,7 @@ impl SinceLog {
         self.count += 1;
         self.gradient += outcome.gradient;
         self.trained.add(outcome.trained);
+        // The target's states have a cost of their own, and are kept for later epochs.
         self.seconds += seconds - outcome.states_s;
     }
 }
