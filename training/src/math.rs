@@ -142,7 +142,6 @@ fn sum_of_rows(x: &Tensor) -> Result<Tensor> {
         return x.sum_keepdim(D::Minus1);
     }
     let (mut dims, columns) = (x.dims().to_vec(), x.dim(D::Minus1)?);
-    // On GPUs candle's sums take several times as long as a product with ones.
     let sums = x.reshape(((), columns))?.matmul(&Tensor::ones((columns, 1), x.dtype(), x.device())?)?;
     if let Some(last) = dims.last_mut() {
         *last = 1;

@@ -151,8 +151,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let mut options = engine_setup::engine_options(None, &arguments.engine)?;
     check(&arguments, options.simulated.is_some())?;
     let largest = arguments.batch_size.iter().copied().max().unwrap_or_default();
+    // Batches are given, so the limit for serving must not cut them.
     options.max_running_requests = options.max_running_requests.max(largest);
     if options.capture_sizes.is_empty() && !arguments.runs_loads() {
+        // Only the batches that are measured: capturing the usual ones takes longer than the bench.
         options.capture_sizes = arguments.batch_size.clone();
     }
     options.uniform_router = arguments.uniform_router;
@@ -194,6 +196,7 @@ fn measure(
     drafts: Option<&Drafts>,
     startup: Duration,
 ) -> anyhow::Result<()> {
+    // In the same run as the rounds, since clocks and neighbours change.
     let bandwidth = engine.measure_bandwidth()?;
     if drafts.is_some() {
         terminal::note(SIMULATED);
@@ -207,6 +210,7 @@ fn measure(
         engine.simulate_acceptance(simulated.or(simulate.map(Simulated::Length)))?;
         let begin = Instant::now();
         engine_setup::set_policy(engine, ShapePolicy::fixed(*shape))?;
+        // Graphs are captured there, which a table of shapes pays for at each start.
         let shape_change = begin.elapsed();
         for batch_size in &arguments.batch_size {
             let (Some(input_len), Some(output_len)) = (arguments.input_len, arguments.output_len) else { continue };

@@ -124,6 +124,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     };
     let limits = trace_limits(&engine, &arguments)?;
     let requests =
+        // Consecutive seeds: equal prompts give different outputs, and each can be repeated alone.
         prompts.into_iter().zip(arguments.seed..).map(|(input_ids, seed)| request(&arguments, input_ids, seed));
     let interrupted = interrupt::polled();
     let requests: Vec<Request> = requests.collect();
@@ -188,6 +189,7 @@ fn trace(
     completions: &[Completion],
 ) -> anyhow::Result<()> {
     let texts = requests.iter().zip(completions).map(|(request, completion)| ReplayText::new(request, completion));
+    // The first token comes from the prefill, so shorter outputs ran no round.
     let texts: Vec<ReplayText> = texts.filter(|text| text.output_tokens() > 1).collect();
     if texts.is_empty() {
         bail!("--trace: no output has a second token");

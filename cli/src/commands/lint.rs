@@ -158,6 +158,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.url.is_some() && matches!(arguments.format, Format::Sarif | Format::Github) {
         anyhow::bail!("--url supports --format full, concise and json, not {}", arguments.format);
     }
+    // Before the files are read: a missing key is a mistake in the command itself.
     let key = setup::api_key(arguments.api_key_env.as_deref())?;
     let running = arguments.url.as_deref().map(|url| LintedServer::ask(url, key)).transpose()?;
     let linter = Linter::new(&arguments, running.as_ref().and_then(LintedServer::version))?;
@@ -172,6 +173,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Ok(found) => files.extend(found),
         Err(error) => failed(error),
     });
+    // In the order of the files, so that the output is the same on every machine.
     for done in parallel::map(&files, |file| one(&linter, &arguments, file)) {
         match done {
             Ok(done) => all.push(done),
@@ -212,6 +214,7 @@ fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow
     let mut source = setup::read_source(file)?;
     let mut fixes = None;
     if arguments.fix || arguments.diff {
+        // A fix may make room for another one, or for a new finding, so texts are checked again.
         let check = |source: &Source| linter.check(source.clone(), &settings).diagnostics;
         let fixed = fix::until_stable(&source, arguments.unsafe_fixes, check);
         if arguments.fix {

@@ -60,6 +60,7 @@ pub fn measure(inputs: &RunningInputs, again: &str) -> anyhow::Result<Exit> {
         return Err(tuner::trials::journal::already_there(&inputs.out).into());
     }
     results_folder::check_for_sweep(&inputs.out, inputs.resume)?;
+    // A server compared with itself would give a ratio of 1 that looks like a result.
     if let [first, second] = inputs.urls.as_slice()
         && running::is_same_server(first, second)
     {
@@ -103,6 +104,8 @@ pub fn measure(inputs: &RunningInputs, again: &str) -> anyhow::Result<Exit> {
     bar.finish();
     match measured {
         Ok((contents, ended)) => {
+            // A measurement of which every trial was excluded has no result, which scripts must
+            // see.
             let counted = contents.records.iter().any(|record| record.exclusion().is_none());
             if !contents.records.is_empty() {
                 show(&contents, &inputs.out)?;
@@ -144,6 +147,7 @@ pub fn report(folder: &Path, out: &Path) -> anyhow::Result<()> {
 }
 
 fn show(contents: &RunningContents, out: &Path) -> anyhow::Result<()> {
+    // Written first but checked last: the table is printed even if the disk is full.
     let files = reports::running::write(contents, out);
     terminal::print(&reports::running::terminal(contents))?;
     let files = files.with_context(|| {

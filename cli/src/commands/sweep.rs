@@ -109,6 +109,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let source = setup::read_source(&arguments.sweep)?;
+    // Both files are TOML and lie in the same folder, so they are easily mixed up.
     if FileKind::from_text(source.text()) == Some(FileKind::Tuned) {
         bail!("{0} is a tuned file, not a sweep file: run it with `spectune serve {0}`", arguments.sweep.display());
     }
@@ -206,6 +207,7 @@ pub(super) fn measure(job: Job<'_>) -> anyhow::Result<MeasuredSweep> {
         job;
     let file =
         sweep_inputs::resolve(file, &folder, &source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
+    // Before models are loaded, which takes long.
     results_folder::check_for_sweep(&out, resume)?;
     // A dry run has nothing to finish, so a signal ends it at once.
     let never = AtomicBool::new(false);
@@ -235,12 +237,14 @@ pub(super) fn measure(job: Job<'_>) -> anyhow::Result<MeasuredSweep> {
     match ended {
         Ok(summary) => Ok(MeasuredSweep { exit: finish(&summary, &request, &again)?, summary: Some(summary) }),
         Err(error) if interrupted.load(Relaxed) => {
+            // The interrupt is not the only error: a server may have failed before it.
             if !error.is_interruption() {
                 terminal::print_error(&anyhow::anyhow!(words(&error.to_string())));
             }
             terminal::note(&format!("interrupted; {again}"));
             Ok(Exit::Interrupted.into())
         }
+        // A long sweep must not end without saying that its trials are kept.
         Err(error) if bar.done() > 0 => {
             terminal::print_error(&anyhow::anyhow!(words(&error.to_string())));
             terminal::note(&format!("{} finished trials are kept; {again}", bar.done()));
@@ -375,6 +379,7 @@ fn all_speculation_failed(records: &[Record]) -> Option<&str> {
     if speculating().any(|record| matches!(record.outcome, Outcome::Measured(_))) {
         return None;
     }
+    // The last one: earlier ones may have failed for reasons that were fixed on a resumed run.
     speculating().rev().find_map(|record| match &record.outcome {
         Outcome::Failed { reason, .. } => Some(reason.as_str()),
         Outcome::Measured(_) => None,
@@ -391,6 +396,7 @@ fn again(arguments: &Arguments, out: &Path, shard: Option<Shard>) -> String {
     match arguments.device {
         Some(DeviceChoice::Cpu) => command.push_str(" --device cpu"),
         Some(DeviceChoice::Cuda(number)) => command.push_str(&format!(" --device cuda:{number}")),
+        // The sweep file or the machine decides again.
         Some(DeviceChoice::Emulator | DeviceChoice::Auto) | None => {}
     }
     if let Some(size) = arguments.tp_size {

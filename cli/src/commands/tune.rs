@@ -269,6 +269,7 @@ fn requested(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
     }
     let mut concurrency = arguments.concurrency.clone();
     concurrency.sort_unstable();
+    // A load that is named twice would be measured once, but planned twice.
     concurrency.dedup();
     let loads = concurrency.into_iter().map(|size| TrialLoad::BatchSize(size as usize));
     Ok(RunningSettings {
@@ -288,6 +289,7 @@ fn requested(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
                 .map_or_else(|| logged.map_or(OUTPUT_LENGTH, |log| log.output_length), |length| length as usize),
             warm_up_tokens: 8,
             ignore_eos: !arguments.stop_at_end,
+            // As the logged requests were sampled, since acceptance depends on it.
             temperature: arguments.temperature.or(logged.map(|log| log.temperature)).unwrap_or_default(),
             top_p: 1.0,
             top_k: 0,
@@ -302,6 +304,8 @@ fn requested(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
 }
 
 fn repeats(arguments: &Arguments) -> u32 {
+    // Each repeat on own servers covers several configurations; one configuration alone can afford
+    // more.
     arguments.repeats.unwrap_or(if arguments.file.is_some() { 3 } else { 6 })
 }
 
@@ -347,6 +351,7 @@ fn again(arguments: &Arguments, out: Option<&Path>) -> Again {
     let texts = [("--command", &arguments.command), ("--start", &arguments.start), ("--stop", &arguments.stop)];
     for (flag, text) in texts {
         let Some(text) = text else { continue };
+        // The advice is printed, and often lands in logs.
         let masked = secrets::masked_text(text);
         is_masked |= masked != *text;
         add_to(&mut words, flag, Some(masked));
@@ -364,6 +369,7 @@ fn again(arguments: &Arguments, out: Option<&Path>) -> Again {
     let sizes: Vec<String> = arguments.concurrency.iter().map(ToString::to_string).collect();
     add("--concurrency", Some(sizes.join(",")));
     add("--requests", Some(arguments.requests.to_string()));
+    // Defaults too: the command must continue the same plan in a later version.
     add("--repeats", Some(repeats(arguments).to_string()));
     add("--max-time", arguments.max_time.map(|seconds| format!("{seconds}s")));
     add("--until", arguments.until.map(|until| until.name().to_owned()));

@@ -109,6 +109,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
     let parsed = read_to_run(&source, &variables);
     let launch = choose(&source, &parsed.launches, inputs.number).map_err(anyhow::Error::msg)?;
     let checks = Checks::from_source(&source, launch, inputs.force);
+    // A launch with errors would fail on a server after minutes; its findings say it now.
     if !checks.is_sound()? {
         return Ok(Exit::Findings);
     }
@@ -134,6 +135,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
         return Ok(Exit::Fine);
     }
     terminal::note(&plan::table(&source, launch, &plan, &refused, &needs));
+    // Only now, since the printed plan helps to find out what is missing.
     found?;
     let out = inputs.out.clone().unwrap_or_else(|| default_out(&inputs.file, inputs.shard));
     let measured = measure(sweep::Job {
@@ -163,6 +165,7 @@ fn measure(job: sweep::Job<'_>) -> anyhow::Result<sweep::MeasuredSweep> {
     let ended = sweep::measure(job);
     let Err(error) = &ended else { return ended };
     let reworded = with_flags_of_tune(&error.to_string());
+    // Errors of the sweep name its keys, but the user has written flags.
     if error.is::<WrongFile>() || reworded == error.to_string() {
         return ended;
     }
@@ -206,6 +209,7 @@ fn find_models(file: &mut SweepFile, target: Option<&Path>) -> anyhow::Result<()
     if !absent.is_empty() {
         bail!("{}", absent.join("\n"));
     }
+    // A container sees only what is mounted into it, under the same path.
     mount_models(command, &places.iter().map(String::as_str).collect::<Vec<_>>());
     Ok(())
 }

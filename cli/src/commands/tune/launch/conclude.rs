@@ -86,8 +86,11 @@ impl Conclusion<'_> {
             | SpeculationVerdict::AllFailed
             | SpeculationVerdict::NotCompared => None,
         };
+        // What runs now is not among the candidates, so there is nothing to replace it against.
         let Some(now) = runs_now else { return chosen };
         let comparison = Comparison::of(&self.plan.file);
+        // A launch is changed only for a gain that is shown over its own shape, not over no
+        // speculation.
         let better = replacement(&self.summary.records, ranking, now, comparison);
         better.map(|one| one.configuration).or_else(|| chosen.filter(|configuration| configuration == now))
     }
@@ -104,6 +107,8 @@ impl Conclusion<'_> {
                 terminal::note(&format!("{name} is changed: {why}"));
             }
             (Some(text), _) => {
+                // Shown, not written: the file is the user's, and the change rests on one
+                // measurement.
                 let difference = lint::difference(self.source, text);
                 let shown = starred(&difference);
                 terminal::print(&shown)?;
@@ -178,6 +183,7 @@ fn in_common(decided: &[(TrialLoad, Option<Configuration>)]) -> Option<Option<&C
     let shape = |one: &Option<Configuration>| one.as_ref().map(|one| one.shape);
     let are_equal = rest.iter().all(|(_, one)| shape(one) == shape(first));
     let configurations = decided.iter().filter_map(|(_, one)| one.as_ref());
+    // Shapes decide; of equal ones, that with the most settings names all that was chosen.
     are_equal.then(|| configurations.max_by_key(|one| one.knobs.words().len()))
 }
 
