@@ -12,6 +12,7 @@ pub fn quantity(value: f64) -> String {
         return MISSING.into();
     }
     let size = value.abs();
+    // From here on three digits would round to a thousand, which is written with its separator.
     if size >= 999.5 {
         return with_decimals(value, 0);
     }
@@ -52,10 +53,12 @@ pub fn gain(ratio: f64) -> String {
     if !percent.is_finite() {
         return MISSING.into();
     }
+    // Such a gain says that the baseline hardly ran; its digits would only make a table wider.
     if percent >= 9999.5 {
         return "over +9,999%".into();
     }
     let digits = if percent.abs() < 9.95 { format!("{:.1}", percent.abs()) } else { format!("{:.0}", percent.abs()) };
+    // The sign is left out by what is written, not by the number: "+0.0%" would look like a gain.
     if digits.chars().all(|digit| digit == '0' || digit == '.') {
         return "±0%".into();
     }
@@ -89,6 +92,7 @@ pub fn interval_name(interval: Interval, repeats: usize) -> String {
 
 /// Coverage of an interval: `95%`, `98.4%`.
 pub fn level(coverage: f64) -> String {
+    // Rounded down, since a level is a promise: 94.96% must not be shown as 95%.
     let percent = (coverage * 1000.0).floor() / 10.0;
     if percent.fract() == 0.0 { format!("{percent:.0}%") } else { format!("{percent:.1}%") }
 }
@@ -134,6 +138,7 @@ pub fn count(value: u64) -> String {
 /// A number with this many decimals and thousands separators.
 pub fn with_decimals(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
+    // Only digits before the point are grouped.
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
     let sign = if value < 0.0 { "−" } else { "" };
     format!("{sign}{}{rest}", separated(whole))

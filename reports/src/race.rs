@@ -130,6 +130,7 @@ impl Race {
         let defaults =
             || entries.iter().filter(|entry| entry.role == Role::EngineDefault).map(|one| &one.configuration);
         // Of several drafts, the default for the chosen one.
+        // With one draft each sweep there is only one default; with several each has its own.
         let own = |default: &&Configuration| chosen.as_ref().is_some_and(|chosen| chosen.draft == default.draft);
         let default = defaults().find(own).or_else(|| defaults().next());
         let over_default =
@@ -150,6 +151,7 @@ impl Race {
         let mut entries: Vec<RaceEntry> = entries.collect();
         let is_known =
             matches!(verdict, SpeculationVerdict::Pays | SpeculationVerdict::DoesNotPay | SpeculationVerdict::Tie);
+        // Chosen without evidence: the report says that it was kept, not that it won.
         entries.iter_mut().for_each(|entry| entry.kept = entry.chosen && !is_known);
         let probes = selection::probes(records.iter().copied(), load).into_iter().map(|ranked| {
             let is_own =
@@ -268,6 +270,7 @@ impl RaceEntry {
             retractions: statistics::median(
                 measurements.iter().filter_map(|one| Some(one.retractions? as f64)).collect(),
             )
+            // Zero is what every healthy run has: a column of zeros tells nothing.
             .filter(|count| *count > 0.0),
             split: split(&measurements),
             positions: positions(&ranked.accept_histogram),
@@ -279,6 +282,7 @@ impl RaceEntry {
 }
 
 fn split(measurements: &[&Measurement]) -> Option<RaceSplit> {
+    // Parts measured within the rounds themselves come before those of a trial apart.
     if let Some(verify) = median_of(measurements, |measurement| measurement.verify_ms) {
         return Some(RaceSplit {
             draft: median_of(measurements, |measurement| measurement.draft_ms),

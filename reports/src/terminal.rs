@@ -121,6 +121,8 @@ fn write_race(text: &mut String, race: &Race, width: usize) {
     if !listed.is_empty() {
         let mut shown: Vec<&Column> = columns::for_race(race);
         let mut lines = lines(&listed, &shown);
+        // Columns are removed one at a time, since each removal also changes the widths of the
+        // others.
         while lines.first().is_some_and(|line| length(line) > width) {
             // The figure that the ranking is about stays.
             let expendable =
@@ -136,6 +138,7 @@ fn write_race(text: &mut String, race: &Race, width: usize) {
         head.into_iter().for_each(|head| text.push_str(&format!("{}\n", head.trim_end())));
         for (line, entry) in rows.iter().zip(&listed) {
             let _ = writeln!(text, "{}", cut(line.trim_end(), width));
+            // On a line of its own: other options would widen every row of the table.
             let rest = names::rest(&entry.ranked.configuration);
             if !rest.is_empty() {
                 let _ = writeln!(text, "{}", cut(&format!("     {}", one_line(&rest)), width));
@@ -159,6 +162,8 @@ fn write_race(text: &mut String, race: &Race, width: usize) {
         let line = format!("failed {}: {}", failures.what.join(", "), failures.summary());
         write_wrapped(text, &one_line(&line), width);
         let lines: Vec<&str> = failures.lines().collect();
+        // The last lines name the cause; those before are mostly what the engine prints at every
+        // start.
         for line in &lines[lines.len().saturating_sub(FAILURE_LINES)..] {
             let _ = writeln!(text, "{}", cut(&format!("     {}", one_line(line)), width));
         }
@@ -184,6 +189,7 @@ fn lines(entries: &[&RaceEntry], shown: &[&Column]) -> Vec<String> {
     let widths: Vec<usize> = (0..shown.len() + 3).map(width).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).enumerate().map(|(place, (cell, width))| {
+            // Names and remarks are texts, aligned to the left; all others are figures.
             let padding = " ".repeat(width - length(cell));
             if place == 1 || place == row.len() - 1 { format!("{cell}{padding}") } else { format!("{padding}{cell}") }
         });

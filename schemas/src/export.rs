@@ -113,6 +113,7 @@ pub fn export(
     if batch_size == Some(0) {
         return Err(ExportError::EmptyBatch);
     }
+    // Without the second source the figures of the file would not hold.
     if tuning.launch.speculative_second_source.is_some() {
         return Err(ExportError::SecondSource);
     }
@@ -176,6 +177,7 @@ impl Tuning {
             Form::Vllm => NEWEST_VLLM,
             Form::TensorRtLlm => tensorrt_llm::READ,
         };
+        // slime pins its version of SGLang, whichever one was measured.
         let measured = self.measured.as_ref().filter(|_| form != Form::Slime);
         let measured = measured.and_then(|measured| {
             let (name, version) = measured.engine.split_once(' ')?;
@@ -220,6 +222,7 @@ fn whose_figures(measured: Option<&Measured>, engine: &str) -> Option<String> {
         return None;
     }
     let own = if name == "spectune" { "spectune's own engine " } else { "" };
+    // The engine's name is the program's, which the sentence names already.
     let version = if own.is_empty() { measured.as_str() } else { measured.trim_start_matches("spectune ") };
     Some(format!("chosen from measurements of {own}{version} on {device}; {not_measured}"))
 }
@@ -255,6 +258,7 @@ impl From<&TunedFile> for Tuning {
             verdicts: tuned.policy.iter().map(|row| (row.max_running_batch, row.verdict)).collect(),
             target_dtype: models.target_dtype.clone(),
             draft_context_length: models.draft_context_length,
+            // A processor's name has nothing to say about attention backends.
             gpu: engine.device.starts_with("cuda").then(|| tuned.measured.device_name.clone()),
             measured: Some(Measured {
                 engine: tuned.measured.engine.clone(),

@@ -75,6 +75,7 @@ fn section(page: &mut String, path: &str, table: &Value, definitions: &Map<Strin
         let element = definition(&field["items"]).and_then(known);
         let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         if let Some(table) = of.or(element).filter(|of| of["properties"].is_object()) {
+            // Tables follow the rows of plain fields, since a heading would end the table of rows.
             inner.push((below, table, element.is_some(), field, required.contains(name.as_str())));
             continue;
         }
@@ -103,6 +104,7 @@ fn section(page: &mut String, path: &str, table: &Value, definitions: &Map<Strin
             about.push(own);
         }
         let needed = if required { " Required." } else { "" };
+        // Two levels of headings at most: the path in a heading shows the depth.
         *page += &format!("\n{} `{header}`\n\n{}{needed}\n", "#".repeat(2 + depth.min(1)), about.join(" "));
         section(page, &path, table, definitions, depth + 1);
     }
@@ -110,6 +112,7 @@ fn section(page: &mut String, path: &str, table: &Value, definitions: &Map<Strin
 
 /// The name of the definition that a field refers to, also where it may be omitted.
 fn definition(field: &Value) -> Option<&str> {
+    // An optional field names its type as one of several, and one with a default wraps it.
     let alternatives = [&field["allOf"], &field["anyOf"], &field["oneOf"]];
     let nested = alternatives.into_iter().filter_map(Value::as_array).flatten();
     std::iter::once(field).chain(nested).find_map(|one| one["$ref"].as_str()?.strip_prefix("#/definitions/"))

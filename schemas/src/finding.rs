@@ -132,6 +132,7 @@ impl Finding {
 
     /// Gives it the code and the name of what it is an instance of, whose harm is at most `harm`.
     pub fn of(mut self, code: &'static str, name: &'static str, harm: Severity) -> Self {
+        // A rule may have lowered the harm of this one finding already.
         (self.code, self.name, self.harm) = (code, name, self.harm.min(harm));
         self
     }
@@ -185,6 +186,7 @@ impl Finding {
 
     /// Adds another place that explains the finding.
     pub fn related(mut self, span: Option<Span>, label: impl Into<String>) -> Self {
+        // The finding's own place has its own label.
         let elsewhere = span.filter(|span| *span != self.span);
         self.related.extend(elsewhere.map(|span| Related { span, label: label.into() }));
         self

@@ -79,6 +79,8 @@ impl Source {
         let line_starts = std::iter::once(0)
             .chain(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1))
             .collect();
+        // Characters are counted once a block, so that a column does not need the text from its
+        // beginning.
         let blocks = text.as_bytes().chunks(BLOCK).scan(0, |before, block| {
             let here = *before;
             *before += beginnings(block);
@@ -108,6 +110,7 @@ impl Source {
     pub fn clamp(&self, span: Span) -> Span {
         let floor = |offset: usize| {
             let offset = offset.min(self.text.len());
+            // A character has four bytes at most.
             (0..=offset).rev().take(4).find(|at| self.text.is_char_boundary(*at)).unwrap_or_default()
         };
         Span::new(floor(span.start), floor(span.end))
@@ -173,12 +176,14 @@ pub fn shortened(value: &str) -> String {
 /// Edit distance of two names: insertions, removals and replacements of characters, and swaps of
 /// neighbours. Only the first 80 characters count.
 pub fn distance(one: &str, other: &str) -> usize {
+    // The distance is quadratic in the lengths, and a "flag" of a hostile text may have megabytes.
     let start = |name: &str| name.chars().take(80).collect::<String>();
     strsim::osa_distance(&start(one), &start(other))
 }
 
 /// The name in a list that `word` probably means: at most a third of its letters differ.
 pub fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
+    // Beyond a third of its letters, a word is more likely another word than a misspelling.
     let most = (word.chars().count() / 3).max(1);
     let lower = word.to_lowercase();
     let far = |name: &&&str| distance(&lower, &name.to_lowercase());

@@ -148,6 +148,7 @@ impl TreeShape {
         if self.is_off() || drafts == 0 {
             return self;
         }
+        // More steps, or wider ones, than drafts only offer candidates that are not kept.
         Self { num_steps: self.num_steps.min(drafts), topk: self.topk.min(drafts), ..self }
     }
 

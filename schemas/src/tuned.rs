@@ -248,6 +248,7 @@ impl TunedFile {
         }));
         let unknown = self.policy.iter().filter(|row| row.verdict == TunedVerdict::NotKnown);
         caveats.extend(unknown.map(|row| {
+            // The first format gave no reasons, only the verdict as a sentence.
             let why = row.reason.strip_prefix("not known: ").filter(|_| self.format > 1);
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
             let context = row.max_context.map_or_else(String::new, |longest| format!(" and context {longest}"));
@@ -272,6 +273,7 @@ impl TunedFile {
 
     /// The largest running batches of rows whose trees differ by context.
     pub fn batches_that_depend_on_context(&self) -> Vec<usize> {
+        // Rows are in ascending order, so those of one batch lie side by side.
         let of_batch = self.policy.chunk_by(|a, b| a.max_running_batch == b.max_running_batch);
         let differ = |rows: &&[PolicyRow]| rows.iter().any(|row| row.shape() != rows[0].shape());
         of_batch.filter(differ).map(|rows| rows[0].max_running_batch).collect()
@@ -282,6 +284,7 @@ impl TunedFile {
     pub fn at_context(&self, context: usize) -> Self {
         let of_batch = self.policy.chunk_by(|a, b| a.max_running_batch == b.max_running_batch);
         let holds = |row: &&PolicyRow| row.max_context.is_none_or(|longest| longest >= context);
+        // Beyond the longest measured context its row is the nearest one.
         let row = |rows: &[PolicyRow]| rows.iter().find(holds).or(rows.last()).cloned();
         let policy = of_batch.filter_map(row).map(|row| PolicyRow { max_context: None, ..row }).collect();
         Self { policy, ..self.clone() }
@@ -312,6 +315,7 @@ impl TunedFile {
             return Err(FieldError::at(&["format"], reason));
         }
         let algorithm = self.models.algorithm.as_str();
+        // Look-ups are no algorithms of SGLang, but the own engine has them.
         let looks_up = matches!(NodeSource::named(algorithm), NodeSource::Text(_));
         if parse_algorithm(algorithm, NEWEST_SGLANG).is_none() && !looks_up {
             let shown = shortened(algorithm);
@@ -336,6 +340,7 @@ impl TunedFile {
         if self.policy.is_empty() {
             return Err(FieldError::at(&["policy"], "expected at least one row"));
         }
+        // Readers take the first row that holds, so the order decides which one that is.
         let place = |row: &PolicyRow| (row.max_running_batch, row.max_context.unwrap_or(usize::MAX));
         let descends = |rows: &[PolicyRow]| place(&rows[0]) >= place(&rows[1]);
         if let Some(at) = self.policy.windows(2).position(descends) {
@@ -356,6 +361,7 @@ impl TunedFile {
 /// each batch only the first one.
 pub fn of_shortest_contexts(rows: impl Iterator<Item = (usize, TreeShape)>) -> Vec<(usize, TreeShape)> {
     let mut shapes: Vec<(usize, TreeShape)> = rows.collect();
+    // The first row of a batch is the one of its shortest context.
     shapes.dedup_by_key(|(batch, _)| *batch);
     shapes
 }

@@ -44,6 +44,7 @@ impl Scale {
         let (from, to) = if to - from > f64::EPSILON * to.abs().max(from.abs()) {
             (from, to)
         } else {
+            // A scale for a single value still needs a length to divide by.
             let margin = if from == 0.0 { 1.0 } else { from.abs() * 0.05 };
             (from - margin, to + margin)
         };
@@ -75,9 +76,12 @@ impl Scale {
         let length = self.to - self.from;
         let rough = length / most.max(1) as f64;
         let power = 10_f64.powf(rough.log10().floor());
+        // Steps that readers can add up; the tolerance keeps a step that only rounding made too
+        // small.
         let step =
             [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough * 0.999);
         let Some(step) = step.filter(|step| step.is_finite() && *step > 0.0) else { return (Vec::new(), 0) };
+        // As many as the step needs, the same for all ticks, so that the numbers line up.
         let decimals = (0..9).find(|decimals| ((step * 10_f64.powi(*decimals)) + 1e-6).fract() < 2e-6).unwrap_or(9);
         let first = (self.from / step).ceil();
         let ticks = (0..=most).map(|place| (first + place as f64) * step).filter(|tick| *tick <= self.to + step * 1e-9);
@@ -93,6 +97,8 @@ impl Scale {
             let powers = (low..=high).flat_map(|power| factors.iter().map(move |factor| factor * 10_f64.powi(power)));
             powers.filter(|tick| (self.from..=self.to).contains(tick)).collect()
         };
+        // The densest set that fits: at equal ratios a few round numbers per power of ten are
+        // enough.
         const MULTIPLES: [&[f64]; 4] =
             [&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0], &[1.0, 2.0, 3.0, 5.0], &[1.0, 2.0, 5.0], &[1.0, 3.0]];
         let fitting = MULTIPLES.into_iter().map(ticks).find(|ticks| ticks.len() <= most.max(2));
@@ -122,6 +128,7 @@ pub fn span(values: impl Iterator<Item = f64>, margin: f64) -> Option<(f64, f64)
         .filter(|value| value.is_finite())
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
     (low <= high).then(|| {
+        // Otherwise the outermost marks would be cut in half by the frame.
         let room = (high - low) * margin;
         (low - room, high + room)
     })

@@ -87,9 +87,12 @@ pub fn drawing(
         canvas.backend.present()?;
         canvas.tips
     };
+    // Colours become classes, so that one chart serves the light and the dark page.
     let svg = palette::with_classes(&svg);
+    // The library writes no attributes of its own for readers of screens.
     let head = format!("<svg role=\"img\" aria-label=\"{}\"", escaped(title));
     let body = svg.strip_prefix("<svg").unwrap_or(&svg);
+    // Tips go last: what is drawn last receives the pointer.
     let body = body.trim_end().strip_suffix("</svg>").unwrap_or(body);
     Ok(format!("{head}{body}{tips}</svg>\n"))
 }

@@ -56,6 +56,7 @@ pub fn measured(race: &Race) -> Grid {
     // Entries are ordered best first, so the first one of a pair is shown.
     let entries = || race.entries.iter().filter(|entry| !entry.is_off() && entry.ranked.configuration.table.is_empty());
     let relative = race.baseline().is_some()
+        // All or none: speed-ups and rates on one scale could not be compared.
         && entries().filter(|entry| entry.rank.is_some()).all(|entry| entry.ranked.speedup.is_some());
     let mut cells = BTreeMap::new();
     for entry in entries() {
@@ -74,6 +75,7 @@ pub fn predicted(predictions: &[&Prediction], chosen: Option<&RaceEntry>, title:
     let base = predictions.iter().find(plain).map(|one| rate(one)).filter(|rate| *rate > 0.0);
     let mut best: Vec<&Prediction> = predictions.to_vec();
     best.retain(|one| !one.configuration.is_off() && one.configuration.table.is_empty());
+    // Best first, as entries of a race are, so that the first one of a pair is shown here too.
     best.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
     let mut cells = BTreeMap::new();
     for one in best {
@@ -125,6 +127,7 @@ pub fn draw(grid: &Grid, format: ChartFormat) -> DrawnChart {
 
     let narrow = format.is_narrow();
     let (left, top, row_height) = (52, 44, if narrow { 42 } else { 48 });
+    // Cells do not grow with the chart: few columns would become bars.
     let room = format.width() - left - 6;
     let column_width = (room / topks.len() as i32).min(if narrow { 96 } else { 132 });
     let bottom = top + row_height * steps.len() as i32;
@@ -161,12 +164,16 @@ impl Colours {
             .filter(|figure| figure.is_finite() && *figure > 0.0)
             .collect();
         let middle = if grid.relative { 1.0 } else { crate::statistics::median(figures.clone())? };
+        // The scale is symmetric, so the same shade means the same factor on both sides of the
+        // middle.
         let factors = figures.iter().map(|figure| (figure / middle).max(middle / figure));
+        // At least 5%: on a scale fitted to less, noise would get the strongest colours.
         let reach = factors.filter(|factor| factor.is_finite()).fold(1.05, f64::max);
         (!figures.is_empty()).then_some(Self { relative: grid.relative, predicted: grid.predicted, middle, reach })
     }
 
     fn step(&self, figure: f64) -> i32 {
+        // By logarithms: half as fast is as far from the middle as twice as fast.
         let share = (figure / self.middle).ln() / self.reach.ln();
         ((share * f64::from(HEAT_STEPS)).round() as i32).clamp(-HEAT_STEPS, HEAT_STEPS)
     }

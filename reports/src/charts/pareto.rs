@@ -67,11 +67,13 @@ pub fn draw(section: &Section<'_>, format: ChartFormat) -> DrawnChart {
         axes::vertical(canvas, area, up, "output tokens/s per device", "")?;
         let places: Vec<(i32, i32)> =
             points.iter().map(|point| (across.pixel(point.speed.median), up.pixel(point.throughput.median))).collect();
+        // Lines first: marks and labels must lie above them.
         let best = frontier(&points);
         let line: Vec<(i32, i32)> = best.iter().map(|number| places[*number]).collect();
         if line.len() > 1 {
             canvas.path(&line, ColorRole::Muted, 2)?;
         }
+        // Kept as areas, so that labels can avoid them.
         let mut bars = Vec::with_capacity(2 * points.len());
         for (point, (x, y)) in points.iter().zip(&places) {
             let (left, right) = (across.pixel(point.speed.low), across.pixel(point.speed.high));
@@ -118,6 +120,8 @@ fn frontier(points: &[ParetoPoint<'_>]) -> Vec<usize> {
             .speed
             .median
             .total_cmp(&first.speed.median)
+            // Of equally fast ones the one with the higher throughput comes first, and so excludes
+            // the others.
             .then(second.throughput.median.total_cmp(&first.throughput.median))
     });
     let mut highest = f64::NEG_INFINITY;
@@ -131,6 +135,7 @@ fn frontier(points: &[ParetoPoint<'_>]) -> Vec<usize> {
 
 /// Small areas along a straight line, so that labels avoid it.
 fn along(from: (i32, i32), to: (i32, i32)) -> impl Iterator<Item = Area> {
+    // A slanted line is no rectangle, so it is covered by small ones.
     const PIECES: i32 = 60;
     (0..=PIECES).map(move |piece| {
         let at = |from: i32, to: i32| from + (to - from) * piece / PIECES;
@@ -158,6 +163,7 @@ fn label(
     frontier: &[usize],
 ) -> Result<(), DrawError> {
     let chosen = (0..points.len()).filter(|number| points[*number].chosen);
+    // The chosen ones are labelled first: they may take the best places.
     let rest = frontier.iter().copied().filter(|number| !points[*number].chosen);
     let mut taken: Vec<Area> = points
         .iter()
@@ -166,10 +172,12 @@ fn label(
         .collect();
     for number in chosen.chain(rest) {
         let (point, (x, y)) = (&points[number], places[number]);
+        // A batch alone is written as its number; a load with contexts needs its whole name.
         let load = point.load.batch_size().filter(|_| point.load.contexts().is_none());
         let load = load.map_or_else(|| point.load.to_string(), |size| size.to_string());
         let text = format!("{} @ {load}", names::short(point.configuration));
         let font = Font { bold: point.chosen, ..Font::new(SMALL - 1, ColorRole::Ink) };
+        // In order of preference: beside the mark the eye finds a label most easily.
         let offsets = [
             (13, 0, Align::Left),
             (10, -14, Align::Left),

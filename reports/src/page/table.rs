@@ -215,12 +215,14 @@ fn first_repeat(race: &Race) -> Option<String> {
         .measured()
         .filter_map(|entry| {
             let (first, later) = entry.noise.as_ref()?.repeats.split_first()?;
+            // Excluded ones are slow for another reason, and would hide a slow start.
             let later = later.iter().filter(|one| one.excluded.is_none()).map(|one| one.output_tokens_per_s);
             Some(first.output_tokens_per_s / crate::statistics::median(later.collect())?)
         })
         .collect();
     let slower = ratios.iter().filter(|ratio| **ratio < 1.0).count();
     let median = crate::statistics::median(ratios.clone())?;
+    // Noise alone makes about half of the first repeats slower, and seldom nine in ten by 3%.
     (ratios.len() >= 5 && slower * 10 >= ratios.len() * 9 && median < 0.97).then(|| {
         format!(
             "First repeats are consistently slower ({} at the median): warm-up may be too short.",

@@ -79,12 +79,14 @@ pub fn report(
             Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory, hardware };
         let read = |facts: &&ModelFacts| !facts.by_name;
         let (read_target, read_draft) = (target.filter(read), draft.filter(read));
+        // Without a model known by its name only, the second resolution would be the first again.
         let is_by_name = read_target.is_some() != target.is_some() || read_draft.is_some() != draft.is_some();
         let unnamed = is_by_name.then(|| resolve(launch, version, given, read_target, read_draft, options.gpu_memory));
         let unnamed =
             unnamed.as_ref().map(|resolved| Context { resolved, target: read_target, draft: read_draft, ..context });
         found.extend(newer_version(launch, version, given).filter(|one| options.selection.admits_finding(one)));
         let mut of_launch = lint(&context, unnamed.as_ref(), &options.selection);
+        // A fix sees this launch alone, but the text around it may use the same words.
         of_launch.iter_mut().for_each(|one| outside::doubt_fix(source, launch, one));
         found.extend(of_launch);
         if options.unchecked {
@@ -92,6 +94,7 @@ pub fn report(
         }
         all_resolved.push(resolved);
     }
+    // Before repeats are removed: a comment may suppress the one that would be kept.
     let mut findings = suppression::apply(source, found, &options.selection);
     once_a_place(&mut findings);
     tidy(&mut findings);
@@ -101,6 +104,7 @@ pub fn report(
 /// Says of a stated version that it is newer than all that are known.
 fn newer_version(launch: &Launch, version: EngineVersion, is_given: bool) -> Option<Diagnostic> {
     let newest = newest_known(launch.engine);
+    // The own engine has the version of this program.
     if !is_given || launch.engine == Engine::Spectune || version <= newest {
         return None;
     }
@@ -115,6 +119,7 @@ fn newer_version(launch: &Launch, version: EngineVersion, is_given: bool) -> Opt
 /// Of a finding that is the same on several paths through a script, but for how sure it is, keeps
 /// the surest.
 fn once_a_place(findings: &mut Vec<Diagnostic>) {
+    // The sort is stable, so of equal findings the most severe one is kept.
     findings.sort_by_key(|found| std::cmp::Reverse(found.severity));
     let mut seen = HashSet::new();
     findings.retain(|found| seen.insert((found.code, found.span, found.message.clone())));
@@ -125,6 +130,7 @@ fn once_a_text(findings: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let mut kept: Vec<Diagnostic> = Vec::with_capacity(findings.len());
     let mut repeats: Vec<usize> = Vec::with_capacity(findings.len());
     for found in findings {
+        // A finding with a fix stays, since its fix changes its own launch only.
         let is_once = ONCE_A_TEXT.contains(&found.code) && found.fix.is_none();
         let same = |other: &Diagnostic| is_once && other.code == found.code && other.message == found.message;
         match kept.iter().position(same) {

@@ -150,11 +150,13 @@ impl LintRule {
             RuleCheck::One(check) => check(context).into_iter().collect(),
             RuleCheck::Several(check) => check(context),
         };
+        // spectune's own flags are those of sglang, so the rules for sglang apply, with a remark.
         let is_elsewhere = context.launch.engine == Engine::Spectune && self.applies == Applies::Sglang;
         let (doubts, is_editable) = (context.launch.doubts(), context.launch.is_editable());
         let of_rule = |finding: Finding| {
             let mut finding = finding.of(self.code, self.name, self.severity);
             finding.doubts.extend(&doubts);
+            // Where the text comes from another form of the launch, there are no places to edit.
             finding.fix = finding.fix.filter(|_| is_editable);
             if !is_elsewhere {
                 return finding;
@@ -181,6 +183,7 @@ pub(crate) fn lint(context: &Context<'_>, unnamed: Option<&Context<'_>>, selecti
         let mut found = rule.look(context);
         let without = unnamed.map(|unnamed| rule.look(unnamed)).unwrap_or_default();
         for one in found.iter_mut().filter(|_| unnamed.is_some()) {
+            // What is found without the model too does not depend on its name.
             if !without.iter().any(|other| other.span == one.span && other.message == one.message) {
                 one.doubts.insert(Doubt::ModelByName);
             }
@@ -188,6 +191,7 @@ pub(crate) fn lint(context: &Context<'_>, unnamed: Option<&Context<'_>>, selecti
         found.into_iter().filter_map(judged).collect::<Vec<_>>()
     };
     let mut found: Vec<Diagnostic> = rules.flat_map(settled).collect();
+    // In the order of the text, as it is read.
     found.sort_by_key(|diagnostic| (diagnostic.span, diagnostic.code));
     found
 }

@@ -104,11 +104,14 @@ pub fn adaptive_command(
         let given = flags.iter().find(|flag| flag.key == Key::CudaGraphBs);
         let given = given.map(|flag| flag.words.iter().filter_map(|word| word.parse().ok()).collect());
         let mut sizes: Vec<usize> = given.unwrap_or_else(|| usual_sizes(running.unwrap_or(USUAL_LARGEST)));
+        // A batch is padded to the next capture size: without one at each end, a row would begin
+        // too early.
         sizes.extend(ends);
         sizes.extend(running);
         sizes.retain(|size| running.is_none_or(|running| *size <= running));
         sizes.sort_unstable();
         sizes.dedup();
+        // The whole list replaces both: SGLang ignores a largest size beside a list.
         flags.retain(|flag| !matches!(flag.key, Key::CudaGraphBs | Key::CudaGraphMaxBs));
         let words = sizes.iter().map(ToString::to_string).collect();
         flags.push(ExportFlag { key: Key::CudaGraphBs, words });
@@ -172,6 +175,7 @@ fn flags(
     if launch.model_path.is_none() {
         return Err(ExportError::NoTarget);
     }
+    // Flags that were tuned on SGLang are kept as they are: they are known to work there.
     let foreign = !matches!(launch.engine, Some(EngineName::Sglang | EngineName::Slime));
     let mut flags = words::of(launch);
     let mut left_out = Vec::new();
@@ -196,6 +200,7 @@ fn flags(
         remarks.general.push(format!("left out, because they are specific to the tuned engine: {left_out}"));
     }
     if row.shape.is_off() {
+        // A draft without steps would be loaded, and never run.
         flags.retain(|flag| !flag.key.flag().name.starts_with("speculative-"));
         remarks.notes.push(row.off());
     } else {
@@ -307,8 +312,10 @@ fn capture(limit: i64, flags: &mut Vec<ExportFlag>, add: &mut impl FnMut(&mut Ve
         return;
     }
     if let Some(sizes) = flags.iter_mut().find(|flag| flag.key == Key::CudaGraphBs) {
+        // Graphs above the limit cost memory, and never run.
         sizes.words.retain(|word| word.parse::<i64>().is_ok_and(|size| size < limit));
         sizes.words.push(limit.to_string());
+    // A largest size that is given is a decision, for example about memory.
     } else if !flags.iter().any(|flag| flag.key == Key::CudaGraphMaxBs) {
         add(flags, Key::CudaGraphMaxBs, limit.to_string(), "so that every running batch size has a graph");
     }

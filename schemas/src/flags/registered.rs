@@ -136,9 +136,11 @@ impl Registered {
         if let Some(exact) = self.spelling(name).filter(alive) {
             return Lookup::Exact(exact);
         }
+        // Every name begins with an empty one.
         if name.is_empty() {
             return Lookup::Unknown;
         }
+        // The table is sorted, so all names with this beginning follow one another.
         let first = self.spellings.partition_point(|spelling| spelling.name < name);
         let beginning = self.spellings.iter().skip(first).take_while(|spelling| spelling.name.starts_with(name));
         let candidates: Vec<&Spelling> = beginning.filter(alive).collect();

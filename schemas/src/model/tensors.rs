@@ -150,9 +150,11 @@ impl TensorHeaders {
             data_offsets: (u64, u64),
         }
         let mut entries: BTreeMap<String, serde_json::Value> = serde_json::from_str(json)?;
+        // The only key that is no tensor; its values are texts.
         entries.remove("__metadata__");
         for (name, value) in entries {
             let TensorEntry { dtype, shape, data_offsets: (begin, end) } = serde_json::from_value(value)?;
+            // A file from outside may claim any sizes, and a wrapped product could look right.
             let elements = shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size as u64));
             let bits = elements.and_then(|elements| elements.checked_mul(bits_of(&dtype).unwrap_or(8)));
             let Some(bits) = bits else { return Err(HeaderError::Shape { name, shape }) };
@@ -170,6 +172,7 @@ impl TensorHeaders {
         self.0.get(suffix).or_else(|| {
             self.0
                 .iter()
+                // Only at a dot: `lm_head.weight` must not be found in `old_lm_head.weight`.
                 .find(|(name, _)| name.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.')))
                 .map(|(_, header)| header)
         })

@@ -63,9 +63,11 @@ impl SweepDraft {
         if !self.name.is_empty() {
             return self.name.clone();
         }
+        // The folder's own name, of a path such as `../heads/code/`.
         let last = self.path.split(['/', '\\']).rfind(|part| !part.is_empty() && *part != "." && *part != "..");
         let mut name = last.map_or_else(|| self.algorithm.to_ascii_lowercase(), ToOwned::to_owned);
         if let Some(second) = &self.second_source {
+            // One head with and without a second source is two drafts, which need two names.
             name = format!("{name}-{}", second.to_ascii_lowercase().replace('_', "-"));
         }
         name.chars().map(|one| if is_of_a_name(one) { one } else { '-' }).collect()
@@ -116,6 +118,8 @@ impl SweepFile {
         if let Some(space) = &draft.space {
             file.space.clone_from(space);
         }
+        // With a single draft, results are named as without [[drafts]], and earlier ones are found
+        // again.
         let name = if self.has_several_drafts() { draft.display_name() } else { String::new() };
         OneDraft { name, file }
     }
@@ -174,6 +178,7 @@ impl SweepFile {
             return Err(format!("two drafts are called {name}: give one of them another `name`"));
         }
         let OneDraft { file, .. } = self.with_draft(draft);
+        // The check speaks of [models], where the key has another name.
         file.models.check().map_err(|wrong| wrong.message().replace("`draft`", "`path`"))?;
         file.space.check(NodeSource::named(&draft.algorithm)).map_err(|wrong| {
             let whose = if draft.space.is_some() { "its space" } else { "[space], which it shares" };

@@ -130,6 +130,7 @@ impl Objective {
             if limit.is_some_and(|limit| !(limit > 0.0 && limit.is_finite())) {
                 return Err(FieldError::at(path, "expected a number above 0"));
             }
+            // Refused rather than ignored: the limit would seem to have been kept.
             if limit.is_some() && self.metric != Metric::Goodput {
                 return Err(FieldError::at(path, "a limit has no effect unless metric is \"goodput\""));
             }

@@ -132,11 +132,13 @@ impl Workload {
         let files = !self.prompt_files.is_empty();
         let sources =
             [self.prompts.is_some(), files, self.input_ids.is_some(), self.random.is_some(), self.trace.is_some()];
+        // None would measure nothing, and of two it would be unclear which one the results are of.
         if sources.iter().filter(|given| **given).count() != 1 {
             return Err(FieldError::at(&["workload"], "give exactly one of prompts, input_ids, random and trace"));
         }
         for (at, path) in self.prompt_files.iter().enumerate() {
             let name = name_of_file(path);
+            // Quadratic, but there are a handful of files.
             if self.prompt_files[..at].iter().any(|other| name_of_file(other) == name) {
                 let reason =
                     format!("two files are called {name:?}, which is the name of a workload in results: rename one");
@@ -229,6 +231,7 @@ impl SweepArrivals {
 /// that every file system has.
 pub(super) fn name_of_file(path: &str) -> String {
     let last = path.split(['/', '\\']).rfind(|part| !part.is_empty()).unwrap_or_default();
+    // A name such as `.jsonl` has no stem, so it stays whole.
     let stem = last.rsplit_once('.').map_or(last, |(stem, _)| if stem.is_empty() { last } else { stem });
     let kept = |one: char| if one.is_ascii_alphanumeric() || "_-".contains(one) { one } else { '-' };
     stem.chars().map(kept).collect()

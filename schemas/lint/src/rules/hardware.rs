@@ -97,12 +97,14 @@ impl Hardware {
         let parts: Vec<&str> =
             text.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|part| !part.is_empty()).collect();
         let (mut architectures, mut platforms) = (Vec::new(), Vec::new());
+        // Most words begin no name; this costs less than three searches for each.
         let may_begin = |part: &&str| {
             part.bytes().next().is_some_and(|byte| b"abdghlmrsx0123456789".contains(&byte.to_ascii_lowercase()))
         };
         for at in (0..parts.len()).filter(|at| parts.get(*at).is_some_and(may_begin)) {
             let mut name = String::new();
             let mut longest = None;
+            // A name may be written in several parts: `RTX PRO 6000`, `rtx-4090`.
             for part in parts.iter().skip(at).take(MOST_PARTS) {
                 name.push_str(&part.to_ascii_lowercase());
                 if name.len() > LONGEST {
@@ -121,6 +123,7 @@ impl Hardware {
                 architectures.push(architecture);
             }
         }
+        // A text that names several kinds of hardware does not say which one it runs on.
         let platform = if let [platform] = platforms.as_slice() { Some(*platform) } else { None };
         let architecture = if let [architecture] = architectures.as_slice() { Some(*architecture) } else { None };
         Self { architecture: architecture.filter(|_| platform.is_some()), platform }

@@ -91,6 +91,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     let named: Vec<(&Argument, FlagIdentity)> =
         context.launch.arguments.iter().filter_map(|argument| Some((argument, identity(argument)?))).collect();
     let finding = |(at, (argument, identity)): (usize, &(&Argument, FlagIdentity))| {
+        // The next one, not the last: of three, each pair is reported once.
         let (later, _) = named.get(at + 1..)?.iter().find(|(_, other)| other == identity)?;
         let (first, last) = (words(argument), words(later));
         // A branch that gives another value does so on purpose.
@@ -115,6 +116,7 @@ fn from_sglang(argument: &Argument, engine: Engine) -> Option<FlagIdentity> {
     let prefix = if engine == Engine::Slime { "--sglang-" } else { "--" };
     let name = argument.flag.value.strip_prefix(prefix).filter(|name| !name.starts_with('-'))?;
     match flags::lookup(name, None) {
+        // An abbreviation of an unknown flag may stand for several; another rule reports that.
         Lookup::Exact(one) if engine != Engine::Spectune => Some(FlagIdentity::Named(one.canonical, String::new())),
         _ => None,
     }
@@ -123,6 +125,8 @@ fn from_sglang(argument: &Argument, engine: Engine) -> Option<FlagIdentity> {
 fn from_vllm(argument: &Argument) -> Option<FlagIdentity> {
     let flag = argument.flag.value.as_str();
     let written = vllm_long_name(flag).or_else(|| flag.strip_prefix("--").filter(|name| !name.starts_with('-')))?;
+    // vLLM writes a key of a JSON object as `--flag.key`; different keys do not replace one
+    // another.
     let (flag, key) = written.split_once('.').map_or((written, ""), |(flag, key)| (flag, key));
     let flag = flag.replace('_', "-");
     // With `+`, and in a list, the value is added to the others.

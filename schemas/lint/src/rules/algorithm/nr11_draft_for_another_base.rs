@@ -76,6 +76,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let draft = context.launch.text(Key::SpeculativeDraftModelPath)?;
     let (family, own) = generation(target.value)?;
     let (other, made_for) = generation(draft.value)?;
+    // Names of different families are too free to compare: a draft may be a small model of another
+    // one.
     if family != other {
         return None;
     }
@@ -94,6 +96,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
 /// A head for a target of another size. Where the head's own config is known, other rules compare
 /// widths.
 fn another_size(context: &Context<'_>, target: Located<&str>, draft: Located<&str>) -> Option<Finding> {
+    // The draft's own files say more than its name, and other rules compare them.
     if context.draft.is_some_and(|draft| !draft.partial) {
         return None;
     }
@@ -122,8 +125,10 @@ fn generation(path: &str) -> Option<(&'static str, String)> {
         let number = number.trim_matches('.');
         let number = match (number.len(), minor(behind)) {
             (1, Some(minor)) => format!("{number}.{minor}"),
+            // Two digits are a generation only if such a one exists ("qwen25"), and else a size.
             (2, _) if joined.contains(&number) => format!("{}.{}", &number[..1], &number[1..]),
             (2, _) => return None,
+            // "3.0" and "3" are one generation.
             _ => number.trim_end_matches(".0").to_owned(),
         };
         (!number.is_empty()).then_some((*family, number))
@@ -136,6 +141,7 @@ fn size(path: &str) -> Option<f64> {
     let name = path.trim_end_matches('/').rsplit('/').next()?.to_ascii_lowercase();
     let parts = name.split(['-', '_']).filter_map(|part| part.strip_suffix('b')?.parse::<f64>().ok());
     let sizes: Vec<f64> = parts.filter(|size| *size > 0.0).collect();
+    // Names of mixtures of experts have two sizes ("30b-a3b"), and it is unclear which is meant.
     if let [size] = sizes.as_slice() { Some(*size) } else { None }
 }
 
@@ -143,6 +149,7 @@ fn size(path: &str) -> Option<f64> {
 fn minor(behind: &str) -> Option<char> {
     let mut letters = behind.strip_prefix(['-', '_'])?.chars();
     let digit = letters.next().filter(char::is_ascii_digit)?;
+    // A longer number is a size or a date.
     letters.next().is_none_or(|next| next == '-' || next == '_').then_some(digit)
 }
 

@@ -81,6 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let path = context.launch.text(Key::SpeculativeDraftModelPath)?;
     let by_facts = by_kind(context, algorithm);
     let is_known = context.draft_kind().is_some();
+    // A known kind decides even if it agrees with the algorithm: its name may be wrong.
     let (what, runs_as) = by_facts.or_else(|| by_name(algorithm, path.value).filter(|_| !is_known))?;
     let name = context.launch.text(Key::SpeculativeAlgorithm)?.value;
     let message = format!("the draft is {what}, which {name} cannot run");
@@ -118,6 +119,7 @@ fn by_kind(context: &Context<'_>, algorithm: Algorithm) -> Option<(&'static str,
 /// What the draft is and how it runs, if its name says that the algorithm cannot run it.
 fn by_name(algorithm: Algorithm, path: &str) -> Option<(&'static str, &'static str)> {
     let name = path.trim_end_matches('/').rsplit('/').next()?.to_ascii_lowercase();
+    // "eagle3" comes before "eagle" in the list, which every such name contains too.
     let (_, what, runs_as) = NAMES.into_iter().find(|(part, ..)| name.contains(part))?;
     let is_block = matches!(runs_as, "DFLASH" | "DSPARK");
     let is_wrong = match algorithm {

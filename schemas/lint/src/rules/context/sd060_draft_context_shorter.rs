@@ -101,6 +101,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let (draft, length) = (short.draft, short.context);
     let key = Key::ContextLength;
     let draft_place = context.value_place(Key::SpeculativeDraftModelPath);
+    // A length that is written is the place to change; else the target's own length is too long.
     let (place, label) = match context.span(key) {
         Some(_) => (context.value_place(key), format!("longer than the draft's {draft}")),
         None => (draft_place, format!("trained for {draft} tokens")),
@@ -136,5 +137,6 @@ fn check(context: &Context<'_>) -> Option<Finding> {
 fn is_of_old(context: &Context<'_>) -> bool {
     let takes = |version: &&EngineVersion| context.launch.has_flags_of(**version);
     let mut read = flags::sglang().versions().iter();
+    // Flags that only old versions have say that the launch is older than the check.
     !context.resolved.version_given && read.rfind(takes).is_some_and(|newest| *newest < V0_5_2)
 }

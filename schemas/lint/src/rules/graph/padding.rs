@@ -58,6 +58,7 @@ impl<'a> Captured<'a> {
         let starts = std::iter::once(0).chain(self.0.iter().copied());
         let gaps = starts.zip(self.0.iter().copied()).map(|(before, size)| (before.saturating_add(1), size));
         let within = gaps.filter(|(batch, size)| size > batch && *batch <= up_to);
+        // Two ratios are compared by products: no division, so no rounding.
         let ratio = |size: usize, batch: usize| size as u128 * batch as u128;
         within.max_by(|(one, wide), (other, wider)| ratio(*wide, *other).cmp(&ratio(*wider, *one)))
     }
@@ -66,6 +67,7 @@ impl<'a> Captured<'a> {
     /// graph.
     pub fn mean_waste(&self, up_to: usize) -> f64 {
         let (mut wanted, mut computed) = (0_u64, 0_u64);
+        // Above the largest there is no graph, and so no padding.
         for batch in 1..=up_to.min(self.largest()) {
             wanted += batch as u64;
             computed = computed.saturating_add(self.padded(batch).unwrap_or(batch) as u64);
@@ -111,6 +113,7 @@ fn shown(sizes: &[usize], separator: &str, run: impl Fn(usize, usize, usize, &st
     while let Some((&first, after)) = rest.split_first() {
         let step = after.first().map_or(1, |second| second - first);
         let length = rest.windows(2).take_while(|pair| pair[1] - pair[0] == step).count() + 1;
+        // Up to three numbers are shorter written out than as a run.
         let length = if length < 4 { 1 } else { length };
         let (taken, left) = rest.split_at(length);
         parts.push(match taken.last() {

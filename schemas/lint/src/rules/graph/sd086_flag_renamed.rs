@@ -78,6 +78,7 @@ pub(in crate::rules) const RULE: Definition = Definition {
 const SLIMES_OWN: &[&str] = &["config", "router-", "server-concurrency"];
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
+    // Both have their own names, the same in every version of sglang.
     if context.launch.engine == Engine::Spectune || context.launch.syntax == Syntax::Toml {
         return Vec::new();
     }
@@ -102,6 +103,8 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
                 .sglang_says(format!("error: ambiguous option: {written} could match {}", names.join(", ")))
         }
         Lookup::Unknown => {
+            // Unknown in every version: a misspelling, or another program's flag; another rule
+            // reports it.
             let (Lookup::Exact(spelling) | Lookup::Abbreviation(spelling)) = flags::lookup(name, None) else {
                 return None;
             };
@@ -120,7 +123,9 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     Some(match now {
         Some(now) => {
             let now = context.launch.as_written(&format!("{prefix}{now}"));
+            // With a guessed version, the new name may be the one that the engine does not have.
             let safety = if context.resolved.version_given { Safety::Safe } else { Safety::Unsafe };
+            // Where one span is the flag and its value, replacing the flag would lose the value.
             let tied = argument.values.iter().any(|value| value.span == argument.flag.span);
             let edits =
                 if tied { Vec::new() } else { vec![Edit { span: argument.flag.span, replacement: now.clone() }] };
@@ -151,6 +156,7 @@ fn going(context: &Context<'_>, argument: &Argument, spelling: &Spelling, now: O
     let edge = Edge::new(*read.iter().rev().find(|read| **read < gone)?, gone);
     let successor = flags::by_name(spelling.name)?.aliases().find_map(flags::spelling);
     let version = context.version();
+    // Without a successor in this version there is nothing better to write yet.
     if edge.side(version) != Side::Between || now.is_some() || !successor?.exists_in(version) {
         return None;
     }
