@@ -151,7 +151,13 @@ fn drafts_race_on_several_prompt_files_in_shards() {
     let ran = spectune(&folder, &resume, &[], 0, &["0 trials measured, 8 kept"]);
     assert!(ran.stderr.contains("workload chat (1 of 2)"), "{}", ran.stderr);
     spectune(&folder, &["sweep", "sweep.toml", "--out", "both"], &[], 2, &["continue with --resume"]);
-    spectune(&folder, &["export", "both/chat/tuned.toml", "--to", "sglang", "--batch-size", "1"], &[], 0, &[]);
+    // Either draft may be the faster one on this machine, and SGLang has only one of them.
+    let tuned = fs::read_to_string(folder.path().join("both/chat/tuned.toml")).expect("a tuned file");
+    let (code, words): (i32, &[&str]) = match tuned.contains("\nalgorithm = \"SUFFIX\"\n") {
+        true => (2, &["SGLang has no counterpart of the algorithm SUFFIX"]),
+        false => (0, &[]),
+    };
+    spectune(&folder, &["export", "both/chat/tuned.toml", "--to", "sglang", "--batch-size", "1"], &[], code, words);
 }
 
 #[test]
