@@ -56,6 +56,8 @@ pub struct LaunchOverrides {
     pub workload: Workload,
     /// Numbers of requests that run together.
     pub concurrency: Vec<usize>,
+    /// Borders between buckets of contexts, ascending; none for one bucket.
+    pub contexts: Vec<usize>,
     /// Repeats of each configuration.
     pub repeats: usize,
     /// Time after which no further trial starts, in seconds.
@@ -192,13 +194,14 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &LaunchOverrides) -> R
             ..EngineSettings::default()
         },
         workload: wanted.workload.clone(),
-        batch: Batch { sizes: Some(wanted.concurrency.clone()), ..Batch::default() },
+        batch: Batch { sizes: Some(wanted.concurrency.clone()), contexts: wanted.contexts.clone(), ..Batch::default() },
         arrivals: SweepArrivals::default(),
         space,
         knobs: KnobLists::default(),
         capture: Capture::default(),
         search: Search {
-            strategy: StrategyName::Guided,
+            // Round times of servers are predicted by batch, not by context.
+            strategy: if wanted.contexts.is_empty() { StrategyName::Guided } else { StrategyName::Grid },
             repeats: wanted.repeats,
             seconds: wanted.seconds,
             until: wanted.until,

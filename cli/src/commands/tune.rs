@@ -5,7 +5,10 @@ mod launch;
 mod request_log;
 mod words;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use anyhow::bail;
 use schemas::{
@@ -33,6 +36,7 @@ Examples:
   spectune tune compose.yaml --input-len 1000 --local
   spectune tune job.sh --prompts prompts.jsonl --start 'srun -N 2 ./serve.sh' --stop 'scancel -n serve' \
       --address http://node-1:30000
+  spectune tune run.sh --prompts prompts.jsonl --concurrency 8 --contexts 2048,16384 --max-time 1h
   spectune tune run.sh --prompts prompts.jsonl --print-sweep > sweep.toml
   spectune tune --url http://127.0.0.1:30000 --prompts prompts.jsonl --concurrency 1,8,32
   spectune tune --url http://127.0.0.1:8000 --launch run.sh --input-len 1000 --output-len 200
@@ -137,6 +141,10 @@ pub struct Arguments {
     /// Numbers of requests that run together, each measured separately
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,8", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     concurrency: Vec<u32>,
+    /// Borders between buckets of contexts, in tokens: each concurrency is measured with the
+    /// requests of each bucket, every shape from a start of its own
+    #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with = "url", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    contexts: Vec<u32>,
     /// Requests of a trial; at least as many as run together
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     requests: u32,
@@ -241,6 +249,7 @@ fn from_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Input
         draft: arguments.draft.clone(),
         algorithm: arguments.algorithm.clone(),
         concurrency: requested.loads.iter().filter_map(|load| load.batch_size()).collect(),
+        contexts: ascending(&arguments.contexts),
         workload: requested.workload,
         repeats: requested.repeats,
         seconds: requested.seconds,
@@ -251,6 +260,13 @@ fn from_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Input
         force: arguments.force,
         again: again(arguments, None),
     })
+}
+
+/// Numbers in ascending order, each once: a load that is named twice would be measured once, but
+/// planned twice.
+fn ascending(numbers: &[u32]) -> Vec<usize> {
+    let numbers: BTreeSet<usize> = numbers.iter().map(|number| *number as usize).collect();
+    numbers.into_iter().collect()
 }
 
 fn requested(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
@@ -267,11 +283,7 @@ fn requested(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
     if let Some(file) = prompts.as_ref().filter(|file| !folder.join(file).is_file()) {
         bail!("there is no file {file}");
     }
-    let mut concurrency = arguments.concurrency.clone();
-    concurrency.sort_unstable();
-    // A load that is named twice would be measured once, but planned twice.
-    concurrency.dedup();
-    let loads = concurrency.into_iter().map(|size| TrialLoad::BatchSize(size as usize));
+    let loads = ascending(&arguments.concurrency).into_iter().map(TrialLoad::BatchSize);
     Ok(RunningSettings {
         urls: Vec::new(),
         workload: Workload {
@@ -366,8 +378,9 @@ fn again(arguments: &Arguments, out: Option<&Path>) -> Again {
     add("--input-len", arguments.input_len.map(|length| length.to_string()));
     add("--request-log", arguments.request_log.as_ref().map(path));
     add("--output-len", arguments.output_len.map(|length| length.to_string()));
-    let sizes: Vec<String> = arguments.concurrency.iter().map(ToString::to_string).collect();
-    add("--concurrency", Some(sizes.join(",")));
+    let list = |numbers: &[u32]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    add("--concurrency", Some(list(&arguments.concurrency)));
+    add("--contexts", (!arguments.contexts.is_empty()).then(|| list(&arguments.contexts)));
     add("--requests", Some(arguments.requests.to_string()));
     // Defaults too: the command must continue the same plan in a later version.
     add("--repeats", Some(repeats(arguments).to_string()));

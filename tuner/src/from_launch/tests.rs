@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use launch::{Options, Parsed, parse};
 use schemas::{
-    sweep::{RandomPrompts, SystemKind, Workload},
+    sweep::{RandomPrompts, StrategyName, SystemKind, Workload},
     text::Source,
     tree::{NodeSource, TreeShape},
 };
@@ -38,6 +38,7 @@ fn wanted() -> LaunchOverrides {
     LaunchOverrides {
         workload,
         concurrency: vec![1, 8],
+        contexts: Vec::new(),
         repeats: 3,
         seconds: None,
         until: Default::default(),
@@ -92,6 +93,15 @@ fn a_shell_launch_becomes_a_sweep_of_its_own_command() {
     assert!(toml.contains("HF_TOKEN = \"***\"") && !toml.contains("hf_1234"), "{toml}");
     again.system.env.clone_from(&file.system.env);
     assert_eq!(&again, file);
+}
+
+#[test]
+fn a_launch_with_contexts_is_measured_in_buckets_without_predictions() {
+    let wanted = LaunchOverrides { contexts: vec![1024, 8192], ..wanted() };
+    let file = sweep("run.sh", SGLANG, &wanted).expect("a sweep").file;
+    assert_eq!((file.batch.contexts.as_slice(), file.search.strategy), (&[1024, 8192][..], StrategyName::Grid));
+    let toml = file.write().expect("TOML");
+    assert!(schemas::sweep::SweepFile::read(&Source::new("again", &toml)).is_ok(), "{toml}");
 }
 
 #[test]

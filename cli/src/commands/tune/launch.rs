@@ -68,6 +68,8 @@ pub struct Inputs {
     pub workload: Workload,
     /// Numbers of requests that run together.
     pub concurrency: Vec<usize>,
+    /// Borders between buckets of contexts.
+    pub contexts: Vec<usize>,
     /// Repeats.
     pub repeats: usize,
     /// Time budget.
@@ -236,6 +238,7 @@ fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<LaunchOverrides> {
     Ok(LaunchOverrides {
         workload: inputs.workload.clone(),
         concurrency: inputs.concurrency.clone(),
+        contexts: inputs.contexts.clone(),
         repeats: inputs.repeats,
         seconds: inputs.seconds,
         until: inputs.until,

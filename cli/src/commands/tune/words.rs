@@ -2,7 +2,7 @@
 
 /// What messages of a sweep name, and what `tune` calls it. Longer texts come before those that
 /// they contain.
-const WORDS: [(&str, &str); 19] = [
+const WORDS: [(&str, &str); 20] = [
     ("search.seconds or search.trials", "--max-time"),
     ("set workload.ignore_eos", "leave out --stop-at-end"),
     ("skip long prompts with workload.max_prompt_tokens", "remove long prompts from the file"),
@@ -17,6 +17,7 @@ const WORDS: [(&str, &str); 19] = [
     ("search.seconds", "--max-time"),
     ("search.until", "--until"),
     ("batch.sizes", "--concurrency"),
+    ("batch.contexts", "--contexts"),
     ("engine.mem_fraction_static", "--mem-fraction-static in the launch"),
     ("engine.context_length", "--context-length in the launch"),
     ("models.target", "the launch's model"),

@@ -132,6 +132,10 @@ impl Conclusion<'_> {
 
     /// Writes the table of the loads as the file that the engine follows, if it follows one.
     fn policy(&self, decided: &[(TrialLoad, Option<Configuration>)]) -> anyhow::Result<()> {
+        if !self.plan.file.batch.contexts.is_empty() {
+            terminal::note("servers follow the batch, not the context: choose the shape of the contexts that count");
+            return Ok(());
+        }
         let Some(tuned) = self.summary.tuned.as_ref().filter(|_| decided.iter().all(|(_, one)| one.is_some())) else {
             return Ok(());
         };
@@ -253,6 +257,7 @@ mod tests {
         LaunchOverrides {
             workload: SweepFile::read(&Source::new("s", text)).expect("a sweep file").workload,
             concurrency: vec![1, 8],
+            contexts: Vec::new(),
             repeats: 3,
             seconds: None,
             until: Default::default(),
