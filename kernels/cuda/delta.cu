@@ -1,9 +1,6 @@
 // Gated delta nets: the recurrence over the rows of sequences or trees, the commit of an accepted
 // path, and the gate of the normed outputs. T is the element type of activations; states are float.
 //
-// -DKEY_DIM, -DVALUE_DIM: elements of a head of queries and keys, and of values: multiples of 32.
-// -DTAPS: rows that the convolution reads, including the row itself.
-//
 // A state is a matrix S `[KEY_DIM, VALUE_DIM]` for each value head; reference/delta.rs defines what
 // a row does to it. Columns of S do not depend on each other, so a block has COLUMNS of one head,
 // in registers: four lanes have a column, each a quarter of its keys. All kernels take a row's step
@@ -11,6 +8,7 @@
 // several branches follow are not written to memory as states: a state is kept in shared memory
 // where paths part, or the path is walked again (`delta_steps` decides).
 #include "common.cuh"
+#include "delta.cuh"
 
 #define COLUMNS 32
 #define LANES 4
@@ -20,8 +18,6 @@
 #define RUNS (OWN_KEYS / 4)
 // Steps whose inputs are in shared memory at once.
 #define TOGETHER 16
-// Added to the sum of squares of a query or key before the square root.
-#define EPSILON 1e-6f
 
 // A step over the rows of a tree, in one integer: the node; whether the output is wanted; whether
 // the node does not exist, so that its output is zero; the state before, if it is not that after
@@ -71,15 +67,8 @@ struct Head {
   int key_heads, value_heads, head;
 
   __device__ __forceinline__ int key_head() const { return head / (value_heads / key_heads); }
-  __device__ __forceinline__ int channels() const { return 2 * key_heads * KEY_DIM + value_heads * VALUE_DIM; }
+  __device__ __forceinline__ int channels() const { return channels_of(key_heads, value_heads); }
 };
-
-/// ln(1 + e^x); above 20 that is x.
-__device__ __forceinline__ float softplus(float x) {
-  if (x > 20.0f) return x;
-  float power = exp_accurate(x), sum = 1.0f + power;
-  return sum == 1.0f ? power : log_accurate(sum) * (power / (sum - 1.0f));
-}
 
 /// The rows that the convolution reads for the steps from `begin` on.
 __device__ __forceinline__ void find_reads(Inputs& inputs, const Order& order, int begin, int count) {
@@ -109,9 +98,8 @@ __device__ __forceinline__ void prepare(Inputs& inputs, const Head& of, const Or
   find_reads(inputs, order, begin, count);
   if (thread < count) {
     const T* gates = of.gates + (u64)order.row(begin + thread) * of.gates_stride + of.head;
-    inputs.beta[thread] = 1.0f / (1.0f + exp_accurate(-to_float(gates[0])));
-    float slope = softplus(to_float(gates[of.value_heads]) + of.offset);
-    inputs.decay[thread] = exp_accurate(-exp_accurate(of.rate) * slope);
+    inputs.beta[thread] = beta_of(gates[0]);
+    inputs.decay[thread] = exp_accurate(log_decay(of.rate, of.offset, gates[of.value_heads]));
   }
   block_sync();
   int channels = of.channels(), width = of.key_heads * KEY_DIM;
@@ -121,8 +109,7 @@ __device__ __forceinline__ void prepare(Inputs& inputs, const Head& of, const Or
                   : own < 2 * KEY_DIM ? width + of.key_head() * KEY_DIM + own - KEY_DIM
                                       : 2 * width + of.head * VALUE_DIM + column + own - 2 * KEY_DIM;
     float weight[TAPS];
-#pragma unroll
-    for (int tap = 0; tap < TAPS; tap++) weight[tap] = to_float(of.convolution[channel * TAPS + TAPS - 1 - tap]);
+    load_taps(weight, of.convolution, channel);
 #pragma unroll 4
     for (int step = 0; step < count; step++) {
       float sum = 0.0f;
@@ -132,7 +119,7 @@ __device__ __forceinline__ void prepare(Inputs& inputs, const Head& of, const Or
         const T* from = row >= 0 ? of.mixed + (u64)row * of.mixed_stride : of.history + (TAPS - 1 + row) * channels;
         sum = multiply_add(weight[tap], to_float(from[channel]), sum);
       }
-      float value = to_float(from_float(sum / (1.0f + exp_accurate(-sum))));
+      float value = to_float(convolved_of(sum));
       if (own < KEY_DIM)
         inputs.query[step][own] = value;
       else if (own < 2 * KEY_DIM)
@@ -239,7 +226,7 @@ __device__ __forceinline__ float take_step(Column& state, const Inputs& inputs, 
 /// The operands of a head of a layer. `of_layer` is the place of the layer's rows among those of
 /// several.
 __device__ __forceinline__ Head head_of(DELTA, int layer, int of_layer, int place, int head) {
-  int channels = 2 * key_heads * KEY_DIM + value_heads * VALUE_DIM;
+  int channels = channels_of(key_heads, value_heads);
   Head of;
   of.mixed = mixed + of_layer * mixed_layer;
   of.mixed_stride = mixed_stride;

@@ -39,7 +39,7 @@ pub use attention::{check_attention, check_attention_fp8, check_attention_sinks,
 pub use attention_groups::{check_rotate_and_attend, check_rotate_and_attend_fp8, check_rotate_and_attend_sinks};
 pub use block::{check_add_base, check_block_rows, check_block_trees};
 pub use block_rows::{check_markov, check_write_context};
-pub use delta::{check_delta_gate, check_delta_rows, check_delta_steps};
+pub use delta::{check_delta_chunks, check_delta_gate, check_delta_rows, check_delta_steps};
 pub use elementwise::{
     check_add_and_gather, check_embed, check_join_normed, check_rms_norm, check_rotation, check_silu_gate,
 };
@@ -68,7 +68,7 @@ pub use windows::check_windows;
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 39] = [
+pub const CHECKS: [Check; 40] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -102,6 +102,7 @@ pub const CHECKS: [Check; 39] = [
     ("latent_attention", check_latent_attention),
     ("latent_prompt", check_latent_prompt),
     ("delta_rows, delta_commit and delta_history", check_delta_rows),
+    ("delta_convolve, delta_triangles and delta_chunks", check_delta_chunks),
     ("delta_gate", check_delta_gate),
     ("training, softmax", check_training_softmax),
     ("training, norms", check_training_norm),

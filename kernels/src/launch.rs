@@ -39,6 +39,7 @@ mod attention_tiles;
 mod block;
 mod block_rows;
 mod delta;
+mod delta_chunks;
 mod elementwise;
 mod experts;
 mod fp8;
@@ -77,6 +78,7 @@ pub use block_rows::{ContextRows, MarkovOrder, MarkovStates, MarkovTokens};
 pub use delta::{
     DeltaInputs, DeltaOrder, DeltaPass, DeltaPaths, DeltaStates, DeltaSteps, DeltaWeights, delta_files, refused_delta,
 };
+pub use delta_chunks::{DELTA_CHUNK, DeltaChunks, delta_chunk_bytes, delta_chunk_files, has_delta_chunks};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
 pub use experts::{
     ExpertBiases, ExpertKernels, ExpertProducts, Experts, ExpertsBytes, ExpertsShape, ExpertsWeights, ExpertsWork,

@@ -3,8 +3,8 @@
 use kernels::{
     device::{Element, KernelFile, Properties, compile_for},
     launch::{
-        LatentDims, block_files, delta_files, expert_files, files, fp8_cache_files, fp8_files, latent_files,
-        mxfp4_files, product_files, sink_files, training_files, window_files,
+        LatentDims, block_files, delta_chunk_files, delta_files, expert_files, files, fp8_cache_files, fp8_files,
+        latent_files, mxfp4_files, product_files, sink_files, training_files, window_files,
     },
     reference::DeltaSizes,
 };
@@ -38,7 +38,8 @@ const ELEMENTS: [Element; 3] = [Element::F16, Element::BF16, Element::F32];
 #[ignore = "needs NVRTC (libnvrtc.so); .ci/run installs it and runs this test"]
 fn gated_delta_nets_compile_for_ampere_hopper_and_blackwell() {
     for architecture in ["sm_80", "sm_90a", "sm_100"] {
-        for (file, options) in ELEMENTS.into_iter().flat_map(|element| delta_files(element, &QWEN35)) {
+        let of = |element| delta_files(element, &QWEN35).into_iter().chain(delta_chunk_files(element, &QWEN35));
+        for (file, options) in ELEMENTS.into_iter().flat_map(of) {
             compiles(file, &options, architecture);
         }
     }

@@ -86,6 +86,7 @@ typed! {
     latent_attention = check_latent_attention,
     latent_prompt = check_latent_prompt,
     delta_rows = check_delta_rows,
+    delta_chunks = check_delta_chunks,
     delta_gate = check_delta_gate,
     training_softmax = check_training_softmax,
     training_norm = check_training_norm,

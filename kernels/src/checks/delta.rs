@@ -1,5 +1,9 @@
 //! Gated delta nets: rows of sequences and of trees, commits of paths, and gates of outputs.
 
+mod chunks;
+
+pub use chunks::check_delta_chunks;
+
 use super::{Numbers, compare, layout::ints, text, tolerance, values};
 use crate::{
     device::{Buffer, Device, Element},
@@ -326,7 +330,9 @@ impl World {
         let heads = LAYERS * sizes.value_heads;
         let projected = numbers.floats(LAYERS * rows * stride, element);
         let convolution = numbers.floats(LAYERS * sizes.channels() * sizes.taps, element);
-        let (rates, offsets) = (numbers.floats(heads, Element::F32), numbers.floats(heads, Element::F32));
+        let (mut rates, offsets) = (numbers.floats(heads, Element::F32), numbers.floats(heads, Element::F32));
+        // Every other head keeps its state for long.
+        rates.iter_mut().step_by(2).for_each(|rate| *rate -= 5.0);
         let matrices = numbers.floats((SLOTS - 1) * LAYERS * sizes.state(), Element::F32);
         let histories = numbers.floats((SLOTS - 1) * LAYERS * sizes.history(), element);
         let upload = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
@@ -367,17 +373,22 @@ impl World {
     }
 
     fn inputs(&self, layer: usize) -> DeltaInputs<'_> {
+        self.inputs_from(layer, 0..self.rows)
+    }
+
+    /// Some rows of a layer.
+    fn inputs_from(&self, layer: usize, rows: std::ops::Range<usize>) -> DeltaInputs<'_> {
         let all = &self.on_device.projected;
-        let rows = |from: usize| {
-            let from = layer * self.rows * self.stride + from;
+        let columns = |from: usize| {
+            let from = (layer * self.rows + rows.start) * self.stride + from;
             Rows { at: all.range(from * self.element.bytes()..all.bytes()), stride: self.stride }
         };
         DeltaInputs {
-            mixed: rows(0),
+            mixed: columns(0),
             mixed_layer: 0,
-            gates: rows(self.sizes.channels()),
+            gates: columns(self.sizes.channels()),
             gates_layer: 0,
-            rows: self.rows,
+            rows: rows.len(),
         }
     }
 

@@ -32,7 +32,7 @@ pub enum Split {
 }
 
 /// Headers that files and headers may include.
-const HEADERS: [(&str, &str); 28] = [
+const HEADERS: [(&str, &str); 30] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("e4m3.cuh", include_str!("../../cuda/e4m3.cuh")),
     ("cache.cuh", include_str!("../../cuda/cache.cuh")),
@@ -61,6 +61,8 @@ const HEADERS: [(&str, &str); 28] = [
     ("tile_ring.cuh", include_str!("../../cuda/tile_ring.cuh")),
     ("units.cuh", include_str!("../../cuda/units.cuh")),
     ("lines.cuh", include_str!("../../cuda/lines.cuh")),
+    ("delta.cuh", include_str!("../../cuda/delta.cuh")),
+    ("delta_chunks.cuh", include_str!("../../cuda/delta_chunks.cuh")),
 ];
 
 impl KernelFile {

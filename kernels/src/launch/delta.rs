@@ -174,7 +174,7 @@ pub fn delta_files(element: Element, sizes: &DeltaSizes) -> Vec<(KernelFile, Vec
     vec![(FILE, options(element, sizes))]
 }
 
-fn options(element: Element, sizes: &DeltaSizes) -> Vec<String> {
+pub(super) fn options(element: Element, sizes: &DeltaSizes) -> Vec<String> {
     let DeltaSizes { key_dim, value_dim, taps, .. } = sizes;
     vec![element.option(), format!("-DKEY_DIM={key_dim}"), format!("-DVALUE_DIM={value_dim}"), format!("-DTAPS={taps}")]
 }
@@ -385,7 +385,7 @@ impl Kernels {
     }
 
     /// The arguments that all kernels share which change states.
-    fn delta_arguments(
+    pub(super) fn delta_arguments(
         &self,
         sizes: &DeltaSizes,
         inputs: DeltaInputs<'_>,

@@ -1,0 +1,271 @@
+// The chunks of the prompts of gated delta nets, from state to state: see delta_chunks.cuh.
+//
+// A warp has the columns of values that it needs of everything, in registers, transposed: results of
+// products are the left operands of the next ones, and warps exchange nothing.
+#include "common.cuh"
+#include "delta.cuh"
+
+#ifdef T_PAIRS
+#include "delta_chunks.cuh"
+
+// Columns of values of a warp; of a block.
+#define WARP_COLUMNS 16
+#define BLOCK_COLUMNS (VALUE_DIM % 64 == 0 ? 64 : 32)
+#define STATE_THREADS (BLOCK_COLUMNS / WARP_COLUMNS * WARP)
+#define VALUE_STRIDE (BLOCK_COLUMNS + 8)
+
+/// Elements of T whose sum is a float, for the two halves of 32-bit operands.
+struct Split {
+  u32 upper, lower;
+};
+__device__ __forceinline__ Split split(float a, float b) {
+  u32 upper = pack(a, b);
+  float2 rounded = unpack(upper);
+  return Split{upper, pack(a - rounded.x, b - rounded.y)};
+}
+
+/// 16×16 left operands of mma_16816, in two parts.
+struct Operand {
+  u32 upper[4], lower[4];
+};
+/// Of two 16×8 results next to each other.
+__device__ __forceinline__ Operand operand_of(const float left[4], const float right[4]) {
+  Split parts[4] = {split(left[0], left[1]), split(left[2], left[3]), split(right[0], right[1]), split(right[2], right[3])};
+  Operand operand;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    operand.upper[i] = parts[i].upper;
+    operand.lower[i] = parts[i].lower;
+  }
+  return operand;
+}
+/// Adds to two 16×8 results next to each other the products with exact right operands.
+__device__ __forceinline__ void multiply(float left[4], float right[4], const Operand& by, const u32 exact[4]) {
+  mma_16816(left, by.lower, exact);
+  mma_16816(right, by.lower, exact + 2);
+  mma_16816(left, by.upper, exact);
+  mma_16816(right, by.upper, exact + 2);
+}
+
+/// Right operands for 16 columns of a result and 16 inputs, of a matrix whose rows are the inputs.
+__device__ __forceinline__ const T* of_inputs(const T* matrix, int stride, int column, int input) {
+  return matrix + (input + lane() % 16) * stride + column + lane() / 16 * 8;
+}
+
+/// What `delta_chunks` keeps in shared memory: a chunk.
+struct Chunk {
+  T key[CHUNK * KEY_STRIDE], query[CHUNK * KEY_STRIDE];
+  T matrix[MATRICES][CHUNK * ROW_STRIDE];
+  T value[CHUNK * VALUE_STRIDE];
+  float factor[FACTORS][CHUNK];
+};
+
+/// The transposed state of a warp's columns: results of mma_16816, keys 8 by 8.
+struct Columns {
+  float s[KEY_DIM / 8][4];
+};
+/// 16 columns of the rows of a chunk, 8 rows at a time: the same.
+struct OfRows {
+  float x[CHUNK / 8][4];
+};
+
+/// The rows of the elements 0 and 2, and 1 and 3, of a result of rows.
+__device__ __forceinline__ float2 factors_of(const float* factor, int n) {
+  return *(const float2*)(factor + n * 8 + lane() % 4 * 2);
+}
+/// The element of the state `[KEY_DIM, VALUE_DIM]` that is the first of a result; the second is of
+/// the next key, the others are eight columns on.
+__device__ __forceinline__ int state_at(int n, int column) {
+  return (n * 8 + lane() % 4 * 2) * VALUE_DIM + column + lane() / 4;
+}
+
+/// Adds products with the state: keys and queries of the rows.
+__device__ __forceinline__ void read_state(OfRows& seen, OfRows& out, const Columns& state, const Chunk& c) {
+#pragma unroll
+  for (int n = 0; n < CHUNK / 8; n++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) seen.x[n][i] = out.x[n][i] = 0.0f;
+  }
+#pragma unroll
+  for (int k = 0; k < KEY_DIM / 16; k++) {
+    Operand of_state = operand_of(state.s[2 * k], state.s[2 * k + 1]);
+#pragma unroll
+    for (int n = 0; n < CHUNK / 16; n++) {
+      u32 key[4], query[4];
+      ldmatrix_x4(key, of_columns(c.key, KEY_STRIDE, n * 16, k * 16));
+      ldmatrix_x4(query, of_columns(c.query, KEY_STRIDE, n * 16, k * 16));
+      multiply(seen.x[2 * n], seen.x[2 * n + 1], of_state, key);
+      multiply(out.x[2 * n], out.x[2 * n + 1], of_state, query);
+    }
+  }
+}
+
+/// What the rows correct: V − diag(e^g) K S₀ in place of K S₀; scales the outputs so far.
+__device__ __forceinline__ void correct(OfRows& seen, OfRows& out, const Chunk& c) {
+#pragma unroll
+  for (int n = 0; n < CHUNK / 16; n++) {
+    u32 value[4];
+    int row = n * 16 + lane() / 16 * 8 + lane() % 8, column = warp() * WARP_COLUMNS + lane() / 8 % 2 * 8;
+    ldmatrix_x4_transposed(value, c.value + row * VALUE_STRIDE + column);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      int at = 2 * n + half;
+      float2 low = unpack(value[2 * half]), high = unpack(value[2 * half + 1]);
+      float2 of_state = factors_of(c.factor[0], at), of_out = factors_of(c.factor[1], at);
+      const float v[4] = {low.x, low.y, high.x, high.y};
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        seen.x[at][i] = v[i] - (i % 2 ? of_state.y : of_state.x) * seen.x[at][i];
+        out.x[at][i] *= i % 2 ? of_out.y : of_out.x;
+      }
+    }
+  }
+}
+
+/// D = M · corrections, and P · D added to the outputs.
+__device__ __forceinline__ void solve_rows(OfRows& rows, OfRows& out, const Chunk& c) {
+  Operand of_rows[CHUNK / 16];
+#pragma unroll
+  for (int k = 0; k < CHUNK / 16; k++) of_rows[k] = operand_of(rows.x[2 * k], rows.x[2 * k + 1]);
+#pragma unroll
+  for (int n = 0; n < CHUNK / 16; n++) {
+    float *left = rows.x[2 * n], *right = rows.x[2 * n + 1];
+#pragma unroll
+    for (int i = 0; i < 4; i++) left[i] = right[i] = 0.0f;
+#pragma unroll
+    for (int k = 0; k <= n; k++) {
+      u32 upper[4], lower[4];
+      ldmatrix_x4(upper, of_columns(c.matrix[0], ROW_STRIDE, n * 16, k * 16));
+      ldmatrix_x4(lower, of_columns(c.matrix[1], ROW_STRIDE, n * 16, k * 16));
+      mma_16816(left, of_rows[k].upper, lower);
+      mma_16816(right, of_rows[k].upper, lower + 2);
+      multiply(left, right, of_rows[k], upper);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < CHUNK / 16; k++) of_rows[k] = operand_of(rows.x[2 * k], rows.x[2 * k + 1]);
+#pragma unroll
+  for (int n = 0; n < CHUNK / 16; n++) {
+#pragma unroll
+    for (int k = 0; k <= n; k++) {
+      u32 by[4];
+      ldmatrix_x4(by, of_columns(c.matrix[2], ROW_STRIDE, n * 16, k * 16));
+      multiply(out.x[2 * n], out.x[2 * n + 1], of_rows[k], by);
+    }
+  }
+}
+
+/// The state after the chunk.
+__device__ __forceinline__ void change_state(Columns& state, OfRows& rows, const Chunk& c) {
+  float decay = c.factor[3][0];
+#pragma unroll
+  for (int n = 0; n < KEY_DIM / 8; n++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) state.s[n][i] *= decay;
+  }
+#pragma unroll
+  for (int k = 0; k < CHUNK / 16; k++) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float2 share = factors_of(c.factor[2], 2 * k + half);
+#pragma unroll
+      for (int i = 0; i < 4; i++) rows.x[2 * k + half][i] *= i % 2 ? share.y : share.x;
+    }
+    Operand of_rows = operand_of(rows.x[2 * k], rows.x[2 * k + 1]);
+#pragma unroll
+    for (int n = 0; n < KEY_DIM / 16; n++) {
+      u32 key[4];
+      ldmatrix_x4_transposed(key, of_inputs(c.key, KEY_STRIDE, n * 16, k * 16));
+      multiply(state.s[2 * n], state.s[2 * n + 1], of_rows, key);
+    }
+  }
+}
+
+/// Starts the copies of a chunk, for the columns of values from `column` on.
+__device__ __forceinline__ void copy_chunk(Chunk& c, const T* convolved, const T* matrices, const float* factors, Rows rows,
+                                           int key_heads, int value_heads, int head, int column) {
+  int channels = channels_of(key_heads, value_heads), key_head = head / (value_heads / key_heads);
+  const T* query = convolved + (u64)rows.first * channels + key_head * KEY_DIM;
+  const T* value = convolved + (u64)rows.first * channels + 2 * key_heads * KEY_DIM + head * VALUE_DIM + column;
+  copy_rows<STATE_THREADS>(c.key, KEY_STRIDE, query + key_heads * KEY_DIM, channels, KEY_DIM, rows.count);
+  copy_rows<STATE_THREADS>(c.query, KEY_STRIDE, query, channels, KEY_DIM, rows.count);
+  copy_rows<STATE_THREADS>(c.value, VALUE_STRIDE, value, channels, BLOCK_COLUMNS, rows.count);
+  u64 place = (u64)rows.place * value_heads + head;
+  const T* matrix = matrices + place * (MATRICES * CHUNK * CHUNK);
+  for (int i = (int)threadIdx.x; i < MATRICES * CHUNK * CHUNK / 8; i += STATE_THREADS) {
+    int row = i / (CHUNK / 8), piece = i % (CHUNK / 8);
+    if (piece / 2 > row % CHUNK / 16) continue;
+    copy_async_16(c.matrix[row / CHUNK] + row % CHUNK * ROW_STRIDE + piece * 8, matrix + i * 8);
+  }
+  const float* factor = factors + place * (FACTORS * CHUNK);
+  for (int i = (int)threadIdx.x; i < FACTORS * CHUNK / 4; i += STATE_THREADS) {
+    copy_async_16(c.factor[0] + i * 4, factor + i * 4);
+  }
+  copy_async_commit();
+}
+
+/// The rows of a layer, group by group, from the states of their slots, which become those after
+/// the last rows. out `[rows, value heads · VALUE_DIM]`; groups whose slot is the dummy yield zeros.
+/// convolved, matrices and factors are those of the kernels above, matrices of states are as in
+/// delta.cu. Dynamic shared memory: Chunk. Grid (value heads · VALUE_DIM / BLOCK_COLUMNS, groups),
+/// STATE_THREADS threads.
+extern "C" __global__ void __launch_bounds__(STATE_THREADS)
+delta_chunks(T* out, const T* convolved, const T* matrices, const float* factors, float* states, int layers, int layer,
+             int key_heads, int value_heads, const int* position, const int* row_slot, int dummy_slot, const int* first) {
+  DYNAMIC_SHARED(dynamic);
+  Chunk& c = *(Chunk*)dynamic;
+  constexpr int PIECES = VALUE_DIM / BLOCK_COLUMNS;
+  int head = (int)blockIdx.x / PIECES, column = (int)blockIdx.x % PIECES * BLOCK_COLUMNS, group = (int)blockIdx.y;
+  int own = column + warp() * WARP_COLUMNS, width = value_heads * VALUE_DIM;
+  wait_for_predecessor();
+  int begin = first[group], end = first[group + 1];
+  if (begin >= end) return;
+  int slot = row_slot[begin];
+  // The output of a pair of columns.
+  T* to = out + head * VALUE_DIM + own + lane() % 4 * 2;
+  if (slot == dummy_slot) {
+    for (int row = begin + lane() / 4; row < end; row += 8) {
+      *(u32*)(to + (u64)row * width) = 0;
+      *(u32*)(to + (u64)row * width + 8) = 0;
+    }
+    return;
+  }
+  float* matrix = states + (((u64)slot * layers + layer) * value_heads + head) * (KEY_DIM * VALUE_DIM);
+  Columns state;
+#pragma unroll
+  for (int n = 0; n < KEY_DIM / 8; n++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) state.s[n][i] = matrix[state_at(n, own) + i % 2 * VALUE_DIM + i / 2 * 8];
+  }
+#pragma unroll 1
+  for (int index = 0;; index++) {
+    Rows rows = rows_of(first, position, group, index);
+    if (rows.count == 0) break;
+    copy_chunk(c, convolved, matrices, factors, rows, key_heads, value_heads, head, column);
+    copy_async_wait<0>();
+    block_sync();
+    OfRows of_rows, outputs;
+    read_state(of_rows, outputs, state, c);
+    correct(of_rows, outputs, c);
+    solve_rows(of_rows, outputs, c);
+#pragma unroll
+    for (int n = 0; n < CHUNK / 8; n++) {
+      int row = n * 8 + lane() / 4;
+      u32 low = transpose_8x8(pack(outputs.x[n][0], outputs.x[n][1]));
+      u32 high = transpose_8x8(pack(outputs.x[n][2], outputs.x[n][3]));
+      if (row >= rows.count) continue;
+      *(u32*)(to + (u64)(rows.first + row) * width) = low;
+      *(u32*)(to + (u64)(rows.first + row) * width + 8) = high;
+    }
+    change_state(state, of_rows, c);
+    // The next chunk overwrites what others may still read.
+    block_sync();
+  }
+#pragma unroll
+  for (int n = 0; n < KEY_DIM / 8; n++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) matrix[state_at(n, own) + i % 2 * VALUE_DIM + i / 2 * 8] = state.s[n][i];
+  }
+}
+
+#endif

@@ -1,0 +1,190 @@
+//! Times a layer of a gated delta net: prompts as a recurrence and in chunks, trees, and commits.
+//!
+//! `delta_time cuda:0` runs on a GPU with the sizes of Qwen3.5-27B, and of 35B-A3B; `delta_time
+//! emulator` checks with small ones that it runs at all. Microseconds per layer and 1,024 rows, or
+//! per layer and round, from graphs of several layers.
+
+mod timing;
+
+use std::{env, error::Error, process::ExitCode};
+
+use kernels::{
+    device::{Buffer, Device, DeviceError, Element},
+    launch::{
+        DeltaChunks, DeltaInputs, DeltaOrder, DeltaPass, DeltaPaths, DeltaStates, DeltaWeights, Groups, Kernels, Rows,
+        delta_chunk_bytes,
+    },
+    reference::DeltaSizes,
+};
+
+/// Qwen3.5-27B and 35B-A3B.
+const SIZES: [(&str, DeltaSizes); 2] = [
+    ("27B", DeltaSizes { key_heads: 16, value_heads: 48, key_dim: 128, value_dim: 128, taps: 4 }),
+    ("35B-A3B", DeltaSizes { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128, taps: 4 }),
+];
+const SMALL: [(&str, DeltaSizes); 1] =
+    [("small", DeltaSizes { key_heads: 1, value_heads: 2, key_dim: 32, value_dim: 32, taps: 4 })];
+/// Sequences of a pass, and rows of each.
+const PROMPTS: [(usize, usize); 5] = [(1, 512), (1, 2048), (8, 512), (1, 8192), (64, 16)];
+const ROUNDS: [(usize, usize); 3] = [(1, 4), (8, 4), (32, 4)];
+
+/// One size's buffers. Weights and states are shared by all layers but the state of a slot.
+struct Scene {
+    kernels: Kernels,
+    sizes: DeltaSizes,
+    layers: usize,
+    runs: usize,
+    places: usize,
+    stride: usize,
+    projected: Buffer,
+    floats: Buffer,
+    out: Buffer,
+    histories: Buffer,
+    states: Buffer,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("delta_time: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let name = env::args().nth(1).ok_or("give a device: cuda:N or emulator")?;
+    let device = match name.strip_prefix("cuda:") {
+        Some(number) => Device::cuda(number.parse()?)?,
+        None => Device::emulated()?,
+    };
+    let emulated = device.properties().emulated;
+    println!("{device:?}, microseconds a layer");
+    for (name, sizes) in if emulated { &SMALL[..] } else { &SIZES } {
+        let scene = Scene::new(&device, *sizes, if emulated { (1, 1) } else { (4, 9) })?;
+        for (sequences, each) in PROMPTS.into_iter().take(if emulated { 1 } else { PROMPTS.len() }) {
+            let times = scene.prompts(sequences, each)?;
+            let [recurrence, chunks] = times.map(|seconds| seconds * 1e6 / scene.layers as f64);
+            let share = 1024.0 / (sequences * each) as f64;
+            println!(
+                "{name}, {sequences} x {each} rows: recurrence {recurrence:.1} ({:.1} per 1,024 rows), chunks {chunks:.1} ({:.1})",
+                recurrence * share,
+                chunks * share
+            );
+        }
+        for (batch, nodes) in ROUNDS.into_iter().take(if emulated { 1 } else { ROUNDS.len() }) {
+            let [verify, commit] = scene.rounds(batch, nodes)?.map(|seconds| seconds * 1e6 / scene.layers as f64);
+            println!("{name}, {batch} chains of {nodes}: verify {verify:.1}, commit {commit:.1}");
+        }
+    }
+    Ok(())
+}
+
+impl Scene {
+    fn new(device: &Device, sizes: DeltaSizes, (layers, runs): (usize, usize)) -> Result<Self, DeviceError> {
+        let kernels = Kernels::new(device.clone(), Element::BF16);
+        let (places, rows) = (64, 8192);
+        let stride = (sizes.channels() + sizes.value_width() + 2 * sizes.value_heads).next_multiple_of(16);
+        let projected = device.allocate(rows * stride * 2)?;
+        kernels.fill_random(projected.slice(), 2.0, 1)?;
+        // Half of the floats are below zero, so rates of decays are around one.
+        let floats = device.allocate(layers * sizes.channels() * sizes.taps * 4)?;
+        Kernels::new(device.clone(), Element::F32).fill_random(floats.slice(), 1.0, 2)?;
+        Ok(Self {
+            sizes,
+            layers,
+            runs,
+            places,
+            stride,
+            projected,
+            floats,
+            out: device.allocate(rows * sizes.value_width() * 2)?,
+            histories: device.zeros(places * layers * sizes.history() * 2)?,
+            states: device.zeros(places * layers * sizes.state() * 4)?,
+            kernels,
+        })
+    }
+
+    fn inputs(&self, rows: usize) -> DeltaInputs<'_> {
+        let columns =
+            |from: usize| Rows { at: self.projected.range(from * 2..self.projected.bytes()), stride: self.stride };
+        let gates = columns(self.sizes.channels() + self.sizes.value_width());
+        DeltaInputs { mixed: columns(0), mixed_layer: 0, gates, gates_layer: 0, rows }
+    }
+
+    fn weights(&self) -> DeltaWeights<'_> {
+        let all = self.floats.slice();
+        DeltaWeights { convolution: all, rates: all, offsets: all }
+    }
+
+    fn of_states(&self) -> DeltaStates<'_> {
+        DeltaStates {
+            matrices: self.states.slice(),
+            histories: self.histories.slice(),
+            places: self.places,
+            layers: self.layers,
+            dummy: self.places,
+        }
+    }
+
+    /// Seconds of prompts in all layers: as a recurrence, and in chunks.
+    fn prompts(&self, sequences: usize, each: usize) -> Result<[f64; 2], DeviceError> {
+        let (device, rows) = (self.kernels.device(), sequences * each);
+        let ints = |of: &dyn Fn(usize) -> usize, count: usize| {
+            device.upload(&(0..count).map(|at| of(at) as i32).collect::<Vec<_>>())
+        };
+        let first = ints(&|at| at * each, sequences + 1)?;
+        let row_slot = ints(&|row| row / each, rows)?;
+        let position = ints(&|row| row % each, rows)?;
+        let bytes = delta_chunk_bytes(Element::BF16, &self.sizes, rows, sequences);
+        let [convolved, matrices, factors] = bytes.map(|bytes| device.allocate(bytes));
+        let [convolved, matrices, factors] = [convolved?, matrices?, factors?];
+        let chunks = DeltaChunks {
+            convolved: convolved.slice(),
+            matrices: matrices.slice(),
+            factors: factors.slice(),
+            position: position.slice(),
+        };
+        let pass = |layer| DeltaPass {
+            sizes: self.sizes,
+            layer,
+            inputs: self.inputs(rows),
+            groups: Groups::Ranges { first: first.slice(), count: sequences, largest: each },
+            row_slot: row_slot.slice(),
+            order: DeltaOrder::Chain { writes: true },
+        };
+        let (out, weights, states) = (self.out.slice(), self.weights(), self.of_states());
+        let recurrence =
+            || (0..self.layers).try_for_each(|layer| self.kernels.delta_rows(out, pass(layer), weights, states));
+        let in_chunks = || {
+            (0..self.layers).try_for_each(|layer| self.kernels.delta_chunks(out, pass(layer), chunks, weights, states))
+        };
+        Ok([timing::median(device, self.runs, recurrence)?, timing::median(device, self.runs, in_chunks)?])
+    }
+
+    /// Seconds of rounds in all layers: chains that are verified, and committed.
+    fn rounds(&self, batch: usize, nodes: usize) -> Result<[f64; 2], DeviceError> {
+        let (device, rows) = (self.kernels.device(), batch * nodes);
+        let ints = |of: &dyn Fn(usize) -> usize, count: usize| {
+            device.upload(&(0..count).map(|at| of(at) as i32).collect::<Vec<_>>())
+        };
+        let (row_slot, slot) = (ints(&|row| row / nodes, rows)?, ints(&|at| at, batch)?);
+        let (node, count) = (ints(&|at| at % nodes, rows)?, ints(&|_| nodes - 1, batch)?);
+        let paths =
+            DeltaPaths { batch, nodes, slot: slot.slice(), node: node.slice(), most: nodes, count: count.slice() };
+        let pass = |layer| DeltaPass {
+            sizes: self.sizes,
+            layer,
+            inputs: self.inputs(rows),
+            groups: Groups::Even(nodes),
+            row_slot: row_slot.slice(),
+            order: DeltaOrder::Chain { writes: false },
+        };
+        let (out, weights, states) = (self.out.slice(), self.weights(), self.of_states());
+        let verify =
+            || (0..self.layers).try_for_each(|layer| self.kernels.delta_rows(out, pass(layer), weights, states));
+        let commit = || self.kernels.delta_commit(&self.sizes, self.inputs(rows), paths, weights, states);
+        Ok([timing::median(device, self.runs, verify)?, timing::median(device, self.runs, commit)?])
+    }
+}

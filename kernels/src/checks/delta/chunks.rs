@@ -1,0 +1,116 @@
+//! Prompts in chunks, against the recurrence.
+
+use std::ops::Range;
+
+use super::{Numbers, SIZES, SLOTS, World, compare, text, tolerance, values};
+use crate::{
+    device::{Device, Element},
+    launch::{DELTA_CHUNK, DeltaChunks, DeltaOrder, DeltaPass, Groups, delta_chunk_bytes, has_delta_chunks},
+    reference::{DeltaSizes, delta_history, delta_rule},
+};
+
+/// The error of states, whose products split numbers into two of 2 bytes.
+const STATES: f32 = 3e-4;
+const LAYER: usize = 1;
+
+/// Rows of a sequence in a pass.
+#[derive(Clone, Debug)]
+struct Piece {
+    slot: usize,
+    /// The position of the first row.
+    start: usize,
+    /// Rows of the [`World`].
+    rows: Range<usize>,
+}
+
+/// Pieces that begin and end anywhere, together; and the bits of one that is divided at multiples of
+/// a chunk.
+pub fn check_delta_chunks(device: &Device, element: Element) -> Result<(), String> {
+    let mut numbers = Numbers::new(74);
+    for sizes in SIZES {
+        if has_delta_chunks(element, &sizes, device.properties()) {
+            check_pieces(device, element, sizes, &mut numbers)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_pieces(device: &Device, element: Element, sizes: DeltaSizes, numbers: &mut Numbers) -> Result<(), String> {
+    let lengths = [(2, 128, 150), (0, 40, 90), (SLOTS - 1, 64, 3), (1, 63, 2)];
+    let mut pieces: Vec<Piece> = Vec::new();
+    for (slot, start, length) in lengths {
+        let from = pieces.last().map_or(0, |piece| piece.rows.end);
+        pieces.push(Piece { slot, start, rows: from..from + length });
+    }
+    let world = World::new(device, element, sizes, pieces[pieces.len() - 1].rows.end, numbers)?;
+    let found = run(&world, &pieces)?;
+    let (mut matrices, mut histories) = (world.matrices.clone(), world.histories.clone());
+    let width = sizes.value_width();
+    for Piece { slot, rows, .. } in &pieces {
+        let found = &found[rows.start * width..rows.end * width];
+        if *slot == SLOTS - 1 {
+            compare("delta_chunks of padding", found, &vec![0.0; found.len()], 0.0)?;
+            continue;
+        }
+        let parents: Vec<Option<usize>> = (0..rows.len()).map(|row| row.checked_sub(1)).collect();
+        let read = world.read(LAYER, *slot, rows.clone(), &parents);
+        let expected = delta_rule(&sizes, &read, &parents, &mut matrices[world.matrix(LAYER, *slot)], true);
+        compare("delta_chunks of a piece", found, &expected, tolerance(element))?;
+        let all: Vec<usize> = (0..rows.len()).collect();
+        delta_history(&sizes, &world.mixed(LAYER, rows.clone()), &all, &mut histories[world.history(LAYER, *slot)]);
+    }
+    let after = world.found_matrices()?;
+    compare("states after chunks", &after, &matrices, STATES)?;
+    compare("histories after chunks", &world.found_histories()?, &histories, 0.0)?;
+
+    // Row by row the sums are those of the sequence, not of the piece.
+    world.reset()?;
+    let Piece { slot, start, rows } = &pieces[0];
+    for part in [0..DELTA_CHUNK, DELTA_CHUNK..2 * DELTA_CHUNK, 2 * DELTA_CHUNK..rows.len()] {
+        let own =
+            Piece { slot: *slot, start: start + part.start, rows: rows.start + part.start..rows.start + part.end };
+        let expected = &found[own.rows.start * width..own.rows.end * width];
+        compare("a piece divided between chunks", &run(&world, &[own])?, expected, 0.0)?;
+    }
+    let own = world.matrix(LAYER, *slot);
+    compare("the state after a divided piece", &world.found_matrices()?[own.clone()], &after[own], 0.0)
+}
+
+/// The outputs of the rows of pieces that follow each other.
+fn run(world: &World, pieces: &[Piece]) -> Result<Vec<f32>, String> {
+    let World { element, kernels, sizes, .. } = world;
+    let device = kernels.device();
+    let (begin, end) = (pieces[0].rows.start, pieces[pieces.len() - 1].rows.end);
+    let upload = |values: Vec<i32>| device.upload(&values).map_err(text);
+    let first = pieces.iter().map(|piece| piece.rows.start - begin).chain([end - begin]);
+    let first = upload(first.map(|row| row as i32).collect())?;
+    let slots = pieces.iter().flat_map(|piece| vec![piece.slot as i32; piece.rows.len()]);
+    let row_slot = upload(slots.collect())?;
+    let positions = pieces.iter().flat_map(|piece| (piece.start..).zip(piece.rows.clone()));
+    let position = upload(positions.map(|(position, _)| position as i32).collect())?;
+    let bytes = delta_chunk_bytes(*element, sizes, end - begin, pieces.len());
+    let [convolved, matrices, factors] = bytes.map(|bytes| device.allocate(bytes).map_err(text));
+    let [convolved, matrices, factors] = [convolved?, matrices?, factors?];
+    let out = device.allocate((end - begin) * sizes.value_width() * element.bytes()).map_err(text)?;
+    let chunks = DeltaChunks {
+        convolved: convolved.slice(),
+        matrices: matrices.slice(),
+        factors: factors.slice(),
+        position: position.slice(),
+    };
+    let pass = DeltaPass {
+        sizes: *sizes,
+        layer: LAYER,
+        inputs: world.inputs_from(LAYER, begin..end),
+        groups: Groups::Ranges {
+            first: first.slice(),
+            count: pieces.len(),
+            largest: pieces.iter().map(|piece| piece.rows.len()).max().unwrap_or_default(),
+        },
+        row_slot: row_slot.slice(),
+        order: DeltaOrder::Chain { writes: true },
+    };
+    kernels.delta_chunks(out.slice(), pass, chunks, world.weights(), world.states()).map_err(text)?;
+    kernels.delta_continue(pass, world.states()).map_err(text)?;
+    values(device, out.slice(), *element)
+}
