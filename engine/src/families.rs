@@ -28,6 +28,7 @@ use crate::{
 pub(crate) use self::{
     config::{Attention, Config},
     quantised::check_method as check_quantisation,
+    qwen3_moe::experts as qwen3_moe_experts,
     settings::{check as check_settings, check_activation, check_but_windows},
 };
 

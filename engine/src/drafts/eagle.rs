@@ -93,16 +93,27 @@ pub fn eagle3(
     })
 }
 
-/// The head's one layer, whose attention reads `input` values. It is a Llama layer for any target;
-/// the tensors decide about biases, since `attention_bias` is often copied from the target.
+/// The head's one layer, whose attention reads `input` values. It is a Llama layer for any target,
+/// or has Qwen3-MoE's experts in it (`Qwen3MoeForCausalLMEagle3`); the tensors decide about that,
+/// and about biases, since classes and settings are often copied from the target.
 fn decoder_layer(config: &Config<'_>, prefix: &str, input: usize) -> Result<LayerSpec, EngineError> {
+    let shared = format!("{prefix}.mlp.shared_expert");
+    if let Some(name) = config.tensors.all().find(|name| name.starts_with(&shared)) {
+        return Err(config.unsupported(
+            format!("a head with a shared expert ({name})"),
+            "a head's layer is dense, or has routed experts alone",
+        ));
+    }
     Ok(LayerSpec {
         hidden: config.hidden()?,
         epsilon: config.epsilon()?,
         input_norm: false,
         norms: NormWeights::Whole,
         attention: AttentionSpec::Grouped(config.attention(prefix, Attention::BY_TENSORS, input)?),
-        ffn: config.dense(prefix)?,
+        ffn: match config.tensors.has(&format!("{prefix}.mlp.gate.weight")) {
+            true => config.experts(prefix, &families::qwen3_moe_experts(config)?)?,
+            false => config.dense(prefix)?,
+        },
         formats: LayerFormats::default(),
     })
 }

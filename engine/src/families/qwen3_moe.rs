@@ -33,7 +33,8 @@ fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
     })
 }
 
-fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
+/// The experts of its layers.
+pub fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
     let fields = config.fields();
     config.expect_setting("scoring_func", fields.scoring_func.as_deref(), "softmax")?;
     config.expect_setting("topk_method", fields.topk_method.as_deref(), "greedy")?;

@@ -205,13 +205,16 @@ impl RandomModels {
             let common = json!({"num_hidden_layers": LAYERS, "tie_word_embeddings": false});
             save(&models.target(pair), with(&with(&base, common), config(pair)), tensors, seed)?;
         }
-        for pair in [Pair::Eagle3, Pair::GptOss] {
-            let own = json!({
-                "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1,
-                "draft_vocab_size": DRAFT_VOCABULARY, "hidden_size": pair.hidden(),
+        for pair in [Pair::Eagle3, Pair::Qwen3Moe, Pair::GptOss] {
+            let head = json!({
+                "num_hidden_layers": 1, "draft_vocab_size": DRAFT_VOCABULARY, "hidden_size": pair.hidden(),
             });
-            let tensors = hot(shapes(eagle3(pair.hidden()).tensors(VOCABULARY).all()));
-            save(&models.head(pair), with(&base, own), tensors, seed)?;
+            let own = match pair {
+                Pair::Qwen3Moe => with(&config(pair), json!({"architectures": ["Qwen3MoeForCausalLMEagle3"]})),
+                _ => json!({"architectures": ["LlamaForCausalLMEagle3"]}),
+            };
+            let tensors = hot(shapes(eagle3(pair).tensors(VOCABULARY).all()));
+            save(&models.head(pair), with(&with(&base, own), head), tensors, seed)?;
         }
         save(
             &models.folder.join("EAGLE"),
@@ -245,6 +248,7 @@ impl RandomModels {
     fn head(&self, pair: Pair) -> PathBuf {
         match pair {
             Pair::GptOss => self.folder.join("EAGLE3-gpt_oss"),
+            Pair::Qwen3Moe => self.folder.join("EAGLE3-qwen3_moe"),
             _ => self.folder.join(pair.algorithm()),
         }
     }
@@ -445,8 +449,9 @@ fn eagle() -> RecurrentSpec {
     }
 }
 
-/// An EAGLE-3 head that captures three layers.
-fn eagle3(hidden: usize) -> RecurrentSpec {
+/// An EAGLE-3 head that captures three layers; that of Qwen3-MoE has experts itself.
+fn eagle3(pair: Pair) -> RecurrentSpec {
+    let hidden = pair.hidden();
     let captured = CapturedFeatures {
         at: vec![2, LAYERS / 2, LAYERS - 3],
         width: hidden,
@@ -457,7 +462,10 @@ fn eagle3(hidden: usize) -> RecurrentSpec {
         tensors: RecurrentTensorLayout::Eagle3 { layer: "midlayer".into() },
         features: Features::Captured(captured),
         join: Join::NormedIntoAttention { residual_is_normed: false },
-        layer: layer_of(hidden, 2 * hidden),
+        layer: match pair {
+            Pair::Qwen3Moe => LayerSpec { ffn: target_layer(pair, 0).ffn, ..layer_of(hidden, 2 * hidden) },
+            _ => layer_of(hidden, 2 * hidden),
+        },
         feedback: Feedback::NormedForTokens,
         head: VocabularySource::Own,
         vocabulary: DRAFT_VOCABULARY,

@@ -205,6 +205,8 @@ fn heads_and_settings_that_would_draft_something_else_are_refused_by_name() {
         (Pair::Dflash, json!({"block_size": 1}), "block"),
         (Pair::Dflash, json!({"markov_rank": 8}), "markov_head.markov_w1.weight is missing"),
         (Pair::Dspark, json!({"dflash_config": {"mask_token_id": 1}}), "markov_rank is missing"),
+        (Pair::Qwen3Moe, json!({"num_experts": 2}), "mlp.gate.weight"),
+        (Pair::Qwen3Moe, json!({"scoring_func": "sigmoid"}), "scoring_func = sigmoid"),
         (
             Pair::Dspark,
             json!({"dflash_config": {"mask_token_id": 1, "markov_rank": 8, "markov_head_type": "mlp"}}),
