@@ -32,7 +32,7 @@ use self::{
 pub use crate::pages::prefix::Reuse;
 use crate::{
     adjust::Adjustments,
-    backend::{Backend, Exchange, ExpertReads, Slot},
+    backend::{Backend, Capacity, Exchange, ExpertReads, Slot},
     error::EngineError,
     new_token_ratio::NewTokenRatio,
     options::{EngineOptions, ShapePolicy},
@@ -610,7 +610,11 @@ impl Scheduler {
         if self.snapshots.is_none() {
             return Vec::new();
         }
-        let mut places = vec![self.pages.find(keys), keys.len()];
+        let Capacity { page_size, state_chunk, .. } = self.backend.capacity();
+        // The smallest number of pages that ends with a chunk.
+        let unit =
+            (1..state_chunk).find(|pages| (pages * page_size).is_multiple_of(state_chunk)).unwrap_or(state_chunk);
+        let mut places = [self.pages.find(keys), keys.len()].map(|place| place / unit * unit).to_vec();
         // The request starts after these pages, so a state before that is never computed.
         places.retain(|place| *place > usable);
         places.dedup();

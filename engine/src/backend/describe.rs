@@ -17,6 +17,10 @@ pub struct Capacity {
     pub vocab_size: usize,
     /// Maximum number of prompt tokens that one [`PrefillChunk`](super::PrefillChunk) should carry.
     pub prefill_chunk: usize,
+    /// Pieces of prompts end at multiples of this many positions, or with the prompt, if that many
+    /// fit: the sums of a layer with a state go over chunks that lie there. States are kept there
+    /// too.
+    pub state_chunk: usize,
     /// Maximum number of rounds in flight (launched and not collected), at least 1. With more than
     /// one, the host launches the next round before it knows which requests ended in the last one:
     /// their slots run along, and their yields are dropped.
@@ -41,6 +45,7 @@ impl Capacity {
         context_length: 0,
         vocab_size: 0,
         prefill_chunk: 0,
+        state_chunk: 1,
         rounds_in_flight: 1,
         snapshots: None,
         windows: None,

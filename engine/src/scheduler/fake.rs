@@ -269,6 +269,10 @@ impl Prefill for Fake {
             let open = world.open.get_mut(&chunk.slot).expect("an open slot");
             assert!(!chunk.tokens.is_empty() && chunk.tokens.len() <= self.capacity.prefill_chunk, "size of a piece");
             assert_eq!(chunk.start, open.prompt.len(), "a piece does not continue the prompt");
+            let Capacity { snapshots, prefill_chunk, state_chunk, .. } = self.capacity;
+            if snapshots.is_some() && prefill_chunk >= state_chunk {
+                assert!(chunk.start.is_multiple_of(state_chunk), "a piece begins within a chunk");
+            }
             assert!(open.next.is_none_or(|next| next == chunk.tokens[0]), "another token than was announced");
             if self.capacity.snapshots.is_some() {
                 assert_eq!(open.state, open.prompt, "the state of another sequence");

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use super::{InFlight, Running, Scheduler, Statistics, no_token};
 use crate::{
-    backend::{PrefillChunk, Slot, Yield},
+    backend::{Capacity, PrefillChunk, Slot, Yield},
     error::EngineError,
     request::{Event, FinishReason, RequestId},
 };
@@ -171,7 +171,8 @@ impl Scheduler {
 
     /// The pieces of prompts that the next step prefills, within its budget.
     fn next_pieces(&self) -> Vec<Piece> {
-        let largest = self.backend.capacity().prefill_chunk.max(1);
+        let Capacity { prefill_chunk, state_chunk, .. } = self.backend.capacity();
+        let largest = prefill_chunk.max(1);
         let mut budget = self.options.prefill_budget;
         let mut pieces = Vec::new();
         for (member, running) in self.running.iter().enumerate() {
@@ -179,7 +180,12 @@ impl Scheduler {
             let stop = running.stops_at().map_or(usize::MAX, |stop| stop - start);
             // A piece ends where a state is to be kept, because a pass leaves only the state after
             // its last row.
-            let count = rest.len().min(largest).min(budget).min(stop);
+            let mut count = rest.len().min(largest).min(budget).min(stop);
+            if count < rest.len() {
+                let whole = ((start + count) / state_chunk * state_chunk).saturating_sub(start);
+                // Of pieces that are smaller than a chunk, one must not wait for more room.
+                count = if whole == 0 && pieces.is_empty() { count } else { whole };
+            }
             if count == 0 {
                 break;
             }

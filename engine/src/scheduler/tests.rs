@@ -37,6 +37,7 @@ const CAPACITY: Capacity = Capacity {
     context_length: 100,
     vocab_size: 1000,
     prefill_chunk: 8,
+    state_chunk: 1,
     rounds_in_flight: 1,
 };
 
@@ -151,7 +152,7 @@ proptest! {
         mut arrivals in arrivals(),
         slots in 1..6_usize, pages in 12..80_usize, page_size in 1..9_usize, prefill_chunk in 1..20_usize,
         rounds_in_flight in 1..4_usize, snapshots in prop::option::of(0..5_usize),
-        windows in prop::option::of((1..20_usize, 0..20_usize)),
+        windows in prop::option::of((1..20_usize, 0..20_usize)), state_chunk in prop::sample::select(vec![1_usize, 6, 8]),
         shape in prop::sample::select(vec!["0,1,1", "1,1,2", "3,1,4", "3,4,8", "2,8,60"]),
     ) {
         let shape: TreeShape = shape.parse().expect("a shape");
@@ -160,7 +161,8 @@ proptest! {
             let needs = WindowNeeds { window, page_size, slots, slack: shape.num_draft_tokens + ahead, chunk: 12 };
             WindowPages { window, count: (needs.least() + kept).min(pages) }
         });
-        let capacity = Capacity { slots, pages, page_size, prefill_chunk, rounds_in_flight, snapshots, windows, ..CAPACITY };
+        let limits = Capacity { slots, pages, page_size, prefill_chunk, state_chunk, ..CAPACITY };
+        let capacity = Capacity { rounds_in_flight, snapshots, windows, ..limits };
         let (mut scheduler, world) = scheduler(capacity, RANDOM, ShapePolicy::fixed(shape));
         arrivals.sort_by_key(|arrival| arrival.step);
         let mut events = Vec::new();

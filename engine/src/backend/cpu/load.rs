@@ -173,6 +173,7 @@ fn capacity(
         context_length,
         vocab_size: target.vocab_size(),
         prefill_chunk,
+        state_chunk: 1,
         // The CPU runs a round when it is launched, so launching ahead would only run rounds that
         // no request needs.
         rounds_in_flight: 1,

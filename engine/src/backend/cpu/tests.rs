@@ -77,6 +77,7 @@ fn backend(name: &str, page_size: usize, slots: usize) -> CpuBackend {
         context_length: CONTEXT,
         vocab_size: target.vocab_size(),
         prefill_chunk: CONTEXT,
+        state_chunk: 1,
         rounds_in_flight: 1,
         windows: target.spec().window().map(|window| WindowPages { window, count: pages }),
         draft_ahead: draft.as_deref().map_or(0, Source::ahead),

@@ -52,6 +52,8 @@ pub struct Machine {
     pub attention: AttentionKernels,
     /// Whether every sum has an order that depends neither on the batch nor on the number of rows.
     pub batch_invariant: bool,
+    /// Whether prompts run through layers with a state in chunks.
+    pub chunks_deltas: bool,
     /// Maximum number of rows that products in FP8 multiply as values of 16 bits.
     pub most_value_rows: usize,
     /// Longest prompt for whose expanded keys and values there is room, in positions.

@@ -3,9 +3,9 @@
 use kernels::{
     device::{Buffer, Device, Element},
     launch::{
-        HEAD_DIMS, Kernels, LatentDims, MOST_BLOCK_ROWS, MOST_PLACES, MOST_TOPK, Weights, block_files, delta_files,
-        expert_files, files, fp8_cache_files, fp8_files, latent_files, mxfp4_files, product_files, rank_files,
-        refused_delta, sink_files, window_files,
+        DELTA_CHUNK, HEAD_DIMS, Kernels, LatentDims, MOST_BLOCK_ROWS, MOST_PLACES, MOST_TOPK, Weights, block_files,
+        delta_chunk_files, delta_files, expert_files, files, fp8_cache_files, fp8_files, has_delta_chunks,
+        latent_files, mxfp4_files, product_files, rank_files, refused_delta, sink_files, window_files,
     },
 };
 use schemas::tree::{NodeSource, TreeShape};
@@ -126,7 +126,9 @@ pub fn load(
     let element = options.element.bytes();
     let all_layers = target_spec.layers.iter().chain(draft_spec.iter().flat_map(|draft| draft.layers()));
     let expanded_positions = expanded_positions(&device, &options, all_layers);
+    let chunks_deltas = chunks_deltas(&device, &target_spec, options.element, options.batch_invariant);
     let sizes = WorkspaceSizes {
+        chunked_pieces: if chunks_deltas { options.slots } else { 0 },
         target: &target_spec,
         draft: draft_spec.cloned(),
         element: options.element,
@@ -195,6 +197,7 @@ pub fn load(
         splits: SPLITS,
         attention: attention_kernels(&options)?,
         batch_invariant: options.batch_invariant,
+        chunks_deltas,
         expanded_positions,
         least_spared: least_spared(device.properties().multiprocessors),
         verify_plan: options.verify_plan,
@@ -395,9 +398,17 @@ fn with_second_pass(cost: ModelCost, target: &TargetSpec, options: &CudaOptions)
     ModelCost { second_pass, ..cost }
 }
 
+/// Whether prompts run through layers with a state in chunks. In batch-invariant mode, and in
+/// float32, they are a recurrence.
+fn chunks_deltas(device: &Device, target: &TargetSpec, element: Element, batch_invariant: bool) -> bool {
+    let mut nets = target.delta_nets();
+    !batch_invariant && nets.next().is_some_and(|net| has_delta_chunks(element, &net.sizes, device.properties()))
+}
+
 /// The sizes that determine a loaded machine's workspace.
 pub fn sizes(machine: &Machine) -> WorkspaceSizes<'_> {
     WorkspaceSizes {
+        chunked_pieces: if machine.chunks_deltas { machine.capacity.slots } else { 0 },
         target: &machine.target.spec,
         draft: machine.draft.as_ref().map(DraftWeights::spec),
         element: machine.kernels.element(),
@@ -561,6 +572,9 @@ fn compile(
         }
         if let Some(delta) = sizes.target.delta_nets().next() {
             all.extend(delta_files(options.element, &delta.sizes));
+            if sizes.chunked_pieces > 0 {
+                all.extend(delta_chunk_files(options.element, &delta.sizes));
+            }
         }
         if !latents.is_empty() {
             all.extend(latent_files(options.element, &latents, device.properties()));
@@ -705,6 +719,7 @@ fn capacity(
         context_length: options.context_length,
         vocab_size: sizes.target.vocabulary,
         prefill_chunk: options.prefill_chunk,
+        state_chunk: if sizes.chunked_pieces > 0 { DELTA_CHUNK } else { 1 },
         rounds_in_flight: ROUNDS_IN_FLIGHT,
         draft_ahead,
     })

@@ -4,8 +4,9 @@
 use kernels::{
     device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
     launch::{
-        ChosenRows, DeltaSteps, ExpertsBytes, ExpertsShape, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves,
-        Outputs, OwnRows, PassRows, Sees, Sequences, WalkState, most_parents, mxfp4_scale_bytes,
+        ChosenRows, DeltaChunks, DeltaSteps, ExpertsBytes, ExpertsShape, ExpertsWork, InnerNodes, Kernels, MOST_NODES,
+        Moves, Outputs, OwnRows, PassRows, Sees, Sequences, WalkState, delta_chunk_bytes, most_parents,
+        mxfp4_scale_bytes,
     },
     reference::{Fp8Rows, MXFP4_BLOCK},
 };
@@ -122,6 +123,23 @@ pub struct DeltaActivations {
     pub rates: Buffer,
     /// int32: steps over the trees of a round.
     pub steps: Buffer,
+    /// What the kernels of a layer hand on to each other if prompts run in chunks: see
+    /// [`DeltaChunks`].
+    convolved: Buffer,
+    matrices: Buffer,
+    factors: Buffer,
+}
+
+impl DeltaActivations {
+    /// Operands of the kernels, for rows at these positions.
+    pub fn chunks<'a>(&'a self, position: &'a Buffer) -> DeltaChunks<'a> {
+        DeltaChunks {
+            convolved: self.convolved.slice(),
+            matrices: self.matrices.slice(),
+            factors: self.factors.slice(),
+            position: position.slice(),
+        }
+    }
 }
 
 /// Activations of latent attention.
@@ -382,6 +400,9 @@ pub struct WorkspaceSizes<'a> {
     pub expanded_positions: usize,
     /// Whether layers of the target have window pages.
     pub windowed: bool,
+    /// Maximum number of pieces of prompts in a pass, if these run through layers with a state in
+    /// chunks; 0 if they are a recurrence.
+    pub chunked_pieces: usize,
 }
 
 impl WorkspaceSizes<'_> {
@@ -435,7 +456,7 @@ impl WorkspaceSizes<'_> {
     }
 
     /// Bytes of each buffer of [`Activations`], in their order (the two states separately).
-    fn activations(&self, extent: WorkspaceShape) -> [usize; 30] {
+    fn activations(&self, extent: WorkspaceShape) -> [usize; 33] {
         let WorkspaceShape { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
         let draft = self.draft.as_ref().map_or(1, DraftSpec::hidden);
@@ -467,6 +488,12 @@ impl WorkspaceSizes<'_> {
             0 => 0,
             _ => extent.batch * DeltaSteps::stride_of(extent.branches, extent.steps) * 4,
         };
+        let chunks = match self.target.delta_nets().next() {
+            Some(net) if self.chunked_pieces > 0 => {
+                delta_chunk_bytes(self.element, &net.sizes, rows, self.chunked_pieces.min(rows))
+            }
+            _ => [0; 3],
+        };
         let e = self.element.bytes();
         // A block head projects keys and values of all its layers at once.
         let context = self.block().map_or(0, block::context_width);
@@ -480,6 +507,9 @@ impl WorkspaceSizes<'_> {
             kept * entered_deltas * e,
             kept * rates * e,
             steps,
+            chunks[0],
+            chunks[1],
+            chunks[2],
             Kernels::MOST_PARTS
                 * rows.min(Kernels::MOST_ROWS_LEFT_IN_PARTS)
                 * qkv.max(hidden).max(entered).max(context).max(entered_deltas)
@@ -643,7 +673,14 @@ impl Activations {
             attended: next()?,
             added: next()?,
             gates: next()?,
-            delta: DeltaActivations { projected: next()?, rates: next()?, steps: next()? },
+            delta: DeltaActivations {
+                projected: next()?,
+                rates: next()?,
+                steps: next()?,
+                convolved: next()?,
+                matrices: next()?,
+                factors: next()?,
+            },
             parts: next()?,
             gate_up: next()?,
             gated: next()?,

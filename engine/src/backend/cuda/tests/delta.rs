@@ -1,16 +1,21 @@
-//! Gated delta nets in the emulator, in float32: the CPU's tokens and rounds, alone and together,
-//! with prefixes that continue from copies of states.
+//! Gated delta nets in the emulator. In float32: the CPU's tokens and rounds, alone and together,
+//! with prefixes that continue from copies of states. In bfloat16: prompts in chunks.
 
 use crate::{
     Completion, DeviceChoice, Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
+    request::PromptLogprobs,
     selftest::models::{Pair, RandomModels, VOCABULARY},
 };
 
 const SHAPES: [&str; 3] = ["0,1,1", "2,1,3", "3,3,8"];
 
 fn engine(models: &RandomModels, pair: Pair, device: DeviceChoice) -> Engine {
+    Engine::load(options(models, pair, device)).expect("an engine")
+}
+
+fn options(models: &RandomModels, pair: Pair, device: DeviceChoice) -> EngineOptions {
     let shapes = SHAPES[2].parse().expect("a shape");
-    let options = EngineOptions {
+    EngineOptions {
         model_path: models.target(pair),
         algorithm: Some(pair.algorithm().into()),
         policy: ShapePolicy::fixed(shapes),
@@ -22,8 +27,7 @@ fn engine(models: &RandomModels, pair: Pair, device: DeviceChoice) -> Engine {
         capture_sizes: vec![2],
         chunked_prefill_size: 16,
         ..EngineOptions::default()
-    };
-    Engine::load(options).expect("an engine")
+    }
 }
 
 /// Prompts with a common beginning.
@@ -69,4 +73,42 @@ fn rounds_of_dense_layers_are_the_cpus() {
 #[test]
 fn rounds_of_experts_are_the_cpus() {
     check(Pair::Qwen35Moe);
+}
+
+/// Prompts that end within chunks, read in pieces that end between chunks, alone and together, and
+/// once from the copy of a state: as close to the recurrence of batch-invariant mode as other
+/// summation orders in bfloat16 let them be.
+#[test]
+fn prompts_in_chunks_have_the_distributions_of_the_recurrence() {
+    const NOISE: f32 = 0.1;
+    let models = RandomModels::write().expect("a folder");
+    let run = |batch_invariant| {
+        let options = options(&models, Pair::Qwen35, DeviceChoice::Emulator);
+        let options = EngineOptions {
+            batch_invariant,
+            dtype: "bfloat16".into(),
+            chunked_prefill_size: 70,
+            max_running_requests: 2,
+            ..options
+        };
+        let mut engine = Engine::load(options).expect("an engine");
+        let mut request = |length, end, from| {
+            let request = request(length, end);
+            let stop = StopConditions { max_new_tokens: Some(1), ..request.stop };
+            let prompt_logprobs = Some(PromptLogprobs { from, alternatives: 1 });
+            let sampling = SamplingParams { prompt_logprobs, ..request.sampling };
+            engine.run(vec![Request { stop, sampling, ..request }]).expect("it runs").remove(0)
+        };
+        [request(150, 1, 1), request(100, 2, 65)]
+    };
+    let [chunks, recurrence] = [false, true].map(run);
+    assert_eq!(chunks[1].cached_tokens, 64, "states are kept at multiples of a chunk");
+    for (found, expected) in chunks.iter().zip(&recurrence) {
+        let pairs = found.prompt_logprobs.iter().zip(&expected.prompt_logprobs);
+        let of = |one: &crate::token::TokenLogprobs| one.logprob;
+        let errors: Vec<f32> = pairs.map(|(found, expected)| (of(found) - of(expected)).abs()).collect();
+        let most = errors.iter().copied().fold(0.0, f32::max);
+        assert!(errors.len() >= 35 && most < NOISE, "{} rows, up to {most}", errors.len());
+        assert!(most > 0.0, "the modes have the same sums");
+    }
 }

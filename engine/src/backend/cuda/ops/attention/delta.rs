@@ -35,7 +35,12 @@ impl Machine {
         let inputs: DeltaInputs<'_> = delta_inputs([projected, of_rates], outputs, rows, element);
         let of_states = self.delta_states(states);
         let delta = DeltaPass { sizes, layer: weights.index, inputs, groups, row_slot: arrays.slot.slice(), order };
-        self.kernels.delta_rows(attended.at, delta, tables.operands(), of_states)?;
+        if is_prompt && self.chunks_deltas {
+            let chunks = work.delta.chunks(&arrays.position);
+            self.kernels.delta_chunks(attended.at, delta, chunks, tables.operands(), of_states)?;
+        } else {
+            self.kernels.delta_rows(attended.at, delta, tables.operands(), of_states)?;
+        }
         if is_prompt {
             self.kernels.delta_continue(delta, of_states)?;
         }
