@@ -13,6 +13,15 @@
 #define COLUMNS 32
 #define LANES 4
 #define DELTA_THREADS (COLUMNS * LANES)
+// Blocks on a multiprocessor of kernels for chains and paths: as many as fit without spilling
+// registers (NVRTC 13.0).
+#if KEY_DIM > 128
+#define BLOCKS 2
+#elif __CUDA_ARCH__ >= 900
+#define BLOCKS 6
+#else
+#define BLOCKS 4
+#endif
 // Keys of a lane, in runs of four.
 #define OWN_KEYS (KEY_DIM / LANES)
 #define RUNS (OWN_KEYS / 4)
@@ -245,43 +254,24 @@ __device__ __forceinline__ float* matrix_of(float* matrices, int layers, int val
   return matrices + (((u64)place * layers + layer) * value_heads + head) * (KEY_DIM * VALUE_DIM);
 }
 
-/// Runs the rows of a layer, group by group, from the states of their slots. Rows of a group:
-/// `first[group]` to `first[group + 1]`, or without `first`, `each` of them. With `parent` (for
-/// each row the node before it in its group, −1 if that is the committed row) they are trees, and
-/// `steps`, `[groups, steps_stride]`, are those of `delta_steps`; otherwise each row follows the
-/// one before it. If `writes`, rows continue their sequences, and the states become those after
-/// their last rows. Groups whose slot, that of their first row, is the dummy yield zeros.
-///
-/// out `[rows, value heads · VALUE_DIM]`. Dynamic shared memory: the levels of `delta_steps`,
-/// COLUMNS · KEY_DIM floats each. Grid (value heads · VALUE_DIM / COLUMNS, groups), DELTA_THREADS
-/// threads.
-extern "C" __global__ void __launch_bounds__(DELTA_THREADS)
-delta_rows(T* out, DELTA, int layer, const int* row_slot, int dummy_slot, const int* first, int each, const int* steps,
-           int steps_stride, const int* parent, int writes) {
-  DYNAMIC_SHARED(dynamic);
-  __shared__ Inputs inputs;
-  float* kept = (float*)dynamic;
+/// Runs the rows of a group, `first` to `first + count`, from the state of its slot: consecutive
+/// rows, or with TREE those of a tree by `steps`, whose parents are `parent`.
+template <bool TREE>
+__device__ __forceinline__ void run_rows(T* out, DELTA, int layer, int place, int dummy_slot, int begin, int count,
+                                         const int* steps, const int* parent, int writes, float* kept, Inputs& inputs) {
   constexpr int PIECES = VALUE_DIM / COLUMNS;
-  int head = (int)blockIdx.x / PIECES, column = (int)blockIdx.x % PIECES * COLUMNS, group = (int)blockIdx.y;
-  wait_for_predecessor();
-  Order order;
-  order.first = first ? first[group] : group * each;
-  order.count = first ? first[group + 1] - order.first : each;
-  order.path = nullptr;
-  order.steps = nullptr;
-  order.parent = nullptr;
-  if (order.count <= 0) return;
-  int place = row_slot[order.first];
+  int head = (int)blockIdx.x / PIECES, column = (int)blockIdx.x % PIECES * COLUMNS;
   int width = value_heads * VALUE_DIM, to = head * VALUE_DIM + column + own_column();
   if (place == dummy_slot) {
-    for (int row = 0; lane() < 8 && row < order.count; row++) out[(u64)(order.first + row) * width + to] = from_float(0.0f);
+    for (int row = 0; lane() < 8 && row < count; row++) out[(u64)(begin + row) * width + to] = from_float(0.0f);
     return;
   }
-  if (parent) {
-    order.steps = steps + (u64)group * steps_stride + 1;
-    order.count = order.steps[-1];
-    order.parent = parent + order.first;
-  }
+  Order order;
+  order.first = begin;
+  order.path = nullptr;
+  order.steps = TREE ? steps + 1 : nullptr;
+  order.count = TREE ? steps[0] : count;
+  order.parent = parent;
   Head of = head_of(DELTA_ARGUMENTS, layer, 0, place, head);
   float* matrix = matrix_of(matrices, layers, value_heads, layer, place, head);
   Column state;
@@ -292,20 +282,23 @@ delta_rows(T* out, DELTA, int layer, const int* row_slot, int dummy_slot, const 
     prepare<true>(inputs, of, order, begin, count, column);
 #pragma unroll 1
     for (int step = 0; step < count; step++) {
-      int what = order.steps ? order.steps[begin + step] : STEP_YIELDS;
-      int from = what >> STEP_FROM & STEP_LEVELS, keep = what >> STEP_KEEP & STEP_LEVELS;
+      int what = TREE ? order.steps[begin + step] : STEP_YIELDS;
       u64 at = (u64)order.row(begin + step) * width + to;
       if (what & STEP_ABSENT) {
         if (lane() < 8) out[at] = from_float(0.0f);
         continue;
       }
-      if (from == 1) load_state(state, matrix, column);
-      if (from > 1) {
+      if (TREE) {
+        int from = what >> STEP_FROM & STEP_LEVELS;
+        if (from == 1) load_state(state, matrix, column);
+        if (from > 1) {
 #pragma unroll
-        for (int i = 0; i < OWN_KEYS; i++) state.s[i] = kept[((from - 2) * OWN_KEYS + i) * DELTA_THREADS + threadIdx.x];
+          for (int i = 0; i < OWN_KEYS; i++) state.s[i] = kept[((from - 2) * OWN_KEYS + i) * DELTA_THREADS + threadIdx.x];
+        }
       }
       float value = take_step<true>(state, inputs, step);
-      if (keep) {
+      int keep = what >> STEP_KEEP & STEP_LEVELS;
+      if (TREE && keep) {
 #pragma unroll
         for (int i = 0; i < OWN_KEYS; i++) kept[((keep - 1) * OWN_KEYS + i) * DELTA_THREADS + threadIdx.x] = state.s[i];
       }
@@ -315,11 +308,48 @@ delta_rows(T* out, DELTA, int layer, const int* row_slot, int dummy_slot, const 
   if (writes) store_state(state, matrix, column);
 }
 
+/// Runs the rows of a layer, tree by tree, from the states of their slots, which stay as they are.
+/// `parent` is for each of the `each` rows of a tree the node before it, −1 if that is the
+/// committed row; `steps`, `[groups, steps_stride]`, are those of `delta_steps`. Trees whose slot,
+/// that of their first row, is the dummy yield zeros.
+///
+/// out `[rows, value heads · VALUE_DIM]`. Dynamic shared memory: the levels of `delta_steps`,
+/// COLUMNS · KEY_DIM floats each. Grid (value heads · VALUE_DIM / COLUMNS, groups), DELTA_THREADS
+/// threads.
+extern "C" __global__ void __launch_bounds__(DELTA_THREADS)
+delta_trees(T* out, DELTA, int layer, const int* row_slot, int dummy_slot, int each, const int* steps, int steps_stride,
+            const int* parent) {
+  DYNAMIC_SHARED(dynamic);
+  __shared__ Inputs inputs;
+  wait_for_predecessor();
+  int group = (int)blockIdx.y, begin = group * each;
+  if (each <= 0) return;
+  run_rows<true>(out, DELTA_ARGUMENTS, layer, row_slot[begin], dummy_slot, begin, each, steps + (u64)group * steps_stride,
+                 parent + begin, 0, (float*)dynamic, inputs);
+}
+
+/// The same for rows each of which follows the one before it in its group: `first[group]` to
+/// `first[group + 1]`, or without `first`, `each` of them. If `writes`, rows continue their
+/// sequences, and the states become those after their last rows.
+///
+/// Without the code for trees, and with registers limited to what it needs then, twice as many
+/// blocks fit on a multiprocessor: a short chain is little more than loads that wait.
+extern "C" __global__ void __launch_bounds__(DELTA_THREADS, BLOCKS)
+delta_chains(T* out, DELTA, int layer, const int* row_slot, int dummy_slot, const int* first, int each, int writes) {
+  __shared__ Inputs inputs;
+  wait_for_predecessor();
+  int group = (int)blockIdx.y, begin = first ? first[group] : group * each;
+  int count = first ? first[group + 1] - begin : each;
+  if (count <= 0) return;
+  run_rows<false>(out, DELTA_ARGUMENTS, layer, row_slot[begin], dummy_slot, begin, count, nullptr, nullptr, writes, nullptr,
+                  inputs);
+}
+
 /// Commits the accepted paths of trees, in all layers: `count[request]` nodes of path
-/// `[requests, most]`, nodes of the `nodes` rows of the request, whose inputs are as `delta_rows`
+/// `[requests, most]`, nodes of the `nodes` rows of the request, whose inputs are as `delta_trees`
 /// read them. Requests whose slot is the dummy have no state. Grid (value heads · VALUE_DIM /
 /// COLUMNS, requests, layers), DELTA_THREADS threads.
-extern "C" __global__ void __launch_bounds__(DELTA_THREADS)
+extern "C" __global__ void __launch_bounds__(DELTA_THREADS, BLOCKS)
 delta_commit(DELTA, const int* batch_slot, int dummy_slot, int nodes, const int* path, int most, const int* counts) {
   __shared__ Inputs inputs;
   constexpr int PIECES = VALUE_DIM / COLUMNS;
@@ -351,7 +381,7 @@ delta_commit(DELTA, const int* batch_slot, int dummy_slot, int nodes, const int*
 /// The last rows before the convolution after rows of `mixed` (rows `mixed_stride` apart, layers
 /// `mixed_layer`), in `some` of all `layers` from `layer` on: histories as above. The rows of group
 /// g are those of a path, as in `delta_commit`, or without a path those of the group, as in
-/// `delta_rows`. `slot` is that of a group, or without a path that of a row. Follows all kernels
+/// `delta_chains`. `slot` is that of a group, or without a path that of a row. Follows all kernels
 /// that read the histories. Grid (channels / 128, groups, some), 128 threads.
 extern "C" __global__ void __launch_bounds__(128)
 delta_history(T* histories, const T* mixed, u64 mixed_stride, u64 mixed_layer, int layers, int layer, int channels,

@@ -1,7 +1,7 @@
 // The chunks of the prompts of gated delta nets, from state to state: see delta_chunks.cuh.
 //
-// A warp has the columns of values that it needs of everything, in registers, transposed: results of
-// products are the left operands of the next ones, and warps exchange nothing.
+// A warp has the columns of values that it needs of everything, in registers, transposed: results
+// of products are the left operands of the next ones, and warps exchange nothing.
 #include "common.cuh"
 #include "delta.cuh"
 
@@ -205,10 +205,10 @@ __device__ __forceinline__ void copy_chunk(Chunk& c, const T* convolved, const T
 }
 
 /// The rows of a layer, group by group, from the states of their slots, which become those after
-/// the last rows. out `[rows, value heads · VALUE_DIM]`; groups whose slot is the dummy yield zeros.
-/// convolved, matrices and factors are those of the kernels above, matrices of states are as in
-/// delta.cu. Dynamic shared memory: Chunk. Grid (value heads · VALUE_DIM / BLOCK_COLUMNS, groups),
-/// STATE_THREADS threads.
+/// the last rows. out `[rows, value heads · VALUE_DIM]`; groups whose slot is the dummy yield
+/// zeros. convolved, matrices and factors are those of the kernels above, matrices of states are as
+/// in delta.cu. Dynamic shared memory: Chunk. Grid (value heads · VALUE_DIM / BLOCK_COLUMNS,
+/// groups), STATE_THREADS threads.
 extern "C" __global__ void __launch_bounds__(STATE_THREADS)
 delta_chunks(T* out, const T* convolved, const T* matrices, const float* factors, float* states, int layers, int layer,
              int key_heads, int value_heads, const int* position, const int* row_slot, int dummy_slot, const int* first) {

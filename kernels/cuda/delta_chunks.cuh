@@ -1,7 +1,7 @@
-// Chunks of the prompts of gated delta nets: 64 rows as products of matrices, in place of a step per
-// row (delta.cu). delta_triangles.cu computes what depends on no state, of all chunks at once;
-// delta_chunks.cu goes from chunk to chunk. T is the element type of activations, of 2 bytes; states
-// are float. KEY_DIM is at most 128. Included after common.cuh and delta.cuh.
+// Chunks of the prompts of gated delta nets: 64 rows as products of matrices, in place of a step
+// per row (delta.cu). delta_triangles.cu computes what depends on no state, of all chunks at once;
+// delta_chunks.cu goes from chunk to chunk. T is the element type of activations, of 2 bytes;
+// states are float. KEY_DIM is at most 128. Included after common.cuh and delta.cuh.
 //
 // Chunks are those of the sequence: they end at positions that are multiples of CHUNK, whatever
 // piece of it a pass has. A row's sums therefore do not depend on how a prompt was divided, as long

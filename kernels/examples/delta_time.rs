@@ -88,8 +88,7 @@ impl Scene {
         let stride = (sizes.channels() + sizes.value_width() + 2 * sizes.value_heads).next_multiple_of(16);
         let projected = device.allocate(rows * stride * 2)?;
         kernels.fill_random(projected.slice(), 2.0, 1)?;
-        // Half of the floats are below zero, so rates of decays are around one.
-        let floats = device.allocate(layers * sizes.channels() * sizes.taps * 4)?;
+        let floats = device.allocate(layers * sizes.value_heads * 4)?;
         Kernels::new(device.clone(), Element::F32).fill_random(floats.slice(), 1.0, 2)?;
         Ok(Self {
             sizes,
@@ -114,8 +113,8 @@ impl Scene {
     }
 
     fn weights(&self) -> DeltaWeights<'_> {
-        let all = self.floats.slice();
-        DeltaWeights { convolution: all, rates: all, offsets: all }
+        let floats = self.floats.slice();
+        DeltaWeights { convolution: self.projected.slice(), rates: floats, offsets: floats }
     }
 
     fn of_states(&self) -> DeltaStates<'_> {

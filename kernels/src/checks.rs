@@ -101,7 +101,7 @@ pub const CHECKS: [Check; 40] = [
     ("latent_queries and latent_values", check_latent_heads),
     ("latent_attention", check_latent_attention),
     ("latent_prompt", check_latent_prompt),
-    ("delta_rows, delta_commit and delta_history", check_delta_rows),
+    ("delta_chains, delta_trees, delta_commit and delta_history", check_delta_rows),
     ("delta_convolve, delta_triangles and delta_chunks", check_delta_chunks),
     ("delta_gate", check_delta_gate),
     ("training, softmax", check_training_softmax),

@@ -239,20 +239,16 @@ impl Kernels {
                 return Err(DeviceError::Shape(format!("trees of {} nodes in groups of {each} rows", steps.nodes)));
             }
         }
-        let own = [
-            int(layer),
-            address(row_slot),
-            int(states.dummy),
-            address(first),
-            int(each),
-            address(steps.map_or(Slice::NONE, |steps| steps.at)),
-            int(steps.map_or(0, |steps| steps.stride)),
-            address(steps.map_or(Slice::NONE, |steps| steps.parent)),
-            Arg::Int(writes.into()),
-        ];
-        let arguments = [&[address(out)][..], &shared, &own].concat();
+        let own = [int(layer), address(row_slot), int(states.dummy)];
+        let (name, rest) = match steps {
+            Some(DeltaSteps { at, stride, parent, .. }) => {
+                ("delta_trees", vec![int(each), address(at), int(stride), address(parent)])
+            }
+            None => ("delta_chains", vec![address(first), int(each), Arg::Int(writes.into())]),
+        };
+        let arguments = [&[address(out)][..], &shared, &own, &rest].concat();
         let kept = steps.map_or(0, |steps| steps.levels * level_bytes(&sizes));
-        let kernel = self.delta_kernel(&sizes, "delta_rows")?;
+        let kernel = self.delta_kernel(&sizes, name)?;
         // SAFETY: lengths are checked above; slots, groups and parents come from the caller's
         // layout kernels and are within bounds.
         unsafe { self.device.launch(&kernel, heads(&sizes, count, 1, kept), &arguments) }

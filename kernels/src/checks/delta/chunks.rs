@@ -23,8 +23,8 @@ struct Piece {
     rows: Range<usize>,
 }
 
-/// Pieces that begin and end anywhere, together; and the bits of one that is divided at multiples of
-/// a chunk.
+/// Pieces that begin and end anywhere, together; and the bits of one that is divided at multiples
+/// of a chunk.
 pub fn check_delta_chunks(device: &Device, element: Element) -> Result<(), String> {
     let mut numbers = Numbers::new(74);
     for sizes in SIZES {

@@ -75,18 +75,16 @@ fn rounds_of_experts_are_the_cpus() {
     check(Pair::Qwen35Moe);
 }
 
-/// Prompts that end within chunks, read in pieces that end between chunks, alone and together, and
-/// once from the copy of a state: as close to the recurrence of batch-invariant mode as other
-/// summation orders in bfloat16 let them be.
+/// Prompts that end within chunks, read in pieces that end between chunks, and once from the copy
+/// of a state: no further from float32 than the recurrence of batch-invariant mode is.
 #[test]
-fn prompts_in_chunks_have_the_distributions_of_the_recurrence() {
-    const NOISE: f32 = 0.1;
+fn prompts_in_chunks_are_as_exact_as_the_recurrence() {
     let models = RandomModels::write().expect("a folder");
-    let run = |batch_invariant| {
-        let options = options(&models, Pair::Qwen35, DeviceChoice::Emulator);
+    let run = |device, dtype: &str, batch_invariant| {
+        let options = options(&models, Pair::Qwen35, device);
         let options = EngineOptions {
             batch_invariant,
-            dtype: "bfloat16".into(),
+            dtype: dtype.into(),
             chunked_prefill_size: 70,
             max_running_requests: 2,
             ..options
@@ -99,16 +97,21 @@ fn prompts_in_chunks_have_the_distributions_of_the_recurrence() {
             let sampling = SamplingParams { prompt_logprobs, ..request.sampling };
             engine.run(vec![Request { stop, sampling, ..request }]).expect("it runs").remove(0)
         };
-        [request(150, 1, 1), request(100, 2, 65)]
+        // What is read again for log-probabilities is not reused, so the second keeps the state.
+        [request(120, 1, 1), request(120, 3, 66), request(100, 2, 66)]
     };
-    let [chunks, recurrence] = [false, true].map(run);
-    assert_eq!(chunks[1].cached_tokens, 64, "states are kept at multiples of a chunk");
-    for (found, expected) in chunks.iter().zip(&recurrence) {
-        let pairs = found.prompt_logprobs.iter().zip(&expected.prompt_logprobs);
-        let of = |one: &crate::token::TokenLogprobs| one.logprob;
-        let errors: Vec<f32> = pairs.map(|(found, expected)| (of(found) - of(expected)).abs()).collect();
-        let most = errors.iter().copied().fold(0.0, f32::max);
-        assert!(errors.len() >= 35 && most < NOISE, "{} rows, up to {most}", errors.len());
-        assert!(most > 0.0, "the modes have the same sums");
+    let exact = run(DeviceChoice::Cpu, "float32", true);
+    let [chunks, recurrence] = [false, true].map(|mode| run(DeviceChoice::Emulator, "bfloat16", mode));
+    assert_eq!(chunks[2].cached_tokens, 64, "states are kept at multiples of a chunk");
+    for at in 0..chunks.len() {
+        let logprobs = |of: &[Completion]| of[at].prompt_logprobs.iter().map(|one| one.logprob).collect::<Vec<f32>>();
+        let error = |of: &[Completion]| {
+            let (found, expected) = (logprobs(of), logprobs(&exact));
+            assert!(found.len() == expected.len() && found.len() >= 34, "{} rows", found.len());
+            found.iter().zip(&expected).map(|(one, other)| (one - other).abs()).sum::<f32>() / found.len() as f32
+        };
+        assert_ne!(logprobs(&chunks), logprobs(&recurrence), "the modes have the same sums");
+        let (found, usual) = (error(&chunks), error(&recurrence));
+        assert!(found < 1.5 * usual, "request {at}: mean error {found} in chunks, {usual} as a recurrence");
     }
 }
