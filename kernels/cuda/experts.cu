@@ -47,13 +47,20 @@ __device__ __forceinline__ void load_left(u32 (&a)[W_LEFT][4], const unsigned ch
 #define WARP_OUTPUTS 16
 #define BLOCK_WARPS 8
 #define NARROW_WARPS 2
+/// Numbers that have to be expanded need warps for it; others, bytes in flight.
+#if defined(W_FP8) || defined(W_MXFP4)
 #define NARROW_SHARES 4
+#define NARROW_STAGES 2
+#else
+#define NARROW_SHARES 1
+#define NARROW_STAGES 8
+#endif
 
 /// Up to 16 pairs leave registers and shared memory for a third block on a multiprocessor, which
 /// hides how the others start and end. Blocks for few tiles have as many bytes in flight together.
 template <int TILE, int WARPS>
 constexpr int stages_of() {
-  return WARPS == NARROW_WARPS ? 2 : TILE == 16 || TILE == 128 || (TILE == 64 && sizeof(W) == 1) ? 3 : 4;
+  return WARPS == NARROW_WARPS ? NARROW_STAGES : TILE == 16 || TILE == 128 || (TILE == 64 && sizeof(W) == 1) ? 3 : 4;
 }
 
 #define EXPERTS                                                                                                        \
@@ -72,8 +79,7 @@ enum Output { GATED, PLAIN, WEIGHTED };
 /// the pairs half as often.
 ///
 /// With several SHARES as many groups of WARPS warps have the same sums, each of every SHARES-th
-/// piece of inputs, with a ring of its own: expanding weights takes longer than reading them if
-/// only few warps do it. Their sums are added in the order of the groups.
+/// piece of inputs, with a ring of its own. Their sums are added in the order of the groups.
 template <int TILE, Output OUTPUT, int WARPS = BLOCK_WARPS, int SHARES = 1>
 __device__ __forceinline__ void of_tile(EXPERTS) {
   constexpr bool IS_GATED = OUTPUT == GATED;

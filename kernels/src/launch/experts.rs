@@ -76,9 +76,9 @@ pub struct ExpertsShape {
 pub enum ExpertKernels {
     /// Float products without tensor cores.
     Float,
-    /// Tiles of 8 pairs, in blocks of a quarter of the outputs of [`Few`](Self::Few), whose warps
-    /// share the inputs: few tiles have too few of the other blocks to keep a device busy. The
-    /// order of sums is another one.
+    /// Tiles of 8 pairs, in blocks of a quarter of the outputs of [`Few`](Self::Few), since few
+    /// tiles have too few of the other blocks to keep a device busy. Where weights are expanded,
+    /// warps share the inputs, and the order of sums is another one.
     Narrow,
     /// Tiles of this many pairs (8, 16 or 32), of which each expert's output is added up in float.
     Few(usize),
@@ -485,6 +485,7 @@ impl Kernels {
                     (_, false) => "experts_down_128",
                 };
                 let (warps, shares, stages) = match (tile, shape.weights) {
+                    (_, Weights::Plain) if narrow => (2, 1, 8),
                     _ if narrow => (2, 4, 2),
                     (16 | 128, _) | (64, Weights::Fp8 | Weights::Mxfp4) => (8, 1, 3),
                     _ => (8, 1, 4),
