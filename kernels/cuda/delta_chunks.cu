@@ -181,23 +181,39 @@ __device__ __forceinline__ void change_state(Columns& state, OfRows& rows, const
   }
 }
 
-/// Starts the copies of a chunk, for the columns of values from `column` on.
-__device__ __forceinline__ void copy_chunk(Chunk& c, const T* convolved, const T* matrices, const float* factors, Rows rows,
-                                           int key_heads, int value_heads, int head, int column) {
-  int channels = channels_of(key_heads, value_heads), key_head = head / (value_heads / key_heads);
-  const T* query = convolved + (u64)rows.first * channels + key_head * KEY_DIM;
-  const T* value = convolved + (u64)rows.first * channels + 2 * key_heads * KEY_DIM + head * VALUE_DIM + column;
-  copy_rows<STATE_THREADS>(c.key, KEY_STRIDE, query + key_heads * KEY_DIM, channels, KEY_DIM, rows.count);
-  copy_rows<STATE_THREADS>(c.query, KEY_STRIDE, query, channels, KEY_DIM, rows.count);
-  copy_rows<STATE_THREADS>(c.value, VALUE_STRIDE, value, channels, BLOCK_COLUMNS, rows.count);
-  u64 place = (u64)rows.place * value_heads + head;
-  const T* matrix = matrices + place * (MATRICES * CHUNK * CHUNK);
+/// Where a block finds its part of the chunks.
+struct Source {
+  const T *convolved, *matrices;
+  const float* factors;
+  int key_heads, value_heads, head, column;
+
+  __device__ __forceinline__ int channels() const { return channels_of(key_heads, value_heads); }
+  /// The queries of its head; the keys are `key_heads · KEY_DIM` elements on.
+  __device__ __forceinline__ const T* queries(Rows rows) const {
+    return convolved + (u64)rows.first * channels() + head / (value_heads / key_heads) * KEY_DIM;
+  }
+  __device__ __forceinline__ u64 place(Rows rows) const { return (u64)rows.place * value_heads + head; }
+};
+
+/// Starts the copies of what the outputs of a chunk need: all but its keys and factors.
+__device__ __forceinline__ void copy_chunk(Chunk& c, const Source& from, Rows rows) {
+  const T* value = from.convolved + (u64)rows.first * from.channels() + 2 * from.key_heads * KEY_DIM + from.head * VALUE_DIM;
+  copy_rows<STATE_THREADS>(c.query, KEY_STRIDE, from.queries(rows), from.channels(), KEY_DIM, rows.count);
+  copy_rows<STATE_THREADS>(c.value, VALUE_STRIDE, value + from.column, from.channels(), BLOCK_COLUMNS, rows.count);
+  const T* matrix = from.matrices + from.place(rows) * (MATRICES * CHUNK * CHUNK);
   for (int i = (int)threadIdx.x; i < MATRICES * CHUNK * CHUNK / 8; i += STATE_THREADS) {
     int row = i / (CHUNK / 8), piece = i % (CHUNK / 8);
     if (piece / 2 > row % CHUNK / 16) continue;
     copy_async_16(c.matrix[row / CHUNK] + row % CHUNK * ROW_STRIDE + piece * 8, matrix + i * 8);
   }
-  const float* factor = factors + place * (FACTORS * CHUNK);
+  copy_async_commit();
+}
+
+/// The same for what the next state needs too: keys and factors.
+__device__ __forceinline__ void copy_keys(Chunk& c, const Source& from, Rows rows) {
+  const T* key = from.queries(rows) + from.key_heads * KEY_DIM;
+  copy_rows<STATE_THREADS>(c.key, KEY_STRIDE, key, from.channels(), KEY_DIM, rows.count);
+  const float* factor = from.factors + from.place(rows) * (FACTORS * CHUNK);
   for (int i = (int)threadIdx.x; i < FACTORS * CHUNK / 4; i += STATE_THREADS) {
     copy_async_16(c.factor[0] + i * 4, factor + i * 4);
   }
@@ -237,11 +253,12 @@ delta_chunks(T* out, const T* convolved, const T* matrices, const float* factors
 #pragma unroll
     for (int i = 0; i < 4; i++) state.s[n][i] = matrix[state_at(n, own) + i % 2 * VALUE_DIM + i / 2 * 8];
   }
+  const Source from{convolved, matrices, factors, key_heads, value_heads, head, column};
+  Rows rows = rows_of(first, position, group, 0);
+  copy_chunk(c, from, rows);
+  copy_keys(c, from, rows);
 #pragma unroll 1
-  for (int index = 0;; index++) {
-    Rows rows = rows_of(first, position, group, index);
-    if (rows.count == 0) break;
-    copy_chunk(c, convolved, matrices, factors, rows, key_heads, value_heads, head, column);
+  for (int index = 1; rows.count > 0; index++) {
     copy_async_wait<0>();
     block_sync();
     OfRows of_rows, outputs;
@@ -257,9 +274,13 @@ delta_chunks(T* out, const T* convolved, const T* matrices, const float* factors
       *(u32*)(to + (u64)(rows.first + row) * width) = low;
       *(u32*)(to + (u64)(rows.first + row) * width + 8) = high;
     }
-    change_state(state, of_rows, c);
-    // The next chunk overwrites what others may still read.
+    // What is copied now overwrites what other warps have read before the barriers.
+    rows = rows_of(first, position, group, index);
     block_sync();
+    if (rows.count > 0) copy_chunk(c, from, rows);
+    change_state(state, of_rows, c);
+    block_sync();
+    if (rows.count > 0) copy_keys(c, from, rows);
   }
 #pragma unroll
   for (int n = 0; n < KEY_DIM / 8; n++) {
