@@ -71,12 +71,11 @@ impl WindowPool {
     /// whole window before has window pages. `page` gives the page at an index.
     pub fn usable(&self, pages: usize, page: impl Fn(usize) -> Option<PageId>) -> usize {
         let has = |at: usize| page(at).is_some_and(|page| self.held[page.0 as usize].is_some());
-        let (mut end, mut at) = (pages, pages);
-        while at > self.first_page(end * self.page_size) {
-            at -= 1;
-            if !has(at) {
-                end = at;
-            }
+        let mut end = pages;
+        // From the far end of a window: the first page that has lost its window page excludes all
+        // ends after it, so that of a long prefix without any a page per window is read.
+        while let Some(lost) = (self.first_page(end * self.page_size)..end).find(|at| !has(*at)) {
+            end = lost;
         }
         end
     }
@@ -183,5 +182,47 @@ impl WindowPool {
         assert_eq!(places, all, "a window page is lost or in two places");
         assert_eq!(self.used() + self.kept() + self.free.len(), self.pages.count);
         assert_eq!(self.kept(), self.held.iter().flatten().filter(|held| held.users == 0).count());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_longest_prefix_with_its_window_is_found_with_few_reads(
+            held in prop::collection::vec(prop::bool::weighted(0.8), 0..200), window in 1..40_usize, page_size in 1..5_usize,
+        ) {
+            let count = held.len();
+            let mut pool = WindowPool::new(WindowPages { window, count: count.max(1) }, count, page_size);
+            for (at, _) in held.iter().enumerate().filter(|(_, held)| **held) {
+                prop_assert!(pool.give(PageId(at as u32)));
+            }
+            let reads = Cell::new(0);
+            let found = pool.usable(count, |at| {
+                reads.set(reads.get() + 1);
+                Some(PageId(at as u32))
+            });
+            let has_window = |end: &usize| (pool.first_page(end * page_size)..*end).all(|at| held[at]);
+            prop_assert_eq!(found, (0..=count).rev().find(has_window).expect("the empty prefix"));
+            prop_assert!(reads.get() <= 2 * count, "{} reads of {count} pages", reads.get());
+        }
+    }
+
+    #[test]
+    fn of_a_prefix_without_windows_a_page_per_window_is_read() {
+        let pool = WindowPool::new(WindowPages { window: 128, count: 1 }, 100_000, 1);
+        let reads = Cell::new(0);
+        let found = pool.usable(100_000, |at| {
+            reads.set(reads.get() + 1);
+            Some(PageId(at as u32))
+        });
+        assert_eq!(found, 0);
+        assert!(reads.get() < 800, "{} reads", reads.get());
     }
 }
