@@ -11,6 +11,7 @@ pub mod published;
 mod size;
 mod tensors;
 mod tokenizer;
+mod windows;
 
 pub use config::{ConfigError, DflashConfig, EagleConfig, ModelConfig, RopeScaling};
 pub use derived::normal_dtype;
@@ -19,6 +20,7 @@ pub use generation::GenerationConfig;
 pub use size::element_bytes;
 pub use tensors::{HeaderError, TensorHeader, TensorHeaders, TensorIndex, header_length, is_own_file, is_plain_name};
 pub use tokenizer::{TokenizerError, TokenizerFacts};
+pub use windows::TokenBytes;
 
 /// What is known about one checkpoint.
 #[derive(Clone, Debug, Default)]

@@ -68,28 +68,25 @@ fn read(config: &Config<'_>) -> Result<TargetSpec, EngineError> {
     })
 }
 
-/// The window of each layer, from `layer_types`; if they are absent, every second layer has one,
-/// starting with the first.
+/// The window of each layer.
 fn windows(config: &Config<'_>) -> Result<Vec<Option<usize>>, EngineError> {
     let fields = config.fields();
     let layers = config.size(fields.num_hidden_layers, "num_hidden_layers")?;
-    let window = || config.size(fields.sliding_window, "sliding_window");
-    let Some(types) = &fields.layer_types else {
-        let window = window()?;
-        return Ok((0..layers).map(|at| at.is_multiple_of(2).then_some(window)).collect());
-    };
-    if types.len() != layers {
+    let types = fields.layer_types.as_deref();
+    if let Some(types) = types.filter(|types| types.len() != layers) {
         let found = types.len();
         return Err(config.malformed(format!("layer_types names {found} layers, but num_hidden_layers is {layers}")));
     }
-    let of =
-        |kind: &String| match kind.as_str() {
-            "sliding_attention" => window().map(Some),
-            "full_attention" => Ok(None),
-            other => Err(config
-                .unsupported(format!("layers of type {other}"), "supported are full_attention and sliding_attention")),
-        };
-    types.iter().map(of).collect()
+    const KNOWN: [&str; 2] = ["full_attention", "sliding_attention"];
+    if let Some(other) = types.unwrap_or_default().iter().find(|kind| !KNOWN.contains(&kind.as_str())) {
+        return Err(
+            config.unsupported(format!("layers of type {other}"), "supported are full_attention and sliding_attention")
+        );
+    }
+    if types.is_none_or(|types| types.iter().any(|kind| kind == KNOWN[1])) {
+        config.size(fields.sliding_window, "sliding_window")?;
+    }
+    fields.layer_windows().ok_or_else(|| config.malformed("the windows of its layers cannot be read".into()))
 }
 
 fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {

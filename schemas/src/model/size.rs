@@ -1,6 +1,6 @@
 //! Memory of a checkpoint's weights and of its KV cache, in bytes.
 
-use super::{DraftKind, ModelConfig, ModelFacts, TensorHeader};
+use super::{DraftKind, ModelConfig, ModelFacts, TensorHeader, TokenBytes};
 
 /// Prefixes of classes whose KV cache is not one full-length cache per layer.
 const MIXED_CACHES: &[&str] = &[
@@ -105,13 +105,20 @@ impl ModelConfig {
     /// Bytes per token in the KV cache of one GPU, over all layers, if every layer keeps all
     /// tokens. `element` is the size of one number, `tensor_parallel` the number of GPUs that share
     /// the heads.
+    pub fn kv_bytes_per_token(&self, element: u64, tensor_parallel: usize) -> Option<u64> {
+        let token = self.token_bytes(element, tensor_parallel)?;
+        (token.windowed == 0).then_some(token.full)
+    }
+
+    /// The same, with layers that keep a window apart.
     ///
     /// SGLang `model_executor/pool_configurator.py`: a GPU keeps at least one head, and latent
     /// attention is not shared.
-    pub fn kv_bytes_per_token(&self, element: u64, tensor_parallel: usize) -> Option<u64> {
+    pub fn token_bytes(&self, element: u64, tensor_parallel: usize) -> Option<TokenBytes> {
         let class = self.architecture()?;
+        let windows = self.layer_windows();
         let window = self.sliding_window.is_some() && self.use_sliding_window != Some(false);
-        if window || MIXED_CACHES.iter().any(|known| class.starts_with(known)) {
+        if windows.is_none() && (window || MIXED_CACHES.iter().any(|known| class.starts_with(known))) {
             return None;
         }
         let numbers = match self.kv_lora_rank {
@@ -121,7 +128,14 @@ impl ModelConfig {
                 wide(Some(heads))?.checked_mul(wide(self.head_dim())?)?.checked_mul(2)?
             }
         };
-        numbers.checked_mul(wide(self.num_hidden_layers)?)?.checked_mul(element)
+        let layer = numbers.checked_mul(element)?;
+        let with_window: Vec<usize> = windows.into_iter().flatten().flatten().collect();
+        let (layers, windowed) = (wide(self.num_hidden_layers)?, wide(Some(with_window.len()))?);
+        Some(TokenBytes {
+            full: layer.checked_mul(layers.checked_sub(windowed)?)?,
+            windowed: layer.checked_mul(windowed)?,
+            window: wide(Some(with_window.into_iter().max().unwrap_or_default()))?,
+        })
     }
 }
 

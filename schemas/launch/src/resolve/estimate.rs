@@ -2,7 +2,7 @@
 
 use schemas::{
     flags::Key,
-    model::{ModelFacts, element_bytes, normal_dtype},
+    model::{ModelFacts, TokenBytes, element_bytes, normal_dtype},
     version::EngineVersion,
 };
 
@@ -33,6 +33,10 @@ pub struct MemoryEstimate {
     pub draft_is_static: bool,
     /// One token in the caches of target and draft, as the engine counts it.
     pub kv_token: Option<u64>,
+    /// One token in the target's cache, if some of its layers keep a window only. Engines divide
+    /// memory between these layers and the others by rules of their own, so the capacity is not
+    /// known then.
+    pub with_windows: Option<TokenBytes>,
     /// One token in the cache of a whole model that drafts (STANDALONE). The engine counts its
     /// layers as if they were the target's; `None` for other drafts.
     pub draft_kv_token: Option<u64>,
@@ -93,6 +97,7 @@ pub(super) fn estimate(given: &Given<'_>, resolved: &Resolved) -> Option<MemoryE
         draft_weights: draft_weights(given, resolved),
         draft_is_static: given.version >= V0_5_15,
         kv_token: None,
+        with_windows: None,
         draft_kv_token: None,
         kv_tokens: None,
         draft_kv_beyond: None,
@@ -100,6 +105,7 @@ pub(super) fn estimate(given: &Given<'_>, resolved: &Resolved) -> Option<MemoryE
         activations: activations(resolved),
     };
     let token = TokenOfKv::of(given, resolved);
+    estimate.with_windows = with_windows(given, resolved);
     estimate.kv_token = token.as_ref().and_then(|token| token.target.checked_add(token.draft));
     estimate.draft_kv_token = token.as_ref().and_then(|token| token.model);
     estimate.kv_tokens = kv_tokens(given, &estimate);
@@ -153,19 +159,30 @@ struct TokenOfKv {
     model: Option<u64>,
 }
 
+/// Bytes of a number in the caches, and the number of GPUs that share heads.
+fn element_and_gpus(given: &Given<'_>, resolved: &Resolved) -> Option<(u64, usize)> {
+    let element = match given.launch.text(Key::KvCacheDtype) {
+        Some(dtype) if dtype.value.starts_with("fp8") => 1,
+        Some(dtype) if dtype.value != "auto" => element_bytes(normal_dtype(dtype.value)?)?,
+        None if given.launch.has(Key::KvCacheDtype) => return None,
+        _ => element_bytes(&resolved.target_dtype.as_ref()?.value)?,
+    };
+    if given.launch.attention_ranks() != Some(1) || given.launch.has(Key::PpSize) {
+        return None;
+    }
+    Some((element, resolved.tp_size.as_ref()?.value))
+}
+
+/// A token of the target's cache, if some of its layers keep a window.
+fn with_windows(given: &Given<'_>, resolved: &Resolved) -> Option<TokenBytes> {
+    let (element, gpus) = element_and_gpus(given, resolved)?;
+    given.target?.config.token_bytes(element, gpus).filter(|token| token.windowed > 0)
+}
+
 impl TokenOfKv {
     fn of(given: &Given<'_>, resolved: &Resolved) -> Option<Self> {
-        let element = match given.launch.text(Key::KvCacheDtype) {
-            Some(dtype) if dtype.value.starts_with("fp8") => 1,
-            Some(dtype) if dtype.value != "auto" => element_bytes(normal_dtype(dtype.value)?)?,
-            None if given.launch.has(Key::KvCacheDtype) => return None,
-            _ => element_bytes(&resolved.target_dtype.as_ref()?.value)?,
-        };
-        if given.launch.attention_ranks() != Some(1) || given.launch.has(Key::PpSize) {
-            return None;
-        }
+        let (element, gpus) = element_and_gpus(given, resolved)?;
         let config = &given.target?.config;
-        let gpus = resolved.tp_size.as_ref()?.value;
         let target = config.kv_bytes_per_token(element, gpus)?;
         let layers = u64::try_from(config.num_hidden_layers.filter(|layers| *layers > 0)?).ok()?;
         let draft = given.draft.map(|draft| &draft.config);

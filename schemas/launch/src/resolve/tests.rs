@@ -472,3 +472,16 @@ fn memory_is_estimated_where_the_sizes_are_known() {
     );
     assert_eq!(shared.memory.expect("the GPU is known").target_weights, None, "ranks keep whole copies");
 }
+
+#[test]
+fn layers_with_a_window_are_shown_apart() {
+    let target = model(
+        "GptOssForCausalLM",
+        r#""hidden_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8,
+           "head_dim": 64, "vocab_size": 201088, "sliding_window": 128, "torch_dtype": "bfloat16""#,
+    );
+    let found = resolved("--mem-fraction-static 0.8", "0.5.23", Some(&target), Some(81_559)).memory.expect("known");
+    let token = found.with_windows.expect("every second layer");
+    assert_eq!((token.full, token.windowed, token.window), (12 * 2048, 12 * 2048, 128));
+    assert_eq!((found.kv_token, found.kv_tokens), (None, None));
+}

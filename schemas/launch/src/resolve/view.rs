@@ -123,7 +123,14 @@ fn memory_parts(memory: &MemoryEstimate) -> [(&'static str, Option<u64>); 10] {
 }
 
 fn memory_json(memory: &MemoryEstimate) -> Json {
-    memory_parts(memory).into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect::<Map<_, _>>().into()
+    let mut parts: Map<_, _> =
+        memory_parts(memory).into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
+    if let Some(token) = memory.with_windows {
+        parts.insert("full_layers_kv_bytes_per_token".into(), json!(token.full));
+        parts.insert("window_layers_kv_bytes_per_token".into(), json!(token.windowed));
+        parts.insert("window_tokens".into(), json!(token.window));
+    }
+    parts.into()
 }
 
 fn memory_table(memory: &MemoryEstimate) -> String {
@@ -140,6 +147,11 @@ fn memory_table(memory: &MemoryEstimate) -> String {
             format!("{} a token", readable(bytes)),
             format!("of the whole model; counted above as if its layers were the target's{beyond}"),
         )
+    });
+    let windows = memory.with_windows.map(|token| {
+        let (windowed, window) = (readable(token.windowed), token.window);
+        let what = format!("in full; {windowed} more in layers that see {window}, of which the engine keeps a share");
+        ("target's KV cache", format!("{} a token", readable(token.full)), what)
     });
     let rows = [
         ("all", amount(Some(memory.gpu)), String::new()),
@@ -158,7 +170,7 @@ fn memory_table(memory: &MemoryEstimate) -> String {
         ("verify logits", amount(memory.verify_logits), "float32, once; sampling makes copies".into()),
     ];
     let mut text = "memory of one GPU, estimated\n".to_owned();
-    for (name, value, what) in rows.into_iter().chain(own).chain(outside) {
+    for (name, value, what) in rows.into_iter().chain(windows).chain(own).chain(outside) {
         text.push_str(format!("  {name:20} {value:>18}  {what}").trim_end());
         text.push('\n');
     }

@@ -12,7 +12,7 @@ use schemas::{
     algorithm::parse_algorithm,
     engines::{Engine, NEWEST_SGLANG},
     flags::Key,
-    model::{ModelFacts, element_bytes, normal_dtype},
+    model::{ModelFacts, TokenBytes, element_bytes, normal_dtype},
     sweep::SweepFile,
 };
 use tuner::system::server::Host;
@@ -27,10 +27,10 @@ pub struct LaunchNeeds {
     weights: Option<u64>,
     /// Bytes of the draft's weights; 0 if it is part of the target.
     draft: Option<u64>,
-    /// Bytes of one token in the KV cache of the target.
-    kv_token: Option<u64>,
-    /// Bytes of one token in the draft's own; 0 without one, or if it is not known.
-    draft_kv_token: u64,
+    /// One token in the KV cache of the target.
+    kv_token: Option<TokenBytes>,
+    /// In the draft's own, if there is one and it is known.
+    draft_kv_token: Option<TokenBytes>,
     /// The most tokens that run together, and the requests and tokens of each that make them;
     /// `None` if the lengths of the prompts are not known.
     tokens: Option<(usize, usize)>,
@@ -51,7 +51,7 @@ impl LaunchNeeds {
         let gpus = tensor.saturating_mul(pipeline);
         let dtype = dtype(&file.models.dtype, target.as_ref());
         let share = |facts: &ModelFacts| Some(facts.loaded_bytes(dtype)? / u64::try_from(gpus).ok()?);
-        let kv_token = |facts: Option<&ModelFacts>| facts?.config.kv_bytes_per_token(element_bytes(dtype)?, tensor);
+        let kv_token = |facts: Option<&ModelFacts>| facts?.config.token_bytes(element_bytes(dtype)?, tensor);
         Self {
             gpus,
             target: file.models.target.clone(),
@@ -61,7 +61,7 @@ impl LaunchNeeds {
                 false => draft.as_ref().and_then(share),
             },
             kv_token: kv_token(target.as_ref()),
-            draft_kv_token: kv_token(draft.as_ref()).unwrap_or_default(),
+            draft_kv_token: kv_token(draft.as_ref()),
             tokens: file.workload.random.as_ref().map(|random| {
                 let requests = file.batch_sizes().into_iter().max().unwrap_or(1);
                 (requests, random.input_length.saturating_add(file.workload.output_length))
@@ -88,16 +88,22 @@ impl LaunchNeeds {
             Some(draft) => format!("{} for the draft's", readable(draft)),
             None => "an unknown size for the draft's".into(),
         });
-        let cache = |target: u64| {
-            let bytes = target.saturating_add(self.draft_kv_token);
-            let whose = if self.draft_kv_token > 0 { "KV caches of target and draft" } else { "KV cache" };
+        let cache = |target: TokenBytes| {
+            let of = |tokens: u64| {
+                let draft = self.draft_kv_token.map_or(0, |draft| draft.of_sequence(tokens));
+                target.of_sequence(tokens).saturating_add(draft)
+            };
+            let whose = if self.draft_kv_token.is_some() { "KV caches of target and draft" } else { "KV cache" };
+            let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
             match self.tokens {
                 Some((requests, each)) => {
-                    let tokens = u64::try_from(requests.saturating_mul(each)).unwrap_or(u64::MAX);
-                    let all = readable(bytes.saturating_mul(tokens));
+                    let all = readable(of(wide(each)).saturating_mul(wide(requests)));
                     format!("{all} for the {whose} of {requests} x {each} tokens")
                 }
-                None => format!("{} for each token of the {whose}", readable(bytes)),
+                None if target.windowed > 0 => {
+                    format!("{} for each token of the {whose} beyond its windows", readable(target.full))
+                }
+                None => format!("{} for each token of the {whose}", readable(of(1))),
             }
         };
         parts.extend(self.kv_token.map(cache));
@@ -216,8 +222,8 @@ mod tests {
             target: "org/model".into(),
             weights,
             draft: Some(1 << 29),
-            kv_token: Some(1 << 17),
-            draft_kv_token: 0,
+            kv_token: Some(TokenBytes { full: 1 << 17, windowed: 0, window: 0 }),
+            draft_kv_token: None,
             tokens: Some((8, 1024)),
             captured,
             batches: vec![1, 5],
@@ -233,6 +239,10 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(needs(None, None).memory().contains("org/model are not known"));
+        // Half of the layers keep 128 of the 1,024 tokens.
+        let half = TokenBytes { full: 1 << 16, windowed: 1 << 16, window: 128 };
+        let text = LaunchNeeds { kv_token: Some(half), ..needs(Some(8 << 30), None) }.memory();
+        assert!(text.contains("576.0 MiB for the KV cache of 8 x 1024 tokens"), "{text}");
     }
 
     #[test]
@@ -244,7 +254,8 @@ mod tests {
         let parsed = launch::parse(&source, &launch::Options::default());
         let needs = LaunchNeeds::from_launch(parsed.launches.first().expect("a launch"), &file);
         // 128 KiB of the target's 32 layers of 8 heads of 128, and 32 KiB of 16 of 8 of 64.
-        assert_eq!((needs.kv_token, needs.draft_kv_token), (Some(1 << 17), 1 << 15));
+        let full = |token: Option<TokenBytes>| token.map(|token| token.full);
+        assert_eq!((full(needs.kv_token), full(needs.draft_kv_token)), (Some(1 << 17), Some(1 << 15)));
         let text = needs.memory();
         for part in
             ["15.0 GiB for the target's", "2.3 GiB for the draft's", "1.2 GiB for the KV caches of target and draft"]
