@@ -194,7 +194,7 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &LaunchOverrides) -> R
             ..EngineSettings::default()
         },
         workload: wanted.workload.clone(),
-        batch: Batch { sizes: Some(wanted.concurrency.clone()), contexts: wanted.contexts.clone(), ..Batch::default() },
+        batch: Batch { sizes: Some(wanted.concurrency.clone()), contexts: wanted.contexts.clone() },
         arrivals: SweepArrivals::default(),
         space,
         knobs: KnobLists::default(),
