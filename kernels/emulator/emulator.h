@@ -148,9 +148,10 @@ struct Warp {
   unsigned generation = 0;
   // The generation whose values `folded` has.
   unsigned folded_in = 0;
-  alignas(16) unsigned long long folded[kWarp];
+  alignas(16) unsigned long long folded[2 * kWarp];
   alignas(16) unsigned long long slots[2][kWarp][2];
-  alignas(16) float matrix[2][kWarp][12];
+  // Of a product of matrices, two generations of the factors, and the sums.
+  alignas(32) float left[2][16][16], right[2][16][8], sums[2][16][8];
 };
 
 // A product of wgmma.cuh that a thread has started; one without sums is the end of a group.
@@ -529,17 +530,26 @@ inline void ldmatrix_x4_as(u32 tile[4], const void* row, bool transposed) {
   check_alignment(row, "ldmatrix");
   u64 address = (u64)(uintptr_t)row;
   auto slots = emulator::exchange(&address, sizeof address);
-  int self = emulator::worker->current % emulator::kWarp;
-  for (int t = 0; t < 4; t++) {
-    u16 element[2];
-    for (int e = 0; e < 2; e++) {
-      int r = self / 4, c = self % 4 * 2 + e;
-      if (transposed) std::swap(r, c);
-      element[e] = ((const u16*)(uintptr_t)slots[t * 8 + r][0])[c];
+  emulator::Worker& w = *emulator::worker;
+  emulator::Warp& group = w.warps[w.current / emulator::kWarp];
+  u32(*tiles)[4] = (u32(*)[4])group.folded;
+  // The first lane that goes on reads for all, so that no lane can change what another has yet to read.
+  if (group.folded_in != group.generation) {
+    group.folded_in = group.generation;
+    for (int t = 0; t < 4; t++) {
+      for (int lane = 0; lane < emulator::kWarp; lane++) {
+        int row = lane / 4, column = lane % 4 * 2;
+        if (!transposed) {
+          std::memcpy(&tiles[lane][t], (const u16*)(uintptr_t)slots[t * 8 + row][0] + column, 4);
+          continue;
+        }
+        u16 low = ((const u16*)(uintptr_t)slots[t * 8 + column][0])[row];
+        u16 high = ((const u16*)(uintptr_t)slots[t * 8 + column + 1][0])[row];
+        tiles[lane][t] = (u32)low | (u32)high << 16;
+      }
     }
-    tile[t] = (u32)element[0] | (u32)element[1] << 16;
   }
-  emulator::sync_warp();
+  std::memcpy(tile, tiles[w.current % emulator::kWarp], 16);
 }
 inline void ldmatrix_x4(u32 tile[4], const void* row) { ldmatrix_x4_as(tile, row, false); }
 inline void ldmatrix_x4_transposed(u32 tile[4], const void* row) { ldmatrix_x4_as(tile, row, true); }
@@ -564,26 +574,39 @@ inline float element_value(u16 bits) {
 inline void mma_16816(float d[4], const u32 a[4], const u32 b[2]) {
   using namespace emulator;
   Worker& w = *worker;
-  int self = w.current % kWarp;
+  int row = w.current % kWarp / 4, column = w.current % 4 * 2;
   Warp& group = w.warps[w.current / kWarp];
-  auto values = group.matrix[group.generation & 1];
+  auto left = group.left[group.generation & 1];
+  auto right = group.right[group.generation & 1];
+  auto sums = group.sums[group.generation & 1];
   for (int i = 0; i < 4; i++) {
-    values[self][2 * i] = element_value((u16)a[i]);
-    values[self][2 * i + 1] = element_value((u16)(a[i] >> 16));
+    left[row + i % 2 * 8][column + i / 2 * 8] = element_value((u16)a[i]);
+    left[row + i % 2 * 8][column + i / 2 * 8 + 1] = element_value((u16)(a[i] >> 16));
   }
   for (int i = 0; i < 2; i++) {
-    values[self][8 + 2 * i] = element_value((u16)b[i]);
-    values[self][8 + 2 * i + 1] = element_value((u16)(b[i] >> 16));
+    right[column + i * 8][row] = element_value((u16)b[i]);
+    right[column + i * 8 + 1][row] = element_value((u16)(b[i] >> 16));
   }
+  for (int i = 0; i < 4; i++) sums[row + i / 2 * 8][column + i % 2] = d[i];
   sync_warp();
-  for (int out = 0; out < 4; out++) {
-    int row = self / 4, high = out / 2, column = self % 4 * 2 + out % 2;
-    float sum = d[out];
-    for (int half = 0; half < 2; half++)
-      for (int k = 0; k < 8; k++)
-        sum += values[row * 4 + k / 2][2 * (2 * half + high) + k % 2] * values[column * 4 + k / 2][8 + 2 * half + k % 2];
-    d[out] = sum;
+  // The first lane that goes on computes for all, a row of sums at a time; each sum in the order of its inputs.
+  if (group.folded_in != group.generation) {
+    group.folded_in = group.generation;
+    using Row = float __attribute__((vector_size(32)));
+    // Half of the rows at once, in registers: an addition waits for the last one of its own row only.
+    for (int first = 0; first < 16; first += 8) {
+      Row rows[8];
+      std::memcpy(rows, sums[first], sizeof rows);
+      for (int k = 0; k < 16; k++) {
+        Row factor;
+        std::memcpy(&factor, right[k], sizeof factor);
+#pragma GCC unroll 8
+        for (int r = 0; r < 8; r++) rows[r] += left[first + r][k] * factor;
+      }
+      std::memcpy(sums[first], rows, sizeof rows);
+    }
   }
+  for (int i = 0; i < 4; i++) d[i] = sums[row + i / 2 * 8][column + i % 2];
 }
 
 // Products of a warp group read shared memory at their own pace: here as late as can be, when they are waited for. What is
