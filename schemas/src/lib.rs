@@ -21,6 +21,7 @@ pub mod finding;
 pub mod flags;
 pub mod gpu;
 pub mod json_schema;
+pub mod keywords;
 pub mod kind;
 pub mod launch_file;
 pub mod model;

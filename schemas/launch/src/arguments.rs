@@ -1,6 +1,7 @@
 //! From command lines to launches: which engine, which words are its arguments, and what each flag
 //! takes.
 
+mod bounds;
 mod build;
 mod join;
 mod joined;
@@ -15,6 +16,7 @@ use std::{
 };
 
 use schemas::{
+    finding::Finding,
     flags::Key,
     text::{Located, Source, Span},
 };
@@ -22,6 +24,7 @@ use schemas::{
 use self::{
     build::{LaunchBuilder, setting, settings},
     join::{broken, join_continued},
+    split::Names,
 };
 use super::{
     Argument, Engine, Insertion, Launch, Launcher, Options, Syntax,
@@ -31,8 +34,10 @@ use super::{
     document::{ReadDocument, UNKNOWN},
     forks::Forks,
     problems,
+    programs::{self, ProgramRole},
     quoting::quoted,
     script,
+    script_words::{kept, takes_script, uses_parameters},
     writing::Writing,
 };
 
@@ -47,6 +52,7 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
     let mut launches = Vec::new();
     let mut others = Vec::new();
     for command in join_continued(source, context, script.commands) {
+        findings.extend(kept_by_shell(&command));
         let Some(detected) = detect::detect(&command, options.engine) else {
             others.push(command);
             continue;
@@ -85,6 +91,30 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
     ReadDocument { launches, findings, troubles, documents: script.documents, reason: None }
 }
 
+/// A flag after the script of `bash -c`, which starts an engine and does not use its parameters.
+fn kept_by_shell(command: &ShellCommand<'_>) -> Option<Finding> {
+    let known = |word: &Field<'_>| word.value.known().map(str::to_owned);
+    let is_role = |word: &Field<'_>, role| word.value.known().is_some_and(|word| programs::has(word, role));
+    // What `ssh` gets is read once more by the other shell, as one line.
+    if command.words.iter().any(|word| word.value.known().is_some_and(|word| programs::base(word) == "ssh")) {
+        return None;
+    }
+    let shell = command.words.iter().position(|word| is_role(word, ProgramRole::Shell))?;
+    let mut words = command.words.iter().skip(shell + 1);
+    let option = words.find(|word| !known(word).is_some_and(|word| word.starts_with('-') && !takes_script(&word)))?;
+    if !known(option).is_some_and(|option| takes_script(&option)) {
+        return None;
+    }
+    let script = known(words.next()?)?;
+    if !detect::names_engine(&script) || uses_parameters(&script) {
+        return None;
+    }
+    words.find_map(|word| {
+        let flag = known(word).filter(|word| word.starts_with("--") && split::is_flag(word))?;
+        Some(kept(flag.split('=').next().unwrap_or_default(), word.span))
+    })
+}
+
 /// Whether flags are those that `--help` lists: each has its own name in capitals for a value.
 fn is_of_help(arguments: &[Argument]) -> bool {
     arguments.iter().any(|argument| {
@@ -102,7 +132,7 @@ fn companions<'a>(
     let mut found: BTreeMap<Key, Argument> = BTreeMap::new();
     for line in lines {
         let words = line.words.get(..MOST_WORDS).unwrap_or(&line.words);
-        let arguments = split::split(source, words, Engine::Slime, options.version, &mut Vec::new());
+        let arguments = split::split(source, words, Names::of(Engine::Slime, options.version), &mut Vec::new());
         for argument in arguments {
             if let Some(key) = argument.key.filter(|key| key.flag().of_slime || *key == Key::ModelPath) {
                 found.insert(key, argument);
@@ -134,7 +164,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch) {
     }
     let source = Source::new("<command line>", text);
     // clap has already checked these words.
-    let arguments = split::split(&source, &fields, Engine::Spectune, None, &mut Vec::new());
+    let arguments = split::split(&source, &fields, Names::of(Engine::Spectune, None), &mut Vec::new());
     let span = Span::new(0, source.text().len());
     let launch = Launch {
         engine: Engine::Spectune,
@@ -158,6 +188,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch) {
         is_shown: false,
         is_untaken: false,
         is_templated: false,
+        callee: None,
         forks: Forks::default(),
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };

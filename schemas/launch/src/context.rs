@@ -4,6 +4,7 @@
 use schemas::{
     diagnostic::Severity,
     finding::{Doubt, Doubts, Finding},
+    keywords::Callee,
     text::Source,
 };
 
@@ -69,6 +70,8 @@ pub(super) struct TextContext {
     pub fills_in: bool,
     /// The plugins and forks that the whole text names.
     pub forks: Forks,
+    /// The class of an engine whose keywords the words are, if a program calls one.
+    pub callee: Option<Callee>,
 }
 
 impl TextForm {

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use schemas::text::{Located, Source, Span};
+use schemas::{
+    finding::Finding,
+    text::{Located, Source, Span, is_variable_name},
+};
 
 use super::{
     Value,
@@ -12,6 +15,9 @@ use super::{
     evidence::{StatedVersion, version_in_image, version_in_requirement},
     images::{engine_of_image, is_published},
     kind::TextKind,
+    programs::{self, ProgramRole},
+    quoting::is_plain,
+    script_words::{kept, takes_script, uses_parameters},
 };
 
 /// Most variables of one image.
@@ -23,10 +29,27 @@ struct BuildStage {
     engine: Option<super::Engine>,
     version: Option<StatedVersion>,
     surroundings: Surroundings,
-    entrypoint: Option<Composed>,
-    command: Option<Composed>,
+    entrypoint: Option<Instructed>,
+    command: Option<Instructed>,
     /// Whether either is a list, which is not edited because its words are quoted JSON.
     is_list: bool,
+}
+
+/// The value of `ENTRYPOINT` or `CMD`.
+enum Instructed {
+    /// The words of a list, each with its place.
+    Words(Vec<(String, Span)>),
+    /// What a shell reads.
+    Shell(Composed),
+}
+
+/// What a container of the image runs.
+struct BuildCommand {
+    composed: Composed,
+    /// Whether a shell reads it.
+    is_of_shell: bool,
+    /// A flag that the shell keeps.
+    finding: Option<Finding>,
 }
 
 /// Finds the command that an image of this recipe runs.
@@ -38,14 +61,10 @@ pub(super) fn read(source: &Source, context: &TextContext) -> ReadDocument {
         let copied = instruction.body.filter(|_| is_copy(source.slice(instruction.span)));
         scripts.extend(copied.map(|body| copied_file(source, instruction.span, body, context)));
     }
-    let mut command = Composed::default();
-    for part in [&stage.entrypoint, &stage.command].into_iter().flatten() {
-        command.space();
-        command.append(part);
-    }
-    if command.text.is_empty() {
+    let Some(BuildCommand { composed: command, is_of_shell, finding }) = stage.whole_command() else {
         return ReadDocument { documents: scripts, ..ReadDocument::default() };
-    }
+    };
+    let command = if is_of_shell { stage.with_variables(command) } else { command };
     // The image's own entry point is the engine where nothing but flags is given.
     let engine = stage.engine.filter(|_| command.text.starts_with("--"));
     let document = Document {
@@ -53,6 +72,7 @@ pub(super) fn read(source: &Source, context: &TextContext) -> ReadDocument {
         surroundings: stage.surroundings,
         version: stage.version,
         is_composed: stage.is_list,
+        findings: finding.into_iter().collect(),
         ..command.into_document(TextKind::Script, context.clone())
     };
     scripts.push(document);
@@ -148,13 +168,13 @@ impl BuildStage {
                 self.version = pinned.or(self.version);
             }
             "ENTRYPOINT" => {
-                self.entrypoint = Some(command(source, place));
+                self.entrypoint = Some(instructed(source, place));
                 // An entry point replaces the command that an earlier stage or line has set.
                 self.command = None;
                 self.is_list = rest.trim_start().starts_with('[');
             }
             "CMD" => {
-                self.command = Some(command(source, place));
+                self.command = Some(instructed(source, place));
                 self.is_list |= rest.trim_start().starts_with('[');
             }
             _ => {}
@@ -172,31 +192,84 @@ impl BuildStage {
         };
         for (name, value) in pairs.into_iter().take(MOST_VARIABLES.saturating_sub(environment.len())) {
             let value = value.trim_matches(['"', '\'']);
+            let span = match text.match_indices(value).collect::<Vec<_>>()[..] {
+                [(at, _)] if !value.is_empty() => Span::new(place.start + at, place.start + at + value.len()),
+                _ => place,
+            };
             let value = if value.contains('$') { Value::Unknown(value.into()) } else { Value::Known(value.into()) };
-            environment.insert(name.to_owned(), Located::new(value, place));
+            environment.insert(name.to_owned(), Located::new(value, span));
         }
+    }
+
+    /// What the entry point and its arguments start; `None` if there is neither.
+    fn whole_command(&self) -> Option<BuildCommand> {
+        let (entrypoint, command) = (self.entrypoint.as_ref(), self.command.as_ref());
+        let words = match (entrypoint, command) {
+            // A shell of its own runs it, which gets no arguments.
+            (Some(Instructed::Shell(composed)), _) | (None, Some(Instructed::Shell(composed))) => {
+                return Some(BuildCommand { composed: composed.clone(), is_of_shell: true, finding: None });
+            }
+            (Some(Instructed::Words(words)), Some(Instructed::Shell(command))) => {
+                let mut composed = Composed::default();
+                words.iter().for_each(|(word, span)| composed.word(word, *span));
+                composed.space();
+                composed.append(command);
+                return Some(BuildCommand { composed, is_of_shell: false, finding: None });
+            }
+            (Some(Instructed::Words(words)), Some(Instructed::Words(others))) => [&words[..], others].concat(),
+            (Some(Instructed::Words(words)), None) | (None, Some(Instructed::Words(words))) => words.clone(),
+            (None, None) => return None,
+        };
+        let mut composed = Composed::default();
+        if let Some(at) = script_of_shell(&words) {
+            let (script, span) = words.get(at)?;
+            composed.copy(script, *span);
+            let finding = kept_by_shell(script, words.get(at + 1..)?);
+            return Some(BuildCommand { composed, is_of_shell: true, finding });
+        }
+        words.iter().for_each(|(word, span)| composed.word(word, *span));
+        (!words.is_empty()).then_some(BuildCommand { composed, is_of_shell: false, finding: None })
+    }
+
+    /// A command for a shell after the variables that it uses, which a container may set otherwise.
+    fn with_variables(&self, command: Composed) -> Composed {
+        let mut composed = Composed::default();
+        for (name, value) in self.surroundings.environment.iter() {
+            let is_used = [format!("${name}"), format!("${{{name}")].iter().any(|used| command.text.contains(used));
+            let Some(text) = value.value.known().filter(|text| is_used && is_variable_name(name) && is_plain(text))
+            else {
+                continue;
+            };
+            composed.write(&format!("export {name}=${{{name}:-"));
+            composed.put_for(text, value.span);
+            composed.write("}\n");
+        }
+        composed.append(&command);
+        composed
     }
 }
 
-/// A command in brackets, or as a shell reads it.
-fn command(source: &Source, place: Span) -> Composed {
-    let text = without_comments(source.slice(place));
-    let text = text.as_str();
-    let mut composed = Composed::default();
-    match words_in_brackets(text) {
-        Some(words) if is_shell(&words) => {
-            if let Some((script, span)) = words.last() {
-                composed.copy(script, Span::new(place.start + span.start, place.start + span.end));
-            }
-        }
-        Some(words) => {
-            for (word, span) in &words {
-                composed.word(word, Span::new(place.start + span.start, place.start + span.end));
-            }
-        }
-        None => composed.copy(text, place),
+/// A flag after the script of `sh -c`, if the script does not use what follows it.
+fn kept_by_shell(script: &str, others: &[(String, Span)]) -> Option<Finding> {
+    if uses_parameters(script) {
+        return None;
     }
-    composed
+    let (flag, span) = others.iter().find(|(word, _)| word.starts_with("--"))?;
+    Some(kept(flag.split(['=', ' ']).next().unwrap_or_default(), *span))
+}
+
+/// The value of an instruction: words in brackets, or what a shell reads.
+fn instructed(source: &Source, place: Span) -> Instructed {
+    let text = without_comments(source.slice(place));
+    let moved = |(word, span): (String, Span)| (word, Span::new(place.start + span.start, place.start + span.end));
+    match words_in_brackets(&text) {
+        Some(words) => Instructed::Words(words.into_iter().map(moved).collect()),
+        None => {
+            let mut composed = Composed::default();
+            composed.copy(&text, place);
+            Instructed::Shell(composed)
+        }
+    }
 }
 
 /// An instruction with blanks in place of its comments and empty lines, which the builder takes
@@ -209,10 +282,12 @@ fn without_comments(text: &str) -> String {
         .collect()
 }
 
-/// `["sh", "-c", "…"]`.
-fn is_shell(words: &[(String, Span)]) -> bool {
-    let shell = words.first().is_some_and(|(word, _)| matches!(word.rsplit('/').next(), Some("sh" | "bash")));
-    shell && words.len() == 3 && words.get(1).is_some_and(|(word, _)| word.starts_with('-') && word.ends_with('c'))
+/// The place of the script among the words of `["sh", "-c", "…", …]`.
+fn script_of_shell(words: &[(String, Span)]) -> Option<usize> {
+    let word = |at: usize| words.get(at).map_or("", |(word, _)| word.as_str());
+    let is_shell = programs::has(word(0), ProgramRole::Shell);
+    let option = (1..words.len()).find(|at| !word(*at).starts_with('-') || takes_script(word(*at)))?;
+    (is_shell && takes_script(word(option)) && option + 1 < words.len()).then_some(option + 1)
 }
 
 /// The words of a JSON list with their places, quotes not included; nothing where it is none.

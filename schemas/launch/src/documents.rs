@@ -13,7 +13,9 @@ use super::{
     dockerfile,
     document::{Document, ReadDocument},
     kind::{TextKind, is_makefile, is_script_name},
-    launch_file, listings, makefile, markdown, patch, problems, python, template, unit, yaml,
+    launch_file, listings, makefile, markdown, patch, problems, python,
+    template::{self, RenderedTemplate},
+    unit, yaml,
 };
 
 /// Maximum nesting of texts that is parsed.
@@ -37,9 +39,42 @@ struct WorkItem {
     config_files: Vec<(String, Span)>,
 }
 
-/// Reads a text and the texts in it.
+/// Reads a text and the texts in it. Of a template, the launches in other branches than the first
+/// ones are further launches.
 pub(super) fn parse(source: &Source, kind: TextKind, context: TextContext, options: &Options) -> Parsed {
-    let mut texts = vec![WorkItem::new(source.clone(), kind, context, options.clone())];
+    let item = |source: &Source| WorkItem::new(source.clone(), kind, context.clone(), options.clone());
+    let mut parsed = parse_item(item(source));
+    if !may_be_template(source, kind) {
+        return parsed;
+    }
+    for RenderedTemplate { source, blocks, others } in template::other_branches(source, kind == TextKind::Yaml) {
+        let other = parse_item(WorkItem { blocks, ..item(&source) });
+        let is_in = |launch: &Launch| others.iter().any(|block| overlap(launch.span, *block));
+        let launches: Vec<Launch> = other.launches.into_iter().filter(is_in).collect();
+        let is_own = |found: &Finding| launches.iter().any(|launch| overlap(launch.span, found.span));
+        parsed.findings.extend(other.findings.into_iter().filter(is_own));
+        if parsed.launches.is_empty() && !launches.is_empty() {
+            // Nothing was found in the first branches, which is no fault of the text.
+            parsed.findings.retain(|found| found.code != problems::NO_LAUNCH.code);
+        }
+        parsed.launches.extend(launches);
+    }
+    parsed.launches.sort_by_key(|launch| launch.anchor);
+    parsed
+}
+
+/// Whether the statements of a template are looked for in a text.
+fn may_be_template(source: &Source, kind: TextKind) -> bool {
+    let may_be = matches!(kind, TextKind::Yaml | TextKind::Script | TextKind::Dockerfile | TextKind::Unit);
+    may_be && !is_makefile(source.name())
+}
+
+fn overlap(one: Span, other: Span) -> bool {
+    one.start < other.end.max(other.start + 1) && other.start < one.end.max(one.start + 1)
+}
+
+fn parse_item(item: WorkItem) -> Parsed {
+    let mut texts = vec![item];
     let mut at = 0;
     // A list in place of recursion: texts within texts cannot exhaust the stack.
     while let Some(text) = texts.get_mut(at) {
@@ -110,9 +145,8 @@ impl WorkItem {
     /// false if it is unknown which of its lines are rendered.
     fn read_template(&mut self) -> bool {
         let is_yaml = self.kind == TextKind::Yaml;
-        let may_be = matches!(self.kind, TextKind::Yaml | TextKind::Script | TextKind::Dockerfile | TextKind::Unit);
-        if let Some((source, blocks)) =
-            template::first_branches(&self.source, is_yaml).filter(|_| may_be && !is_makefile(self.source.name()))
+        if may_be_template(&self.source, self.kind)
+            && let Some(RenderedTemplate { source, blocks, .. }) = template::first_branches(&self.source, is_yaml)
         {
             (self.source, self.blocks) = (source, blocks);
         }

@@ -8,7 +8,11 @@ impl Launch {
     /// The flag of a key as this launch's user writes it: `--dtype`, `--sglang-dtype`, or `dtype`
     /// in TOML. `version` is the engine's, since flags were renamed.
     pub fn spelled(&self, key: Key, version: EngineVersion) -> String {
-        let name = if self.engine == Engine::Spectune { key.flag().name } else { key.name_in(version) };
+        let name = match self.callee.and_then(|callee| key.keyword_in(callee, version)) {
+            Some(keyword) => return keyword.to_owned(),
+            None if self.engine == Engine::Spectune => key.flag().name,
+            None => key.name_in(version),
+        };
         match self.syntax {
             Syntax::Toml => self.as_written(&format!("--{name}")),
             _ => self.as_written(&self.dashed(key, name)),
@@ -60,6 +64,7 @@ impl Launch {
     /// `dtype = "float16"` in TOML.
     pub fn line(&self, key: Key, version: EngineVersion, value: &str) -> String {
         let writing = match self.syntax {
+            _ if self.callee.is_some() => self.insertion.writing.clone(),
             Syntax::Toml | Syntax::YamlConfig | Syntax::YamlOverrides => self.insertion.writing.clone(),
             Syntax::CommandLine | Syntax::ShellArray | Syntax::YamlWords | Syntax::Composed => Writing::shell(None),
         };

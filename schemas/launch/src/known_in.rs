@@ -10,10 +10,16 @@ use schemas::{
 use super::{Argument, Engine, Launch};
 
 impl Launch {
-    /// Whether a version's parser accepts every flag of the launch that any version accepts.
+    /// Whether a version's parser, or the class that is called, accepts every flag of the launch
+    /// that any version accepts.
     pub fn has_flags_of(&self, version: EngineVersion) -> bool {
         let registered = self.engine.registered();
         let version = self.read_from(version);
+        if let Some(callee) = self.callee {
+            let own = self.arguments.iter().filter(|argument| !argument.is_positional());
+            let mut known = own.filter_map(|own| callee.keyword_of_flag(own.flag.value.trim_start_matches('-')));
+            return known.all(|known| callee.keyword(known.name, Some(version)).is_some());
+        }
         let is_flag = |name: &String| !matches!(registered.lookup(name, None), Lookup::Unknown);
         let takes = |name: String| {
             matches!(registered.lookup(&name, Some(version)), Lookup::Exact(_) | Lookup::Abbreviation(_))

@@ -199,6 +199,7 @@ fn build(source: &Source, entries: &[FileEntry<'_>], findings: &mut Vec<Finding>
         is_shown: false,
         is_untaken: false,
         is_templated: false,
+        callee: None,
         forks: Forks::default(),
         insertion: insertion(source, last_end),
     }

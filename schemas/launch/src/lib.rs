@@ -39,6 +39,7 @@ mod python;
 pub mod resolve;
 mod run_options;
 mod script;
+mod script_words;
 mod shell;
 mod span_map;
 mod template;
@@ -69,6 +70,7 @@ use schemas::{
     engines::{Engine, releases::Day},
     finding::{Doubt, Doubts, Finding},
     flags::{Key, Takes},
+    keywords::Callee,
     quoting,
     text::{Located, Source, Span},
     version::EngineVersion,
@@ -232,6 +234,9 @@ pub struct Launch {
     pub is_untaken: bool,
     /// Whether a template decides which of its flags are given.
     pub is_templated: bool,
+    /// The class of the engine that a program calls with these keywords, if it is certainly the
+    /// engine's own.
+    pub callee: Option<Callee>,
     /// The plugins and forks that the text names.
     pub forks: Forks,
     /// Where and how a flag can be inserted.
@@ -301,6 +306,14 @@ pub enum Value<T = String> {
 }
 
 impl Argument {
+    /// The flag as written: a keyword if a program calls a class with it.
+    pub fn named(&self, callee: Option<Callee>) -> String {
+        let flag = self.flag.value.as_str();
+        let Some(callee) = callee else { return flag.to_owned() };
+        let name = flag.trim_start_matches('-');
+        callee.keyword_of_flag(name).map_or_else(|| name.replace('-', "_"), |keyword| keyword.name.to_owned())
+    }
+
     /// Whether this is a word that belongs to no flag.
     pub fn is_positional(&self) -> bool {
         // A flag with an unknown name, as `--$NAME`, may be anything.

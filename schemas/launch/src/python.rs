@@ -10,10 +10,11 @@ mod dictionary;
 mod lists;
 mod names;
 mod nodes;
+mod numbers;
 mod strings;
 mod walk;
 
-use schemas::{finding::Doubt, text::Source};
+use schemas::{finding::Doubt, keywords::Callee, text::Source};
 
 use super::{
     compose::Composed,
@@ -40,6 +41,8 @@ struct PythonCommand {
     is_started: bool,
     /// Whether it is a call of an engine's class.
     is_call: bool,
+    /// The class, if it is certainly the engine's own.
+    callee: Option<Callee>,
 }
 
 /// Finds the commands of a program.
@@ -64,10 +67,10 @@ fn tree(text: &str) -> Option<tree_sitter::Tree> {
 }
 
 fn document(found: PythonCommand, context: &TextContext) -> Document {
-    let PythonCommand { command, is_part, is_started, is_call } = found;
+    let PythonCommand { command, is_part, is_started, is_call, callee } = found;
     let form = if is_started { TextForm::PythonCall } else { TextForm::PythonText };
     // Whether a shell reads a text of several lines is unknown.
-    let mut context = context.inner(form).with(Doubt::OtherSplitter);
+    let mut context = TextContext { callee, ..context.inner(form).with(Doubt::OtherSplitter) };
     if !is_call {
         // A name that resembles no flag may be the program's own argument.
         context = context.with(Doubt::OwnFlags);

@@ -7,12 +7,34 @@ use schemas::text::{Source, Span};
 
 use self::statements::Effect;
 
-/// A template without the statements that decide what exists, and the blocks that may be missing:
-/// each byte has its place. `None` where there are none. `joins_lines` says whether a line end may
-/// become a blank.
-pub(super) fn first_branches(source: &Source, joins_lines: bool) -> Option<(Source, Vec<Span>)> {
-    let read = branches::first_branches(source.text(), joins_lines)?;
-    Some((Source::new(source.name(), read.text), read.blocks))
+/// Maximum number of branches of a block that are read.
+const MOST_BRANCHES: usize = 4;
+
+/// A template without the statements that decide what exists: each byte has its place.
+pub(super) struct RenderedTemplate {
+    pub source: Source,
+    /// The blocks that may be missing.
+    pub blocks: Vec<Span>,
+    /// Those of which another branch than the first one is read.
+    pub others: Vec<Span>,
+}
+
+/// A template with the first branch of each block. `None` where there are no blocks. `joins_lines`
+/// says whether a line end may become a blank.
+pub(super) fn first_branches(source: &Source, joins_lines: bool) -> Option<RenderedTemplate> {
+    rendered(source, joins_lines, 0)
+}
+
+/// A template with the second branch of each block, with the third one, and so on, as long as a
+/// block has one.
+pub(super) fn other_branches(source: &Source, joins_lines: bool) -> Vec<RenderedTemplate> {
+    let all = (1..MOST_BRANCHES).map_while(|number| rendered(source, joins_lines, number));
+    all.take_while(|one| !one.others.is_empty()).collect()
+}
+
+fn rendered(source: &Source, joins_lines: bool, number: usize) -> Option<RenderedTemplate> {
+    let branches::Rendered { text, blocks, others } = branches::rendered(source.text(), joins_lines, number)?;
+    Some(RenderedTemplate { source: Source::new(source.name(), text), blocks, others })
 }
 
 /// A template with a variable in place of each expression, or blanks where one is alone in a line,

@@ -39,8 +39,13 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
         let prefixes: &[char] = if is_flags { &[] } else { &['-', '@', '+', '!', ':', '|'] };
         let command = entry.value.trim_start_matches(prefixes);
         let mut composed = Composed::default();
-        for (name, value) in surroundings.environment.iter().filter(|(name, _)| splits(command, name)) {
-            if let Some(text) = value.value.known().filter(|text| text.contains(' ')) {
+        for (name, value) in surroundings.environment.iter() {
+            let Some(text) = value.value.known() else { continue };
+            let is_split = splits(command, name);
+            // In braces a value is not split, and a file may set the variable once more.
+            let is_filled = command.contains(&format!("${{{name}}}")) || (is_split && !text.contains(' '));
+            let is_certain = !text.contains([' ', '\t']) && !text.is_empty() && !surroundings.is_open;
+            if (is_split && text.contains(' ')) || (is_filled && is_certain) {
                 composed.write(&format!("{name}="));
                 copy_quoted(text, value.span, &mut composed);
                 composed.write("\n");
@@ -143,6 +148,18 @@ fn copy_quoted(text: &str, place: Span, composed: &mut Composed) {
     composed.write("'");
     composed.copy(text, place);
     composed.write("'");
+}
+
+/// Adds a part of a command that starts at an offset of the source. Two dollars are one for the
+/// program that is started, such as a shell.
+fn copy_with_dollars(part: &str, start: usize, composed: &mut Composed) {
+    let mut from = 0;
+    for (at, dollars) in part.match_indices("$$") {
+        composed.copy(part.get(from..at).unwrap_or_default(), Span::new(start + from, start + at));
+        from = at + dollars.len();
+        composed.put_for("$", Span::new(start + at, start + from));
+    }
+    composed.copy(part.get(from..).unwrap_or_default(), Span::new(start + from, start + part.len()));
 }
 
 fn surroundings(entries: &[UnitEntry<'_>], specifiers: &Specifiers<'_>) -> Surroundings {
@@ -305,7 +322,7 @@ impl<'a> Specifiers<'a> {
             let at = Span::new(place.start + at.start, place.start + at.end);
             match is_specifier {
                 true => composed.put_for(part, at),
-                false => composed.copy(part, at),
+                false => copy_with_dollars(part, at.start, composed),
             }
         }
     }

@@ -26,6 +26,8 @@ pub(crate) enum WritingForm {
         /// Whether several words are written in brackets.
         brackets: bool,
     },
+    /// Keywords of a call in Python.
+    Keywords,
     /// Items of a YAML list of words.
     Items {
         /// Whether flag and value are one item, `--flag=value`.
@@ -49,6 +51,11 @@ pub(crate) enum Quotes {
 }
 
 impl Writing {
+    /// Keywords of a call in Python.
+    pub fn keywords() -> Self {
+        Self { form: WritingForm::Keywords, between: ", ".into() }
+    }
+
     /// Words of a shell.
     pub fn shell(quotes: Option<Quotes>) -> Self {
         Self { form: WritingForm::Shell(quotes), between: " ".into() }
@@ -62,7 +69,7 @@ impl Writing {
     /// A flag, given with its dashes, as spelled at such a place.
     pub fn name(&self, flag: &str) -> String {
         match self.form {
-            WritingForm::Toml => flag.trim_start_matches('-').replace('-', "_"),
+            WritingForm::Toml | WritingForm::Keywords => flag.trim_start_matches('-').replace('-', "_"),
             WritingForm::Config { underscores: true, .. } => flag.trim_start_matches('-').replace('-', "_"),
             WritingForm::Config { .. } => flag.trim_start_matches('-').to_owned(),
             WritingForm::Shell(_) | WritingForm::Items { .. } | WritingForm::Inside(_) => flag.to_owned(),
@@ -73,6 +80,7 @@ impl Writing {
     pub fn flag(&self, key: Key, name: &str, value: &str) -> String {
         match self.form {
             WritingForm::Toml => format!("{name} = {}", self.value(key, value)),
+            WritingForm::Keywords => format!("{name}={}", self.value(key, value)),
             WritingForm::Config { .. } => format!("{name}: {}", self.value(key, value)),
             _ if value.is_empty() => name.to_owned(),
             WritingForm::Items { tied: true } if !takes_several(key) => yaml_text(&format!("{name}={value}")),
@@ -100,6 +108,13 @@ impl Writing {
                 Takes::Integers => format!("[{}]", joined(&str::to_owned)),
                 Takes::Texts => format!("[{}]", joined(&toml_text)),
                 Takes::Text | Takes::Choice(_) => toml_text(value),
+            },
+            WritingForm::Keywords => match key.flag().takes {
+                Takes::Nothing => "True".into(),
+                Takes::Integer | Takes::Size | Takes::Number => value.to_owned(),
+                Takes::Integers => format!("[{}]", joined(&str::to_owned)),
+                Takes::Texts => format!("[{}]", joined(&python_text)),
+                Takes::Text | Takes::Choice(_) => python_text(value),
             },
             WritingForm::Config { brackets, .. } => match key.flag().takes {
                 Takes::Nothing => "true".into(),
@@ -132,6 +147,11 @@ fn takes_several(key: Key) -> bool {
 
 fn toml_text(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
+}
+
+/// A string of Python. Escapes of JSON are those of Python.
+fn python_text(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 /// A scalar that every YAML parser reads as a string, never as a number, a boolean or null.

@@ -10,6 +10,7 @@ mod area;
 mod examples;
 mod explain;
 mod hardware;
+mod keywords;
 mod known;
 mod page;
 mod platform;

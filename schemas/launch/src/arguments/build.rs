@@ -9,7 +9,6 @@ use schemas::{
     finding::{Doubt, Finding},
     flags::Key,
     text::{Located, Source, Span},
-    version::EngineVersion,
 };
 
 use super::{
@@ -23,7 +22,9 @@ use super::{
         problems, programs, vllm,
         writing::Writing,
     },
-    numbers, place, split, unknown,
+    numbers, place,
+    split::{self, Names},
+    unknown,
 };
 
 /// Builds the launches of one text.
@@ -48,7 +49,8 @@ impl LaunchBuilder<'_> {
         let stated = command.version.filter(|stated| stated.is_of(engine)).map(|stated| stated.version);
         let version = self.options.version.or(stated.map(|version| version.value));
         let mut troubles = Vec::new();
-        let mut arguments = split::split(self.source, words, engine, version, &mut troubles);
+        let names = Names { engine, version, callee: self.context.callee };
+        let mut arguments = split::split(self.source, words, names, &mut troubles);
         if engine == Engine::Vllm {
             split::positional_model(&mut arguments);
         }
@@ -63,11 +65,14 @@ impl LaunchBuilder<'_> {
         let whole = || command.words.iter().map(|word| word.span).reduce(Span::join).unwrap_or(detected.anchor);
         let span = detected.array.unwrap_or_else(whole);
         let mut settings = settings(self.source, &arguments, syntax);
-        let perhaps = self.perhaps(command, engine, version, &mut arguments, &mut settings);
+        let perhaps = self.perhaps(command, names, &mut arguments, &mut settings);
         if engine == Engine::Vllm {
             settings.extend(vllm::draft_setting(&arguments));
         }
-        let insertion = place::insertion(self.source, &arguments, syntax, engine, span);
+        let mut insertion = place::insertion(self.source, &arguments, syntax, engine, span);
+        if self.context.callee.is_some() {
+            insertion.writing = Writing::keywords();
+        }
         let is_part = !detected.is_sure
             || command.is_part(detected.array.is_some())
             || detected.launcher == Launcher::Hydra
@@ -94,6 +99,7 @@ impl LaunchBuilder<'_> {
             is_shown: is_mentioned,
             is_untaken: command.is_untaken,
             is_templated: false,
+            callee: self.context.callee,
             forks: Forks::default(),
             insertion,
         }
@@ -160,7 +166,7 @@ impl LaunchBuilder<'_> {
                 wrong.iter_mut().for_each(|one| _ = one.doubts.insert(Doubt::OtherQuoting));
             }
             findings.append(&mut wrong);
-            numbers::bad_values(arguments, detected.engine, findings);
+            numbers::bad_values(arguments, detected.engine, self.context.callee, findings);
             return;
         }
         // What runs is not certain, so flags that it does not know may be right.
@@ -173,26 +179,28 @@ impl LaunchBuilder<'_> {
             return;
         }
         let mut found = Vec::new();
-        unknown::report(arguments, detected.engine, &self.context.forks, &mut found);
+        // Keywords of a call are those of a version: a rule compares them.
+        if self.context.callee.is_none() {
+            unknown::report(arguments, detected.engine, &self.context.forks, &mut found);
+        }
         if detected.launcher == Launcher::Dynamo || is_own_front_end(command, detected) {
             found.iter_mut().for_each(|one| _ = one.doubts.insert(Doubt::OwnFlags));
         }
         findings.append(&mut found);
-        numbers::bad_values(arguments, detected.engine, findings);
+        numbers::bad_values(arguments, detected.engine, self.context.callee, findings);
     }
 
     /// Flags that may also be given. For flags that are already given, the value becomes unknown.
     fn perhaps(
         &self,
         command: &ShellCommand<'_>,
-        engine: Engine,
-        version: Option<EngineVersion>,
+        names: Names,
         arguments: &mut Vec<Argument>,
         settings: &mut BTreeMap<Key, Setting>,
     ) -> BTreeSet<Key> {
         let words = command.perhaps.get(..MOST_WORDS).unwrap_or(&command.perhaps);
         let mut keys = BTreeSet::new();
-        for argument in split::split(self.source, words, engine, version, &mut Vec::new()) {
+        for argument in split::split(self.source, words, names, &mut Vec::new()) {
             keys.extend(argument.key);
             // It may hold any flag, there as here.
             if argument.is_positional() && argument.values.iter().any(|value| value.value.known().is_none()) {

@@ -1,15 +1,17 @@
 //! Values that argparse cannot read: words where a number must be.
 
-use schemas::{engines::Engine, finding::Finding, flags::Takes, text::shortened};
+use schemas::{engines::Engine, finding::Finding, flags::Takes, keywords::Callee, text::shortened};
 
-use super::super::{Argument, placeholder, problems};
+use super::{
+    super::{Argument, placeholder, problems},
+    bounds,
+};
 
-/// Reports values of flags that take a number and have something else.
-pub(super) fn bad_values(arguments: &[Argument], engine: Engine, findings: &mut Vec<Finding>) {
+/// Reports values of flags that take a number and have something else. No parser refuses those of a
+/// call: they fail where the engine computes with them.
+pub(super) fn bad_values(arguments: &[Argument], engine: Engine, callee: Option<Callee>, findings: &mut Vec<Finding>) {
     for argument in arguments {
-        if engine == Engine::Vllm && argument.flag.value.replace('_', "-") == "--gpu-memory-utilization" {
-            findings.extend(beyond_one(argument));
-        }
+        findings.extend(bounds::beyond(argument, engine, callee));
         let Some(key) = argument.key else { continue };
         let (what, is_read): (_, fn(&str) -> bool) = match key.flag().takes {
             Takes::Integer | Takes::Integers => ("int", is_integer),
@@ -22,29 +24,15 @@ pub(super) fn bad_values(arguments: &[Argument], engine: Engine, findings: &mut 
         let bad = argument.values.iter().find(|value| value.value.known().is_some_and(is_bad));
         if let Some(bad) = bad {
             let shown = shortened(bad.value.written());
-            let message = format!("`{}` takes a number, but got `{shown}`", argument.flag.value);
+            let message = format!("`{}` takes a number, but got `{shown}`", argument.named(callee));
             let mut finding = problems::BAD_VALUE.at(bad.span, message, "not a number");
             let who = if engine == Engine::Vllm { "vllm" } else { "sglang" };
-            finding.notes.push(format!("{who}: \"invalid {what} value: '{shown}'\""));
+            if callee.is_none() {
+                finding.notes.push(format!("{who}: \"invalid {what} value: '{shown}'\""));
+            }
             findings.push(finding);
         }
     }
-}
-
-/// A share of the memory that is no share.
-fn beyond_one(argument: &Argument) -> Option<Finding> {
-    let word = argument.values.first()?;
-    let share: f64 = word.value.known()?.parse().ok()?;
-    if share <= 1.0 {
-        return None;
-    }
-    let message = format!("`{}` takes a share of at most 1, but got `{}`", argument.flag.value, word.value.written());
-    let mut finding = problems::BAD_VALUE.at(word.span, message, "not a share");
-    finding.notes.push("vllm: \"gpu_memory_utilization: Input should be less than or equal to 1\"".into());
-    if share <= 100.0 {
-        finding.help = Some(format!("write `{} {}`", argument.flag.value, share / 100.0));
-    }
-    Some(finding)
 }
 
 /// Whether commas group the digits of a number.

@@ -3,6 +3,7 @@
 use schemas::{
     finding::Finding,
     flags::{self, Arity, Key, Lookup},
+    keywords::Callee,
     text::{Located, Source, Span, shortened},
     version::EngineVersion,
 };
@@ -57,13 +58,7 @@ fn names_flag(text: &str) -> bool {
 }
 
 /// Splits the words of a launch into arguments; what is amiss goes to `findings`.
-pub(super) fn split(
-    source: &Source,
-    words: &[Field<'_>],
-    engine: Engine,
-    version: Option<EngineVersion>,
-    findings: &mut Vec<Finding>,
-) -> Vec<Argument> {
+pub(super) fn split(source: &Source, words: &[Field<'_>], names: Names, findings: &mut Vec<Finding>) -> Vec<Argument> {
     let mut arguments: Vec<Argument> = Vec::new();
     let mut words = words.iter().peekable();
     // The flag just before, if it has all its words already: what follows it belongs to nothing.
@@ -97,7 +92,7 @@ pub(super) fn split(
             Some((spelling, value)) => (spelling, Some(value)),
             None => (text, None),
         };
-        let (key, arity) = meaning(spelling, engine, version);
+        let (key, arity) = names.meaning(spelling);
         let mut values = Vec::new();
         let mut flag_span = word.span;
         if let Some(value) = inline {
@@ -188,8 +183,36 @@ fn inline_value(source: &Source, word: Span, spelling: &str, value: &str) -> (Sp
     (flag, vec![Located::new(Value::Known(value.to_owned()), place)])
 }
 
-/// What a flag means to an engine, and how many words follow it where that is known.
-pub(crate) fn meaning(spelling: &str, engine: Engine, version: Option<EngineVersion>) -> (Option<Key>, Option<Arity>) {
+/// The names that an engine's command line, or one of its classes, knows.
+#[derive(Clone, Copy)]
+pub(crate) struct Names {
+    pub engine: Engine,
+    pub version: Option<EngineVersion>,
+    /// The class whose keywords the names are.
+    pub callee: Option<Callee>,
+}
+
+impl Names {
+    /// The names of an engine's command line.
+    pub fn of(engine: Engine, version: Option<EngineVersion>) -> Self {
+        Self { engine, version, callee: None }
+    }
+
+    /// What a flag means to the engine, and how many words follow it where that is known. A class
+    /// knows neither aliases nor abbreviations.
+    pub fn meaning(&self, spelling: &str) -> (Option<Key>, Option<Arity>) {
+        let name = spelling.trim_start_matches('-');
+        // A keyword of which no flag has the name is not the abbreviation of another one.
+        let is_flag = || self.engine.registered().spelling(name).is_some();
+        let is_keyword = |callee: Callee| callee.keyword_of_flag(name).is_some() && is_flag();
+        match self.callee {
+            Some(callee) if !is_keyword(callee) => (None, None),
+            _ => meaning(spelling, self.engine, self.version),
+        }
+    }
+}
+
+fn meaning(spelling: &str, engine: Engine, version: Option<EngineVersion>) -> (Option<Key>, Option<Arity>) {
     // Anything that is not a flag has no name in any table.
     let name = spelling.strip_prefix("--").filter(|name| !name.starts_with('-')).unwrap_or_default();
     match engine {

@@ -2,15 +2,16 @@
 
 use schemas::{
     flags::{Arity, Lookup},
+    keywords::Callee,
     text::Span,
 };
 use tree_sitter::Node;
 
 use super::{
-    super::{Engine, arguments::split::meaning, compose::Composed},
+    super::{Engine, arguments::split::Names as FlagNames, compose::Composed},
     dictionary::DictionaryPairs,
     lists::{ListNames, words, write},
-    names::Names,
+    names::{Names, is_package},
     nodes::{identifier, named_children},
     strings::{is_dict, json, known, parts, span},
 };
@@ -22,37 +23,74 @@ const OF_RAY: &str = "LLMConfig";
 /// Keywords of engines' classes that are no flags: they give flags as an object, or functions.
 const NO_FLAGS: [&str; 3] = ["custom_sigquit_handler", "engine_args", "server_args"];
 
+/// Maximum number of nodes around a call that are searched for what handles its errors.
+const MOST_AROUND: usize = 32;
+
 /// The function of SGLang that starts a server with a model and a list of other arguments.
 const STARTER_OF_SGLANG: &str = "popen_launch_server";
 
-/// The engine that a call starts, if it calls an engine's class.
+/// What a call of an engine's class starts.
+#[derive(Clone, Copy)]
+pub struct Started {
+    pub engine: Engine,
+    /// The class whose keywords it gives, if it is certainly the engine's own.
+    pub callee: Option<Callee>,
+    /// Whether the program goes on otherwise where the class refuses a keyword.
+    pub is_tried: bool,
+}
+
+/// What a call starts, if it calls an engine's class.
 ///
 /// Other libraries have classes of the same names: a class of another module, or imported from one,
 /// is not an engine's.
-pub fn engine(text: &str, names: &Names<'_>, call: Node<'_>) -> Option<Engine> {
+pub fn started(text: &str, names: &Names<'_>, call: Node<'_>) -> Option<Started> {
     let function = text.get(call.child_by_field_name("function")?.byte_range())?;
     let name = function.rsplit('.').next()?;
     let module = function.rsplit_once('.').map_or("", |(module, _)| module);
     let is_of_ray = name == OF_RAY && text.contains("ray") && !text.contains("llm_engine");
     if is_of_ray {
-        return Some(Engine::Vllm);
+        return Some(Started { engine: Engine::Vllm, callee: None, is_tried: false });
     }
     if names.is_foreign(name) || !(module.is_empty() || module.contains("vllm") || module.contains("sgl")) {
         return None;
     }
     let is_sglang = matches!(name, "Engine" | "ServerArgs") && !function.contains("create_engine");
     let is_vllm = matches!(name, "LLM" | "EngineArgs" | "AsyncEngineArgs");
-    match () {
+    let engine = match () {
         // A function of SGLang's tests and benchmarks.
-        () if name == STARTER_OF_SGLANG => Some(Engine::Sglang),
-        () if is_sglang && (function.starts_with("sgl") || text.contains("sglang")) => Some(Engine::Sglang),
-        () if is_vllm && text.contains("vllm") => Some(Engine::Vllm),
-        () => None,
+        () if name == STARTER_OF_SGLANG => Engine::Sglang,
+        () if is_sglang && (function.starts_with("sgl") || text.contains("sglang")) => Engine::Sglang,
+        () if is_vllm && text.contains("vllm") => Engine::Vllm,
+        () => return None,
+    };
+    let is_own = if module.is_empty() { names.is_own(name) } else { is_package(module.split('.').next()?) };
+    let is_tried = is_tried(text, call);
+    let callee = Callee::of(engine, name).filter(|_| is_own && !is_tried);
+    Some(Started { engine, callee, is_tried })
+}
+
+/// Whether the program does something else where the class refuses a keyword.
+fn is_tried(text: &str, call: Node<'_>) -> bool {
+    let mut inner = call;
+    for _ in 0..MOST_AROUND {
+        let Some(outer) = inner.parent() else { return false };
+        let is_body = outer.kind() == "try_statement" && outer.child_by_field_name("body") == Some(inner);
+        let handlers = if is_body { named_children(outer) } else { Vec::new() };
+        let of_handlers = handlers.into_iter().filter(|handler| handler.kind() == "except_clause");
+        if of_handlers.into_iter().any(|handler| text.get(handler.byte_range()).is_some_and(handles_types)) {
+            return true;
+        }
+        inner = outer;
     }
+    false
+}
+
+fn handles_types(handler: &str) -> bool {
+    handler.split(':').next().is_some_and(|caught| caught.contains("TypeError"))
 }
 
 /// A call as the command line that gives an engine the same arguments; `None` if it has none.
-pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<'t>) -> Option<Composed> {
+pub fn command<'t>(text: &'t str, names: &Names<'t>, started: Started, call: Node<'t>) -> Option<Composed> {
     let name = call.child_by_field_name("function")?;
     let function = span(name);
     let arguments = call.child_by_field_name("arguments")?;
@@ -60,32 +98,32 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<
     if last == Some(STARTER_OF_SGLANG) {
         return server(text, names, function, arguments);
     }
-    let mut composed = Composed::default();
+    let is_vllm = started.engine == Engine::Vllm;
+    let mut call = Call { text, names, started, composed: Composed::default() };
+    call.composed.put_for(if is_vllm { "vllm serve" } else { "python3 -m sglang.launch_server" }, function);
     if last == Some(OF_RAY) {
-        composed.put_for("vllm serve", function);
         let given = named_children(arguments).into_iter().find_map(|one| value_of(text, one, "engine_kwargs"))?;
-        return (splat_of(text, names, engine, given, &mut composed)? > 0).then_some(composed);
+        return (call.splat(given)? > 0).then_some(call.composed);
     }
-    composed.put_for(if engine == Engine::Vllm { "vllm serve" } else { "python3 -m sglang.launch_server" }, function);
     let (mut keywords, mut is_first) = (0, true);
     for argument in named_children(arguments) {
         match argument.kind() {
             "keyword_argument" => {
                 keywords += 1;
-                keyword(text, names, engine, argument, &mut composed)?;
+                call.keyword(argument)?;
             }
-            "dictionary_splat" => keywords += splat(text, names, engine, argument, &mut composed)?,
-            "list_splat" => unknown(&mut composed, argument),
-            _ if is_first && engine == Engine::Vllm => {
-                composed.space();
-                composed.put_for("--model", function);
-                value(text, names, argument, &mut composed);
+            "dictionary_splat" => keywords += call.splat(argument.named_child(0)?)?,
+            "list_splat" => unknown(&mut call.composed, argument),
+            _ if is_first && is_vllm => {
+                call.composed.space();
+                call.composed.put_for("--model", function);
+                value(text, names, argument, &mut call.composed);
             }
             _ => {}
         }
         is_first = false;
     }
-    (keywords > 0).then_some(composed)
+    (keywords > 0).then_some(call.composed)
 }
 
 /// The command of a server of SGLang: `popen_launch_server(model, url, other_args=[…])`. `None` if
@@ -115,86 +153,90 @@ fn value_of<'t>(text: &str, argument: Node<'t>, name: &str) -> Option<Node<'t>> 
     argument.child_by_field_name("value").filter(|_| is_it)
 }
 
-/// The keywords of `**settings`, and their number; an unknown word unless it is a dictionary that
-/// nothing changes.
-fn splat<'t>(
+/// A call that becomes a command line.
+struct Call<'t, 'n> {
     text: &'t str,
-    names: &Names<'t>,
-    engine: Engine,
-    splat: Node<'t>,
-    composed: &mut Composed,
-) -> Option<usize> {
-    splat_of(text, names, engine, splat.named_child(0)?, composed)
+    names: &'n Names<'t>,
+    started: Started,
+    composed: Composed,
 }
 
-/// The keywords of a dictionary, or of the name of one.
-fn splat_of<'t>(
-    text: &'t str,
-    names: &Names<'t>,
-    engine: Engine,
-    own: Node<'t>,
-    composed: &mut Composed,
-) -> Option<usize> {
-    let is_named = own.kind() == "identifier";
-    let given = if is_named { names.value(text, own) } else { Some(own) };
-    let name = text.get(own.byte_range()).unwrap_or_default();
-    let updates = if is_named { names.updates(text, name, own.start_byte()) } else { Some(Vec::new()) };
-    let mut pairs = DictionaryPairs::default();
-    match given.filter(|given| given.kind() == "dictionary" || is_dict(text, *given)).zip(updates) {
-        Some((given, updates)) => {
-            pairs.add_all(text, names, given)?;
-            updates.into_iter().try_for_each(|update| pairs.change(text, names, update, own))?;
-        }
-        None => pairs.others.push(own),
-    }
-    pairs.others.iter().for_each(|other| unknown(composed, *other));
-    pairs.known.iter().for_each(|(name, place, given)| flag(text, names, engine, (name, *place), *given, composed));
-    Some(pairs.known.len())
-}
-
-fn keyword<'t>(
-    text: &'t str,
-    names: &Names<'t>,
-    engine: Engine,
-    argument: Node<'t>,
-    composed: &mut Composed,
-) -> Option<()> {
-    let name = argument.child_by_field_name("name")?;
-    let given = argument.child_by_field_name("value")?;
-    flag(text, names, engine, (text.get(name.byte_range())?, span(name)), given, composed);
-    Some(())
-}
-
-/// The flag of a keyword, with its place.
-fn flag<'t>(
-    text: &'t str,
-    names: &Names<'t>,
-    engine: Engine,
-    (name, place): (&str, Span),
-    given: Node<'t>,
-    composed: &mut Composed,
-) {
-    let flag = name.replace('_', "-");
-    // A call knows no abbreviations: such a name is a keyword of another version.
-    let is_short = matches!(engine.registered().lookup(&flag, None), Lookup::Abbreviation(_) | Lookup::Ambiguous(_));
-    if is_short {
-        return;
-    }
-    if NO_FLAGS.contains(&name) {
-        return unknown(composed, given);
-    }
-    let spelling = format!("--{flag}");
-    let is_switch = meaning(&spelling, engine, None).1 == Some(Arity::None);
-    match names.value(text, given).filter(|_| given.kind() == "identifier").unwrap_or(given).kind() {
-        "false" | "none" => {}
-        kind if is_switch && kind != "true" => unknown(composed, given),
-        kind => {
-            composed.space();
-            composed.put_for(&spelling, place);
-            if kind != "true" {
-                value(text, names, given, composed);
+impl<'t> Call<'t, '_> {
+    /// Adds the keywords of a dictionary, or of the name of one, as far as they are known, and
+    /// returns their number.
+    fn splat(&mut self, own: Node<'t>) -> Option<usize> {
+        let pairs = DictionaryPairs::of(self.text, self.names, own, own, 0)?;
+        pairs.others.iter().for_each(|other| unknown(&mut self.composed, *other));
+        for pair in &pairs.known {
+            match pair.may_change {
+                true => self.flag_of_any_value((&pair.name, pair.place), pair.value),
+                false => self.flag((&pair.name, pair.place), pair.value),
             }
         }
+        Some(pairs.known.len())
+    }
+
+    fn keyword(&mut self, argument: Node<'t>) -> Option<()> {
+        let name = argument.child_by_field_name("name")?;
+        let given = argument.child_by_field_name("value")?;
+        self.flag((self.text.get(name.byte_range())?, span(name)), given);
+        Some(())
+    }
+
+    /// The flag of a keyword; `None` if the call gives it otherwise.
+    fn spelling(&mut self, name: &str, given: Node<'t>) -> Option<String> {
+        if NO_FLAGS.contains(&name) {
+            unknown(&mut self.composed, given);
+            return None;
+        }
+        let keyword = self.started.callee.and_then(|callee| callee.keyword(name, None));
+        let flag = keyword.map_or_else(|| name.replace('_', "-"), |keyword| keyword.flag());
+        // A call knows no abbreviations: of a class that is not certain, such a name is passed over.
+        let lookup = || self.started.engine.registered().lookup(&flag, None);
+        let is_short =
+            self.started.callee.is_none() && matches!(lookup(), Lookup::Abbreviation(_) | Lookup::Ambiguous(_));
+        (!is_short).then(|| format!("--{flag}"))
+    }
+
+    /// A keyword whose value is not known.
+    fn flag_of_any_value(&mut self, (name, place): (&str, Span), given: Node<'t>) {
+        let Some(spelling) = self.spelling(name, given) else { return };
+        if self.is_switch(&spelling) {
+            return unknown(&mut self.composed, given);
+        }
+        self.composed.space();
+        self.composed.put_for(&spelling, place);
+        unknown(&mut self.composed, given);
+    }
+
+    /// A keyword with its place and value.
+    fn flag(&mut self, (name, place): (&str, Span), given: Node<'t>) {
+        let Some(spelling) = self.spelling(name, given) else { return };
+        let (text, names) = (self.text, self.names);
+        match names.value(text, given).filter(|_| given.kind() == "identifier").unwrap_or(given).kind() {
+            "false" | "none" if self.is_known(name) => {}
+            kind if self.is_switch(&spelling) && !matches!(kind, "true" | "false" | "none") => {
+                unknown(&mut self.composed, given);
+            }
+            kind => {
+                self.composed.space();
+                self.composed.put_for(&spelling, place);
+                if !matches!(kind, "true" | "false" | "none") {
+                    value(text, names, given, &mut self.composed);
+                }
+            }
+        }
+    }
+
+    /// Whether the class takes a keyword in some version, so that a value that is none, or not so,
+    /// is that of one which is not given.
+    fn is_known(&self, name: &str) -> bool {
+        self.started.callee.is_none_or(|callee| callee.keyword(name, None).is_some())
+    }
+
+    fn is_switch(&self, spelling: &str) -> bool {
+        let names = FlagNames { engine: self.started.engine, version: None, callee: self.started.callee };
+        names.meaning(spelling).1 == Some(Arity::None)
     }
 }
 

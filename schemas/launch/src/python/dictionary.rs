@@ -6,82 +6,175 @@ use tree_sitter::Node;
 use super::{
     names::Names,
     nodes::named_children,
-    strings::{is_dict, known, parts, span},
+    strings::{DEPTH, is_dict, known, parts, span},
 };
 
 /// The keys of a dictionary with their places and values, as far as they are known.
 #[derive(Default)]
 pub struct DictionaryPairs<'t> {
-    pub known: Vec<(String, Span, Node<'t>)>,
+    pub known: Vec<DictionaryPair<'t>>,
     /// What may give others.
     pub others: Vec<Node<'t>>,
 }
 
+/// A key that is given.
+pub struct DictionaryPair<'t> {
+    pub name: String,
+    pub place: Span,
+    pub value: Node<'t>,
+    /// Whether a branch may give it another value.
+    pub may_change: bool,
+}
+
 impl<'t> DictionaryPairs<'t> {
-    /// Adds the pairs of `{…}` or `dict(…)`; `None` where a key is no text.
-    pub fn add_all(&mut self, text: &'t str, names: &Names<'t>, dictionary: Node<'t>) -> Option<()> {
-        if dictionary.kind() == "dictionary" {
-            for pair in named_children(dictionary) {
-                match (pair.child_by_field_name("key"), pair.child_by_field_name("value")) {
-                    (Some(key), Some(given)) => {
-                        let (name, place) = known(&parts(text, names, key, 0)?)?;
-                        self.set(name, place, given);
-                    }
-                    _ => self.others.push(pair),
-                }
-            }
-            return Some(());
+    /// The pairs of a dictionary that is used at `at`: an expression, or the name of one with its
+    /// changes until then. What is not followed is one of the others; `None` if a key is no text.
+    pub fn of(text: &'t str, names: &Names<'t>, own: Node<'t>, at: Node<'t>, depth: usize) -> Option<Self> {
+        let mut pairs = Self::default();
+        if depth > DEPTH || !names.spend() {
+            pairs.others.push(own);
+            return Some(pairs);
         }
-        self.add_keywords(text, dictionary)
+        let is_named = own.kind() == "identifier";
+        let given = if is_named { names.value(text, own) } else { Some(own) };
+        let name = text.get(own.byte_range()).unwrap_or_default();
+        let updates = if is_named { names.updates(text, name, at.start_byte()) } else { Some(Vec::new()) };
+        match given.zip(updates) {
+            Some((given, updates)) if given.kind() == "dictionary" || is_dict(text, given) => {
+                pairs.add_all(text, names, given, at, depth)?;
+                updates.into_iter().try_for_each(|update| pairs.change(text, names, update, own, depth))?;
+            }
+            _ => pairs.others.push(own),
+        }
+        Some(pairs)
+    }
+
+    /// Adds the pairs of `{…}` or `dict(…)`; `None` where a key is no text.
+    fn add_all(
+        &mut self,
+        text: &'t str,
+        names: &Names<'t>,
+        dictionary: Node<'t>,
+        at: Node<'t>,
+        depth: usize,
+    ) -> Option<()> {
+        if dictionary.kind() != "dictionary" {
+            return self.add_keywords(text, names, dictionary, at, depth);
+        }
+        for pair in named_children(dictionary) {
+            match (pair.child_by_field_name("key"), pair.child_by_field_name("value")) {
+                (Some(key), Some(given)) => {
+                    let (name, place) = known(&parts(text, names, key, 0)?)?;
+                    self.set(name, place, given);
+                }
+                _ => self.add_splat(text, names, pair, at, depth)?,
+            }
+        }
+        Some(())
     }
 
     /// Adds the keywords of a call.
-    fn add_keywords(&mut self, text: &'t str, call: Node<'t>) -> Option<()> {
+    fn add_keywords(
+        &mut self,
+        text: &'t str,
+        names: &Names<'t>,
+        call: Node<'t>,
+        at: Node<'t>,
+        depth: usize,
+    ) -> Option<()> {
         for argument in named_children(call.child_by_field_name("arguments")?) {
             match (argument.child_by_field_name("name"), argument.child_by_field_name("value")) {
                 (Some(name), Some(given)) => {
                     self.set(text.get(name.byte_range())?.to_owned(), span(name), given);
                 }
-                _ => self.others.push(argument),
+                _ => self.add_splat(text, names, argument, at, depth)?,
             }
         }
         Some(())
     }
 
-    /// Applies `name["key"] = value` or `name.update(…)`. One that may not happen before `used`
-    /// makes its keys unknown.
-    pub fn change(&mut self, text: &'t str, names: &Names<'t>, update: Node<'t>, used: Node<'t>) -> Option<()> {
+    /// Adds the pairs of `**settings`.
+    fn add_splat(
+        &mut self,
+        text: &'t str,
+        names: &Names<'t>,
+        splat: Node<'t>,
+        at: Node<'t>,
+        depth: usize,
+    ) -> Option<()> {
+        let inner = splat.named_child(0).filter(|_| splat.kind() == "dictionary_splat");
+        let Some(inner) = inner else {
+            self.others.push(splat);
+            return Some(());
+        };
+        // Its changes after this dictionary has taken its keys are not told apart.
+        let is_constant = inner.kind() != "identifier"
+            || names.updates(text, text.get(inner.byte_range())?, usize::MAX).is_some_and(|updates| updates.is_empty());
+        let other = match is_constant {
+            true => Self::of(text, names, inner, at, depth + 1)?,
+            false => Self { others: vec![splat], ..Self::default() },
+        };
+        self.take(other);
+        Some(())
+    }
+
+    /// Takes the pairs of another dictionary in place of its own.
+    fn take(&mut self, other: Self) {
+        if !other.others.is_empty() {
+            // They may replace what is known.
+            self.known.iter_mut().for_each(|pair| pair.may_change = true);
+        }
+        self.others.extend(other.others);
+        for pair in other.known {
+            self.known.retain(|own| own.name != pair.name);
+            self.known.push(pair);
+        }
+    }
+
+    /// Applies `name["key"] = value`, `name.update(…)` or `name |= …`. One that may not happen
+    /// before `used` makes the values of its keys unknown.
+    fn change(
+        &mut self,
+        text: &'t str,
+        names: &Names<'t>,
+        update: Node<'t>,
+        used: Node<'t>,
+        depth: usize,
+    ) -> Option<()> {
         let mut own = Self::default();
-        if update.kind() == "assignment" {
-            let key = update.child_by_field_name("left")?.child_by_field_name("subscript")?;
-            let (name, place) = known(&parts(text, names, key, 0)?)?;
-            own.set(name, place, update.child_by_field_name("right")?);
-        } else {
-            let arguments = named_children(update.child_by_field_name("arguments")?);
-            match arguments.as_slice() {
-                [dictionary] if dictionary.kind() == "dictionary" || is_dict(text, *dictionary) => {
-                    own.add_all(text, names, *dictionary)?;
-                }
-                _ => own.add_keywords(text, update)?,
+        match update.kind() {
+            "assignment" => {
+                let key = update.child_by_field_name("left")?.child_by_field_name("subscript")?;
+                let (name, place) = known(&parts(text, names, key, 0)?)?;
+                own.set(name, place, update.child_by_field_name("right")?);
             }
+            "augmented_assignment" => {
+                own = Self::of(text, names, update.child_by_field_name("right")?, update, depth + 1)?;
+            }
+            _ => match named_children(update.child_by_field_name("arguments")?).as_slice() {
+                [one] if !matches!(one.kind(), "keyword_argument" | "dictionary_splat") => {
+                    own = Self::of(text, names, *one, update, depth + 1)?;
+                }
+                _ => own.add_keywords(text, names, update, update, depth)?,
+            },
+        }
+        if happens_before(update, used) {
+            self.take(own);
+            return Some(());
         }
         self.others.extend(own.others);
-        let is_certain = happens_before(update, used);
-        for (name, place, given) in own.known {
-            match is_certain {
-                true => self.set(name, place, given),
-                false => {
-                    self.known.retain(|(other, ..)| *other != name);
-                    self.others.push(given);
-                }
+        for pair in own.known {
+            match self.known.iter_mut().find(|known| known.name == pair.name) {
+                Some(known) => known.may_change = true,
+                None => self.others.push(pair.value),
             }
         }
         Some(())
     }
 
-    fn set(&mut self, name: String, place: Span, given: Node<'t>) {
-        self.known.retain(|(other, ..)| *other != name);
-        self.known.push((name, place, given));
+    fn set(&mut self, name: String, place: Span, value: Node<'t>) {
+        self.known.retain(|pair| pair.name != name);
+        self.known.push(DictionaryPair { name, place, value, may_change: false });
     }
 }
 

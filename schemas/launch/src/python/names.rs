@@ -20,7 +20,8 @@ pub struct Names<'t> {
     values: HashMap<&'t str, Option<Node<'t>>>,
     /// Names whose value is extended or changed after the assignment.
     changed: HashSet<&'t str>,
-    /// Changes of a dictionary by its name: `settings["key"] = …`, `settings.update(…)`.
+    /// Changes of a dictionary by its name: `settings["key"] = …`, `settings.update(…)`,
+    /// `settings |= …`.
     updates: HashMap<&'t str, Vec<Node<'t>>>,
     /// Names that become a part of another text.
     joined: HashSet<&'t str>,
@@ -28,8 +29,11 @@ pub struct Names<'t> {
     joined_with_blanks: HashSet<&'t str>,
     /// Names that are arguments of a function that starts processes.
     started: HashSet<&'t str>,
-    /// Names that the program imports from other modules than those of the engines.
+    /// Names that the program defines as classes, or imports from other modules than those of the
+    /// engines.
     foreign: HashSet<&'t str>,
+    /// Names that the program imports from an engine's own package.
+    own: HashSet<&'t str>,
     /// Lists whose words are a part of a command that was found.
     taken: RefCell<HashSet<usize>>,
     /// Number of inspected expressions.
@@ -92,7 +96,15 @@ impl<'t> Names<'t> {
                 }
             }
             "augmented_assignment" => {
-                self.changed.extend(identifier(text, node.child_by_field_name("left")));
+                let Some(name) = identifier(text, node.child_by_field_name("left")) else { return };
+                if is_union(text, node) {
+                    self.updates.entry(name).or_default().push(node);
+                } else {
+                    self.changed.insert(name);
+                }
+            }
+            "class_definition" => {
+                self.foreign.extend(identifier(text, node.child_by_field_name("name")));
             }
             "import_from_statement" => self.note_import(text, node),
             "interpolation" => {
@@ -137,23 +149,32 @@ impl<'t> Names<'t> {
             };
             text.match_indices(use_.as_str()).filter(|(start, _)| is_whole(*start)).count()
         };
-        let is_known = !self.changed.contains(name) && uses('[') + uses('.') == found.len();
+        let elsewhere = found.iter().filter(|update| update.kind() != "augmented_assignment").count();
+        let is_known = !self.changed.contains(name) && uses('[') + uses('.') == elsewhere;
         is_known.then(|| found.iter().filter(|update| update.end_byte() <= at).copied().collect())
     }
 
     /// Records names that are imported from a module that does not belong to an engine.
     fn note_import(&mut self, text: &'t str, node: Node<'t>) {
         let module = node.child_by_field_name("module_name").and_then(|module| text.get(module.byte_range()));
-        let is_engines = |module: &str| ["vllm", "sglang", "sgl"].iter().any(|engine| module.contains(engine));
-        if module.is_none_or(is_engines) {
-            return;
-        }
+        let Some(module) = module else { return };
         let mut cursor = node.walk();
-        let names = node.children_by_field_name("name", &mut cursor);
-        self.foreign.extend(names.filter_map(|name| text.get(name.byte_range())));
+        let imported = node.children_by_field_name("name", &mut cursor);
+        let names = imported.filter_map(|name| text.get(name.byte_range()));
+        if is_package(module.split('.').next().unwrap_or_default()) {
+            self.own.extend(names);
+        } else if !module.split('.').any(is_engines) {
+            self.foreign.extend(names);
+        }
     }
 
-    /// Whether a name is imported from a module that does not belong to an engine.
+    /// Whether a name is imported from an engine's own package, and from nowhere else.
+    pub fn is_own(&self, name: &str) -> bool {
+        self.own.contains(name) && !self.foreign.contains(name)
+    }
+
+    /// Whether a name is that of a class of the program, or is imported from a module that does not
+    /// belong to an engine.
     pub fn is_foreign(&self, name: &str) -> bool {
         self.foreign.contains(name)
     }
@@ -237,6 +258,22 @@ impl<'t> Names<'t> {
             _ => false,
         }
     }
+}
+
+/// Whether a name is that of an engine's package, or the usual one for it in a program.
+pub fn is_package(name: &str) -> bool {
+    matches!(name, "sgl" | "sglang" | "vllm")
+}
+
+/// Whether a part of a module's name is that of an engine, or of a plugin of one.
+fn is_engines(part: &str) -> bool {
+    is_package(part) || ["vllm_", "sglang_"].iter().any(|start| part.starts_with(start))
+}
+
+/// Whether an assignment adds the keys of another dictionary: `settings |= …`.
+fn is_union(text: &str, assignment: Node<'_>) -> bool {
+    let operator = assignment.child_by_field_name("operator");
+    operator.is_some_and(|operator| text.get(operator.byte_range()) == Some("|="))
 }
 
 /// The name of a command in an argument: `command`, `args=command`, `shlex.split(command)`,

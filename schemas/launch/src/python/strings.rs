@@ -4,7 +4,7 @@ use schemas::text::Span;
 use serde_json::{Map, Value as Json};
 use tree_sitter::Node;
 
-use super::{super::compose::Composed, names::Names, nodes::named_children};
+use super::{super::compose::Composed, names::Names, nodes::named_children, numbers::integer};
 
 /// How deep expressions are followed.
 pub const DEPTH: usize = 12;
@@ -31,6 +31,11 @@ pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
         let parts = nodes.into_iter().map(|node| parts(text, names, node, depth + 1)).collect::<Option<Vec<_>>>()?;
         Some(parts.concat())
     };
+    if matches!(node.kind(), "unary_operator" | "binary_operator")
+        && let Some(number) = integer(text, names, node, depth)
+    {
+        return Some(vec![StringPart::Text(number.to_string(), span(node))]);
+    }
     match node.kind() {
         "string" => Some(string_parts(text, names, node, depth)),
         "concatenated_string" => each(named_children(node)),
@@ -62,7 +67,7 @@ pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
             let value = names.value(text, node)?;
             let inner = match value.kind() {
                 "string" | "concatenated_string" | "integer" | "float" => parts(text, names, value, depth + 1)?,
-                _ => return None,
+                _ => vec![StringPart::Text(integer(text, names, value, depth + 1)?.to_string(), span(value))],
             };
             // Its text is where it is assigned.
             Some(inner)
@@ -107,7 +112,8 @@ pub fn json<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) 
         "true" => Some(Json::Bool(true)),
         "false" => Some(Json::Bool(false)),
         "none" => Some(Json::Null),
-        "integer" | "float" => serde_json::from_str(text.get(node.byte_range())?).ok(),
+        "float" => serde_json::from_str(text.get(node.byte_range())?).ok(),
+        "integer" | "unary_operator" => integer(text, names, node, depth).map(Json::from),
         "list" | "tuple" => named_children(node).into_iter().map(inner).collect(),
         "dictionary" => {
             let mut object = Map::new();
@@ -126,7 +132,10 @@ pub fn json<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) 
             Some(Json::Object(object))
         }
         "identifier" => inner(names.value(text, node)?),
-        _ => Some(Json::from(known(&parts(text, names, node, depth + 1)?)?.0)),
+        _ => match integer(text, names, node, depth) {
+            Some(number) => Some(Json::from(number)),
+            None => Some(Json::from(known(&parts(text, names, node, depth + 1)?)?.0)),
+        },
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     super::{compose::Composed, detect::names_engine, programs},
     MOST_COMMANDS, PythonCommand,
     assembly::{Assembled, assembled},
-    call,
+    call::{self, Started},
     names::{Names, is_conversion, is_starter},
     nodes::{identifier, named_children},
     strings::{StringPart, copy, known, parts, span},
@@ -72,9 +72,16 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
             NodeContent::Nothing
         }
         "call" => {
-            let started = call::engine(text, names, node).and_then(|engine| call::command(text, names, engine, node));
-            started.map_or(NodeContent::Deeper, |command| {
-                NodeContent::PythonCommand(PythonCommand { command, is_part: false, is_started: true, is_call: true })
+            let started = call::started(text, names, node);
+            let found = started.and_then(|started| Some((started, call::command(text, names, started, node)?)));
+            found.map_or(NodeContent::Deeper, |(Started { callee, is_tried, .. }, command)| {
+                NodeContent::PythonCommand(PythonCommand {
+                    command,
+                    is_part: is_tried,
+                    is_started: true,
+                    is_call: !is_tried,
+                    callee,
+                })
             })
         }
         "list" | "tuple" if names.is_taken(node) => NodeContent::Nothing,
@@ -137,7 +144,13 @@ fn steps<'t>(text: &'t str, names: &Names<'t>, assignment: Node<'t>) -> Option<P
     let is_joined = lists.iter().any(|name| names.is_joined(name));
     let is_started = lists.iter().any(|name| names.is_started(name));
     names.take(taken);
-    Some(PythonCommand { command: script, is_part: !is_command || is_open || is_joined, is_started, is_call: false })
+    Some(PythonCommand {
+        command: script,
+        is_part: !is_command || is_open || is_joined,
+        is_started,
+        is_call: false,
+        callee: None,
+    })
 }
 
 /// A list of words.
@@ -193,7 +206,13 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
         command.unknown(span(node));
     }
     let is_started = is_started(text, names, node);
-    NodeContent::PythonCommand(PythonCommand { command, is_part: !is_whole || grows, is_started, is_call: false })
+    NodeContent::PythonCommand(PythonCommand {
+        command,
+        is_part: !is_whole || grows,
+        is_started,
+        is_call: false,
+        callee: None,
+    })
 }
 
 /// Whether a node is in a list within a list.
@@ -243,5 +262,6 @@ fn string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> NodeContent {
         is_part: grows || (is_flags && !of_trainer),
         is_started,
         is_call: false,
+        callee: None,
     })
 }

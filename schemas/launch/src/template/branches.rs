@@ -1,5 +1,5 @@
 //! What a template leaves of its text: statements that leave nothing are taken away, and of the
-//! branches of a block the first one is read.
+//! branches of a block one is read.
 
 use std::ops::Range;
 
@@ -10,29 +10,35 @@ use super::statements::{Effect, Statement, statements};
 /// Longest block within a line that is replaced by the braces of one expression.
 const LONGEST_EXPRESSION: usize = 100;
 
-/// A text of which each byte has its place in the template, and the blocks that may be missing.
+/// A text of which each byte has its place in the template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FirstBranches {
+pub struct Rendered {
     pub text: String,
+    /// The blocks that may be missing.
     pub blocks: Vec<Span>,
+    /// Those of which another branch than the first one is read.
+    pub others: Vec<Span>,
 }
 
-/// A block that is open: its start, and where its first branch ends if that is known.
+/// A block that is open.
 struct OpenBlock {
     start: usize,
     /// The end of the statement that opened it.
     inner: usize,
-    divided_at: Option<usize>,
+    /// The statements between its branches.
+    dividers: Vec<Span>,
 }
 
-/// Reads a template; `None` where there is no statement that decides what exists, or where blocks
-/// do not close. `joins_lines` says whether a line end may become a blank, as it may in YAML.
-pub fn first_branches(text: &str, joins_lines: bool) -> Option<FirstBranches> {
+/// Reads a template with the branch of each block that has this number, or with the first one of
+/// those that have fewer; `None` where there is no statement that decides what exists, or where
+/// blocks do not close. `joins_lines` says whether a line end may become a blank, as it may in YAML.
+pub fn rendered(text: &str, joins_lines: bool, number: usize) -> Option<Rendered> {
     let all = statements(text);
     if all.iter().all(|one| one.effect == Effect::Output) {
         return None;
     }
-    let mut reader = Reader { text, filled: text.as_bytes().to_vec(), void: vec![false; text.len()], blocks: vec![] };
+    let (filled, void) = (text.as_bytes().to_vec(), vec![false; text.len()]);
+    let mut reader = Reader { text, filled, void, number, blocks: Vec::new(), others: Vec::new() };
     let mut open: Vec<OpenBlock> = Vec::new();
     for Statement { span, effect, trims } in &all {
         match effect {
@@ -40,11 +46,10 @@ pub fn first_branches(text: &str, joins_lines: bool) -> Option<FirstBranches> {
             Effect::Silent => reader.remove(span.range(), *trims),
             Effect::Opens => {
                 reader.remove(span.range(), *trims);
-                open.push(OpenBlock { start: span.start, inner: span.end, divided_at: None });
+                open.push(OpenBlock { start: span.start, inner: span.end, dividers: Vec::new() });
             }
             Effect::Divides => {
-                let block = open.last_mut()?;
-                block.divided_at.get_or_insert(span.start);
+                open.last_mut()?.dividers.push(*span);
                 reader.remove(span.range(), *trims);
             }
             Effect::Closes => reader.close(&open.pop()?, *span, *trims),
@@ -54,8 +59,8 @@ pub fn first_branches(text: &str, joins_lines: bool) -> Option<FirstBranches> {
         return None;
     }
     reader.take_lines_away(joins_lines);
-    let blocks = reader.blocks;
-    Some(FirstBranches { text: String::from_utf8(reader.filled).ok()?, blocks })
+    let Reader { filled, blocks, others, .. } = reader;
+    Some(Rendered { text: String::from_utf8(filled).ok()?, blocks, others })
 }
 
 struct Reader<'a> {
@@ -63,7 +68,10 @@ struct Reader<'a> {
     filled: Vec<u8>,
     /// Which bytes leave nothing.
     void: Vec<bool>,
+    /// The branch of each block that is read.
+    number: usize,
     blocks: Vec<Span>,
+    others: Vec<Span>,
 }
 
 impl Reader<'_> {
@@ -88,10 +96,18 @@ impl Reader<'_> {
             return;
         }
         self.remove(closing.range(), is_void);
-        if let Some(divided_at) = block.divided_at {
-            self.remove(divided_at..closing.start, true);
+        let read = if self.number > block.dividers.len() { 0 } else { self.number };
+        let mut start = block.inner;
+        for (branch, end) in block.dividers.iter().map(|divider| divider.start).chain([closing.start]).enumerate() {
+            if branch != read {
+                self.remove(start..end, true);
+            }
+            let divider = block.dividers.get(branch).map_or(end, |divider| divider.end);
+            self.remove(end..divider, true);
+            start = divider;
         }
         self.blocks.push(whole);
+        self.others.extend((read > 0).then_some(whole));
     }
 
     /// Replaces a block within a line by one expression whose value is not known.
@@ -164,7 +180,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, joins_lines: bool, expected: &str) {
-        let found = first_branches(text, joins_lines).expect(text);
+        let found = rendered(text, joins_lines, 0).expect(text);
         assert_eq!(found.text.len(), text.len(), "{text}");
         let lines: Vec<&str> = found.text.split('\n').map(str::trim_end).collect();
         assert_eq!(lines.join("\n"), expected, "{text}");
@@ -194,9 +210,19 @@ mod tests {
     }
 
     #[test]
+    fn of_branches_each_is_read_by_its_number() {
+        let text = "{% if a %}\nb\n{% elif c %}\nd\n{% else %}\ne\n{% endif %}\nf\n";
+        for (number, expected) in [(0, "b f"), (1, "d f"), (2, "e f"), (3, "b f")] {
+            let found = rendered(text, false, number).expect(text);
+            assert_eq!(found.text.split_whitespace().collect::<Vec<_>>().join(" "), expected);
+            assert_eq!((found.blocks.len(), found.others.len()), (1, usize::from(expected != "b f")));
+        }
+    }
+
+    #[test]
     fn texts_without_closed_blocks_are_no_templates() {
         for text in ["{{ .x }}", "{{- if .x }}\na\n", "{{- end }}\n", "{{ else }}{{ end }}", ""] {
-            assert_eq!(first_branches(text, true), None, "{text}");
+            assert_eq!(rendered(text, true, 0), None, "{text}");
         }
     }
 }

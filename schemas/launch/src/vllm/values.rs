@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 use super::keys::{ConfigFlag, named};
 use crate::{
     Argument, Value,
-    context::TextContext,
+    context::{TextContext, TextForm},
     placeholder::{is_cut, is_in_json, may_replace_value},
     problems,
 };
@@ -100,7 +100,7 @@ fn whole(
         }
         Err(error) if is_in_json(text, place_of_error(text, &error).start) => {}
         Err(_) if context.fills_in && text.contains('$') => {}
-        Err(_) if is_bare_in_shell(source, word) => found.push(taken_apart(flag, word, text)),
+        Err(_) if is_bare_in_shell(source, word) => found.push(taken_apart(context, flag, word, text)),
         Err(error) => {
             let place = place_of(source, word, text, place_of_error(text, &error));
             let stated = error.to_string();
@@ -122,10 +122,12 @@ fn is_bare_in_shell(source: &Source, word: &Located<Value>) -> bool {
 }
 
 /// JSON without quotes around it, of which a shell takes its own.
-fn taken_apart(flag: &str, word: &Located<Value>, text: &str) -> Finding {
-    let message = format!("the shell removes the quotes from the JSON of `{flag}`: {} arrives", arrives(text));
+fn taken_apart(context: &TextContext, flag: &str, word: &Located<Value>, text: &str) -> Finding {
+    let is_unit = context.form == TextForm::Unit;
+    let (who, what) = if is_unit { ("systemd", format!("`{}`", shown(text))) } else { ("the shell", arrives(text)) };
+    let message = format!("{who} removes the quotes from the JSON of `{flag}`: {what} arrives");
     let mut finding = problems::JSON_SYNTAX.at(word.span, message, "not in quotes");
-    finding.help = Some(EXAMPLE.into());
+    finding.help = Some(if is_unit { EXAMPLE.replace(" for the shell", "") } else { EXAMPLE.into() });
     finding.by_quoting()
 }
 

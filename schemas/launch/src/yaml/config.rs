@@ -184,6 +184,7 @@ impl<'a> ConfigReader<'a> {
             is_shown: false,
             is_untaken: false,
             is_templated: false,
+            callee: None,
             forks: Forks::default(),
             insertion: self.insertion(map, &entries, writing),
         };
@@ -207,7 +208,7 @@ impl<'a> ConfigReader<'a> {
     /// Adds an entry that is given; a switch that is off, or a key without a value, is not.
     fn add(&self, entry: &ConfigEntry<'_>, launch: &mut Launch) {
         let flag = format!("--{}", entry.flag);
-        let (key, arity) = split::meaning(&flag, launch.engine, self.options.version);
+        let (key, arity) = split::Names::of(launch.engine, self.options.version).meaning(&flag);
         let Some(values) = self.values(entry, arity) else { return };
         let span = entry.key.span.join(entry.place);
         let setting = Setting {

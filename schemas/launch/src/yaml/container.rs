@@ -22,6 +22,7 @@ use crate::{
     images::engine_of_image,
     programs::{self, ProgramRole},
     quoting::{is_plain, quoted},
+    script_words::{kept, takes_script, uses_parameters},
 };
 
 /// The keys whose words make up a command, in order.
@@ -235,24 +236,19 @@ fn unread_syntax(words: &[ContainerWord<'_>], runner: Runner, is_entry_point: bo
 fn kept_by_shell(words: &[ContainerWord<'_>]) -> Option<Finding> {
     let script = script(words)?;
     let at = words.iter().position(|word| word.id == script.id)?;
-    let uses_them = ["$@", "$*", "${@", "${*", "$0", "$1", "${1", "$2", "shift"];
-    if uses_them.iter().any(|own| script.scalar.text.contains(own)) {
+    if uses_parameters(&script.scalar.text) {
         return None;
     }
     let flag = words.get(at + 1..)?.iter().find(|word| word.item().starts_with("--"))?;
     let shown = flag.item().split(['=', ' ']).next().unwrap_or_default();
-    Some(no_shell::kept(shown, flag.aligned.outer))
+    Some(kept(shown, flag.aligned.outer))
 }
 
 /// The word after `sh -c`.
 fn script<'w, 'a>(words: &'w [ContainerWord<'a>]) -> Option<&'w ContainerWord<'a>> {
     let is_shell = |word: &ContainerWord<'_>| programs::has(word.item(), ProgramRole::Shell);
-    let takes_script = |word: &ContainerWord<'_>| {
-        let letters = word.item().strip_prefix('-').and_then(|letters| letters.strip_suffix('c'));
-        letters.is_some_and(|letters| letters.bytes().all(|byte| byte.is_ascii_lowercase()))
-    };
     let shell = words.iter().position(is_shell).unwrap_or(0);
-    let option = words.iter().skip(shell).position(takes_script)? + shell;
+    let option = words.iter().skip(shell).position(|word| takes_script(word.item()))? + shell;
     // If no shell is named, the image's entry point may be one.
     let runs = option == 0 || words.get(shell).is_some_and(is_shell);
     words.get(option + 1).filter(|_| runs)

@@ -27,13 +27,6 @@ pub(super) fn check_item(text: &str, span: Span) -> Option<Finding> {
     Some(found)
 }
 
-/// A flag behind the script of `sh -c`.
-pub(super) fn kept(flag: &str, span: Span) -> Finding {
-    let message = format!("the shell keeps `{flag}` as a parameter of its script, so the engine does not get it");
-    let help = "write it into the script, or end the script with `\"$@\"` and put a name for `$0` before it";
-    NO_SHELL.at(span, message, "a parameter of the script").help(help)
-}
-
 /// Shell syntax in a string that compose splits into arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShellSyntax {

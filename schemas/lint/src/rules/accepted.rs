@@ -16,6 +16,10 @@ use super::{Context, Finding};
 /// Farthest that a slip of the pen is taken for the word that was meant.
 const SLIP: usize = 2;
 
+/// The flag whose word is compared after the parser, with those of another flag.
+const LATE: &str = "speculative-draft-attention-backend";
+const SAME_AS_LATE: &str = "attention-backend";
+
 /// Most words that a message lists.
 const LISTED: usize = 12;
 
@@ -32,7 +36,8 @@ pub(super) fn refused(
         Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => spelling,
         Lookup::Ambiguous(_) | Lookup::Unknown => return None,
     };
-    let accepted = registered.accepted(spelling.canonical)?;
+    let is_late = spelling.canonical == LATE;
+    let accepted = registered.accepted(if is_late { SAME_AS_LATE } else { spelling.canonical })?;
     // Of a flag that spectune knows, numbers are looked at where the launch is read.
     let judges_numbers = argument.key.is_none();
     argument.values.iter().find_map(|word| {
@@ -41,7 +46,7 @@ pub(super) fn refused(
             let read = registered.versions();
             let mut own = accepted.words.iter().filter(|known| is_same(accepted.kind, known.text, text));
             return (!own.any(|known| may_have(known, version, read)))
-                .then(|| not_listed(context, accepted, argument, word, text));
+                .then(|| not_listed(context, accepted, argument, word, (text, is_late)));
         }
         (judges_numbers && !is_of(accepted.kind, text) && !may_replace_number(&argument.flag.value, text))
             .then(|| not_of_kind(context, accepted.kind, argument, word, text))
@@ -75,15 +80,20 @@ fn not_listed(
     accepted: &AcceptedValues,
     argument: &Argument,
     word: &Located<Value>,
-    text: &str,
+    (text, is_late): (&str, bool),
 ) -> Finding {
     let (version, engine) = (context.version(), context.launch.engine.reference());
-    let (flag, shown) = (&argument.flag.value, shortened(text));
+    let (flag, shown) = (&argument.named(context.launch.callee), shortened(text));
+    let is_call = context.launch.callee.is_some();
     let words: Vec<&str> = accepted.words_in(version).collect();
     let elsewhere = accepted.words.iter().find(|known| known.text == text);
     let finding =
         Finding::new(word.span, format!("{engine} {version} does not take `{shown}` for `{flag}`"), "not taken")
-            .engine_says(engine, format!("error: argument {flag}: invalid choice: '{shown}'"))
+            .maybe_note(
+                (!is_call && !is_late)
+                    .then(|| format!("{engine} says: `error: argument {flag}: invalid choice: '{shown}'`")),
+            )
+            .maybe_note(is_late.then(|| format!("{engine} says: `ValueError: Invalid attention backend: {shown}`")))
             .maybe_note(elsewhere.and_then(|known| match (known.since, known.until) {
                 (Some(since), _) if since > version => Some(format!("`{shown}` was added in {engine} {since}")),
                 (_, Some(until)) => Some(format!("`{shown}` was removed in {engine} {until}")),
@@ -101,12 +111,14 @@ fn not_listed(
         Some(known) => {
             let whole = word.span.end - word.span.start == text.len();
             let edits = if whole { vec![Edit { span: word.span, replacement: known.to_owned() }] } else { Vec::new() };
-            finding.help(format!("write `{flag} {known}`")).fix(Safety::Unsafe, "write the intended word", edits)
+            let line = if is_call { format!("{flag}=\"{known}\"") } else { format!("{flag} {known}") };
+            finding.help(format!("write `{line}`")).fix(Safety::Unsafe, "write the intended word", edits)
         }
         None if words.len() <= LISTED => finding.help(format!("write one of {}", words.join(", "))),
         None => finding.help(format!("write one of {} and others", words.get(..LISTED).unwrap_or(&words).join(", "))),
     };
-    let is_open = accepted.is_open || may_be_of_fork || context.launch.may_be_fork();
+    // A call is not compared with the list: it fails where the word is used, if it does.
+    let is_open = accepted.is_open || may_be_of_fork || context.launch.may_be_fork() || is_call;
     let finding = if is_open { finding.at_most(Severity::Warning) } else { finding };
     let is_of_fork = elsewhere.is_none() && meant.is_none() && context.launch.may_be_fork();
     let finding = if is_of_fork { finding.at_most(Severity::Info) } else { finding };
@@ -145,12 +157,11 @@ fn not_of_kind(
     word: &Located<Value>,
     text: &str,
 ) -> Finding {
-    let (flag, shown) = (&argument.flag.value, shortened(text));
+    let (flag, shown) = (&argument.named(context.launch.callee), shortened(text));
     let (what, python) = if kind == ValueKind::Number { ("a number", "float") } else { ("an integer", "int") };
+    let engine = context.launch.engine.reference();
+    let of_parser = format!("{engine} says: `error: argument {flag}: invalid {python} value: '{shown}'`");
     Finding::new(word.span, format!("`{flag}` takes {what}, but got `{shown}`"), format!("not {what}"))
-        .engine_says(
-            context.launch.engine.reference(),
-            format!("error: argument {flag}: invalid {python} value: '{shown}'"),
-        )
+        .maybe_note(context.launch.callee.is_none().then_some(of_parser))
         .help(format!("write {what}"))
 }

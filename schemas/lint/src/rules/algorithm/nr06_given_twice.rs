@@ -5,7 +5,8 @@
 //! ## What it does
 //!
 //! Looks for a flag that is given twice, possibly under another of its names, with different
-//! values. For vLLM the same key of a JSON flag counts too (`--speculative-config.method`).
+//! values. For vLLM the same key of a JSON flag counts too (`--speculative-config.method`). A Python
+//! call that gives a keyword twice, by itself and in a dictionary, is an error, whatever the values.
 //!
 //! ## Why is this bad?
 //!
@@ -15,7 +16,8 @@
 //! ## What SGLang does
 //!
 //! argparse uses the last one, as in vLLM. Newer versions of vLLM log
-//! `Found duplicate keys --master-addr`.
+//! `Found duplicate keys --master-addr`. A call ends with `TypeError: … got multiple values for
+//! keyword argument …`.
 //!
 //! ## Example
 //!
@@ -60,6 +62,7 @@ use schemas::{
     diagnostic::Severity,
     engines::Engine,
     flags::{self, Key, Lookup},
+    keywords::Callee,
     text::shortened,
 };
 
@@ -68,7 +71,7 @@ use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, support::vl
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR06",
     name: "given-twice",
-    severity: Severity::Warning,
+    severity: Severity::Error,
     applies: Applies::All,
     check: RuleCheck::Several(check),
 };
@@ -94,6 +97,9 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         // The next one, not the last: of three, each pair is reported once.
         let (later, _) = named.get(at + 1..)?.iter().find(|(_, other)| other == identity)?;
         let (first, last) = (words(argument), words(later));
+        if let Some(callee) = context.launch.callee {
+            return Some(repeated(callee, argument, later));
+        }
         // A branch that gives another value does so on purpose.
         if first == last || argument.in_branch != later.in_branch {
             return None;
@@ -102,11 +108,23 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         let message = format!("`{flag}` is given twice: `{}` is used, not `{}`", shortened(&last), shortened(&first));
         Some(
             Finding::new(argument.span, message, "not used")
+                .at_most(Severity::Warning)
                 .related(Some(later.span), "this counts")
                 .help("remove one of the two"),
         )
     };
     named.iter().enumerate().filter_map(finding).collect()
+}
+
+/// A keyword of a call that is given twice.
+fn repeated(callee: Callee, argument: &Argument, later: &Argument) -> Finding {
+    let name = later.named(Some(callee));
+    Finding::new(argument.span, format!("the call gives `{name}` twice"), "once")
+        .related(Some(later.span), "again")
+        .note(format!(
+            "Python says: `got multiple values for keyword argument '{name}'`, or `keyword argument repeated`"
+        ))
+        .help("remove one of the two")
 }
 
 fn from_sglang(argument: &Argument, engine: Engine) -> Option<FlagIdentity> {

@@ -6,8 +6,9 @@
 //!
 //! Compares the generation in the names of target and draft (Llama 2, 3, 3.1, 3.2, 3.3; Qwen 2,
 //! 2.5, 3, 3.5), written with a dot, a dash or nothing between the digits, and the size (8B, 14B)
-//! where the draft's config is not known. A draft of STANDALONE is a whole model and reads no
-//! hidden states: it may be of another generation.
+//! where the draft's config is not known: for heads of EAGLE, blocks (DFLASH, DSPARK) and Medusa in
+//! either engine. A draft of STANDALONE (`draft_model`) is a whole model and reads no hidden states:
+//! it may be of another generation.
 //!
 //! ## Why is this bad?
 //!
@@ -16,7 +17,7 @@
 //!
 //! ## What SGLang does
 //!
-//! It runs; nothing compares the two.
+//! It runs; nothing compares the two, in either engine.
 //!
 //! ## Example
 //!
@@ -30,6 +31,10 @@
 //! sglang serve --model-path Qwen/Qwen3-14B --speculative-algorithm EAGLE3 --max-running-requests 16 \
 //!   --speculative-draft-model-path AngelSlim/Qwen3-8B_eagle3 --attention-backend fa3 --speculative-num-steps 3 \
 //!   --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ```launch bad
+//! vllm serve Qwen/Qwen3-14B --speculative-config '{"method": "dflash", "model": "z-lab/Qwen3-8B-DFlash-b16", "num_speculative_tokens": 15}'
 //! ```
 //!
 //! ## Use instead
@@ -54,7 +59,7 @@
 //!
 //! sglang PR #9388, issues #6296, #3824.
 
-use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, text::Located};
+use schemas::{algorithm::Algorithm, diagnostic::Severity, engines::Engine, flags::Key, text::Located};
 
 use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
 
@@ -62,16 +67,19 @@ pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR11",
     name: "draft-for-another-base",
     severity: Severity::Warning,
-    applies: Applies::Sglang,
+    applies: Applies::All,
     check: RuleCheck::One(check),
 };
+
+/// Methods of vLLM whose drafts read the target's hidden states.
+const OF_VLLM: [&str; 5] = ["dflash", "dspark", "eagle", "eagle3", "medusa"];
 
 /// Families, and their generations as written without a dot; `qwen32` may be a size.
 const FAMILIES: [(&str, &[&str]); 2] =
     [("llama", &["31", "32", "33"]), ("qwen", &["15", "25", "35", "36", "37", "38"])];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    context.tree_algorithm().filter(|algorithm| *algorithm != Algorithm::Standalone)?;
+    reads_states(context).then_some(())?;
     let target = context.launch.text(Key::ModelPath)?;
     let draft = context.launch.text(Key::SpeculativeDraftModelPath)?;
     let (family, own) = generation(target.value)?;
@@ -91,6 +99,19 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .note("only the names were compared")
             .help("use the head that was trained for this target"),
     )
+}
+
+/// Whether the draft of a launch is a head that reads the target's hidden states.
+fn reads_states(context: &Context<'_>) -> bool {
+    if context.launch.engine == Engine::Vllm {
+        let config = context.launch.vllm_speculation();
+        return config.is_some_and(|config| config.method_in_use().is_some_and(|method| OF_VLLM.contains(&method)));
+    }
+    let reads = |algorithm: Algorithm| {
+        algorithm.drafts_trees() && algorithm != Algorithm::Standalone
+            || matches!(algorithm, Algorithm::Dflash | Algorithm::Dspark)
+    };
+    context.algorithm().is_some_and(reads)
 }
 
 /// A head for a target of another size. Where the head's own config is known, other rules compare

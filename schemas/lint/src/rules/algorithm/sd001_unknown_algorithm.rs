@@ -135,7 +135,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let message = format!("sglang {version} takes the algorithm's name in capitals only");
     let finding = Finding::new(name.span, message, "not in capitals")
-        .sglang_says(format!("error: argument --speculative-algorithm: invalid choice: '{}'", name.value))
+        .maybe_note(context.launch.callee.is_none().then(|| {
+            format!("sglang says: `error: argument --speculative-algorithm: invalid choice: '{}'`", name.value)
+        }))
         .maybe_note(cases.doubt(version))
         .by_version()
         .help(format!("write `{}`", context.line(Key::SpeculativeAlgorithm, &folded)))

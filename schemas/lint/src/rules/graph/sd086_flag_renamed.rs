@@ -5,6 +5,8 @@
 //! ## What it does
 //!
 //! Looks up every flag in the version's parser, as argparse does: exact names first, then prefixes.
+//! Keywords of a Python call (`sgl.Engine(…)`) are looked up among the fields of the version's
+//! `ServerArgs`, which has neither aliases nor prefixes.
 //!
 //! ## Why is this bad?
 //!
@@ -15,7 +17,8 @@
 //! argparse stops: `error: ambiguous option: --cuda-graph-max-bs could match
 //! --cuda-graph-max-bs-decode, --cuda-graph-max-bs-prefill`, or `error: unrecognized arguments: …`.
 //! `--cuda-graph-bs` and `--cuda-graph-max-bs` are aliases of the names with `-decode` from 0.5.14
-//! on, and were removed in 0.5.20. Abbreviations such as `--speculative-draft` used to be unique.
+//! on, and were removed in 0.5.20. Abbreviations such as `--speculative-draft` used to be unique. A
+//! call ends with a `TypeError`; the fields of the old names were removed in 0.5.14.
 //!
 //! ## Example
 //!
@@ -64,7 +67,7 @@ use schemas::{
     version::EngineVersion,
 };
 
-use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, versions::*};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, keywords::refused, versions::*};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD086",
@@ -81,6 +84,9 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     // Both have their own names, the same in every version of sglang.
     if context.launch.engine == Engine::Spectune || context.launch.syntax == Syntax::Toml {
         return Vec::new();
+    }
+    if let Some(callee) = context.launch.callee {
+        return refused(context, callee, &|_| None);
     }
     context.launch.arguments.iter().filter_map(|argument| look(context, argument)).collect()
 }

@@ -60,7 +60,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if context.launch.has(Key::MaxTotalTokens) {
         return None;
     }
-    let share = context.launch.number(Key::MemFractionStatic).filter(|share| share.value >= TOO_MUCH)?;
+    let share =
+        context.launch.number(Key::MemFractionStatic).filter(|share| (TOO_MUCH..=1.0).contains(&share.value))?;
     let message = format!("a static share of {} leaves no memory for the draft's buffers and graphs", share.value);
     let finding = Finding::new(share.span, message, "of the whole GPU")
         .related(context.span(Key::SpeculativeAlgorithm), "a second model in addition to the target")

@@ -5,6 +5,8 @@
 //! ## What it does
 //!
 //! Looks up every flag in the version's parser, as argparse does: exact names first, then prefixes.
+//! Keywords of a Python call (`LLM(…)`, `AsyncEngineArgs(…)`) are looked up among those of the
+//! version's classes, which have neither aliases nor prefixes: a call ends with a `TypeError`.
 //! A name that resembles none is information if there are several, or if the image is one without a
 //! namespace, which someone built: the engine is a modified one.
 //!
@@ -49,7 +51,7 @@ use schemas::{
     text::distance,
 };
 
-use crate::rules::{Applies, Context, Definition, Finding, RuleCheck};
+use crate::rules::{Applies, Context, Definition, Finding, RuleCheck, keywords::refused};
 
 pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL19",
@@ -98,6 +100,9 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     if context.launch.syntax == Syntax::YamlConfig {
         return Vec::new();
     }
+    if let Some(callee) = context.launch.callee {
+        return refused(context, callee, &|name| replacement(context, name, ["speculative_config", ""]));
+    }
     let arguments = context.launch.arguments.iter().filter(|argument| !argument.is_positional());
     let mut found: Vec<Finding> =
         arguments.filter_map(|argument| look(context, argument)).map(Finding::by_engine).collect();
@@ -121,11 +126,6 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let version = context.version();
     match flags::vllm().lookup(&name, Some(version)) {
         Lookup::Exact(_) | Lookup::Abbreviation(_) => None,
-        // A call in Python knows no abbreviations.
-        Lookup::Ambiguous(_) if context.launch.syntax == Syntax::Composed => match flags::vllm().lookup(&name, None) {
-            Lookup::Exact(spelling) => elsewhere(context, argument, spelling),
-            _ => None,
-        },
         Lookup::Ambiguous(candidates) => {
             let names: Vec<String> = candidates.iter().map(|one| format!("--{}", one.name)).collect();
             Some(
@@ -185,14 +185,20 @@ fn elsewhere(context: &Context<'_>, argument: &Argument, spelling: &Spelling) ->
     let finding = Finding::new(argument.flag.span, message, "not in this version")
         .vllm_says(format!("error: unrecognized arguments: {written}"))
         .by_version();
-    let key = NOW_KEYS.iter().find(|(flag, _)| *flag == name).map(|(_, key)| key);
-    let flag = NOW_FLAGS.iter().find(|(flag, _)| *flag == name).map(|(_, flag)| *flag);
-    let flag = flag.filter(|flag| flags::vllm().spelling(flag).is_some_and(|spelling| spelling.exists_in(version)));
-    Some(match (key, flag) {
-        (Some(key), _) => finding.help(format!("write it as a key of `--speculative-config`: `{{\"{key}\": …}}`")),
-        (None, Some(flag)) => finding.help(format!("use `--{flag}`")),
-        (None, None) => finding.help(format!("take `{written}` out, or use a version that has it")),
-    })
+    let help = replacement(context, name, ["--speculative-config", "--"]);
+    Some(finding.help(help.unwrap_or_else(|| format!("take `{written}` out, or use a version that has it"))))
+}
+
+/// What replaced a flag in the version, written as a flag or as a keyword: the name of the
+/// speculative configuration, and what other names start with.
+fn replacement(context: &Context<'_>, name: &str, [configuration, dashes]: [&str; 2]) -> Option<String> {
+    if let Some((_, key)) = NOW_KEYS.iter().find(|(flag, _)| *flag == name) {
+        return Some(format!("write it as a key of `{configuration}`: `{{\"{key}\": …}}`"));
+    }
+    let (_, flag) = NOW_FLAGS.iter().find(|(flag, _)| *flag == name)?;
+    let exists = flags::vllm().spelling(flag).is_some_and(|spelling| spelling.exists_in(context.version()));
+    let shown = if dashes.is_empty() { flag.replace('-', "_") } else { (*flag).to_owned() };
+    exists.then(|| format!("use `{dashes}{shown}`"))
 }
 
 /// The flag of which a name is a typo.
