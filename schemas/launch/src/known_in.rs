@@ -14,16 +14,17 @@ impl Launch {
     /// that any version accepts.
     pub fn has_flags_of(&self, version: EngineVersion) -> bool {
         let registered = self.engine.registered();
-        let version = self.read_from(version);
+        let around = self.read_around(version);
         if let Some(callee) = self.callee {
             let own = self.arguments.iter().filter(|argument| !argument.is_positional());
             let mut known = own.filter_map(|own| callee.keyword_of_flag(own.flag.value.trim_start_matches('-')));
-            return known.all(|known| callee.keyword(known.name, Some(version)).is_some());
+            return known.all(|known| around.iter().any(|one| callee.keyword(known.name, Some(*one)).is_some()));
         }
         let is_flag = |name: &String| !matches!(registered.lookup(name, None), Lookup::Unknown);
-        let takes = |name: String| {
-            matches!(registered.lookup(&name, Some(version)), Lookup::Exact(_) | Lookup::Abbreviation(_))
+        let has = |name: &str, version: EngineVersion| {
+            matches!(registered.lookup(name, Some(version)), Lookup::Exact(_) | Lookup::Abbreviation(_))
         };
+        let takes = |name: String| around.iter().any(|version| has(&name, *version));
         self.arguments.iter().filter_map(|argument| name(self.engine, argument)).filter(is_flag).all(takes)
     }
 
@@ -65,6 +66,17 @@ impl Launch {
         let has = |kind: Speculative, text: &str| kind.word(text).is_none_or(|word| word.exists_in(version));
         config.keys.keys().all(|key| has(Speculative::Key, key))
             && config.method.as_deref().is_none_or(|method| has(Speculative::Method, method))
+    }
+
+    /// The version itself if its parser was read, otherwise those on either side of it that were:
+    /// what only one of them has may have come, or gone, with any version between them.
+    fn read_around(&self, version: EngineVersion) -> Vec<EngineVersion> {
+        let read = self.engine.registered().versions();
+        if read.contains(&version) {
+            return vec![version];
+        }
+        let before = read.iter().rev().find(|read| **read < version);
+        before.copied().into_iter().chain([self.read_from(version)]).collect()
     }
 
     /// The version itself if its parser was read, otherwise the next one that was: what that one

@@ -94,7 +94,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(Some(config.span), "drafts")
             .help(format!("write `--tensor-parallel-size {count}` instead, or use vllm 0.30 or later"))
     };
-    if !is_stated {
+    let is_dated = context.launch.version_of_day == Some(version);
+    if !is_stated && !is_dated {
         // Every version with these flags rejects stages.
         let is_old = config.is_legacy && config.gives_tokens;
         let message = "no version of vllm with these flags speculates over pipeline stages";
@@ -112,5 +113,5 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     };
     let what = if config.is_legacy { "speculation" } else { method.unwrap_or("speculation") };
     let finding = found(format!("{what} of vllm {version} does not run over {count} pipeline stages"));
-    Some(if is_sure { finding } else { finding.at_most(Severity::Warning) })
+    Some(if is_sure && is_stated { finding } else { finding.at_most(Severity::Warning) })
 }

@@ -1,0 +1,4 @@
+# B200
+# expect: SD193 warning
+# sglang==0.5.8
+sglang serve --model-path stepfun-ai/Step-3.5-Flash-FP8 --tp-size 8 --enable-multi-layer-eagle --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 16
