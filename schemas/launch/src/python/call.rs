@@ -191,7 +191,8 @@ impl<'t> Call<'t, '_> {
         }
         let keyword = self.started.callee.and_then(|callee| callee.keyword(name, None));
         let flag = keyword.map_or_else(|| name.replace('_', "-"), |keyword| keyword.flag());
-        // A call knows no abbreviations: of a class that is not certain, such a name is passed over.
+        // A call knows no abbreviations: of a class that is not certain, such a name is passed
+        // over.
         let lookup = || self.started.engine.registered().lookup(&flag, None);
         let is_short =
             self.started.callee.is_none() && matches!(lookup(), Lookup::Abbreviation(_) | Lookup::Ambiguous(_));

@@ -31,7 +31,8 @@ struct OpenBlock {
 
 /// Reads a template with the branch of each block that has this number, or with the first one of
 /// those that have fewer; `None` where there is no statement that decides what exists, or where
-/// blocks do not close. `joins_lines` says whether a line end may become a blank, as it may in YAML.
+/// blocks do not close. `joins_lines` says whether a line end may become a blank, as it may in
+/// YAML.
 pub fn rendered(text: &str, joins_lines: bool, number: usize) -> Option<Rendered> {
     let all = statements(text);
     if all.iter().all(|one| one.effect == Effect::Output) {

@@ -5,8 +5,9 @@
 //! ## What it does
 //!
 //! Looks for a flag that is given twice, possibly under another of its names, with different
-//! values. For vLLM the same key of a JSON flag counts too (`--speculative-config.method`). A Python
-//! call that gives a keyword twice, by itself and in a dictionary, is an error, whatever the values.
+//! values. For vLLM the same key of a JSON flag counts too (`--speculative-config.method`). A
+//! Python call that gives a keyword twice, by itself and in a dictionary, is an error, whatever the
+//! values.
 //!
 //! ## Why is this bad?
 //!

@@ -7,8 +7,8 @@
 //! Compares the generation in the names of target and draft (Llama 2, 3, 3.1, 3.2, 3.3; Qwen 2,
 //! 2.5, 3, 3.5), written with a dot, a dash or nothing between the digits, and the size (8B, 14B)
 //! where the draft's config is not known: for heads of EAGLE, blocks (DFLASH, DSPARK) and Medusa in
-//! either engine. A draft of STANDALONE (`draft_model`) is a whole model and reads no hidden states:
-//! it may be of another generation.
+//! either engine. A draft of STANDALONE (`draft_model`) is a whole model and reads no hidden
+//! states: it may be of another generation.
 //!
 //! ## Why is this bad?
 //!

@@ -49,8 +49,8 @@
 //! methods are a warning. From 0.25 to 0.29 it is an error for DSpark, which was added in 0.25, and
 //! a warning for the others: another model runner, which vLLM uses for some models, supports
 //! stages. From 0.30 on vLLM drafts on the last stage. A text with a day and no version is checked
-//! for the newest version of that day, which is a warning at most. Read in 0.7.3, 0.8.5 and 8 versions from
-//! 0.11.0 to 0.29.0.
+//! for the newest version of that day, which is a warning at most. Read in 0.7.3, 0.8.5 and 8
+//! versions from 0.11.0 to 0.29.0.
 //!
 //! ## Source
 //!
