@@ -19,7 +19,7 @@ pub use table::FLAGS;
 
 use std::{collections::HashMap, sync::OnceLock};
 
-use crate::{keywords::Callee, version::EngineVersion};
+use crate::version::EngineVersion;
 
 /// The kind of values that a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,14 +100,6 @@ impl Key {
         let flag = self.flag();
         let alive = |name: &&str| spelling(name).is_none_or(|spelling| spelling.exists_in(version));
         flag.names().find(alive).unwrap_or(flag.name)
-    }
-}
-
-impl Key {
-    /// The keyword of a class that sets this, in a version.
-    pub fn keyword_in(self, callee: Callee, version: EngineVersion) -> Option<&'static str> {
-        let mut keywords = self.flag().names().filter_map(|name| callee.keyword_of_flag(name));
-        keywords.find(|keyword| keyword.exists_in(version)).map(|keyword| keyword.name)
     }
 }
 

@@ -5,7 +5,12 @@
 
 use std::{cmp::Reverse, sync::OnceLock};
 
-use crate::{engines::Engine, flags::Lookup, text::distance, version::EngineVersion};
+use crate::{
+    engines::Engine,
+    flags::{Key, Lookup},
+    text::distance,
+    version::EngineVersion,
+};
 
 /// A class that a program calls to start an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +119,12 @@ impl Callee {
         let plain = || self.keyword(&flag.replace('-', "_"), None).filter(|keyword| keyword.flag.is_none());
         let other = || self.keywords().find(|keyword| keyword.flag == Some(flag));
         other().or_else(plain)
+    }
+
+    /// The keyword that sets the same as a flag in a version.
+    pub fn keyword_for(self, key: Key, version: EngineVersion) -> Option<&'static str> {
+        let mut keywords = key.flag().names().filter_map(|name| self.keyword_of_flag(name));
+        keywords.find(|keyword| keyword.exists_in(version)).map(|keyword| keyword.name)
     }
 
     /// The keyword that an unknown name stands for: that of the flag which the command line takes

@@ -8,7 +8,7 @@ impl Launch {
     /// The flag of a key as this launch's user writes it: `--dtype`, `--sglang-dtype`, or `dtype`
     /// in TOML. `version` is the engine's, since flags were renamed.
     pub fn spelled(&self, key: Key, version: EngineVersion) -> String {
-        let name = match self.callee.and_then(|callee| key.keyword_in(callee, version)) {
+        let name = match self.callee.and_then(|callee| callee.keyword_for(key, version)) {
             Some(keyword) => return keyword.to_owned(),
             None if self.engine == Engine::Spectune => key.flag().name,
             None => key.name_in(version),

@@ -2,14 +2,17 @@
 
 use tree_sitter::Node;
 
-use super::{names::Names, nodes::named_children, strings::DEPTH};
+use super::{names::Names, nodes::named_children};
+
+/// Maximum nesting of an expression.
+const DEEPEST: usize = 12;
 
 /// The largest exponent that is computed.
 const LARGEST_EXPONENT: i64 = 63;
 
 /// The value of an expression, if it is an integer that the text decides.
 pub fn integer<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Option<i64> {
-    if depth > DEPTH || !names.spend() {
+    if depth > DEEPEST || !names.spend() {
         return None;
     }
     let of = |node: Node<'t>| integer(text, names, node, depth + 1);

@@ -49,7 +49,7 @@ fn look(
         }
         _ => return None,
     };
-    let now = argument.key.and_then(|key| key.keyword_in(callee, version));
+    let now = argument.key.and_then(|key| callee.keyword_for(key, version));
     let help = match (now, advice(flag)) {
         (Some(now), _) => format!("write `{now}`"),
         (None, Some(advice)) => advice,
