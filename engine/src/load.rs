@@ -22,7 +22,7 @@ use crate::{
     identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
     quantization::{Fp8Compute, Quantization, StoredIn, computed, described, quantised_draft, quantised_target},
-    spec::{DraftSpec, PublishedModel, StateLayout, TargetSpec, TextSpec, published},
+    spec::{DraftSpec, PromptLookup, PublishedModel, StateLayout, TargetSpec, TextSpec, published},
     text::Text,
 };
 
@@ -184,7 +184,7 @@ fn target_hash(hash: String, options: &EngineOptions) -> String {
 /// drafted.
 fn drafting_hash(hash: String, options: &EngineOptions) -> String {
     let hash = options.draft_window.map_or(hash.clone(), |window| format!("{hash} with a window of {window}"));
-    let second = options.second_source.map(TextSpec::PromptLookup);
+    let second = options.second_source;
     second.map_or(hash.clone(), |rule| format!("{hash} beside {}", texts(rule)))
 }
 
@@ -194,9 +194,10 @@ fn check_second_source(options: &EngineOptions, has_draft: bool) -> Result<(), E
         None => return Ok(()),
         Some(_) if options.text_draft().is_some() || !has_draft => {
             "joins look-ups with the trees of a head: give one with --speculative-draft-model-path, or look up alone with \
-             --speculative-algorithm PROMPT_LOOKUP"
+             --speculative-algorithm PROMPT_LOOKUP or SUFFIX"
         }
-        Some(_) => return Ok(()),
+        Some(rule) if rule.can_be_second() => return rule.check(),
+        Some(_) => "joins chains, and this rule finds trees or fills its chains: use PROMPT_LOOKUP or SUFFIX",
     };
     Err(EngineError::Configuration(format!("--speculative-second-source {reason}")))
 }
@@ -396,6 +397,17 @@ pub(crate) fn device(choice: DeviceChoice) -> Result<Option<(Device, String)>, E
 /// chooses kernels, not numbers.
 const VALUE_ROWS: &str = "SPECTUNE_FP8_VALUE_ROWS";
 
+/// Set to 1, the host looks up all drafts, for measurements.
+const HOST_LOOK_UPS: &str = "SPECTUNE_HOST_LOOK_UPS";
+
+/// The rule of look-ups in the own tokens of a request, alone or next to a head.
+fn prompt_look_up(options: &EngineOptions) -> Option<PromptLookup> {
+    match options.text_draft().or(options.second_source)? {
+        TextSpec::PromptLookup(rule) => Some(rule),
+        TextSpec::Suffix(_) | TextSpec::Trie(_) => None,
+    }
+}
+
 /// The number in an environment variable; `None` if it is not set.
 fn variable(name: &str) -> Result<Option<usize>, EngineError> {
     let Some(text) = std::env::var_os(name) else { return Ok(None) };
@@ -426,6 +438,7 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
         },
         verify_plan: options.verify_plan,
         joins_chains: options.second_source.is_some(),
+        looks_up: if variable(HOST_LOOK_UPS)?.unwrap_or(0) > 0 { None } else { prompt_look_up(options) },
         most_value_rows: variable(VALUE_ROWS)?,
         split_draft: options.split_draft,
         states: StateOptions::of(options),

@@ -21,7 +21,7 @@ use crate::{
     checkpoint::Folder,
     error::EngineError,
     played::Simulated,
-    spec::{CacheFormat, PromptLookup, TextSpec, published},
+    spec::{CacheFormat, TextSpec, published},
     verify_plan::VerifyPlan,
 };
 
@@ -137,7 +137,7 @@ pub struct EngineOptions {
     /// defaults.
     pub text_rule: Option<TextSpec>,
     /// What is looked up beside a head, and joined with its trees; `None` for nothing.
-    pub second_source: Option<PromptLookup>,
+    pub second_source: Option<TextSpec>,
     /// FR-Spec: a file that lists the tokens of the target's vocabulary that an EAGLE-1/2 head may
     /// propose.
     pub token_map: Option<PathBuf>,
@@ -375,8 +375,8 @@ impl FromStr for DeviceChoice {
 }
 
 /// What a file names as the second source: a name that its reader has checked.
-pub fn second_source(name: Option<&str>) -> Option<PromptLookup> {
-    name.map(|_| PromptLookup::SECOND)
+pub fn second_source(name: Option<&str>) -> Option<TextSpec> {
+    name.and_then(TextSpec::second)
 }
 
 /// The options of a tuned file. Its relative paths are relative to `folder`.

@@ -33,7 +33,8 @@ use crate::{
     backend::Replay,
     error::EngineError,
     request::{Completion, Request, SamplingParams},
-    spec::PromptLookup,
+    spec::TextSpec,
+    text_drafts::SecondSource,
 };
 
 /// A text to replay.
@@ -130,8 +131,9 @@ impl Acceptance {
 /// What a replay has beside the backend.
 #[derive(Default)]
 pub(crate) struct Extras<'a, 'b> {
-    /// What rounds look up beside the draft.
-    pub second_source: Option<PromptLookup>,
+    /// What rounds look up beside the draft: in the texts, as if these were requests that run one
+    /// after the other on an engine that has just started.
+    pub second_source: Option<TextSpec>,
     /// Where the target's states are kept, if they are.
     pub keeping: Option<Keeping<'a, 'b>>,
 }
@@ -155,9 +157,10 @@ pub(crate) fn run(
     let mut reported = ReplayReport { progress, done: 0, total: round_tokens * shapes.len() };
     let speculates = shapes.iter().any(|shape| !shape.is_off());
     let mut kept = extras.keeping.filter(|_| speculates).and_then(|keeping| Kept::open(keeping, backend, texts));
+    let mut second_source = extras.second_source.map(SecondSource::new);
     let mut results = Vec::with_capacity(texts.len());
     while results.len() < texts.len() {
-        let mut group = Group::open(backend, texts, results.len(), shapes, extras.second_source)?;
+        let mut group = Group::open(backend, texts, results.len(), shapes, second_source.as_mut())?;
         let walked = group.run(kept.as_mut(), &mut reported);
         // Before a failure is returned: the backend is lent, and its slots must be free again.
         let closed = group.close();

@@ -42,7 +42,7 @@ use crate::{
     },
     played::Simulated,
     request::{Event, FinishReason, Request, RequestId, StopConditions},
-    spec::{PromptLookup, TextSpec},
+    spec::TextSpec,
     text::Text,
     text_drafts::{SecondSource, TextDrafts},
 };
@@ -98,9 +98,10 @@ pub struct Scheduler {
     /// The shape of the last round: those of requests with different limits take turns.
     last_shape: TreeShape,
     submitted: u64,
-    /// Texts in which drafts are looked up, if the backend does not draft.
+    /// Texts in which drafts are looked up, if the backend has no draft. If the backend looks them
+    /// up by itself, they tell how many there were.
     texts: Option<TextDrafts>,
-    /// What is looked up beside the draft of the backend.
+    /// What the host looks up beside the draft of the backend.
     second_source: Option<SecondSource>,
     /// Time of keeping texts since the last round was launched.
     kept_texts: Duration,
@@ -181,13 +182,14 @@ impl Scheduler {
 
     /// The same with look-ups beside the draft of the backend.
     #[must_use]
-    pub fn with_second_source(self, rule: Option<PromptLookup>) -> Self {
-        Self { second_source: rule.map(SecondSource::new), ..self }
+    pub fn with_second_source(self, rule: Option<TextSpec>) -> Self {
+        let by_host = rule.filter(|_| !self.backend.looks_up());
+        Self { second_source: by_host.map(SecondSource::new), ..self }
     }
 
-    /// Whether drafts are looked up after the last token, which the host has to know.
+    /// Whether the host looks drafts up after the last token, which it has to know.
     fn looks_up(&self) -> bool {
-        self.texts.is_some() || self.second_source.is_some()
+        (self.texts.is_some() && !self.backend.looks_up()) || self.second_source.is_some()
     }
 
     /// The device.
@@ -567,6 +569,10 @@ impl Scheduler {
                 // have seen.
                 let output = next.retracted.as_ref().map_or(&[][..], |running| running.output());
                 self.backend.adjust(slot, &next.request.input_ids, output, &self.model.ends(&next.request.stop))?;
+            }
+            if self.backend.looks_up() {
+                let output = next.retracted.as_ref().map_or(&[][..], |running| running.output());
+                self.backend.remember(slot, &next.request.input_ids, output)?;
             }
             let place = Place { slot, pages, keys: next.keys, cached, keeps };
             if let Some(mut running) = next.retracted {

@@ -190,6 +190,8 @@ extern "C" __global__ void __launch_bounds__(128)
 /// repeat the last token and source.
 /// - last_row `[batch]`: b·most + count − 1.
 /// - group_prefix, group_rows `[batch]`: length and count (null: not written).
+/// - text `[slots, text_width]` (null: not written): the root at position length, and the produced
+/// tokens after it.
 /// - length[slot] += count, clamped to the slot's pages (rows after them are padding too), and
 ///   root[slot] = the last
 /// token. Those of the dummy slot stay unchanged: its requests accept the root alone, and all their
@@ -205,7 +207,8 @@ extern "C" __global__ void __launch_bounds__(128)
                   int* length, int* root, int* output,
                   int output_ints, const int* output_place, int* accepted_node, int* move_from, int* move_to,
                   int* row_token, int* row_position, int* row_write, int* row_slot, int* row_prefix, int* row_own_count,
-                  int* row_source, int* last_row, int* group_prefix, int* group_rows, const int* ahead_place) {
+                  int* row_source, int* last_row, int* group_prefix, int* group_rows, const int* ahead_place, int* text,
+                  int text_width) {
   __shared__ Tree tree;
   __shared__ int path[MOST_NODES];
   // Cache rows of the positions from the request's length on.
@@ -244,6 +247,7 @@ extern "C" __global__ void __launch_bounds__(128)
     accepted_node[at] = node;
     output[gridDim.x + at] = token < 0 ? -(start + i + 1) : token;
     token = max(token, 0);
+    if (text && accepted && runs && start + i + 1 < text_width) text[(u64)slot * text_width + start + i + 1] = token;
     move_from[at] = from;
     move_to[at] = from >= 0 ? to : -1;
     row_token[at] = token;
@@ -261,6 +265,7 @@ extern "C" __global__ void __launch_bounds__(128)
     if (group_prefix) group_prefix[request] = start;
     if (group_rows) group_rows[request] = count;
     if (runs) {
+      if (text && start < text_width) text[(u64)slot * text_width + start] = root[slot];
       length[slot] = min(start + count, limit);
       root[slot] = max(last, 0);
     }

@@ -127,6 +127,7 @@ __device__ __forceinline__ u32 ballot(bool value) { return __ballot_sync(~0u, va
 __device__ __forceinline__ int atomic_add(int* at, int value) { return atomicAdd(at, value); }
 __device__ __forceinline__ u32 atomic_add(u32* at, u32 value) { return atomicAdd(at, value); }
 __device__ __forceinline__ u64 atomic_add(u64* at, u64 value) { return atomicAdd(at, value); }
+__device__ __forceinline__ u32 atomic_max(u32* at, u32 value) { return atomicMax(at, value); }
 /// Adds with acquire-release order: what this thread has written or seen written (also by its
 /// block, before a `block_sync`) is visible to a thread of any block whose own such addition comes
 /// later.

@@ -477,6 +477,12 @@ inline u32 ballot(bool value) {
 }
 
 template <class N> inline N atomic_add(N* at, N value) { return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST); }
+template <class N> inline N atomic_max(N* at, N value) {
+  N old = __atomic_load_n(at, __ATOMIC_SEQ_CST);
+  while (old < value && !__atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  }
+  return old;
+}
 inline int atomic_add_ordered(int* at, int value) { return atomic_add(at, value); }
 
 inline float multiply_add(float a, float b, float c) { return std::fma(a, b, c); }

@@ -208,6 +208,7 @@ impl Scene {
             last_row: array(26),
             group_prefix: Some(array(27)),
             group_rows: Some(array(28)),
+            texts: None,
             ahead: None,
         };
         let sequences = Sequences { length: array(29), root: array(30), ..sequences };

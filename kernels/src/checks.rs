@@ -20,6 +20,7 @@ mod linear;
 mod linear_few;
 mod linear_group;
 mod linear_wide;
+mod look_up;
 mod pending;
 mod products;
 mod quantise;
@@ -53,6 +54,7 @@ pub use linear::{check_dequantise, check_linear, check_linear_fp8, check_linear_
 pub use linear_few::check_linear_few;
 pub use linear_group::check_linear_group;
 pub use linear_wide::{check_linear_wide, check_linear_wide_fp8};
+pub use look_up::check_look_up;
 pub use pending::check_pending;
 pub use products::{check_linear_products, check_products};
 pub use quantise::check_quantise;
@@ -115,7 +117,7 @@ pub const CHECKS: [Check; 40] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 23] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 24] = [
     ("top_k_rows", check_top_k_rows),
     ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
@@ -124,6 +126,7 @@ pub const UNTYPED_CHECKS: [UntypedCheck; 23] = [
     ("decode_begin", check_decode_rows),
     ("host_trees", check_host_trees),
     ("join_chains", check_join_chains),
+    ("look_up", check_look_up),
     ("block_begin", check_block_rows),
     ("block_grow", check_block_trees),
     ("add_base", check_add_base),

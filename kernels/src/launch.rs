@@ -55,6 +55,7 @@ mod linear_group;
 mod linear_products;
 mod linear_wide;
 mod linear_wide_fp8;
+mod look_up;
 mod mxfp4;
 mod own_rows;
 mod pending;
@@ -95,6 +96,9 @@ pub(crate) use linear::squares_stride;
 pub use linear::{Linear, Parts, Unscaled};
 pub use linear_few::Stream;
 pub use linear_wide::Wide;
+pub use look_up::{
+    LOOK_UP_RANGES, LOOK_UP_WORDS, LookUpBatch, LookUpOutput, LookUps, MOST_LOOKED_UP, MOST_TEXT, SlotTexts,
+};
 pub use mxfp4::{MOST_MXFP4_EXPONENT, mxfp4_order, mxfp4_scale_bytes, mxfp4_scales};
 pub use own_rows::OwnRows;
 pub use pending::{PendingTokens, Reading};
@@ -166,6 +170,11 @@ pub fn sink_files(element: Element, head_dims: &[usize], properties: &Properties
     let attention =
         files(element, head_dims, properties).into_iter().filter(|(file, _)| file.name.starts_with("attention"));
     attention.map(|(file, options)| (file, [options, vec![attention::SINKS.into()]].concat())).collect()
+}
+
+/// Additional files for look-ups in the texts of slots.
+pub fn look_up_files() -> Vec<(KernelFile, Vec<String>)> {
+    vec![(look_up::FILE, Vec::new())]
 }
 
 /// Additional files for layers with a window whose cache has pages of its own.

@@ -4,7 +4,7 @@ use kernels::{
     device::{Element, KernelFile, Properties, compile_for},
     launch::{
         LatentDims, block_files, delta_chunk_files, delta_files, expert_files, files, fp8_cache_files, fp8_files,
-        latent_files, mxfp4_files, product_files, sink_files, training_files, window_files,
+        latent_files, look_up_files, mxfp4_files, product_files, sink_files, training_files, window_files,
     },
     reference::DeltaSizes,
 };
@@ -54,6 +54,7 @@ fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
         let fp8 = fp8_files(element, properties, true);
         let fp8 = fp8.into_iter().chain(product_files(element, properties, true));
         let further = block_files(element).into_iter().chain(expert_files(element)).chain(latent).chain(fp8);
+        let further = further.chain(look_up_files());
         all.into_iter().chain(further).chain(training_files(element)).collect()
     });
 }

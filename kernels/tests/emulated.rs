@@ -104,6 +104,7 @@ untyped! {
     decode_rows = check_decode_rows,
     host_trees = check_host_trees,
     join_chains = check_join_chains,
+    look_up = check_look_up,
     block_rows = check_block_rows,
     block_trees = check_block_trees,
     add_base = check_add_base,

@@ -22,6 +22,10 @@ pub struct VllmMethod {
     pub has_default: bool,
 }
 
+/// What can be a second source of drafts next to a head, as flags and files name it: look-ups in
+/// texts that find chains.
+pub const SECOND_SOURCES: [&str; 2] = ["PROMPT_LOOKUP", "SUFFIX"];
+
 /// The algorithms with a counterpart in vLLM, as SGLang and spectune name them.
 const METHODS: [(&str, VllmMethod); 8] = [
     ("EAGLE", VllmMethod { name: "eagle", needs_draft: true, has_default: false }),

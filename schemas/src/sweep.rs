@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     diagnostic::Diagnostic,
+    drafting::SECOND_SOURCES,
     text::Source,
     toml_file::{self, FieldError},
     tree::NodeSource,
@@ -294,8 +295,8 @@ impl SweepFile {
 /// Checks `models.second_source`, of a sweep or of a tuned file, beside `models.algorithm`.
 pub(crate) fn check_second_source(word: Option<&str>, algorithm: &str) -> Result<(), FieldError> {
     match word {
-        Some(word) if !word.eq_ignore_ascii_case("PROMPT_LOOKUP") => {
-            Err(FieldError::word(&["models", "second_source"], word, &["PROMPT_LOOKUP"]))
+        Some(word) if !SECOND_SOURCES.iter().any(|known| word.eq_ignore_ascii_case(known)) => {
+            Err(FieldError::word(&["models", "second_source"], word, &SECOND_SOURCES))
         }
         Some(_) if matches!(NodeSource::named(algorithm), NodeSource::Text(_)) => {
             let reason = "a second source joins look-ups with the trees of a head, and this algorithm has none";

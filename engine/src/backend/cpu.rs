@@ -38,9 +38,9 @@ pub use self::{
     quality::{Quality, cache_quality, quantisation_quality},
 };
 use super::{
-    Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Drafted, Exchange, LookedUp, Measure, PageId, Pool,
-    Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow,
-    TargetStates, Ticket, TokenLogprobs, WindowChange, Yield, expect_finite,
+    Backend, Capacity, Decode, Describe, DeviceInfo, Drafted, Exchange, Measure, PageId, Pool, Prefill, PrefillChunk,
+    ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates, Ticket,
+    TokenLogprobs, WindowChange, Yield, expect_finite,
     expert_reads::{ExpertCount, ExpertReads, ExpertTally},
     slot_table::SlotTable,
     windows::PageBytes,
@@ -271,18 +271,8 @@ impl Decode for CpuBackend {
         Ok(())
     }
 
-    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
-        let output = rayon::scope(|_| self.run_round(round, Drafted::Here(&[])))?;
-        Ok(self.finish(output))
-    }
-
-    fn launch_joined(&mut self, round: Round<'_>, chains: &[LookedUp]) -> Result<Ticket, EngineError> {
-        let output = rayon::scope(|_| self.run_round(round, Drafted::Here(chains)))?;
-        Ok(self.finish(output))
-    }
-
-    fn launch_drafted(&mut self, round: Round<'_>, trees: &[DraftTree]) -> Result<Ticket, EngineError> {
-        let output = rayon::scope(|_| self.run_round(round, Drafted::ByHost(trees)))?;
+    fn launch_drafted(&mut self, round: Round<'_>, drafted: Drafted<'_>) -> Result<Ticket, EngineError> {
+        let output = rayon::scope(|_| self.run_round(round, drafted))?;
         Ok(self.finish(output))
     }
 

@@ -10,6 +10,7 @@ mod block_replay;
 mod block_round;
 mod confidence;
 mod delta;
+mod device_texts;
 mod exchange;
 mod expansion;
 mod first_tokens;
@@ -18,6 +19,7 @@ mod group;
 mod host_drafts;
 mod in_flight;
 mod limits;
+mod look_ups;
 mod machine;
 mod meeting;
 mod memory;
@@ -55,6 +57,7 @@ use self::{
     first_tokens::PendingFirst,
     in_flight::InFlightRound,
     limits::MOST_CHOICES,
+    look_ups::TextStaging,
     machine::Machine,
     part::Part,
     prefill_staging::PrefillStaging,
@@ -65,9 +68,9 @@ use self::{
     workspace::{Activations, RoundArrays, RowArrays, WorkspaceShape},
 };
 use super::{
-    Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Drafted, Exchange, GpuState, LookedUp, Measure, PageId,
-    Pool, Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot,
-    StateRow, TargetStates, Ticket, TokenLogprobs, WindowChange, Yield, expect_finite,
+    Backend, Capacity, Decode, Describe, DeviceInfo, Drafted, Exchange, GpuState, Measure, PageId, Pool, Prefill,
+    PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow,
+    TargetStates, Ticket, TokenLogprobs, WindowChange, Yield, expect_finite,
     expert_reads::{ExpertCount, ExpertReads},
     slot_table::SlotTable,
 };
@@ -110,6 +113,7 @@ pub struct CudaBackend {
     slot_staging: HostBuffer,
     staging: Vec<RoundStaging>,
     window_staging: WindowStaging,
+    text_staging: TextStaging,
     prefills: Vec<PrefillStaging>,
     /// The place in `prefills` of the next pass over prompts.
     next_prefill: usize,
@@ -312,6 +316,10 @@ impl Describe for CudaBackend {
     fn cost(&self) -> ModelCost {
         self.machine.cost
     }
+
+    fn looks_up(&self) -> bool {
+        self.machine.texts.is_some()
+    }
 }
 
 impl Slots for CudaBackend {
@@ -365,6 +373,10 @@ impl Slots for CudaBackend {
         let open = self.slots.get_mut(slot)?;
         open.adjuster = Some(Adjuster::after(&open.sampling.adjustments, prompt, output, ends));
         Ok(())
+    }
+
+    fn remember(&mut self, slot: Slot, prompt: &[u32], output: &[u32]) -> Result<(), EngineError> {
+        self.send_text(slot, prompt, output)
     }
 
     fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
@@ -446,16 +458,8 @@ impl Decode for CudaBackend {
         Ok(())
     }
 
-    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
-        self.launch_round(round, Drafted::Here(&[]))
-    }
-
-    fn launch_drafted(&mut self, round: Round<'_>, trees: &[DraftTree]) -> Result<Ticket, EngineError> {
-        self.launch_round(round, Drafted::ByHost(trees))
-    }
-
-    fn launch_joined(&mut self, round: Round<'_>, chains: &[LookedUp]) -> Result<Ticket, EngineError> {
-        self.launch_round(round, Drafted::Here(chains))
+    fn launch_drafted(&mut self, round: Round<'_>, drafted: Drafted<'_>) -> Result<Ticket, EngineError> {
+        self.launch_round(round, drafted)
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {

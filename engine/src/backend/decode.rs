@@ -29,11 +29,20 @@ pub struct Ticket(pub u64);
 /// Who drafts the trees of a round.
 #[derive(Clone, Copy, Debug)]
 pub enum Drafted<'a> {
-    /// The draft of the backend, joined with what the host has looked up: a chain for each slot, or
-    /// nothing.
-    Here(&'a [LookedUp]),
-    /// The host: a tree for each slot.
+    /// The backend alone.
+    Here,
+    /// The backend, whose trees are joined with what the host has looked up: a chain for each slot,
+    /// which may be empty (`tree::joined`).
+    Joined(&'a [LookedUp]),
+    /// The host: a tree for each slot, of the shape's nodes or fewer.
     ByHost(&'a [DraftTree]),
+}
+
+impl<'a> Drafted<'a> {
+    /// The chain that is joined with the tree of the slot at this place of the round, if any.
+    pub fn chain(self, at: usize) -> Option<&'a LookedUp> {
+        if let Self::Joined(chains) = self { chains.get(at) } else { None }
+    }
 }
 
 /// What a request receives from a round, or at the end of its prompt.
@@ -104,27 +113,15 @@ pub trait Decode: Slots {
     ///
     /// # Errors
     /// When the device fails.
-    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError>;
-
-    /// Like [`launch`](Self::launch), for trees that the host has drafted, one per slot: they have
-    /// the shape's nodes or fewer.
-    ///
-    /// # Errors
-    /// When this backend cannot verify such trees, or the device fails.
-    fn launch_drafted(&mut self, round: Round<'_>, _trees: &[DraftTree]) -> Result<Ticket, EngineError> {
-        let slots = round.slots.len();
-        Err(EngineError::Device(format!("this device cannot verify the trees that the host drafted for {slots} slots")))
+    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
+        self.launch_drafted(round, Drafted::Here)
     }
 
-    /// Like [`launch`](Self::launch), but each slot's tree is joined with a chain that the host has
-    /// looked up, which may be empty (`tree::joined`).
+    /// Like [`launch`](Self::launch), for trees that are drafted by the host or with its help.
     ///
     /// # Errors
-    /// When this backend cannot join trees, or the device fails.
-    fn launch_joined(&mut self, round: Round<'_>, _chains: &[LookedUp]) -> Result<Ticket, EngineError> {
-        let slots = round.slots.len();
-        Err(EngineError::Device(format!("this device cannot join its trees with what was looked up for {slots} slots")))
-    }
+    /// When this backend cannot run such a round, or the device fails.
+    fn launch_drafted(&mut self, round: Round<'_>, drafted: Drafted<'_>) -> Result<Ticket, EngineError>;
 
     /// Waits for a launched round. Rounds are collected in the order in which they were launched.
     ///

@@ -90,6 +90,12 @@ pub trait Describe: Send {
     /// The device that it runs on. Constant.
     fn device(&self) -> DeviceInfo;
 
+    /// Whether it looks up the drafts of rounds by itself, in the texts that
+    /// [`Slots::remember`](super::Slots::remember) gives it. Constant.
+    fn looks_up(&self) -> bool {
+        false
+    }
+
     /// The memory traffic and multiplications of its passes. Constant.
     fn cost(&self) -> ModelCost;
 }

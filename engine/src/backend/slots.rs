@@ -90,6 +90,16 @@ pub trait Slots: Describe {
     /// When the slot is not open.
     fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError>;
 
+    /// Gives the tokens of a slot's sequence to a backend that looks drafts up by itself: its whole
+    /// prompt and the output after it, cached or not. After [`open`](Self::open), before its first
+    /// round.
+    ///
+    /// # Errors
+    /// When the slot is not open, or the tokens do not fit.
+    fn remember(&mut self, _slot: Slot, _prompt: &[u32], _output: &[u32]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Log-probabilities of a slot's prompt, once it has been processed.
     fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs>;
 

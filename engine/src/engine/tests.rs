@@ -134,7 +134,7 @@ fn every_source_works_with_all_that_requests_may_want() {
 }
 
 #[test]
-fn a_gpu_verifies_the_drafts_of_the_host_as_the_cpu_does() {
+fn a_gpu_verifies_drafts_from_texts_as_the_cpu_does() {
     let models = RandomModels::write_seeded(22).expect("a folder");
     let requests = adjusted::requests(10);
     for (at, rule) in RULES.into_iter().enumerate() {
@@ -144,9 +144,11 @@ fn a_gpu_verifies_the_drafts_of_the_host_as_the_cpu_does() {
             // Once with graphs.
             let mut engine =
                 Engine::load(EngineOptions { policy, disable_cuda_graph: at > 0, ..options }).expect("it loads");
-            assert_eq!(engine.capacity().rounds_in_flight, 1);
+            // A GPU looks up the own tokens of a request by itself, and waits for nothing.
+            let waits = device == DeviceChoice::Cpu || !matches!(rule, TextSpec::PromptLookup(_));
+            assert_eq!(engine.capacity().rounds_in_flight, if waits { 1 } else { 2 });
             let found = [run(&mut engine, &requests, &[]), run(&mut engine, &requests, &[])].concat();
-            assert!(engine.statistics().stall_time > Duration::ZERO);
+            assert_eq!(engine.statistics().stall_time > Duration::ZERO, waits);
             found
                 .into_iter()
                 .map(|(_, one)| {
@@ -156,6 +158,29 @@ fn a_gpu_verifies_the_drafts_of_the_host_as_the_cpu_does() {
         });
         assert_eq!(cpu, gpu, "{}", rule.algorithm());
         assert!(cpu.iter().any(|(_, _, _, proposed, _)| *proposed > 0), "{}", rule.algorithm());
+    }
+}
+
+#[test]
+fn a_gpu_joins_look_ups_with_the_trees_of_a_head_as_the_cpu_does() {
+    let models = RandomModels::write_seeded(22).expect("a folder");
+    let requests = adjusted::requests(10);
+    let lookup = PromptLookup { min: 1, max: 3, ..PromptLookup::SECOND };
+    for rule in [TextSpec::PromptLookup(lookup), TextSpec::Suffix(SuffixRule::DEFAULT)] {
+        let [cpu, gpu] = [DeviceChoice::Cpu, DeviceChoice::Emulator].map(|device| {
+            let (options, shape) = with_head(&models, Pair::Eagle3);
+            let (policy, second_source) = (ShapePolicy::fixed(shape), Some(rule));
+            let mut engine =
+                Engine::load(EngineOptions { policy, second_source, device, ..options }).expect("it loads");
+            let found = run(&mut engine, &requests, &[]);
+            // A GPU looks up the own tokens of a request by itself, and waits for nothing.
+            let waits = device == DeviceChoice::Cpu || rule != TextSpec::PromptLookup(lookup);
+            assert_eq!(engine.capacity().rounds_in_flight, if waits { 1 } else { 2 });
+            assert_eq!(engine.statistics().stall_time > Duration::ZERO, waits);
+            let of = |(_, one): (_, Completion)| (one.output_ids, one.finish_reason, one.accept_histogram);
+            found.into_iter().map(of).collect::<Vec<_>>()
+        });
+        assert_eq!(cpu, gpu, "{}", rule.algorithm());
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::spec::{Occurrence, PromptLookup, TrieMatch, TrieRule};
+use crate::spec::{Occurrence, PromptLookup, SuffixRule, TrieMatch, TrieRule};
 
 fn options(line: &str) -> Result<EngineOptions, EngineError> {
     let words: Vec<String> = line.split_whitespace().map(ToOwned::to_owned).collect();
@@ -183,10 +183,28 @@ fn rules_for_texts_have_flags_of_their_own_and_the_engines_defaults() {
 }
 
 #[test]
+fn a_second_source_has_the_numbers_of_its_flags() {
+    let head = "--model-path m --speculative-draft-model-path d --speculative-num-steps 2";
+    let second = |line: &str| options(&format!("{head} {line}")).expect(line).second_source;
+    assert_eq!(second(""), None);
+    let lookup = |min, max| PromptLookup { min, max, ..PromptLookup::SECOND };
+    assert_eq!(second("--speculative-second-source prompt_lookup"), Some(TextSpec::PromptLookup(lookup(2, 16))));
+    let found = second("--speculative-second-source PROMPT_LOOKUP --prompt-lookup-min 1 --prompt-lookup-max 4");
+    assert_eq!(found, Some(TextSpec::PromptLookup(lookup(1, 4))));
+    let found = second("--speculative-second-source SUFFIX --suffix-decoding-max-cached-requests 0");
+    let own = SuffixRule { max_cached_requests: 0, ..SuffixRule::DEFAULT };
+    assert_eq!(found, Some(TextSpec::Suffix(own)));
+}
+
+#[test]
 fn flags_of_rules_for_texts_are_refused_where_they_have_no_effect() {
     for (line, expected) in [
         ("--speculative-algorithm SUFFIX --prompt-lookup-max 3", "--prompt-lookup-max is for --speculative-algorithm"),
         ("--speculative-ngram-match-type BFS", "is for --speculative-algorithm NGRAM"),
+        ("--speculative-second-source NGRAM", "expected PROMPT_LOOKUP or SUFFIX"),
+        ("--speculative-second-source SUFFIX --prompt-lookup-max 3", "--prompt-lookup-max is for"),
+        ("--speculative-second-source SUFFIX --suffix-decoding-max-tree-depth 1", "max-tree-depth 1: expected"),
+        ("--speculative-second-source PROMPT_LOOKUP --prompt-lookup-match latest-filled", "latest or earliest"),
         ("--speculative-algorithm PROMPT_LOOKUP --prompt-lookup-min 4 --prompt-lookup-max 3", "--prompt-lookup-min 4"),
         ("--speculative-algorithm PROMPT_LOOKUP --prompt-lookup-min 0", "--prompt-lookup-min 0: expected"),
         ("--speculative-algorithm PROMPT_LOOKUP --prompt-lookup-min 257", "--prompt-lookup-min 257: expected"),

@@ -16,8 +16,7 @@ use crate::{
     },
     error::EngineError,
     pages::{PagePool, PageTable},
-    spec::PromptLookup,
-    text_drafts::OwnText,
+    text_drafts::SecondSource,
     tree::{LookedUp, joined},
 };
 
@@ -65,7 +64,7 @@ impl<'a> Group<'a> {
         texts: &'a [ReplayText],
         first: usize,
         shapes: &[TreeShape],
-        second_source: Option<PromptLookup>,
+        second_source: Option<&mut SecondSource>,
     ) -> Result<Self, EngineError> {
         let texts = &texts[first..];
         let capacity = backend.capacity();
@@ -98,7 +97,7 @@ impl<'a> Group<'a> {
             walks,
             shapes: shapes.len(),
             chances: Chances::default(),
-            looked_up: second_source.map(|rule| texts.iter().map(|text| looked_up(text, rule, shapes)).collect()),
+            looked_up: second_source.map(|source| looked_up(texts, first, source, shapes)),
             backend,
             texts,
             pool,
@@ -328,16 +327,23 @@ fn place(at: usize, text: &ReplayText, position: usize, wanted: RequiredTree) ->
     ReplayPlace { slot: Slot(at as u32), position, root, text: after, wanted }
 }
 
-/// What rounds look up at each position of a text's output but the last, for shapes of any depth.
-fn looked_up(text: &ReplayText, rule: PromptLookup, shapes: &[TreeShape]) -> Vec<LookedUp> {
-    let deepest = shapes.iter().map(|shape| shape.num_steps).max().unwrap_or_default();
-    let (prompt, output) = text.tokens.split_at(text.prompt_tokens);
-    let mut own = OwnText::new(prompt, rule);
-    let look_up = |token: &u32| {
-        own.extend(&[*token]);
-        own.drafts(TreeShape::chain(deepest))
+/// What rounds look up at each position of the texts' outputs but the last, for shapes of any
+/// depth. The first text has the number `first` among all texts.
+fn looked_up(
+    texts: &[ReplayText],
+    first: usize,
+    source: &mut SecondSource,
+    shapes: &[TreeShape],
+) -> Vec<Vec<LookedUp>> {
+    let deepest = TreeShape::chain(shapes.iter().map(|shape| shape.num_steps).max().unwrap_or_default());
+    let mut of_text = |(request, text): (usize, &ReplayText)| {
+        let (prompt, output) = text.tokens.split_at(text.prompt_tokens);
+        let look_up = |known: usize| source.look_up(request as u64, prompt, &output[..known], deepest);
+        let chains = (1..output.len()).map(look_up).collect();
+        source.end(request as u64, output);
+        chains
     };
-    output.iter().take(output.len().saturating_sub(1)).map(look_up).collect()
+    (first..).zip(texts).map(&mut of_text).collect()
 }
 
 /// A chunk of the text in a slot; the text continues after it.

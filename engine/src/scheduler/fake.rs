@@ -12,7 +12,7 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::{
-        Backend, Capacity, Decode, Describe, DeviceInfo, MAX_PENDING_DRAFT, Measure, PageId, Pool, Prefill,
+        Backend, Capacity, Decode, Describe, DeviceInfo, Drafted, MAX_PENDING_DRAFT, Measure, PageId, Pool, Prefill,
         PrefillChunk, ProbabilityQuery, ProducedToken, Replay, ReplayPlace, Round, RoundOutput, RoundTiming, Slot,
         Slots, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, WindowChange, Yield, windows::WindowMap,
     },
@@ -322,7 +322,8 @@ impl Decode for Fake {
         Ok(())
     }
 
-    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
+    fn launch_drafted(&mut self, round: Round<'_>, drafted: Drafted<'_>) -> Result<Ticket, EngineError> {
+        assert!(matches!(drafted, Drafted::Here), "the script accepts without regard to drafts of the host");
         let script = self.script;
         let mut world = self.world();
         assert!(world.in_flight.len() < self.capacity.rounds_in_flight, "too many rounds in flight");

@@ -11,9 +11,9 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::{
-        Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, LookedUp, Measure, PageId, Pool, Prefill,
-        PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow,
-        TargetStates, Ticket, TokenLogprobs, WindowChange, WindowPages, Yield,
+        Backend, Capacity, Decode, Describe, DeviceInfo, Drafted, Measure, PageId, Pool, Prefill, PrefillChunk,
+        ProbabilityQuery, Replay, ReplayPlace, Round, RoundOutput, Slot, Slots, Snapshot, StateRow, TargetStates,
+        Ticket, TokenLogprobs, WindowChange, WindowPages, Yield,
     },
     error::EngineError,
     played::Simulated,
@@ -187,19 +187,9 @@ impl Decode for Recording {
         self.backend.prepare(shapes, capture_sizes, captured)
     }
 
-    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
+    fn launch_drafted(&mut self, round: Round<'_>, drafted: Drafted<'_>) -> Result<Ticket, EngineError> {
         self.acts.push(Act::Launch);
-        self.backend.launch(round)
-    }
-
-    fn launch_joined(&mut self, round: Round<'_>, chains: &[LookedUp]) -> Result<Ticket, EngineError> {
-        self.acts.push(Act::Launch);
-        self.backend.launch_joined(round, chains)
-    }
-
-    fn launch_drafted(&mut self, round: Round<'_>, trees: &[DraftTree]) -> Result<Ticket, EngineError> {
-        self.acts.push(Act::Launch);
-        self.backend.launch_drafted(round, trees)
+        self.backend.launch_drafted(round, drafted)
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {

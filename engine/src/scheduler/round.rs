@@ -9,18 +9,20 @@ use schemas::tree::TreeShape;
 
 use super::{InFlight, Running, Scheduler, no_token, statistics::RanRound};
 use crate::{
-    backend::{DraftTree, Round, Slot, Ticket},
+    backend::{DraftTree, Drafted, Round, Slot, Ticket},
     error::EngineError,
     options::mean_context,
     request::{Event, RequestId},
+    text_drafts::TextDrafts,
 };
 
 /// A round in flight.
 pub struct LaunchedRound {
     ticket: Ticket,
     ran: RanRound,
-    /// The requests in it, each with the number of its drafts.
-    members: Vec<(RequestId, usize)>,
+    /// The requests in it, each with the number of its drafts; `None` if the backend has looked
+    /// them up, as many as the texts have.
+    members: Vec<(RequestId, Option<usize>)>,
     /// Whether prefills before it have not been timed yet.
     times_prefills: bool,
     /// Time of the look-ups before it, if drafts are looked up.
@@ -46,7 +48,7 @@ impl Scheduler {
         let mut slots = Vec::new();
         let mut tokens = 0;
         let mut chains = Vec::new();
-        let drafts_itself = self.texts.is_none();
+        let (drafts_itself, by_host) = (self.texts.is_none(), !self.backend.looks_up());
         for running in &mut self.running {
             let most_drafts = running.request().sampling.most_drafts;
             // The device runs one shape per batch, so requests with other limits wait for a round
@@ -56,7 +58,7 @@ impl Scheduler {
             if let Some(slot) = running.slot().filter(|_| takes_part && running.wants_round()) {
                 running.launched();
                 tokens += running.request().input_ids.len() + running.output().len();
-                if let Some(texts) = &mut self.texts {
+                if let Some(texts) = self.texts.as_mut().filter(|_| by_host) {
                     texts.update(running.id().0, &running.request().input_ids, running.output());
                 }
                 if let Some(source) = &mut self.second_source {
@@ -68,21 +70,19 @@ impl Scheduler {
             }
         }
         let shape = shape.runs;
-        let trees = self.look_up(&members, shape);
+        let trees = if by_host { self.look_up(&members, shape) } else { None };
         // The device has waited as well while texts took in the tokens of the last round.
         let looked_up = self.looks_up().then(|| begin.elapsed() + std::mem::take(&mut self.kept_texts));
         let (ticket, drafts, shape) = match trees {
-            Some(trees) => self.launch_drafted(shape, &slots, &trees)?,
+            Some(trees) => self.launch_trees(shape, &slots, &trees)?,
             None => {
-                let drafts = vec![shape.drafts(); slots.len()];
+                let drafts = vec![Some(shape.drafts()).filter(|_| drafts_itself || shape.is_off()); slots.len()];
                 let round = Round { shape, slots: &slots };
                 // Chains extend the trees of a draft, which a round without speculation does not
                 // grow.
-                let ticket = match chains.is_empty() || shape.is_off() {
-                    true => self.backend.launch(round)?,
-                    false => self.backend.launch_joined(round, &chains)?,
-                };
-                (ticket, drafts, shape)
+                let joins = self.second_source.is_some() && !shape.is_off();
+                let drafted = if joins { Drafted::Joined(&chains) } else { Drafted::Here };
+                (self.backend.launch_drafted(round, drafted)?, drafts, shape)
             }
         };
         let times_prefills = std::mem::take(&mut self.untimed_prefill);
@@ -94,19 +94,19 @@ impl Scheduler {
 
     /// Launches a round for looked up trees; returns the number of drafts of each, and what runs.
     /// If nothing was found for any request, it is a round without speculation.
-    fn launch_drafted(
+    fn launch_trees(
         &mut self,
         shape: TreeShape,
         slots: &[Slot],
         trees: &[DraftTree],
-    ) -> Result<(Ticket, Vec<usize>, TreeShape), EngineError> {
+    ) -> Result<(Ticket, Vec<Option<usize>>, TreeShape), EngineError> {
         // Acceptance is counted against what was found, not against the shape.
-        let drafts: Vec<usize> = trees.iter().map(|tree| tree.nodes().len() - 1).collect();
-        if drafts.iter().all(|drafts| *drafts == 0) {
+        let drafts: Vec<Option<usize>> = trees.iter().map(|tree| Some(tree.nodes().len() - 1)).collect();
+        if drafts.iter().all(|drafts| *drafts == Some(0)) {
             let shape = TreeShape::OFF;
             return Ok((self.backend.launch(Round { shape, slots })?, drafts, shape));
         }
-        Ok((self.backend.launch_drafted(Round { shape, slots }, trees)?, drafts, shape))
+        Ok((self.backend.launch_drafted(Round { shape, slots }, Drafted::ByHost(trees))?, drafts, shape))
     }
 
     /// What the next round runs; `None` if no request can use one. Requests that limit their drafts
@@ -132,14 +132,7 @@ impl Scheduler {
     /// drafts are not looked up.
     fn look_up(&mut self, members: &[(RequestId, Option<usize>)], shape: TreeShape) -> Option<Vec<DraftTree>> {
         let texts = self.texts.as_mut()?;
-        let within = |most: Option<usize>| match most {
-            Some(0) => TreeShape::OFF,
-            Some(most) if most < shape.drafts() => {
-                TreeShape { num_steps: shape.num_steps.min(most), num_draft_tokens: most + 1, ..shape }
-            }
-            _ => shape,
-        };
-        Some(members.iter().map(|(id, most)| texts.draft(id.0, within(*most))).collect())
+        Some(members.iter().map(|(id, most)| texts.draft(id.0, within(shape, *most))).collect())
     }
 
     /// Ends a request in the texts.
@@ -148,7 +141,7 @@ impl Scheduler {
             texts.end(running.id().0);
         }
         if let Some(source) = &mut self.second_source {
-            source.end(running.id().0);
+            source.end(running.id().0, running.output());
         }
     }
 
@@ -179,12 +172,15 @@ impl Scheduler {
         let mut drafts = Vec::with_capacity(members.len());
         for ((id, proposed), produced) in members.into_iter().zip(output.yields) {
             let Some(running) = self.running.iter_mut().find(|running| running.id() == id) else { continue };
+            let proposed = proposed.unwrap_or_else(|| found(self.texts.as_mut(), running, ran.shape));
             // A request that ended in an earlier round has left the texts.
             if let Some(texts) = self.texts.as_mut().filter(|_| running.finished().is_none()) {
                 let begin = Instant::now();
                 let tokens: Vec<u32> = produced.tokens.iter().map(|token| token.id).collect();
                 texts.append(id.0, &tokens);
-                self.kept_texts += begin.elapsed();
+                if !self.backend.looks_up() {
+                    self.kept_texts += begin.elapsed();
+                }
             }
             if let Some(kept) = running.take_round(produced.tokens, proposed) {
                 drafts.push(proposed);
@@ -199,4 +195,23 @@ impl Scheduler {
         self.sweep(events);
         Ok(())
     }
+}
+
+/// The shape within which a request is drafted that has at most this many drafts.
+fn within(shape: TreeShape, most: Option<usize>) -> TreeShape {
+    match most {
+        Some(0) => TreeShape::OFF,
+        Some(most) if most < shape.drafts() => {
+            TreeShape { num_steps: shape.num_steps.min(most), num_draft_tokens: most + 1, ..shape }
+        }
+        _ => shape,
+    }
+}
+
+/// Number of drafts that the backend has looked up for a round of this shape after the tokens of a
+/// request: the texts find the same.
+fn found(texts: Option<&mut TextDrafts>, running: &Running, shape: TreeShape) -> usize {
+    let Some(texts) = texts.filter(|_| running.finished().is_none()) else { return 0 };
+    texts.update(running.id().0, &running.request().input_ids, running.output());
+    texts.draft(running.id().0, within(shape, running.request().sampling.most_drafts)).nodes().len() - 1
 }

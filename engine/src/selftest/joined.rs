@@ -7,8 +7,11 @@ use super::{
 };
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy,
-    spec::PromptLookup,
+    spec::{PromptLookup, SuffixRule, TextSpec},
 };
+
+/// The rules that can be a second source.
+const RULES: [TextSpec; 2] = [TextSpec::PromptLookup(PromptLookup::SECOND), TextSpec::Suffix(SuffixRule::DEFAULT)];
 
 /// A chain, which branches where look-ups differ, and a tree.
 const SHAPES: [&str; 2] = ["4,1,5", "3,2,6"];
@@ -16,7 +19,7 @@ const SHAPES: [&str; 2] = ["4,1,5", "3,2,6"];
 /// Fewer tokens than this repeat too little.
 const LEAST_TOKENS: usize = 12;
 
-/// Checks a draft with look-ups beside it.
+/// Checks a draft with look-ups beside it, by each rule.
 ///
 /// # Errors
 /// When a model cannot be loaded, or the device fails.
@@ -27,12 +30,21 @@ pub fn check_joined(
     label: &str,
     report: &mut dyn FnMut(Check),
 ) -> Result<(), EngineError> {
+    RULES.into_iter().try_for_each(|rule| check_rule(models, setting, plan, (rule, label), report))
+}
+
+fn check_rule(
+    models: &RandomModels,
+    setting: Setting,
+    plan: Plan,
+    (rule, label): (TextSpec, &str),
+    report: &mut dyn FnMut(Check),
+) -> Result<(), EngineError> {
+    let label = format!("{label}, {} beside it", rule.algorithm());
     let batch = plan.batches.iter().copied().find(|batch| *batch > 1).unwrap_or(2);
     let requests: Vec<Request> = (0..batch).map(|at| repetitive(at, plan.tokens.max(LEAST_TOKENS))).collect();
-    let load = |setting: Setting| {
-        let second_source = Some(PromptLookup::SECOND);
-        Engine::load(EngineOptions { second_source, ..options(models, setting, plan) })
-    };
+    let load =
+        |setting: Setting| Engine::load(EngineOptions { second_source: Some(rule), ..options(models, setting, plan) });
     let mut engine = load(setting)?;
     let compares = setting.dtype == "float32" && engine.device().device != "cpu";
     let mut cpu = compares.then(|| load(Setting::new(DeviceChoice::Cpu, 1, setting.dtype, setting.pair, 16)));
@@ -50,14 +62,11 @@ pub fn check_joined(
         }
     }
     report(Check {
-        name: format!("{label}, look-ups beside it: output of batch {batch} does not depend on what they find"),
+        name: format!("{label}: output of batch {batch} does not depend on what is found"),
         failure: changed,
     });
     if compares {
-        report(Check {
-            name: format!("{label}, look-ups beside it: rounds accept what they accept on the CPU"),
-            failure: unlike_cpu,
-        });
+        report(Check { name: format!("{label}: rounds accept what they accept on the CPU"), failure: unlike_cpu });
     }
     Ok(())
 }

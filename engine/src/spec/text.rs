@@ -129,6 +129,25 @@ impl TextSpec {
         NAMES.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(algorithm)).map(|(_, spec)| spec)
     }
 
+    /// The rule of this name as a second source next to a head, with its default values: one of
+    /// [`schemas::drafting::SECOND_SOURCES`], in any case.
+    pub fn second(name: &str) -> Option<Self> {
+        let rule = match Self::named(name)? {
+            Self::PromptLookup(_) => Self::PromptLookup(PromptLookup::SECOND),
+            other => other,
+        };
+        rule.can_be_second().then_some(rule)
+    }
+
+    /// Whether it can be a second source: it finds chains, and fills none of them.
+    pub fn can_be_second(&self) -> bool {
+        match self {
+            Self::PromptLookup(rule) => rule.occurrence != Occurrence::LatestFilled,
+            Self::Suffix(_) => true,
+            Self::Trie(_) => false,
+        }
+    }
+
     /// The name for `--speculative-algorithm`.
     pub fn algorithm(&self) -> &'static str {
         let same = |spec: &Self| std::mem::discriminant(spec) == std::mem::discriminant(self);
@@ -229,6 +248,17 @@ mod tests {
         }
         let shapes = NAMES.map(|(_, spec)| spec.default_shape().to_string());
         assert_eq!(shapes, ["11,10,12", "5,1,6", "24,1,25"]);
+    }
+
+    #[test]
+    fn second_sources_are_those_that_files_and_flags_name() {
+        for (name, _) in NAMES {
+            let is_named = schemas::drafting::SECOND_SOURCES.contains(&name);
+            assert_eq!(TextSpec::second(&name.to_lowercase()).is_some(), is_named, "{name}");
+        }
+        assert_eq!(TextSpec::second("EAGLE3"), None);
+        let filled = PromptLookup { occurrence: Occurrence::LatestFilled, ..PromptLookup::SECOND };
+        assert!(!TextSpec::PromptLookup(filled).can_be_second());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::suffix_tree::{SequenceId, SuffixTree};
+use super::suffix_tree::{SequenceId, Speculation, SuffixTree};
 use crate::spec::SuffixRule;
 
 /// Limit of the size of the common tree in nodes, about 700 MB. The oldest outputs are dropped
@@ -67,12 +67,12 @@ impl Suffix {
 
     /// The drafts after all tokens of a request: the likelier of what its own tokens and those of
     /// all outputs suggest.
-    pub fn drafts(&self, request: u64, tokens: &[u32], most: usize) -> Vec<u32> {
-        let Some(running) = self.running.get(&request) else { return Vec::new() };
+    pub fn drafts(&self, request: u64, tokens: &[u32], most: usize) -> Speculation {
+        let Some(running) = self.running.get(&request) else { return Speculation::default() };
         let last = &tokens[tokens.len().saturating_sub(self.rule.max_tree_depth)..];
         let (own, outputs) =
             (running.own.speculate(last, &self.rule, most), self.outputs.speculate(last, &self.rule, most));
-        if own.score >= outputs.score { own.tokens } else { outputs.tokens }
+        if own.score >= outputs.score { own } else { outputs }
     }
 
     /// A request has ended.
@@ -93,14 +93,14 @@ mod tests {
         suffix.start(0, &[9]);
         suffix.append(0, &text);
         suffix.start(1, &[9]);
-        assert_eq!(suffix.drafts(1, &[9, 1, 2, 3], 8), [4, 5, 6]);
+        assert_eq!(suffix.drafts(1, &[9, 1, 2, 3], 8).tokens, [4, 5, 6]);
         suffix.start(2, &[9]);
         // The output of request 0 is dropped; it still knows its own tokens.
-        assert_eq!(suffix.drafts(1, &[9, 1, 2, 3], 8), [0; 0]);
+        assert_eq!(suffix.drafts(1, &[9, 1, 2, 3], 8).tokens, [0; 0]);
         suffix.append(0, &[7, 1, 2]);
-        assert_eq!(suffix.drafts(0, &[9, 1, 2, 3, 4, 5, 6, 7, 1, 2], 8), [3, 4]);
+        assert_eq!(suffix.drafts(0, &[9, 1, 2, 3, 4, 5, 6, 7, 1, 2], 8).tokens, [3, 4]);
         suffix.end(0);
-        assert_eq!(suffix.drafts(0, &[9, 1, 2], 8), [0; 0]);
+        assert_eq!(suffix.drafts(0, &[9, 1, 2], 8).tokens, [0; 0]);
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         let mut suffix = Suffix::new(SuffixRule { max_cached_requests: 0, ..SuffixRule::DEFAULT });
         for request in 0..2 {
             suffix.start(request, &[9]);
-            assert_eq!(suffix.drafts(request, &[9, 1, 2, 3], 8), [0; 0]);
+            assert_eq!(suffix.drafts(request, &[9, 1, 2, 3], 8).tokens, [0; 0]);
             suffix.append(request, &[1, 2, 3, 4, 5, 6]);
         }
     }

@@ -73,8 +73,12 @@ struct Sequence {
 /// A drafted chain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Speculation {
+    /// Number of last tokens that they follow.
+    pub matched: usize,
     /// The drafts.
     pub tokens: Vec<u32>,
+    /// For each draft, the share of the occurrences of what is before it that it follows.
+    pub shares: Vec<f32>,
     /// The expected number of accepted ones, by the counts.
     pub score: f32,
 }
@@ -248,7 +252,7 @@ impl SuffixTree {
             let limit = (f64::from(matched as f32 * rule.max_spec_factor) + 1e-6) as usize;
             let found = self.continued(place, limit.min(most), rule.min_token_prob);
             if found.score >= best.score {
-                best = found;
+                best = Speculation { matched, ..found };
             }
         }
         best
@@ -271,23 +275,24 @@ impl SuffixTree {
         let mut probability = 1.0_f32;
         while found.tokens.len() < limit {
             let node = &self.nodes[place.node as usize];
-            let (token, next) = match node.only {
+            let (token, next, share) = match node.only {
                 Some(only) => {
                     let Some(token) = self.continuation(only, place.depth) else { break };
-                    (token, place.node)
+                    (token, place.node, 1.0)
                 }
                 None => {
                     let Some(first) = node.first else { break };
                     let child = &self.nodes[first as usize];
-                    probability *= child.count as f32 / node.count as f32;
-                    (child.token, first)
+                    (child.token, first, child.count as f32 / node.count as f32)
                 }
             };
+            probability *= share;
             if probability < least {
                 break;
             }
             place = Place { node: next, depth: place.depth + 1 };
             found.tokens.push(token);
+            found.shares.push(share);
             found.score += probability;
         }
         found

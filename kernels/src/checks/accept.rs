@@ -12,7 +12,7 @@ use crate::{
     device::{Buffer, Device, Element},
     launch::{
         AcceptInputs, AcceptWalk, Acceptance, CachePlanes, InnerNodes, Kernels, Moves, NOT_FINITE, Outputs, Played,
-        WalkState,
+        SlotTexts, WalkState,
     },
 };
 
@@ -289,6 +289,9 @@ fn check_one(
     let before = ints(device, &output)?;
     let place_buffer = upload(&[place as i32])?;
     let rows = RowBuffers::new(device, all, 1)?;
+    let (keeps_text, width) = (numbers.below(2) == 0, situation.limit() as usize + numbers.below(2));
+    let text_of = buffer(situation.slots * width)?;
+    let mut texts = ints(device, &text_of)?;
     let acceptance = Acceptance {
         node: node.slice(),
         outputs: Outputs { at: output.slice(), places: turns, place: place_buffer.slice() },
@@ -298,6 +301,7 @@ fn check_one(
         last_row: last_row.slice(),
         group_prefix: Some(group_prefix.slice()),
         group_rows: Some(group_rows.slice()),
+        texts: keeps_text.then(|| SlotTexts { at: text_of.slice(), width }),
         ahead: in_two_passes.then_some(inner),
     };
     kernels.accept(scene.ways(&chosen), acceptance, situation.sequences(uploaded)).map_err(text)?;
@@ -346,6 +350,11 @@ fn check_one(
         counts.push(way.len() as i32);
         lasts.push((request * most + way.len() - 1) as i32);
         prefixes.push(start);
+        if let Some(slot) = slot.filter(|_| keeps_text) {
+            let produced = std::iter::once(root[slot]).chain(way.iter().map(|node| token_of(*node)));
+            let text = texts[slot * width..][..width].iter_mut().skip(start as usize);
+            text.zip(produced).for_each(|(to, token)| *to = token);
+        }
         if let Some(slot) = slot {
             length[slot] = (length[slot] + way.len() as i32).min(situation.limit());
             root[slot] = last_token;
@@ -366,6 +375,7 @@ fn check_one(
         ("moves to", &to, &moves_to),
         ("length", &uploaded.length, &length),
         ("root", &uploaded.root, &root),
+        ("text", &text_of, &texts),
     ] {
         same(&format!("{what}, {name}"), &ints(device, found)?, expected)?;
     }

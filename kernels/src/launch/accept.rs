@@ -1,6 +1,8 @@
 //! Acceptance and cache compaction: `cuda/accept.cu`.
 
-use super::{InnerNodes, Kernels, Outputs, PassRows, Sequences, TreeNodes, address, check_ints, grid, int, line};
+use super::{
+    InnerNodes, Kernels, Outputs, PassRows, Sequences, SlotTexts, TreeNodes, address, check_ints, grid, int, line,
+};
 use crate::device::{Arg, Buffer, DeviceError, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -65,6 +67,8 @@ pub struct Acceptance<'a> {
     pub group_prefix: Option<Slice<'a>>,
     /// Rows of each request that are not padding, int32 `[batch]`.
     pub group_rows: Option<Slice<'a>>,
+    /// The texts of slots, if they are kept: the root and the produced tokens are added.
+    pub texts: Option<SlotTexts<'a>>,
     /// The nodes of the target's first pass, if it ran in two. The rows of the second pass, for the
     /// nodes at which the walks ended, are then at the indices of their requests, followed by the
     /// rows of the first pass in list order.
@@ -243,6 +247,8 @@ impl Kernels {
         }
         acceptance.ahead.map_or(Ok(()), |ahead| ahead.check(ways))?;
         rows.check(batch * most, 0)?;
+        let SlotTexts { at: text, width } = acceptance.texts.unwrap_or(SlotTexts { at: Slice::NONE, width: 0 });
+        check_ints(text, sequences.slots * width)?;
         let kernel = self.device.kernel(FILE, &[], "accept_drafts")?;
         let mut arguments = ways.arguments(sequences);
         arguments.push(address(sequences.page_table));
@@ -255,6 +261,7 @@ impl Kernels {
         let place = acceptance.ahead.map(|ahead| ahead.place);
         let optional = [acceptance.group_prefix, acceptance.group_rows, place];
         arguments.extend(optional.map(|values| address(values.unwrap_or(Slice::NONE))));
+        arguments.extend([address(text), int(width)]);
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
         unsafe { self.device.launch(&kernel, line(batch, THREADS as u32), &arguments) }
     }

@@ -141,7 +141,7 @@ macro_rules! with_flags {
             SpeculativeNgramMinBfsBreadth speculative_ngram_min_bfs_breadth ours Integer "NGRAM: minimum breadth of the proposed tree";
             SpeculativeNumDraftTokens speculative_num_draft_tokens ours Integer "Tree nodes that the target verifies, root included";
             SpeculativeNumSteps speculative_num_steps ours Integer "Draft steps: the depth of the tree";
-            SpeculativeSecondSource speculative_second_source ours Choice["PROMPT_LOOKUP"] "spectune: also look drafts up in the own tokens of a request, and join them with the tree of its head";
+            SpeculativeSecondSource speculative_second_source ours Choice["PROMPT_LOOKUP", "SUFFIX"] "spectune: also look drafts up in texts, and join them with the tree of the head: in the request's own tokens, or by suffixes in other outputs too";
             SpeculativeTokenMap speculative_token_map ours Text "File with the tokens that an EAGLE draft may propose (FR-Spec)";
             SpeculativeUseBlockVerification speculative_use_block_verification sglang Nothing "Verify a sampled chain as a block";
             SpeculativeUseRejectionSampling speculative_use_rejection_sampling sglang Nothing "Verify a sampled chain by exact rejection sampling";

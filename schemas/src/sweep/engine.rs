@@ -31,8 +31,8 @@ pub struct Models {
     /// against the draft's tensors. Needed unless `[[drafts]]` lists the drafts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub algorithm: String,
-    /// What is looked up beside the head, and joined with its trees: PROMPT_LOOKUP, or omitted for
-    /// nothing. For spectune's own engine on the CPU.
+    /// What is looked up in addition to the head's drafts, and joined with its trees:
+    /// PROMPT_LOOKUP, SUFFIX, or omitted for nothing. For spectune's own engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_source: Option<String>,
     /// Dtype of weights and activations: auto, float32, bfloat16, float16. The CPU computes in

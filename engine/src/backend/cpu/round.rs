@@ -14,7 +14,7 @@ use super::{
 use crate::{
     backend::{Drafted, MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
     error::EngineError,
-    tree::{DraftTree, LookedUp, Pool, joined, simulated_walk, walk},
+    tree::{DraftTree, Pool, joined, simulated_walk, walk},
 };
 
 /// The result of verifying a request's tree.
@@ -41,9 +41,9 @@ impl CpuBackend {
         }
         let trees = match drafted {
             Drafted::ByHost(trees) => Cow::Borrowed(trees),
-            Drafted::Here(chains) => Cow::Owned(self.draft_trees(shape, slots, chains)?),
+            Drafted::Here | Drafted::Joined(_) => Cow::Owned(self.draft_trees(shape, slots, drafted)?),
         };
-        let drafted = Instant::now();
+        let has_drafted = Instant::now();
         let (pass, verified) = self.verify(&trees, slots, shape)?;
         let accepted = Instant::now();
         self.compact(&verified, slots)?;
@@ -53,8 +53,8 @@ impl CpuBackend {
             self.read_pending(slots)?;
         }
         let timing = RoundTiming {
-            draft: Some(drafted - start),
-            verify: Some(accepted - drafted),
+            draft: Some(has_drafted - start),
+            verify: Some(accepted - has_drafted),
             extend: Some(accepted.elapsed()),
             total: start.elapsed(),
             stall: None,
@@ -68,7 +68,7 @@ impl CpuBackend {
         &mut self,
         shape: TreeShape,
         slots: &[Slot],
-        chains: &[LookedUp],
+        drafted: Drafted<'_>,
     ) -> Result<Vec<DraftTree>, EngineError> {
         let states = self.slots.get_all(slots.iter().copied())?;
         if shape.is_off() {
@@ -82,12 +82,12 @@ impl CpuBackend {
         };
         let mut roots = Vec::with_capacity(states.len());
         for (slot, state) in slots.iter().zip(&states) {
-            let drafted = followed(*slot, state)?;
+            let followed_by = followed(*slot, state)?;
             let prefix = state.rows_before(state.length + draft.ahead())?;
-            roots.push(Root { token: state.root, prefix, state: drafted, followed: None });
+            roots.push(Root { token: state.root, prefix, state: followed_by, followed: None });
         }
         let pools = draft.pools(&mut self.draft_caches, scratch, &[shape], &roots);
-        let tree = |(at, (pool, state)): (usize, (&Pool, &&SlotState))| match chains.get(at) {
+        let tree = |(at, (pool, state)): (usize, (&Pool, &&SlotState))| match drafted.chain(at) {
             Some(chain) => joined(pool, shape, chain).tree(shape, state.root),
             None => pool.tree(shape, state.root),
         };

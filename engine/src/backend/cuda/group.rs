@@ -10,6 +10,7 @@
 //! residual stream, and logits are gathered, so each rank computes trees, acceptance and sampling
 //! with identical bits.
 
+mod owned_drafts;
 mod thread;
 
 use std::{
@@ -24,13 +25,13 @@ use std::{
 use kernels::device::{Alarm, Collective, Device, GroupId, Mail};
 use schemas::tree::TreeShape;
 
-use self::thread::RankThread;
+use self::{owned_drafts::OwnedDrafts, thread::RankThread};
 use super::{CudaBackend, CudaOptions, Models, WeightSource, machine::Ranks, meeting::Meeting, memory};
 use crate::{
     backend::{
-        Backend, Capacity, Decode, Describe, DeviceInfo, DraftTree, Exchange, ExpertReads, GpuState, LookedUp, Measure,
-        PageId, Pool, Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, RequiredTree, Round, RoundOutput,
-        Slot, Slots, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, WindowChange, Yield,
+        Backend, Capacity, Decode, Describe, DeviceInfo, Drafted, Exchange, ExpertReads, GpuState, Measure, PageId,
+        Pool, Prefill, PrefillChunk, ProbabilityQuery, Replay, ReplayPlace, RequiredTree, Round, RoundOutput, Slot,
+        Slots, Snapshot, StateRow, TargetStates, Ticket, TokenLogprobs, WindowChange, Yield,
     },
     checkpoint::Weights,
     error::EngineError,
@@ -502,6 +503,11 @@ impl Slots for Group {
         self.first(move |backend| backend.adjust(slot, &given[0], &given[1], &given[2]))
     }
 
+    fn remember(&mut self, slot: Slot, prompt: &[u32], output: &[u32]) -> Result<(), EngineError> {
+        let given = Arc::new([prompt, output].map(<[u32]>::to_vec));
+        self.first(move |backend| backend.remember(slot, &given[0], &given[1]))
+    }
+
     fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
         self.first(move |backend| Ok(backend.prompt_logprobs(slot))).unwrap_or_default()
     }
@@ -555,19 +561,9 @@ impl Decode for Group {
         self.all_watched(work, &mut |(done, all)| captured(done, all)).map(|_| ())
     }
 
-    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
-        let (shape, slots) = (round.shape, round.slots.to_vec());
-        self.first(move |backend| backend.launch(Round { shape, slots: &slots }))
-    }
-
-    fn launch_drafted(&mut self, round: Round<'_>, trees: &[DraftTree]) -> Result<Ticket, EngineError> {
-        let (shape, slots, trees) = (round.shape, round.slots.to_vec(), Arc::new(trees.to_vec()));
-        self.first(move |backend| backend.launch_drafted(Round { shape, slots: &slots }, &trees))
-    }
-
-    fn launch_joined(&mut self, round: Round<'_>, chains: &[LookedUp]) -> Result<Ticket, EngineError> {
-        let (shape, slots, chains) = (round.shape, round.slots.to_vec(), Arc::new(chains.to_vec()));
-        self.first(move |backend| backend.launch_joined(Round { shape, slots: &slots }, &chains))
+    fn launch_drafted(&mut self, round: Round<'_>, drafted: Drafted<'_>) -> Result<Ticket, EngineError> {
+        let (shape, slots, drafted) = (round.shape, round.slots.to_vec(), Arc::new(OwnedDrafts::from(drafted)));
+        self.first(move |backend| backend.launch_drafted(Round { shape, slots: &slots }, drafted.drafted()))
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {

@@ -31,10 +31,27 @@ pub fn bytes_of(words: Range<usize>) -> Range<usize> {
 }
 
 impl CudaBackend {
+    /// Checks that a round has the drafts that its graph expects.
+    pub(super) fn check_drafted(&self, drafted: Drafted<'_>, round: Round<'_>) -> Result<(), EngineError> {
+        let shape = round.shape;
+        match drafted {
+            Drafted::ByHost(trees) => return self.check_trees(trees, round),
+            Drafted::Joined(chains) => self.check_chains(chains, round)?,
+            Drafted::Here => {}
+        }
+        let missing = match (shape.is_off(), self.machine.host_nodes) {
+            (true, _) => return Ok(()),
+            (false, Some(_)) if self.machine.texts.is_none() => "the host has drafted no trees",
+            (false, None) if !self.follows => "no speculating shape was prepared, so the draft has no cache",
+            (false, _) => return Ok(()),
+        };
+        Err(EngineError::Device(format!("a round of ({shape}) cannot run: {missing}")))
+    }
+
     /// Checks trees that the host has drafted: their graph has room for those of the shape.
-    pub(super) fn check_trees(&self, trees: &[DraftTree], round: Round<'_>) -> Result<(), EngineError> {
+    fn check_trees(&self, trees: &[DraftTree], round: Round<'_>) -> Result<(), EngineError> {
         let Round { shape, slots } = round;
-        if self.machine.host_nodes.is_none() || shape.is_off() {
+        if self.machine.host_nodes.is_none() || self.machine.texts.is_some() || shape.is_off() {
             return refused("this round has none".into());
         }
         if trees.len() != slots.len() {
@@ -51,13 +68,10 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Checks chains that are joined with the trees of a round, if there are any.
-    pub(super) fn check_chains(&self, chains: &[LookedUp], round: Round<'_>) -> Result<(), EngineError> {
+    /// Checks chains that are joined with the trees of a round.
+    fn check_chains(&self, chains: &[LookedUp], round: Round<'_>) -> Result<(), EngineError> {
         let Round { shape, slots } = round;
-        if chains.is_empty() {
-            return Ok(());
-        }
-        if !self.machine.joins_chains || shape.is_off() {
+        if !self.machine.joins_chains || self.machine.texts.is_some() || shape.is_off() {
             return refused("this round joins none".into());
         }
         if chains.len() != slots.len() {
@@ -92,11 +106,12 @@ impl CudaBackend {
     ) -> Result<bool, EngineError> {
         let words = match drafted {
             Drafted::ByHost(trees) => words_of_trees(trees, batch, shape.num_draft_tokens),
-            // A graph that joins chains reads some of every request, if only that there is none.
-            Drafted::Here(chains) if self.machine.joins_chains && !shape.is_off() => {
-                words_of_chains(chains, batch, shape.num_steps)
+            Drafted::Joined(chains) => words_of_chains(chains, batch, shape.num_steps),
+            // A graph that joins chains reads the lengths of some.
+            Drafted::Here if self.machine.joins_chains && self.machine.texts.is_none() && !shape.is_off() => {
+                words_of_chains(&[], batch, shape.num_steps)
             }
-            Drafted::Here(_) => return Ok(false),
+            Drafted::Here => return Ok(false),
         };
         let staging = &mut self.staging[place];
         staging.given.store(0, &words);

@@ -117,18 +117,7 @@ impl CudaBackend {
         }
         round.slots.iter().try_for_each(|slot| self.slots.get(*slot).map(|_| ()))?;
         let shape = round.shape;
-        match drafted {
-            Drafted::ByHost(trees) => self.check_trees(trees, round)?,
-            Drafted::Here(chains) => self.check_chains(chains, round)?,
-        }
-        let by_host = matches!(drafted, Drafted::ByHost(_));
-        if !by_host && !shape.is_off() && self.machine.host_nodes.is_some() {
-            return Err(EngineError::Device(format!("a round of ({shape}) cannot run: the host has drafted no trees")));
-        } else if !by_host && !shape.is_off() && !self.follows {
-            return Err(EngineError::Device(format!(
-                "a round of ({shape}) cannot run: no speculating shape was prepared, so the draft has no cache"
-            )));
-        }
+        self.check_drafted(drafted, round)?;
         expect_played(self.simulated.as_ref(), &[shape])?;
         memory::check_shape(&self.machine, shape)
     }

@@ -8,6 +8,7 @@ use kernels::{
 use schemas::tree::{NodeSource, TextNodes, TreeShape};
 
 use super::{
+    device_texts::DeviceTexts,
     gemm::GemmDispatch,
     meeting::Meeting,
     played::PlayedTables,
@@ -27,10 +28,12 @@ pub struct Machine {
     pub capacity: Capacity,
     pub target: TargetWeights,
     pub draft: Option<DraftWeights>,
-    /// What fills trees that the host drafts; `None` if it drafts none.
+    /// What fills trees that are looked up in texts without a draft; `None` if none are.
     pub host_nodes: Option<NodeSource>,
-    /// Whether the draft's trees are joined with chains that the host looks up.
+    /// Whether the draft's trees are joined with chains that are looked up.
     pub joins_chains: bool,
+    /// The texts in which drafts are looked up, if that is not up to the host.
+    pub texts: Option<DeviceTexts>,
     /// Bytes read and products computed by passes.
     pub cost: ModelCost,
     /// `[layers, planes, cache rows, width]` of the target's [`KvLayout`], without the layers whose

@@ -5,16 +5,18 @@ use kernels::{
     launch::{
         DELTA_CHUNK, HEAD_DIMS, Kernels, LatentDims, MOST_BLOCK_ROWS, MOST_PLACES, MOST_TOPK, Weights, block_files,
         delta_chunk_files, delta_files, expert_files, files, fp8_cache_files, fp8_files, has_delta_chunks,
-        latent_files, mxfp4_files, product_files, rank_files, refused_delta, sink_files, window_files,
+        latent_files, look_up_files, mxfp4_files, product_files, rank_files, refused_delta, sink_files, window_files,
     },
 };
 use schemas::tree::{NodeSource, TreeShape};
 
 use super::{
     CudaBackend,
+    device_texts::DeviceTexts,
     expansion::least_spared,
     gemm::GemmDispatch,
     limits::{ROUNDS_IN_FLIGHT, SPLITS},
+    look_ups::TextStaging,
     machine::{AttentionKernels, Machine, Ranks},
     ops::MOST_VALUE_ROWS,
     prefill_staging::prefill_staging_of,
@@ -36,8 +38,8 @@ use crate::{
     error::EngineError,
     quantization::{Fp8Compute, Quantization, StoredIn, quantised_draft, quantised_target},
     spec::{
-        AttentionSpec, BlockSpec, CacheFormat, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, ModelCost, PassCost, Share,
-        StateLayout, TargetSpec, TensorSpec, VocabularySource,
+        AttentionSpec, BlockSpec, CacheFormat, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, ModelCost, PassCost,
+        PromptLookup, Share, StateLayout, TargetSpec, TensorSpec, VocabularySource,
     },
 };
 
@@ -68,8 +70,11 @@ pub struct CudaOptions {
     pub attention: Option<AttentionKernels>,
     /// How trees are verified; `None` for the fastest choice.
     pub verify_plan: Option<VerifyPlan>,
-    /// Whether the draft's trees are joined with chains that the host looks up.
+    /// Whether the draft's trees are joined with chains that are looked up.
     pub joins_chains: bool,
+    /// The rule by which the device looks up drafts; `None` if the host does, or none are looked
+    /// up.
+    pub looks_up: Option<PromptLookup>,
     /// Maximum number of rows that products in FP8 multiply as values of 16 bits; `None` for the
     /// default.
     pub most_value_rows: Option<usize>,
@@ -93,6 +98,13 @@ fn slack(options: &CudaOptions, nodes: NodeSource) -> usize {
     let ahead = |shape: &TreeShape| (shape.num_draft_tokens + shape.longest_path()).max(nodes.passes(*shape).1);
     let widest = options.shapes.iter().map(ahead).max().unwrap_or(2);
     2 * widest.max(2)
+}
+
+/// The rule by which the device looks up drafts, if it does, and the maximum number of tokens of a
+/// text.
+fn looks_up(options: &CudaOptions, sizes: &WorkspaceSizes<'_>) -> Option<(PromptLookup, usize)> {
+    let width = DeviceTexts::width(sizes.table_width * sizes.page_size)?;
+    options.looks_up.map(|rule| (rule, width))
 }
 
 /// Loads models onto a device: whole, or the part of one rank of a group.
@@ -144,7 +156,8 @@ pub fn load(
     let extent = prefill.and(WorkspaceShape::of_rounds(nodes, &options.shapes, options.slots));
     // Before anything large is allocated, so that the free memory is what this process has left.
     let mut capacity = agreed(capacity(&device, &options, &sizes, extent)?, ranks.as_ref())?;
-    if host_nodes.is_some() || options.joins_chains {
+    let texts = looks_up(&options, &sizes);
+    if (host_nodes.is_some() || options.joins_chains) && texts.is_none() {
         // The host must know the tokens of a round before it drafts the next.
         capacity.rounds_in_flight = 1;
     }
@@ -214,6 +227,10 @@ pub fn load(
         draft,
         host_nodes,
         joins_chains: options.joins_chains,
+        texts: match texts {
+            Some((rule, width)) => Some(DeviceTexts::new(&device, rule, capacity.slots, width)?),
+            None => None,
+        },
     };
     let table_width = machine.slots.table_width;
     let work = Activations::new(&device, &self::sizes(&machine), extent)?;
@@ -228,6 +245,7 @@ pub fn load(
         round: RoundArrays::new(&device, &self::sizes(&machine), extent)?,
         staging: staging_of(&device, extent)?,
         window_staging: WindowStaging::new(&device)?,
+        text_staging: TextStaging::new(&machine)?,
         prefills: prefill_staging_of(&device, extent, capacity.slots)?,
         next_prefill: 0,
         pending_first: Default::default(),
@@ -598,6 +616,9 @@ fn compile(
         if sizes.windowed {
             all.extend(window_files());
         }
+        if looks_up(options, sizes).is_some() {
+            all.extend(look_up_files());
+        }
         if layers().any(in_fp8) {
             all.extend(fp8_files(options.element, device.properties(), with_experts));
         }
@@ -648,7 +669,9 @@ fn capacity(
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let weights = sizes.weights();
     let work = sizes.work(extent) + GemmDispatch::WORKSPACE as u64;
-    let tables = (options.context_length as u64 + 512) * 2048 + (options.slots as u64 + 1) * sizes.pending_slot();
+    let texts = looks_up(options, sizes).map_or(0, |(_, width)| DeviceTexts::bytes(options.slots, width));
+    let rotations = (options.context_length as u64 + 512) * 2048;
+    let tables = rotations + (options.slots as u64 + 1) * sizes.pending_slot() + texts;
     // The share refers to the whole device, as in SGLang; memory held by others counts against it.
     let share = (total as f64 * options.mem_fraction_static) as u64;
     let budget = share.saturating_sub(total - free);

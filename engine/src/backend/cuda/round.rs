@@ -79,6 +79,9 @@ impl Machine {
             if shape.is_off() && matches!(part, Part::Verify | Part::Choose) {
                 self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?;
             }
+            if let Some(texts) = self.texts.as_ref().filter(|_| *part == Part::Draft && !shape.is_off()) {
+                self.look_up(texts, memory, shape, batch)?;
+            }
             match (part, drafting) {
                 (Part::Draft, Some(draft)) => {
                     match draft {
@@ -137,7 +140,7 @@ impl Machine {
         }
     }
 
-    /// Lays out the rows of the verify pass of the trees that the host has drafted.
+    /// Lays out the rows of the verify pass of the trees that were looked up.
     fn lay_out_given(
         &self,
         memory: RoundMemory<'_>,
@@ -159,8 +162,8 @@ impl Machine {
         self.kernels.host_trees(trees, self.slots.sequences(&self.capacity), tree, arrays.pass(), verify)
     }
 
-    /// Joins the trees that the draft has grown with the chains of the host, and lays out the rows
-    /// of the verify pass again.
+    /// Joins the trees that the draft has grown with chains that were looked up, and lays out the
+    /// rows of the verify pass again.
     fn join_chains(
         &self,
         memory: RoundMemory<'_>,

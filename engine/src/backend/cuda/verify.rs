@@ -6,6 +6,7 @@ use kernels::{
 };
 
 use super::{
+    device_texts::DeviceTexts,
     machine::{Machine, Pass},
     round::{RoundMemory, Verifying},
     workspace::Sampled,
@@ -58,6 +59,7 @@ impl Machine {
                 last_row: round.last_row.slice(),
                 group_prefix: Some(round.group_prefix.slice()),
                 group_rows: Some(round.group_rows.slice()),
+                texts: self.texts.as_ref().map(DeviceTexts::texts),
                 ahead,
             },
             self.slots.sequences(&self.capacity),

@@ -51,7 +51,7 @@ pub struct WorkspaceShape {
     pub ranked: usize,
     /// Rows of a block; 0 for beams.
     pub block: usize,
-    /// Pairs of words per request that the host sends for its drafts: the nodes of a tree, or one
+    /// Pairs of words per request for drafts that are looked up: the nodes of a tree, or one
     /// more than the tokens of a chain.
     pub given: usize,
     /// Rows of all trees of a round.
@@ -242,7 +242,7 @@ pub struct RoundArrays {
     pub group_rows: Buffer,
     /// `[batch]`: where a round without speculation stores what the draft will process later.
     pub pending_place: Buffer,
-    /// What the host has drafted, if it drafts: see `host_drafts`.
+    /// What was looked up, by the host or on the device: see `host_drafts`.
     pub given: Buffer,
     /// `[batch]`: number of pending draft tokens of each request, written by the host.
     pub pending: Buffer,

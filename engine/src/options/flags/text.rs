@@ -2,7 +2,7 @@
 
 use launch::Launch;
 use schemas::{
-    drafting::{OWN_FLAGS, OwnFlag},
+    drafting::{OWN_FLAGS, OwnFlag, SECOND_SOURCES},
     flags::Key,
     tree::{NodeSource, TreeShape},
 };
@@ -18,27 +18,61 @@ use crate::{
 ///
 /// # Errors
 /// When there is no head, or a number is invalid.
-pub fn second_source(launch: &Launch, options: &EngineOptions) -> Result<Option<PromptLookup>, EngineError> {
+pub fn second_source(launch: &Launch, options: &EngineOptions) -> Result<Option<TextSpec>, EngineError> {
     let Some(setting) = launch.setting(Key::SpeculativeSecondSource) else { return Ok(options.second_source) };
-    let word = launch.text(Key::SpeculativeSecondSource).map(|word| word.value.to_ascii_uppercase());
-    if word.as_deref() != Some("PROMPT_LOOKUP") {
-        return Err(no_sense(setting, "PROMPT_LOOKUP, the only rule that looks up a request's own tokens alone"));
-    }
-    let mut rule = PromptLookup::SECOND;
+    let word = launch.text(Key::SpeculativeSecondSource).map(|word| word.value);
+    let Some(mut rule) = word.and_then(TextSpec::second) else {
+        return Err(no_sense(setting, &format!("{}, which find chains", SECOND_SOURCES.join(" or "))));
+    };
     numbers(launch, &mut rule)?;
-    if rule.occurrence == Occurrence::LatestFilled {
+    if !rule.can_be_second() {
         return Err(EngineError::Configuration(
             "--prompt-lookup-match latest-filled fills missing drafts, which a second source has no use for: give \
              latest or earliest"
                 .into(),
         ));
     }
-    TextSpec::PromptLookup(rule).check()?;
+    rule.check()?;
     Ok(Some(rule))
 }
 
+/// Reads the flags of a rule.
+fn numbers(launch: &Launch, rule: &mut TextSpec) -> Result<(), EngineError> {
+    let whole = |key: Key, to: &mut usize| count(launch, key).map(|number| *to = number.unwrap_or(*to));
+    match rule {
+        TextSpec::PromptLookup(rule) => numbers_of_look_ups(launch, rule)?,
+        TextSpec::Suffix(rule) => {
+            whole(Key::SuffixDecodingMaxTreeDepth, &mut rule.max_tree_depth)?;
+            whole(Key::SuffixDecodingMaxCachedRequests, &mut rule.max_cached_requests)?;
+            share(launch, Key::SuffixDecodingMaxSpecFactor, &mut rule.max_spec_factor)?;
+            share(launch, Key::SuffixDecodingMinTokenProb, &mut rule.min_token_prob)?;
+        }
+        TextSpec::Trie(rule) => {
+            whole(Key::SpeculativeNgramMaxTrieDepth, &mut rule.max_depth)?;
+            whole(Key::SpeculativeNgramMinBfsBreadth, &mut rule.min_breadth)?;
+            whole(Key::SpeculativeNgramCapacity, &mut rule.capacity)?;
+            if let Some(setting) = launch.setting(Key::SpeculativeNgramMatchType) {
+                rule.matching = match launch.text(Key::SpeculativeNgramMatchType).map(|word| word.value) {
+                    Some("BFS") => TrieMatch::Bfs,
+                    Some("PROB") => TrieMatch::Prob,
+                    _ => return Err(no_sense(setting, "BFS or PROB")),
+                };
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads a number that need not be whole.
+fn share(launch: &Launch, key: Key, to: &mut f32) -> Result<(), EngineError> {
+    let Some(setting) = launch.setting(key) else { return Ok(()) };
+    let number = launch.number(key).map(|number| number.value as f32);
+    *to = number.ok_or_else(|| no_sense(setting, "a number"))?;
+    Ok(())
+}
+
 /// Reads the flags of prompt lookup.
-fn numbers(launch: &Launch, rule: &mut PromptLookup) -> Result<(), EngineError> {
+fn numbers_of_look_ups(launch: &Launch, rule: &mut PromptLookup) -> Result<(), EngineError> {
     let (min, max) = (run_length(launch, Key::PromptLookupMin)?, run_length(launch, Key::PromptLookupMax)?);
     // As in vLLM, one of the two alone is both.
     rule.min = min.or(max).unwrap_or(rule.min);
@@ -73,7 +107,7 @@ pub fn rule(launch: &Launch, options: &EngineOptions) -> Result<Option<TextSpec>
     // A block head may be given without its algorithm; the loader checks its flags.
     let of_texts = OWN_FLAGS.iter().filter(|flag| matches!(NodeSource::named(flag.algorithm), NodeSource::Text(_)));
     for OwnFlag { key, algorithm: of, .. } in of_texts {
-        let is_second = options.second_source.is_some() && *of == "PROMPT_LOOKUP";
+        let is_second = options.second_source.is_some_and(|rule| rule.algorithm() == *of);
         if let Some(setting) = launch.setting(*key).filter(|_| algorithm != *of && !is_second) {
             return Err(EngineError::Configuration(format!(
                 "{} is for --speculative-algorithm {of}: remove it, or give that algorithm",
@@ -81,38 +115,10 @@ pub fn rule(launch: &Launch, options: &EngineOptions) -> Result<Option<TextSpec>
             )));
         }
     }
-    let whole = |key: Key, to: &mut usize| count(launch, key).map(|number| *to = number.unwrap_or(*to));
-    let share = |key: Key, to: &mut f32| -> Result<(), EngineError> {
-        let Some(setting) = launch.setting(key) else { return Ok(()) };
-        let number = launch.number(key).map(|number| number.value as f32);
-        *to = number.ok_or_else(|| no_sense(setting, "a number"))?;
-        Ok(())
-    };
-    match &mut found {
-        None => {}
-        Some(TextSpec::PromptLookup(rule)) => {
-            numbers(launch, rule)?;
-        }
-        Some(TextSpec::Suffix(rule)) => {
-            whole(Key::SuffixDecodingMaxTreeDepth, &mut rule.max_tree_depth)?;
-            whole(Key::SuffixDecodingMaxCachedRequests, &mut rule.max_cached_requests)?;
-            share(Key::SuffixDecodingMaxSpecFactor, &mut rule.max_spec_factor)?;
-            share(Key::SuffixDecodingMinTokenProb, &mut rule.min_token_prob)?;
-        }
-        Some(TextSpec::Trie(rule)) => {
-            whole(Key::SpeculativeNgramMaxTrieDepth, &mut rule.max_depth)?;
-            whole(Key::SpeculativeNgramMinBfsBreadth, &mut rule.min_breadth)?;
-            whole(Key::SpeculativeNgramCapacity, &mut rule.capacity)?;
-            if let Some(setting) = launch.setting(Key::SpeculativeNgramMatchType) {
-                rule.matching = match launch.text(Key::SpeculativeNgramMatchType).map(|word| word.value) {
-                    Some("BFS") => TrieMatch::Bfs,
-                    Some("PROB") => TrieMatch::Prob,
-                    _ => return Err(no_sense(setting, "BFS or PROB")),
-                };
-            }
-        }
+    if let Some(rule) = &mut found {
+        numbers(launch, rule)?;
+        rule.check()?;
     }
-    found.as_ref().map_or(Ok(()), TextSpec::check)?;
     Ok(found)
 }
 

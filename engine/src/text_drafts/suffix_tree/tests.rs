@@ -57,16 +57,18 @@ impl Plain {
             let mut probability = 1.0_f32;
             let limit = most.min((f64::from(matched as f32 * rule.max_spec_factor) + 1e-6) as usize);
             while let Some(child) = node.children.first().filter(|_| now.tokens.len() < limit) {
-                probability *= child.count as f32 / node.count as f32;
+                let share = child.count as f32 / node.count as f32;
+                probability *= share;
                 if probability < rule.min_token_prob {
                     break;
                 }
                 now.tokens.push(child.token);
+                now.shares.push(share);
                 now.score += probability;
                 node = child;
             }
             if now.score >= best.score {
-                best = now;
+                best = Speculation { matched, ..now };
             }
         }
         best

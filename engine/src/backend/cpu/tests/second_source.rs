@@ -8,10 +8,15 @@ use crate::{
     options::EngineOptions,
     request::{Completion, SamplingParams, StopConditions},
     selftest::models::{Pair, RandomModels},
-    spec::PromptLookup,
+    spec::{PromptLookup, SuffixRule, TextSpec, TrieRule},
 };
 
 use super::*;
+
+/// The rules, each with the number of requests that run together: what suffixes find depends on
+/// the requests before, and a replay takes these one after the other.
+const RULES: [(TextSpec, usize); 2] =
+    [(TextSpec::PromptLookup(PromptLookup::SECOND), 4), (TextSpec::Suffix(SuffixRule::DEFAULT), 1)];
 
 const PAIRS: [Pair; 4] = [Pair::Eagle3, Pair::Dflash, Pair::Dspark, Pair::Standalone];
 
@@ -75,41 +80,58 @@ fn outputs_are_the_targets_and_replay_equals_rounds_with_a_second_source() {
             let plain = run(options(&models, pair, TreeShape::OFF), &requests).1;
             for shape in [TreeShape::chain(4), tree] {
                 let alone = run(options(&models, pair, shape), &requests).1;
-                let second_source = Some(PromptLookup::SECOND);
-                let joined = EngineOptions { second_source, ..options(&models, pair, shape) };
-                let (mut engine, both) = run(joined, &requests);
-                for ((plain, alone), both) in plain.iter().zip(&alone).zip(&both) {
-                    assert_eq!(both.output_ids, plain.output_ids, "{pair}, {shape}");
-                    assert_eq!(alone.output_ids, plain.output_ids, "{pair}, {shape}");
-                }
-                let texts: Vec<ReplayText> =
-                    requests.iter().zip(&both).map(|(request, one)| ReplayText::new(request, one)).collect();
-                // The smaller shape shares its expansions with a larger one.
-                let shapes = [shape, if shape == tree { "4,3,30".parse().expect("a shape") } else { shape }];
-                let replayed = engine.replay(&texts, &shapes, &mut |_| ControlFlow::Continue(())).expect("a replay");
-                for (replayed, both) in replayed.expect("not cancelled").iter().zip(&both) {
-                    assert_eq!(replayed[0].accept_histogram, both.accept_histogram, "{pair}, {shape}");
-                    assert_eq!(replayed[0].expected_drafts.is_some(), sampling.temperature > 0.0);
-                }
-                if sampling.temperature == 0.0 {
-                    let (with, without) = (accepted(&both), accepted(&alone));
-                    assert!(with >= without, "{pair}, {shape}: {with} with look-ups, {without} without");
+                for (rule, together) in RULES {
+                    let joined = EngineOptions {
+                        second_source: Some(rule),
+                        max_running_requests: together,
+                        ..options(&models, pair, shape)
+                    };
+                    check_joined(joined, &requests, [&plain, &alone], shape);
                 }
             }
         }
     }
 }
 
+/// Checks rounds with a second source against those without speculation and those of the head
+/// alone, and against their replay.
+#[track_caller]
+fn check_joined(options: EngineOptions, requests: &[Request], [plain, alone]: [&[Completion]; 2], shape: TreeShape) {
+    let what = format!("{:?} and {:?}, {shape}", options.algorithm, options.second_source);
+    let (mut engine, both) = run(options, requests);
+    for ((plain, alone), both) in plain.iter().zip(alone).zip(&both) {
+        assert_eq!(both.output_ids, plain.output_ids, "{what}");
+        assert_eq!(alone.output_ids, plain.output_ids, "{what}");
+    }
+    let texts: Vec<ReplayText> =
+        requests.iter().zip(&both).map(|(request, one)| ReplayText::new(request, one)).collect();
+    // The smaller shape shares its expansions with a larger one.
+    let shapes = [shape, if shape.topk == 3 { "4,3,30".parse().expect("a shape") } else { shape }];
+    let replayed = engine.replay(&texts, &shapes, &mut |_| ControlFlow::Continue(())).expect("a replay");
+    for ((request, replayed), both) in requests.iter().zip(replayed.expect("not cancelled")).zip(&both) {
+        assert_eq!(replayed[0].accept_histogram, both.accept_histogram, "{what}");
+        assert_eq!(replayed[0].expected_drafts.is_some(), request.sampling.temperature > 0.0);
+    }
+    if requests.iter().all(|request| request.sampling.temperature == 0.0) {
+        let (with, without) = (accepted(&both), accepted(alone));
+        assert!(with >= without, "{what}: {with} with look-ups, {without} without");
+    }
+}
+
 #[test]
 fn a_second_source_is_refused_where_nothing_joins_it() {
     let models = RandomModels::write_seeded(42).expect("a folder");
-    let refusal = |options: EngineOptions| {
-        let options = EngineOptions { second_source: Some(PromptLookup::SECOND), ..options };
+    let refusal = |options: EngineOptions, rule: TextSpec| {
+        let options = EngineOptions { second_source: Some(rule), ..options };
         Engine::load(options).err().map(|error| error.to_string()).unwrap_or_default()
     };
     let options = options(&models, Pair::Eagle3, TreeShape::chain(2));
     let alone = EngineOptions { draft_model_path: None, algorithm: Some("PROMPT_LOOKUP".into()), ..options.clone() };
-    let found = refusal(alone);
-    assert!(found.contains("joins look-ups with the trees of a head"), "{found}");
-    assert_eq!(refusal(options), "");
+    for (rule, _) in RULES {
+        let found = refusal(alone.clone(), rule);
+        assert!(found.contains("joins look-ups with the trees of a head"), "{found}");
+        assert_eq!(refusal(options.clone(), rule), "");
+    }
+    let found = refusal(options, TextSpec::Trie(TrieRule::DEFAULT));
+    assert!(found.contains("use PROMPT_LOOKUP or SUFFIX"), "{found}");
 }
