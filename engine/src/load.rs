@@ -397,15 +397,21 @@ pub(crate) fn device(choice: DeviceChoice) -> Result<Option<(Device, String)>, E
 /// chooses kernels, not numbers.
 const VALUE_ROWS: &str = "SPECTUNE_FP8_VALUE_ROWS";
 
-/// Set to 1, the host looks up all drafts, for measurements.
+/// To measure: 1, the host looks up all drafts; 0, a GPU those of its look-ups in prompts.
 const HOST_LOOK_UPS: &str = "SPECTUNE_HOST_LOOK_UPS";
 
-/// The rule of look-ups in the own tokens of a request, alone or next to a head.
-fn prompt_look_up(options: &EngineOptions) -> Option<PromptLookup> {
-    match options.text_draft().or(options.second_source)? {
-        TextSpec::PromptLookup(rule) => Some(rule),
-        TextSpec::Suffix(_) | TextSpec::Trie(_) => None,
-    }
+/// The rule of look-ups in the own tokens of a request, if a GPU looks them up by itself.
+fn looked_up_on_device(options: &EngineOptions) -> Result<Option<PromptLookup>, EngineError> {
+    let of_host = match variable(HOST_LOOK_UPS)? {
+        Some(number) => number > 0,
+        // Alone, a round in which the host finds nothing runs the graph of no speculation, which
+        // gains more than its look-ups cost. Next to a head every round has the rows of the shape.
+        None => options.second_source.is_none(),
+    };
+    Ok(match options.text_draft().or(options.second_source) {
+        Some(TextSpec::PromptLookup(rule)) if !of_host => Some(rule),
+        _ => None,
+    })
 }
 
 /// The number in an environment variable; `None` if it is not set.
@@ -438,7 +444,7 @@ fn cuda_options(options: &EngineOptions, element: Element, context_length: usize
         },
         verify_plan: options.verify_plan,
         joins_chains: options.second_source.is_some(),
-        looks_up: if variable(HOST_LOOK_UPS)?.unwrap_or(0) > 0 { None } else { prompt_look_up(options) },
+        looks_up: looked_up_on_device(options)?,
         most_value_rows: variable(VALUE_ROWS)?,
         split_draft: options.split_draft,
         states: StateOptions::of(options),

@@ -112,7 +112,8 @@ mod tests {
             assert!(cpu.draft.is_none_or(|count| gpu.draft.is_some_and(|other| count <= other + 0.35)), "{what}");
             assert_eq!(cpu.draft.is_some(), gpu.draft.is_some(), "{what}");
             assert_eq!((cpu.target_even, cpu.experts), (gpu.target_even, gpu.experts), "{what}");
-            assert_eq!(cpu.draft.is_some(), pair == Pair::Glm && shape != TreeShape::OFF, "{what}");
+            // The EAGLE-3 head of the one and the MTP layer of the other have experts too.
+            assert_eq!(cpu.draft.is_some(), !shape.is_off(), "{what}");
             let rows = if shape.is_off() { 2 } else { 6 };
             for read in [cpu, gpu] {
                 let count = read.target.expect("a count");
