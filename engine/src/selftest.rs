@@ -551,7 +551,8 @@ mod tests {
             let setting = Setting::new(DeviceChoice::Emulator, 1, "float32", pair, 4);
             check_joined(&models, setting, plan, "it", &mut |check| checks.push(check)).expect("it runs");
             let broken: Vec<&Check> = checks.iter().filter(|check| check.failure.is_some()).collect();
-            assert!(checks.len() == 2 && broken.is_empty(), "{pair}: {broken:?}");
+            // Two for each rule.
+            assert!(checks.len() == 4 && broken.is_empty(), "{pair}: {} checks, {broken:?}", checks.len());
         }
     }
 
