@@ -138,6 +138,9 @@ pub struct EngineOptions {
     pub text_rule: Option<TextSpec>,
     /// What is looked up beside a head, and joined with its trees; `None` for nothing.
     pub second_source: Option<TextSpec>,
+    /// Whether a GPU looks up drafts in a request's own tokens by itself, in place of the host;
+    /// `None` for where it is faster, next to a head.
+    pub device_look_ups: Option<bool>,
     /// FR-Spec: a file that lists the tokens of the target's vocabulary that an EAGLE-1/2 head may
     /// propose.
     pub token_map: Option<PathBuf>,
@@ -267,6 +270,7 @@ impl Default for EngineOptions {
             draft_window: None,
             text_rule: None,
             second_source: None,
+            device_look_ups: None,
             token_map: None,
             simulated: None,
             verify_plan: None,

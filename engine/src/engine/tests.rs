@@ -137,15 +137,17 @@ fn every_source_works_with_all_that_requests_may_want() {
 fn a_gpu_verifies_drafts_from_texts_as_the_cpu_does() {
     let models = RandomModels::write_seeded(22).expect("a folder");
     let requests = adjusted::requests(10);
-    for (at, rule) in RULES.into_iter().enumerate() {
+    let by_host = RULES.map(|rule| (rule, None));
+    for (at, (rule, device_look_ups)) in [(RULES[0], Some(true))].into_iter().chain(by_host).enumerate() {
         let [cpu, gpu] = [DeviceChoice::Cpu, DeviceChoice::Emulator].map(|device| {
             let (options, shape) = with_texts(&models, rule, device);
             let policy = ShapePolicy::fixed(shape);
             // Once with graphs.
-            let mut engine =
-                Engine::load(EngineOptions { policy, disable_cuda_graph: at > 0, ..options }).expect("it loads");
-            // A GPU looks up the own tokens of a request by itself, and waits for nothing.
-            let waits = device == DeviceChoice::Cpu || !matches!(rule, TextSpec::PromptLookup(_));
+            let disable_cuda_graph = at > 0;
+            let options = EngineOptions { policy, disable_cuda_graph, device_look_ups, ..options };
+            let mut engine = Engine::load(options).expect("it loads");
+            // A GPU that looks drafts up by itself waits for nothing.
+            let waits = device == DeviceChoice::Cpu || device_look_ups.is_none();
             assert_eq!(engine.capacity().rounds_in_flight, if waits { 1 } else { 2 });
             let found = [run(&mut engine, &requests, &[]), run(&mut engine, &requests, &[])].concat();
             assert_eq!(engine.statistics().stall_time > Duration::ZERO, waits);
