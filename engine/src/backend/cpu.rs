@@ -157,6 +157,10 @@ impl Describe for CpuBackend {
         }
     }
 
+    fn looks_up(&self) -> bool {
+        false
+    }
+
     fn cost(&self) -> ModelCost {
         Self::cost_of(&self.target, self.draft.as_deref())
     }

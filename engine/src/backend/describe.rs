@@ -92,9 +92,7 @@ pub trait Describe: Send {
 
     /// Whether it looks up the drafts of rounds by itself, in the texts that
     /// [`Slots::remember`](super::Slots::remember) gives it. Constant.
-    fn looks_up(&self) -> bool {
-        false
-    }
+    fn looks_up(&self) -> bool;
 
     /// The memory traffic and multiplications of its passes. Constant.
     fn cost(&self) -> ModelCost;

@@ -160,6 +160,10 @@ impl Describe for Fake {
         DeviceInfo { device: "fake".into(), name: String::new(), driver: String::new(), units: 0 }
     }
 
+    fn looks_up(&self) -> bool {
+        false
+    }
+
     fn cost(&self) -> ModelCost {
         ModelCost::default()
     }

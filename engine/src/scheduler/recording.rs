@@ -106,6 +106,10 @@ impl Describe for Recording {
         self.backend.device()
     }
 
+    fn looks_up(&self) -> bool {
+        self.backend.looks_up()
+    }
+
     fn cost(&self) -> ModelCost {
         self.backend.cost()
     }

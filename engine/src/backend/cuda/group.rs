@@ -75,6 +75,7 @@ struct Facts {
     device: DeviceInfo,
     cost: ModelCost,
     state_row: Option<StateRow>,
+    looks_up: bool,
 }
 
 /// A message of a rank while it works on a command.
@@ -145,6 +146,7 @@ impl Group {
                             device: loaded.device(),
                             cost: loaded.cost(),
                             state_row: loaded.state_row(),
+                            looks_up: loaded.looks_up(),
                         };
                         *backend = Some(loaded);
                         facts
@@ -460,6 +462,10 @@ impl Describe for Group {
 
     fn device(&self) -> DeviceInfo {
         self.facts.device.clone()
+    }
+
+    fn looks_up(&self) -> bool {
+        self.facts.looks_up
     }
 
     /// The cost of each rank's own part.
