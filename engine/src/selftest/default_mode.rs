@@ -39,10 +39,13 @@ pub fn near_batch_invariant(
 fn tolerance(setting: Setting) -> f32 {
     // Logits are a few units large, computed with 8 or 11 bits of mantissa over some layers.
     let rounding = if setting.dtype == "bfloat16" { 0.15 } else { 0.03 };
+    // A state carries what was rounded in all rows before, and prompts are read in chunks, whose
+    // sums have another order (0.17 was seen in bfloat16).
+    let carried = if setting.pair.has_states() { 2.0 * rounding } else { rounding };
     match setting.fp8_compute {
         // The last bit of an activation can move its number in FP8, which has 3 bits of mantissa.
-        Some(Fp8Compute::Products) => 3.0 * rounding,
-        _ => rounding,
+        Some(Fp8Compute::Products) => 3.0 * carried,
+        _ => carried,
     }
 }
 

@@ -106,6 +106,11 @@ const INTERVAL: usize = 3;
 const DELTA: DeltaSizes = DeltaSizes { key_heads: 2, value_heads: 4, key_dim: 32, value_dim: 32, taps: 4 };
 
 impl Pair {
+    /// Whether layers of the target have a state in place of a cache.
+    pub fn has_states(self) -> bool {
+        matches!(self, Self::Qwen35 | Self::Qwen35Eagle3 | Self::Qwen35Dspark | Self::Qwen35Moe | Self::Qwen35MoeDflash)
+    }
+
     /// Whether the target has layers with experts.
     pub fn has_experts(self) -> bool {
         matches!(self, Self::Qwen3Moe | Self::Glm | Self::DeepSeek | Self::GptOss) || self.target() == "qwen3_5_moe"
