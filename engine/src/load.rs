@@ -402,10 +402,10 @@ const HOST_LOOK_UPS: &str = "SPECTUNE_HOST_LOOK_UPS";
 
 /// The rule of look-ups in the own tokens of a request, if a GPU looks them up by itself.
 fn looked_up_on_device(options: &EngineOptions) -> Result<Option<PromptLookup>, EngineError> {
-    let asked = variable(HOST_LOOK_UPS)?.map(|number| number == 0).or(options.device_look_ups);
+    let given = variable(HOST_LOOK_UPS)?.map(|number| number == 0).or(options.device_look_ups);
     // Alone, a round in which the host finds nothing runs the graph of no speculation, which gains
     // more than its look-ups cost. Next to a head every round has the rows of the shape.
-    let by_device = asked.unwrap_or(options.second_source.is_some());
+    let by_device = given.unwrap_or(options.second_source.is_some());
     Ok(match options.text_draft().or(options.second_source) {
         Some(TextSpec::PromptLookup(rule)) if by_device => Some(rule),
         _ => None,
