@@ -204,6 +204,10 @@ impl Slots for CpuBackend {
         Ok(())
     }
 
+    fn remember(&mut self, _: Slot, _: &[u32], _: &[u32]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
         self.slots.get_mut(slot).map(|state| std::mem::take(&mut state.prompt_logprobs)).unwrap_or_default()
     }

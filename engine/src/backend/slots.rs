@@ -96,9 +96,7 @@ pub trait Slots: Describe {
     ///
     /// # Errors
     /// When the slot is not open, or the tokens do not fit.
-    fn remember(&mut self, _slot: Slot, _prompt: &[u32], _output: &[u32]) -> Result<(), EngineError> {
-        Ok(())
-    }
+    fn remember(&mut self, slot: Slot, prompt: &[u32], output: &[u32]) -> Result<(), EngineError>;
 
     /// Log-probabilities of a slot's prompt, once it has been processed.
     fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs>;

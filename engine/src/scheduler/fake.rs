@@ -239,6 +239,10 @@ impl Slots for Fake {
         Err(EngineError::Configuration("a script has no logits to adjust".into()))
     }
 
+    fn remember(&mut self, _: Slot, _: &[u32], _: &[u32]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     fn prompt_logprobs(&mut self, _: Slot) -> Vec<TokenLogprobs> {
         Vec::new()
     }

@@ -146,6 +146,10 @@ impl Slots for Recording {
         self.backend.adjust(slot, prompt, output, ends)
     }
 
+    fn remember(&mut self, slot: Slot, prompt: &[u32], output: &[u32]) -> Result<(), EngineError> {
+        self.backend.remember(slot, prompt, output)
+    }
+
     fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
         self.backend.prompt_logprobs(slot)
     }
