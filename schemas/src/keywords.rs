@@ -73,6 +73,11 @@ impl Callee {
         })
     }
 
+    /// Whether a keyword is its own, or one that it passes on.
+    fn takes(self, keyword: &Keyword) -> bool {
+        keyword.class == self || keyword.class == Self::EngineArgs
+    }
+
     fn engine(self) -> Engine {
         if self == Self::ServerArgs { Engine::Sglang } else { Engine::Vllm }
     }
@@ -96,8 +101,7 @@ impl Callee {
 
     /// Every keyword of the class, in any version, sorted by name.
     pub fn keywords(self) -> impl Iterator<Item = &'static Keyword> {
-        let takes = move |keyword: &&Keyword| keyword.class == self || keyword.class == Self::EngineArgs;
-        table(self.engine()).iter().filter(takes)
+        table(self.engine()).iter().filter(move |keyword| self.takes(keyword))
     }
 
     /// The keyword of exactly this name in a version: that of the class itself or of the one that
@@ -106,10 +110,9 @@ impl Callee {
         let all = table(self.engine());
         let first = all.partition_point(|keyword| keyword.name < name);
         let own = all.iter().skip(first).take_while(|keyword| keyword.name == name);
-        let takes = |keyword: &&Keyword| keyword.class == self || keyword.class == Self::EngineArgs;
         let alive = |keyword: &&Keyword| version.is_none_or(|version| keyword.exists_in(version));
         // The newest one says what is known of all.
-        own.filter(takes)
+        own.filter(|keyword| self.takes(keyword))
             .filter(alive)
             .max_by_key(|keyword| (keyword.until.is_none(), keyword.until, Reverse(keyword.since)))
     }

@@ -37,7 +37,7 @@ use super::{
     programs::{self, ProgramRole},
     quoting::quoted,
     script,
-    script_words::{kept, takes_script, uses_parameters},
+    script_words::{kept, script_place},
     writing::Writing,
 };
 
@@ -93,26 +93,18 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
 
 /// A flag after the script of `bash -c`, which starts an engine and does not use its parameters.
 fn kept_by_shell(command: &ShellCommand<'_>) -> Option<Finding> {
-    let known = |word: &Field<'_>| word.value.known().map(str::to_owned);
-    let is_role = |word: &Field<'_>, role| word.value.known().is_some_and(|word| programs::has(word, role));
+    let is_known = |word: &Field<'_>, test: &dyn Fn(&str) -> bool| word.value.known().is_some_and(test);
     // What `ssh` gets is read once more by the other shell, as one line.
-    if command.words.iter().any(|word| word.value.known().is_some_and(|word| programs::base(word) == "ssh")) {
+    if command.words.iter().any(|word| is_known(word, &|word| programs::base(word) == "ssh")) {
         return None;
     }
-    let shell = command.words.iter().position(|word| is_role(word, ProgramRole::Shell))?;
-    let mut words = command.words.iter().skip(shell + 1);
-    let option = words.find(|word| !known(word).is_some_and(|word| word.starts_with('-') && !takes_script(&word)))?;
-    if !known(option).is_some_and(|option| takes_script(&option)) {
-        return None;
-    }
-    let script = known(words.next()?)?;
-    if !detect::names_engine(&script) || uses_parameters(&script) {
-        return None;
-    }
-    words.find_map(|word| {
-        let flag = known(word).filter(|word| word.starts_with("--") && split::is_flag(word))?;
-        Some(kept(flag.split('=').next().unwrap_or_default(), word.span))
-    })
+    let is_shell = |word: &Field<'_>| is_known(word, &|word| programs::has(word, ProgramRole::Shell));
+    let shell = command.words.iter().position(is_shell)?;
+    let words = command.words.get(shell + 1..)?;
+    let at = script_place(words.iter().map(|word| word.value.known()))?;
+    let script = words.get(at)?.value.known().filter(|script| detect::names_engine(script))?;
+    let parameters = words.get(at + 1..)?.iter().filter_map(|word| Some((word.value.known()?, word.span)));
+    kept(script, parameters.filter(|(word, _)| split::is_flag(word)))
 }
 
 /// Whether flags are those that `--help` lists: each has its own name in capitals for a value.

@@ -17,7 +17,7 @@ use super::{
     kind::TextKind,
     programs::{self, ProgramRole},
     quoting::is_plain,
-    script_words::{kept, takes_script, uses_parameters},
+    script_words::{kept, script_place},
 };
 
 /// Most variables of one image.
@@ -224,7 +224,8 @@ impl BuildStage {
         if let Some(at) = script_of_shell(&words) {
             let (script, span) = words.get(at)?;
             composed.copy(script, *span);
-            let finding = kept_by_shell(script, words.get(at + 1..)?);
+            let parameters = words.get(at + 1..)?.iter().map(|(word, span)| (word.as_str(), *span));
+            let finding = kept(script, parameters);
             return Some(BuildCommand { composed, is_of_shell: true, finding });
         }
         words.iter().for_each(|(word, span)| composed.word(word, *span));
@@ -247,15 +248,6 @@ impl BuildStage {
         composed.append(&command);
         composed
     }
-}
-
-/// A flag after the script of `sh -c`, if the script does not use what follows it.
-fn kept_by_shell(script: &str, others: &[(String, Span)]) -> Option<Finding> {
-    if uses_parameters(script) {
-        return None;
-    }
-    let (flag, span) = others.iter().find(|(word, _)| word.starts_with("--"))?;
-    Some(kept(flag.split(['=', ' ']).next().unwrap_or_default(), *span))
 }
 
 /// The value of an instruction: words in brackets, or what a shell reads.
@@ -284,10 +276,9 @@ fn without_comments(text: &str) -> String {
 
 /// The place of the script among the words of `["sh", "-c", "…", …]`.
 fn script_of_shell(words: &[(String, Span)]) -> Option<usize> {
-    let word = |at: usize| words.get(at).map_or("", |(word, _)| word.as_str());
-    let is_shell = programs::has(word(0), ProgramRole::Shell);
-    let option = (1..words.len()).find(|at| !word(*at).starts_with('-') || takes_script(word(*at)))?;
-    (is_shell && takes_script(word(option)) && option + 1 < words.len()).then_some(option + 1)
+    let ((shell, _), after) = words.split_first()?;
+    let at = script_place(after.iter().map(|(word, _)| Some(word.as_str())))? + 1;
+    (programs::has(shell, ProgramRole::Shell) && at < words.len()).then_some(at)
 }
 
 /// The words of a JSON list with their places, quotes not included; nothing where it is none.

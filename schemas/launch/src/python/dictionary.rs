@@ -49,7 +49,8 @@ impl<'t> DictionaryPairs<'t> {
         Some(pairs)
     }
 
-    /// Adds the pairs of `{…}` or `dict(…)`; `None` where a key is no text.
+    /// Adds the pairs of `{…}`, or the keywords of a call such as `dict(…)`; `None` where a key is no
+    /// text.
     fn add_all(
         &mut self,
         text: &'t str,
@@ -58,36 +59,19 @@ impl<'t> DictionaryPairs<'t> {
         at: Node<'t>,
         depth: usize,
     ) -> Option<()> {
-        if dictionary.kind() != "dictionary" {
-            return self.add_keywords(text, names, dictionary, at, depth);
-        }
-        for pair in named_children(dictionary) {
-            match (pair.child_by_field_name("key"), pair.child_by_field_name("value")) {
-                (Some(key), Some(given)) => {
-                    let (name, place) = known(&parts(text, names, key, 0)?)?;
-                    self.set(name, place, given);
+        let is_call = dictionary.kind() != "dictionary";
+        let of_pairs = if is_call { dictionary.child_by_field_name("arguments")? } else { dictionary };
+        for pair in named_children(of_pairs) {
+            let key = pair.child_by_field_name(if is_call { "name" } else { "key" });
+            match key.zip(pair.child_by_field_name("value")) {
+                Some((key, given)) => {
+                    let (name, place) = match is_call {
+                        true => (text.get(key.byte_range())?.to_owned(), span(key)),
+                        false => known(&parts(text, names, key, 0)?)?,
+                    };
+                    self.set(DictionaryPair { name, place, value: given, may_change: false });
                 }
-                _ => self.add_splat(text, names, pair, at, depth)?,
-            }
-        }
-        Some(())
-    }
-
-    /// Adds the keywords of a call.
-    fn add_keywords(
-        &mut self,
-        text: &'t str,
-        names: &Names<'t>,
-        call: Node<'t>,
-        at: Node<'t>,
-        depth: usize,
-    ) -> Option<()> {
-        for argument in named_children(call.child_by_field_name("arguments")?) {
-            match (argument.child_by_field_name("name"), argument.child_by_field_name("value")) {
-                (Some(name), Some(given)) => {
-                    self.set(text.get(name.byte_range())?.to_owned(), span(name), given);
-                }
-                _ => self.add_splat(text, names, argument, at, depth)?,
+                None => self.add_splat(text, names, pair, at, depth)?,
             }
         }
         Some(())
@@ -125,10 +109,7 @@ impl<'t> DictionaryPairs<'t> {
             self.known.iter_mut().for_each(|pair| pair.may_change = true);
         }
         self.others.extend(other.others);
-        for pair in other.known {
-            self.known.retain(|own| own.name != pair.name);
-            self.known.push(pair);
-        }
+        other.known.into_iter().for_each(|pair| self.set(pair));
     }
 
     /// Applies `name["key"] = value`, `name.update(…)` or `name |= …`. One that may not happen
@@ -146,7 +127,8 @@ impl<'t> DictionaryPairs<'t> {
             "assignment" => {
                 let key = update.child_by_field_name("left")?.child_by_field_name("subscript")?;
                 let (name, place) = known(&parts(text, names, key, 0)?)?;
-                own.set(name, place, update.child_by_field_name("right")?);
+                let value = update.child_by_field_name("right")?;
+                own.set(DictionaryPair { name, place, value, may_change: false });
             }
             "augmented_assignment" => {
                 own = Self::of(text, names, update.child_by_field_name("right")?, update, depth + 1)?;
@@ -155,7 +137,7 @@ impl<'t> DictionaryPairs<'t> {
                 [one] if !matches!(one.kind(), "keyword_argument" | "dictionary_splat") => {
                     own = Self::of(text, names, *one, update, depth + 1)?;
                 }
-                _ => own.add_keywords(text, names, update, update, depth)?,
+                _ => own.add_all(text, names, update, update, depth)?,
             },
         }
         if happens_before(update, used) {
@@ -172,9 +154,10 @@ impl<'t> DictionaryPairs<'t> {
         Some(())
     }
 
-    fn set(&mut self, name: String, place: Span, value: Node<'t>) {
-        self.known.retain(|pair| pair.name != name);
-        self.known.push(DictionaryPair { name, place, value, may_change: false });
+    /// Gives a key its last value.
+    fn set(&mut self, pair: DictionaryPair<'t>) {
+        self.known.retain(|own| own.name != pair.name);
+        self.known.push(pair);
     }
 }
 

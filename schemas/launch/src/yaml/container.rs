@@ -22,7 +22,7 @@ use crate::{
     images::engine_of_image,
     programs::{self, ProgramRole},
     quoting::{is_plain, quoted},
-    script_words::{kept, takes_script, uses_parameters},
+    script_words::{kept, takes_script},
 };
 
 /// The keys whose words make up a command, in order.
@@ -236,12 +236,8 @@ fn unread_syntax(words: &[ContainerWord<'_>], runner: Runner, is_entry_point: bo
 fn kept_by_shell(words: &[ContainerWord<'_>]) -> Option<Finding> {
     let script = script(words)?;
     let at = words.iter().position(|word| word.id == script.id)?;
-    if uses_parameters(&script.scalar.text) {
-        return None;
-    }
-    let flag = words.get(at + 1..)?.iter().find(|word| word.item().starts_with("--"))?;
-    let shown = flag.item().split(['=', ' ']).next().unwrap_or_default();
-    Some(kept(shown, flag.aligned.outer))
+    let parameters = words.get(at + 1..)?.iter().map(|word| (word.item(), word.aligned.outer));
+    kept(&script.scalar.text, parameters)
 }
 
 /// The word after `sh -c`.
