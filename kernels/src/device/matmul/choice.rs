@@ -21,8 +21,8 @@ const MOST_ALGORITHMS: usize = 16;
 const MOST_RUNS: usize = 12;
 /// Candidates whose first timed run is within this factor of the best are timed again.
 const NEAR: f64 = 1.15;
-/// The time by which one of our own kernels may be behind the best and still be timed again, and
-/// compared in a pass: about what it takes to start reading weights, of which no part is left if it
+/// The time by which one of our own kernels may be slower than the best and still be timed again,
+/// and compared in a pass: about what it takes to start reading weights, of which no part is left if it
 /// overlaps with the kernels before it.
 const HIDDEN: Duration = Duration::from_micros(4);
 /// Device time for all runs after the first of each candidate.
@@ -31,7 +31,7 @@ const BUDGET: Duration = Duration::from_millis(40);
 /// library's order); less is noise.
 const GAIN: f64 = 0.007;
 /// Library algorithms within this factor of the best, timed alone, may be faster in a pass. Our own
-/// kernels may be if they are [`NEAR`] or no more than [`HIDDEN`] behind, because overlap with
+/// kernels may be if they are [`NEAR`] or slower by no more than [`HIDDEN`], because overlap with
 /// their neighbours does not show here.
 const EQUAL: f64 = 1.03;
 /// Maximum number of library algorithms, in addition to the best, that are compared in a pass.
@@ -166,8 +166,8 @@ fn is_own(candidate: Fastest) -> bool {
     matches!(candidate, Fastest::Own(_))
 }
 
-/// Runs all candidates once, adds them to the timed ones, and keeps those near the best, or behind
-/// it by no more than their slack.
+/// Runs all candidates once, adds them to the timed ones, and keeps those near the best, or slower
+/// by no more than their slack.
 fn near_best<C: Copy, E>(
     times: &mut Vec<(C, Duration)>,
     candidates: Vec<C>,
