@@ -38,6 +38,12 @@ const KEY_HEADS: usize = 2;
 const VALUE_HEADS: usize = 4;
 const VALUE_DIM: usize = 128;
 
+/// Of log-probabilities, where activations are rounded to bfloat16.
+const BF16_TOLERANCE: f32 = 0.1;
+/// Where rows are rounded to E4M3 as well, with steps of an eighth to a sixteenth: a number that
+/// another order of sums moves over the middle of a step moves by the whole of it.
+const FP8_ROWS_TOLERANCE: f32 = 0.3;
+
 /// How a checkpoint differs from others.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
@@ -315,8 +321,8 @@ fn first_tokens(options: EngineOptions) -> Vec<(u32, f32)> {
     found.into_values().collect()
 }
 
-fn check_near(what: &str, found: &[(u32, f32)], expected: &[(u32, f32)]) {
-    let near = |((_, found), (_, expected)): (&(u32, f32), &(u32, f32))| (found - expected).abs() < 0.1;
+fn check_near(what: &str, tolerance: f32, found: &[(u32, f32)], expected: &[(u32, f32)]) {
+    let near = |((_, found), (_, expected)): (&(u32, f32), &(u32, f32))| (found - expected).abs() < tolerance;
     assert!(
         found.len() == expected.len() && found.iter().zip(expected).all(near),
         "{what}: {found:?}, expected {expected:?}"
@@ -341,14 +347,22 @@ fn a_gpu_reads_published_layouts_too() {
     for kind in [KINDS[0], KINDS[3]] {
         let [fp8, plain] = kind.checkpoints();
         let weights = on_device(fp8.path(), 1);
+        let default_mode = |options: &EngineOptions| EngineOptions { batch_invariant: false, ..options.clone() };
         run(weights.clone());
-        check_near(&format!("{kind:?}"), &first_tokens(weights.clone()), &first_tokens(options(plain.path())));
+        let expected = first_tokens(options(plain.path()));
+        check_near(&format!("{kind:?}"), BF16_TOLERANCE, &first_tokens(weights.clone()), &expected);
+        check_near(
+            &format!("default mode, {kind:?}"),
+            BF16_TOLERANCE,
+            &first_tokens(default_mode(&weights)),
+            &expected,
+        );
         // Rounding rows to FP8 enlarges the difference between bfloat16 and float32, so the two
         // modes of the device are compared, which have kernels of their own.
         let products = EngineOptions { fp8_compute: Some(Fp8Compute::Products), ..weights };
         run(products.clone());
-        let default = EngineOptions { batch_invariant: false, ..products.clone() };
-        check_near(&format!("products, {kind:?}"), &first_tokens(default), &first_tokens(products));
+        let default = first_tokens(default_mode(&products));
+        check_near(&format!("products, {kind:?}"), FP8_ROWS_TOLERANCE, &default, &first_tokens(products));
     }
 }
 
@@ -358,7 +372,12 @@ fn two_ranks_have_their_parts_of_published_layouts() {
     let kind = KINDS[2];
     let [fp8, plain] = kind.checkpoints();
     run(on_device(fp8.path(), 2));
-    check_near("two ranks", &first_tokens(on_device(fp8.path(), 2)), &first_tokens(options(plain.path())));
+    check_near(
+        "two ranks",
+        BF16_TOLERANCE,
+        &first_tokens(on_device(fp8.path(), 2)),
+        &first_tokens(options(plain.path())),
+    );
     // A rank would have half of a block of queries.
     let [narrow, _] = Kind { key_dim: 64, ..DENSE }.checkpoints();
     let Err(error) = Engine::load(on_device(narrow.path(), 2)) else { panic!("blocks cannot be cut") };
