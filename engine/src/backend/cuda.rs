@@ -8,6 +8,7 @@ mod autotune;
 mod bandwidth;
 mod block_replay;
 mod block_round;
+mod compile;
 mod confidence;
 mod delta;
 mod device_texts;
@@ -19,11 +20,13 @@ mod group;
 mod host_drafts;
 mod in_flight;
 mod limits;
+mod load;
 mod look_ups;
 mod machine;
 mod meeting;
 mod memory;
 mod ops;
+mod options;
 mod part;
 mod pass;
 mod pending;
@@ -36,6 +39,7 @@ mod round;
 mod slot_states;
 mod staging;
 mod states;
+mod supported;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -84,8 +88,9 @@ use crate::{
 };
 
 pub use group::{Group, SharedModels};
+pub use load::load;
 pub use machine::AttentionKernels;
-pub use memory::{CudaOptions, Models, load};
+pub use options::{CudaOptions, Models};
 pub use weights::WeightSource;
 
 /// A target, a draft and their caches on a GPU.
@@ -426,7 +431,7 @@ impl Decode for CudaBackend {
         sizes.sort_unstable();
         sizes.dedup();
         let largest = slots;
-        shapes.iter().try_for_each(|shape| memory::check_shape(&self.machine, *shape))?;
+        shapes.iter().try_for_each(|shape| supported::check_shape(&self.machine, *shape))?;
         expect_played(self.simulated.as_ref(), shapes)?;
         self.grow(WorkspaceShape::of_rounds(self.machine.nodes(), shapes, largest))?;
         self.capture_sizes = sizes;

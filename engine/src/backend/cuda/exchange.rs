@@ -6,7 +6,7 @@ use kernels::{device::Element, reference::CacheScales};
 
 use super::{
     CudaBackend, Models,
-    memory::{check_tensors, of_rank},
+    load::{check_tensors, of_rank},
     weights::{DraftWeights, WeightSource},
 };
 use crate::{

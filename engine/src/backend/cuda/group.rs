@@ -26,7 +26,7 @@ use kernels::device::{Alarm, Collective, Device, GroupId, Mail};
 use schemas::tree::TreeShape;
 
 use self::{owned_drafts::OwnedDrafts, thread::RankThread};
-use super::{CudaBackend, CudaOptions, Models, WeightSource, machine::Ranks, meeting::Meeting, memory};
+use super::{CudaBackend, CudaOptions, Models, WeightSource, load, machine::Ranks, meeting::Meeting};
 use crate::{
     backend::{
         Backend, Capacity, Decode, Describe, DeviceInfo, Drafted, Exchange, ExpertReads, GpuState, Measure, PageId,
@@ -131,7 +131,7 @@ impl Group {
                     let library = library(&device, &mail, &meeting, &options)?;
                     // The library is not used before it has been timed against the own kernels.
                     let ranks = Ranks { mail, meeting, library, library_from: usize::MAX };
-                    memory::load(device, name, models.borrowed(), options, Some(ranks))
+                    load::load(device, name, models.borrowed(), options, Some(ranks))
                 }
             })
             .collect();

@@ -5,9 +5,9 @@ use kernels::device::HostBuffer;
 use super::{
     CudaBackend, GraphKey,
     limits::{MOST_CHOICES, STAGING_SLOTS},
-    memory,
     part::Part,
     staging::place_of,
+    supported,
     workspace::WorkspaceShape,
 };
 use crate::{
@@ -119,7 +119,7 @@ impl CudaBackend {
         let shape = round.shape;
         self.check_drafted(drafted, round)?;
         expect_played(self.simulated.as_ref(), &[shape])?;
-        memory::check_shape(&self.machine, shape)
+        supported::check_shape(&self.machine, shape)
     }
 
     /// Copies the slots of a round to the device if they changed.

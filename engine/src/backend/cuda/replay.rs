@@ -17,7 +17,7 @@ use super::{
     CudaBackend,
     limits::LOGIT_ROWS,
     machine::Pass,
-    memory::check_shape,
+    supported::check_shape,
     weights::{DraftWeights, Stepwise},
     workspace::WorkspaceShape,
 };
