@@ -22,8 +22,8 @@ const MOST_RUNS: usize = 12;
 /// Candidates whose first timed run is within this factor of the best are timed again.
 const NEAR: f64 = 1.15;
 /// The time by which one of our own kernels may be slower than the best and still be timed again,
-/// and compared in a pass: about what it takes to start reading weights, of which no part is left if it
-/// overlaps with the kernels before it.
+/// and compared in a pass: about what it takes to start reading weights, of which no part is left
+/// if it overlaps with the kernels before it.
 const HIDDEN: Duration = Duration::from_micros(4);
 /// Device time for all runs after the first of each candidate.
 const BUDGET: Duration = Duration::from_millis(40);

@@ -49,8 +49,8 @@ impl<'t> DictionaryPairs<'t> {
         Some(pairs)
     }
 
-    /// Adds the pairs of `{…}`, or the keywords of a call such as `dict(…)`; `None` where a key is no
-    /// text.
+    /// Adds the pairs of `{…}`, or the keywords of a call such as `dict(…)`; `None` where a key is
+    /// no text.
     fn add_all(
         &mut self,
         text: &'t str,
