@@ -28,95 +28,11 @@ const LARGEST_ADAPTIVE: u64 = 1 << 20;
 /// When no model is given, a value is invalid, or a flag is given that this engine does not
 /// support.
 pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<EngineOptions, EngineError> {
-    let text = |key: Key| launch.text(key).map(|word| word.value.to_owned());
-    if let Some(path) = text(Key::ModelPath) {
-        options.model_path = path.into();
-    }
-    if let Some(shape) = text(Key::ModelShape) {
-        options.model_shape = Some(shape);
-    }
-    options.num_layers = count(launch, Key::NumLayers)?.or(options.num_layers);
-    if let Some(format) = text(Key::LoadFormat) {
-        options.load_format = load_format(&format)?;
-    }
-    check_source(&options)?;
-    if let Some(path) = text(Key::SpeculativeDraftModelPath) {
-        options.draft_model_path = Some(path.into());
-    }
-    if let Some(algorithm) = text(Key::SpeculativeAlgorithm) {
-        options.algorithm = Some(algorithm);
-    }
-    if let Some(device) = text(Key::Device) {
-        options.device = device.parse()?;
-    }
-    if let Some(dtype) = text(Key::Dtype) {
-        options.dtype = dtype;
-    }
-    // By default the draft's weights are quantised like the target's, as in SGLang.
-    if let Some(name) = text(Key::Quantization) {
-        options.quantization = Quantization::parse("--quantization", &name)?;
-        options.draft_quantization = options.quantization;
-    }
-    if let Some(name) = text(Key::SpeculativeDraftModelQuantization) {
-        options.draft_quantization = Quantization::parse("--speculative-draft-model-quantization", &name)?;
-    }
-    if let Some(name) = text(Key::Fp8Compute) {
-        options.fp8_compute = Some(Fp8Compute::parse("--fp8-compute", &name)?);
-    }
-    if let Some(name) = text(Key::KvCacheDtype) {
-        options.kv_cache = kv_cache("--kv-cache-dtype", Some(&name))?;
-    }
-    options.context_length = count(launch, Key::ContextLength)?.or(options.context_length);
-    options.page_size = count(launch, Key::PageSize)?.unwrap_or(options.page_size);
-    options.max_running_requests = count(launch, Key::MaxRunningRequests)?.unwrap_or(options.max_running_requests);
-    if let Some(setting) = launch.setting(Key::MemFractionStatic) {
-        let number = launch.number(Key::MemFractionStatic).map(|number| number.value);
-        options.mem_fraction_static = number.ok_or_else(|| no_sense(setting, "a number above 0 and at most 1"))?;
-    }
-    options.max_total_tokens = count(launch, Key::MaxTotalTokens)?;
-    states(launch, &mut options)?;
-    if let Some(setting) = launch.setting(Key::ChunkedPrefillSize) {
-        options.chunked_prefill_size = match launch.integer(Key::ChunkedPrefillSize).map(|size| size.value) {
-            Some(-1) => usize::MAX,
-            Some(size @ 1..) => usize::try_from(size).unwrap_or(usize::MAX),
-            _ => return Err(no_sense(setting, "a number of tokens of at least 1, or -1")),
-        };
-    }
-    if let Some(setting) = launch.setting(Key::TpSize) {
-        let size = count(launch, Key::TpSize)?.filter(|size| *size > 0);
-        options.tp_size = size.ok_or_else(|| no_sense(setting, "a number of GPUs of at least 1"))?;
-    }
-    options.disable_radix_cache |= launch.has(Key::DisableRadixCache);
-    if let Some(sizes) = capture_sizes(launch)? {
-        options.capture_sizes = sizes;
-    }
-    if let Some(setting) = launch.setting(Key::CudaGraphMaxBs) {
-        let largest = count(launch, Key::CudaGraphMaxBs)?.filter(|size| *size > 0);
-        options.cuda_graph_max_bs = Some(largest.ok_or_else(|| no_sense(setting, "a batch size of at least 1"))?);
-    }
-    options.disable_cuda_graph |= launch.has(Key::DisableCudaGraph);
-    options.batch_invariant |= launch.has(Key::BatchInvariant);
-    if let Some(name) = text(Key::AttentionBackend) {
-        options.attention_backend = attention_backend(&name)?;
-    }
-    if let Some(size) = block_size(launch)? {
-        options.draft_block_size = Some(size);
-    }
-    if let Some(setting) = launch.setting(Key::SpeculativeDraftWindowSize) {
-        let window = count(launch, Key::SpeculativeDraftWindowSize)?.filter(|window| *window > 0);
-        options.draft_window = Some(window.ok_or_else(|| no_sense(setting, "a number of tokens of at least 1"))?);
-    }
-    options.second_source = text::second_source(launch, &options)?;
-    options.text_rule = text::rule(launch, &options)?;
-    if let Some(path) = text(Key::SpeculativeTokenMap) {
-        options.token_map = Some(path.into());
-    }
-    if let Some(setting) = launch.setting(Key::SimulateAcceptLength) {
-        let length = launch.number(Key::SimulateAcceptLength).map(|number| number.value as f32);
-        let length = length.filter(|length| *length >= 1.0 && length.is_finite());
-        let length = length.ok_or_else(|| no_sense(setting, "a number of at least 1, which is the bonus token"))?;
-        options.simulated = Some(Simulated::Length(length));
-    }
+    models(launch, &mut options)?;
+    formats(launch, &mut options)?;
+    limits(launch, &mut options)?;
+    rounds(launch, &mut options)?;
+    drafts(launch, &mut options)?;
     // A triple on the command line replaces the whole table of a tuned file.
     const SHAPE: [Key; 5] = [
         Key::SpeculativeAlgorithm,
@@ -134,6 +50,123 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     Ok(options)
 }
 
+/// The text of a flag, if it is given.
+fn text_of(launch: &Launch, key: Key) -> Option<String> {
+    launch.text(key).map(|word| word.value.to_owned())
+}
+
+/// The number of a flag, if it is given, which must be at least 1.
+fn positive(launch: &Launch, key: Key, unit: &str) -> Result<Option<usize>, EngineError> {
+    let Some(setting) = launch.setting(key) else { return Ok(None) };
+    let number = count(launch, key)?.filter(|number| *number > 0);
+    number.map(Some).ok_or_else(|| no_sense(setting, &format!("a {unit} of at least 1")))
+}
+
+/// Which target and draft run, and where.
+fn models(launch: &Launch, options: &mut EngineOptions) -> Result<(), EngineError> {
+    if let Some(path) = text_of(launch, Key::ModelPath) {
+        options.model_path = path.into();
+    }
+    if let Some(shape) = text_of(launch, Key::ModelShape) {
+        options.model_shape = Some(shape);
+    }
+    options.num_layers = count(launch, Key::NumLayers)?.or(options.num_layers);
+    if let Some(format) = text_of(launch, Key::LoadFormat) {
+        options.load_format = load_format(&format)?;
+    }
+    check_source(options)?;
+    if let Some(path) = text_of(launch, Key::SpeculativeDraftModelPath) {
+        options.draft_model_path = Some(path.into());
+    }
+    if let Some(algorithm) = text_of(launch, Key::SpeculativeAlgorithm) {
+        options.algorithm = Some(algorithm);
+    }
+    if let Some(device) = text_of(launch, Key::Device) {
+        options.device = device.parse()?;
+    }
+    options.tp_size = positive(launch, Key::TpSize, "number of GPUs")?.unwrap_or(options.tp_size);
+    Ok(())
+}
+
+/// Types of weights, products and caches.
+fn formats(launch: &Launch, options: &mut EngineOptions) -> Result<(), EngineError> {
+    if let Some(dtype) = text_of(launch, Key::Dtype) {
+        options.dtype = dtype;
+    }
+    // By default the draft's weights are quantised like the target's, as in SGLang.
+    if let Some(name) = text_of(launch, Key::Quantization) {
+        options.quantization = Quantization::parse("--quantization", &name)?;
+        options.draft_quantization = options.quantization;
+    }
+    if let Some(name) = text_of(launch, Key::SpeculativeDraftModelQuantization) {
+        options.draft_quantization = Quantization::parse("--speculative-draft-model-quantization", &name)?;
+    }
+    if let Some(name) = text_of(launch, Key::Fp8Compute) {
+        options.fp8_compute = Some(Fp8Compute::parse("--fp8-compute", &name)?);
+    }
+    if let Some(name) = text_of(launch, Key::KvCacheDtype) {
+        options.kv_cache = kv_cache("--kv-cache-dtype", Some(&name))?;
+    }
+    Ok(())
+}
+
+/// Contexts, requests and memory.
+fn limits(launch: &Launch, options: &mut EngineOptions) -> Result<(), EngineError> {
+    options.context_length = count(launch, Key::ContextLength)?.or(options.context_length);
+    options.page_size = count(launch, Key::PageSize)?.unwrap_or(options.page_size);
+    options.max_running_requests = count(launch, Key::MaxRunningRequests)?.unwrap_or(options.max_running_requests);
+    if let Some(setting) = launch.setting(Key::MemFractionStatic) {
+        let number = launch.number(Key::MemFractionStatic).map(|number| number.value);
+        options.mem_fraction_static = number.ok_or_else(|| no_sense(setting, "a number above 0 and at most 1"))?;
+    }
+    options.max_total_tokens = count(launch, Key::MaxTotalTokens)?;
+    states(launch, options)?;
+    if let Some(setting) = launch.setting(Key::ChunkedPrefillSize) {
+        options.chunked_prefill_size = match launch.integer(Key::ChunkedPrefillSize).map(|size| size.value) {
+            Some(-1) => usize::MAX,
+            Some(size @ 1..) => usize::try_from(size).unwrap_or(usize::MAX),
+            _ => return Err(no_sense(setting, "a number of tokens of at least 1, or -1")),
+        };
+    }
+    options.disable_radix_cache |= launch.has(Key::DisableRadixCache);
+    Ok(())
+}
+
+/// Graphs and kernels of rounds.
+fn rounds(launch: &Launch, options: &mut EngineOptions) -> Result<(), EngineError> {
+    if let Some(sizes) = capture_sizes(launch)? {
+        options.capture_sizes = sizes;
+    }
+    options.cuda_graph_max_bs = positive(launch, Key::CudaGraphMaxBs, "batch size")?.or(options.cuda_graph_max_bs);
+    options.disable_cuda_graph |= launch.has(Key::DisableCudaGraph);
+    options.batch_invariant |= launch.has(Key::BatchInvariant);
+    if let Some(name) = text_of(launch, Key::AttentionBackend) {
+        options.attention_backend = attention_backend(&name)?;
+    }
+    Ok(())
+}
+
+/// What drafts, and which of its drafts are accepted.
+fn drafts(launch: &Launch, options: &mut EngineOptions) -> Result<(), EngineError> {
+    if let Some(size) = block_size(launch)? {
+        options.draft_block_size = Some(size);
+    }
+    let window = positive(launch, Key::SpeculativeDraftWindowSize, "number of tokens")?;
+    options.draft_window = window.or(options.draft_window);
+    options.second_source = text::second_source(launch, options)?;
+    options.text_rule = text::rule(launch, options)?;
+    if let Some(path) = text_of(launch, Key::SpeculativeTokenMap) {
+        options.token_map = Some(path.into());
+    }
+    if let Some(setting) = launch.setting(Key::SimulateAcceptLength) {
+        let length = launch.number(Key::SimulateAcceptLength).map(|number| number.value as f32);
+        let length = length.filter(|length| *length >= 1.0 && length.is_finite());
+        let length = length.ok_or_else(|| no_sense(setting, "a number of at least 1, which is the bonus token"))?;
+        options.simulated = Some(Simulated::Length(length));
+    }
+    Ok(())
+}
+
 /// The flags of linear attention's states, by SGLang's names.
 fn states(launch: &Launch, options: &mut EngineOptions) -> Result<(), EngineError> {
     if let Some(setting) = launch.setting(Key::MambaFullMemoryRatio) {
@@ -141,10 +174,7 @@ fn states(launch: &Launch, options: &mut EngineOptions) -> Result<(), EngineErro
         let ratio = ratio.filter(|ratio| *ratio > 0.0 && ratio.is_finite());
         options.state_memory_ratio = ratio.ok_or_else(|| no_sense(setting, "a number above 0"))?;
     }
-    if let Some(setting) = launch.setting(Key::MaxMambaCacheSize) {
-        let most = count(launch, Key::MaxMambaCacheSize)?.filter(|most| *most > 0);
-        options.max_states = Some(most.ok_or_else(|| no_sense(setting, "a number of states of at least 1"))?);
-    }
+    options.max_states = positive(launch, Key::MaxMambaCacheSize, "number of states")?.or(options.max_states);
     match launch.text(Key::MambaSsmDtype).map(|word| word.value) {
         None | Some("float32") => Ok(()),
         Some(other) => Err(EngineError::Configuration(format!(

@@ -1,19 +1,17 @@
 //! Acceptance and compaction, against the plain walk and a plain copy.
 
+mod one_round;
+
+use self::one_round::check_one;
 use super::{
     Numbers,
-    layout::{
-        RowBuffers, Situation, Uploaded, empty_rows, ints, poisoned, push_padding, same, same_rows, tree_operand,
-    },
+    layout::{Situation, Uploaded, ints, poisoned, same, tree_operand},
     sampling::random_bits,
     text,
 };
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{
-        AcceptInputs, AcceptWalk, Acceptance, CachePlanes, InnerNodes, Kernels, Moves, NOT_FINITE, Outputs, Played,
-        SlotTexts, WalkState,
-    },
+    launch::{AcceptInputs, AcceptWalk, CachePlanes, InnerNodes, Kernels, Moves, NOT_FINITE, Played, WalkState},
 };
 
 /// Shared with the kernel: separates random draws of simulated acceptance from those of tokens.
@@ -242,147 +240,6 @@ impl Scene {
             simulate as usize + usize::from(draw as f64 / ((1_u64 << 53) as f64) < f64::from(simulate.fract()));
         self.trees.simulated_way(request, wanted, self.most)
     }
-}
-
-/// One round's acceptance; returns the mean of the counts of the requests that are not padding.
-fn check_one(
-    device: &Device,
-    numbers: &mut Numbers,
-    shape: (usize, usize, usize),
-    simulation: Simulation,
-) -> Result<f64, String> {
-    let (batch, nodes, steps) = shape;
-    let what = format!("acceptance of {nodes} nodes, {steps} steps, batch {batch}, simulation {simulation:?}");
-    let kernels = Kernels::new(device.clone(), Element::F32);
-    let most = steps + 1;
-    let ahead = if numbers.below(6) == 0 { 0 } else { nodes.max(most) };
-    let mut scene = Scene::new(device, numbers, shape, simulation, ahead)?;
-    // In two passes the target has left the rows of listed nodes after those of the batch, and some
-    // tokens are unknown.
-    let in_two_passes = numbers.below(3) == 0;
-    let places: Vec<i32> = (0..batch * nodes).map(|at| if numbers.below(2) == 0 { -1 } else { at as i32 }).collect();
-    if in_two_passes {
-        scene.trees.forget_some(numbers);
-    }
-    if numbers.below(3) == 0 {
-        scene.trees.break_some(numbers);
-    }
-    let scene = scene;
-    let Scene { situation, uploaded, trees, .. } = &scene;
-    let upload = |values: &[i32]| device.upload(values).map_err(text);
-    let (chosen, place_of, first) = (upload(&trees.chosen)?, upload(&places)?, poisoned(device, batch + 1)?);
-    let inner = InnerNodes {
-        place: place_of.slice(),
-        row: place_of.slice(),
-        choice: place_of.slice(),
-        first: first.slice(),
-        capacity: 1,
-    };
-    let buffer = |values: usize| poisoned(device, values);
-    let (last_row, group_prefix, group_rows) = (buffer(batch)?, buffer(batch)?, buffer(batch)?);
-    let all = batch * most;
-    let (node, from, to, row_source) = (buffer(all)?, buffer(all)?, buffer(all)?, buffer(all)?);
-    let turns = 1 + numbers.below(3);
-    let place = numbers.below(turns);
-    let ints_of_place = batch + all + numbers.below(3);
-    let output = buffer(turns * ints_of_place)?;
-    let before = ints(device, &output)?;
-    let place_buffer = upload(&[place as i32])?;
-    let rows = RowBuffers::new(device, all, 1)?;
-    let (keeps_text, width) = (numbers.below(2) == 0, situation.limit() as usize + numbers.below(2));
-    let text_of = buffer(situation.slots * width)?;
-    let mut texts = ints(device, &text_of)?;
-    let acceptance = Acceptance {
-        node: node.slice(),
-        outputs: Outputs { at: output.slice(), places: turns, place: place_buffer.slice() },
-        moves: Moves { from: from.slice(), to: to.slice() },
-        rows: rows.operand(),
-        row_source: row_source.slice(),
-        last_row: last_row.slice(),
-        group_prefix: Some(group_prefix.slice()),
-        group_rows: Some(group_rows.slice()),
-        texts: keeps_text.then(|| SlotTexts { at: text_of.slice(), width }),
-        ahead: in_two_passes.then_some(inner),
-    };
-    kernels.accept(scene.ways(&chosen), acceptance, situation.sequences(uploaded)).map_err(text)?;
-
-    let (mut length, mut root) = (situation.length.clone(), situation.root.clone());
-    let mut expected_rows = empty_rows();
-    let (mut counts, mut nodes_of, mut tokens, mut sources, mut lasts, mut prefixes) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let (mut moves_from, mut moves_to) = (Vec::new(), Vec::new());
-    for request in 0..batch {
-        let slot = situation.slot(request);
-        let start = slot.map_or(0, |slot| situation.length[slot]);
-        let choice = |node: usize| trees.chosen[request * nodes + node];
-        let mut way = scene.way(request);
-        let known = way.iter().take_while(|node| choice(**node) != NOT_REQUESTED).count();
-        way.truncate(known.max(1));
-        let token_of = |node: usize| choice(node).max(0);
-        let last_token = token_of(way[way.len() - 1]);
-        for at in 0..most {
-            let accepted = at < way.len();
-            let node = way[at.min(way.len() - 1)];
-            nodes_of.push(node as i32);
-            let position = start + at as i32;
-            tokens.push(if choice(node) == NOT_FINITE { -(position + 1) } else { choice(node) });
-            sources.push(match places[request * nodes + node] {
-                _ if !in_two_passes => (request * nodes + node) as i32,
-                -1 => request as i32,
-                place => batch as i32 + place,
-            });
-            let Some(slot) = slot.filter(|_| accepted && position < situation.limit()) else {
-                moves_from.push(-1);
-                moves_to.push(-1);
-                push_padding(&mut expected_rows, situation, token_of(node));
-                continue;
-            };
-            let from = situation.cache_row(slot, start + node as i32);
-            moves_from.push(from);
-            moves_to.push(if from < 0 { -1 } else { situation.cache_row(slot, position) });
-            expected_rows.token.push(token_of(node));
-            expected_rows.position.push(position);
-            expected_rows.write.push(situation.cache_row(slot, position));
-            expected_rows.slot.push(slot as i32);
-            expected_rows.prefix.push(position + 1);
-            expected_rows.own.push(Vec::new());
-        }
-        counts.push(way.len() as i32);
-        lasts.push((request * most + way.len() - 1) as i32);
-        prefixes.push(start);
-        if let Some(slot) = slot.filter(|_| keeps_text) {
-            let produced = std::iter::once(root[slot]).chain(way.iter().map(|node| token_of(*node)));
-            let text = texts[slot * width..][..width].iter_mut().skip(start as usize);
-            text.zip(produced).for_each(|(to, token)| *to = token);
-        }
-        if let Some(slot) = slot {
-            length[slot] = (length[slot] + way.len() as i32).min(situation.limit());
-            root[slot] = last_token;
-        }
-    }
-    let mut outputs = before;
-    let own = &mut outputs[place * ints_of_place..];
-    own[..batch].copy_from_slice(&counts);
-    own[batch..batch + all].copy_from_slice(&tokens);
-    for (name, found, expected) in [
-        ("output", &output, &outputs),
-        ("nodes", &node, &nodes_of),
-        ("source", &row_source, &sources),
-        ("last row", &last_row, &lasts),
-        ("group prefix", &group_prefix, &prefixes),
-        ("group rows", &group_rows, &counts),
-        ("moves from", &from, &moves_from),
-        ("moves to", &to, &moves_to),
-        ("length", &uploaded.length, &length),
-        ("root", &uploaded.root, &root),
-        ("text", &text_of, &texts),
-    ] {
-        same(&format!("{what}, {name}"), &ints(device, found)?, expected)?;
-    }
-    same_rows(&format!("{what}, extension rows"), &rows.download(device)?, &expected_rows)?;
-    let real: Vec<f64> =
-        (0..batch).filter(|request| situation.slot(*request).is_some()).map(|at| f64::from(counts[at])).collect();
-    Ok(real.iter().sum::<f64>() / real.len().max(1) as f64)
 }
 
 /// A random batch, nodes and steps, and in half of the cases simulated acceptance.

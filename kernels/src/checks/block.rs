@@ -4,7 +4,8 @@
 use super::{
     Numbers,
     layout::{
-        RowBuffers, Situation, empty_rows, ints, poisoned, push_padding, push_tree, same, same_rows, tree_operand,
+        RowBuffers, RowValues, Situation, empty_rows, ints, poisoned, push_padding, push_tree, same, same_rows,
+        same_tree, tree_operand,
     },
     text,
     tree::{OwnBuffers, Turn, verified_own},
@@ -17,6 +18,9 @@ use crate::{
     },
 };
 
+/// Token of the rows of a block after its first.
+const MASK: i32 = 7;
+
 /// The cache rows that a row of a block sees, in order: positions, then rows of the block.
 fn seen(situation: &Situation, request: usize, start: i32, view: BlockView, rows: usize, row: usize) -> Vec<i32> {
     let Some(slot) = situation.slot(request) else { return Vec::new() };
@@ -27,6 +31,82 @@ fn seen(situation: &Situation, request: usize, start: i32, view: BlockView, rows
     let last = if view.causal { row + 1 } else { rows };
     let block = (0..last).filter(|other| near(start + *other as i32)).map(|other| (scratch + other) as i32);
     older.chain(block).collect()
+}
+
+/// The rows of a batch of blocks as a kernel laid them out.
+struct Blocks<'a> {
+    situation: &'a Situation,
+    view: BlockView,
+    /// Of each block.
+    rows: usize,
+    /// The view's own pages, `width` for each block.
+    pages: Vec<i32>,
+    width: usize,
+}
+
+impl Blocks<'_> {
+    /// The cache rows that a row found sees, through the view's own pages and then own rows.
+    fn cache_rows(&self, found: &RowValues, row: usize) -> Vec<i32> {
+        let (situation, request, page_size) = (self.situation, row / self.rows, self.situation.page_size);
+        let position = |at: usize| match self.view.window {
+            Some(_) => self.pages[request * self.width + at / page_size] * page_size as i32 + (at % page_size) as i32,
+            None => situation.cache_row(situation.batch_slot[request] as usize, at as i32).max(0),
+        };
+        let own = &found.own[row];
+        // With a window, the older own rows come before the positions.
+        let older = own.iter().take_while(|at| (**at as usize) < situation.cache_rows).count();
+        let positions = (0..found.prefix[row] as usize).map(position);
+        own[..older].iter().copied().chain(positions).chain(own[older..].iter().copied()).collect()
+    }
+
+    /// The rows that a batch should have; what they see is taken from those found.
+    fn expected(
+        &self,
+        found: &RowValues,
+        batch: usize,
+        start: impl Fn(usize) -> i32,
+        root: impl Fn(usize) -> i32,
+    ) -> RowValues {
+        let (situation, rows) = (self.situation, self.rows);
+        let mut expected = empty_rows();
+        for at in 0..batch * rows {
+            let (request, row) = (at / rows, at % rows);
+            let token = if row == 0 { root(request) } else { MASK };
+            // With a window each block has pages of its own.
+            let slot = |slot: i32| if self.view.window.is_some() { request as i32 } else { slot };
+            if situation.slot(request).is_none() {
+                push_padding(&mut expected, situation, token);
+                expected.position[at] = row as i32;
+                expected.slot[at] = slot(situation.dummy());
+                continue;
+            }
+            expected.token.push(token);
+            expected.position.push(start(request) + row as i32);
+            expected.write.push((situation.cache_rows + at) as i32);
+            expected.slot.push(slot(situation.batch_slot[request]));
+            expected.prefix.push(found.prefix[at]);
+            expected.own.push(found.own[at].clone());
+        }
+        expected
+    }
+
+    /// The own rows of a block, and for each of its rows their indices.
+    fn own(&self, found: &RowValues, request: usize, start: i32) -> (Vec<i32>, Vec<Vec<usize>>) {
+        let situation = self.situation;
+        let of_rows = &found.own[request * self.rows..(request + 1) * self.rows];
+        let mut union: Vec<i32> = of_rows.iter().flatten().copied().collect();
+        // Older rows in the order of their positions, which is that of the first row that sees
+        // them.
+        let position = |row: &i32| {
+            let slot = situation.slot(request).unwrap_or_default();
+            (0..start).position(|at| situation.cache_row(slot, at).max(0) == *row)
+        };
+        union.sort_unstable_by_key(|row| (position(row).is_none(), position(row), *row));
+        union.dedup();
+        let place = |row: &i32| union.iter().position(|other| other == row).unwrap_or(usize::MAX);
+        let seen = of_rows.iter().map(|own| own.iter().map(place).collect()).collect();
+        (union, seen)
+    }
 }
 
 /// The rows of blocks, for views with and without windows and causality.
@@ -75,7 +155,7 @@ fn check_view(
         batch,
         rows,
         view,
-        mask: 7,
+        mask: MASK as u32,
         scratch_base: situation.cache_rows,
         batch_slot: uploaded.batch_slot.slice(),
         places: given.then(|| [starts.slice(), roots.slice()]),
@@ -92,58 +172,13 @@ fn check_view(
     kernels.block_begin(layout, sequences, found_rows.operand()).map_err(text)?;
 
     let found = found_rows.download(device)?;
-    let pages = ints(device, &pages)?;
-    let page_size = situation.page_size;
-    // Positions through the view's own pages, then own rows.
-    let all = |row: usize| {
-        let request = row / rows;
-        let position = |at: usize| match view.window {
-            Some(_) => pages[request * width + at / page_size] * page_size as i32 + (at % page_size) as i32,
-            None => situation.cache_row(of_slot(request), at as i32).max(0),
-        };
-        let own = &found.own[row];
-        // With a window, the older own rows come before the positions.
-        let older = own.iter().take_while(|at| (**at as usize) < situation.cache_rows).count();
-        let positions = (0..found.prefix[row] as usize).map(position);
-        own[..older].iter().copied().chain(positions).chain(own[older..].iter().copied()).collect::<Vec<i32>>()
-    };
-    let mut expected = empty_rows();
-    for request in 0..batch {
-        for row in 0..rows {
-            let token = if row == 0 { root(request) } else { 7 };
-            let at = request * rows + row;
-            let sees = seen(&situation, request, start(request), view, rows, row);
-            same(&format!("{what}, what row {at} sees"), &all(at), &sees)?;
-            if situation.slot(request).is_none() {
-                push_padding(&mut expected, &situation, token);
-                expected.position[at] = row as i32;
-                expected.slot[at] = if view.window.is_some() { request as i32 } else { situation.dummy() };
-                continue;
-            }
-            expected.token.push(token);
-            expected.position.push(start(request) + row as i32);
-            expected.write.push((situation.cache_rows + at) as i32);
-            expected.slot.push(if view.window.is_some() { request as i32 } else { situation.batch_slot[request] });
-            expected.prefix.push(found.prefix[at]);
-            expected.own.push(found.own[at].clone());
-        }
+    let block = Blocks { situation: &situation, view, rows, pages: ints(device, &pages)?, width };
+    for at in 0..batch * rows {
+        let sees = seen(&situation, at / rows, start(at / rows), view, rows, at % rows);
+        same(&format!("{what}, what row {at} sees"), &block.cache_rows(&found, at), &sees)?;
     }
-    same_rows(&what, &found, &expected)?;
-    own.check(device, &what, |request| {
-        let of_rows = &found.own[request * rows..(request + 1) * rows];
-        let mut union: Vec<i32> = of_rows.iter().flatten().copied().collect();
-        // Older rows in the order of their positions, which is that of the first row that sees
-        // them.
-        let position = |row: &i32| {
-            let slot = situation.slot(request).unwrap_or_default();
-            (0..start(request)).position(|at| situation.cache_row(slot, at).max(0) == *row)
-        };
-        union.sort_unstable_by_key(|row| (position(row).is_none(), position(row), *row));
-        union.dedup();
-        let place = |row: &i32| union.iter().position(|other| other == row).unwrap_or(usize::MAX);
-        let seen = of_rows.iter().map(|own| own.iter().map(place).collect()).collect();
-        (union, seen)
-    })?;
+    same_rows(&what, &found, &block.expected(&found, batch, start, root))?;
+    own.check(device, &what, |request| block.own(&found, request, start(request)))?;
     same(&format!("{what}, roots"), &ints(device, &token)?, &(0..batch).map(root).collect::<Vec<_>>())?;
     same(&what, &ints(device, &base)?, &(0..batch).map(|at| (at * steps) as i32).collect::<Vec<_>>())?;
     let rows_that_propose =
@@ -241,25 +276,8 @@ fn check_tree(
     let root = |request: usize| situation.root[situation.batch_slot[request] as usize];
     let pools: Vec<Vec<Proposal>> = (0..batch)
         .map(|request| {
-            let mut pool: Vec<Proposal> = Vec::new();
-            let mut parents: Vec<Option<usize>> = vec![None];
-            for depth in 0..steps {
-                let begin = pool.len();
-                for parent in &parents {
-                    let (token, above) = parent.map_or((root(request), 0.0), |at| (pool[at].token, pool[at].score));
-                    let children = of(request, depth, token).into_iter().take(width);
-                    pool.extend(children.map(|(token, score)| Proposal {
-                        token,
-                        score: above + sane(score),
-                        parent: *parent,
-                        depth: depth + 1,
-                    }));
-                }
-                // Every node that could be in the tree has children.
-                let kept = best(&pool, nodes - 1);
-                parents = kept.into_iter().filter(|at| *at >= begin).map(Some).collect();
-            }
-            pool
+            let children = |depth: usize, token: i32| of(request, depth, token).into_iter().take(width).collect();
+            pool([steps, nodes], root(request), children)
         })
         .collect();
 
@@ -316,7 +334,44 @@ fn check_tree(
         grow(RankedLevels::All, all).map_err(text)?;
     }
 
-    let (mut expected_tree, mut expected) = ([Vec::new(), Vec::new(), Vec::new(), Vec::new()], empty_rows());
+    let (expected_tree, expected) = expected_tree(&situation, &pools, nodes, root);
+    same_tree(device, &what, &buffers, &expected_tree)?;
+    same_rows(&what, &rows.download(device)?, &expected)?;
+    turn.check(device, &what)?;
+    own.check(device, &what, |request| verified_own(&situation, &expected_tree[1], nodes, request))
+}
+
+/// All nodes that the tokens after nodes give, level by level.
+fn pool([steps, nodes]: [usize; 2], root: i32, children: impl Fn(usize, i32) -> Vec<(i32, f32)>) -> Vec<Proposal> {
+    let mut pool: Vec<Proposal> = Vec::new();
+    let mut parents: Vec<Option<usize>> = vec![None];
+    for depth in 0..steps {
+        let begin = pool.len();
+        for parent in &parents {
+            let (token, above) = parent.map_or((root, 0.0), |at| (pool[at].token, pool[at].score));
+            pool.extend(children(depth, token).into_iter().map(|(token, score)| Proposal {
+                token,
+                score: above + sane(score),
+                parent: *parent,
+                depth: depth + 1,
+            }));
+        }
+        // Every node that could be in the tree has children.
+        let kept = best(&pool, nodes - 1);
+        parents = kept.into_iter().filter(|at| *at >= begin).map(Some).collect();
+    }
+    pool
+}
+
+/// The columns of the best trees of pools (tokens, parents, depths, bits of scores), and the rows
+/// that verify them.
+fn expected_tree(
+    situation: &Situation,
+    pools: &[Vec<Proposal>],
+    nodes: usize,
+    root: impl Fn(usize) -> i32,
+) -> ([Vec<i32>; 4], RowValues) {
+    let (mut tree, mut rows) = ([Vec::new(), Vec::new(), Vec::new(), Vec::new()], empty_rows());
     for (request, pool) in pools.iter().enumerate() {
         let kept = best(pool, nodes - 1);
         let node = |place: usize| kept.iter().position(|kept| *kept == place).map_or(-9, |at| at as i32 + 1);
@@ -327,18 +382,11 @@ fn check_tree(
         }));
         all.resize(nodes, [root(request), -1, 0, f32::NEG_INFINITY.to_bits() as i32]);
         for values in &all {
-            expected_tree.iter_mut().zip(values).for_each(|(column, value)| column.push(*value));
+            tree.iter_mut().zip(values).for_each(|(column, value)| column.push(*value));
         }
-        push_tree(&mut expected, &situation, request, &all);
+        push_tree(&mut rows, situation, request, &all);
     }
-    for (name, (buffer, expected)) in
-        ["token", "parent", "depth", "score"].iter().zip(buffers.iter().zip(&expected_tree))
-    {
-        same(&format!("{what}, node {name}"), &ints(device, buffer)?, expected)?;
-    }
-    same_rows(&what, &rows.download(device)?, &expected)?;
-    turn.check(device, &what)?;
-    own.check(device, &what, |request| verified_own(&situation, &expected_tree[1], nodes, request))
+    (tree, rows)
 }
 
 /// The nodes of the next level: tokens, the rows of their parents, and base rows; padding has valid

@@ -187,6 +187,19 @@ pub(super) fn tree_operand(buffers: &[Buffer; 4], nodes: usize) -> TreeNodes<'_>
     TreeNodes { nodes, token, parent, depth, score }
 }
 
+/// Compares the columns of trees: tokens, parents, depths, bits of scores.
+pub(super) fn same_tree(
+    device: &Device,
+    what: &str,
+    found: &[Buffer; 4],
+    expected: &[Vec<i32>; 4],
+) -> Result<(), String> {
+    let columns = ["token", "parent", "depth", "score"].iter().zip(found.iter().zip(expected));
+    columns.into_iter().try_for_each(|(name, (found, expected))| {
+        same(&format!("{what}, node {name}"), &ints(device, found)?, expected)
+    })
+}
+
 pub(super) fn empty_rows() -> RowValues {
     let none = Vec::new;
     RowValues { token: none(), position: none(), write: none(), slot: none(), prefix: none(), own: Vec::new() }

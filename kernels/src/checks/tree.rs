@@ -7,7 +7,7 @@ use super::{
     Numbers,
     layout::{
         RowBuffers, RowValues, Situation, empty_rows, ints, poisoned, push_padding, push_tree, same, same_rows,
-        tree_operand,
+        same_tree, tree_operand,
     },
     text,
 };
@@ -212,12 +212,8 @@ fn check_shape(
         }
     }
 
-    let found: Vec<Vec<i32>> = tree_buffers.iter().map(|buffer| ints(device, buffer)).collect::<Result<_, _>>()?;
     let (expected_tree, expected_rows) = expected_verify(&situation, &plain, nodes);
-    for (name, (found, expected)) in ["token", "parent", "depth", "score"].iter().zip(found.iter().zip(&expected_tree))
-    {
-        same(&format!("{what}, node {name}"), found, expected)?;
-    }
+    same_tree(device, &what, &tree_buffers, &expected_tree)?;
     same_rows(&format!("{what}, verify rows"), &rows.download(device)?, &expected_rows)?;
     let lengths: Vec<i32> =
         (0..batch).map(|request| situation.slot(request).map_or(0, |slot| situation.length[slot])).collect();

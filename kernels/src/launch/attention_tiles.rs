@@ -152,33 +152,8 @@ impl Kernels {
         sees: Sees<'_>,
         ahead: Ahead,
     ) -> Result<(), DeviceError> {
-        let Attention { out, query, rows, heads, kv_heads, head_dim, max_splits, .. } = attention;
-        if self.element == Element::F32
-            || !HEAD_DIMS.contains(&head_dim)
-            || kv_heads == 0
-            || !heads.is_multiple_of(kv_heads)
-            || max_splits == 0
-        {
-            return Err(DeviceError::Shape(format!(
-                "attention of {heads} heads over {kv_heads} of {head_dim} elements cannot run on tensor cores as {}",
-                self.element.name()
-            )));
-        }
-        out.check(rows * heads * head_dim * self.element.bytes())?;
-        self.check_rows(query, rows, heads * head_dim)?;
-        for ints in [attention.visible.slot, attention.visible.prefix] {
-            check_ints(ints, rows)?;
-        }
-        Self::check_window(&attention, sees)?;
-        attention.check_sinks(self.element)?;
-        let of_one_layer = (rotation.rows, rotation.heads, rotation.kv_heads, rotation.head_dim)
-            == (rows, heads, kv_heads, head_dim)
-            && [rotation.keys, rotation.values].map(|at| at.address())
-                == [attention.keys, attention.values].map(|at| at.address())
-            && rotation.fp8 == attention.fp8;
-        if !of_one_layer {
-            return Err(DeviceError::Shape("rotation and attention are not of one layer".into()));
-        }
+        self.check_tiles(&rotation, &attention, sees)?;
+        let Attention { rows, heads, kv_heads, head_dim, max_splits, .. } = attention;
         let ((first, count), largest) = (groups.parts(rows)?, groups.largest());
         let (own, mask_words) = match sees {
             Sees::Positions => (None, 0),
@@ -250,6 +225,43 @@ impl Kernels {
 }
 
 impl Kernels {
+    /// Checks the operands of [`rotate_and_attend`](Self::rotate_and_attend), but not their groups.
+    fn check_tiles(
+        &self,
+        rotation: &Rotation<'_>,
+        attention: &Attention<'_>,
+        sees: Sees<'_>,
+    ) -> Result<(), DeviceError> {
+        let Attention { out, query, rows, heads, kv_heads, head_dim, max_splits, .. } = *attention;
+        if self.element == Element::F32
+            || !HEAD_DIMS.contains(&head_dim)
+            || kv_heads == 0
+            || !heads.is_multiple_of(kv_heads)
+            || max_splits == 0
+        {
+            return Err(DeviceError::Shape(format!(
+                "attention of {heads} heads over {kv_heads} of {head_dim} elements cannot run on tensor cores as {}",
+                self.element.name()
+            )));
+        }
+        out.check(rows * heads * head_dim * self.element.bytes())?;
+        self.check_rows(query, rows, heads * head_dim)?;
+        for ints in [attention.visible.slot, attention.visible.prefix] {
+            check_ints(ints, rows)?;
+        }
+        Self::check_window(attention, sees)?;
+        attention.check_sinks(self.element)?;
+        let of_one_layer = (rotation.rows, rotation.heads, rotation.kv_heads, rotation.head_dim)
+            == (rows, heads, kv_heads, head_dim)
+            && [rotation.keys, rotation.values].map(|at| at.address())
+                == [attention.keys, attention.values].map(|at| at.address())
+            && rotation.fp8 == attention.fp8;
+        if of_one_layer {
+            return Ok(());
+        }
+        Err(DeviceError::Shape("rotation and attention are not of one layer".into()))
+    }
+
     /// Checks that a window leaves out none of a row's own rows: masks do not say which of them are
     /// last.
     fn check_window(attention: &Attention<'_>, sees: Sees<'_>) -> Result<(), DeviceError> {
