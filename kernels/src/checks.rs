@@ -156,6 +156,7 @@ impl Numbers {
 
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
+        // SplitMix64 with its published constants.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut value = self.0;
         value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -170,6 +171,7 @@ impl Numbers {
 
     /// Uniformly distributed from −1 to 1.
     pub fn float(&mut self) -> f32 {
+        // 24 bits, which a float32 represents exactly.
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 
@@ -206,12 +208,15 @@ pub(crate) fn tolerance(element: Element) -> f32 {
 
 /// Compares with an absolute tolerance that scales with the largest expected value.
 pub(crate) fn compare(what: &str, found: &[f32], expected: &[f32], tolerance: f32) -> Result<(), String> {
+    // A buffer may be longer than what a check expects in it.
     if found.len() < expected.len() {
         return Err(format!("{what}: {} values, expected {}", found.len(), expected.len()));
     }
+    // With a floor, since expected zeros would allow no rounding at all.
     let scale = expected.iter().fold(1e-3_f32, |scale, value| scale.max(value.abs()));
     for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
         let error = (found - expected).abs();
+        // NaN is not above any tolerance.
         if error > tolerance * scale || error.is_nan() {
             return Err(format!(
                 "{what}: value {at} is {found}, expected {expected} (tolerance {})",

@@ -149,6 +149,7 @@ impl AttentionSpec {
     pub fn rotation(&self) -> Option<Rope> {
         match self {
             Self::Grouped(grouped) => Some(grouped.rope.rotation(grouped.head_dim)),
+            // Its rotated part is split off before, so the head that is rotated is that part alone.
             Self::Latent(latent) => Some(latent.rope.rotation(latent.rope.dims)),
             Self::Delta(_) => None,
         }
@@ -245,6 +246,8 @@ impl MultiHeadLatent {
         let (rank, nope, rows) = (self.latent_rank, self.nope_dim, self.nope_dim + self.value_dim);
         assert_eq!(expand.len(), self.heads * rows * rank, "keys and values of {} heads", self.heads);
         let heads = || expand.chunks_exact(rows * rank);
+        // Transposed, since it multiplies queries from the side where it has its outputs as
+        // published.
         let turned = |head: &[T]| -> Vec<T> {
             (0..rank)
                 .flat_map(|column| (0..nope).map(move |row| (row, column)))

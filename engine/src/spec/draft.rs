@@ -156,7 +156,10 @@ impl DraftSpec {
     /// Whether weights of the other draft can replace its own while requests run: what is kept of a
     /// sequence has the same layout and meaning.
     pub fn keeps_the_same(&self, other: &Self) -> bool {
+        // The format of weights does not change what is kept of a sequence.
         match (self.in_plain(), other.in_plain()) {
+            // The layer decides what the cache holds, the features what is kept of the target's
+            // rows: a head or a map of tokens may differ.
             (Self::Recurrent(one), Self::Recurrent(other)) => {
                 (one.layer, one.features) == (other.layer, other.features)
             }

@@ -150,6 +150,7 @@ impl TextSpec {
 
     /// The name for `--speculative-algorithm`.
     pub fn algorithm(&self) -> &'static str {
+        // By kind alone: a rule with other numbers than the default has the same name.
         let same = |spec: &Self| std::mem::discriminant(spec) == std::mem::discriminant(self);
         NAMES.iter().find(|(_, spec)| same(spec)).map_or("", |(name, _)| name)
     }
@@ -180,6 +181,7 @@ impl TextSpec {
             Self::PromptLookup(_) | Self::Suffix(_) => TreeShape::chain(drafts),
             Self::Trie(_) if drafts == 0 => TreeShape::OFF,
             Self::Trie(rule) => {
+                // At least one token of a path is looked up, as in `nodes`.
                 TreeShape { num_steps: drafts.min(rule.max_depth - 1), topk: breadth, num_draft_tokens: rows }
             }
         }

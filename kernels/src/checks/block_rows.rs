@@ -34,6 +34,7 @@ fn check_context(
     let what = format!("context of {layers} layers, {kv_heads} heads of {head_dim}, norms: {normed}");
     let (positions, cache_rows, width) = (60, 9, kv_heads * head_dim);
     let rope = Rope::new(head_dim, 10_000.0, RopeScaling::None);
+    // The first and the last position and the last cache row; −1 writes nowhere.
     let (at, write) = ([0_i32, 59, 17], [8_i32, -1, 3]);
     let kv = numbers.floats(at.len() * layers * 2 * width, element);
     let norms = numbers.floats(layers * head_dim, element);

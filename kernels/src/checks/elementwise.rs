@@ -20,6 +20,7 @@ pub fn check_embed(device: &Device, element: Element) -> Result<(), String> {
         .embed(Rows { at: out.slice(), stride }, on_device.slice(), ids.slice(), tokens.len(), width, vocabulary)
         .map_err(text)?;
     let found = values(device, out.slice(), element)?;
+    // The two tokens outside the vocabulary read its first row.
     for (row, token) in [3, 49, 0, 0, 0].into_iter().enumerate() {
         compare("embed", &found[row * stride..][..width], &table[token * width..][..width], 0.0)?;
         compare(
@@ -77,6 +78,7 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
         let found = values(device, kept.slice(), element)?;
         compare("the kept sum", &found[2 * width..][..width], &sum[width..][..width], tolerance(element) / 4.0)?;
 
+        // Linear layers in float32 are never divided into parts.
         if element == Element::F32 {
             continue;
         }
@@ -144,6 +146,7 @@ pub fn check_join_normed(device: &Device, element: Element) -> Result<(), String
     let (vocabulary, tokens, source) = (20, [3_i32, 19, -1, 20], [2_i32, 0, 5, 5]);
     for width in [72, 4096, 12288] {
         let table = numbers.floats(vocabulary * width, element);
+        // Wider than what is read of them, so that a wrong stride is detected.
         let features = numbers.floats(6 * (width + 8), element);
         let weights = [numbers.floats(width, element), numbers.floats(width, element)];
         let on_device = |values: &[f32]| upload(device, values, element);
@@ -225,6 +228,7 @@ pub fn check_add_and_gather(device: &Device, element: Element) -> Result<(), Str
     kernels
         .gather_rows(rows_of(&out, width), Some(target.slice()), rows_of(&add, width), Some(source.slice()), 3, width)
         .map_err(text)?;
+    // A source of −1 writes zeros, and row 2 is not a destination.
     let zeros = vec![0.0; width];
     let expected = [&zeros, &y[2 * width..3 * width], &zeros, &y[..width]].concat();
     compare("gather_rows", &values(device, out.slice(), element)?, &expected, 0.0)
@@ -310,6 +314,7 @@ fn check_one_rotation(
     let qkv = numbers.floats(at.len() * width, element);
     let (query_norm, key_norm) = (numbers.floats(head_dim, element), numbers.floats(head_dim, element));
     let parts = in_parts.then(|| InParts::of(device, &qkv)).transpose()?;
+    // Given parts, the kernel writes their sums here before it rotates them.
     let on_device = if in_parts {
         device.zeros(qkv.len() * element.bytes()).map_err(text)?
     } else {

@@ -33,6 +33,7 @@ struct Candidate {
 
 /// The chance of a step from the scores of two nodes.
 fn step(score: f32, above: f32) -> f32 {
+    // Two scores of −∞ have no difference.
     let chance = score - above;
     if chance.is_nan() { f32::NEG_INFINITY } else { chance.min(0.0) }
 }
@@ -80,6 +81,8 @@ fn plain(tree: &[Drafted], chain: &[(i32, f32)]) -> Vec<[i32; 4]> {
     candidates.sort_by_key(order);
     let number = |path: &[i32]| match path {
         [] => 0,
+        // A parent scores no less than its child and comes first in a tie, so it is chosen too: −9
+        // shows that it was not.
         path => candidates.iter().position(|one| one.path == path).map_or(-9, |at| at as i32 + 1),
     };
     let node = |one: &Candidate| {
@@ -103,6 +106,7 @@ fn tree(numbers: &mut Numbers, steps: usize, nodes: usize, coarse: bool) -> Vec<
         // The number of earlier siblings makes the token distinct, and one that a chain may have.
         let token = tree.iter().filter(|node| node.parent == parent as i32).count() as i32;
         let chance = numbers.float() * 2.0 - 2.0;
+        // Whole numbers give ties, whose order must be the definition's.
         let chance = if coarse { chance.round() } else { chance };
         let score = if numbers.below(40) == 0 { f32::NEG_INFINITY } else { score + chance };
         tree.push(Drafted { token, parent: parent as i32, depth: depth + 1, score });
@@ -167,6 +171,7 @@ fn check_chains(device: &Device, numbers: &mut Numbers, [steps, nodes, batch]: [
     let (mut columns, mut expected) = ([Vec::new(), Vec::new(), Vec::new(), Vec::new()], empty_rows());
     for (request, (tree, chain)) in trees.iter().zip(&chains).enumerate() {
         let root = situation.root[situation.batch_slot[request] as usize];
+        // A request that pads the batch has no chain.
         let chain = if situation.slot(request).is_some() { &chain[..] } else { &[] };
         let mut all = vec![[root, -1, 0, 0]];
         all.extend(plain(tree, chain));

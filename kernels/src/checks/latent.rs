@@ -56,6 +56,7 @@ pub fn check_latent_write(device: &Device, element: Element) -> Result<(), Strin
     let mut numbers = Numbers::new(31);
     let round = |values: &[f32]| element.decode(&element.encode(values));
     for (dims, first, normed, in_parts) in [
+        // Compressed queries of the published rank, then those of 2 heads that are not compressed.
         (PUBLISHED, 1536, true, false),
         (PUBLISHED, 2 * 192, false, true),
         (SMALL, 40, true, true),
@@ -78,6 +79,7 @@ pub fn check_latent_write(device: &Device, element: Element) -> Result<(), Strin
             }
         }
         let stride = width + 8;
+        // Values between the rows show a wrong stride.
         let spaced: Vec<f32> = x.chunks_exact(width).flat_map(|row| row.iter().copied().chain([9.0; 8])).collect();
         let parts = in_parts.then(|| InParts::of(device, &x)).transpose()?;
         let (x, out) = (upload(device, &spaced, element)?, device.zeros(rows * first * element.bytes()).map_err(text)?);
@@ -184,6 +186,7 @@ pub fn check_latent_attention(device: &Device, element: Element) -> Result<(), S
         for (max_splits, by_rows) in [(1, false), (3, false), (5, true)] {
             let batch = scene.run(0, rows.len(), max_splits, by_rows)?;
             scene.compare(&batch, &format!("{max_splits} splits"))?;
+            // Then the number of splits depends on the rows of the batch, and so do the bits.
             if by_rows {
                 continue;
             }
@@ -249,6 +252,7 @@ impl Scene {
     }
 
     fn scale(&self) -> f32 {
+        // Not the inverse root alone: YaRN multiplies it by a factor.
         1.3 / (self.dims.width() as f32).sqrt()
     }
 
@@ -299,6 +303,7 @@ impl Scene {
         let width = heads * self.dims.width();
         for (at, (slot, prefix, own)) in self.rows.iter().enumerate() {
             let seen: Vec<u32> = (0..(prefix + own) as usize).map(|at| self.cache_row(*slot, at) as u32).collect();
+            // The softmax of no scores would be NaN, and kernels write zeros instead.
             let expected = if seen.is_empty() {
                 vec![0.0; heads * rank]
             } else {

@@ -17,6 +17,7 @@ const PAGE_SIZE: usize = 8;
 pub fn check_latent_prompt(device: &Device, element: Element) -> Result<(), String> {
     let published = LatentDims { heads: 2, nope: 128, rotated: 64, rank: 512, value: 128, interleaved: true };
     let small = LatentDims { heads: 3, nope: 32, rotated: 16, rank: 64, value: 64, interleaved: false };
+    // There is no such kernel for this device or element type.
     if !Kernels::expands_latents(element, &published, device.properties()) {
         return Ok(());
     }

@@ -14,6 +14,7 @@ use crate::{
 /// unscaled rows, layers that add to a residual stream; and that each row has the same bits
 /// regardless of the number of rows.
 pub fn check_linear_few(device: &Device, element: Element) -> Result<(), String> {
+    // These kernels exist only for types of 2 bytes.
     if element == Element::F32 {
         return Ok(());
     }
@@ -40,6 +41,7 @@ fn check_product(
 ) -> Result<(), String> {
     let device = kernels.device();
     let mut all_bits: Option<Vec<u32>> = None;
+    // Most rows first: fewer rows are compared with the beginning of their bits.
     for rows in [MOST_ROWS, 3, 1] {
         let y = device.allocate(rows * outputs * 4).map_err(text)?;
         kernels.linear_few(layer.operands(&y, rows)).map_err(text)?;

@@ -59,6 +59,7 @@ impl Texts {
             }
             root.push(tokens.pop().unwrap_or_default());
             length.push(known as i32);
+            // No token, so that a read past the end of a text is detected.
             tokens.resize(width, -7);
             text.extend(tokens);
             let most_new = [1, 4, 30][numbers.below(3)];

@@ -23,6 +23,7 @@ pub fn check_ranks(devices: &[Device], element: Element) -> Result<(), String> {
     let sums: Vec<_> = std::thread::scope(|scope| {
         let run = |(device, mail): (&Device, Mail)| {
             let (device, alarm) = (device.clone(), alarm.clone());
+            // The other ranks would wait forever for one that has failed.
             scope.spawn(move || rank(&device, &mail, element).inspect_err(|_| Alarm::ring(&alarm)))
         };
         let threads: Vec<_> = devices.iter().zip(mail).map(run).collect();
@@ -126,6 +127,7 @@ fn check_logits(kernels: &Kernels, mail: &Mail, at: usize, rows: usize, vocabula
     let device = kernels.device();
     let all = Numbers::new(at as u64).floats(rows * vocabulary, Element::F32);
     let part = vocabulary.div_ceil(mail.ranks()).next_multiple_of(8).min(vocabulary / 2 * 2);
+    // All parts have one size, so those of the last ranks may overlap.
     let start = (mail.rank() * part).min(vocabulary - part);
     let own: Vec<f32> = all.chunks_exact(vocabulary).flat_map(|row| &row[start..start + part]).copied().collect();
     let own = device.upload(&own).map_err(text)?;

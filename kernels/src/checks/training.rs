@@ -36,6 +36,7 @@ pub fn check_training_steps(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(74);
     let mut floats = || numbers.floats(count, Element::F32);
     let (value, first, gradient) = (floats(), floats(), floats());
+    // Means of squares, whose root is taken.
     let second: Vec<f32> = floats().iter().map(|x| x * x).collect();
     let [on_value, on_first, on_second, on_gradient] =
         [&value, &first, &second, &gradient].map(|floats| scene.upload_floats(floats));
@@ -116,6 +117,7 @@ impl Scene {
             .collect();
         let what = format!("causal softmax of {groups} x {rows} rows over {keys} keys");
         self.compare(&what, &weights, &expected)?;
+        // The gradient is that of the rounded weights, which its kernel reads.
         let rounded = values(&self.device, weights.slice(), self.element)?;
         let arguments = (weights.slice(), on_gradient.slice());
         self.kernels

@@ -95,6 +95,7 @@ fn check_one(
     let outputs = [rows, rows * stride, rows * stride].map(|count| poisoned(device, count));
     let [to_write, to_own, to_group] = outputs;
     let (to_write, to_own, to_group) = (to_write?, to_own?, to_group?);
+    // What stays −7 was not written.
     let before = vec![-7; situation.slots * situation.table_width];
     let table = upload(&before)?;
     let windowed = WindowedRows {
@@ -129,6 +130,7 @@ fn check_table(found: &[i32], case: &Case, prefix: &[i32], window: usize) -> Res
     }
     for (slot, prefix) in situation.batch_slot.iter().zip(prefix) {
         let (slot, prefix) = (*slot as usize, *prefix as usize);
+        // Attention reads 64 positions together, which may begin before the window.
         for position in prefix.saturating_sub(window) / 64 * 64..prefix {
             let at = slot * situation.table_width + position / situation.page_size;
             if found[at] == -7 {

@@ -157,6 +157,7 @@ impl Value {
 
 impl From<Arg> for Value {
     fn from(argument: Arg) -> Self {
+        // The driver reads only as many bytes as the kernel's parameter has.
         let mut value = Self([0; 128]);
         match argument {
             Arg::Address(number) | Arg::Long(number) => value.0[..8].copy_from_slice(&number.to_le_bytes()),

@@ -195,6 +195,7 @@ pub(super) fn attend(queries: &[f32], query_heads: usize, visible: &[Visible<'_>
     let (width, out) = (query_heads * planes.key_dim, query_heads * planes.value_dim);
     assert_eq!(queries.len(), visible.len() * width, "one row of queries for each set of visible rows");
     let mut output = vec![0.0; visible.len() * out];
+    // Chunks of no width would panic.
     if output.is_empty() {
         return output;
     }
@@ -204,6 +205,7 @@ pub(super) fn attend(queries: &[f32], query_heads: usize, visible: &[Visible<'_>
         arch.dispatch(Row { queries, visible: visible[at], planes, output });
     };
     let scores: usize = visible.iter().map(|visible| (visible.prefix.len() + visible.own.len()) * query_heads).sum();
+    // Threads take whole rows, so one row is never divided.
     if scores < WORTH_A_THREAD || visible.len() == 1 {
         output.chunks_exact_mut(out).enumerate().for_each(|(at, output)| row(at, output));
     } else {
@@ -239,6 +241,8 @@ impl WithSimd for Row<'_> {
                 mix::<WIDE>(&weights, &values[at..], &starts, sum, &mut output[at..at + WIDE]);
                 at += WIDE;
             }
+            // A dimension's sum does not depend on those next to it, so the rest has the same bits
+            // one by one.
             while at < output.len() {
                 mix::<1>(&weights, &values[at..], &starts, sum, &mut output[at..=at]);
                 at += 1;
@@ -255,6 +259,7 @@ fn score<S: Simd>(simd: S, query: &[f32], keys: &[f32], starts: &[usize], scale:
     let (blocks, rest) = starts.as_chunks::<TOGETHER>();
     let (score_blocks, score_rest) = scores.as_chunks_mut::<TOGETHER>();
     let key = |start: usize| &keys[start..start + query.len()];
+    // Products together have the same bits as one by one, wherever a key falls in a block.
     for (starts, scores) in blocks.iter().zip(score_blocks) {
         [*scores] = dots(simd, [query], starts.map(key));
     }
@@ -268,6 +273,7 @@ fn score<S: Simd>(simd: S, query: &[f32], keys: &[f32], starts: &[usize], scale:
 /// `dot` module, with the weight of a sink added last.
 #[inline(always)]
 fn softmax_weights(weights: &mut [f32], sink: Option<f32>) -> f32 {
+    // With the sink, whose weight could overflow if it were larger than all scores.
     let largest = weights.iter().copied().fold(sink.unwrap_or(f32::NEG_INFINITY), f32::max);
     weights.iter_mut().for_each(|weight| *weight = exp(*weight - largest));
     let mut sums = [0.0; LANES];

@@ -94,6 +94,7 @@ pub fn delta_convolution(
     assert_eq!((mixed.len(), history.len()), (parents.len() * channels, sizes.history()), "rows of the convolution");
     let mut y = vec![0.0; mixed.len()];
     for (row, y) in y.chunks_exact_mut(channels).enumerate() {
+        // Taps are stored oldest first.
         let read = ancestry(row, parents, taps).into_iter().rev();
         let read: Vec<&[f32]> = read
             .map(|place| match place {
@@ -117,6 +118,7 @@ pub fn delta_convolution(
 pub fn delta_history(sizes: &DeltaSizes, mixed: &[f32], path: &[usize], history: &mut [f32]) {
     let channels = sizes.channels();
     let rows = path.iter().map(|row| &mixed[row * channels..(row + 1) * channels]);
+    // Earlier rows would be shifted out again.
     for row in rows.skip(path.len().saturating_sub(sizes.taps - 1)) {
         history.copy_within(channels.., 0);
         history[(sizes.taps - 2) * channels..].copy_from_slice(row);
@@ -142,6 +144,7 @@ pub fn delta_rows(
         rows.keys.extend_from_slice(&row[width..2 * width]);
         rows.values.extend_from_slice(&row[2 * width..]);
     }
+    // Queries carry the scale of the scores, as keys of length one do not.
     normalise(&mut rows.queries, sizes.key_dim, 1.0 / (sizes.key_dim as f32).sqrt());
     normalise(&mut rows.keys, sizes.key_dim, 1.0);
     assert_eq!((rates.len(), offsets.len()), (heads, heads), "one rate and one offset per value head");
@@ -176,11 +179,14 @@ pub fn delta_rule(
             if keeps {
                 (0..count).for_each(|row| run.step(row, state, Some(&mut out[row * width..(row + 1) * width])));
             } else {
+                // In a copy: the sequence's state changes only when a path is committed.
                 run.walk(&tree, &tree.roots, &mut state.to_vec(), &mut out);
             }
             out
         })
         .collect();
+    // Heads run in parallel and return their rows apart, while the result has all heads of a row
+    // together.
     let mut out = vec![0.0; count * heads * width];
     for (row, out) in out.chunks_exact_mut(heads * width).enumerate() {
         for (out, of_head) in out.chunks_exact_mut(width).zip(&of_heads) {
@@ -362,6 +368,7 @@ fn silu(x: f32) -> f32 {
 
 /// `ln(1 + e^x)`; above 20 that is x.
 fn softplus(x: f32) -> f32 {
+    // The threshold of PyTorch's softplus.
     if x > 20.0 { x } else { f64::from(exp(x)).ln_1p() as f32 }
 }
 

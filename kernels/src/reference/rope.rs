@@ -112,6 +112,7 @@ impl Rope {
     /// Rotates each head of each row in place. `x` is `[positions.len(), heads, head_dim]`.
     pub fn apply(&self, x: &mut [f32], positions: &[usize]) {
         let half = self.inverse_frequencies.len();
+        // Without positions the width of a row is not known.
         if positions.is_empty() || half == 0 {
             return;
         }
@@ -169,6 +170,7 @@ fn stretched(frequency: f32, at: usize, dims: usize, theta: f32, scaling: RopeSc
             let (low, high) = (dimension(beta_fast), dimension(beta_slow));
             let (low, high) = if truncate { (low.floor(), high.ceil()) } else { (low, high) };
             let low = low.max(0.0);
+            // As published: the 0.001 keeps the ramp from a division by zero.
             let high = high.min(dims as f32 - 1.0).max(low + 0.001);
             let ramp = ((at as f32 - low) / (high - low)).clamp(0.0, 1.0);
             frequency / factor * ramp + frequency * (1.0 - ramp)

@@ -168,6 +168,7 @@ impl Cache {
         match self {
             Self::KeyValues(cache) => cache.compact(from, to),
             Self::Latents(cache) => cache.compact(from, to),
+            // States have no rows to move: `DeltaStates::commit` runs the accepted path instead.
             Self::States(_) => {}
         }
     }

@@ -85,6 +85,7 @@ fn compare(
         let width = plain.vocab_size();
         one.chunks_exact(width).zip(other.chunks_exact(width)).for_each(|(one, other)| sums.add(one, other));
     }
+    // Without prompts the differences are zero, not NaN.
     let share = |sum: f64| sum / sums.positions.max(1) as f64;
     Ok(Quality {
         mean: share(sums.mean),

@@ -71,6 +71,7 @@ impl CpuBackend {
         let draft_width = draft.state_width();
         let target_width = if target { self.target.hidden_size() } else { 0 };
         let state = self.slots.get_mut(slot)?;
+        // States are kept as a prompt is read: those of positions already read are lost.
         if state.length > positions.start {
             let (length, start) = (state.length, positions.start);
             return Err(EngineError::Device(format!("slot {} has read {length} tokens, past {start}", slot.0)));
@@ -108,10 +109,13 @@ impl CpuBackend {
         let width = draft.state_width();
         let rows = shapes.iter().map(|shape| draft.nodes().passes(*shape).1).max().unwrap_or(1);
         let mut pools = Vec::with_capacity(places.len());
+        // A shape may have more rows than the limit by itself: one place at a time still runs.
         for places in places.chunks((MOST_ROWS / rows.max(1)).max(1)) {
             let states = self.slots.get_all(places.iter().map(|place| place.slot))?;
             let mut roots = Vec::with_capacity(places.len());
             for (state, place) in states.iter().zip(places) {
+                // A draft starts from the state before the root, which the first token does not
+                // have.
                 let last = place.position.checked_sub(1);
                 let kept = last.and_then(|last| state.trace.as_ref()?.draft_row(width, last));
                 let (Some(prefix), Some(kept)) = (state.rows.get(..place.position + draft.ahead()), kept) else {

@@ -154,6 +154,7 @@ impl LayerSpec {
         let in_format = |matrix: &mut TensorSpec, format, rows| (matrix.format, matrix.rows) = (format, rows);
         tensors.attention.matrices_mut().for_each(|matrix| in_format(matrix, attention, attention_rows));
         tensors.ffn.matrices_mut().for_each(|matrix| in_format(matrix, ffn, ffn_rows));
+        // Norms of query and key heads are stored like the layer's own; that of a delta net is not.
         if let AttentionTensors::Grouped(grouped) = &mut tensors.attention {
             let norms = grouped.head_norms.take();
             grouped.head_norms = norms.map(|(query, key)| (query.stored(self.norms), key.stored(self.norms)));
@@ -213,6 +214,7 @@ impl MultiHeadLatent {
         let norm = |name: &str, length| TensorSpec::norm(format!("{prefix}.{name}.weight"), length);
         let (rank, queries, values) = (self.latent_rank, self.query_width(), self.value_width());
         LatentTensors {
+            // Every rank has all of it: the norm after it needs all values of the compressed query.
             compress_query: self
                 .query_rank
                 .map(|rank| (linear("q_a_proj", rank, self.input, Split::Replicated), norm("q_a_layernorm", rank))),
@@ -220,6 +222,7 @@ impl MultiHeadLatent {
                 None => linear("q_proj", queries, self.input, Split::Rows),
                 Some(rank) => linear("q_b_proj", queries, rank, Split::Rows),
             },
+            // All heads read the same latent vector, so every rank caches all of it.
             compress: linear("kv_a_proj_with_mqa", self.cache_width(), self.input, Split::Replicated),
             norm: norm("kv_a_layernorm", rank),
             expand: linear("kv_b_proj", self.heads * self.nope_dim + values, rank, Split::Rows),
@@ -236,6 +239,7 @@ impl DeltaNet {
         };
         let of_heads = |name: &str| TensorSpec::vector(format!("{prefix}.{name}"), sizes.value_heads, role, split);
         let keys = sizes.key_heads * sizes.key_dim;
+        // The rows of a rank's heads are not contiguous: it has a part of each section.
         let sections = Split::Sections([keys, keys, sizes.value_width()]);
         let matrix =
             TensorSpec::matrix(format!("{prefix}.conv1d.weight"), sizes.channels(), sizes.taps, role, sections);
@@ -247,6 +251,7 @@ impl DeltaNet {
             gate: linear("in_proj_z", sizes.value_width()),
             beta: linear("in_proj_b", sizes.value_heads),
             decay: linear("in_proj_a", sizes.value_heads),
+            // A depthwise convolution is published with one input channel per output channel.
             convolution: TensorSpec { shape: vec![sizes.channels(), 1, sizes.taps], ..matrix },
             decay_offset: of_heads("dt_bias"),
             decay_rate: TensorSpec { format: WeightFormat::Float32, ..of_heads("A_log") },
@@ -299,6 +304,8 @@ impl ExpertsSpec {
             GatedTensors::new(&prefix, sizes, self.bias, Role::Expert(at), (Split::Experts, Split::Experts))
         };
         let shared = |intermediate| {
+            // Qwen's shared expert has a gate and a singular name; DeepSeek's and GLM's have
+            // neither.
             let name = if self.shared_gate { "shared_expert" } else { "shared_experts" };
             let (prefix, sizes) = (format!("{prefix}.{name}"), (hidden, intermediate));
             GatedTensors::new(&prefix, sizes, false, Role::SharedExpert, (Split::Rows, Split::Columns))
@@ -399,6 +406,7 @@ impl AttentionTensors {
     pub fn all(&self) -> Vec<&TensorSpec> {
         match self {
             Self::Grouped(grouped) => {
+                // Without the scales of the cache, which a checkpoint may lack.
                 let GroupedTensors { query, key, value, output, head_norms, sinks, .. } = &**grouped;
                 let norms = head_norms.iter().flat_map(|(query, key)| [query, key]);
                 [query, key, value, output].into_iter().flat_map(LinearTensors::all).chain(norms).chain(sinks).collect()
@@ -427,6 +435,7 @@ impl FfnTensors {
     fn matrices_mut(&mut self) -> Box<dyn Iterator<Item = &mut TensorSpec> + '_> {
         match self {
             Self::Dense(dense) => Box::new(dense.matrices_mut().into_iter()),
+            // Not the router: it is small, and exporters keep it in the plain type.
             Self::Experts(ExpertsTensors { experts, shared, .. }) => {
                 Box::new(experts.iter_mut().chain(shared).flat_map(GatedTensors::matrices_mut))
             }

@@ -66,6 +66,7 @@ impl RecurrentTensorLayout {
             output_norm: format!("{prefix}.{output}"),
         };
         match self {
+            // EAGLE-3 has an `fc` too, but it reduces the features: its join has no projection.
             Self::Eagle { layer } | Self::Eagle3 { layer } => DraftNames {
                 layer: layer.clone(),
                 projection: "fc".into(),
@@ -127,6 +128,7 @@ impl Join {
         linear: impl Fn(&str, usize, bool) -> LinearTensors,
         hidden: usize,
     ) -> JoinTensors {
+        // EAGLE-1 and EAGLE-2 join embedding and feature as they are.
         let normed = !matches!(self, Self::Linear { .. });
         JoinTensors {
             embedding_norm: normed.then(|| norm(&names.embedding_norm, hidden)),

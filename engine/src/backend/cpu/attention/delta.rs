@@ -105,6 +105,7 @@ impl Delta {
         let mixed = self.mixed.forward(x);
         let (decay, beta) = (self.decay.forward(x), self.beta.forward(x));
         let mut out = Vec::with_capacity(rows.positions.len() * self.sizes.value_width());
+        // A commit names rows of the last pass, so those of earlier passes are of no more use.
         states.verified.clear();
         for sequence in rows.sequences {
             let of = |width: usize| sequence.rows.start * width..sequence.rows.end * width;
@@ -137,11 +138,13 @@ impl DeltaStates {
     /// Commits an accepted path of the tree that the last pass verified for a place: rows of that
     /// pass, root first.
     pub fn commit(&mut self, place: usize, path: &[usize]) {
+        // Rows that continued their sequence have already changed its state.
         let Some(found) = self.verified.iter().position(|(sequence, ..)| sequence.place == place) else { return };
         let (sequence, mixed, rows) = self.verified.swap_remove(found);
         let path: Vec<usize> = path.iter().map(|row| row - sequence.rows.start).collect();
         let sizes = self.sizes;
         let (history, matrices) = self.of(place);
+        // Verifying left the state as it was, so the accepted rows run once more to change it.
         delta_commit(&sizes, &rows, &path, matrices);
         delta_history(&sizes, &mixed, &path, history);
     }

@@ -89,6 +89,7 @@ impl BlockWeights {
         };
         let layers = spec.layers.iter().zip(&tensors.layers).map(layer).collect::<Result<Vec<_>, EngineError>>()?;
         let views = views(&spec);
+        // Found for every layer, since the views are made from these layers.
         let view_of = spec.layers.iter().map(|layer| views.binary_search(&view(layer)).unwrap_or_default()).collect();
         let tokens = spec.tokens.as_ref().map(|tokens| tokens.iter().map(|token| *token as i32).collect::<Vec<_>>());
         Ok(Self {
@@ -204,6 +205,7 @@ fn scale_values(layer: &mut LayerWeights, kernels: &Kernels, factor: f32) -> Res
         return Ok(());
     }
     let device = kernels.device();
+    // Of a matrix in FP8 the scales are multiplied, so that its numbers stay exact.
     let (buffer, element) = match &grouped.output.scales {
         Some(scales) => (&scales.at, Element::F32),
         None => (&grouped.output.weight, kernels.element()),

@@ -37,6 +37,7 @@ impl Loader<'_> {
         let described: Vec<&TensorSpec> = described.iter().collect();
         let mut all = tensors.iter().zip(rows);
         self.fp8_parts(&described, layout, |_| {
+            // The closure is called once per description, in the order of the tensors.
             let Some((tensor, rows)) = all.next() else { return Ok(Vec::new()) };
             Ok(vec![self.fp8_matrix(tensor)?.with_scales(layout).reordered(rows)])
         })
@@ -115,6 +116,7 @@ impl Loader<'_> {
         let layout = whole.layout();
         let rows_cut = rows.len() < whole.outputs() && layout == Fp8Scales::Blocks && is_cut(rows.start, rows.len());
         let columns_cut =
+            // A scale per row is the same for all columns, so these may be cut anywhere.
             columns.len() < whole.inputs() && layout != Fp8Scales::Channels && is_cut(columns.start, columns.len());
         if rows_cut || columns_cut {
             return Err(EngineError::Configuration(format!(

@@ -188,6 +188,7 @@ impl FfnWeights {
     pub fn reader(&self) -> Option<&Projection> {
         match self {
             Self::Dense(dense) => Some(&dense.gate_up),
+            // The router reads it as well as the experts.
             Self::Experts(_) => None,
         }
     }

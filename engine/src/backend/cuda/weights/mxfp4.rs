@@ -95,6 +95,8 @@ impl Loader<'_> {
             return Err(EngineError::Configuration(format!("{} is random", tensor.name)));
         };
         let tensors = Tensors::new(weights);
+        // On a rank the description has the shape of its part, while the file holds the whole
+        // matrix.
         let whole = tensors.shape(&tensor.name).filter(|_| self.share.is_part()).unwrap_or(&tensor.shape);
         let matrix = tensors.mxfp4(&TensorSpec { shape: whole.to_vec(), ..tensor.clone() })?;
         if let Some(exponent) = matrix.scales().iter().find(|exponent| **exponent > MOST_MXFP4_EXPONENT) {
@@ -109,6 +111,7 @@ impl Loader<'_> {
         }
         let [rows, columns] = [0, 1].map(|axis| self.share.range(whole[axis], tensor.shape[axis]));
         Ok(matrix.cut(
+            // An axis that ranks do not split is kept whole on each of them.
             if whole[0] == tensor.shape[0] { 0..whole[0] } else { rows },
             if whole[1] == tensor.shape[1] { 0..whole[1] } else { columns },
         ))

@@ -80,6 +80,7 @@ impl RecurrentWeights {
         Ok(Self {
             embedding: loader.optional(tensors.embedding.as_ref())?,
             head: match (&tokens, spec.head) {
+                // Copied once, so that a draft step multiplies only the rows of its hot vocabulary.
                 (Some(tokens), VocabularySource::Target) => Some(gathered(kernels, target, tokens, spec.vocabulary)?),
                 _ => loader.optional(tensors.head.as_ref())?,
             },
