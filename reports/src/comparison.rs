@@ -63,6 +63,7 @@ pub struct ComparisonSummary {
 pub fn compute(sweeps: &[Sweep], requested: bool) -> Option<RunComparison<'_>> {
     let [first, second] = sweeps else { return None };
     let differing = print(first)?.differences(print(second)?);
+    // With several differences it would be open which of them is the cause.
     if !requested && differing.len() != 1 {
         return None;
     }

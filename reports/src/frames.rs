@@ -164,6 +164,7 @@ pub fn trials(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
             }
         }
     }
+    // Only sweeps of several drafts name them.
     if rows.iter().any(|row| !row.record.trial.configuration.draft.is_empty()) {
         columns.push(text("draft_name", &|record| record.trial.configuration.draft.clone()));
     }

@@ -159,6 +159,7 @@ impl Page {
         let many = self.sections.len() > 1;
         let compared = self.comparison.as_slice().iter().flat_map(|part| &part.charts);
         let own = self.sections.iter().flat_map(move |section| {
+            // Sections may have the same loads, and then charts of the same names.
             let prefix = if many { format!("section-{}-", section.number) } else { String::new() };
             let of_races = section.races.iter().flat_map(|race| &race.charts);
             let charts =
@@ -283,6 +284,7 @@ impl SectionPage {
             .map(|(label, value)| PagePair::new(label, value))
             .collect();
         let units = if print.device.starts_with("cuda") { "multiprocessors" } else { "threads" };
+        // After the device's name, unless empty values before it were skipped.
         fingerprint.insert(2.min(fingerprint.len()), PagePair::new(units, &print.units.to_string()));
         let anchor = |race: &Race| format!("section-{number}-{}", names::anchor(race.load));
         let races: Result<Vec<_>, ReportError> = section
@@ -296,6 +298,7 @@ impl SectionPage {
                     answer: in_few_words(&answer, race),
                     mood: answer.mood,
                     order: order::words(race),
+                    // Bounds without length are not printed, so they need no explanation.
                     ends: figures::ends_words(ends.flatten().filter(|ends| ends.low < ends.high)),
                     anchor: anchor(race),
                     first: table::first(race),
@@ -342,6 +345,7 @@ fn in_few_words(answer: &Answer, race: &Race) -> String {
         return format!("unknown whether speculation pays; {count}");
     }
     let gain = match answer.gain.text.as_str() {
+        // No speculation compared with itself, or with nothing, is no gain.
         "±0%" | figures::MISSING => String::new(),
         gain => format!(", {gain}"),
     };

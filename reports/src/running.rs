@@ -113,6 +113,7 @@ pub fn write(contents: &RunningContents, out_dir: &Path) -> Result<Vec<PathBuf>,
         ("report.json", data.into_bytes()),
         ("trials.csv", text::csv(contents).into_bytes()),
     ];
+    // After everything is rendered, so that an error leaves no part of a report.
     files::folder(out_dir)?;
     outputs.into_iter().map(|(name, bytes)| files::write(&out_dir.join(name), &bytes)).collect()
 }
@@ -177,6 +178,7 @@ fn warnings(contents: &RunningContents, summaries: &[RunningSummary]) -> Vec<Str
     }
     let planned = requested.repeats * requested.loads.len() * servers.len();
     let counted: usize = summaries.iter().map(|summary| summary.repeats).sum();
+    // The warning about excluded trials already says why some are missing.
     if counted < planned && excluded == 0 {
         warnings.push(format!("{counted} of {planned} planned trials are measured."));
     }
@@ -198,6 +200,7 @@ fn warnings(contents: &RunningContents, summaries: &[RunningSummary]) -> Vec<Str
 fn card(summary: &RunningSummary, servers: &[RunningServer]) -> Card {
     let RunningSummary { server, load, cache, repeats, figures, cached, held_back, .. } = summary;
     let is_off = servers[*server].speculates == Some(false);
+    // The first is the throughput, which the card shows apart.
     let shown = FIGURES.iter().zip(figures).skip(1).map(|(figure, interval)| {
         let unit = if figure.unit.is_empty() { String::new() } else { format!(" {}", figure.unit) };
         let missing = || match figure.name {

@@ -120,6 +120,7 @@ fn warnings(record: &TrainingRecord) -> Vec<String> {
                 .into(),
         );
     }
+    // Only if the whole interval is below 1: a smaller loss may be chance.
     if let Some(general) = record.general.as_ref().filter(|general| general.ratio.high < 1.0) {
         warnings.push(format!(
             "On the general prompts the accept length changes by {}: the trained head is worse on other kinds of \

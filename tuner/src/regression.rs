@@ -206,6 +206,7 @@ fn difference(first: &RunSummary<'_>, other: &RunSummary<'_>) -> Option<String> 
     let (Some(one), Some(two)) = (print(first), print(other)) else {
         return Some(format!("{} or {} has no trial", first.name, other.name));
     };
+    // An engine is its name and version, and a new version is what the check is for.
     let without_version = |print: Fingerprint| Fingerprint {
         engine: print.engine.split(' ').next().unwrap_or_default().to_owned(),
         ..print
@@ -226,6 +227,7 @@ fn ratio(
     let value = |run: &RunSummary<'_>| {
         let own = run.records.iter().filter(|one| one.trial.load == load && one.trial.configuration == *configuration);
         let trials = own.filter_map(Record::measurement).filter(|trial| trial.exclusion().is_none());
+        // Runs differ by factors, so logarithms are compared; a value of 0 has none.
         let values: Vec<f64> = trials.filter_map(|trial| figure.of(trial)).filter(|value| *value > 0.0).collect();
         median(values).map(f64::ln).ok_or_else(|| format!("{} did not measure this", run.name))
     };
@@ -239,6 +241,7 @@ fn ratio(
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    // The newer run scatters as much as an older one, and so does the mean of these: hence 1 + 1/n.
     let reach = quantile_above(OUTSIDE, count - 1.0) * (variance * (1.0 + 1.0 / count)).sqrt();
     let change = value(&newer)? - mean;
     Ok(Interval {

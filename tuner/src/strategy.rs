@@ -141,6 +141,7 @@ impl Experiment {
     /// The ranking under a load; `None` before its first trial.
     pub fn standing(&self, history: &[Record], load: TrialLoad) -> Option<LoadRanking> {
         let comparison = Comparison { metric: self.metric, looks: self.looks };
+        // Records of one load give one ranking.
         rank(history.iter().filter(|record| record.trial.load == load), comparison).pop()
     }
 }

@@ -36,6 +36,7 @@ pub fn draw(race: &Race, format: ChartFormat) -> DrawnChart {
     let relative = race.baseline().is_some() && rows.iter().any(|entry| entry.ranked.speedup.is_some());
     let figure = |entry: &RaceEntry| if relative { entry.ranked.speedup } else { entry.ranked.output_tokens_per_s };
     let ends = rows.iter().filter_map(|entry| figure(entry)).flat_map(|interval| [interval.low, interval.high]);
+    // The line of no speculation is on the axis even if all intervals are on one side of it.
     let Some((low, high)) = axes::span(ends.chain(relative.then_some(1.0)), 0.06) else { return Ok(None) };
 
     let narrow = format.is_narrow();

@@ -83,6 +83,7 @@ const TABLE: &[(ColorRole, &str, u32, u32)] = &[
     (ColorRole::Heat(2), "heat2", 0x94c3e3, 0x1d5a85),
     (ColorRole::Heat(3), "heat3", 0x4593c8, 0x2676ab),
     (ColorRole::Heat(4), "heat4", 0x005b99, 0x4da9e8),
+    // Not quite white: a light colour identifies its role, so none occurs twice.
     (ColorRole::HeatText(-4), "heattext-4", 0xfffefe, 0x0d0a07),
     (ColorRole::HeatText(-3), "heattext-3", 0x140a02, 0xfffaf5),
     (ColorRole::HeatText(-2), "heattext-2", 0x1f1409, 0xfbeee4),
@@ -118,6 +119,7 @@ pub fn page_style() -> String {
         })
     };
     let (light, dark) = (variables(|row| row.2), variables(|row| row.3));
+    // Dark on screens only, since paper is white.
     let mut style = format!(
         ":root{{color-scheme:light;{light}}}\n\
          @media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}\n\

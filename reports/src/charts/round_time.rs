@@ -34,6 +34,7 @@ pub fn draw(race: &Race, format: ChartFormat) -> DrawnChart {
         })
         .filter_map(|entry| Some((entry, entry.ranked.round_ms?.median)))
         .collect();
+    // Medians of parts may add up to more than the median of the whole.
     let longest =
         rows.iter().map(|(entry, total)| parts(entry, *total).iter().map(|part| part.1).sum()).fold(0.0, f64::max);
     if !longest.is_finite() || longest <= 0.0 {

@@ -56,6 +56,7 @@ fn dtype(models: &Models) -> String {
         }
         _ => None,
     };
+    // `auto` is the type of the model, which is named already.
     let cache = kv_cache_dtype.as_ref().filter(|name| *name != "auto").map(|name| format!("KV cache as {name}"));
     match [weights, compute, cache].into_iter().flatten().collect::<Vec<_>>() {
         none if none.is_empty() => dtype.clone(),

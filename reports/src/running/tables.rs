@@ -21,6 +21,7 @@ pub fn ratios(paired: &[Paired], servers: &[RunningServer]) -> PagePart {
                 Cell::text(format!("{}{}", names::heading(pair.load), warmth(pair.cache))),
                 Cell::text(figure.name),
                 Cell::number(ratio.median, figures::ratio),
+                // The ratio of a single pair has no interval.
                 Cell::text(match ratio.low < ratio.high {
                     true => figures::range(ratio, figures::ratio),
                     false => figures::MISSING.into(),
@@ -76,6 +77,7 @@ pub fn figures(summaries: &[RunningSummary], servers: &[RunningServer]) -> PageP
         cells
     };
     let ends = figures::ends_words(summaries.iter().flat_map(|one| one.figures).flatten());
+    // The sentences are written for a ranking, which prints bounds below its medians.
     let ends = ends.replace("Below each median", "In brackets after each median");
     let ends = ends.replace("There is one repeat of each configuration", "There is one repeat of each load");
     part(
@@ -94,6 +96,7 @@ pub fn figures(summaries: &[RunningSummary], servers: &[RunningServer]) -> PageP
 /// What is told of the configuration.
 pub fn configuration(servers: &[RunningServer]) -> PagePart {
     let several = servers.len() > 1;
+    // In the order of the servers' own lists, not of the alphabet.
     let mut names: Vec<&str> = Vec::new();
     for setting in servers.iter().flat_map(|server| &server.settings) {
         if !names.contains(&setting.name.as_str()) {
@@ -122,9 +125,12 @@ pub fn configuration(servers: &[RunningServer]) -> PagePart {
     }
     let remark = |server: &RunningServer| {
         let missing =
+            // A server that does not quantise reports no value, as if it did not report the
+            // setting.
             server.settings.iter().filter(|one| one.from == SettingSource::Unknown && one.name != "quantization");
         let any = missing.count() > 0 && server.launch.is_none();
         any.then(|| match server.engine.as_str() {
+            // vLLM serves its configuration only in this mode.
             "vLLM" => format!(
                 "{} does not tell its whole configuration: vLLM does with VLLM_SERVER_DEV_MODE=1, or give its launch by \
                  --launch FILE.",
@@ -222,6 +228,7 @@ pub fn prompts(header: &RunningHeader) -> String {
     let named = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();
     let length = figures::count(workload.output_length as u64);
     let from = match (named, &workload.random) {
+        // Measured and reported on possibly different systems, hence either separator.
         (Some(path), _) => path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned(),
         (None, Some(random)) => format!("random tokens, {} at most", figures::count(random.input_length as u64)),
         (None, None) => figures::MISSING.into(),

@@ -138,6 +138,7 @@ pub fn csv(contents: &RunningContents) -> String {
         cells.push(record.exclusion().unwrap_or_default());
         let some = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
         match figures {
+            // One for each figure below, so that rows have the same columns.
             None => cells.extend(std::iter::repeat_n(String::new(), 13)),
             Some(one) => cells.extend([
                 one.requests.to_string(),
@@ -155,6 +156,7 @@ pub fn csv(contents: &RunningContents) -> String {
                 one.repeated_prompts.to_string(),
             ]),
         }
+        // Quoted as in RFC 4180: reasons contain commas and line breaks.
         let quoted = cells.iter().map(|cell| match cell.contains([',', '"', '\n', '\r']) {
             true => format!("\"{}\"", cell.replace('"', "\"\"")),
             false => cell.clone(),

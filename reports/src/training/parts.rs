@@ -18,6 +18,7 @@ use crate::{
 
 /// A change with its interval: `+6.1% (+4.0% to +8.3%)`.
 pub fn change(ratio: &RatioInterval) -> String {
+    // The upper end of an interval over too few prompts.
     if ratio.high == f64::MAX {
         return format!("{} (too few prompts for an interval)", figures::gain(ratio.ratio));
     }
@@ -89,6 +90,7 @@ fn sentence_of_step(record: &TrainingRecord) -> String {
 fn ratios(record: &TrainingRecord) -> Result<Option<Chart>, ReportError> {
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
     let rows: Vec<spans::SpanRow> = all(record)
+        // An interval without an end cannot be drawn.
         .filter(|one| one.ratio.high < f64::MAX)
         .map(|one| spans::SpanRow {
             name: one.name.clone(),
@@ -179,6 +181,7 @@ pub fn positions(record: &TrainingRecord) -> Result<Option<PagePart>, ReportErro
 pub fn course(record: &TrainingRecord) -> Result<Option<PagePart>, ReportError> {
     let Some(first) = record.evaluations.first() else { return Ok(None) };
     let points: Vec<(f64, f64)> = record.evaluations.iter().map(|one| (one.step as f64, one.accept_length)).collect();
+    // Step 0 is the previous head: then no checkpoint was chosen.
     let chosen = record.evaluations.iter().find(|one| one.step == record.verdict.step && one.step > 0);
     let spots: Vec<Spot> = chosen
         .map(|one| Spot {
@@ -198,6 +201,7 @@ pub fn course(record: &TrainingRecord) -> Result<Option<PagePart>, ReportError> 
         up: "accept length",
         suffix: "",
         legend: &legend,
+        // The first evaluation is of the head before training.
         level: Some(first.accept_length),
     };
     let lengths = charts::chart(

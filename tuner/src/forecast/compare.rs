@@ -137,6 +137,7 @@ pub fn read_runs(path: &Path) -> Result<Vec<MeasuredRun>, TunerError> {
 
 /// Parses what has the current [`FORMAT`].
 fn current<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    // Before the rest, so that an older file is reported as such and not by a field that it lacks.
     let version: FormatVersion = serde_json::from_str(text).map_err(|error| error.to_string())?;
     version.expect(FORMAT)?;
     serde_json::from_str(text).map_err(|error| error.to_string())
@@ -153,6 +154,7 @@ pub fn compare(run: &MeasuredRun, drafts: &Drafts, times: &Times) -> Result<Comp
     let simulation = Simulation { jobs: &jobs, arrivals: &arrivals, setup, drafts, times, until: load.until() };
     let simulated = Figures::from_forecast(&simulate_policy(&simulation, &mut policy.table()?)?, &setup.capture_sizes);
     let seconds = |figures: &Figures| load.done_s(&figures.ends_s).unwrap_or(figures.elapsed_s);
+    // Rounds that were only counted have no time to compare.
     let rounds = figures.rounds.iter().filter(|group| group.timed > 0).map(|group| {
         let simulated = times.shape(group.shape, group.batch, group.context)?;
         Ok(ComparedRounds {

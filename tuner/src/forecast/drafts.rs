@@ -88,7 +88,9 @@ impl Drafts {
     /// before it.
     pub fn golden(lengths: &[f64]) -> Result<Self, TunerError> {
         let before = std::iter::once(1.0).chain(lengths.iter().copied());
+        // A longer chain adds the probability that its last draft is accepted.
         let survival: Vec<f64> = lengths.iter().zip(before).map(|(length, before)| length - before).collect();
+        // With room for rounding: differences of decimal numbers are not exact.
         let falling = survival.windows(2).all(|pair| pair[1] <= pair[0] + 1e-9);
         let within = survival.iter().all(|chance| (0.0..=1.0).contains(chance));
         if survival.is_empty() || !within || !falling {
@@ -161,6 +163,7 @@ impl Drafts {
             )));
         }
         if let Source::Survival(survival) = &self.source {
+            // One random number for all depths, so that a longer chain accepts no less.
             return Ok(survival[..shape.num_steps].iter().take_while(|survival| chance < **survival).count());
         }
         let table = self.table(shape);
@@ -221,6 +224,7 @@ impl Drafts {
         if let (Source::Survival(survival), true) = (&self.source, self.knows(shape)) {
             return Ok(1.0 + survival[..shape.num_steps].iter().sum::<f64>());
         }
+        // Only for its error: the shape may be unknown.
         self.accepted(shape, Place { text: 0, position: 0 }, 0.0)?;
         if shape.is_off() {
             return Ok(1.0);
@@ -229,6 +233,7 @@ impl Drafts {
         for text in self.table(shape).iter() {
             let mut at = 0;
             while at < text.len() {
+                // The end of the output cuts the last round short.
                 let kept = (usize::from(text[at]) + 1).min(text.len() - at);
                 at += kept;
                 tokens += kept;

@@ -49,11 +49,13 @@ impl Sent {
             Self::Closed(batch_size) => Arrivals::Closed { batch_size: *batch_size },
             Self::Recorded(at_ms) => Arrivals::Open { at_ms: at_ms.clone() },
             Self::Open { rate, burst } => {
+                // A fixed seed, so that all policies get the same arrivals.
                 let mut random = StdRng::seed_from_u64(0xA11);
                 let mut now = 0.0;
                 let mut at_ms = Vec::with_capacity(requests);
                 while at_ms.len() < requests {
                     let chance: f64 = random.random();
+                    // `chance` may be 0 but not 1. Bursts are as much rarer as they are large.
                     now -= (1.0 - chance).ln() * 1e3 * *burst as f64 / rate;
                     at_ms.extend(std::iter::repeat_n(now, (*burst).min(requests - at_ms.len())));
                 }

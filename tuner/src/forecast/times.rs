@@ -112,6 +112,7 @@ impl Times {
     pub fn read(path: &Path) -> Result<Self, TunerError> {
         let text =
             atomic_file::read(path, LARGEST).map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
+        // Both formats have a version 1, but only fitted times have rounds.
         let is_fitted =
             serde_json::from_str::<serde_json::Value>(&text).is_ok_and(|value| value.get("rounds").is_some());
         let times = match is_fitted {
@@ -150,6 +151,7 @@ impl Times {
         match self {
             Self::Sum(costs) => Ok(costs.round(shape, batch, rows, context, prefilled)),
             Self::Fitted(times) if rows == batch * shape.num_draft_tokens => {
+                // In the pass of the round, so without the fixed cost of a prefill step.
                 let prompt = prefilled as f64 * times.prefill.token_ms;
                 Ok(times.model.as_ref().map_or(f64::NAN, |model| model.ms(&Point { shape, batch, context })) + prompt)
             }

@@ -41,6 +41,7 @@ pub fn of(launch: &Launch, given: Option<&LaunchDraft>) -> Result<LaunchSpeculat
         if let Some(reason) = unfit(launch.engine, draft) {
             return Err(reason);
         }
+        // The numbers of a shape mean something else for another algorithm.
         let own = own.filter(|own| own.draft.algorithm == draft.algorithm);
         let (own, keys) = own.map(|own| (own.own, own.keys)).unwrap_or_default();
         return Ok(LaunchSpeculation { draft: draft.clone(), own, keys });
@@ -123,11 +124,13 @@ fn shape_of_flags(launch: &Launch, draft: &LaunchDraft) -> Option<TreeShape> {
         NodeSource::Beams => {
             let topk = number(Key::SpeculativeEagleTopk).unwrap_or(1);
             let steps = number(Key::SpeculativeNumSteps)?;
+            // SGLang replaces the number of draft tokens of a chain by this one.
             let nodes = if topk == 1 { steps + 1 } else { rows? };
             TreeShape::new(steps, topk, nodes).ok()
         }
         NodeSource::Block(block) => {
             let size = if block.sized_by_drafts {
+                // DSPARK counts the drafts of a block, DFLASH also the row of the last token.
                 number(Key::SpeculativeDsparkBlockSize).map(|drafts| drafts + 1)
             } else {
                 number(Key::SpeculativeDflashBlockSize)
@@ -158,6 +161,7 @@ fn from_vllm(launch: &Launch) -> Option<LaunchSpeculation> {
     };
     let keys = speculation.keys.iter().filter(|(name, _)| !SET_BY_SWEEP.contains(&name.as_str()));
     let keys =
+        // In vLLM's configuration null means the default, as if the key were missing.
         keys.filter_map(|(name, key)| Some((name.clone(), key.value.clone()?))).filter(|(_, value)| !value.is_null());
     let keys = keys.collect();
     Some(LaunchSpeculation { draft, own, keys })

@@ -73,6 +73,7 @@ fn predict(
     };
     let arrivals = match load {
         TrialLoad::BatchSize(batch_size) | TrialLoad::BatchInContexts(batch_size, _) => {
+            // Requests above the limit only wait, and the simulation refuses such a batch.
             Arrivals::Closed { batch_size: batch_size.min(setup.max_running_requests) }
         }
         TrialLoad::RequestRate(_) | TrialLoad::Recorded => {
@@ -86,6 +87,7 @@ fn predict(
     let context = context::mean_halfway(needs.iter().map(|need| (need.prompt_tokens, need.output_tokens)));
     let rounds: u64 = forecast.batches.iter().sum();
     let kind = |batch: usize| timed.model.kind(&Point { shape, batch, context });
+    // The batch of most rounds decides whether the prediction is extrapolated.
     let usual = forecast.batches.iter().enumerate().max_by_key(|(_, rounds)| **rounds).map_or(1, |(batch, _)| batch);
     let prediction = Prediction {
         configuration: configuration.clone(),
@@ -121,6 +123,7 @@ fn needs(
     let need = |at: usize| {
         let request = &workload.requests[at];
         let prompt_tokens = request.input_ids.len();
+        // Of many requests only the first ones are replayed; the others repeat their acceptance.
         let text = replayed.map(|replayed| (replayed, at % replayed.texts.len().max(1)));
         let output_tokens = match text.and_then(|(replayed, at)| replayed.texts.get(at)) {
             Some(text) => text.output_tokens(),
@@ -131,6 +134,7 @@ fn needs(
         let rounds = match known {
             Some(acceptance) => acceptance.rounds,
             None if shape.is_off() => output_tokens - 1,
+            // The first token comes from the prefill, and each round yields at least one.
             None => ((output_tokens as f64 / length).ceil() as usize).min(output_tokens - 1),
         };
         Need { prompt_tokens, output_tokens, rounds }

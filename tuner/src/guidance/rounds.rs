@@ -104,6 +104,7 @@ fn time_points(
 }
 
 fn samples(times: &[RoundTimes]) -> Vec<TimedSample> {
+    // By the wall clock, by which trials are measured.
     times.iter().map(|times| TimedSample::from_times(times, RoundClock::Wall)).collect()
 }
 

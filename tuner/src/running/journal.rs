@@ -37,6 +37,7 @@ pub fn is_running(folder: &Path) -> bool {
     struct RunningJournalKind {
         kind: String,
     }
+    // Whoever reads the journal afterwards reports why it cannot be read.
     let bytes = lines::read(folder).unwrap_or_default();
     let first = complete(&bytes).next().and_then(|(_, line)| content::<RunningJournalKind>(line));
     first.is_some_and(|header| header.kind == RUNNING)
@@ -64,6 +65,7 @@ pub fn read(folder: &Path) -> Result<RunningContents, TunerError> {
         whole = end;
         match content(line) {
             Some(record) => records.push(record),
+            // Lines count from one, and the first is the header.
             None => damaged.push(at + 2),
         }
     }
@@ -96,6 +98,7 @@ pub(super) fn create(folder: &Path, header: &RunningHeader) -> Result<Lines, Tun
 /// When something else has changed, the folder is written by another process, or it cannot be
 /// written.
 pub(super) fn resume(folder: &Path, header: &RunningHeader) -> Result<(Lines, RunningContents), TunerError> {
+    // Before it is read, so that no other process appends a line in between.
     let lock = lines::lock(folder)?;
     let mut contents = read(folder)?;
     if let Some(reason) = refusal(&contents.header, header) {

@@ -36,6 +36,7 @@ pub struct RunningHeader {
     /// Version of the format.
     pub format: u32,
     /// The settings.
+    // The name in journals of earlier versions, which can be continued.
     #[serde(rename = "asked")]
     pub requested: RunningSettings,
     /// The servers, in the order of the URLs.
@@ -98,6 +99,7 @@ pub enum SettingSource {
     /// The launch file that the user gave.
     Launch,
     /// Nowhere.
+    // As in journals of earlier versions.
     #[serde(rename = "not_told")]
     Unknown,
 }
@@ -242,6 +244,8 @@ impl RunningFigures {
     /// it is not told.
     pub fn held_back(&self, load: TrialLoad) -> Option<usize> {
         let (batch, running, waiting) = (load.batch_size()?, self.running_most?, self.waiting_most?);
+        // Gauges are read now and then, so a small number alone may be chance: requests must have
+        // waited.
         (waiting >= 1.0 && running < batch as f64 && running > 0.0).then_some(running as usize)
     }
 }

@@ -119,6 +119,7 @@ impl Configuration {
 
     /// Every tree that may run.
     pub fn shapes(&self) -> impl Iterator<Item = TreeShape> + '_ {
+        // With a table, `shape` is a tree of one of its rows.
         self.table.iter().map(|row| row.shape).chain(self.table.is_empty().then_some(self.shape))
     }
 
@@ -237,6 +238,7 @@ impl fmt::Display for ContextRange {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self { above: 0, up_to: Some(up_to) } => write!(formatter, "contexts up to {up_to}"),
+            // The shortest context of a bucket, since `above` is not in it.
             Self { above, up_to: Some(up_to) } => write!(formatter, "contexts of {} to {up_to}", above + 1),
             Self { above, up_to: None } => write!(formatter, "contexts above {above}"),
         }
@@ -276,6 +278,7 @@ impl Eq for Real {}
 
 impl std::hash::Hash for Real {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        // Numbers are equal by `total_cmp`, which compares bits: −0 is not 0.
         self.0.to_bits().hash(state);
     }
 }

@@ -114,12 +114,14 @@ impl Journal {
     /// When it does not exist, belongs to another sweep or machine, is being written by another
     /// process, or cannot be written.
     pub fn resume(folder: &Path, header: &JournalHeader) -> Result<(Self, Contents), TunerError> {
+        // Before it is read, so that no other process appends a line in between.
         let lock = lock(folder)?;
         let mut contents = read(folder)?;
         let path = folder.join(FILE_NAME);
         if let Some(reason) = contents.header.refusal(header) {
             return Err(TunerError::Journal { path, reason });
         }
+        // Records name their journal as their origin, so it keeps its name.
         let header = JournalHeader { journal: contents.header.journal.clone(), ..header.clone() };
         if contents.header != header {
             contents.whole = lines::exchange_header(folder, &header, contents.whole)?;

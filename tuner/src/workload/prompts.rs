@@ -139,6 +139,7 @@ fn read(entry: &entry::WorkloadEntry<'_>, turn: Option<UserTurn>) -> Result<Vec<
         false => entry.read::<PromptEntry>()?.prompts(turn).map_err(|reason| entry.wrong(reason))?,
     };
     if prompts.is_empty() {
+        // Only for a hint, so it is enough to search the text for the keys.
         let trace =
             ["timestamp", "arrival_s", "input_length"].iter().any(|key| entry.json.contains(&format!("\"{key}\"")));
         return Err(entry.wrong(match trace {
@@ -205,6 +206,7 @@ impl PromptEntry {
             };
         }
         if let Some(instruction) = self.instruction {
+            // Alpaca's entries have an empty input where the instruction needs none.
             let input = self.input.filter(|input| !input.trim().is_empty());
             return Ok(vec![user(input.map_or(instruction.clone(), |input| format!("{instruction}\n\n{input}")))]);
         }
@@ -225,6 +227,7 @@ fn up_to_the_user(messages: Vec<Message>, turn: UserTurn) -> Result<Vec<Prompt>,
         UserTurn::Each => users.collect(),
     };
     let Some(last) = ends.last() else { return Ok(vec![Prompt::Silence]) };
+    // What follows is not read, and may be other than text.
     let needed: Vec<ChatMessage> = messages.into_iter().take(last + 1).map(Message::chat).collect::<Result<_, _>>()?;
     Ok(ends.into_iter().map(|end| Prompt::Conversation(needed.iter().take(end + 1).cloned().collect())).collect())
 }
@@ -232,6 +235,7 @@ fn up_to_the_user(messages: Vec<Message>, turn: UserTurn) -> Result<Vec<Prompt>,
 impl ConversationTurn {
     /// The turn as a message, with the role's name in chat templates.
     fn message(self) -> Message {
+        // Exports of this format name the same role differently.
         let role = match self.from.as_str() {
             "human" | "user" => "user".into(),
             "gpt" | "chatgpt" | "assistant" | "bing" | "bard" | "model" => "assistant".into(),
@@ -289,6 +293,8 @@ impl<'a> Encoder<'a> {
             Prompt::Conversation(messages) if self.chat.unwrap_or(self.text.has_chat_template()) => {
                 self.text.encode_chat(messages, &plain)
             }
+            // Nothing marks turns without a template, so the last message is continued as plain
+            // text.
             Prompt::Conversation(messages) => self.text.encode(messages.last().map_or("", |message| &message.content)),
             Prompt::Plain(content) if self.chat == Some(true) => {
                 self.text.encode_chat(&[ChatMessage { role: "user".into(), content: content.clone() }], &plain)

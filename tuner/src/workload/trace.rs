@@ -84,6 +84,7 @@ pub fn read(
         let wrong = |reason: String| line.entry.wrong(reason).of(path);
         let output_length = line.output_length.unwrap_or(room.output_length);
         let entry = line.entry.read::<prompts::PromptEntry>().map_err(|wrong| wrong.of(path))?;
+        // A line is one request: only its first prompt has an arrival time.
         let prompt = entry.prompts(workload.turn).map_err(wrong)?.into_iter().next();
         let tokens = match (prompt, line.input_length) {
             (Some(prompt), _) => {
@@ -105,6 +106,7 @@ pub fn read(
         room.check(&tokens, output_length).map_err(wrong)?;
         total = total.saturating_add(tokens.len());
         check_total(total)?;
+        // From the first line that is not skipped, so that a trial starts with a request.
         let since = line.arrival - *first.get_or_insert(line.arrival);
         let arrival = Duration::try_from_secs_f64(since)
             .map_err(|_| wrong("it arrives too long after the first request".into()))?;
@@ -142,6 +144,7 @@ fn line(entry: WorkloadEntry<'_>) -> Result<TraceLine<'_>, EntryError> {
         }
     };
     for (name, length) in [("input_length", input_length), ("output_length", output_length)] {
+        // A request that failed may not have got a token.
         if length == Some(0) && !failed {
             return Err(entry.wrong(format!("{name} is 0: expected at least 1")));
         }

@@ -92,6 +92,7 @@ fn measured(row: &AcceptanceRow, draft: &str, section: &Section<'_>) -> Option<f
 }
 
 fn span(row: &AcceptanceRow, measured: Option<f64>, kind: &str) -> spans::SpanRow {
+    // Without an interval the bar has no length.
     let [low, high] = row.interval.unwrap_or([row.accept_length; 2]);
     let interval = row.interval.map_or(String::new(), |[low, high]| format!(" ({low:.2}–{high:.2})"));
     let measured_too = measured.map_or(String::new(), |measured| format!("\nmeasured {measured:.2}"));

@@ -119,6 +119,7 @@ fn cells(place: usize, row: &PredictedGain<'_>) -> Vec<Cell> {
         Cell::text(one.configuration.to_string()),
         Cell::number(row.predicted, figures::quantity),
         Cell::number(row.measured.map(|interval| interval.median), figures::quantity),
+        // `gain` writes a ratio as a change; an error is a change already.
         Cell::number(row.error(), |error| figures::gain(error + 1.0)),
         Cell::number(one.accept_length, figures::quantity),
         Cell::number(one.round_ms, figures::quantity),

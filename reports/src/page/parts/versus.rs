@@ -113,6 +113,7 @@ fn span(row: &ComparisonRow) -> spans::SpanRow {
 fn table(rows: &[ComparisonRow]) -> PartTable {
     let cells = |row: &ComparisonRow| {
         let [first, second] = row.throughput.map(|figure| figure.map(|figure| figure.median));
+        // One repeat says nothing about the scatter of the ratio.
         let interval = (row.repeats > 1).then(|| figures::range(row.ratio, figures::ratio));
         vec![
             Cell::text(row.load.to_string()),

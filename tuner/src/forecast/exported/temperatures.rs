@@ -153,8 +153,10 @@ fn error(blocks: &[Block<'_>], survival: &[f64], at: usize) -> f64 {
     let mut bins = [0.0; BINS];
     for (block, chance) in blocks.iter().zip(survival) {
         let observed = f64::from(u8::from(block.accepted > at));
+        // A chance of 1 belongs to the last part.
         bins[((chance * BINS as f64) as usize).min(BINS - 1)] += chance - observed;
     }
+    // The sum of a part's differences is its number of blocks times the distance of its two means.
     bins.iter().map(|sum: &f64| sum.abs()).sum::<f64>() / blocks.len().max(1) as f64
 }
 

@@ -95,6 +95,7 @@ impl Adaptive {
 
     /// The slot with the largest key that is not above a padded batch.
     fn slot(&self, padded: usize) -> usize {
+        // A batch below all keys runs in the first slot.
         self.settings.slots.partition_point(|(batch, _)| *batch <= padded).saturating_sub(1)
     }
 

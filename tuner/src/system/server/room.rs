@@ -41,8 +41,10 @@ pub fn refusal(plan: &LaunchPlan, settings: &SystemSettings, gpus: &[usize]) -> 
     let share = share(plan, settings);
     let memory = parse(
         &nvidia_smi::query("--query-gpu=index,uuid,memory.free,memory.total")?,
+        // Only for the message, which does without it.
         &nvidia_smi::query("--query-compute-apps=gpu_uuid,pid,used_memory").unwrap_or_default(),
     );
+    // Tensor parallelism divides the weights about evenly.
     let of_one = weights / gpus.len().max(1) as u64;
     gpus.iter().find_map(|gpu| {
         let memory = memory.get(gpu)?;
@@ -80,6 +82,7 @@ fn needed_mib(kind: SystemKind, share: Option<f64>, weights: u64, total: u64) ->
 fn share(plan: &LaunchPlan, settings: &SystemSettings) -> Option<f64> {
     let names = ["--mem-fraction-static", "--gpu-memory-utilization"];
     let words: Vec<&String> = settings.command.iter().chain(&settings.extra_args).collect();
+    // Both servers read flags with argparse, where the last of several counts.
     let stated = words.iter().enumerate().rev().find_map(|(at, word)| match word.split_once('=') {
         Some((name, value)) => names.contains(&name).then(|| value.to_owned()),
         None => names.contains(&word.as_str()).then(|| words.get(at + 1).map(|value| (*value).clone()))?,
@@ -145,6 +148,7 @@ fn parse(gpus: &str, apps: &str) -> BTreeMap<usize, ServerMemory> {
         if let [uuid, pid, mib] = fields(line).as_slice()
             && let (Ok(pid), Some(memory)) = (pid.parse(), found.values_mut().find(|memory| memory.uuid == *uuid))
         {
+            // A process is named even if the driver does not report its memory.
             memory.holders.push(Holder { pid, mib: mib.parse().unwrap_or(0) });
         }
     }
