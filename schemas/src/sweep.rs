@@ -128,6 +128,8 @@ impl SweepFile {
     pub fn batch_sizes(&self) -> Vec<usize> {
         let mut sizes = match &self.batch.sizes {
             Some(sizes) => sizes.clone(),
+            // Something has to be measured; with arrivals, closed loops are measured on request
+            // only.
             None if self.arrivals.count() == 0 => vec![1],
             None => Vec::new(),
         };
@@ -153,6 +155,7 @@ impl SweepFile {
             self.search.check(),
             self.objective.check(),
         ];
+        // What holds between tables is checked only on sound ones, whose numbers are in range.
         let wrong: Vec<FieldError> = tables.into_iter().filter_map(Result::err).collect();
         if !wrong.is_empty() {
             return wrong;

@@ -82,6 +82,7 @@ impl State {
         let path = |path: &std::path::Path| path.to_str() == Some(requested);
         [self.model(), "default", ""].contains(&requested)
             || path(&self.worker.facts().options.model_path)
+            // Weights that were replaced while serving come from another folder.
             || path(&self.worker.published().weights.model_path)
     }
 
@@ -119,12 +120,14 @@ impl State {
     pub async fn submit(&self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<RunningRequest>, ApiError> {
         let held = Arc::new(self.hold(&requests)?);
         let mut running = self.worker.submit(requests, arrived).await?;
+        // The requests of a body share one permit, which ends with the last of them.
         running.iter_mut().for_each(|one| one.held = Some(held.clone()));
         Ok(running)
     }
 
     /// A random seed for a request without one.
     pub fn random_number(&self) -> u64 {
+        // Its keys are random, so ids and seeds differ from one start to the next.
         let mut hasher = self.random.build_hasher();
         hasher.write_u64(self.numbers.fetch_add(1, Ordering::Relaxed));
         hasher.finish()

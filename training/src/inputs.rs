@@ -92,6 +92,7 @@ pub fn prompts(
 /// The prompts of a file, without duplicates.
 fn read(workload: &Workload, folder: &Path, model: &ModelText) -> Result<Vec<TrainingPrompt>, TrainingError> {
     let read = workload::LoadedWorkload::load(workload, folder, model)?;
+    // After these a workload repeats its prompts.
     let requests = read.requests.into_iter().take(read.prompts);
     Ok(requests.map(|request| TrainingPrompt { request, answer: None }).collect())
 }
@@ -115,6 +116,7 @@ fn logged(
     };
     let prompt = |(request, seed): (LoggedRequest, u64)| {
         let by_itself = request.target == target && !request.adjusted && !request.simulated;
+        // An aborted answer ends where the target would have continued.
         let whole = by_itself && matches!(request.finish_reason.as_str(), "stop" | "length");
         let mut answer = request.output_ids;
         answer.truncate(file.answers.output_length);

@@ -95,6 +95,7 @@ impl TrainObjective {
                 step = (step + ((distance * &labels.counts)?.sum_all()? * self.feature_weight)?)?;
             }
             if let Some(confidence) = confidence {
+                // Detached, since the estimate learns the acceptance and must not change it.
                 let estimated = math::binary_cross_entropy(&confidence, &accepted(&logits, &labels)?.detach())?;
                 step = (step + (estimated * &labels.counts)?.sum_all()?)?;
             }
@@ -115,10 +116,12 @@ impl ObjectiveLoss {
         match self {
             Self::Kl => math::divergence(logits, &labels.probabilities, &labels.negative_entropy),
             Self::CrossEntropy => {
+                // Rows without a label do not count, so any token will do for them.
                 let best: Vec<u32> = labels.best.iter().map(|best| best.unwrap_or_default()).collect();
                 let best = Tensor::from_vec(best, (labels.best.len(), 1), logits.device())?;
                 log_q(logits)?.gather(&best, 1)?.squeeze(1)?.neg()
             }
+            // Draft and target may have no token in common, and the logarithm must stay finite.
             Self::Acceptance => accepted(logits, labels)?.clamp(1e-20, 1.0)?.log()?.neg(),
         }
     }
@@ -126,6 +129,7 @@ impl ObjectiveLoss {
 
 /// The probability that speculative sampling accepts a draft of each row, `Σ min(p, q)`.
 fn accepted(logits: &Tensor, labels: &StepLabels) -> Result<Tensor> {
+    // From shares of the draft's vocabulary to probabilities in the whole one.
     let p = labels.probabilities.broadcast_mul(&labels.mass)?;
     p.minimum(&log_q(logits)?.exp()?)?.sum(D::Minus1)
 }

@@ -116,6 +116,7 @@ fn watch(url: &str, arguments: &Arguments) -> anyhow::Result<ServerLog> {
     // Two readings at least, whatever the interval.
     while readings.len() < 2 || begin.elapsed() < Duration::from_secs(seconds) {
         if !readings.is_empty() {
+            // The interval may be longer than the whole observation.
             thread::sleep(Duration::from_secs(interval.min(seconds)));
         }
         let at = begin.elapsed();

@@ -119,6 +119,7 @@ pub fn written(files: &[PathBuf]) -> String {
 /// When a folder has no readable journal.
 pub fn input(folders: &[PathBuf]) -> anyhow::Result<ReportInput> {
     if let Some(file) = folders.iter().find(|folder| folder.is_file()) {
+        // The parent of a bare file name is an empty path.
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         bail!("{} is a file: give the folder of the sweep, {}", file.display(), folder.display());
     }

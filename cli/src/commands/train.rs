@@ -60,6 +60,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let folder = folder_of(&arguments.train);
     let file = inputs::resolve(file, &folder, &source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
     let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.train));
+    // Before the engine is loaded, which takes much longer than this check.
     results_folder::check_for_training(&out, arguments.resume)?;
     let options = training::inputs::options(&file, &folder, arguments.device)?;
     let engine = engine_setup::load(options.clone())?;

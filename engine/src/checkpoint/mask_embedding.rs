@@ -44,6 +44,7 @@ pub(super) struct MaskEmbedding {
 /// When it cannot be read, or holds something else.
 pub(super) fn read(folder: &Path) -> Result<Option<(MappedFile, MaskEmbedding)>, EngineError> {
     let path = folder.join(FILE);
+    // A link to nothing is an incomplete checkpoint, not a head without the file.
     if !path.exists() && !path.is_symlink() {
         return Ok(None);
     }
@@ -69,10 +70,12 @@ fn find(bytes: &[u8]) -> Result<MaskEmbedding, String> {
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes))
         .map_err(|error| format!("it was not written by torch.save of torch 1.6 or later: {error}"))?;
     let names: Vec<String> = archive.file_names().flatten().map(std::borrow::Cow::into_owned).collect();
+    // torch.save puts the entries in a folder whose name depends on the file's.
     let pickle = names.iter().find(|name| name.ends_with("data.pkl"));
     let pickle = pickle.ok_or("the archive has no data.pkl: it was not written by torch.save")?;
     let mut data = Vec::new();
     let entry = archive.by_name(pickle).map_err(|error| format!("{pickle}: {error}"))?;
+    // A compressed entry may expand to more than the whole file.
     entry.take(LARGEST).read_to_end(&mut data).map_err(|error| format!("{pickle}: {error}"))?;
     let (tensor, token) = vector(pickle::read(&data)?)?;
     let (dtype, width) = match tensor.kind.as_str() {
@@ -85,11 +88,13 @@ fn find(bytes: &[u8]) -> Result<MaskEmbedding, String> {
         [length] | [1, length] if length > 0 => length,
         _ => return Err(format!("a tensor of shape {:?}: expected a vector", tensor.shape)),
     };
+    // The stride of a single number means nothing.
     if length > 1 && tensor.strides.last() != Some(&1) {
         return Err("a vector whose numbers are not next to each other".into());
     }
     let numbers = format!("{}data/{}", pickle.trim_end_matches("data.pkl"), tensor.entry);
     let entry = archive.by_name(&numbers).map_err(|error| format!("{numbers}: {error}"))?;
+    // The numbers are read in place, from the mapped file.
     if entry.compression() != zip::CompressionMethod::Stored {
         return Err(format!("{numbers} is compressed, which torch.save does not do"));
     }

@@ -205,6 +205,7 @@ impl<'a> Tensors<'a> {
     }
 
     pub(super) fn full(&self, name: &str) -> String {
+        // A missing tensor keeps its published name, which errors then show.
         self.find(name).unwrap_or_else(|| name.to_owned())
     }
 }

@@ -70,6 +70,7 @@ fn level(severity: Severity) -> &'static str {
 }
 
 fn result(source: &Source, diagnostic: &Diagnostic, rule: usize) -> Json {
+    // A result of SARIF has no field of its own for help.
     let mut message = diagnostic.message.clone();
     if let Some(help) = &diagnostic.help {
         message.push_str("; ");
@@ -137,6 +138,7 @@ fn uri(name: &str) -> String {
     for byte in name.bytes() {
         match byte {
             byte if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) => uri.push(char::from(byte)),
+            // Elsewhere a backslash is part of a name.
             b'\\' if cfg!(windows) => uri.push('/'),
             byte => uri.push_str(&format!("%{byte:02X}")),
         }

@@ -47,6 +47,7 @@ pub fn published() -> &'static [Published] {
     }
     static ROWS: OnceLock<Vec<Published>> = OnceLock::new();
     ROWS.get_or_init(|| {
+        // Bundled with the program, but this crate panics on no input.
         let rows: Vec<PublishedRow> = serde_json::from_str(include_str!("published.json")).unwrap_or_default();
         rows.into_iter()
             .filter_map(|row| {
@@ -78,6 +79,7 @@ pub fn id_of(name: &str) -> Option<&'static str> {
 
 fn find_with_id(name: &str) -> Option<(&'static Published, &'static str)> {
     let name = name.trim_end_matches('/');
+    // Only the first pair of dashes separates: a name may contain another.
     let cached = name.split('/').find_map(|part| part.strip_prefix("models--")).map(|id| id.replacen("--", "/", 1));
     let name = cached.as_deref().unwrap_or(name);
     let last = |id: &str| id.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
@@ -86,6 +88,7 @@ fn find_with_id(name: &str) -> Option<(&'static Published, &'static str)> {
         return None;
     }
     let all = || published().iter().flat_map(|row| row.ids().map(move |id| (row, id)));
+    // The exact id first, since several organisations publish under the same last part.
     all().find(|(_, id)| id.eq_ignore_ascii_case(name)).or_else(|| all().find(|(_, id)| last(id) == wanted))
 }
 
@@ -96,6 +99,7 @@ pub fn variant_of(name: &str) -> Option<ModelFacts> {
     let mut rows = published().iter().filter(|row| row.ids().any(|id| family_of(id).as_deref() == Some(&wanted)));
     let first = rows.next()?;
     let class = first.config.architecture()?;
+    // A family with several classes does not tell which of them a name means.
     if !is_target(class) || rows.any(|row| row.config.architecture() != Some(class)) {
         return None;
     }
@@ -150,6 +154,7 @@ fn family_of(name: &str) -> Option<String> {
     let last = name.trim_end_matches('/').rsplit('/').next()?.to_ascii_lowercase();
     let words = last.split(['-', '_']).filter(|word| !is_of_variant(word)).map(|word| match word.strip_suffix('b') {
         Some(size) if size.parse::<f64>().is_ok() => "#b".to_owned(),
+        // Active parameters of experts, as in 30B-A3B.
         Some(active) if active.strip_prefix('a').is_some_and(|size| size.parse::<f64>().is_ok()) => "a#b".to_owned(),
         _ => word.to_owned(),
     });
@@ -196,6 +201,7 @@ fn is_of_variant(word: &str) -> bool {
         let (weights, activations) = word.strip_prefix('w').and_then(|rest| rest.split_once('a')).unwrap_or_default();
         [weights, activations].iter().all(|bits| !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()))
     };
+    // A date of release, such as 0528 or 2507.
     let is_day = word.len() == 4 && word.bytes().all(|byte| byte.is_ascii_digit());
     WORDS.contains(&word) || is_width(word) || is_day || word.strip_suffix("bit").is_some_and(|bits| bits.len() == 1)
 }

@@ -40,6 +40,7 @@ impl ModelFacts {
             let counted =
                 tensors.0.iter().filter(|(name, _)| !(shares_embedding && name.ends_with("embed_tokens.weight")));
             return counted
+                // A quantised checkpoint is loaded as it is stored.
                 .map(|(_, tensor)| tensor_bytes(tensor, (!quantized).then_some(dtype)))
                 .try_fold(0u64, |sum, bytes| sum.checked_add(bytes?));
         }
@@ -66,6 +67,7 @@ fn tensor_bytes(tensor: &TensorHeader, dtype: Option<&str>) -> Option<u64> {
         "F64" | "I64" | "U64" => 8,
         "F32" | "I32" | "U32" => 4,
         "F16" | "BF16" | "I16" | "U16" => 2,
+        // FP8, int8 and booleans.
         _ => 1,
     };
     let floating = matches!(tensor.dtype.as_str(), "F64" | "F32" | "F16" | "BF16");
@@ -118,6 +120,7 @@ impl ModelConfig {
         let class = self.architecture()?;
         let windows = self.layer_windows();
         let window = self.sliding_window.is_some() && self.use_sliding_window != Some(false);
+        // There may be windows, but it is not known which layers have one.
         if windows.is_none() && (window || MIXED_CACHES.iter().any(|known| class.starts_with(known))) {
             return None;
         }

@@ -134,6 +134,7 @@ impl Models {
             (Some(layers), Some(_)) => within(&["models", "num_layers"], layers)?,
             (None, _) => {}
         }
+        // SGLang's words, with its aliases.
         const DTYPES: [&str; 6] = ["auto", "half", "float16", "bfloat16", "float", "float32"];
         if !DTYPES.contains(&self.dtype.as_str()) {
             return Err(FieldError::word(&["models", "dtype"], &self.dtype, &DTYPES));

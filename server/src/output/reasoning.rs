@@ -76,6 +76,7 @@ impl Thinking {
 
 /// Whether a prompt ends inside reasoning.
 pub fn begins_inside(prompt: &str) -> bool {
+    // Templates write a newline after the mark.
     prompt.trim_end().ends_with(OPEN)
 }
 

@@ -98,6 +98,7 @@ impl BlockHead {
             markov,
             confidence,
             rows: spec.block.given.unwrap_or(spec.block.rows),
+            // The row of the last token drafts too in DSPARK's blocks, and in DFLASH's it does not.
             first: usize::from(!spec.block.anchored),
             trained: builder.trained,
         })

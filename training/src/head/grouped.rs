@@ -56,6 +56,7 @@ impl GroupedHeads {
         if let Some((norm, _)) = &self.head_norms {
             query = norm.forward(&query)?;
         }
+        // Queries are scaled in place of the scores, of which there are many more.
         self.rotate(&query, turns)? * (self.spec.head_dim as f64).powf(-0.5)
     }
 
@@ -117,6 +118,7 @@ impl GroupedHeads {
         if rope.dims == 0 {
             return Ok(x.clone());
         }
+        // Outside of the graph, since the gradient is given below.
         let value = turn(&x.detach(), turns, (rope.dims, head_dim, rope.pairing))?;
         let back = Turns { cosine: turns.cosine.clone(), sine: turns.sine.neg()? };
         math::with_gradient(x, value, move |_, _, gradient| turn(gradient, &back, (rope.dims, head_dim, rope.pairing)))

@@ -114,6 +114,7 @@ impl<'a> Builder<'a> {
 impl HeadLinear {
     /// Maps `[rows, inputs]` to `[rows, outputs]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        // Variables have more bits than the rows that they multiply.
         let y = math::product(x, &self.weight.to_dtype(x.dtype())?, true)?;
         self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.broadcast_add(&bias.to_dtype(x.dtype())?))
     }
@@ -166,6 +167,7 @@ impl Vocabulary {
 
     /// Logits of rows `[rows, hidden]`: `[rows, vocabulary]`.
     pub fn logits(&self, x: &Tensor) -> Result<Tensor> {
+        // The target's head is not trained: its gradient would be as large as the head.
         math::product(x, &self.head.to_dtype(x.dtype())?, self.trains)
     }
 }

@@ -118,6 +118,7 @@ impl HeadPass for RecurrentPass<'_> {
     fn step(&mut self, tokens: &Tensor) -> Result<HeadStep> {
         let RecurrentPass { head, rows, features, history } = self;
         let mut embedded = head.vocabulary.embed(tokens)?;
+        // In later steps no row is at position 0 any more.
         if let Join::NormedLinear { zero_first_embedding: true, .. } = head.spec.join
             && history.steps() == 0
         {
@@ -128,6 +129,7 @@ impl HeadPass for RecurrentPass<'_> {
             None => (embedded, features.clone()),
         };
         let joined = match head.spec.join {
+            // In the order of the published projection's inputs.
             Join::NormedLinear { hidden_first: true, .. } => Tensor::cat(&[&normed_features, &embedded], 1)?,
             _ => Tensor::cat(&[&embedded, &normed_features], 1)?,
         };

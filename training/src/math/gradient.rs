@@ -98,6 +98,7 @@ impl CustomOp1 for OfOne {
     }
 
     fn bwd(&self, argument: &Tensor, value: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        // Detached: no one needs the gradient of a gradient.
         (self.backward)(&argument.detach(), &value.detach(), gradient).map(Some)
     }
 }

@@ -54,6 +54,7 @@ impl TrainWork {
             }
         } else {
             fs::create_dir_all(work.heads()).map_err(TrainingError::write(&work.out))?;
+            // Last, so that a folder that has this file has all that a run expects.
             folder::write_whole(&path, serde_json::to_string(&meaning).unwrap_or_default().as_bytes())?;
         }
         Ok(work)
@@ -149,6 +150,7 @@ fn hash(file: &TrainFile, engine: &Engine, placements: &Placements) -> String {
     meaning.tree.batch = 0;
     let mut hasher = blake3::Hasher::new();
     let mut add = |text: &str| {
+        // With the length, so that what ends one text cannot begin the next.
         hasher.update(&(text.len() as u64).to_le_bytes());
         hasher.update(text.as_bytes());
     };

@@ -157,6 +157,7 @@ fn parse(text: &str, fingerprint: &Fingerprint, requests: &[Request]) -> Result<
     }
     let texts = lines.lines().zip(requests).enumerate().map(|(at, (line, request))| {
         let TextLine { prompt_ids, output_ids } =
+            // Lines count from one, and the first is the header.
             serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 2))?;
         if prompt_ids != request.input_ids {
             return Err(format!("line {}: its prompt is not that of the workload", at + 2));

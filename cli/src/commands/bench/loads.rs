@@ -60,6 +60,7 @@ pub fn policies(arguments: &Arguments) -> anyhow::Result<Vec<NamedTable>> {
     }
     let fixed = |shape: TreeShape| NamedTable {
         name: if shape.is_off() { "none".into() } else { format!("fixed {shape}") },
+        // No batch is larger, so the row holds for all of them.
         rows: vec![TableRow { batch: usize::MAX, context: None, shape }],
     };
     Ok(arguments.shapes.iter().map(|trial| fixed(trial.shape)).collect())
@@ -94,6 +95,7 @@ pub fn run(
                     .collect::<Result<Vec<_>, _>>()
             })?;
             repeats.sort_by(|a, b| a.elapsed_s.total_cmp(&b.elapsed_s));
+            // One run as a whole, so that its figures belong together.
             let figures = repeats.swap_remove((repeats.len() - 1) / 2);
             let run = MeasuredRun {
                 format: FORMAT,

@@ -107,11 +107,13 @@ impl<'a> Linter<'a> {
         let Arguments { select, ignore, engine, engine_version, gpu_memory, expected_concurrency, .. } = self.arguments;
         let lint = self.settings.for_file(file)?;
         let select = if select.is_empty() { &lint.select } else { select };
+        // --ignore adds to the file's settings, while --select replaces them.
         let ignore: Vec<&String> = lint.ignore.iter().chain(ignore).collect();
         let select: Vec<&String> = select.iter().collect();
         Ok(CheckSettings {
             selection: Selection::new(&select, &ignore)?,
             engine: engine.or(lint.engine()),
+            // What a server runs is known; the settings only say what is expected to run.
             engine_version: engine_version.or(self.runs).or(lint.engine_version()),
             gpu_memory: gpu_memory.or(lint.gpu_memory).map(|memory| memory.0),
             expected_concurrency: expected_concurrency.or(lint.expected_concurrency),

@@ -47,6 +47,7 @@ impl LintedServer {
     pub fn new(url: &str, info: ServerInfo) -> Self {
         let engine = match &info.resolved {
             _ if info.is_spectune() => "spectune",
+            // SGLang lists its arguments, vLLM nests them in configurations.
             Some(answer) if answer.get("model_path").is_some() => "SGLang",
             _ => "vLLM",
         };
@@ -99,6 +100,7 @@ impl LintedServer {
         let Some(answer) = &self.answer else { return Vec::new() };
         let launches =
             all.iter().flat_map(|done| done.checked.resolved.iter().map(move |(_, one)| (&done.checked.source, one)));
+        // Values are compared under SGLang's names.
         let launches = launches.filter(|(_, one)| one.vllm.is_none());
         let held = |(source, resolved): (&Source, _)| ServerComparison {
             name: source.name().to_owned(),

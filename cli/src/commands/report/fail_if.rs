@@ -46,6 +46,7 @@ pub fn run(folders: &[PathBuf], load: Option<&str>, condition: FailCondition) ->
     }
     let is = |wanted: fn(&CheckOutcome) -> bool| checks.iter().any(|check| wanted(&check.outcome));
     Ok(match () {
+        // One load that is worse decides, whatever cannot be told of others.
         () if is(|outcome| *outcome == CheckOutcome::Worse) => Exit::Findings,
         () if is(|outcome| matches!(outcome, CheckOutcome::Unknown(_))) => Exit::Unknown,
         () => Exit::Fine,
@@ -77,6 +78,7 @@ fn is_same_run(one: &Path, other: &Path) -> bool {
     }
     let name = |folder: &Path| tuner::trials::journal::read(folder).ok().map(|contents| contents.header.journal);
     let (one, other) = (name(one), name(other));
+    // Journals of format 2 have no name, which does not make them one run.
     one.is_some_and(|name| !name.is_empty() && other.is_some_and(|other| other == name))
 }
 
@@ -124,6 +126,7 @@ fn check_servers(folder: &Path, load: Option<&str>, condition: FailCondition) ->
     let load = load.map(|load| named(load, loads)).transpose()?;
     let mut checks = check_paired(&paired, load, condition);
     for one in unpaired.into_iter().filter(|one| load.is_none_or(|load| one.load == load)) {
+        // Without any pair the load has no answer; if only some are missing, the others give one.
         if one.is_all {
             let outcome = CheckOutcome::Unknown(one.reason);
             checks.push(RegressionCheck { load: one.load, configuration: None, ratio: None, outcome });

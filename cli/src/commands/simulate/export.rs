@@ -95,6 +95,7 @@ fn temperatures(arguments: &Arguments, plan: &Plan, chain: TreeShape) -> anyhow:
     let (Some(trace), given) = (&arguments.trace, &arguments.temperatures_file) else { return Ok(None) };
     let found = match (Temperatures::fit(&plan.drafts, chain), given) {
         (Ok(found), _) => found,
+        // By default the file is written only if it can be; one that was named must not be missing.
         (Err(reason), Some(_)) => bail!("--temperatures-file: {reason}"),
         (Err(reason), None) => {
             terminal::note(&format!("no temperatures for the confidence head: {reason}"));

@@ -32,6 +32,7 @@ pub fn json_call(text: &str) -> Option<(Partial, usize)> {
         let (end, whole) = scan(text, value);
         match key.as_str() {
             "name" => name = Some(string(text, value)?.0),
+            // Llama's templates call the arguments `parameters`.
             "arguments" | "parameters" => arguments = argument_text(&text[value..end], whole),
             _ => {}
         }
@@ -49,6 +50,7 @@ pub fn json_call(text: &str) -> Option<(Partial, usize)> {
             _ => break,
         }
     }
+    // A whole object with a name alone is an answer in JSON, not a call.
     if complete && arguments.is_none() {
         return None;
     }

@@ -81,6 +81,8 @@ impl Machine {
         let Pass { rows, arrays, work, .. } = pass;
         let (all, bytes) = (round.described_rows, round.described.bytes());
         self.over_logits(hidden_rows, self.target_vocabulary(), rows, work, |start, logits| {
+            // Three arrays in a row: log-probabilities of the tokens, ids of the best ones, and
+            // theirs.
             let part = |first: usize, width: usize| (first + start * width) * 4..bytes;
             let operands = LogprobRows {
                 logprobs: round.described.range(part(0, 1)),

@@ -44,6 +44,8 @@ impl Machine {
             return self.kernels.gather_rows(features, None, from, source, rows, width);
         }
         let unnormed = draft.capture_norms.is_empty() && draft.joined_norm.is_none();
+        // Rows in their own order and without norms are projected from where the target stored
+        // them.
         if let (Some(reduce), None, true) = (&draft.reduce, source, unnormed) {
             return self.linear(work, features.at, from, reduce, rows);
         }
@@ -116,6 +118,7 @@ impl Machine {
         let hidden = draft.spec.hidden();
         let out = self.rows(&work.states[state], hidden);
         let needed = needed.map(|(rows, count)| NeededRows { rows, count, stream: out });
+        // The needed rows are copied from one buffer of states to the other.
         let stream = self.rows(&work.states[if needed.is_some() { 1 - state } else { state }], hidden);
         let input = self.join(draft, pass, FeatureRows { from: features, source }, stream)?;
         let kv = draft.spec.layer.attention.kv();
@@ -217,6 +220,7 @@ impl Machine {
     ) -> RmsNorm<'a> {
         let hidden = draft.spec.hidden();
         RmsNorm {
+            // A state that is fed back as it is must not be overwritten by its norm.
             out: if draft.spec.feedback == Feedback::Normed { stream } else { self.rows(&work.added, hidden) },
             stream,
             add: None,
@@ -242,6 +246,7 @@ impl Machine {
         let hidden = draft.spec.hidden();
         let state = self.rows(&work.states[0], hidden);
         let (stream, source) = kept.map_or((state, None), |(from, source)| (from, Some(source)));
+        // States that are fed back normed have been normed by the pass.
         let Some(weight) = draft.output_norm.as_ref().filter(|_| draft.spec.feedback != Feedback::Normed) else {
             if source.is_some() {
                 self.kernels.gather_rows(state, None, stream, source, rows, hidden)?;

@@ -50,6 +50,7 @@ impl Machine {
         let LayerOperands { ahead, cache, rotations, .. } = layer;
         let epsilon = layer.weights.epsilon;
         let GroupedQuery { heads, key_value_heads: kv_heads, head_dim, window, .. } = weights.spec;
+        // A layer's cache is all its keys, then all its values.
         let plane = cache.bytes() / 2;
         let (keys, values) = (cache.range(0..plane), cache.range(plane..2 * plane));
         let rotation = Rotation {
