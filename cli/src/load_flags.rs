@@ -125,6 +125,7 @@ pub fn checked(load: Load) -> anyhow::Result<Load> {
 /// When it cannot be read, or is larger than lengths and times of any load.
 pub fn read(path: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
+    // One byte more than allowed tells a larger file from one of the largest size.
     let read = File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_string(&mut text));
     let bytes = read.with_context(|| format!("cannot read {}", path.display()))?;
     if bytes as u64 > LARGEST_FILE {

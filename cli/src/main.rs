@@ -55,6 +55,7 @@ fn main() -> ExitCode {
     terminal::start_log();
     match arguments.command.run() {
         Ok(exit) => exit.into(),
+        // The reader of the output, such as `head`, has seen enough.
         Err(error) if terminal::is_broken_pipe(&error) => Exit::Fine.into(),
         Err(error) => {
             terminal::print_error(&error);

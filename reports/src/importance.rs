@@ -28,6 +28,7 @@ pub struct Importance {
 /// them, or if nothing differs.
 pub fn compute(guide: Option<&Guide>, race: &Race, metric: Metric) -> Option<Importance> {
     let better = |throughput: Option<f64>, latency: Option<f64>| match metric {
+        // So that higher is better under every metric.
         Metric::Latency => latency.map(|latency| 1.0 / latency),
         Metric::Throughput | Metric::Goodput | Metric::Pareto => throughput,
     };
@@ -57,6 +58,7 @@ pub fn compute(guide: Option<&Guide>, race: &Race, metric: Metric) -> Option<Imp
     if points.len() < FEWEST {
         return None;
     }
+    // By place, which keeps the order of `settings`.
     let mut parameters: BTreeMap<usize, (String, Vec<String>)> = BTreeMap::new();
     for (configuration, _) in &points {
         for (place, (name, value)) in settings(configuration).into_iter().enumerate() {
@@ -98,6 +100,7 @@ fn explained(levels: &[String], scores: &[f64]) -> Option<f64> {
     let total = spread(scores, mean(scores));
     let within: f64 = groups.values().map(|group| spread(group, mean(group))).sum();
     let free = scores.len().saturating_sub(groups.len());
+    // Equal scores differ by rounding alone.
     if groups.len() < 2 || free < 2 || total <= 1e-18 {
         return None;
     }

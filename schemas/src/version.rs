@@ -72,6 +72,7 @@ impl FromStr for EngineVersion {
 
 impl Ord for EngineVersion {
     fn cmp(&self, other: &Self) -> Ordering {
+        // A release comes after all of its candidates.
         let candidate = |version: &Self| version.candidate.unwrap_or(u32::MAX);
         (self.release, candidate(self), self.post).cmp(&(other.release, candidate(other), other.post))
     }

@@ -38,16 +38,19 @@ impl Random {
 
     /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
+        // The upper half of the product is as uniform as a remainder, without a division.
         ((u128::from(self.number()) * bound as u128) >> 64) as usize
     }
 
     /// Uniform in [0, 1).
     pub fn unit(&mut self) -> f64 {
+        // 53 bits, which a float64 represents exactly.
         (self.number() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Normally distributed (Box-Muller).
     pub fn normal(&mut self) -> f64 {
+        // Never 0, whose logarithm is infinite.
         let (a, b) = (1.0 - self.unit(), self.unit());
         (-2.0 * a.ln()).sqrt() * (2.0 * std::f64::consts::PI * b).cos()
     }
@@ -96,8 +99,10 @@ pub fn unpaired_ratio(before: &[Counted], after: &[Counted]) -> Option<RatioInte
 
 fn interval(ratio: f64, texts: usize, draw: impl Fn(&mut Random) -> Option<f64>) -> RatioInterval {
     if texts < 5 {
+        // JSON has no infinity, so the record's largest number stands for no upper end.
         return RatioInterval { ratio, low: 0.0, high: f64::MAX, coverage: 1.0 };
     }
+    // A fixed seed, so that the same texts give the same interval.
     let mut random = Random::new(0x5eed);
     let mut drawn: Vec<f64> = (0..DRAWINGS).filter_map(|_| draw(&mut random)).collect();
     drawn.sort_by(f64::total_cmp);

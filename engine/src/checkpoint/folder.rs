@@ -22,6 +22,7 @@ impl Folder {
     /// When the folder does not exist, or has no valid config.json.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let file = path.join("config.json");
+        // A missing folder is reported by reading the file below.
         if path.is_dir() && !file.exists() {
             return Err(EngineError::Malformed {
                 path: path.to_owned(),
@@ -72,6 +73,7 @@ impl Folder {
     /// When the file exists but cannot be read.
     pub fn optional(&self, name: &str) -> Result<Option<String>, EngineError> {
         let path = self.path.join(name);
+        // A link to nothing is an error, not a missing file.
         if path.exists() || path.is_symlink() { read_text(&path).map(Some) } else { Ok(None) }
     }
 

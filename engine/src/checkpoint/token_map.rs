@@ -26,10 +26,12 @@ pub fn read_token_map(path: &Path, vocabulary: usize) -> Result<Vec<u32>, Engine
     let read = |source| EngineError::Read { path: path.to_owned(), source };
     let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
     let mut bytes = Vec::new();
+    // One byte more than allowed tells a larger file from one of the largest size.
     open(path)?.take(LARGEST + 1).read_to_end(&mut bytes).map_err(read)?;
     if bytes.len() as u64 > LARGEST {
         return Err(malformed(format!("larger than {} MiB, the limit for a token map", LARGEST >> 20)));
     }
+    // The signature of a zip archive.
     let ids = if bytes.starts_with(b"PK") { from_torch(&bytes) } else { from_json(&bytes) }.map_err(malformed)?;
     check(&ids, vocabulary).map_err(malformed)
 }

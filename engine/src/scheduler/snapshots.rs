@@ -29,6 +29,7 @@ struct Kept {
 impl Snapshots {
     /// `count` free places.
     pub fn new(count: usize) -> Self {
+        // Popped from the end, so that places are used in ascending order.
         Self { free: (0..count as u32).rev().map(Snapshot).collect(), ..Self::default() }
     }
 

@@ -49,6 +49,7 @@ impl DraftSpec {
     pub fn with_window(&self, window: usize) -> Result<Self, &'static str> {
         let mut draft = self.clone();
         match &mut draft {
+            // A layer's window counts the row itself, which this one does not.
             Self::Recurrent(recurrent) => recurrent.layer = recurrent.layer.with_window(window.saturating_add(1))?,
             Self::Model(model) => {
                 let layers = model.layers.iter().map(|layer| layer.with_window(window.saturating_add(1)));
@@ -59,6 +60,7 @@ impl DraftSpec {
                 if window < rows {
                     return Err("a larger block, all of whose rows must see each other (SGLang refuses it too)");
                 }
+                // The last row sees the whole block and the window before it.
                 let last_row = window.saturating_add(rows);
                 block.layers.iter_mut().for_each(|layer| layer.window = narrower(last_row, layer.window));
             }
@@ -76,6 +78,7 @@ impl DraftSpec {
             _ => self.layers().into_iter().filter_map(|layer| of_layer(layer, layer.attention.window())).collect(),
         };
         let row: usize = windowed.iter().map(|(row, _)| row).sum();
+        // A mean by bytes, with which the memory is that of all windows together.
         let weighted: usize = windowed.iter().map(|(row, window)| row * window).sum();
         (row > 0).then(|| WindowedCache { row: row as u64, window: weighted / row })
     }

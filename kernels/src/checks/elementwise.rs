@@ -314,7 +314,7 @@ fn check_one_rotation(
     let qkv = numbers.floats(at.len() * width, element);
     let (query_norm, key_norm) = (numbers.floats(head_dim, element), numbers.floats(head_dim, element));
     let parts = in_parts.then(|| InParts::of(device, &qkv)).transpose()?;
-    // Given parts, the kernel writes their sums here before it rotates them.
+    // Given parts, the kernel reads the values from them and only writes its results here.
     let on_device = if in_parts {
         device.zeros(qkv.len() * element.bytes()).map_err(text)?
     } else {

@@ -64,6 +64,7 @@ pub fn experts(x: &[f32], routes: &Routes, experts: &[Expert]) -> Vec<f32> {
     }
     let mut y = vec![0.0; x.len()];
     for (expert, places) in experts.iter().zip(&places).filter(|(_, places)| !places.is_empty()) {
+        // All rows of an expert together, so that its weights are read once.
         let own: Vec<f32> = places.iter().flat_map(|(row, _)| &x[row * hidden..(row + 1) * hidden]).copied().collect();
         let outputs = expert.forward(&own);
         for ((row, weight), output) in places.iter().zip(outputs.chunks_exact(hidden)) {

@@ -76,6 +76,7 @@ impl QuantisedRows {
     pub fn values(&self) -> Vec<f32> {
         let columns = self.layout.columns(self.inputs);
         let mut values = vec![0.0; self.numbers.len()];
+        // Chunks of no inputs would panic.
         if values.is_empty() {
             return values;
         }

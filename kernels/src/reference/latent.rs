@@ -79,6 +79,7 @@ pub fn latent_attention(
     scale: f32,
 ) -> Vec<f32> {
     let (rows, width) = (&cache.rows, cache.width());
+    // One plane for both: the key is the whole row, the value its latent vector.
     let (key_dim, value_dim) = (width, cache.rank);
     let planes = Planes { keys: rows, values: rows, width, key_dim, value_dim, group: heads, scale, sinks: None };
     attend(queries, heads, visible, planes)

@@ -63,6 +63,7 @@ impl<'a> Mxfp4Matrix<'a> {
         );
         let part = |bytes: &[u8], unit: usize| -> Vec<u8> {
             let own = columns.start / unit..columns.end / unit;
+            // Chunks of no columns would panic.
             let all = bytes.chunks_exact((self.inputs / unit).max(1));
             all.skip(rows.start).take(rows.len()).flat_map(|row| &row[own.clone()]).copied().collect()
         };

@@ -18,6 +18,7 @@ pub(super) fn readable<T: DeserializeOwned>(
     };
     object
         .into_iter()
+        // Published configs write null for fields that are not set.
         .filter(|(_, value)| !value.is_null())
         .filter_map(|(name, value)| {
             if reads(&name, &value) {
@@ -64,9 +65,11 @@ fn as_number(value: &Json) -> Option<Json> {
     match value {
         Json::String(text) => {
             let text = text.trim();
+            // As a whole number first, since a float would lose digits of a large one.
             text.parse::<u64>().map(Json::from).or_else(|_| text.parse::<f64>().map(Json::from)).ok()
         }
         Json::Number(number) => {
+            // Below 2^53, up to which a float64 represents every whole number.
             let whole = number.as_f64().filter(|number| number.fract() == 0.0 && (0.0..9e15).contains(number))?;
             Some(Json::from(whole as u64))
         }

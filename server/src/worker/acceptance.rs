@@ -57,6 +57,7 @@ impl LiveAcceptance {
             proposed: statistics.proposed_drafts,
             accepted: statistics.accepted_drafts(),
         };
+        // Steps without a round would only repeat the last counts.
         if self.earlier.back().is_none_or(|last| last.rounds < self.now.rounds) {
             self.earlier.push_back(self.now);
         }
@@ -90,6 +91,7 @@ impl Counts {
     }
 
     fn accept_length(self) -> Option<f64> {
+        // Each round of a request yields its bonus token too.
         let tokens = self.accepted + self.request_rounds;
         (self.request_rounds > 0).then(|| tokens as f64 / self.request_rounds as f64)
     }

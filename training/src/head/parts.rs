@@ -114,7 +114,7 @@ impl<'a> Builder<'a> {
 impl HeadLinear {
     /// Maps `[rows, inputs]` to `[rows, outputs]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        // Variables have more bits than the rows that they multiply.
+        // Variables may have more bits than the rows that they multiply.
         let y = math::product(x, &self.weight.to_dtype(x.dtype())?, true)?;
         self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.broadcast_add(&bias.to_dtype(x.dtype())?))
     }

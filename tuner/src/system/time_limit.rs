@@ -53,6 +53,7 @@ impl<'a> TimeLimit<'a> {
 
     /// The time that is left; `None` if there is no limit.
     pub fn left(&self) -> Option<Duration> {
+        // More seconds than a duration can hold are no limit.
         let limit = Duration::try_from_secs_f64(self.seconds?).ok()?;
         let gone = self.begun.get().map_or(Duration::ZERO, Instant::elapsed);
         Some(limit.saturating_sub(gone))
@@ -74,6 +75,7 @@ impl<'a> TimeLimit<'a> {
                     if self.over().is_some() {
                         return stop.store(true, Ordering::Relaxed);
                     }
+                    // Parked, so that the end of the work need not wait for the next look.
                     thread::park_timeout(LOOK);
                 }
             });

@@ -74,6 +74,7 @@ fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> anyhow::Resu
             search(&path, depth + 1, found)?;
         }
         let has_ending = path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known));
+        // Recipes are named after what they build too: Dockerfile.cuda.
         let stem = name.split('.').next().unwrap_or_default();
         if kind.is_file() && (has_ending || RECIPES.contains(&stem)) {
             if found.len() == MOST_FILES {

@@ -46,6 +46,7 @@ impl Source for ModelDraft {
     }
 
     fn caches(&self, rows: usize) -> Vec<Cache> {
+        // Drafts have neither window pages of their own nor layers with a state.
         self.0.caches(rows, rows, 0)
     }
 

@@ -38,6 +38,7 @@ impl<'a> Stack<'a> {
     /// rows `rows`.
     pub fn push_causal(&mut self, tokens: &[u32], start: usize, rows: &'a [u32]) {
         for (position, token) in (start..).zip(tokens) {
+            // The row itself is the last one of its prefix.
             self.push(*token, position, rows[position], &rows[..=position], Vec::new());
         }
     }
@@ -74,6 +75,7 @@ impl<'a> Stack<'a> {
     ) -> Result<T, EngineError> {
         let visible = self.visible();
         let Some(map) = map else { return Ok(self.run_on(&visible, None, pass)) };
+        // Cut before rows are translated: pages that no window reaches have no window page.
         let within = visible.iter().map(|visible| visible.last(map.window()));
         let rows: Vec<(Vec<u32>, Vec<u32>)> = within
             .map(|visible| Ok((map.rows(visible.prefix)?, map.rows(visible.own)?)))

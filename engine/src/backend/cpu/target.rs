@@ -93,6 +93,7 @@ impl Target {
         let width = self.hidden_size();
         let mut captured = vec![0.0; tokens.len() * width * capture.len()];
         let mut keep = |layer: usize, x: &[f32]| {
+            // A draft may list the same layer more than once.
             for place in capture.iter().enumerate().filter(|(_, at)| **at == layer).map(|(place, _)| place) {
                 for (row, x) in x.chunks_exact(width).enumerate() {
                     let start = (row * capture.len() + place) * width;

@@ -34,6 +34,7 @@ impl CudaBackend {
             return Ok(None);
         }
         let width = draft.spec.hidden();
+        // The buffer may end with the last row, before its stride does.
         let strided = self.read_floats(hidden.at, (rows - 1) * hidden.stride + width)?;
         Ok(Some(strided.chunks(hidden.stride).flat_map(|row| &row[..width]).copied().collect()))
     }

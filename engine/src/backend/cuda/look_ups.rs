@@ -91,6 +91,7 @@ impl CudaBackend {
         let staging = &mut self.text_staging;
         let place = staging.sent % PLACES;
         let (host, end) = &mut staging.places[place];
+        // The memory is written again only after it was copied; at first nothing was.
         if staging.sent >= PLACES {
             end.wait()?;
         }

@@ -65,6 +65,7 @@ impl Windows {
             of_page: device.upload(&of_page)?,
             pages,
             page_size,
+            // No slot has a window page yet: every entry is the page of zeros.
             table: device.upload(&vec![windows.count as i32 + 1; (slots + 1) * table_width])?,
             changes: device.zeros(TOGETHER * 8)?,
         }))
@@ -77,6 +78,7 @@ impl Windows {
 
     /// Operands of the kernels.
     pub fn map(&self) -> WindowOf<'_> {
+        // The last spare page, which holds zeros.
         let absent = self.rows / self.page_size - 1;
         WindowOf { page: self.of_page.slice(), pages: self.pages, absent, page_size: self.page_size }
     }

@@ -65,6 +65,7 @@ impl Grouped {
     /// Writes keys and values of the rows to the cache, then attends. `x` is `[rows, input]`, the
     /// result is `[rows, output]`.
     pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {
+        // Before attention, since a row sees its own key and value too.
         self.store(x, rows, cache);
         let (mut queries, gates) = self.queries(x);
         if let Some((query, _)) = &self.norms {
@@ -94,6 +95,7 @@ impl Grouped {
             return (both, None);
         }
         let halves = || both.chunks_exact(self.shape.head_dim);
+        // Published head by head: its queries, then its gates.
         let part = |first: usize| halves().skip(first).step_by(2).flatten().copied().collect();
         (part(0), Some(part(1)))
     }

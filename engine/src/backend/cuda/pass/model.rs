@@ -84,6 +84,7 @@ impl Machine {
             rotations: self.draft_rotations.slice(),
             cache: &|at| self.draft_layer_cache(kv, at),
             pass: &|_| pass,
+            // Nothing reads the layers of a whole model that drafts.
             kept: &|_| Vec::new(),
         };
         let add = self.run_layers(work, rows, stack)?;

@@ -56,6 +56,7 @@ impl DeltaWeights {
         let DeltaTensors { mixed, gate, beta, decay, norm, output, .. } = tensors;
         let (entry, rates) = match mixed.weight.format.fp8() {
             None => (loader.padded_projection(&[mixed, gate, beta, decay], UNIT)?, None),
+            // β and decays stay plain, and a projection has one format.
             Some(_) => (loader.projection(&[mixed, gate])?, Some(loader.padded_projection(&[beta, decay], UNIT)?)),
         };
         Ok(Self {

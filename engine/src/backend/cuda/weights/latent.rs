@@ -74,6 +74,7 @@ impl Loader<'_> {
         }
         let bytes: Vec<u8> = device.download(self.tensor(tensor)?.slice())?;
         let upload = |(absorb, expand): (&[u8], &[u8])| Ok((device.upload(absorb)?, device.upload(expand)?));
+        // Elements are moved and not read, so only their width matters.
         if element == 2 {
             let (absorb, expand) = spec.absorbed(bytes.as_chunks::<2>().0);
             upload((absorb.as_flattened(), expand.as_flattened()))
