@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use schemas::tree::TreeShape;
 
 pub use self::second_source::{RIGHT_OF_LOOK_UPS, RUNS, SecondSource, Tally, WEIGHT};
-use self::{prompt_lookup::Occurrences, suffix::Suffix, trie::Trie};
+use self::{prompt_lookup::Occurrences, suffix::Suffix, suffix_tree::Speculation, trie::Trie};
 use crate::{
     spec::{Occurrence, TextSpec},
     tree::DraftTree,
@@ -117,7 +117,11 @@ impl TextDrafts {
         let most = shape.drafts();
         match (&mut self.shared, self.spec) {
             _ if shape.is_off() => DraftTree::root(last),
-            (Shared::Suffix(suffix), _) => chain(last, suffix.drafts(request, tokens, most).tokens),
+            (Shared::Suffix(suffix), _) => {
+                let mut drafts = Speculation::default();
+                suffix.draft(request, most, &mut drafts);
+                chain(last, drafts.tokens)
+            }
             (Shared::Trie(trie), _) => trie.draft(request, tokens, shape),
             (Shared::Nothing, TextSpec::PromptLookup(rule)) => {
                 let mut drafts: Vec<u32> = occurrences.as_mut().map_or_else(Vec::new, |occurrences| {

@@ -61,21 +61,11 @@ struct OwnText {
     occurrences: Option<Occurrences>,
     /// What is found after the tokens. Kept since both the drafts and the count of what was right
     /// need it.
-    found: Continuation,
+    found: Speculation,
     /// For each range of frequencies; the first if none are known.
     counted: [Tally; FREQUENCIES.len()],
     /// What is expected of them.
     measured: &'static [[f32; RUNS.len()]],
-}
-
-/// What is found after some tokens.
-#[derive(Debug, Default)]
-struct Continuation {
-    /// Number of last tokens that are found.
-    run: usize,
-    tokens: Vec<u32>,
-    /// How frequent each token is after those before it; empty if that is not known.
-    frequencies: Vec<f32>,
 }
 
 /// What was counted of look-ups, by the range of their runs.
@@ -166,7 +156,7 @@ impl OwnText {
             tokens: prompt.to_vec(),
             prompt: prompt.len(),
             occurrences,
-            found: Continuation::default(),
+            found: Speculation::default(),
             counted: Default::default(),
             measured,
         }
@@ -174,7 +164,7 @@ impl OwnText {
 
     fn push(&mut self, token: u32) {
         if let Some(suggested) = self.found.tokens.first() {
-            let (Tally { right, all }, at) = (&mut self.counted[self.found.class(0)], range(self.found.run));
+            let (Tally { right, all }, at) = (&mut self.counted[class(&self.found, 0)], range(self.found.matched));
             right[at] += f32::from(u8::from(*suggested == token));
             all[at] += 1.0;
         }
@@ -183,19 +173,17 @@ impl OwnText {
 
     /// Looks up what may follow the tokens.
     fn find(&mut self, request: u64, suffix: Option<&Suffix>) {
-        self.found = match (&mut self.occurrences, suffix) {
+        match (&mut self.occurrences, suffix) {
             (Some(occurrences), _) => {
                 occurrences.read(&self.tokens);
                 let (run, after) = occurrences.find(&self.tokens);
-                let tokens = after.iter().take(TreeShape::LARGEST).copied().collect();
-                Continuation { run, tokens, frequencies: Vec::new() }
+                self.found.clear();
+                self.found.matched = run;
+                self.found.tokens.extend(after.iter().take(TreeShape::LARGEST));
             }
-            (None, Some(suffix)) => {
-                let Speculation { matched, tokens, shares, .. } = suffix.drafts(request, &self.tokens, usize::MAX);
-                Continuation { run: matched, tokens, frequencies: shares }
-            }
-            (None, None) => Continuation::default(),
-        };
+            (None, Some(suffix)) => suffix.draft(request, usize::MAX, &mut self.found),
+            (None, None) => {}
+        }
     }
 
     /// The chain after the tokens, at most as deep as a shape.
@@ -208,18 +196,16 @@ impl OwnText {
 
     /// How likely the found token of this depth is, if those before it are right.
     fn chance(&self, depth: usize) -> f32 {
-        let (class, at) = (self.found.class(depth), range(self.found.run + depth));
+        let (class, at) = (class(&self.found, depth), range(self.found.matched + depth));
         let Tally { right, all } = self.counted[class];
         (right[at] + WEIGHT * self.measured[class][at]) / (all[at] + WEIGHT)
     }
 }
 
-impl Continuation {
-    /// The range of the frequency of the token at this depth.
-    fn class(&self, depth: usize) -> usize {
-        let frequency = self.frequencies.get(depth).copied().unwrap_or_default();
-        FREQUENCIES.iter().rposition(|first| *first <= frequency).unwrap_or_default()
-    }
+/// The range of the frequency of the token of this depth.
+fn class(found: &Speculation, depth: usize) -> usize {
+    let frequency = found.shares.get(depth).copied().unwrap_or_default();
+    FREQUENCIES.iter().rposition(|first| *first <= frequency).unwrap_or_default()
 }
 
 /// The place of a run's length in [`RUNS`].

@@ -67,12 +67,15 @@ impl Suffix {
 
     /// The drafts after all tokens of a request: the likelier of what its own tokens and those of
     /// all outputs suggest.
-    pub fn drafts(&self, request: u64, tokens: &[u32], most: usize) -> Speculation {
-        let Some(running) = self.running.get(&request) else { return Speculation::default() };
+    pub fn draft(&self, request: u64, most: usize, drafts: &mut Speculation) {
+        drafts.clear();
+        let Some(running) = self.running.get(&request) else { return };
+        let tokens = running.own.tokens(running.sequence);
         let last = &tokens[tokens.len().saturating_sub(self.rule.max_tree_depth)..];
-        let (own, outputs) =
-            (running.own.speculate(last, &self.rule, most), self.outputs.speculate(last, &self.rule, most));
-        if own.score >= outputs.score { own } else { outputs }
+        let own = running.own.best(last, Some(running.sequence), &self.rule, most);
+        let outputs = self.outputs.best(last, running.output, &self.rule, most);
+        let (tree, found) = if own.score >= outputs.score { (&running.own, own) } else { (&self.outputs, outputs) };
+        tree.read(found, drafts);
     }
 
     /// A request has ended.
@@ -85,6 +88,12 @@ impl Suffix {
 mod tests {
     use super::*;
 
+    fn drafts(suffix: &Suffix, request: u64) -> Vec<u32> {
+        let mut drafts = Speculation::default();
+        suffix.draft(request, 8, &mut drafts);
+        drafts.tokens
+    }
+
     #[test]
     fn the_oldest_outputs_are_dropped_even_of_running_requests() {
         let rule = SuffixRule { max_cached_requests: 2, ..SuffixRule::DEFAULT };
@@ -92,24 +101,24 @@ mod tests {
         let text = [1, 2, 3, 4, 5, 6];
         suffix.start(0, &[9]);
         suffix.append(0, &text);
-        suffix.start(1, &[9]);
-        assert_eq!(suffix.drafts(1, &[9, 1, 2, 3], 8).tokens, [4, 5, 6]);
+        suffix.start(1, &[9, 1, 2, 3]);
+        assert_eq!(drafts(&suffix, 1), [4, 5, 6]);
         suffix.start(2, &[9]);
         // The output of request 0 is dropped; it still knows its own tokens.
-        assert_eq!(suffix.drafts(1, &[9, 1, 2, 3], 8).tokens, [0; 0]);
+        assert_eq!(drafts(&suffix, 1), [0; 0]);
         suffix.append(0, &[7, 1, 2]);
-        assert_eq!(suffix.drafts(0, &[9, 1, 2, 3, 4, 5, 6, 7, 1, 2], 8).tokens, [3, 4]);
+        assert_eq!(drafts(&suffix, 0), [3, 4]);
         suffix.end(0);
-        assert_eq!(suffix.drafts(0, &[9, 1, 2], 8).tokens, [0; 0]);
+        assert_eq!(drafts(&suffix, 0), [0; 0]);
     }
 
     #[test]
     fn without_kept_outputs_a_request_looks_up_its_own_tokens_only() {
         let mut suffix = Suffix::new(SuffixRule { max_cached_requests: 0, ..SuffixRule::DEFAULT });
         for request in 0..2 {
-            suffix.start(request, &[9]);
-            assert_eq!(suffix.drafts(request, &[9, 1, 2, 3], 8).tokens, [0; 0]);
-            suffix.append(request, &[1, 2, 3, 4, 5, 6]);
+            suffix.start(request, &[9, 1, 2, 3]);
+            assert_eq!(drafts(&suffix, request), [0; 0]);
+            suffix.append(request, &[4, 5, 6]);
         }
     }
 }

@@ -73,19 +73,40 @@ struct Sequence {
 /// A drafted chain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Speculation {
-    /// Number of last tokens that they follow.
+    /// Number of last tokens that they follow; 0 if there are no drafts.
     pub matched: usize,
     /// The drafts.
     pub tokens: Vec<u32>,
-    /// For each draft, the share of the occurrences of what is before it that it follows.
+    /// For each draft, the share of the occurrences of what is before it that it follows; empty if
+    /// that is not known.
     pub shares: Vec<f32>,
+}
+
+impl Speculation {
+    /// Empties it, so that its memory can be used again.
+    pub fn clear(&mut self) {
+        self.matched = 0;
+        self.tokens.clear();
+        self.shares.clear();
+    }
+}
+
+/// Where the best chain after some tokens is in a tree.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SuffixMatch {
+    /// Number of last tokens that it follows; 0 if nothing follows them.
+    matched: usize,
+    /// The occurrences of these tokens.
+    place: Place,
+    /// Number of drafts.
+    length: usize,
     /// The expected number of accepted ones, by the counts.
     pub score: f32,
 }
 
 /// A place in the tree: a node, and the number of tokens of the path to it, of which some may not
 /// be spelled out.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Place {
     node: u32,
     depth: usize,
@@ -122,6 +143,15 @@ impl SuffixTree {
         }
         self.sequences[free] = Some(Sequence::default());
         SequenceId(free as u32)
+    }
+
+    /// The tokens of a sequence.
+    pub fn tokens(&self, sequence: SequenceId) -> &[u32] {
+        self.sequence(sequence).map_or(&[], |sequence| &sequence.tokens)
+    }
+
+    fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
+        self.sequences.get(id.0 as usize)?.as_ref()
     }
 
     /// Adds tokens to the end of a sequence.
@@ -243,19 +273,41 @@ impl SuffixTree {
         }
     }
 
-    /// The best chain after some tokens: of each number of last tokens that occur, the most
+    /// The best chain after the last tokens of a text: of each number of them that occurs, the most
     /// frequent continuation. The longest of equally good ones is taken.
-    pub fn speculate(&self, last: &[u32], rule: &SuffixRule, most: usize) -> Speculation {
-        let mut best = Speculation::default();
+    ///
+    /// `grown` is the sequence that ends with the text, if there is one: its ends are the places of
+    /// all runs that are not longer than it, so that they are not searched from the root.
+    pub fn best(&self, last: &[u32], grown: Option<SequenceId>, rule: &SuffixRule, most: usize) -> SuffixMatch {
+        let grown = grown.and_then(|id| self.sequence(id));
+        let mut best = SuffixMatch::default();
         for matched in 1..last.len() {
-            let Some(place) = self.find(&last[last.len() - matched..]) else { break };
+            let end = grown.and_then(|grown| Some(grown.ends[grown.ends.len().checked_sub(matched)?]));
+            let place = match end {
+                // It occurs at the end of the text alone, and so do longer runs: nothing follows.
+                Some(node) if self.nodes[node as usize].count <= 1 => break,
+                Some(node) => Place { node, depth: matched },
+                None => match self.find(&last[last.len() - matched..]) {
+                    Some(place) => place,
+                    None => break,
+                },
+            };
             let limit = (f64::from(matched as f32 * rule.max_spec_factor) + 1e-6) as usize;
-            let found = self.continued(place, limit.min(most), rule.min_token_prob);
-            if found.score >= best.score {
-                best = Speculation { matched, ..found };
+            let (length, score) = self.expected(place, limit.min(most), rule.min_token_prob);
+            if length > 0 && score >= best.score {
+                best = SuffixMatch { matched, place, length, score };
             }
         }
         best
+    }
+
+    /// Reads the chain that was found into an empty one.
+    pub fn read(&self, found: SuffixMatch, drafts: &mut Speculation) {
+        drafts.matched = found.matched;
+        for (token, share) in self.most_frequent(found.place).take(found.length) {
+            drafts.tokens.push(token);
+            drafts.shares.push(share);
+        }
     }
 
     fn find(&self, run: &[u32]) -> Option<Place> {
@@ -269,32 +321,36 @@ impl SuffixTree {
         })
     }
 
-    /// Follows the most frequent children.
-    fn continued(&self, mut place: Place, limit: usize, least: f32) -> Speculation {
-        let mut found = Speculation::default();
-        let mut probability = 1.0_f32;
-        while found.tokens.len() < limit {
-            let node = &self.nodes[place.node as usize];
-            let (token, next, share) = match node.only {
-                Some(only) => {
-                    let Some(token) = self.continuation(only, place.depth) else { break };
-                    (token, place.node, 1.0)
-                }
-                None => {
-                    let Some(first) = node.first else { break };
-                    let child = &self.nodes[first as usize];
-                    (child.token, first, child.count as f32 / node.count as f32)
-                }
-            };
+    /// The number of tokens after a place until their path is too improbable, and the expected
+    /// number of accepted ones.
+    fn expected(&self, place: Place, limit: usize, least: f32) -> (usize, f32) {
+        let (mut length, mut score, mut probability) = (0, 0.0, 1.0_f32);
+        for (_, share) in self.most_frequent(place).take(limit) {
             probability *= share;
             if probability < least {
                 break;
             }
-            place = Place { node: next, depth: place.depth + 1 };
-            found.tokens.push(token);
-            found.shares.push(share);
-            found.score += probability;
+            length += 1;
+            score += probability;
         }
-        found
+        (length, score)
+    }
+
+    /// Follows the most frequent children of a place: each token, with its share of the occurrences
+    /// of what is before it.
+    fn most_frequent(&self, mut place: Place) -> impl Iterator<Item = (u32, f32)> {
+        std::iter::from_fn(move || {
+            let node = &self.nodes[place.node as usize];
+            let (token, next, share) = match node.only {
+                Some(only) => (self.continuation(only, place.depth)?, place.node, 1.0),
+                None => {
+                    let first = node.first?;
+                    let child = &self.nodes[first as usize];
+                    (child.token, first, child.count as f32 / node.count as f32)
+                }
+            };
+            place = Place { node: next, depth: place.depth + 1 };
+            Some((token, share))
+        })
     }
 }
