@@ -169,6 +169,17 @@ pub const COLUMNS: &[Column] = &[
         figure: |entry| value(entry.retractions),
     },
     Column {
+        key: "draft_wait_ms",
+        heading: "waiting for drafts",
+        short: "wait",
+        unit: "ms",
+        meaning: crate::definitions::DRAFT_WAIT,
+        expendable: 5,
+        optional: true,
+        write: figures::quantity,
+        figure: |entry| value(entry.draft_wait_ms),
+    },
+    Column {
         key: "draft_ms",
         heading: "draft",
         short: "draft",

@@ -87,6 +87,8 @@ struct EntryData<'a> {
     #[serde(flatten)]
     ranked: &'a Ranked,
     parts_of_round_ms: Option<DataParts>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft_wait_ms: Option<f64>,
     accepted_by_position: &'a [f64],
     /// Of the repeats that count.
     repeats_output_tokens_per_s: Vec<f64>,
@@ -200,6 +202,7 @@ fn entry(entry: &RaceEntry) -> EntryData<'_> {
             apart,
             remark: apart.map(|_| definitions::PARTS_APART),
         }),
+        draft_wait_ms: entry.draft_wait_ms,
         accepted_by_position: &entry.positions,
         repeats_output_tokens_per_s: entry.noise.as_ref().map_or_else(Vec::new, Noise::counted),
         spread: entry.noise.as_ref().and_then(|noise| noise.spread),

@@ -55,6 +55,7 @@ const ROUND_SPREADS: &[SpreadOfTrial] = &[
     ("draft_ms", |trial| trial.draft_ms),
     ("verify_ms", |trial| trial.verify_ms),
     ("extend_ms", |trial| trial.extend_ms),
+    ("draft_wait_ms", |trial| trial.draft_wait_ms),
 ];
 
 /// Spreads over the trial's requests.

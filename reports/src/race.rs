@@ -69,6 +69,9 @@ pub struct RaceEntry {
     /// Times that a request was put back because the KV cache was full: median over repeats; `None`
     /// if there was none, or it is not told.
     pub retractions: Option<f64>,
+    /// Time in ms in which the device waits before a round for drafts that the host looks up:
+    /// median over rounds, then over repeats; `None` if it looks none up.
+    pub draft_wait_ms: Option<f64>,
     /// Parts of a round in ms, if they were measured.
     pub split: Option<RaceSplit>,
     /// Entry k − 1 is the share of rounds in which at least k drafts were accepted.
@@ -272,6 +275,7 @@ impl RaceEntry {
             )
             // Zero is what every healthy run has: a column of zeros tells nothing.
             .filter(|count| *count > 0.0),
+            draft_wait_ms: median_of(&measurements, |one| one.draft_wait_ms),
             split: split(&measurements),
             positions: positions(&ranked.accept_histogram),
             noise: noise(&trials, excluded),

@@ -44,7 +44,7 @@ const TRIALS: &[Meaning] = &[
     ("stalled_share", "share of the wall time that was stalls"),
     (
         "*_min, *_median, *_p90, *_p99, *_max",
-        "spread over the rounds (round_ms, draft_ms, verify_ms, extend_ms) or requests of the trial. p90 is empty below 10 values and p99 below 100: there they would be the largest value, which is in *_max",
+        "spread over the rounds (round_ms, draft_ms, verify_ms, extend_ms, draft_wait_ms) or requests of the trial. p90 is empty below 10 values and p99 below 100: there they would be the largest value, which is in *_max",
     ),
     (
         "tokens_per_joule",
@@ -55,6 +55,7 @@ const TRIALS: &[Meaning] = &[
         "offered_per_s, served_per_s, unserved_at_last",
         "open loops: requests sent and served per second from the first arrival to the last, and those not served by then",
     ),
+    ("draft_wait_ms_*", definitions::DRAFT_WAIT),
     ("apart_*", "parts of rounds that were timed after the trial"),
     ("accept_length", definitions::ACCEPT_LENGTH),
     ("accept_histogram", "entry k counts the request-rounds in which k drafts were accepted"),

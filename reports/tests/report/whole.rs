@@ -9,7 +9,7 @@ use schemas::tree::TreeShape;
 use tuner::trials::{
     configuration::{ContextRange, Knobs, Real, TableRow, TrialLoad},
     journal::JournalHeader,
-    record::{Outcome, Role},
+    record::{Outcome, Role, TrialSpread},
 };
 
 use crate::{
@@ -344,6 +344,30 @@ fn retractions_are_a_column_and_a_caution_of_their_load() {
     let found = table(&sweep);
     assert!(found.contains(caution) && found.contains("retr."), "{found}");
     assert!(check(&input(sweep)).contains("the KV cache was full"));
+}
+
+#[test]
+fn waiting_for_drafts_is_a_column_where_the_host_looks_them_up() {
+    let mut sweep = small().sweep("runs/one");
+    let table = |sweep: &Sweep| reports::terminal_table(&input(sweep.clone()), 400);
+    assert!(!table(&sweep).contains("wait"), "{}", table(&sweep));
+    assert!(!check(&input(sweep.clone())).contains("waiting for drafts (ms)"));
+    for record in sweep.records.iter_mut().filter(|record| record.trial.load == TrialLoad::BatchSize(8)) {
+        if let Outcome::Measured(figures) = &mut record.outcome {
+            figures.draft_wait_ms = Some(TrialSpread { median: 0.375, ..figures.round_ms });
+        }
+    }
+    let found = table(&sweep);
+    assert_eq!(found.matches("wait").count(), 1, "only under the load that waits: {found}");
+    assert!(found.contains("0.375"), "{found}");
+    let html = check(&input(sweep.clone()));
+    assert!(html.contains("waiting for drafts (ms)") && html.contains("0.375"));
+    let folder = tempfile::tempdir().expect("a folder");
+    reports::write(&input(sweep), folder.path()).expect("written");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect(name);
+    assert!(read("report.json").contains("\"draft_wait_ms\":0.375"));
+    assert!(read("ranking.csv").lines().any(|line| line.contains("draft_wait_ms")));
+    assert!(read("trials.csv").lines().any(|line| line.contains("draft_wait_ms_median")));
 }
 
 #[test]

@@ -54,6 +54,7 @@ pub fn of(seen: &Observations, objective: &Objective, simulated: bool) -> Result
         draft_ms: part(|timing| timing.draft),
         verify_ms: part(|timing| timing.verify),
         extend_ms: part(|timing| timing.extend),
+        draft_wait_ms: part(|timing| timing.stall),
         running_batch: seen.rounds_by_batch.clone(),
         inter_token_ms,
         time_to_first_token_ms,
@@ -310,6 +311,20 @@ mod tests {
         check(None, Some(10.0), Some((11.0 + 21.0 + 1.0) / 2.0));
         check(Some(120.0), Some(10.0), Some((11.0 + 1.0) / 2.0));
         check(Some(1.0), None, Some(0.0));
+    }
+
+    #[test]
+    fn the_time_of_waiting_for_drafts_is_apart_from_rounds() {
+        assert_eq!(of(&seen(), &Objective::default(), false).expect("figures").draft_wait_ms, None);
+        let round = |stall| RoundTiming {
+            total: Duration::from_millis(5),
+            stall: Some(Duration::from_micros(stall)),
+            ..RoundTiming::default()
+        };
+        let seen = Observations { timings: [250, 750, 500].map(round).to_vec(), ..seen() };
+        let figures = of(&seen, &Objective::default(), false).expect("figures");
+        let waits = figures.draft_wait_ms.expect("the host looks up");
+        assert_eq!((waits.median, waits.max, figures.round_ms.max), (0.5, 0.75, 5.0));
     }
 
     #[test]

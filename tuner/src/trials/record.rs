@@ -135,6 +135,10 @@ pub struct Measurement {
     pub verify_ms: Option<TrialSpread>,
     /// Extend part of a round in ms, if measured in the trial's own rounds.
     pub extend_ms: Option<TrialSpread>,
+    /// Time in ms in which the device waits before a round until drafts are looked up in texts;
+    /// `None` if the host looks none up, or does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft_wait_ms: Option<TrialSpread>,
     /// Parts of rounds timed after the trial, if its own were not measured: once per configuration
     /// and load, with the first such trial of a journal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
