@@ -339,17 +339,38 @@ fn a_server_that_does_not_start_fails_its_trials_with_the_reason() {
 }
 
 #[test]
-fn a_dry_run_prints_every_start_and_starts_none() {
-    let sweep = Sweep::new("command = ['/nonexistent/engine']\nextra_args = ['--tp-size', '2']", "strategy = 'guided'");
-    let ended = sweep.run(&["--dry-run"]);
-    let plan = String::from_utf8_lossy(&ended.stdout);
-    assert_eq!(ended.status.code(), Some(0), "{}", words(&ended));
-    assert!(
-        plan.contains("--speculative-num-steps 4 --speculative-eagle-topk 2 --speculative-num-draft-tokens 4"),
-        "{plan}"
-    );
-    assert_eq!(plan.matches("--tp-size 2").count(), plan.matches("/nonexistent/engine").count());
-    assert!(!sweep.out().exists());
+fn a_dry_run_prints_the_starts_and_starts_none() {
+    let command = "command = ['/nonexistent/engine']\nextra_args = ['--tp-size', '2']";
+    let plan = |search: &str| {
+        let sweep = Sweep::new(command, search);
+        let ended = sweep.run(&["--dry-run"]);
+        assert_eq!(ended.status.code(), Some(0), "{}", words(&ended));
+        assert!(!sweep.out().exists());
+        String::from_utf8_lossy(&ended.stdout).into_owned()
+    };
+    let starts = |plan: &str| plan.lines().filter(|line| line.starts_with("  /nonexistent/engine")).count();
+    let all = plan("strategy = 'grid'");
+    let tree = "--speculative-num-steps 4 --speculative-eagle-topk 2 --speculative-num-draft-tokens 4";
+    assert!(all.contains(tree) && starts(&all) > 3, "{all}");
+    assert_eq!(all.matches("--tp-size 2").count(), starts(&all), "{all}");
+    // A guided search starts no speculation, the default, and the configurations that it chooses.
+    let chosen = plan("strategy = 'guided'");
+    assert_eq!(starts(&chosen), 3, "{chosen}");
+    assert!(chosen.contains(" others the ones that the search chooses, "), "{chosen}");
+    for part in ["there is no program /nonexistent/engine", "a sweep stops here, before the first start"] {
+        assert!(chosen.contains(part), "{chosen}");
+    }
+}
+
+#[test]
+fn an_engine_that_is_not_installed_is_noticed_before_acceptance_is_replayed() {
+    let sweep = Sweep::new("command = ['/nonexistent/engine']", "strategy = 'guided'\ncandidates = 1");
+    let ended = sweep.run(&[]);
+    let reported = words(&ended);
+    assert_eq!(ended.status.code(), Some(2), "{reported}");
+    assert!(reported.contains("there is no program /nonexistent/engine on this machine: install it"), "{reported}");
+    assert!(reported.contains("system.command"), "{reported}");
+    assert!(!reported.contains("texts without speculation") && !sweep.out().join("servers").exists(), "{reported}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! leaving anything behind.
 //!
 //! - [`process`] owns a server's process group and its log; [`mark`] finds its processes,
-//!   [`container`] its container.
+//!   [`container`] its container. [`program`] looks it up before it is started.
 //! - [`supervisor`] is a process that ends servers as soon as this one is killed. [`orphans`] ends
 //!   servers that a killed run left, as the next run does.
 //! - [`failure`] determines from a log why a server ended or did not start.
@@ -26,6 +26,7 @@ pub mod orphans;
 pub mod port;
 pub mod process;
 pub mod process_table;
+pub mod program;
 pub mod ready;
 pub mod sampled;
 pub mod supervisor;

@@ -103,13 +103,14 @@ pub struct Outline {
     pub space: Expanded,
     /// How requests arrive.
     pub loads: Vec<TrialLoad>,
-    /// The command line of every configuration's server, if servers are measured.
-    pub starts: Vec<String>,
+    /// The command line of every configuration's server, or why it cannot be started, if servers
+    /// are measured.
+    pub starts: Vec<Result<String, String>>,
     /// The most starts of servers, without those that confirm a verdict.
     pub most_starts: usize,
     /// Whether what a verdict is about is measured in one more start.
     pub confirms: bool,
-    /// What is known of the models and the image that servers need.
+    /// What is known of the models and the program or image that servers need.
     pub lookups: Vec<FileLookup>,
     /// Why a guided search on servers does not replay acceptance; `None` if it does.
     pub not_replayed: Option<String>,

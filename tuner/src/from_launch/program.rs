@@ -9,6 +9,7 @@ use schemas::{
 };
 
 use super::{LaunchOverrides, LaunchProgram, Treated, container, missing::Missing};
+use crate::system::server::IN_FOLDER;
 
 /// Programs that start another one in the same process or beside it: the sweep does that itself.
 const DROPPED: [&str; 6] = ["exec", "nohup", "setsid", "time", "command", "env"];
@@ -52,7 +53,7 @@ pub fn of(
 impl LaunchProgram {
     /// Starts the command in a folder.
     fn run_in(&mut self, folder: String) {
-        let words = ["sh", "-c", "cd \"$0\" && exec \"$@\"", folder.as_str()].map(str::to_owned);
+        let words = IN_FOLDER.into_iter().chain([folder.as_str()]).map(str::to_owned);
         self.command.splice(0..0, words);
         self.folder = Some(folder);
     }

@@ -173,18 +173,17 @@ fn plan_of(SweepInputs { file, folder, .. }: &SweepInputs, space: &Expanded) -> 
     LaunchPlan::from_file(file, folder, most)
 }
 
-/// Looks up models and image, and reports what the first start has to fetch.
+/// Looks up models and program or image, and reports what the first start has to fetch.
 ///
 /// # Errors
 /// When a start would fail.
 fn check_files(plan: &LaunchPlan, file: &SweepFile, progress: &mut dyn Progress) -> Result<(), TunerError> {
-    for FileLookup { what, words, state } in look_up(plan, &file.system) {
-        match state {
-            LookupState::Here => {}
-            LookupState::Later => progress.note(&format!("{what}: {words}")),
-            LookupState::Missing => {
-                return Err(TunerError::Configuration(format!("the {what} is incomplete: {words}")));
-            }
+    for lookup in look_up(plan, &file.system) {
+        if let Some(reason) = lookup.refusal() {
+            return Err(TunerError::Configuration(reason));
+        }
+        if lookup.state == LookupState::Later {
+            progress.note(&format!("{}: {}", lookup.what, lookup.words));
         }
     }
     Ok(())
@@ -220,19 +219,19 @@ fn tables(
     }
 }
 
-/// What a dry run finds out about models and image; empty if no servers are started.
+/// What a dry run finds out about models and program or image; empty if no servers are started.
 pub fn lookups(inputs: &SweepInputs, space: &Expanded) -> Vec<FileLookup> {
     let system = &inputs.file.system;
     if system.is_in_process() { Vec::new() } else { look_up(&plan_of(inputs, space), system) }
 }
 
-/// The command line of every configuration's server; empty if no servers are started. Name and port
-/// are examples.
+/// The command line of every configuration's server, or why it cannot be started; empty if no
+/// servers are started. Name and port are examples.
 pub fn starts(
     inputs: &SweepInputs,
     space: &Expanded,
     acceptance: Option<AcceptanceTable>,
-) -> Result<Vec<String>, TunerError> {
+) -> Result<Vec<Result<String, String>>, TunerError> {
     let system = &inputs.file.system;
     if system.is_in_process() {
         return Ok(Vec::new());
@@ -240,7 +239,7 @@ pub fn starts(
     let plan = LaunchPlan { acceptance, ..plan_of(inputs, space) };
     let line = |one: &Candidate| {
         let launch = plan.launch(system, &one.configuration, "NAME", 0, PathBuf::new());
-        launch.map_or_else(|error| format!("cannot start: {error}"), |launch| words(&launch))
+        launch.map(|launch| words(&launch)).map_err(|error| error.to_string())
     };
     Ok(space.entrants.iter().map(line).collect())
 }

@@ -39,7 +39,7 @@ use external::{
 use schemas::sweep::{SystemKind, SystemSettings};
 
 pub use self::container::refusal;
-pub use self::files::{FileLookup, LookupState, look_up};
+pub use self::files::{FileLookup, IN_FOLDER, LookupState, look_up};
 pub use self::host::Host;
 pub use self::launch::{LaunchPlan, words};
 pub(crate) use self::observed::generate;

@@ -58,10 +58,7 @@ pub fn outline(outline: &Outline, search: &Search) -> String {
         };
         text += if outline.lookups.is_empty() { "" } else { "\n" };
         text += &starts(outline);
-        text += "starts, one for each configuration that is measured (name and port differ):\n";
-        for (_, line) in outline.space.entrants.iter().zip(&outline.starts).filter(|(one, _)| listed.contains(one)) {
-            text += &format!("  {line}\n");
-        }
+        text += &start_lines(outline, &listed);
         text += "\nestimate   unknown before the first start: each configuration waits until its server is ready\n";
     }
     text
@@ -85,6 +82,37 @@ fn starts(outline: &Outline) -> String {
         (true, loads) => format!(", and up to {loads} more that confirm the verdicts (search.confirm)"),
     };
     format!("starts     at most {most}{confirms}\n")
+}
+
+/// The command lines of the listed configurations that are always started, an example of the ones
+/// of which a search chooses, and why others cannot be started.
+fn start_lines(outline: &Outline, listed: &[&Candidate]) -> String {
+    let lines = outline.space.entrants.iter().zip(&outline.starts).filter(|(one, _)| listed.contains(one));
+    let (certain, chosen): (Vec<_>, Vec<_>) = lines.partition(|(one, line)| {
+        let is_chosen = matches!(one.role, Role::Candidate | Role::Probe) && !outline.planned.exact;
+        line.is_err() || !is_chosen
+    });
+    let mut text = match chosen.is_empty() {
+        true => "starts, one for each configuration that is measured (name and port differ):\n".to_owned(),
+        false => "starts of the configurations that are always measured (name and port differ):\n".to_owned(),
+    };
+    for (_, line) in certain {
+        text += &match line {
+            Ok(words) => format!("  {words}\n"),
+            Err(reason) => format!("  cannot start: {reason}\n"),
+        };
+    }
+    if let Some((example, Ok(words))) = chosen.first() {
+        text += &match chosen.len() {
+            1 => format!("and, if the search chooses it, {}:\n", example.configuration),
+            others => format!(
+                "and of the {others} others the ones that the search chooses, {} for example:\n",
+                example.configuration
+            ),
+        };
+        text += &format!("  {words}\n");
+    }
+    text
 }
 
 /// A range of seconds; one figure if both ends read the same.

@@ -1,5 +1,5 @@
-//! What a server needs before it can start, looked up without network: the weights of its models,
-//! and its image.
+//! What a server needs before it can start, looked up without network: its program or its image,
+//! and the weights of its models.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use external::program::{self, ProgramState};
 use schemas::sweep::SystemSettings;
 use serde::Deserialize;
 
@@ -21,13 +22,15 @@ const INDEXES: [&str; 2] = ["model.safetensors.index.json", "pytorch_model.bin.i
 const WEIGHTS: [&str; 5] = ["safetensors", "bin", "pt", "pth", "gguf"];
 /// Largest index that is read, in bytes.
 const LARGEST_INDEX: u64 = 64 << 20;
+/// Words that run a command in a folder, which comes after them.
+pub const IN_FOLDER: [&str; 3] = ["sh", "-c", "cd \"$0\" && exec \"$@\""];
 /// Variables that hold a token of the hub.
 const TOKENS: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
 
 /// What is known of one thing that a start needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileLookup {
-    /// `target`, `draft` or `image`.
+    /// `target`, `draft`, `program` or `image`.
     pub what: &'static str,
     /// What was found, or what is missing and what to do.
     pub words: String,
@@ -69,7 +72,19 @@ struct WeightFiles {
     total: u64,
 }
 
-/// The models and the image that the servers of a sweep need.
+impl FileLookup {
+    /// Why no server can start, if it is missing.
+    pub fn refusal(&self) -> Option<String> {
+        let Self { what, words, state } = self;
+        let is_model = matches!(*what, "target" | "draft");
+        (*state == LookupState::Missing).then(|| match is_model {
+            true => format!("the {what} is incomplete: {words}"),
+            false => words.clone(),
+        })
+    }
+}
+
+/// The program or image, and the models, that the servers of a sweep need.
 pub fn look_up(plan: &LaunchPlan, settings: &SystemSettings) -> Vec<FileLookup> {
     let words = || settings.command.iter().chain(&settings.extra_args);
     let is_random = words().any(|word| word == "dummy" || word == "--load-format=dummy");
@@ -78,7 +93,8 @@ pub fn look_up(plan: &LaunchPlan, settings: &SystemSettings) -> Vec<FileLookup> 
     let named =
         std::iter::once(("target", &plan.target)).chain(drafts).filter(|(_, folder)| !folder.is_empty() && !is_random);
     let has_token = has_token(settings);
-    named.map(|(what, folder)| model(what, folder, has_token)).chain(image(settings)).collect()
+    let models = named.map(|(what, folder)| model(what, folder, has_token));
+    models.chain(image(settings).or_else(|| program(settings))).collect()
 }
 
 /// The weights of a model. An id that is not a folder is looked up by the engine.
@@ -200,6 +216,35 @@ fn image(settings: &SystemSettings) -> Option<FileLookup> {
         ),
     };
     Some(FileLookup { what: "image", words, state })
+}
+
+/// The program of a command that runs no container; `None` if nothing is known of it.
+fn program(settings: &SystemSettings) -> Option<FileLookup> {
+    let in_folder = settings.command.strip_prefix(&IN_FOLDER.map(str::to_owned)).and_then(<[String]>::split_first);
+    let (folder, command) = match in_folder {
+        Some((folder, command)) => (Some(Path::new(folder)), command),
+        None => (None, settings.command.as_slice()),
+    };
+    // What a line of shell runs is not known.
+    if command.first().is_some_and(|program| program == "sh" || program == "bash") {
+        return None;
+    }
+    let (words, state) = match program::look_up(command, &settings.env, folder) {
+        ProgramState::Unknown => return None,
+        ProgramState::Installed { name, place } => (format!("{name} is installed ({place})"), LookupState::Here),
+        ProgramState::NoProgram { name } => (
+            format!("there is no program {name} on this machine: install it, or name another one in system.command"),
+            LookupState::Missing,
+        ),
+        ProgramState::NoModule { python, module } => (
+            format!(
+                "{module} is not installed in the Python that {python} starts: install it there, or name a Python that has \
+                 it in system.command"
+            ),
+            LookupState::Missing,
+        ),
+    };
+    Some(FileLookup { what: "program", words, state })
 }
 
 /// Bytes in words.
