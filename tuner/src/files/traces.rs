@@ -12,6 +12,9 @@ use crate::{
 /// Largest file in bytes: about a million positions of 30 nodes.
 const LARGEST: u64 = 2 << 30;
 
+/// How a file of traces is made.
+const WRITTEN_BY: &str = "`spectune generate … --trace FILE` writes such files";
+
 /// Writes traces to a file atomically.
 ///
 /// # Errors
@@ -30,13 +33,13 @@ pub fn write(path: &Path, traces: &[PositionTrace]) -> Result<(), TunerError> {
 /// Reads a file of traces.
 ///
 /// # Errors
-/// When it cannot be read, has another format, or is damaged.
+/// When it cannot be read, has another format, is damaged, or has two traces of one limit.
 pub fn read(path: &Path) -> Result<Vec<PositionTrace>, TunerError> {
     let text = atomic_file::read(path, LARGEST).map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
     let trace = |(at, line): (usize, &str)| {
         let wrong = |reason: String| TunerError::Malformed {
             path: path.to_owned(),
-            reason: format!("line {}: {reason}", at + 1),
+            reason: format!("line {}: {reason}; {WRITTEN_BY}", at + 1),
         };
         let version: FormatVersion = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
         version.expect_within(OLDEST, FORMAT).map_err(wrong)?;
@@ -46,10 +49,27 @@ pub fn read(path: &Path) -> Result<Vec<PositionTrace>, TunerError> {
     };
     let traces = text.lines().enumerate().map(trace).collect::<Result<Vec<_>, TunerError>>()?;
     if traces.is_empty() {
-        let reason = "it contains no trace: `spectune generate --trace` writes one".into();
+        let reason = format!("it contains no trace; {WRITTEN_BY}");
         return Err(TunerError::Malformed { path: path.to_owned(), reason });
     }
+    check_limits(&traces).map_err(|reason| TunerError::Malformed { path: path.to_owned(), reason })?;
     Ok(traces)
+}
+
+/// Refuses a second trace of one limit: which of them counts is not known, and what is traced would
+/// count twice.
+fn check_limits(traces: &[PositionTrace]) -> Result<(), String> {
+    for (at, trace) in traces.iter().enumerate() {
+        let Some(first) = traces[..at].iter().position(|one| one.limit == trace.limit) else { continue };
+        let what = if traces[first] == *trace { "the same trace" } else { "another trace of the limit" };
+        return Err(format!(
+            "line {}: {what} as in line {} ({}): remove one of them, since a file has one trace for each limit",
+            at + 1,
+            first + 1,
+            trace.limit
+        ));
+    }
+    Ok(())
 }
 
 /// Checks that traces can be written to a file, before they are made.
@@ -86,8 +106,9 @@ mod tests {
             largest: vec![TreeShape::chain(1)],
             texts: Vec::new(),
         };
-        write(&path, &[trace.clone(), trace.clone()]).expect("it is written");
-        assert_eq!(read(&path).expect("it is read"), [trace.clone(), trace]);
+        let other = PositionTrace { limit: TreeShape::chain(2), ..trace.clone() };
+        write(&path, &[trace.clone(), other.clone()]).expect("it is written");
+        assert_eq!(read(&path).expect("it is read"), [trace, other]);
         let text = std::fs::read_to_string(&path).expect("the file");
         let of = |format: u32| text.replacen(&format!("\"format\":{FORMAT}"), &format!("\"format\":{format}"), 1);
         std::fs::write(&path, of(OLDEST)).expect("an older format");
@@ -95,5 +116,23 @@ mod tests {
         std::fs::write(&path, of(9)).expect("another format");
         let error = read(&path).expect_err("another format").to_string();
         assert!(error.contains("line 1") && error.contains("format 9"), "{error}");
+    }
+
+    #[test]
+    fn a_second_trace_of_one_limit_is_refused_with_both_lines() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("trace.jsonl");
+        let of = |steps: usize, source: &str| PositionTrace {
+            format: FORMAT,
+            source: source.into(),
+            limit: TreeShape::chain(steps),
+            largest: Vec::new(),
+            texts: Vec::new(),
+        };
+        for (third, what) in [("EAGLE3", "the same trace"), ("EAGLE", "another trace of the limit")] {
+            write(&path, &[of(1, "EAGLE3"), of(2, "EAGLE3"), of(1, third)]).expect("it is written");
+            let error = read(&path).expect_err("a second one").to_string();
+            assert!(error.contains(&format!("line 3: {what} as in line 1 (1,1,2)")), "{error}");
+        }
     }
 }

@@ -20,6 +20,9 @@ pub const FORMAT: u32 = 1;
 /// Largest file in bytes.
 const LARGEST: u64 = 256 << 20;
 
+/// How a file of measured runs is made.
+const WRITTEN_BY: &str = "`spectune bench --simulate-acceptance … --json` writes such lines";
+
 /// A file of policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Policies {
@@ -98,14 +101,29 @@ impl Policies {
     /// Reads a file of policies.
     ///
     /// # Errors
-    /// When it cannot be read, or has another format.
+    /// When it cannot be read, has another format, or names no policy or one name twice.
     pub fn read(path: &Path) -> Result<Self, TunerError> {
         let text =
             atomic_file::read(path, LARGEST).map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
-        let malformed = |reason: String| TunerError::Malformed { path: path.to_owned(), reason };
-        let policies: Self = current(&text).map_err(malformed)?;
-        policies.policies.iter().try_for_each(|policy| policy.table().map(|_| ()))?;
-        Ok(policies)
+        Self::parse(&text).map_err(|reason| TunerError::Malformed {
+            path: path.to_owned(),
+            reason: format!("{reason}; write the file again with `spectune simulate … --policies-out FILE`"),
+        })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let found: Self = current(text)?;
+        if found.policies.is_empty() {
+            return Err("it contains no policy".into());
+        }
+        for (at, policy) in found.policies.iter().enumerate() {
+            policy.table().map_err(|error| format!("the policy {}: {error}", policy.name))?;
+            // Measured lines name their policy.
+            if found.policies[..at].iter().any(|one| one.name == policy.name) {
+                return Err(format!("two policies are named {}", policy.name));
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -119,7 +137,7 @@ pub fn read_runs(path: &Path) -> Result<Vec<MeasuredRun>, TunerError> {
     let run = |(at, line): (usize, &str)| {
         let wrong = |reason: String| TunerError::Malformed {
             path: path.to_owned(),
-            reason: format!("line {}: {reason}", at + 1),
+            reason: format!("line {}: {reason}; {WRITTEN_BY}", at + 1),
         };
         let run: MeasuredRun = current(line).map_err(wrong)?;
         run.load.check().and_then(|()| run.figures.check()).map_err(wrong)?;
@@ -128,8 +146,7 @@ pub fn read_runs(path: &Path) -> Result<Vec<MeasuredRun>, TunerError> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let runs = lines.map(run).collect::<Result<Vec<_>, TunerError>>()?;
     if runs.is_empty() {
-        let reason =
-            "it contains no measured run: write one with `spectune bench --simulate-acceptance … --json`".into();
+        let reason = format!("it contains no measured run; {WRITTEN_BY}");
         return Err(TunerError::Malformed { path: path.to_owned(), reason });
     }
     Ok(runs)

@@ -119,7 +119,10 @@ impl Times {
             true => FittedTimes::parse(&text).map(|times| Self::Fitted(Box::new(times))),
             false => StepCosts::parse(&text).map(Self::Sum),
         };
-        times.map_err(|reason| TunerError::Malformed { path: path.to_owned(), reason })
+        times.map_err(|reason| TunerError::Malformed {
+            path: path.to_owned(),
+            reason: format!("{reason}; `spectune bench … --times-out FILE` writes such files"),
+        })
     }
 
     /// Where they come from, in words.
