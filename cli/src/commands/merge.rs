@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{exit::Exit, terminal};
+use crate::{exit::Exit, results_folder, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,6 +45,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 
 /// Merges folders with journals.
 fn merge(folders: &[PathBuf], out: &Path) -> anyhow::Result<Exit> {
+    folders.iter().try_for_each(|folder| results_folder::check_has_journal(folder))?;
     let summary = tuner::sweep::merge::run(folders, out)?;
     summary.notes.iter().for_each(|note| terminal::note(note));
     let out = out.display();

@@ -9,7 +9,7 @@ use reports::{ReportInput, Sweep};
 use schemas::training_record::TrainingRecord;
 use tuner::regression::FailCondition;
 
-use crate::{exit::Exit, setup, terminal};
+use crate::{exit::Exit, results_folder, setup, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -100,8 +100,13 @@ fn report_training(folder: &Path, out: &Path) -> anyhow::Result<Exit> {
 /// When the folder has none.
 pub fn read_record(folder: &Path) -> anyhow::Result<TrainingRecord> {
     let path = folder.join("training.json");
-    let text = setup::read_text(&path, setup::LARGEST_CONFIGURATION)
-        .with_context(|| format!("{} contains no finished training run", folder.display()))?;
+    let text = setup::read_text(&path, setup::LARGEST_CONFIGURATION).with_context(|| {
+        let looks_like = results_folder::looks_like(folder);
+        format!(
+            "{} contains no finished training run: give a folder that `spectune train` wrote; {looks_like}",
+            folder.display()
+        )
+    })?;
     TrainingRecord::parse(&text).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))
 }
 
@@ -118,11 +123,7 @@ pub fn written(files: &[PathBuf]) -> String {
 /// # Errors
 /// When a folder has no readable journal.
 pub fn input(folders: &[PathBuf]) -> anyhow::Result<ReportInput> {
-    if let Some(file) = folders.iter().find(|folder| folder.is_file()) {
-        // The parent of a bare file name is an empty path.
-        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        bail!("{} is a file: give the folder of the sweep, {}", file.display(), folder.display());
-    }
+    folders.iter().try_for_each(|folder| results_folder::check_has_journal(folder))?;
     let sweeps = folders.iter().map(|folder| Sweep::read(folder)).collect::<Result<_, _>>()?;
     Ok(ReportInput { sweeps, compare: false })
 }

@@ -14,7 +14,7 @@ use tuner::{
     trials::configuration::TrialLoad,
 };
 
-use crate::{exit::Exit, terminal};
+use crate::{exit::Exit, results_folder, terminal};
 
 /// Checks a condition. Of several folders the second is the newer run, all others are older ones; a
 /// single folder holds two servers that were measured in turns.
@@ -22,6 +22,7 @@ use crate::{exit::Exit, terminal};
 /// # Errors
 /// When a folder cannot be read, or there is nothing to check.
 pub fn run(folders: &[PathBuf], load: Option<&str>, condition: FailCondition) -> anyhow::Result<Exit> {
+    folders.iter().try_for_each(|folder| results_folder::check_has_journal(folder))?;
     let checks = match folders {
         [one] => check_servers(one, load, condition)?,
         [first, newer, ..] => {
