@@ -18,6 +18,8 @@ pub struct Scale {
     start: i32,
     end: i32,
     logarithmic: bool,
+    /// Whether only whole numbers have a meaning.
+    whole: bool,
 }
 
 /// A symbol in a legend.
@@ -48,12 +50,17 @@ impl Scale {
             let margin = if from == 0.0 { 1.0 } else { from.abs() * 0.05 };
             (from - margin, to + margin)
         };
-        Self { from, to, start, end, logarithmic: false }
+        Self { from, to, start, end, logarithmic: false, whole: false }
     }
 
     /// The same with a logarithmic scale; no change unless both values are positive.
     pub fn logarithmic(self) -> Self {
         Self { logarithmic: self.from > 0.0 && self.from < self.to, ..self }
+    }
+
+    /// The same for values that are counted: no tick is between two whole numbers.
+    pub fn counting(self) -> Self {
+        Self { whole: true, ..self }
     }
 
     /// The pixel of a value.
@@ -75,11 +82,12 @@ impl Scale {
         }
         let length = self.to - self.from;
         let rough = length / most.max(1) as f64;
+        let rough = if self.whole { rough.max(1.0) } else { rough };
         let power = 10_f64.powf(rough.log10().floor());
         // Steps that readers can add up; the tolerance keeps a step that only rounding made too
         // small.
-        let step =
-            [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough * 0.999);
+        let allowed = |step: &f64| *step >= rough * 0.999 && !(self.whole && step.fract() > 0.0);
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power).into_iter().find(allowed);
         let Some(step) = step.filter(|step| step.is_finite() && *step > 0.0) else { return (Vec::new(), 0) };
         // As many as the step needs, the same for all ticks, so that the numbers line up.
         let decimals = (0..9).find(|decimals| ((step * 10_f64.powi(*decimals)) + 1e-6).fract() < 2e-6).unwrap_or(9);
@@ -228,6 +236,17 @@ mod tests {
         check(0.0, 10.0, &[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         check(0.9, 1.7, &[1.0, 1.2, 1.4, 1.6]);
         check(1200.0, 4100.0, &[2000.0, 3000.0, 4000.0]);
+    }
+
+    #[test]
+    fn counted_values_have_whole_ticks() {
+        let check = |from: f64, to: f64, most: usize, expected: &[f64]| {
+            assert_eq!(Scale::new((from, to), (0, 100)).counting().ticks(most), (expected.to_vec(), 0));
+        };
+        check(0.88, 3.12, 9, &[1.0, 2.0, 3.0]);
+        check(1.0, 1.0, 9, &[1.0]);
+        check(-0.4, 10.4, 5, &[0.0, 5.0, 10.0]);
+        check(-2.0, 102.0, 5, &[0.0, 25.0, 50.0, 75.0, 100.0]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A line through points, with some points marked.
+//! A line through points that are counted (steps, positions, trials), with some points marked.
 
 use super::{
     ChartFormat, DrawnChart,
@@ -42,7 +42,7 @@ pub fn draw(line: &[(f64, f64)], spots: &[Spot], frame: &Frame<'_>, format: Char
     let top = axes::legend_height(format.width(), frame.legend) + 12;
     let area =
         Area { left: if format.is_narrow() { 64 } else { 76 }, top, right: format.width() - 16, bottom: top + 220 };
-    let across = Scale::new(across, (area.left, area.right));
+    let across = Scale::new(across, (area.left, area.right)).counting();
     let up = Scale::new(up, (area.bottom, area.top));
     let drawn = canvas::drawing(format, area.bottom + 44, frame.title, |canvas| {
         axes::legend(canvas, (0, 0), frame.legend)?;
@@ -73,4 +73,19 @@ pub fn draw(line: &[(f64, f64)], spots: &[Spot], frame: &Frame<'_>, format: Char
         Ok(())
     })?;
     Ok(Some(drawn))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_tick_is_between_two_positions() {
+        let frame =
+            Frame { title: "positions", across: "position", up: "share", suffix: "%", legend: &[], level: None };
+        let drawn = draw(&[(1.0, 80.0), (2.0, 61.0)], &[], &frame, ChartFormat::Wide);
+        let drawn = drawn.expect("nothing fails").expect("two points");
+        let shown = |text: &str| drawn.contains(&format!("\n{text}\n")) || drawn.contains(&format!(">{text}<"));
+        assert!(shown("1") && shown("2") && !shown("1.5") && !shown("1.50"), "{drawn}");
+    }
 }

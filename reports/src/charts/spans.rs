@@ -44,6 +44,10 @@ const LETTERS: usize = 24;
 
 /// Draws the rows one below the other.
 pub fn draw(rows: &[SpanRow], frame: &SpanFrame<'_>, format: ChartFormat) -> DrawnChart {
+    // A line alone would be an axis without anything on it.
+    if rows.is_empty() {
+        return Ok(None);
+    }
     let values = rows.iter().flat_map(|row| [Some(row.interval.low), Some(row.interval.high), row.second]).flatten();
     let Some((low, high)) = axes::span(values.chain(frame.line), 0.06) else { return Ok(None) };
     let row_height = 22;
@@ -88,4 +92,15 @@ fn shortened(name: &str) -> String {
         return name.to_owned();
     }
     name.chars().take(LETTERS - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_row_there_is_no_axis() {
+        let frame = SpanFrame { title: "change", axis: "change", suffix: "%", line: Some(0.0), legend: &[] };
+        assert!(draw(&[], &frame, ChartFormat::Wide).expect("nothing fails").is_none());
+    }
 }
