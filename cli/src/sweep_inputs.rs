@@ -6,7 +6,7 @@ use std::{ffi::OsString, fs, path::Path};
 
 use facts::is_id;
 use schemas::{
-    diagnostic::Diagnostic,
+    diagnostic::{Diagnostic, Severity},
     sweep::{OneWorkload, SweepDraft, SweepFile},
     text::{Source, nearest},
     toml_file::FieldError,
@@ -26,8 +26,8 @@ pub fn resolve(file: SweepFile, folder: &Path, source: &Source) -> Result<SweepF
     check(file, folder, source, InputModels::Needed)
 }
 
-/// The findings of [`resolve`]. Models that may be on another machine (ids, absolute paths) may be
-/// missing; then nothing is said of what depends on them.
+/// The findings of [`resolve`]. That a model is missing which may be on another machine (an id, an
+/// absolute path) is a warning; then nothing is said of what depends on it.
 pub fn findings(file: SweepFile, folder: &Path, source: &Source) -> Vec<Diagnostic> {
     check(file, folder, source, InputModels::MayBeElsewhere).err().unwrap_or_default()
 }
@@ -59,7 +59,10 @@ fn check(
                 models == InputModels::MayBeElsewhere && (is_id(name) || Path::new(name.as_str()).is_absolute());
             match model(key, name, folder, source) {
                 Ok(path) => *name = path,
-                Err(_) if elsewhere => missing_models = true,
+                Err(finding) if elsewhere => {
+                    missing_models = true;
+                    found.push(may_be_elsewhere(*finding));
+                }
                 Err(finding) => {
                     missing_models = true;
                     found.push(*finding);
@@ -79,10 +82,13 @@ fn check(
                 draft.name = draft.display_name();
                 draft.path = path;
             }
-            Err(_) if elsewhere => missing_models = true,
+            Err(error) if elsewhere => {
+                missing_models = true;
+                found.push(may_be_elsewhere(error.element(at).key("path").locate(source)));
+            }
             Err(error) => {
                 missing_models = true;
-                found.push(error.element(at).locate(source));
+                found.push(error.element(at).key("path").locate(source));
             }
         }
     }
@@ -114,6 +120,13 @@ fn check(
     }
     found.sort_by_key(|finding| finding.span.start);
     if found.is_empty() { Ok(file) } else { Err(found) }
+}
+
+/// A missing model, where the file may be for another machine.
+fn may_be_elsewhere(finding: Diagnostic) -> Diagnostic {
+    let mut notes = finding.notes;
+    notes.push("a sweep needs it on the machine on which it runs: if that is another one, this is no error".into());
+    Diagnostic { severity: Severity::Warning, notes, ..finding }
 }
 
 /// Replaces `~` in all paths.

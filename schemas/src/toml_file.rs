@@ -2,8 +2,10 @@
 
 mod collect;
 
+use std::borrow::Cow;
+
 use serde::de::DeserializeOwned;
-use toml_edit::{Document, Item};
+use toml_edit::{Document, Item, TableLike};
 
 use self::collect::Collected;
 use crate::{
@@ -18,6 +20,8 @@ use crate::{
 pub struct FieldError {
     path: &'static [&'static str],
     element: Option<usize>,
+    /// The key of the element that is wrong, if the element is a table.
+    inner: Option<&'static str>,
     message: String,
     help: Option<String>,
 }
@@ -63,10 +67,32 @@ fn finding(source: &Source, range: std::ops::Range<usize>, message: &str) -> Dia
     diagnostic
 }
 
+/// Digits of a whole number that any reader of TOML can hold.
+const MOST_DIGITS: usize = 18;
+
+/// A text of the same length whose places can be looked up: the document has only numbers of 64
+/// bits, and the file's types have larger ones too.
+fn readable(text: &str) -> Cow<'_, str> {
+    if Document::parse(text).is_ok() {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = text.to_owned();
+    let mut from = 0;
+    while let Some(start) = shown[from..].find(|letter: char| letter.is_ascii_digit()).map(|at| from + at) {
+        let rest = &shown[start..];
+        let end = start + rest.find(|letter: char| !letter.is_ascii_digit() && letter != '_').unwrap_or(rest.len());
+        if end - start > MOST_DIGITS {
+            shown.replace_range(start..end, &format!("1.{}", "0".repeat(end - start - 2)));
+        }
+        from = end;
+    }
+    Cow::Owned(shown)
+}
+
 impl FieldError {
     /// An error about the value at a path of keys.
     pub fn at(path: &'static [&'static str], message: impl Into<String>) -> Self {
-        Self { path, element: None, message: message.into(), help: None }
+        Self { path, element: None, inner: None, message: message.into(), help: None }
     }
 
     /// What is wrong.
@@ -77,6 +103,11 @@ impl FieldError {
     /// Narrows the error to one element of the list, or one of the tables, at the path.
     pub fn element(self, at: usize) -> Self {
         Self { element: Some(at), ..self }
+    }
+
+    /// Narrows the error to a key of the [element](Self::element), which is a table.
+    pub fn key(self, key: &'static str) -> Self {
+        Self { inner: Some(key), ..self }
     }
 
     /// An error about an unknown word at a path, with the nearest known word as help.
@@ -93,7 +124,8 @@ impl FieldError {
     /// Converts it into a finding at the value, or at the innermost table of its path that the file
     /// has.
     pub fn locate(self, source: &Source) -> Diagnostic {
-        let document = Document::parse(source.text()).ok();
+        let shown = readable(source.text());
+        let document = Document::parse(shown.as_ref()).ok();
         let mut span = Span::default();
         let mut item: Option<&Item> = document.as_ref().map(Document::as_item);
         for key in self.path {
@@ -103,12 +135,17 @@ impl FieldError {
                 None => break,
             }
         }
+        let inner = |table: &dyn TableLike| table.get(self.inner?)?.span();
         let element = self.element.zip(item).and_then(|(at, item)| match item {
-            Item::ArrayOfTables(tables) => tables.get(at)?.span(),
-            item => item.as_array()?.get(at)?.span(),
+            Item::ArrayOfTables(tables) => tables.get(at).and_then(|table| inner(table).or(table.span())),
+            item => item
+                .as_array()?
+                .get(at)
+                .and_then(|value| value.as_inline_table().and_then(|table| inner(table)).or(value.span())),
         });
         span = element.map_or(span, |range| Span::new(range.start, range.end));
-        let found = TOML_SYNTAX.at(source.clamp(span), self.message, self.path.join(".")).certain();
+        let key = self.path.iter().copied().chain(self.inner).collect::<Vec<_>>().join(".");
+        let found = TOML_SYNTAX.at(source.clamp(span), self.message, key).certain();
         Diagnostic { help: self.help, ..found }
     }
 }

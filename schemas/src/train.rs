@@ -197,7 +197,7 @@ impl TrainFile {
             self.engine.check(),
             self.tree.check(self.nodes()),
             self.check_prompts(),
-            self.general.as_ref().map_or(Ok(()), |general| within(&["general", "requests"], general.requests)),
+            self.general.as_ref().map_or(Ok(()), GeneralSet::check),
             self.answers.check(),
             self.training.check(self.nodes()),
             self.stop.check(),
@@ -210,7 +210,7 @@ impl TrainFile {
             return Err(FieldError::at(&["prompts"], format!("expected 1 to {MOST_SETS} tables [[prompts]]")));
         }
         for (at, set) in self.prompts.iter().enumerate() {
-            set.check().map_err(|reason| FieldError::at(&["prompts"], reason).element(at))?;
+            set.check().map_err(|wrong| wrong.element(at))?;
         }
         let names: BTreeSet<String> = self.prompts.iter().map(PromptSet::label).collect();
         if names.len() < self.prompts.len() {
@@ -285,16 +285,19 @@ impl PromptSet {
         self.name.clone().or(stem).unwrap_or_default()
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// An error of the table, or of a key of it.
+    fn check(&self) -> Result<(), FieldError> {
+        let wrong = |reason: &str| FieldError::at(&["prompts"], reason);
         let sources = [self.file.is_some(), self.input_ids.is_some(), self.log.is_some()];
         if sources.iter().filter(|given| **given).count() != 1 {
-            return Err("give exactly one of file, input_ids and log".into());
+            return Err(wrong("give exactly one of file, input_ids and log"));
         }
-        if self.requests == 0 || self.requests > crate::sweep::LARGEST {
-            return Err(format!("requests is {}, expected 1 to {}", self.requests, crate::sweep::LARGEST));
+        within(&["prompts"], self.requests).map_err(|wrong| wrong.key("requests"))?;
+        if let Some(most) = self.max_prompt_tokens {
+            within(&["prompts"], most).map_err(|wrong| wrong.key("max_prompt_tokens"))?;
         }
         if self.label().is_empty() {
-            return Err("expected a name".into());
+            return Err(wrong("expected a name").key("name"));
         }
         Ok(())
     }
@@ -305,6 +308,11 @@ impl PromptSet {
 }
 
 impl GeneralSet {
+    fn check(&self) -> Result<(), FieldError> {
+        within(&["general", "requests"], self.requests)?;
+        self.max_prompt_tokens.map_or(Ok(()), |most| within(&["general", "max_prompt_tokens"], most))
+    }
+
     fn default_requests() -> usize {
         32
     }
@@ -366,6 +374,22 @@ file = "docs/python.jsonl"
         let file = check("", "").expect("a good file");
         assert_eq!((file.shape(), file.prompts[0].label()), (TreeShape::chain(3), "python".to_owned()));
         assert_eq!((file.training.unroll(), file.training.decay(None), file.training.loss), (5, 0.8, Loss::Kl));
+    }
+
+    #[test]
+    fn a_number_that_is_too_large_is_reported_at_its_line() {
+        let after_prompts = |text: &str| format!("file = \"docs/python.jsonl\"\n{text}");
+        for (text, expected) in [
+            ("requests = 9999999999", "9999999999 is out of range, expected 1 to 1048576"),
+            ("requests = 9223372036854775808", "9223372036854775808 is out of range, expected 1 to 1048576"),
+            ("requests = 99999999999999999999", "99999999999999999999 is too large"),
+            ("max_prompt_tokens = 9999999999", "9999999999 is out of range, expected 1 to 1048576"),
+        ] {
+            let found = check("file = \"docs/python.jsonl\"", &after_prompts(text));
+            assert_eq!(found, Err((12, expected.to_owned())), "{text}");
+        }
+        let found = check("[tree]", "[engine]\ncontext_length = 9_223_372_036_854_775_808\n[tree]");
+        assert_eq!(found.expect_err("too large").0, 8);
     }
 
     #[test]

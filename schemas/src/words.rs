@@ -56,6 +56,7 @@ const TYPES: &[(&[&str], &str)] = &[
 /// the marked text.
 pub fn of(line: &str, text: &str, syntax: Syntax) -> QuotedWords {
     unknown(line)
+        .or_else(|| too_large(line, text))
         .or_else(|| wrong_type(line, syntax))
         .or_else(|| missing(line))
         .or_else(|| unquoted(line, text))
@@ -87,6 +88,24 @@ fn unknown(line: &str) -> Option<QuotedWords> {
             help,
             ..QuotedWords::default()
         },
+    })
+}
+
+/// A whole number beyond what its key, or any key, can hold.
+fn too_large(line: &str, text: &str) -> Option<QuotedWords> {
+    let found = line.strip_prefix("invalid type: integer `").or_else(|| line.strip_prefix("invalid value: integer `"));
+    let number = match found {
+        Some(rest) => rest.split_once('`')?.0,
+        None if line.contains("number overflowed") => text.trim(),
+        None => return None,
+    };
+    let expected = line.rsplit_once(", expected ").map(|(_, name)| name);
+    let is_expected = expected.is_none_or(|name| TYPES[..2].iter().any(|(names, _)| names.contains(&name)));
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
+    (is_number && is_expected).then(|| QuotedWords {
+        message: format!("{} is too large", shortened(number)),
+        label: "too large a number".into(),
+        ..QuotedWords::default()
     })
 }
 
@@ -141,7 +160,9 @@ fn found_words(found: &str, syntax: Syntax) -> String {
         return format!("the text \"{text}\"");
     }
     for kind in ["integer ", "floating point ", "boolean "] {
-        if let Some(value) = inner(kind, '`') {
+        // The type follows a number of more than 64 bits.
+        let wide = || Some(found.strip_prefix(kind)?.strip_prefix('`')?.split_once("` as ")?.0);
+        if let Some(value) = inner(kind, '`').or_else(wide) {
             return value.to_owned();
         }
     }
@@ -187,6 +208,21 @@ mod tests {
             "invalid value: integer `-3`, expected usize",
             "-3",
             "expected a whole number of at least 0, found -3",
+            None,
+        );
+        check(
+            "invalid type: integer `99999999999999999999` as i128, expected usize",
+            "99999999999999999999",
+            "99999999999999999999 is too large",
+            None,
+        );
+        check("invalid value: integer `300`, expected u8", "300", "300 is too large", None);
+        check("integer number overflowed", "9_9", "9_9 is too large", None);
+        check("invalid type: integer `3`, expected a string", "3", "expected a text in quotes, found 3", None);
+        check(
+            "invalid type: integer `-99999999999999999999` as i128, expected usize",
+            "-99999999999999999999",
+            "expected a whole number of at least 0, found -99999999999999999999",
             None,
         );
         check("invalid type: sequence, expected struct Models", "[1]", "expected a table, found a list", None);

@@ -29,13 +29,15 @@ pub fn resolve(mut file: TrainFile, folder: &Path, source: &Source) -> Result<Tr
             Err(error) => {
                 let key: &'static [&'static str] = if at.is_some() { &["prompts"] } else { &["general", "file"] };
                 let wrong = FieldError::at(key, error.to_string());
-                return Err(Box::new(at.map_or(wrong.clone(), |at| wrong.element(at)).locate(source)));
+                return Err(Box::new(at.map_or(wrong.clone(), |at| wrong.element(at).key("file")).locate(source)));
             }
         }
     }
     for (at, set) in file.prompts.iter().enumerate() {
-        let name = [&set.file, &set.input_ids, &set.log].into_iter().flatten().next();
-        if let Some(wrong) = name.and_then(|name| missing(&["prompts"], Some(at), name, folder)) {
+        let named = [("file", &set.file), ("input_ids", &set.input_ids), ("log", &set.log)];
+        let named = named.into_iter().find_map(|(key, name)| Some((key, name.as_ref()?)));
+        let wrong = named.and_then(|(key, name)| Some(missing(&["prompts"], Some(at), name, folder)?.key(key)));
+        if let Some(wrong) = wrong {
             return Err(Box::new(wrong.locate(source)));
         }
     }
