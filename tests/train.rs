@@ -96,6 +96,7 @@ checkpoint_every = 2
 
 [stop]
 evaluate_every = 4
+held_out = 0.45
 ";
 
 fn train_folder() -> TempDir {
@@ -122,7 +123,7 @@ fn a_training_file_that_is_wrong_is_shown_at_its_place() {
         ("algorithm = \"EAGLE3\"", "algorithm = \"EAGLE4\""),
         ("prompts.jsonl", "prompst.jsonl"),
         ("file = \"prompts.jsonl\"", "file = \"prompts.jsonl\"\nlog = \"x\""),
-        ("evaluate_every = 4", "evaluate_every = 4\nheld_out = 1.5"),
+        ("held_out = 0.45", "held_out = 1.5"),
         ("[stop]", "[training]"),
     ] {
         let text = train_file().replacen(from, to, 1);

@@ -6,6 +6,7 @@
 
 mod engines;
 mod judge;
+mod meaning;
 mod steps;
 mod work;
 
@@ -119,6 +120,7 @@ pub fn run(
     let placements = Placements::new(sets, general, &request.file.stop, request.file.training.seed)?;
     // Before the answers, which take longer than everything else: what cannot be trained is refused
     // at once.
+    placements.check_judging(None)?;
     check(&request)?;
     let work = TrainWork::open(&request, &engine, &placements)?;
     let mut engine = engine;
@@ -133,6 +135,7 @@ pub fn run(
     };
     let answers_s = begin.elapsed().as_secs_f64();
     note_texts(&placements, &texts, watch);
+    placements.check_judging(Some(&texts))?;
     work.make_start(&request, &engine, &placements, &texts)?;
     let engines = Engines::new(engine, request.options.clone(), &work.start())?;
     let mut trainer = trainer(&request, &placements, &texts, work, engines)?;

@@ -17,6 +17,9 @@ use crate::{error::TrainingError, statistics::Random};
 /// Number of requests answered between two checks of the time limit and writes to disk.
 const TOGETHER: usize = 64;
 
+/// With fewer judging prompts, the interval of the ratio of accept lengths is not reliable.
+const FEWEST_JUDGING: usize = 5;
+
 /// A prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainingPrompt {
@@ -112,6 +115,26 @@ impl Placements {
         let general = general.into_iter().filter(|prompt| seen.insert(prompt.request.input_ids.clone()));
         prompts.extend(general.map(|prompt| PlacedText { set: names.len(), role: TextRole::General, prompt }));
         Ok(Self { prompts, names, repeated })
+    }
+
+    /// Refuses a run whose heads could not be compared at its end. An answer that is too short has
+    /// no text, and judges nothing; without texts, the target has not answered yet.
+    ///
+    /// # Errors
+    /// When too few prompts judge.
+    pub fn check_judging(&self, texts: Option<&[Option<ReplayText>]>) -> Result<(), TrainingError> {
+        let has_text = |at: usize| texts.is_none_or(|texts| texts.get(at).is_some_and(Option::is_some));
+        let judges = |(at, one): &(usize, &PlacedText)| one.role == TextRole::Judging && has_text(*at);
+        let judging = self.prompts.iter().enumerate().filter(judges).count();
+        if judging >= FEWEST_JUDGING {
+            return Ok(());
+        }
+        let prompts = self.prompts.iter().filter(|one| one.role != TextRole::General).count();
+        let which = if texts.is_some() { " with an answer of at least 4 tokens" } else { "" };
+        Err(TrainingError::Configuration(format!(
+            "{judging} judging prompts{which} are too few for a comparison of heads, which takes {FEWEST_JUDGING}: give more \
+             prompts than {prompts}, or raise stop.held_out (half of the held-out prompts judge)"
+        )))
     }
 
     /// Facts about the sets, for the report.
@@ -265,6 +288,25 @@ mod tests {
         );
         assert_eq!(count(2, TextRole::General), 0, "all of them are in a set");
         Placements::new(vec![set("few", 0..2)], Vec::new(), &Stop::default(), 7).expect_err("too few");
+    }
+
+    #[test]
+    fn too_few_judging_prompts_are_noticed_before_and_after_the_answers() {
+        let placed = |prompts| {
+            Placements::new(vec![set("a", 0..prompts)], Vec::new(), &Stop::default(), 7).expect("some are left")
+        };
+        let refusal = placed(40).check_judging(None).expect_err("4 of 40 judge").to_string();
+        assert!(refusal.starts_with("4 judging prompts are too few"), "{refusal}");
+        assert!(refusal.contains("more prompts than 40"), "{refusal}");
+        let enough = placed(50);
+        enough.check_judging(None).expect("5 of 50 judge");
+        let text = || ReplayText { tokens: vec![1; 9], prompt_tokens: 1, sampling: SamplingParams::default() };
+        let mut texts: Vec<Option<ReplayText>> = enough.prompts.iter().map(|_| Some(text())).collect();
+        enough.check_judging(Some(&texts)).expect("all have an answer");
+        let judging = enough.prompts.iter().position(|one| one.role == TextRole::Judging).expect("one judges");
+        texts[judging] = None;
+        let refusal = enough.check_judging(Some(&texts)).expect_err("one has none").to_string();
+        assert!(refusal.starts_with("4 judging prompts with an answer of at least 4 tokens"), "{refusal}");
     }
 
     #[test]

@@ -93,14 +93,11 @@ fn verdict(best: Option<usize>, all: Option<&HeadComparison>, start: TrainStart)
     let Some(step) = best else {
         return keeps(0, format!("no checkpoint had a longer accept length than {before} on the choosing prompts"));
     };
+    // Training is not started without them.
     let Some(HeadComparison { ratio, prompts, .. }) = all else {
         return keeps(step, "there is no judging prompt".into());
     };
     let percent = |ratio: f64| format!("{:+.1}%", (ratio - 1.0) * 100.0);
-    // With fewer, the interval of the ratio is not reliable.
-    if *prompts < 5 {
-        return keeps(step, format!("{prompts} judging prompts are too few for a comparison: give at least 5"));
-    }
     let found = format!(
         "the accept length on the {prompts} judging prompts changes by {} ({} to {}, {:.0}% interval by \
          prompts)",

@@ -3,29 +3,14 @@
 use std::{fs, path::PathBuf};
 
 use engine::{Engine, ModelFiles, ReplayText};
-use schemas::{
-    train::{Stop, TrainFile, TrainStart},
-    training_record::RUN_FILE,
-};
-use serde::{Deserialize, Serialize};
+use schemas::{train::TrainStart, training_record::RUN_FILE};
 
-use super::TrainRequest;
+use super::{TrainRequest, meaning::RunMeaning};
 use crate::{error::TrainingError, folder, head::trained_tensors, scratch, texts::Placements};
-
-/// The version of the folder's format.
-const FORMAT: u32 = 1;
 
 /// The folder of a run.
 pub struct TrainWork {
     out: PathBuf,
-}
-
-/// Identifies the run that a folder belongs to.
-#[derive(Serialize, Deserialize)]
-struct RunMeaning {
-    format: u32,
-    /// Hash of everything that determines the result of training.
-    hash: String,
 }
 
 impl TrainWork {
@@ -33,23 +18,21 @@ impl TrainWork {
     pub fn open(request: &TrainRequest<'_>, engine: &Engine, placements: &Placements) -> Result<Self, TrainingError> {
         let out = request.out.to_owned();
         let path = out.join(RUN_FILE);
-        let meaning = RunMeaning { format: FORMAT, hash: hash(request.file, engine, placements) };
+        let meaning = RunMeaning::new(request.file, engine, placements);
         let work = Self { out };
         if path.exists() {
             let text = fs::read_to_string(&path).map_err(TrainingError::read(&path))?;
-            let found: RunMeaning =
-                serde_json::from_str(&text).map_err(|error| TrainingError::malformed(&path, error.to_string()))?;
             let folder = work.out.display();
             if !request.resume {
                 return Err(TrainingError::Configuration(format!(
                     "{folder} already contains a training run: continue it with --resume, or choose another --out"
                 )));
             }
-            if (found.format, &found.hash) != (FORMAT, &meaning.hash) {
+            if let Some(reason) = RunMeaning::read(&path, &text)?.refusal(&meaning) {
                 return Err(TrainingError::Configuration(format!(
-                    "{folder} contains a run with other models, prompts or settings, which cannot be continued: choose \
-                     another --out (only training.checkpoint_every, training.states_mib, stop.patience and [engine] may \
-                     change)"
+                    "{folder} contains a run with other models, prompts or settings, which cannot be continued: {reason}. \
+                     Choose another --out (only training.checkpoint_every, training.states_mib, stop.patience, tree.batch and \
+                     [engine] may change)"
                 )));
             }
         } else {
@@ -133,33 +116,4 @@ impl TrainWork {
         }
         Ok(())
     }
-}
-
-/// Hash of everything that determines the result of training.
-fn hash(file: &TrainFile, engine: &Engine, placements: &Placements) -> String {
-    let mut meaning = file.clone();
-    // Excluded are locations, and settings that only change how long training takes.
-    meaning.models.target.clear();
-    meaning.engine = schemas::sweep::EngineSettings::default();
-    meaning.models.draft.clear();
-    meaning.prompts.clear();
-    meaning.general = None;
-    meaning.training.checkpoint_every = 0;
-    meaning.training.states_mib = 0;
-    meaning.stop.patience = Stop::default().patience;
-    meaning.tree.batch = 0;
-    let mut hasher = blake3::Hasher::new();
-    let mut add = |text: &str| {
-        // With the length, so that what ends one text cannot begin the next.
-        hasher.update(&(text.len() as u64).to_le_bytes());
-        hasher.update(text.as_bytes());
-    };
-    add(&serde_json::to_string(&meaning).unwrap_or_default());
-    add(&engine.identity().target);
-    add(engine.identity().draft.as_deref().unwrap_or_default());
-    for placed in &placements.prompts {
-        let request = &placed.prompt.request;
-        add(&format!("{} {:?} {:?} {:?}", placed.set, placed.role, request.input_ids, placed.prompt.answer));
-    }
-    hasher.finalize().to_hex()[..32].to_owned()
 }
