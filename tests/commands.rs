@@ -278,6 +278,7 @@ fn wrong_pairs_and_flags_are_named() {
         &["EAGLE-3 head", "--speculative-algorithm EAGLE3"],
     );
     with(&["--speculative-algorithm", "EAGLE3"], &["--speculative-draft-model-path"]);
+    with(&["--speculative-algorithm", "SUFIX"], &["expected one of EAGLE", "did you mean SUFFIX?"]);
     with(&["--speculative-algorithm", "DFLASH"], &["give its folder with --speculative-draft-model-path"]);
     for (folder, holds) in [(TARGET, "holds a whole model"), (EAGLE3, "holds an EAGLE-3 head")] {
         with(&["--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", folder], &[folder, holds]);
@@ -433,7 +434,13 @@ fn wrong_sweeps_point_at_the_line() {
     );
     with("[batch]", "[engine]\ndevice = \"gpu\"\n[batch]", &["did you mean \"cuda\"?"]);
     check(&["sweep", "no-such-file.toml"], 2, &["cannot read no-such-file.toml"]);
-    check(&["report", "models"], 2, &["journal.jsonl"]);
+    check(&["report", "models"], 2, &["journal.jsonl", "it contains no results"]);
+    check(&["report", TARGET], 2, &["it contains a model"]);
+    check(&["merge", "no-such-folder", "--out", "x"], 2, &["there is no folder no-such-folder"]);
+    check(&["simulate", "--rollout", "2x2"], 2, &["--trace FILE", "--accept-lengths"]);
+    let times = ["simulate", "--accept-lengths", "1.8", "--rollout", "2x2", "--times", "nowhere"];
+    check(&times, 2, &["expected a file of costs, or a machine (", "llama-3.1-8b-eagle3-h200"]);
+    check(&["tune"], 2, &["give the launch file", "--url"]);
 }
 
 #[test]
@@ -453,6 +460,19 @@ fn lint_finds_in_a_sweep_file_what_the_sweep_refuses() {
     check_lint(&sweep, 1, &["Parquet", "pandas.read_parquet", "sweep.toml:"]);
     let (_folder, sweep) = sweep_folder(|content| content);
     check_lint(&sweep, 0, &[]);
+}
+
+#[test]
+fn lint_warns_about_models_of_a_sweep_that_may_be_on_another_machine() {
+    for (name, reason) in [("/no/such/head", "there is no folder"), ("no-such/head", "is neither a folder nor in")] {
+        let line = |line: &str| match line.starts_with("draft = ") {
+            true => format!("draft = \"{name}\"\n"),
+            false => format!("{line}\n"),
+        };
+        let (folder, sweep) = sweep_folder(|content| content.lines().map(line).collect());
+        check_lint(&sweep, 1, &["warning", reason, "sweep.toml:4:9", "if that is another one, this is no error"]);
+        check(&["sweep", text(&sweep), "--out", text(&folder.path().join("out"))], 2, &[reason, "sweep.toml:4:9"]);
+    }
 }
 
 #[test]

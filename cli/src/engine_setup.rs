@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::bail;
 use engine::{Engine, EngineOptions, Identity, ShapePolicy, options::Fp8Compute};
 use indicatif::ProgressBar;
-use schemas::paths::folder_of;
+use launch::Launch;
+use schemas::{drafting::algorithms, flags::Key, paths::folder_of, text::nearest};
 
 use crate::{checkpoint, engine_flags::EngineFlags, progress::waiting, setup::read_tuned, terminal};
 
@@ -20,6 +21,7 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
     };
     let words = with_folders(&flags.words)?;
     let (_source, launch) = launch::from_arguments(&words);
+    check_algorithm(&launch)?;
     let options = engine::options::with_launch(base, &launch)?;
     if options.simulated.is_some() && !options.policy.speculates() {
         bail!(
@@ -27,6 +29,17 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
         );
     }
     Ok(options)
+}
+
+/// Refuses a name that no algorithm has, of which a missing draft would be said otherwise.
+fn check_algorithm(launch: &Launch) -> anyhow::Result<()> {
+    let Some(given) = launch.text(Key::SpeculativeAlgorithm) else { return Ok(()) };
+    let known: Vec<&str> = algorithms().collect();
+    if known.iter().any(|name| name.eq_ignore_ascii_case(given.value)) {
+        return Ok(());
+    }
+    let near = nearest(given.value, &known).map_or_else(String::new, |near| format!("; did you mean {near}?"));
+    bail!("--speculative-algorithm {}: expected one of {}{near}", given.value, known.join(", "))
 }
 
 /// Replaces checkpoint names in engine flags by their folders. With random weights they name

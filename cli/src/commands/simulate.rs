@@ -68,7 +68,7 @@ Policies:
 #[command(after_help = after_help())]
 pub struct Arguments {
     /// Traces by position, from `spectune generate --trace`
-    #[arg(long, value_name = "FILE", required_unless_present = "accept_lengths", conflicts_with = "accept_lengths")]
+    #[arg(long, value_name = "FILE", conflicts_with = "accept_lengths")]
     trace: Option<PathBuf>,
     /// Tokens per round of chains of 1, 2, … drafts, bonus token included, as published for a model
     /// and its draft
@@ -274,6 +274,10 @@ fn plan(arguments: &Arguments, drafts: Drafts, times: Times, given: &[TreeShape]
 fn drafts(arguments: &Arguments) -> anyhow::Result<Drafts> {
     match &arguments.trace {
         Some(path) => Ok(Drafts::read(path)?),
+        None if arguments.accept_lengths.is_empty() => bail!(
+            "say what a round accepts: --trace FILE (`spectune generate … --trace FILE` writes one), or --accept-lengths L,… of \
+             chains of 1, 2, … drafts"
+        ),
         None => Ok(Drafts::golden(&arguments.accept_lengths)?.of_algorithm(arguments.speculative_algorithm.clone())),
     }
 }
@@ -282,8 +286,10 @@ fn drafts(arguments: &Arguments) -> anyhow::Result<Drafts> {
 fn times(arguments: &Arguments) -> anyhow::Result<Times> {
     match StepCosts::named(&arguments.times) {
         Some(costs) => Ok(costs.into()),
-        None => Times::read(Path::new(&arguments.times))
-            .with_context(|| format!("--times {}: not the name of a machine", arguments.times)),
+        None => Times::read(Path::new(&arguments.times)).with_context(|| {
+            let names = NAMES.map(|(name, ..)| name).join(", ");
+            format!("--times {}: expected a file of costs, or a machine ({names})", arguments.times)
+        }),
     }
 }
 

@@ -67,7 +67,7 @@ Ctrl-C keeps every finished trial and exits with code 130; --resume continues fr
 pub struct Arguments {
     /// The launch file to tune: a shell script, a unit, a compose file or anything else that `lint`
     /// reads
-    #[arg(value_name = "FILE", required_unless_present = "url", conflicts_with = "url")]
+    #[arg(value_name = "FILE", conflicts_with = "url")]
     file: Option<PathBuf>,
     /// URL of a running SGLang, vLLM or spectune server; given twice, two servers are compared
     #[arg(long, value_name = "URL")]
@@ -191,6 +191,11 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    if arguments.file.is_none() && arguments.url.is_empty() {
+        bail!(
+            "give the launch file to tune, such as `spectune tune run.sh --prompts FILE`, or --url of a running server"
+        );
+    }
     if arguments.url.len() > 2 {
         bail!("{} URLs are given, but one server is measured or two are compared", arguments.url.len());
     }
