@@ -132,7 +132,7 @@ impl Placements {
         let prompts = self.prompts.iter().filter(|one| one.role != TextRole::General).count();
         let which = if texts.is_some() { " with an answer of at least 4 tokens" } else { "" };
         Err(TrainingError::Configuration(format!(
-            "{judging} judging prompts{which} are too few for a comparison of heads, which takes {FEWEST_JUDGING}: give more \
+            "too few judging prompts{which} for a comparison of heads ({judging}, and {FEWEST_JUDGING} are needed): give more \
              prompts than {prompts}, or raise stop.held_out (half of the held-out prompts judge)"
         )))
     }
@@ -296,7 +296,7 @@ mod tests {
             Placements::new(vec![set("a", 0..prompts)], Vec::new(), &Stop::default(), 7).expect("some are left")
         };
         let refusal = placed(40).check_judging(None).expect_err("4 of 40 judge").to_string();
-        assert!(refusal.starts_with("4 judging prompts are too few"), "{refusal}");
+        assert!(refusal.contains("for a comparison of heads (4, and 5 are needed)"), "{refusal}");
         assert!(refusal.contains("more prompts than 40"), "{refusal}");
         let enough = placed(50);
         enough.check_judging(None).expect("5 of 50 judge");
@@ -306,7 +306,7 @@ mod tests {
         let judging = enough.prompts.iter().position(|one| one.role == TextRole::Judging).expect("one judges");
         texts[judging] = None;
         let refusal = enough.check_judging(Some(&texts)).expect_err("one has none").to_string();
-        assert!(refusal.starts_with("4 judging prompts with an answer of at least 4 tokens"), "{refusal}");
+        assert!(refusal.contains("judging prompts with an answer of at least 4 tokens"), "{refusal}");
     }
 
     #[test]
