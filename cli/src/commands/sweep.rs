@@ -220,7 +220,7 @@ pub(super) fn measure(job: Job<'_>) -> anyhow::Result<MeasuredSweep> {
         let outline = plan::outline(&tuner::sweep::outline(&request.inputs)?, &request.inputs.file.search);
         // The capacity of a server is unknown before it is started.
         if !request.inputs.file.system.is_in_process() {
-            terminal::print(&outline)?;
+            terminal::print(&words(&outline))?;
             return Ok(Exit::Fine.into());
         }
         let planned =
