@@ -195,6 +195,11 @@ __device__ __forceinline__ int load_fresh(const int* at) {
   asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(value) : "l"(at));
   return value;
 }
+__device__ __forceinline__ u16 load_fresh_2(const void* at) {
+  u16 value;
+  asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(value) : "l"(at));
+  return value;
+}
 __device__ __forceinline__ uint2 load_fresh_8(const void* at) {
   uint2 value;
   asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(at));
@@ -382,6 +387,8 @@ __device__ __forceinline__ void mma_16816(float d[4], const u32 a[4], const u32 
 /// finite.
 __device__ __forceinline__ float reference_of(float most) { return most == -infinity() ? 0.0f : most; }
 
+__device__ __forceinline__ float load_fresh_float(const float* at) { return bits_float((u32)load_fresh((const int*)at)); }
+
 // -------------------------------------------------------------------------------------------------------- the element type
 
 #if defined(T_BF16)
@@ -400,10 +407,12 @@ __device__ __forceinline__ T from_float(float value) { return T{f16_bits(value)}
 typedef float T;
 __device__ __forceinline__ float to_float(T value) { return value; }
 __device__ __forceinline__ T from_float(float value) { return value; }
+__device__ __forceinline__ T load_fresh_element(const T* at) { return load_fresh_float(at); }
 #endif
 
 #if defined(T_BF16) || defined(T_F16)
 #define T_PAIRS 1
+__device__ __forceinline__ T load_fresh_element(const T* at) { return T{load_fresh_2(at)}; }
 /// The two elements of a 32-bit word, the lower one first.
 __device__ __forceinline__ float2 unpack(u32 word) {
   return make_float2(to_float(T{(u16)word}), to_float(T{(u16)(word >> 16)}));

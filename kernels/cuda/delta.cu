@@ -10,11 +10,12 @@
 #include "common.cuh"
 #include "delta.cuh"
 
+// As many as a warp has lanes.
 #define COLUMNS 32
 #define LANES 4
 #define DELTA_THREADS (COLUMNS * LANES)
 // Blocks on a multiprocessor of kernels for chains and paths: as many as fit without spilling
-// registers (NVRTC 13.0).
+// registers in loops over steps (NVRTC 13.5).
 #if KEY_DIM > 128
 #define BLOCKS 2
 #elif __CUDA_ARCH__ >= 900
@@ -45,109 +46,68 @@
 struct __align__(16) Inputs {
   float query[TOGETHER][KEY_DIM], key[TOGETHER][KEY_DIM], value[TOGETHER][COLUMNS];
   float decay[TOGETHER], beta[TOGETHER];
-  /// For each of the rows, the rows that the convolution reads, newest first: rows of the pass;
-  /// below 0, rows of the history, −1 the newest.
-  int read[TOGETHER][TAPS];
+  /// Entries of the order.
+  int entry[TOGETHER];
 };
 
-/// Rows in the order in which they change a state: consecutive rows of the pass, or the nodes of a
-/// path, or the steps over a tree.
+/// Rows in the order in which they change a state.
 struct Order {
   int first, count;
-  /// Null: consecutive rows.
-  const int* path;
-  /// With `steps`, `path` is null, and these are the parents of the nodes.
-  const int *steps, *parent;
+  /// The nodes of a path, or with `is_tree` the steps over a tree; null: consecutive rows.
+  const int* entries;
+  bool is_tree;
 
-  __device__ __forceinline__ int row(int step) const {
-    return first + (steps ? steps[step] & STEP_NODE : path ? path[step] : step);
-  }
+  __device__ __forceinline__ int entry(int step) const { return entries ? load_fresh(entries + step) : step; }
+  __device__ __forceinline__ int row(int entry) const { return first + (is_tree ? entry & STEP_NODE : entry); }
 };
 
 /// One layer's operands, for one value head.
 struct Head {
-  const T* mixed;
-  u64 mixed_stride;
-  const T* gates;
+  const T *convolved, *gates;
   u64 gates_stride;
-  const T* convolution;
   float rate, offset;
-  const T* history;
   int key_heads, value_heads, head;
-
-  __device__ __forceinline__ int key_head() const { return head / (value_heads / key_heads); }
-  __device__ __forceinline__ int channels() const { return channels_of(key_heads, value_heads); }
 };
 
-/// The rows that the convolution reads for the steps from `begin` on.
-__device__ __forceinline__ void find_reads(Inputs& inputs, const Order& order, int begin, int count) {
-  int own = (int)threadIdx.x;
-  if (own >= count) return;
-  int step = begin + own;
-  if (order.steps) {
-    int node = order.steps[step] & STEP_NODE, back = 0;
+/// `vector` in shared memory becomes KEY_DIM elements of a row, normed, times `factor`. Called by a
+/// warp.
+__device__ __forceinline__ void norm_vector(float* vector, const T* row, float factor) {
+  float x[KEY_DIM / WARP], squares = 0.0f;
 #pragma unroll
-    for (int tap = 0; tap < TAPS; tap++) {
-      inputs.read[own][tap] = node >= 0 ? order.first + node : --back;
-      if (node >= 0) node = order.parent[node];
-    }
-  } else {
+  for (int i = 0; i < KEY_DIM / WARP; i++) x[i] = to_float(row[i * WARP + lane()]);
 #pragma unroll
-    for (int tap = 0; tap < TAPS; tap++) inputs.read[own][tap] = step >= tap ? order.row(step - tap) : step - tap;
-  }
+  for (int i = 0; i < KEY_DIM / WARP; i++) squares = multiply_add(x[i], x[i], squares);
+  float scale = inverse_root(warp_sum(squares) + EPSILON) * factor;
+#pragma unroll
+  for (int i = 0; i < KEY_DIM / WARP; i++) vector[i * WARP + lane()] = x[i] * scale;
 }
 
 /// The inputs of `count` steps from `begin` on, for the columns from `column` on; queries only if
-/// they are needed. Called by a whole block.
+/// they are needed. Called by a whole block. What `delta_convolve` does not write is read before
+/// the wait.
 template <bool YIELDS>
 __device__ __forceinline__ void prepare(Inputs& inputs, const Head& of, const Order& order, int begin, int count, int column) {
-  int thread = (int)threadIdx.x;
   // The steps before still read what is overwritten now.
-  block_sync();
-  find_reads(inputs, order, begin, count);
-  if (thread < count) {
-    const T* gates = of.gates + (u64)order.row(begin + thread) * of.gates_stride + of.head;
-    inputs.beta[thread] = beta_of(gates[0]);
-    inputs.decay[thread] = exp_accurate(log_decay(of.rate, of.offset, gates[of.value_heads]));
-  }
-  block_sync();
-  int channels = of.channels(), width = of.key_heads * KEY_DIM;
-#pragma unroll 1
-  for (int own = thread + (YIELDS ? 0 : KEY_DIM); own < 2 * KEY_DIM + COLUMNS; own += DELTA_THREADS) {
-    int channel = own < KEY_DIM       ? of.key_head() * KEY_DIM + own
-                  : own < 2 * KEY_DIM ? width + of.key_head() * KEY_DIM + own - KEY_DIM
-                                      : 2 * width + of.head * VALUE_DIM + column + own - 2 * KEY_DIM;
-    float weight[TAPS];
-    load_taps(weight, of.convolution, channel);
-#pragma unroll 4
-    for (int step = 0; step < count; step++) {
-      float sum = 0.0f;
-#pragma unroll
-      for (int tap = TAPS - 1; tap >= 0; tap--) {
-        int row = inputs.read[step][tap];
-        const T* from = row >= 0 ? of.mixed + (u64)row * of.mixed_stride : of.history + (TAPS - 1 + row) * channels;
-        sum = multiply_add(weight[tap], to_float(from[channel]), sum);
-      }
-      float value = to_float(convolved_of(sum));
-      if (own < KEY_DIM)
-        inputs.query[step][own] = value;
-      else if (own < 2 * KEY_DIM)
-        inputs.key[step][own - KEY_DIM] = value;
-      else
-        inputs.value[step][own - 2 * KEY_DIM] = value;
+  if (begin > 0) block_sync();
+  int own = 0;
+  if (lane() < count) {
+    own = order.entry(begin + lane());
+    if (warp() == 0) {
+      const T* gates = of.gates + (u64)order.row(own) * of.gates_stride + of.head;
+      inputs.beta[lane()] = beta_of(load_fresh_element(gates));
+      inputs.decay[lane()] = exp_accurate(log_decay(of.rate, of.offset, load_fresh_element(gates + of.value_heads)));
+      inputs.entry[lane()] = own;
     }
   }
-  block_sync();
-  // A warp for each vector.
+  await_predecessor();
+  int width = of.key_heads * KEY_DIM, key_head = of.head * of.key_heads / of.value_heads;
 #pragma unroll 1
-  for (int at = warp() + (YIELDS ? 0 : count); at < 2 * count; at += DELTA_THREADS / WARP) {
-    bool is_key = at >= count;
-    float* vector = is_key ? inputs.key[at - count] : inputs.query[at];
-    float squares = 0.0f;
-    for (int i = lane(); i < KEY_DIM; i += WARP) squares = multiply_add(vector[i], vector[i], squares);
-    float scale = inverse_root(warp_sum(squares) + EPSILON);
-    if (!is_key) scale *= inverse_root((float)KEY_DIM);
-    for (int i = lane(); i < KEY_DIM; i += WARP) vector[i] *= scale;
+  for (int step = warp(); step < count; step += DELTA_THREADS / WARP) {
+    const T* row = of.convolved + (u64)order.row(shuffle(own, step)) * channels_of(of.key_heads, of.value_heads);
+    const T* query = row + key_head * KEY_DIM;
+    inputs.value[step][lane()] = to_float(row[2 * width + of.head * VALUE_DIM + column + lane()]);
+    norm_vector(inputs.key[step], query + width, 1.0f);
+    if (YIELDS) norm_vector(inputs.query[step], query, inverse_root((float)KEY_DIM));
   }
   block_sync();
 }
@@ -168,17 +128,22 @@ __device__ __forceinline__ float column_sum(float value) {
   return value + shuffle_xor(value, 16);
 }
 
-__device__ __forceinline__ void load_state(Column& state, const float* matrix, int column) {
+/// A lane's first element of a column of a state `[KEY_DIM, VALUE_DIM]`, and how far its i-th is
+/// from there.
+__device__ __forceinline__ float* first_of(float* matrix, int column) {
+  return matrix + first_key(0) * VALUE_DIM + column + own_column();
+}
+__device__ __forceinline__ constexpr int from_first(int i) { return (i / 4 * LANES * 4 + i % 4) * VALUE_DIM; }
+
+__device__ __forceinline__ void load_state(Column& state, float* matrix, int column) {
+  const float* own = first_of(matrix, column);
 #pragma unroll
-  for (int i = 0; i < OWN_KEYS; i++) {
-    state.s[i] = matrix[(first_key(i / 4) + i % 4) * VALUE_DIM + column + own_column()];
-  }
+  for (int i = 0; i < OWN_KEYS; i++) state.s[i] = load_fresh_float(own + from_first(i));
 }
 __device__ __forceinline__ void store_state(const Column& state, float* matrix, int column) {
+  float* own = first_of(matrix, column);
 #pragma unroll
-  for (int i = 0; i < OWN_KEYS; i++) {
-    matrix[(first_key(i / 4) + i % 4) * VALUE_DIM + column + own_column()] = state.s[i];
-  }
+  for (int i = 0; i < OWN_KEYS; i++) own[from_first(i)] = state.s[i];
 }
 
 /// Four elements of a vector in shared memory.
@@ -218,33 +183,26 @@ __device__ __forceinline__ float take_step(Column& state, const Inputs& inputs, 
   return YIELDS ? column_sum((out[0] + out[1]) + (out[2] + out[3])) : 0.0f;
 }
 
-/// What all kernels that change states read: `mixed` (queries, keys and values before the
-/// convolution) and `gates` (of β, then of the decay, one for each value head) of rows, whose
-/// strides are in elements, layer by layer; `convolution` `[layers, channels, TAPS]`, the oldest
-/// tap first; `rates` and `offsets` `[layers, value heads]`; states
-/// `[places, layers, value heads, KEY_DIM, VALUE_DIM]`, and the last rows before the convolution,
-/// `[places, layers, TAPS − 1, channels]`, the oldest first.
+/// What all kernels that change states read: `convolved` `[layers, rows, channels]`, layers
+/// `convolved_layer` elements apart, which `delta_convolve` has written; `gates` (of β, then of the
+/// decay, one for each value head) of rows, whose strides are in elements, layer by layer; `rates`
+/// and `offsets` `[layers, value heads]`; and states
+/// `[places, layers, value heads, KEY_DIM, VALUE_DIM]`.
 #define DELTA                                                                                                          \
-  const T *mixed, u64 mixed_stride, u64 mixed_layer, const T *gates, u64 gates_stride, u64 gates_layer,                \
-      const T *convolution, const float *rates, const float *offsets, float *matrices, const T *histories, int layers, \
-      int key_heads, int value_heads
+  const T *convolved, u64 convolved_layer, const T *gates, u64 gates_stride, u64 gates_layer, const float *rates,      \
+      const float *offsets, float *matrices, int layers, int key_heads, int value_heads
 #define DELTA_ARGUMENTS                                                                                                \
-  mixed, mixed_stride, mixed_layer, gates, gates_stride, gates_layer, convolution, rates, offsets, matrices,           \
-      histories, layers, key_heads, value_heads
+  convolved, convolved_layer, gates, gates_stride, gates_layer, rates, offsets, matrices, layers, key_heads, value_heads
 
 /// The operands of a head of a layer. `of_layer` is the place of the layer's rows among those of
 /// several.
-__device__ __forceinline__ Head head_of(DELTA, int layer, int of_layer, int place, int head) {
-  int channels = channels_of(key_heads, value_heads);
+__device__ __forceinline__ Head head_of(DELTA, int layer, int of_layer, int head) {
   Head of;
-  of.mixed = mixed + of_layer * mixed_layer;
-  of.mixed_stride = mixed_stride;
+  of.convolved = convolved + of_layer * convolved_layer;
   of.gates = gates + of_layer * gates_layer;
   of.gates_stride = gates_stride;
-  of.convolution = convolution + (u64)layer * channels * TAPS;
   of.rate = rates[layer * value_heads + head];
   of.offset = offsets[layer * value_heads + head];
-  of.history = histories + ((u64)place * layers + layer) * (TAPS - 1) * channels;
   of.key_heads = key_heads;
   of.value_heads = value_heads;
   of.head = head;
@@ -254,36 +212,32 @@ __device__ __forceinline__ float* matrix_of(float* matrices, int layers, int val
   return matrices + (((u64)place * layers + layer) * value_heads + head) * (KEY_DIM * VALUE_DIM);
 }
 
-/// Runs the rows of a group, `first` to `first + count`, from the state of its slot: consecutive
-/// rows, or with TREE those of a tree by `steps`, whose parents are `parent`.
+/// Runs the rows of a group, `begin` to `begin + rows`, from the state of its slot: consecutive
+/// rows, or with TREE those of a tree by `steps`.
 template <bool TREE>
-__device__ __forceinline__ void run_rows(T* out, DELTA, int layer, int place, int dummy_slot, int begin, int count,
-                                         const int* steps, const int* parent, int writes, float* kept, Inputs& inputs) {
+__device__ __forceinline__ void run_rows(T* out, DELTA, int layer, int place, int dummy_slot, int begin, int rows,
+                                         const int* steps, int writes, float* kept, Inputs& inputs) {
   constexpr int PIECES = VALUE_DIM / COLUMNS;
   int head = (int)blockIdx.x / PIECES, column = (int)blockIdx.x % PIECES * COLUMNS;
   int width = value_heads * VALUE_DIM, to = head * VALUE_DIM + column + own_column();
   if (place == dummy_slot) {
-    for (int row = 0; lane() < 8 && row < count; row++) out[(u64)(begin + row) * width + to] = from_float(0.0f);
+    await_predecessor();
+    for (int row = 0; lane() < 8 && row < rows; row++) out[(u64)(begin + row) * width + to] = from_float(0.0f);
     return;
   }
-  Order order;
-  order.first = begin;
-  order.path = nullptr;
-  order.steps = TREE ? steps + 1 : nullptr;
-  order.count = TREE ? steps[0] : count;
-  order.parent = parent;
-  Head of = head_of(DELTA_ARGUMENTS, layer, 0, place, head);
   float* matrix = matrix_of(matrices, layers, value_heads, layer, place, head);
   Column state;
   load_state(state, matrix, column);
+  Order order{begin, TREE ? load_fresh(steps) : rows, TREE ? steps + 1 : nullptr, TREE};
+  Head of = head_of(DELTA_ARGUMENTS, layer, 0, head);
 #pragma unroll 1
   for (int begin = 0; begin < order.count; begin += TOGETHER) {
     int count = min(TOGETHER, order.count - begin);
     prepare<true>(inputs, of, order, begin, count, column);
 #pragma unroll 1
     for (int step = 0; step < count; step++) {
-      int what = TREE ? order.steps[begin + step] : STEP_YIELDS;
-      u64 at = (u64)order.row(begin + step) * width + to;
+      int what = TREE ? inputs.entry[step] : STEP_YIELDS;
+      u64 at = (u64)order.row(TREE ? what : begin + step) * width + to;
       if (what & STEP_ABSENT) {
         if (lane() < 8) out[at] = from_float(0.0f);
         continue;
@@ -309,23 +263,22 @@ __device__ __forceinline__ void run_rows(T* out, DELTA, int layer, int place, in
 }
 
 /// Runs the rows of a layer, tree by tree, from the states of their slots, which stay as they are.
-/// `parent` is for each of the `each` rows of a tree the node before it, −1 if that is the
-/// committed row; `steps`, `[groups, steps_stride]`, are those of `delta_steps`. Trees whose slot,
-/// that of their first row, is the dummy yield zeros.
+/// `steps`, `[groups, steps_stride]`, are those of `delta_steps`. Trees whose slot, that of their
+/// first row, is the dummy yield zeros.
 ///
-/// out `[rows, value heads · VALUE_DIM]`. Dynamic shared memory: the levels of `delta_steps`,
-/// COLUMNS · KEY_DIM floats each. Grid (value heads · VALUE_DIM / COLUMNS, groups), DELTA_THREADS
-/// threads.
+/// Follows `delta_convolve`, which releases its successor late: what that does not write is read
+/// before it has ended. out `[rows, value heads · VALUE_DIM]`. Dynamic shared memory: the levels of
+/// `delta_steps`, COLUMNS · KEY_DIM floats each. Grid (value heads · VALUE_DIM / COLUMNS, groups),
+/// DELTA_THREADS threads.
 extern "C" __global__ void __launch_bounds__(DELTA_THREADS)
-delta_trees(T* out, DELTA, int layer, const int* row_slot, int dummy_slot, int each, const int* steps, int steps_stride,
-            const int* parent) {
+delta_trees(T* out, DELTA, int layer, const int* row_slot, int dummy_slot, int each, const int* steps, int steps_stride) {
   DYNAMIC_SHARED(dynamic);
   __shared__ Inputs inputs;
-  wait_for_predecessor();
+  release_successor();
   int group = (int)blockIdx.y, begin = group * each;
   if (each <= 0) return;
-  run_rows<true>(out, DELTA_ARGUMENTS, layer, row_slot[begin], dummy_slot, begin, each, steps + (u64)group * steps_stride,
-                 parent + begin, 0, (float*)dynamic, inputs);
+  run_rows<true>(out, DELTA_ARGUMENTS, layer, load_fresh(row_slot + begin), dummy_slot, begin, each,
+                 steps + (u64)group * steps_stride, 0, (float*)dynamic, inputs);
 }
 
 /// The same for rows each of which follows the one before it in its group: `first[group]` to
@@ -337,18 +290,18 @@ delta_trees(T* out, DELTA, int layer, const int* row_slot, int dummy_slot, int e
 extern "C" __global__ void __launch_bounds__(DELTA_THREADS, BLOCKS)
 delta_chains(T* out, DELTA, int layer, const int* row_slot, int dummy_slot, const int* first, int each, int writes) {
   __shared__ Inputs inputs;
-  wait_for_predecessor();
-  int group = (int)blockIdx.y, begin = first ? first[group] : group * each;
-  int count = first ? first[group + 1] - begin : each;
+  release_successor();
+  int group = (int)blockIdx.y, begin = first ? load_fresh(first + group) : group * each;
+  int count = first ? load_fresh(first + group + 1) - begin : each;
   if (count <= 0) return;
-  run_rows<false>(out, DELTA_ARGUMENTS, layer, row_slot[begin], dummy_slot, begin, count, nullptr, nullptr, writes, nullptr,
-                  inputs);
+  run_rows<false>(out, DELTA_ARGUMENTS, layer, load_fresh(row_slot + begin), dummy_slot, begin, count, nullptr, writes,
+                  nullptr, inputs);
 }
 
 /// Commits the accepted paths of trees, in all layers: `count[request]` nodes of path
-/// `[requests, most]`, nodes of the `nodes` rows of the request, whose inputs are as `delta_trees`
-/// read them. Requests whose slot is the dummy have no state. Grid (value heads · VALUE_DIM /
-/// COLUMNS, requests, layers), DELTA_THREADS threads.
+/// `[requests, most]`, nodes of the `nodes` rows of the request, whose inputs are those that
+/// `delta_trees` or `delta_chains` has read. Requests whose slot is the dummy have no state. Grid
+/// (value heads · VALUE_DIM / COLUMNS, requests, layers), DELTA_THREADS threads.
 extern "C" __global__ void __launch_bounds__(DELTA_THREADS, BLOCKS)
 delta_commit(DELTA, const int* batch_slot, int dummy_slot, int nodes, const int* path, int most, const int* counts) {
   __shared__ Inputs inputs;
@@ -358,16 +311,11 @@ delta_commit(DELTA, const int* batch_slot, int dummy_slot, int nodes, const int*
   wait_for_predecessor();
   int place = batch_slot[request];
   if (place == dummy_slot) return;
-  Order order;
-  order.first = request * nodes;
-  order.count = counts[request];
-  order.path = path + (u64)request * most;
-  order.steps = nullptr;
-  order.parent = nullptr;
-  Head of = head_of(DELTA_ARGUMENTS, layer, layer, place, head);
   float* matrix = matrix_of(matrices, layers, value_heads, layer, place, head);
   Column state;
   load_state(state, matrix, column);
+  Order order{request * nodes, counts[request], path + (u64)request * most, false};
+  Head of = head_of(DELTA_ARGUMENTS, layer, layer, head);
 #pragma unroll 1
   for (int begin = 0; begin < order.count; begin += TOGETHER) {
     int count = min(TOGETHER, order.count - begin);
@@ -376,33 +324,6 @@ delta_commit(DELTA, const int* batch_slot, int dummy_slot, int nodes, const int*
     for (int step = 0; step < count; step++) take_step<false>(state, inputs, step);
   }
   store_state(state, matrix, column);
-}
-
-/// The last rows before the convolution after rows of `mixed` (rows `mixed_stride` apart, layers
-/// `mixed_layer`), in `some` of all `layers` from `layer` on: histories as above. The rows of group
-/// g are those of a path, as in `delta_commit`, or without a path those of the group, as in
-/// `delta_chains`. `slot` is that of a group, or without a path that of a row. Follows all kernels
-/// that read the histories. Grid (channels / 128, groups, some), 128 threads.
-extern "C" __global__ void __launch_bounds__(128)
-delta_history(T* histories, const T* mixed, u64 mixed_stride, u64 mixed_layer, int layers, int layer, int channels,
-              const int* slot, int dummy_slot, const int* first, int each, const int* path, int most, const int* counts) {
-  wait_for_predecessor();
-  int channel = (int)(blockIdx.x * blockDim.x + threadIdx.x), group = (int)blockIdx.y, of_layer = (int)blockIdx.z;
-  if (channel >= channels) return;
-  int begin = first ? first[group] : group * each, count = counts ? counts[group] : first ? first[group + 1] - begin : each;
-  if (count <= 0) return;
-  int place = slot[path ? group : begin];
-  if (place == dummy_slot) return;
-  T* history = histories + ((u64)place * layers + layer + of_layer) * (TAPS - 1) * channels + channel;
-  T row[TAPS - 1];
-#pragma unroll
-  for (int i = 0; i < TAPS - 1; i++) {
-    int at = count - (TAPS - 1) + i;
-    int from = at < 0 ? 0 : begin + (path ? path[(u64)group * most + at] : at);
-    row[i] = at < 0 ? history[(TAPS - 1 + at) * channels] : mixed[of_layer * mixed_layer + from * mixed_stride + channel];
-  }
-#pragma unroll
-  for (int i = 0; i < TAPS - 1; i++) history[i * channels] = row[i];
 }
 
 /// The steps over the nodes of trees, depth first: steps `[requests, stride]`, their number first.

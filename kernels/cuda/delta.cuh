@@ -1,5 +1,5 @@
-// What a row of a gated delta net is made of: shared by the recurrence (delta.cu) and by chunks of
-// prompts (delta_chunks.cu). Included after common.cuh.
+// What a row of a gated delta net is made of: shared by the convolution (delta_convolve.cu), the
+// recurrence (delta.cu) and chunks of prompts (delta_chunks.cu). Included after common.cuh.
 //
 // -DKEY_DIM, -DVALUE_DIM: elements of a head of queries and keys, and of values: multiples of 32.
 // -DTAPS: rows that the convolution reads, including the row itself.
@@ -27,12 +27,3 @@ __device__ __forceinline__ float log_decay(float rate, float offset, T projected
 
 /// β of a row, from what its projection yields.
 __device__ __forceinline__ float beta_of(T projected) { return 1.0f / (1.0f + exp_accurate(-to_float(projected))); }
-
-/// SiLU after the convolution, rounded as activations are.
-__device__ __forceinline__ T convolved_of(float sum) { return from_float(sum / (1.0f + exp_accurate(-sum))); }
-
-/// The weights of a channel, the newest tap first.
-__device__ __forceinline__ void load_taps(float weight[TAPS], const T* convolution, int channel) {
-#pragma unroll
-  for (int tap = 0; tap < TAPS; tap++) weight[tap] = to_float(convolution[channel * TAPS + TAPS - 1 - tap]);
-}

@@ -6,44 +6,7 @@
 #include "delta_chunks.cuh"
 
 #define CHUNK_THREADS 128
-// Rows that a thread of the convolution computes.
-#define CONVOLVED 16
 #define SYSTEM_STRIDE (CHUNK + 4)
-
-/// The convolution of the rows of each group, which continue the history of its slot: convolved
-/// `[rows, channels]`. mixed, convolution and histories are as in delta.cu. Grid (channels / 128,
-/// the largest group's rows / CONVOLVED, groups), 128 threads.
-extern "C" __global__ void __launch_bounds__(CHUNK_THREADS)
-delta_convolve(T* convolved, const T* mixed, u64 mixed_stride, const T* convolution, const T* histories, int layers,
-               int layer, int channels, const int* row_slot, int dummy_slot, const int* first) {
-  wait_for_predecessor();
-  int channel = (int)(blockIdx.x * blockDim.x + threadIdx.x), group = (int)blockIdx.z;
-  int begin = first[group], rows = first[group + 1] - begin, from = (int)blockIdx.y * CONVOLVED;
-  if (channel >= channels || from >= rows) return;
-  int place = row_slot[begin];
-  if (place == dummy_slot) return;
-  const T* history = histories + ((u64)place * layers + layer) * (TAPS - 1) * channels + channel;
-  const T* own = mixed + (u64)begin * mixed_stride + channel;
-  float weight[TAPS], read[TAPS];
-  load_taps(weight, convolution + (u64)layer * channels * TAPS, channel);
-  // The rows before the first one, the newest first.
-#pragma unroll
-  for (int tap = 1; tap < TAPS; tap++) {
-    int row = from - tap;
-    read[tap - 1] = to_float(row >= 0 ? own[(u64)row * mixed_stride] : history[(TAPS - 1 + row) * channels]);
-  }
-  int count = min(CONVOLVED, rows - from);
-#pragma unroll 4
-  for (int row = from; row < from + count; row++) {
-#pragma unroll
-    for (int tap = TAPS - 1; tap > 0; tap--) read[tap] = read[tap - 1];
-    read[0] = to_float(own[(u64)row * mixed_stride]);
-    float sum = 0.0f;
-#pragma unroll
-    for (int tap = TAPS - 1; tap >= 0; tap--) sum = multiply_add(weight[tap], read[tap], sum);
-    convolved[(u64)(begin + row) * channels + channel] = convolved_of(sum);
-  }
-}
 
 /// What `delta_triangles` keeps in shared memory.
 struct Triangles {

@@ -47,8 +47,6 @@ struct Choice {
   float scratch[32];
 };
 
-__device__ __forceinline__ float load_fresh_float(const float* at) { return bits_float((u32)load_fresh((const int*)at)); }
-
 /// The finaliser of MurmurHash3, and what it is given of an expert; see reference/route.rs.
 __device__ __forceinline__ u32 mixed(u32 bits) {
   bits = (bits ^ bits >> 16) * 0x85ebca6bu;

@@ -500,6 +500,7 @@ inline uint4 load_16(const void* at) { check_alignment(at, "load"); uint4 v; std
 inline float2 load_if(bool there, const float2* at) { return there ? *at : make_float2(0.0f, 0.0f); }
 inline float4 load_if(bool there, const float4* at) { return there ? *at : make_float4(0.0f, 0.0f, 0.0f, 0.0f); }
 inline int load_fresh(const int* at) { return *at; }
+inline u16 load_fresh_2(const void* at) { u16 v; std::memcpy(&v, at, 2); return v; }
 inline void prefetch_line(const void*) {}
 inline uint2 load_fresh_8(const void* at) {
   if ((uintptr_t)at % 8) { std::fprintf(stderr, "emulator: load of 8 bytes at the odd address %p\n", at); std::abort(); }

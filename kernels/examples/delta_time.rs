@@ -11,8 +11,8 @@ use std::{env, error::Error, process::ExitCode};
 use kernels::{
     device::{Buffer, Device, DeviceError, Element},
     launch::{
-        DeltaChunks, DeltaInputs, DeltaOrder, DeltaPass, DeltaPaths, DeltaStates, DeltaWeights, Groups, Kernels, Rows,
-        delta_chunk_bytes,
+        DeltaChunks, DeltaInputs, DeltaOrder, DeltaPass, DeltaPaths, DeltaStates, DeltaSteps, DeltaWeights, Groups,
+        Kernels, Rows, delta_chunk_bytes,
     },
     reference::DeltaSizes,
 };
@@ -26,7 +26,18 @@ const SMALL: [(&str, DeltaSizes); 1] =
     [("small", DeltaSizes { key_heads: 1, value_heads: 2, key_dim: 32, value_dim: 32, taps: 4 })];
 /// Sequences of a pass, and rows of each.
 const PROMPTS: [(usize, usize); 5] = [(1, 512), (1, 2048), (8, 512), (1, 8192), (64, 16)];
-const ROUNDS: [(usize, usize); 3] = [(1, 4), (8, 4), (32, 4)];
+/// Requests of a round, nodes of each, and whether these are a binary tree instead of a chain.
+const ROUNDS: [(usize, usize, bool); 9] = [
+    (1, 4, false),
+    (8, 4, false),
+    (32, 4, false),
+    (1, 1, false),
+    (8, 1, false),
+    (32, 1, false),
+    (1, 15, true),
+    (8, 15, true),
+    (32, 15, true),
+];
 
 /// One size's buffers. Weights and states are shared by all layers but the state of a slot.
 struct Scene {
@@ -37,6 +48,7 @@ struct Scene {
     places: usize,
     stride: usize,
     projected: Buffer,
+    convolved: Buffer,
     floats: Buffer,
     out: Buffer,
     histories: Buffer,
@@ -73,9 +85,11 @@ fn run() -> Result<(), Box<dyn Error>> {
                 chunks * share
             );
         }
-        for (batch, nodes) in ROUNDS.into_iter().take(if emulated { 1 } else { ROUNDS.len() }) {
-            let [verify, commit] = scene.rounds(batch, nodes)?.map(|seconds| seconds * 1e6 / scene.layers as f64);
-            println!("{name}, {batch} chains of {nodes}: verify {verify:.1}, commit {commit:.1}");
+        for (batch, nodes, is_tree) in ROUNDS.into_iter().filter(|(batch, ..)| *batch == 1 || !emulated) {
+            let times = scene.rounds(batch, nodes, is_tree)?;
+            let [verify, commit] = times.map(|seconds| seconds * 1e6 / scene.layers as f64);
+            let form = if is_tree { "trees" } else { "chains" };
+            println!("{name}, {batch} {form} of {nodes}: verify {verify:.1}, commit {commit:.1}");
         }
     }
     Ok(())
@@ -97,6 +111,7 @@ impl Scene {
             places,
             stride,
             projected,
+            convolved: device.allocate(layers * rows * sizes.channels() * 2)?,
             floats,
             out: device.allocate(rows * sizes.value_width() * 2)?,
             histories: device.zeros(places * layers * sizes.history() * 2)?,
@@ -105,11 +120,14 @@ impl Scene {
         })
     }
 
-    fn inputs(&self, rows: usize) -> DeltaInputs<'_> {
+    /// Rows of a layer, or with layer 0 those of all layers.
+    fn inputs(&self, rows: usize, layer: usize) -> DeltaInputs<'_> {
         let columns =
             |from: usize| Rows { at: self.projected.range(from * 2..self.projected.bytes()), stride: self.stride };
         let gates = columns(self.sizes.channels() + self.sizes.value_width());
-        DeltaInputs { mixed: columns(0), mixed_layer: 0, gates, gates_layer: 0, rows }
+        let from = layer * rows * self.sizes.channels() * 2;
+        let convolved = self.convolved.range(from..self.convolved.bytes());
+        DeltaInputs { mixed: columns(0), mixed_layer: 0, gates, gates_layer: 0, convolved, rows }
     }
 
     fn weights(&self) -> DeltaWeights<'_> {
@@ -137,18 +155,13 @@ impl Scene {
         let row_slot = ints(&|row| row / each, rows)?;
         let position = ints(&|row| row % each, rows)?;
         let bytes = delta_chunk_bytes(Element::BF16, &self.sizes, rows, sequences);
-        let [convolved, matrices, factors] = bytes.map(|bytes| device.allocate(bytes));
-        let [convolved, matrices, factors] = [convolved?, matrices?, factors?];
-        let chunks = DeltaChunks {
-            convolved: convolved.slice(),
-            matrices: matrices.slice(),
-            factors: factors.slice(),
-            position: position.slice(),
-        };
+        let [matrices, factors] = bytes.map(|bytes| device.allocate(bytes));
+        let [matrices, factors] = [matrices?, factors?];
+        let chunks = DeltaChunks { matrices: matrices.slice(), factors: factors.slice(), position: position.slice() };
         let pass = |layer| DeltaPass {
             sizes: self.sizes,
             layer,
-            inputs: self.inputs(rows),
+            inputs: self.inputs(rows, layer),
             groups: Groups::Ranges { first: first.slice(), count: sequences, largest: each },
             row_slot: row_slot.slice(),
             order: DeltaOrder::Chain { writes: true },
@@ -162,28 +175,39 @@ impl Scene {
         Ok([timing::median(device, self.runs, recurrence)?, timing::median(device, self.runs, in_chunks)?])
     }
 
-    /// Seconds of rounds in all layers: chains that are verified, and committed.
-    fn rounds(&self, batch: usize, nodes: usize) -> Result<[f64; 2], DeviceError> {
+    /// Seconds of rounds in all layers: chains or trees that are verified, and paths of them that
+    /// are committed: chains without their last node, and three nodes of trees.
+    fn rounds(&self, batch: usize, nodes: usize, is_tree: bool) -> Result<[f64; 2], DeviceError> {
         let (device, rows) = (self.kernels.device(), batch * nodes);
         let ints = |of: &dyn Fn(usize) -> usize, count: usize| {
             device.upload(&(0..count).map(|at| of(at) as i32).collect::<Vec<_>>())
         };
         let (row_slot, slot) = (ints(&|row| row / nodes, rows)?, ints(&|at| at, batch)?);
-        let (node, count) = (ints(&|at| at % nodes, rows)?, ints(&|_| nodes - 1, batch)?);
+        let accepted = if is_tree { 3 } else { (nodes - 1).max(1) };
+        let of_path = |at: usize| if is_tree { (1 << (at % nodes).min(3)) - 1 } else { at % nodes };
+        let (node, count) = (ints(&of_path, rows)?, ints(&|_| accepted, batch)?);
+        let parents: Vec<i32> = (0..rows as i32).map(|row| (row % nodes as i32 + 1) / 2 - 1).collect();
+        let parent = device.upload(&parents)?;
+        // A binary tree of 15 nodes is 3 deep.
+        let (stride, levels) = (DeltaSteps::stride_of(nodes, 3), self.kernels.delta_levels(&self.sizes, 3));
+        let at = device.allocate(batch * stride * 4)?;
+        let steps = DeltaSteps { at: at.slice(), stride, parent: parent.slice(), nodes, levels };
+        self.kernels.delta_steps(&self.sizes, steps, batch)?;
         let paths =
             DeltaPaths { batch, nodes, slot: slot.slice(), node: node.slice(), most: nodes, count: count.slice() };
         let pass = |layer| DeltaPass {
             sizes: self.sizes,
             layer,
-            inputs: self.inputs(rows),
+            inputs: self.inputs(rows, layer),
             groups: Groups::Even(nodes),
             row_slot: row_slot.slice(),
-            order: DeltaOrder::Chain { writes: false },
+            // A single row is certain, so it may change the state.
+            order: if is_tree { DeltaOrder::Tree(steps) } else { DeltaOrder::Chain { writes: nodes == 1 } },
         };
         let (out, weights, states) = (self.out.slice(), self.weights(), self.of_states());
         let verify =
             || (0..self.layers).try_for_each(|layer| self.kernels.delta_rows(out, pass(layer), weights, states));
-        let commit = || self.kernels.delta_commit(&self.sizes, self.inputs(rows), paths, weights, states);
+        let commit = || self.kernels.delta_commit(&self.sizes, self.inputs(rows, 0), paths, weights, states);
         Ok([timing::median(device, self.runs, verify)?, timing::median(device, self.runs, commit)?])
     }
 }

@@ -19,6 +19,8 @@
 //! - In the first layer of a pass ([`Ahead`]), and before attention that releases at once
 //!   (`attention_alone`, `attention_few`), `rotate_and_write` releases late instead. Attention that
 //!   applies the rotation itself does not read ahead there.
+//! - `delta_convolve` releases late, so verify of gated delta nets reads slots, gates and states
+//!   while it runs. Only the convolved rows, and what it writes itself, wait for it.
 //! - Early reads bypass the L1 cache (`load_fresh`, `copy_async_16`), which may hold older
 //!   contents. Queries, and what the pass itself writes to the cache, are read after the wait.
 //! - The kernels that draft and accept (`tree.cu`, `accept.cu`) read the pool, beams and trees
@@ -40,6 +42,7 @@ mod block;
 mod block_rows;
 mod delta;
 mod delta_chunks;
+mod delta_convolve;
 mod elementwise;
 mod experts;
 mod fp8;

@@ -44,6 +44,7 @@ struct World {
 
 struct OnDevice {
     projected: Buffer,
+    convolved: Buffer,
     convolution: Buffer,
     rates: Buffer,
     offsets: Buffer,
@@ -222,7 +223,10 @@ fn check_trees(
         order: DeltaOrder::Tree(steps),
     };
     let out = device.allocate(batch * nodes * width * element.bytes()).map_err(text)?;
-    world.kernels.delta_rows(out.slice(), pass(1), world.weights(), world.states()).map_err(text)?;
+    // Of all layers, for the commit; the outputs are those of the last one.
+    for layer in 0..LAYERS {
+        world.kernels.delta_rows(out.slice(), pass(layer), world.weights(), world.states()).map_err(text)?;
+    }
     let found = values(device, out.slice(), element)?;
     for (request, slot) in slots.into_iter().enumerate().filter(|(_, slot)| *slot < SLOTS - 1) {
         let own = request * nodes..(request + 1) * nodes;
@@ -300,9 +304,16 @@ fn check_commit(
     let first = upload(&[0, path.len() as i32])?;
     let row_slot = upload(&vec![slots[0] as i32; path.len()])?;
     let out = device.allocate(path.len() * width * bytes).map_err(text)?;
+    let convolved = device.allocate(path.len() * sizes.channels() * bytes).map_err(text)?;
     let rows = |from: usize| Rows { at: along.range(from * bytes..along.bytes()), stride: world.stride };
-    let inputs =
-        DeltaInputs { mixed: rows(0), mixed_layer: 0, gates: rows(sizes.channels()), gates_layer: 0, rows: path.len() };
+    let inputs = DeltaInputs {
+        mixed: rows(0),
+        mixed_layer: 0,
+        gates: rows(sizes.channels()),
+        gates_layer: 0,
+        convolved: convolved.slice(),
+        rows: path.len(),
+    };
     let pass = DeltaPass {
         sizes: *sizes,
         layer: 1,
@@ -340,6 +351,7 @@ impl World {
         Ok(Self {
             on_device: OnDevice {
                 projected: upload(&projected)?,
+                convolved: device.allocate(LAYERS * rows * sizes.channels() * element.bytes()).map_err(text)?,
                 convolution: upload(&convolution)?,
                 rates: floats(&rates)?,
                 offsets: floats(&offsets)?,
@@ -378,7 +390,8 @@ impl World {
 
     /// Some rows of a layer.
     fn inputs_from(&self, layer: usize, rows: std::ops::Range<usize>) -> DeltaInputs<'_> {
-        let all = &self.on_device.projected;
+        let OnDevice { projected: all, convolved, .. } = &self.on_device;
+        let row = (layer * self.rows + rows.start) * self.sizes.channels() * self.element.bytes();
         let columns = |from: usize| {
             let from = (layer * self.rows + rows.start) * self.stride + from;
             Rows { at: all.range(from * self.element.bytes()..all.bytes()), stride: self.stride }
@@ -388,6 +401,7 @@ impl World {
             mixed_layer: 0,
             gates: columns(self.sizes.channels()),
             gates_layer: 0,
+            convolved: convolved.range(row..convolved.bytes()),
             rows: rows.len(),
         }
     }

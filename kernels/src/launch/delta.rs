@@ -1,10 +1,10 @@
-//! Gated delta nets: `cuda/delta.cu`.
+//! Gated delta nets: `cuda/delta.cu`; their convolution is in `delta_convolve.rs`.
 //!
 //! States belong to places: slots and snapshots. The rows of a pass are projected by a linear
-//! layer, whose output is kept until the accepted path is committed: a state is read once to verify
-//! a tree, and read and written once to commit.
+//! layer and convolved. Both are kept until the accepted path is committed: a state is read once to
+//! verify a tree, and read and written once to commit.
 
-use super::{Groups, Kernels, Rows, address, check_ints, grid, int};
+use super::{Groups, Kernels, Rows, address, check_ints, delta_convolve::CONVOLVE, grid, int};
 use crate::{
     device::{Arg, DeviceError, Element, Geometry, Kernel, KernelFile, Slice, Split},
     reference::DeltaSizes,
@@ -51,7 +51,7 @@ pub struct DeltaWeights<'a> {
 }
 
 /// What a layer's projections yield for the rows of a pass, or those of several layers, each
-/// `layer` elements after the one before.
+/// `layer` elements after the one before; and what becomes of it.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaInputs<'a> {
     /// Queries, keys and values before the convolution: the first channels of each row.
@@ -62,6 +62,9 @@ pub struct DeltaInputs<'a> {
     pub gates: Rows<'a>,
     /// Elements from one layer to the next.
     pub gates_layer: usize,
+    /// Queries, keys and values after the convolution: `[rows, channels]`, layer by layer. Passes
+    /// write it, commits read it.
+    pub convolved: Slice<'a>,
     /// Rows of a layer.
     pub rows: usize,
 }
@@ -138,7 +141,7 @@ impl DeltaSteps<'_> {
 }
 
 impl DeltaStates<'_> {
-    fn check(&self, sizes: &DeltaSizes, element: Element) -> Result<(), DeviceError> {
+    pub(super) fn check(&self, sizes: &DeltaSizes, element: Element) -> Result<(), DeviceError> {
         let Self { places, layers, .. } = *self;
         self.matrices.check(places * layers * sizes.state() * 4)?;
         self.histories.check(places * layers * sizes.history() * element.bytes())
@@ -146,7 +149,7 @@ impl DeltaStates<'_> {
 }
 
 impl DeltaWeights<'_> {
-    fn check(&self, sizes: &DeltaSizes, layers: usize, element: Element) -> Result<(), DeviceError> {
+    pub(super) fn check(&self, sizes: &DeltaSizes, layers: usize, element: Element) -> Result<(), DeviceError> {
         self.convolution.check(layers * sizes.channels() * sizes.taps * element.bytes())?;
         [self.rates, self.offsets].into_iter().try_for_each(|each| each.check(layers * sizes.value_heads * 4))
     }
@@ -171,7 +174,7 @@ pub fn refused_delta(sizes: &DeltaSizes) -> Option<String> {
 
 /// Additional files for gated delta nets of these sizes.
 pub fn delta_files(element: Element, sizes: &DeltaSizes) -> Vec<(KernelFile, Vec<String>)> {
-    vec![(FILE, options(element, sizes))]
+    [FILE, CONVOLVE].map(|file| (file, options(element, sizes))).to_vec()
 }
 
 pub(super) fn options(element: Element, sizes: &DeltaSizes) -> Vec<String> {
@@ -221,12 +224,8 @@ impl Kernels {
         let DeltaPass { sizes, layer, inputs, groups, row_slot, order } = pass;
         let rows = inputs.rows;
         out.check(rows * sizes.value_width() * self.element.bytes())?;
-        check_ints(row_slot, rows)?;
-        if layer >= states.layers {
-            return Err(DeviceError::Shape(format!("there is no layer {layer} of {}", states.layers)));
-        }
-        let shared =
-            self.delta_arguments(&sizes, DeltaInputs { mixed_layer: 0, gates_layer: 0, ..inputs }, 1, weights, states)?;
+        self.delta_convolve(pass, weights, states)?;
+        let shared = self.delta_arguments(&sizes, DeltaInputs { gates_layer: 0, ..inputs }, 1, weights, states)?;
         let (first, each, count) = ranges(groups, rows)?;
         let (steps, writes) = match order {
             DeltaOrder::Chain { writes } => (None, writes),
@@ -234,23 +233,20 @@ impl Kernels {
         };
         if let Some(steps) = steps {
             check_ints(steps.at, count * steps.stride)?;
-            check_ints(steps.parent, rows)?;
             if steps.nodes != each || steps.levels > MOST_LEVELS {
                 return Err(DeviceError::Shape(format!("trees of {} nodes in groups of {each} rows", steps.nodes)));
             }
         }
         let own = [int(layer), address(row_slot), int(states.dummy)];
         let (name, rest) = match steps {
-            Some(DeltaSteps { at, stride, parent, .. }) => {
-                ("delta_trees", vec![int(each), address(at), int(stride), address(parent)])
-            }
+            Some(DeltaSteps { at, stride, .. }) => ("delta_trees", vec![int(each), address(at), int(stride)]),
             None => ("delta_chains", vec![address(first), int(each), Arg::Int(writes.into())]),
         };
         let arguments = [&[address(out)][..], &shared, &own, &rest].concat();
         let kept = steps.map_or(0, |steps| steps.levels * level_bytes(&sizes));
         let kernel = self.delta_kernel(&sizes, name)?;
-        // SAFETY: lengths are checked above; slots, groups and parents come from the caller's
-        // layout kernels and are within bounds.
+        // SAFETY: lengths are checked above; slots, groups and steps come from the caller's layout
+        // kernels and are within bounds.
         unsafe { self.device.launch(&kernel, heads(&sizes, count, 1, kept), &arguments) }
     }
 
@@ -306,109 +302,33 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, heads(sizes, batch, states.layers, 0), &arguments) }
     }
 
-    /// Makes the last rows of the accepted paths the last rows of their sequences, in all layers.
-    /// After everything that reads the ones before.
-    ///
-    /// # Errors
-    /// As [`delta_rows`](Self::delta_rows).
-    pub fn delta_histories(
-        &self,
-        sizes: &DeltaSizes,
-        inputs: DeltaInputs<'_>,
-        paths: DeltaPaths<'_>,
-        states: DeltaStates<'_>,
-    ) -> Result<(), DeviceError> {
-        let paths = paths.checked(inputs.rows)?;
-        let DeltaPaths { batch, nodes, slot, node, most, count } = paths;
-        let own = [
-            address(slot),
-            int(states.dummy),
-            address(Slice::NONE),
-            int(nodes),
-            address(node),
-            int(most),
-            address(count),
-        ];
-        self.move_histories(sizes, inputs, (0, states.layers), batch, own, states)
-    }
-
-    /// The same for the rows of one layer that continue their sequences, group by group.
-    ///
-    /// # Errors
-    /// As [`delta_rows`](Self::delta_rows).
-    pub fn delta_continue(&self, pass: DeltaPass<'_>, states: DeltaStates<'_>) -> Result<(), DeviceError> {
-        let DeltaPass { sizes, layer, inputs, groups, row_slot, .. } = pass;
-        check_ints(row_slot, inputs.rows)?;
-        let (first, each, count) = ranges(groups, inputs.rows)?;
-        let own = [
-            address(row_slot),
-            int(states.dummy),
-            address(first),
-            int(each),
-            address(Slice::NONE),
-            int(0),
-            address(Slice::NONE),
-        ];
-        self.move_histories(&sizes, DeltaInputs { mixed_layer: 0, ..inputs }, (layer, 1), count, own, states)
-    }
-
-    fn move_histories(
-        &self,
-        sizes: &DeltaSizes,
-        inputs: DeltaInputs<'_>,
-        (layer, some): (usize, usize),
-        groups: usize,
-        own: [Arg; 7],
-        states: DeltaStates<'_>,
-    ) -> Result<(), DeviceError> {
-        states.check(sizes, self.element)?;
-        let DeltaInputs { mixed, mixed_layer, rows, .. } = inputs;
-        self.check_delta_layers(mixed, mixed_layer, rows, sizes.channels(), some)?;
-        let shared = [
-            address(states.histories),
-            address(mixed.at),
-            Arg::Long(mixed.stride as u64),
-            Arg::Long(mixed_layer as u64),
-            int(states.layers),
-            int(layer),
-            int(sizes.channels()),
-        ];
-        let kernel = self.delta_kernel(sizes, "delta_history")?;
-        let arguments = [&shared[..], &own].concat();
-        let blocks = [sizes.channels().div_ceil(128), groups, some];
-        // SAFETY: lengths are checked above; slots and paths are as in the kernels before.
-        unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
-    }
-
     /// The arguments that all kernels share which change states.
-    pub(super) fn delta_arguments(
+    fn delta_arguments(
         &self,
         sizes: &DeltaSizes,
         inputs: DeltaInputs<'_>,
         layers: usize,
         weights: DeltaWeights<'_>,
         states: DeltaStates<'_>,
-    ) -> Result<[Arg; 14], DeviceError> {
+    ) -> Result<[Arg; 11], DeviceError> {
         if let Some(reason) = refused_delta(sizes) {
             return Err(DeviceError::Shape(reason));
         }
-        let DeltaInputs { mixed, mixed_layer, gates, gates_layer, rows } = inputs;
-        self.check_delta_layers(mixed, mixed_layer, rows, sizes.channels(), layers)?;
+        let DeltaInputs { gates, gates_layer, convolved, rows, .. } = inputs;
+        let convolved_layer = rows * sizes.channels();
+        convolved.check(layers * convolved_layer * self.element.bytes())?;
         self.check_delta_layers(gates, gates_layer, rows, 2 * sizes.value_heads, layers)?;
         weights.check(sizes, states.layers, self.element)?;
         states.check(sizes, self.element)?;
         Ok([
-            address(mixed.at),
-            Arg::Long(mixed.stride as u64),
-            Arg::Long(mixed_layer as u64),
+            address(convolved),
+            Arg::Long(convolved_layer as u64),
             address(gates.at),
             Arg::Long(gates.stride as u64),
             Arg::Long(gates_layer as u64),
-            address(weights.convolution),
             address(weights.rates),
             address(weights.offsets),
             address(states.matrices),
-            address(states.histories),
             int(states.layers),
             int(sizes.key_heads),
             int(sizes.value_heads),
@@ -420,7 +340,7 @@ impl Kernels {
         self.check_delta_layers(rows, 0, count, width, 1)
     }
 
-    fn check_delta_layers(
+    pub(super) fn check_delta_layers(
         &self,
         rows: Rows<'_>,
         layer: usize,
@@ -438,7 +358,7 @@ impl Kernels {
 }
 
 impl<'a> DeltaPaths<'a> {
-    fn checked(self, rows: usize) -> Result<Self, DeviceError> {
+    pub(super) fn checked(self, rows: usize) -> Result<Self, DeviceError> {
         let Self { batch, nodes, slot, node, most, count } = self;
         if batch * nodes > rows {
             return Err(DeviceError::Shape(format!("{batch} trees of {nodes} nodes in {rows} rows")));
@@ -456,7 +376,7 @@ fn level_bytes(sizes: &DeltaSizes) -> usize {
 }
 
 /// The first rows of groups, or else their size; and their number.
-fn ranges<'a>(groups: Groups<'a>, rows: usize) -> Result<(Slice<'a>, usize, usize), DeviceError> {
+pub(super) fn ranges<'a>(groups: Groups<'a>, rows: usize) -> Result<(Slice<'a>, usize, usize), DeviceError> {
     match groups {
         Groups::Even(each) => Ok((Slice::NONE, each, rows / each.max(1))),
         Groups::Ranges { first, count, .. } => check_ints(first, count + 1).map(|()| (first, 0, count)),

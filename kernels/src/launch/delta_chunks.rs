@@ -1,10 +1,11 @@
-//! Prompts of gated delta nets in chunks: `cuda/delta_triangles.cu` and `cuda/delta_chunks.cu`.
+//! Prompts of gated delta nets in chunks, after the convolution: `cuda/delta_triangles.cu` and
+//! `cuda/delta_chunks.cu`.
 //!
 //! Chunks lie at absolute multiples of [`DELTA_CHUNK`] positions. Their sums differ from those of
 //! the recurrence ([`Kernels::delta_rows`]), so batch-invariant mode does not use them.
 
 use super::{
-    DeltaPass, DeltaStates, DeltaWeights, Groups, Kernels, address, check_ints,
+    DeltaInputs, DeltaPass, DeltaStates, DeltaWeights, Groups, Kernels, address, check_ints,
     delta::{options, refused_delta},
     grid, int,
 };
@@ -26,8 +27,6 @@ pub const DELTA_CHUNK: usize = 64;
 /// Matrices and vectors of factors of a chunk and value head.
 const MATRICES: usize = 3;
 const FACTORS: usize = 4;
-/// Rows that a thread of the convolution computes.
-const CONVOLVED: usize = 16;
 /// Columns of values of a warp.
 const WARP_COLUMNS: usize = 16;
 /// The most elements of a key for which a state fits into registers.
@@ -36,8 +35,6 @@ const MOST_KEY_DIM: usize = 128;
 /// What the kernels of a layer's chunks hand on to each other.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaChunks<'a> {
-    /// Queries, keys and values after the convolution: `[rows, channels]`.
-    pub convolved: Slice<'a>,
     /// `[chunks, value heads, MATRICES, DELTA_CHUNK, DELTA_CHUNK]`.
     pub matrices: Slice<'a>,
     /// Float `[chunks, value heads, FACTORS, DELTA_CHUNK]`.
@@ -47,14 +44,10 @@ pub struct DeltaChunks<'a> {
 }
 
 /// Bytes of the buffers of [`DeltaChunks`], in their order, for this many rows in as many groups.
-pub fn delta_chunk_bytes(element: Element, sizes: &DeltaSizes, rows: usize, groups: usize) -> [usize; 3] {
+pub fn delta_chunk_bytes(element: Element, sizes: &DeltaSizes, rows: usize, groups: usize) -> [usize; 2] {
     let heads = places(rows, groups) * sizes.value_heads;
     let square = DELTA_CHUNK * DELTA_CHUNK;
-    [
-        rows * sizes.channels() * element.bytes(),
-        heads * MATRICES * square * element.bytes(),
-        heads * FACTORS * DELTA_CHUNK * size_of::<f32>(),
-    ]
+    [heads * MATRICES * square * element.bytes(), heads * FACTORS * DELTA_CHUNK * size_of::<f32>()]
 }
 
 /// Whether there are kernels for chunks of these sizes on a device.
@@ -106,44 +99,27 @@ impl Kernels {
         let Groups::Ranges { first, count, largest } = groups else {
             return Err(DeviceError::Shape("chunks of a delta net need ranges of rows".into()));
         };
-        let (rows, properties) = (inputs.rows, self.device.properties());
-        if !has_delta_chunks(self.element, &sizes, properties) || layer >= states.layers {
-            return Err(DeviceError::Shape(format!("there are no chunks of {sizes:?}, layer {layer}")));
+        let DeltaInputs { gates, convolved, rows, .. } = inputs;
+        if !has_delta_chunks(self.element, &sizes, self.device.properties()) {
+            return Err(DeviceError::Shape(format!("there are no chunks of {sizes:?}")));
         }
-        let DeltaChunks { convolved, matrices, factors, position } = chunks;
+        let DeltaChunks { matrices, factors, position } = chunks;
         let bytes = delta_chunk_bytes(self.element, &sizes, rows, count);
-        [convolved, matrices, factors].into_iter().zip(bytes).try_for_each(|(at, bytes)| at.check(bytes))?;
+        [matrices, factors].into_iter().zip(bytes).try_for_each(|(at, bytes)| at.check(bytes))?;
         out.check(rows * sizes.value_width() * self.element.bytes())?;
-        check_ints(row_slot, rows)?;
+        self.check_delta_layers(gates, 0, rows, 2 * sizes.value_heads, 1)?;
         check_ints(position, rows)?;
-        check_ints(first, count + 1)?;
-        self.delta_arguments(&sizes, inputs, 1, weights, states)?;
+        self.delta_convolve(pass, weights, states)?;
         let slots = [address(row_slot), int(states.dummy), address(first)];
         let heads = [int(sizes.key_heads), int(sizes.value_heads)];
         let [triangles_bytes, chunk_bytes] = shared_bytes(&sizes);
-
-        let convolve = [
-            address(convolved),
-            address(inputs.mixed.at),
-            Arg::Long(inputs.mixed.stride as u64),
-            address(weights.convolution),
-            address(states.histories),
-            int(states.layers),
-            int(layer),
-            int(sizes.channels()),
-        ];
-        let blocks = [sizes.channels().div_ceil(128), largest.div_ceil(CONVOLVED), count];
-        let kernel = self.device.kernel(TRIANGLES, &options(self.element, &sizes), "delta_convolve")?;
-        // SAFETY: lengths are checked above; slots and groups come from the caller's rows and are
-        // within bounds.
-        unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &[&convolve[..], &slots].concat())? };
 
         let triangles = [
             address(matrices),
             address(factors),
             address(convolved),
-            address(inputs.gates.at),
-            Arg::Long(inputs.gates.stride as u64),
+            address(gates.at),
+            Arg::Long(gates.stride as u64),
             address(weights.rates),
             address(weights.offsets),
             int(layer),
@@ -152,7 +128,8 @@ impl Kernels {
         // A group may begin within a chunk.
         let blocks = [sizes.value_heads, largest.div_ceil(DELTA_CHUNK) + 1, count];
         let kernel = self.device.kernel(TRIANGLES, &options(self.element, &sizes), "delta_triangles")?;
-        // SAFETY: as above; places of chunks are below those that the buffers have.
+        // SAFETY: lengths are checked above; slots and groups come from the caller's rows and are
+        // within bounds, and places of chunks are below those that the buffers have.
         unsafe { self.device.launch(&kernel, grid(blocks, 128, triangles_bytes), &arguments)? };
 
         let own = [

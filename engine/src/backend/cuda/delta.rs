@@ -1,8 +1,8 @@
 //! Gated delta nets in passes and rounds.
 //!
 //! Rows of prompts, and of rounds without speculation, continue a sequence and change its state at
-//! once. Rows of trees leave it as it is, and what their projections yield is kept until the
-//! accepted path is committed.
+//! once. Rows of trees leave it as it is; what their projections yield is kept until the accepted
+//! path is committed, before and after the convolution.
 
 use kernels::{
     device::{Buffer, DeviceError, Slice},
@@ -58,24 +58,28 @@ impl Machine {
         }
     }
 
-    /// Where the projections of a layer store their results: those of all layers of a round are
-    /// kept, those of a prompt are overwritten by the next layer.
+    /// Where the projections and the convolution of a layer store their results: those of all
+    /// layers of a round are kept, those of a prompt are overwritten by the next layer.
     pub(super) fn delta_projected<'a>(
         &self,
         work: &'a Activations,
         weights: &DeltaWeights,
         rows: usize,
         is_prompt: bool,
-    ) -> [Slice<'a>; 2] {
-        // A round keeps the projections of all layers, because states are computed again along the
-        // accepted path. A prompt's projections are not used after their layer.
+    ) -> [Slice<'a>; 3] {
+        // A round keeps the rows of all layers, because states are computed again along the
+        // accepted path. A prompt's are not used after their layer.
         let at = if is_prompt { 0 } else { weights.index };
         let of = |buffer: &'a Buffer, outputs: usize| {
             let bytes = rows * outputs * self.element_bytes();
             buffer.range(at * bytes..(at + 1) * bytes)
         };
         let rates = weights.rates.as_ref().map_or(0, |rates| rates.outputs);
-        [of(&work.delta.projected, weights.entry.outputs), of(&work.delta.rates, rates)]
+        [
+            of(&work.delta.projected, weights.entry.outputs),
+            of(&work.delta.rates, rates),
+            of(&work.delta.convolved, weights.spec.sizes.channels()),
+        ]
     }
 
     /// Makes the accepted paths part of the states.
@@ -91,7 +95,7 @@ impl Machine {
         let (outputs, rates) = delta_outputs(spec, formats);
         let rows = batch * tree.nodes;
         let inputs = delta_inputs(
-            [work.delta.projected.slice(), work.delta.rates.slice()],
+            [work.delta.projected.slice(), work.delta.rates.slice(), work.delta.convolved.slice()],
             (spec.sizes.channels() + spec.sizes.value_width(), outputs, rates),
             rows,
             self.element_bytes(),
@@ -113,11 +117,11 @@ impl Machine {
     }
 }
 
-/// What the projections of a layer, or of several, have left: `whole` is the width of queries,
-/// keys, values and gates of outputs; then come the outputs of the first projection, and of the
-/// second, if there is one.
+/// What the projections and the convolution of a layer, or of several, have left: `whole` is the
+/// width of queries, keys, values and gates of outputs; then come the outputs of the first
+/// projection, and of the second, if there is one.
 pub(super) fn delta_inputs<'a>(
-    [projected, of_rates]: [Slice<'a>; 2],
+    [projected, of_rates, convolved]: [Slice<'a>; 3],
     (whole, outputs, rates): (usize, usize, usize),
     rows: usize,
     element: usize,
@@ -131,6 +135,7 @@ pub(super) fn delta_inputs<'a>(
         mixed_layer: rows * outputs,
         gates,
         gates_layer,
+        convolved,
         rows,
     }
 }

@@ -121,11 +121,12 @@ pub struct DeltaActivations {
     pub projected: Buffer,
     /// Output of the projection to β and decays, if that is another: the same.
     pub rates: Buffer,
+    /// Queries, keys and values after the convolution: `[layers, rows, channels]`, the same.
+    pub convolved: Buffer,
     /// int32: steps over the trees of a round.
     pub steps: Buffer,
     /// What the kernels of a layer hand on to each other if prompts run in chunks: see
     /// [`DeltaChunks`].
-    convolved: Buffer,
     matrices: Buffer,
     factors: Buffer,
 }
@@ -133,12 +134,7 @@ pub struct DeltaActivations {
 impl DeltaActivations {
     /// Operands of the kernels, for rows at these positions.
     pub fn chunks<'a>(&'a self, position: &'a Buffer) -> DeltaChunks<'a> {
-        DeltaChunks {
-            convolved: self.convolved.slice(),
-            matrices: self.matrices.slice(),
-            factors: self.factors.slice(),
-            position: position.slice(),
-        }
+        DeltaChunks { matrices: self.matrices.slice(), factors: self.factors.slice(), position: position.slice() }
     }
 }
 
@@ -482,7 +478,8 @@ impl WorkspaceSizes<'_> {
         let delta = |width: fn(&DeltaNet) -> usize| self.target.delta_nets().map(width).max().unwrap_or_default();
         let attended = attended.max(delta(|delta| delta.sizes.value_width()));
         let [entered_deltas, rates] = self.delta_outputs();
-        // A prompt's projections live for one layer, a round's for all layers until acceptance.
+        // Projections and convolved rows of a prompt live for one layer, those of a round for all
+        // layers until acceptance.
         let kept = rows.max(self.target.delta_nets().count() * extent.verified);
         let steps = match entered_deltas {
             0 => 0,
@@ -492,7 +489,7 @@ impl WorkspaceSizes<'_> {
             Some(net) if self.chunked_pieces > 0 => {
                 delta_chunk_bytes(self.element, &net.sizes, rows, self.chunked_pieces.min(rows))
             }
-            _ => [0; 3],
+            _ => [0; 2],
         };
         let e = self.element.bytes();
         // A block head projects keys and values of all its layers at once.
@@ -506,10 +503,10 @@ impl WorkspaceSizes<'_> {
             rows * self.widest_attention(|attention| attention.query_outputs() - attention.query_width()) * e,
             kept * entered_deltas * e,
             kept * rates * e,
+            kept * delta(|delta| delta.sizes.channels()) * e,
             steps,
             chunks[0],
             chunks[1],
-            chunks[2],
             Kernels::MOST_PARTS
                 * rows.min(Kernels::MOST_ROWS_LEFT_IN_PARTS)
                 * qkv.max(hidden).max(entered).max(context).max(entered_deltas)
@@ -676,8 +673,8 @@ impl Activations {
             delta: DeltaActivations {
                 projected: next()?,
                 rates: next()?,
-                steps: next()?,
                 convolved: next()?,
+                steps: next()?,
                 matrices: next()?,
                 factors: next()?,
             },

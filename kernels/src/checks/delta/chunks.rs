@@ -89,15 +89,10 @@ fn run(world: &World, pieces: &[Piece]) -> Result<Vec<f32>, String> {
     let positions = pieces.iter().flat_map(|piece| (piece.start..).zip(piece.rows.clone()));
     let position = upload(positions.map(|(position, _)| position as i32).collect())?;
     let bytes = delta_chunk_bytes(*element, sizes, end - begin, pieces.len());
-    let [convolved, matrices, factors] = bytes.map(|bytes| device.allocate(bytes).map_err(text));
-    let [convolved, matrices, factors] = [convolved?, matrices?, factors?];
+    let [matrices, factors] = bytes.map(|bytes| device.allocate(bytes).map_err(text));
+    let [matrices, factors] = [matrices?, factors?];
     let out = device.allocate((end - begin) * sizes.value_width() * element.bytes()).map_err(text)?;
-    let chunks = DeltaChunks {
-        convolved: convolved.slice(),
-        matrices: matrices.slice(),
-        factors: factors.slice(),
-        position: position.slice(),
-    };
+    let chunks = DeltaChunks { matrices: matrices.slice(), factors: factors.slice(), position: position.slice() };
     let pass = DeltaPass {
         sizes: *sizes,
         layer: LAYER,

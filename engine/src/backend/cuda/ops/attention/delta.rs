@@ -25,14 +25,14 @@ impl Machine {
         let is_prompt = !prompts.is_empty();
         let attended = self.rows(&work.attended, width);
         let (Some(states), Some(tables)) = (&self.states, &self.target.delta) else { return Ok(attended) };
-        let [projected, of_rates] = self.delta_projected(work, weights, rows, is_prompt);
+        let [projected, of_rates, convolved] = self.delta_projected(work, weights, rows, is_prompt);
         self.linear_of(work, projected, layer.input, &weights.entry, rows)?;
         if let Some(rates) = &weights.rates {
             self.linear_of(work, of_rates, layer.input, rates, rows)?;
         }
         let whole = sizes.channels() + width;
         let outputs = (whole, weights.entry.outputs, weights.rates.as_ref().map_or(0, |rates| rates.outputs));
-        let inputs: DeltaInputs<'_> = delta_inputs([projected, of_rates], outputs, rows, element);
+        let inputs: DeltaInputs<'_> = delta_inputs([projected, of_rates, convolved], outputs, rows, element);
         let of_states = self.delta_states(states);
         let delta = DeltaPass { sizes, layer: weights.index, inputs, groups, row_slot: arrays.slot.slice(), order };
         if is_prompt && self.chunks_deltas {
